@@ -1,0 +1,36 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: install demo test test-slow lint clean
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: setup.cfg pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13) and "Python 3.11, 3.12 or 3.13 is needed, this is " + sys.version.split()[0] + ": make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) 'setuptools<81' wheel
+	$(PIP_INSTALL) --no-build-isolation --editable '.[train]'
+	touch $@
+
+# The same environment, with what the tests compare against added to it.
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP_INSTALL) --no-build-isolation --editable '.[train,dev]'
+	touch $@
+
+demo: install
+	$(BIN)/bert-keras demo --output_dir demo
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+clean:
+	rm -rf $(VENV) build *.egg-info

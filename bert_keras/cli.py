@@ -1,0 +1,350 @@
+"""The command line: one verb for each stage of a model's life.
+
+Every verb imports its work when it is called, so `--help` answers at once and the
+data verbs never load TensorFlow.
+"""
+
+import argparse
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from bert_keras import __version__, config
+from bert_keras.errors import InputError, nearest
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the process's exit code.
+
+    0 when done, 2 when the user can mend what went wrong, 130 when interrupted.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    arguments, beam_arguments = _split_at_dashes(arguments)
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.getLogger("bert_keras").setLevel(logging.INFO)
+    logging.getLogger("pipelines").setLevel(logging.INFO)
+    verb = ""
+    try:
+        parsed = _parser().parse_args(arguments)
+        verb = f" {parsed.verb}"
+        if beam_arguments and not parsed.takes_beam_options:
+            raise InputError(f"`{parsed.verb}` takes nothing after `--`")
+        parsed.beam_arguments = beam_arguments
+        parsed.run(parsed)
+    except InputError as error:
+        print(f"bert-keras{verb}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"bert-keras{verb}: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+# Data: Apache Beam, no TensorFlow.
+
+
+def _corpus(args: argparse.Namespace) -> None:
+    _quiet_beam()
+    from pipelines import corpus, runners
+
+    corpus.build_corpus(
+        args.output,
+        wikipedia=args.wikipedia,
+        books=args.books,
+        jsonl=args.jsonl,
+        max_bad_fraction=args.max_bad_fraction,
+        options=runners.beam_options(args.beam_arguments, num_workers=args.workers),
+    )
+
+
+def _vocab(args: argparse.Namespace) -> None:
+    _quiet_beam()
+    from pipelines import runners, vocabulary
+
+    vocabulary.build_vocabulary(
+        args.corpus,
+        args.output,
+        vocab_size=args.vocab_size,
+        do_lower_case=not args.cased,
+        options=runners.beam_options(args.beam_arguments, num_workers=args.workers),
+    )
+
+
+def _examples(args: argparse.Namespace) -> None:
+    _quiet_beam()
+    from pipelines import examples, runners
+
+    overrides = [f"max_seq_length={args.max_seq_length}", *args.set]
+    examples.build_examples(
+        args.corpus,
+        args.vocab,
+        args.output,
+        config=config.load_config(config.ExamplesConfig, args.config, overrides),
+        do_lower_case=not args.cased,
+        num_shards=args.num_shards,
+        options=runners.beam_options(args.beam_arguments, num_workers=args.workers),
+    )
+
+
+def _inspect(args: argparse.Namespace) -> None:
+    from pipelines import inspection
+
+    for line in inspection.describe_examples(
+        args.examples, vocab_path=args.vocab, limit=args.limit
+    ):
+        print(line)
+
+
+# Models: TensorFlow and Keras.
+
+
+def _pretrain(args: argparse.Namespace) -> None:
+    settings = config.load_config(config.PretrainingConfig, args.config, args.set)
+    _quiet_tensorflow()
+    from bert_keras import training
+    from tpu import strategy
+
+    training.pretrain(
+        settings,
+        args.examples,
+        args.output_dir,
+        vocab_path=args.vocab,
+        strategy=strategy.get_strategy(args.strategy),
+    )
+
+
+def _fill_mask(args: argparse.Namespace) -> None:
+    _quiet_tensorflow()
+    from bert_keras import fill_mask
+
+    texts = args.text or (line.rstrip("\n") for line in sys.stdin)
+    model = fill_mask.FillMask(args.model)
+    for text in texts:
+        for line in fill_mask.describe(text, model(text, top_k=args.top_k)):
+            print(line)
+
+
+def _finetune(args: argparse.Namespace) -> None:
+    settings = config.load_config(config.FinetuningConfig, args.config, args.set)
+    _quiet_tensorflow()
+    from bert_keras import finetuning
+    from tpu import strategy
+
+    finetuning.finetune(
+        settings,
+        train=args.train,
+        dev=args.dev,
+        init=args.init,
+        from_scratch=args.from_scratch,
+        output_dir=args.output_dir,
+        strategy=strategy.get_strategy(args.strategy),
+    )
+
+
+def _evaluate(args: argparse.Namespace) -> None:
+    _quiet_tensorflow()
+    from bert_keras import finetuning
+
+    for name, value in finetuning.evaluate(args.model, args.input).items():
+        print(
+            f"{name}\t{value:.4f}" if isinstance(value, float) else f"{name}\t{value}"
+        )
+
+
+def _predict(args: argparse.Namespace) -> None:
+    _quiet_tensorflow()
+    from bert_keras import finetuning
+
+    finetuning.predict(args.model, args.input, args.output)
+
+
+def _export(args: argparse.Namespace) -> None:
+    _quiet_tensorflow()
+    from bert_keras import export
+
+    export.export_model(args.model, args.output)
+
+
+def _demo(args: argparse.Namespace) -> None:
+    from bert_keras import demo
+
+    demo.run(args.output_dir)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="bert-keras",
+        description="Your own BERT, from raw text to a served model.",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+    corpus = _verb(verbs, "corpus", _corpus, "raw dumps and books -> documents")
+    for name, what in (
+        ("wikipedia", "MediaWiki dumps: .xml, .xml.bz2, .xml.gz"),
+        ("books", "plain-text books, one a file"),
+        ("jsonl", 'JSON lines of {"id": ..., "text": ...}'),
+    ):
+        corpus.add_argument(
+            f"--{name}", action="extend", nargs="+", default=[], help=what
+        )
+    corpus.add_argument("--output", required=True, help="directory to make")
+    corpus.add_argument(
+        "--max_bad_fraction",
+        type=float,
+        default=0.01,
+        help="fail if more of the pages cannot be read (default: %(default)s)",
+    )
+    _add_beam(corpus)
+
+    vocab = _verb(verbs, "vocab", _vocab, "documents -> WordPiece vocabulary")
+    vocab.add_argument("--corpus", required=True, help="made by `corpus`")
+    vocab.add_argument("--vocab_size", type=int, default=30522, help="entries")
+    vocab.add_argument("--cased", action="store_true", help="keep case and accents")
+    vocab.add_argument("--output", required=True, help="vocab.txt to write")
+    _add_beam(vocab)
+
+    examples = _verb(verbs, "examples", _examples, "documents -> masked TFRecords")
+    examples.add_argument("--corpus", required=True, help="made by `corpus`")
+    examples.add_argument("--vocab", required=True, help="vocab.txt")
+    examples.add_argument("--cased", action="store_true", help="keep case and accents")
+    examples.add_argument("--max_seq_length", type=int, default=128, help="tokens")
+    examples.add_argument(
+        "--num_shards", type=int, help="files (default: one in 500 documents)"
+    )
+    examples.add_argument("--output", required=True, help="directory to make")
+    _add_config(examples, config.ExamplesConfig)
+    _add_beam(examples)
+
+    inspect = _verb(verbs, "inspect", _inspect, "show decoded examples")
+    inspect.add_argument("examples", help="made by `examples`")
+    inspect.add_argument("--vocab", help="vocab.txt (default: the one kept with them)")
+    inspect.add_argument("--limit", type=int, default=5, help="how many")
+
+    pretrain = _verb(verbs, "pretrain", _pretrain, "masked LM + next sentence")
+    pretrain.add_argument("--examples", required=True, help="made by `examples`")
+    pretrain.add_argument("--vocab", help="vocab.txt (default: the examples')")
+    _add_config(pretrain, config.PretrainingConfig)
+    _add_run(pretrain)
+
+    fill = _verb(verbs, "fill-mask", _fill_mask, "guess the [MASK] in sentences")
+    fill.add_argument("text", nargs="*", help="with [MASK]; none: lines from stdin")
+    fill.add_argument("--model", required=True, help="run directory of `pretrain`")
+    fill.add_argument("--top_k", type=int, default=5, help="guesses for each")
+
+    finetune = _verb(verbs, "finetune", _finetune, "train on labelled text")
+    finetune.add_argument("--task", choices=["text"], required=True)
+    finetune.add_argument("--train", required=True, help=".tsv, .csv or .jsonl")
+    finetune.add_argument("--dev", required=True, help="the same, to evaluate on")
+    finetune.add_argument("--init", required=True, help="run directory to start from")
+    finetune.add_argument(
+        "--from_scratch",
+        action="store_true",
+        help="take size and vocabulary from --init but random weights: a baseline",
+    )
+    _add_config(finetune, config.FinetuningConfig)
+    _add_run(finetune)
+
+    evaluate = _verb(verbs, "evaluate", _evaluate, "score a tuned model")
+    evaluate.add_argument("--model", required=True, help="run directory of `finetune`")
+    evaluate.add_argument("--input", required=True, help="labelled text")
+
+    predict = _verb(verbs, "predict", _predict, "label new text")
+    predict.add_argument("--model", required=True, help="run directory of `finetune`")
+    predict.add_argument("--input", required=True, help="text without labels")
+    predict.add_argument("--output", required=True, help=".tsv to write")
+
+    export = _verb(verbs, "export", _export, "SavedModel: strings in, answers out")
+    export.add_argument("--model", required=True, help="run directory of `finetune`")
+    export.add_argument("--output", required=True, help="directory, such as exported/1")
+
+    demo = _verb(verbs, "demo", _demo, "all of the above on text from this machine")
+    demo.add_argument("--output_dir", required=True, help="directory to make")
+    return parser
+
+
+def _verb(
+    verbs: Any, name: str, run: Callable[[argparse.Namespace], None], summary: str
+) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(name, help=summary, description=summary)
+    parser.set_defaults(run=run, takes_beam_options=False)
+    return parser
+
+
+def _add_beam(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--workers", type=int, default=1, help="local processes (default: 1)"
+    )
+    parser.epilog = "What stands after `--` goes to Beam, such as -- --runner ..."
+    parser.set_defaults(takes_beam_options=True)
+
+
+def _add_config(
+    parser: argparse.ArgumentParser, config_type: type[config.StrictModel]
+) -> None:
+    keys = ", ".join(config_type.model_fields)
+    parser.add_argument("--config", help="a YAML file or the name of a recipe")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"override one key, repeatable; keys: {keys}",
+    )
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output_dir", required=True, help="run directory to make")
+    parser.add_argument(
+        "--strategy",
+        default="auto",
+        help="auto, cpu, gpu or tpu[:NAME] (default: auto)",
+    )
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with one-line errors that name the nearest option."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, allow_abbrev=False, **kwargs)
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[override]
+        namespace, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            name = unknown[0].split("=")[0]
+            self.error(
+                f"no option {name!r}{nearest(name, self._option_string_actions)}"
+            )
+        return namespace, unknown
+
+    def error(self, message: str) -> NoReturn:
+        prog = self.prog.removeprefix("bert-keras").strip()
+        raise InputError(f"{prog}: {message}" if prog else message)
+
+
+def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
+    if "--" not in arguments:
+        return arguments, []
+    position = arguments.index("--")
+    return arguments[:position], arguments[position + 1 :]
+
+
+def _quiet_beam() -> None:
+    # Beam reports on import that its optional cloud parts are not installed.
+    logging.getLogger().setLevel(logging.ERROR)
+    logging.getLogger("apache_beam").setLevel(logging.ERROR)
+
+
+def _quiet_tensorflow() -> None:
+    """Silences TensorFlow's start-up noise unless the user asked for it."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="(tensorflow|keras|google|h5py).*")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

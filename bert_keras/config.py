@@ -1,0 +1,317 @@
+"""Frozen, strict, typed configurations: load, override, save.
+
+A configuration is a pydantic model that refuses unknown keys. Files are YAML; a name
+without a slash or a suffix is a recipe in `bert_keras/recipes/`.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+import pydantic
+import yaml
+
+from bert_keras.errors import InputError, nearest
+
+
+class StrictModel(pydantic.BaseModel):
+    """Base of all configurations: immutable, no unknown keys, no silent casts."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+
+class BertConfig(StrictModel):
+    """Size and shape of the encoder, with the keys of Google's `bert_config.json`.
+
+    The defaults are those of BERT-BASE, uncased.
+    """
+
+    vocab_size: int = pydantic.Field(30522, gt=0)
+    hidden_size: int = pydantic.Field(768, gt=0)
+    num_hidden_layers: int = pydantic.Field(12, gt=0)
+    num_attention_heads: int = pydantic.Field(12, gt=0)
+    intermediate_size: int = pydantic.Field(3072, gt=0)
+    hidden_act: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
+    """`gelu` is exact (erf); `gelu_tanh` is the form Google's checkpoints saw."""
+    hidden_dropout_prob: float = pydantic.Field(0.1, ge=0, lt=1)
+    attention_probs_dropout_prob: float = pydantic.Field(0.1, ge=0, lt=1)
+    max_position_embeddings: int = pydantic.Field(512, gt=0)
+    type_vocab_size: int = pydantic.Field(2, gt=0)
+    initializer_range: float = pydantic.Field(0.02, gt=0)
+
+    @pydantic.model_validator(mode="after")
+    def _heads_divide_hidden_size(self) -> Self:
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                "`hidden_size` must be a multiple of `num_attention_heads`, got "
+                f"{self.hidden_size} and {self.num_attention_heads}"
+            )
+        return self
+
+
+class ExamplesConfig(StrictModel):
+    """How documents become masked examples (`create_pretraining_data.py`'s flags)."""
+
+    max_seq_length: int = pydantic.Field(128, ge=8)
+    """Tokens per example, `[CLS]` and both `[SEP]` included."""
+    max_predictions_per_seq: int | None = pydantic.Field(None, gt=0)
+    """Slots for masked tokens; null: `ceil(max_seq_length * masked_lm_prob)`."""
+    masked_lm_prob: float = pydantic.Field(0.15, gt=0, lt=1)
+    """Fraction of tokens that is predicted."""
+    dupe_factor: int = pydantic.Field(10, ge=1)
+    """How many times each document is used, with other pairs and other masks."""
+    short_seq_prob: float = pydantic.Field(0.1, ge=0, le=1)
+    """Fraction of examples that aims at a random shorter length."""
+    do_whole_word_mask: bool = False
+    """Mask all pieces of a word or none."""
+    random_seed: int = 12345
+
+    @pydantic.model_validator(mode="after")
+    def _predictions_fit(self) -> Self:
+        if self.num_predictions > self.max_seq_length - 3:
+            raise ValueError(
+                "`max_predictions_per_seq` must leave room for [CLS] and two [SEP] in "
+                f"`max_seq_length`, got {self.num_predictions} and "
+                f"{self.max_seq_length}"
+            )
+        return self
+
+    @property
+    def num_predictions(self) -> int:
+        """`max_predictions_per_seq`, or its default for this length."""
+        if self.max_predictions_per_seq is not None:
+            return self.max_predictions_per_seq
+        return math.ceil(self.max_seq_length * self.masked_lm_prob)
+
+
+class OptimizerConfig(StrictModel):
+    """BERT's Adam (paper, A.2; `optimization.py` of the original)."""
+
+    learning_rate: float = pydantic.Field(1e-4, gt=0)
+    """Peak value, reached at the end of the warm-up; falls linearly to 0."""
+    warmup_steps: int = pydantic.Field(10_000, ge=0)
+    weight_decay_rate: float = pydantic.Field(0.01, ge=0)
+    """Decoupled decay of all weights but layer norms and biases."""
+    beta_1: float = pydantic.Field(0.9, ge=0, lt=1)
+    beta_2: float = pydantic.Field(0.999, ge=0, lt=1)
+    epsilon: float = pydantic.Field(1e-6, gt=0)
+    max_grad_norm: float | None = pydantic.Field(1.0, gt=0)
+    """Gradients are clipped to this global norm; null: not at all."""
+
+
+class ModelConfig(BertConfig):
+    """`BertConfig` for a recipe: the vocabulary's size comes from the data."""
+
+    vocab_size: int | None = pydantic.Field(None, gt=0)
+    """null: as many as the vocabulary has."""
+
+    def with_vocab_size(self, num_tokens: int) -> BertConfig:
+        """The full configuration for a vocabulary of `num_tokens` entries."""
+        if self.vocab_size is not None and self.vocab_size < num_tokens:
+            raise InputError(
+                f"`model.vocab_size` is {self.vocab_size}, but the vocabulary has "
+                f"{num_tokens} entries: leave it out, or make it at least that large"
+            )
+        values = self.model_dump()
+        values["vocab_size"] = self.vocab_size or num_tokens
+        return BertConfig(**values)
+
+
+Precision = Literal["float32", "mixed_bfloat16"]
+
+
+class PretrainingConfig(StrictModel):
+    """One pre-training run."""
+
+    model: ModelConfig = ModelConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    global_batch_size: int = pydantic.Field(256, gt=0)
+    """Examples per step, over all replicas."""
+    num_train_steps: int = pydantic.Field(1_000_000, gt=0)
+    num_eval_shards: int | None = pydantic.Field(None, ge=0)
+    """Shards kept out of training for evaluation; their documents are in no other
+    shard. null: one in fifty, at least one if there are two."""
+    num_eval_steps: int = pydantic.Field(50, gt=0)
+    """Batches per evaluation, at most; an evaluation never sees an example twice."""
+    save_checkpoint_steps: int = pydantic.Field(1000, gt=0)
+    """Steps between checkpoints; each is followed by an evaluation."""
+    num_checkpoints: int = pydantic.Field(3, gt=0)
+    """Newest checkpoints to keep."""
+    shuffle_buffer_size: int = pydantic.Field(20_000, gt=0)
+    """Records held in memory for shuffling."""
+    precision: Precision = "float32"
+    """`mixed_bfloat16` computes in bfloat16 and keeps weights in float32."""
+    seed: int = 12345
+
+    @pydantic.model_validator(mode="after")
+    def _warmup_ends(self) -> Self:
+        return _check_warmup(self, self.optimizer.warmup_steps, self.num_train_steps)
+
+
+class TextColumns(StrictModel):
+    """Where a labelled file keeps its text and labels."""
+
+    text: str = "text"
+    text_pair: str | None = None
+    """Second text, for tasks on pairs; null: use a column `text_pair` if there."""
+    label: str = "label"
+
+
+class FinetuningConfig(StrictModel):
+    """One fine-tuning run on labelled text."""
+
+    columns: TextColumns = TextColumns()
+    regression: bool = False
+    """Labels are numbers to be predicted, not classes."""
+    max_seq_length: int = pydantic.Field(128, ge=4)
+    """Longer inputs are cut, the longer text of a pair first."""
+    batch_size: int = pydantic.Field(32, gt=0)
+    num_train_epochs: float = pydantic.Field(3.0, gt=0)
+    learning_rate: float = pydantic.Field(5e-5, gt=0)
+    warmup_proportion: float = pydantic.Field(0.1, ge=0, lt=1)
+    weight_decay_rate: float = pydantic.Field(0.01, ge=0)
+    dropout_prob: float = pydantic.Field(0.1, ge=0, lt=1)
+    """Dropout before the classifier."""
+    precision: Precision = "float32"
+    seed: int = 12345
+
+
+def _check_warmup(config: Any, warmup_steps: int, num_train_steps: int) -> Any:
+    if warmup_steps >= num_train_steps:
+        raise ValueError(
+            "`optimizer.warmup_steps` must be below `num_train_steps`, got "
+            f"{warmup_steps} and {num_train_steps}: set both"
+        )
+    return config
+
+
+Config = TypeVar("Config", bound=StrictModel)
+
+
+def load_config(
+    config_type: type[Config],
+    source: str | Path | None = None,
+    overrides: Iterable[str] = (),
+) -> Config:
+    """Reads a configuration and applies overrides to it.
+
+    Args:
+        config_type: the model to build.
+        source: a YAML file, the name of a recipe, or `None` for the defaults.
+        overrides: `"dotted.key=value"` strings; a value is written as in YAML.
+
+    Raises:
+        InputError: no such file or recipe, an unknown key (with the nearest known
+            one), a value of the wrong type or out of range.
+    """
+    values = {} if source is None else _read_yaml(config_type, source)
+    for override in overrides:
+        _apply_override(values, override)
+    return build_config(config_type, values, origin=source)
+
+
+def build_config(
+    config_type: type[Config],
+    values: Mapping[str, Any],
+    *,
+    origin: str | Path | None = None,
+) -> Config:
+    """Builds a configuration from plain values, with errors for people."""
+    try:
+        return config_type(**values)
+    except pydantic.ValidationError as error:
+        prefix = f"{origin}: " if origin else ""
+        problems = [_explain(config_type, problem) for problem in error.errors()]
+        raise InputError(prefix + "; ".join(problems)) from None
+
+
+def save_config(config: StrictModel, path: str | Path) -> None:
+    """Writes a configuration as YAML that `load_config` reads back unchanged."""
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def read_bert_config(path: str | Path) -> BertConfig:
+    """Reads a `bert_config.json`; keys that Google's own files add are left out."""
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: expected Google's bert_config.json: {error}"
+        ) from None
+    values = {key: v for key, v in values.items() if key not in _UNUSED_GOOGLE_KEYS}
+    return build_config(BertConfig, values, origin=path)
+
+
+# Present in some published bert_config.json files, read by no released code.
+_UNUSED_GOOGLE_KEYS = frozenset(
+    "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers "
+    "pooler_size_per_head pooler_type".split()
+)
+
+
+def recipe_names() -> list[str]:
+    """The names of the recipes that come with the package."""
+    folder = resources.files("bert_keras") / "recipes"
+    return sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".yaml"))
+
+
+def _read_yaml(config_type: type[StrictModel], source: str | Path) -> dict[str, Any]:
+    name = str(source)
+    if name in recipe_names():
+        text = (resources.files("bert_keras") / f"recipes/{name}.yaml").read_text()
+    elif Path(name).is_file():
+        text = Path(name).read_text(encoding="utf-8")
+    else:
+        raise InputError(
+            f"no configuration {name!r}: neither a file nor one of the recipes "
+            + ", ".join(recipe_names())
+            + nearest(name, recipe_names())
+        )
+    try:
+        values = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise InputError(f"{name}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{name}: expected keys and values of {config_type.__name__}")
+    return values
+
+
+def _apply_override(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise InputError(f"--set takes key=value, got {override!r}")
+    *parents, leaf = key.strip().split(".")
+    for parent in parents:
+        values = values.setdefault(parent, {})
+        if not isinstance(values, dict):
+            raise InputError(f"--set {override!r}: {parent!r} holds no further keys")
+    try:
+        values[leaf] = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise InputError(f"--set {override!r}: {text!r} is not a YAML value") from None
+
+
+def _explain(config_type: type[StrictModel], problem: Mapping[str, Any]) -> str:
+    """One pydantic problem as a line that names the key and what came."""
+    location = [str(part) for part in problem["loc"]]
+    key = ".".join(location)
+    if problem["type"] == "extra_forbidden":
+        known = _fields_at(config_type, location[:-1])
+        return (
+            f"no key {key!r}{nearest(location[-1], known)}"
+            f" (keys here: {', '.join(known)})"
+        )
+    message = problem["msg"].removeprefix("Value error, ")
+    if not key or "got" in message:
+        return message
+    return f"`{key}`: {message[0].lower()}{message[1:]}, got {problem['input']!r}"
+
+
+def _fields_at(config_type: type[StrictModel], location: list[str]) -> list[str]:
+    for name in location:
+        config_type = config_type.model_fields[name].annotation
+    return list(config_type.model_fields)

@@ -1,0 +1,18 @@
+"""The one exception that means: the user can mend this."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Something given by the user cannot be used.
+
+    The message is one line: what was expected, what came, what to do. The command
+    line prints it without a traceback and exits with code 2.
+    """
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Returns `"; did you mean 'x'?"` for the most alike known name, or `""`."""
+    matches = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else ""

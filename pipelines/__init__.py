@@ -1,0 +1,1 @@
+"""Apache Beam pipelines: raw text to masked TFRecords. No TensorFlow, no Keras."""

@@ -1,0 +1,128 @@
+"""Which Beam runner, with which options; progress. Knows nothing about BERT."""
+
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import apache_beam as beam
+from apache_beam.options import pipeline_options
+
+from bert_keras import progress
+from bert_keras.errors import InputError, nearest
+
+
+def beam_options(
+    arguments: Sequence[str] = (), *, num_workers: int = 1
+) -> pipeline_options.PipelineOptions:
+    """Turns what stands after `--` into Beam options.
+
+    The default runner is `FnApiRunner`, by name: `DirectRunner` is a switch that may
+    download another runner (Beam 2.68 and later).
+
+    Args:
+        arguments: Beam's own options.
+        num_workers: local worker processes; 1 = inside this process.
+
+    Raises:
+        InputError: an option that Beam does not know.
+    """
+    arguments = list(arguments)
+    options = pipeline_options.PipelineOptions(arguments)
+    known = _known_options()
+    for argument in arguments:
+        name = argument.split("=")[0]
+        if argument.startswith("--") and name not in known:
+            raise InputError(
+                f"Beam has no option {name!r}{nearest(name, known)} "
+                "(what stands after `--` goes to Beam)"
+            )
+    standard = options.view_as(pipeline_options.StandardOptions)
+    if standard.runner in (None, "DirectRunner"):
+        standard.runner = "FnApiRunner"
+    if num_workers > 1:
+        direct = options.view_as(pipeline_options.DirectOptions)
+        direct.direct_num_workers = num_workers
+        direct.direct_running_mode = "multi_processing"
+    return options
+
+
+def _known_options() -> set[str]:
+    # A few subclasses (test options) are only there once imported; what is loaded is
+    # what a pipeline run can use.
+    parser = pipeline_options._BeamArgumentParser(allow_abbrev=False)
+    for options_type in pipeline_options.PipelineOptions.__subclasses__():
+        options_type._add_argparse_args(parser)
+    return {name for action in parser._actions for name in action.option_strings}
+
+
+class Heartbeat:
+    """Counts work done by one worker where the driver can see it.
+
+    No local runner gives live metrics, so each worker writes its running total into
+    a file of its own. Picklable; the file is made on first use in the worker.
+    """
+
+    def __init__(self, directory: str | None):
+        self._directory = directory
+        self._path: str | None = None
+        self._total = 0
+        self._written_at = 0.0
+
+    def __reduce__(self):
+        return (Heartbeat, (self._directory,))
+
+    def add(self, amount: int) -> None:
+        """Adds `amount` to this worker's total."""
+        if self._directory is None:
+            return
+        self._total += amount
+        if (now := time.monotonic()) - self._written_at < 0.5:
+            return
+        if self._path is None:
+            self._path = f"{self._directory}/{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        with open(self._path, "w") as file:
+            file.write(str(self._total))
+        self._written_at = now
+
+
+def run(
+    build: Callable[[beam.Pipeline, Heartbeat], object],
+    *,
+    options: pipeline_options.PipelineOptions,
+    title: str,
+    total: int,
+    unit: str,
+) -> dict[str, int]:
+    """Builds and runs a pipeline to its end, showing progress on stderr.
+
+    Args:
+        build: adds the transforms; given the pipeline and the heartbeat that its
+            DoFns advance.
+        title: what is being made, for the progress line.
+        total: how much work there is, in `unit`s, as the heartbeat counts it.
+
+    Returns:
+        Beam's committed counters, by name.
+    """
+    with tempfile.TemporaryDirectory(prefix="bert-keras-") as directory:
+        pipeline = beam.Pipeline(options=options)
+        build(pipeline, Heartbeat(directory))
+        with progress.Progress(title, total=total, unit=unit, read=_sum_of(directory)):
+            result = pipeline.run()
+            result.wait_until_finish()
+    counters: dict[str, int] = {}
+    for counter in result.metrics().query()["counters"]:
+        name = counter.key.metric.name
+        counters[name] = counters.get(name, 0) + counter.committed
+    return counters
+
+
+def _sum_of(directory: str) -> Callable[[], int]:
+    def read() -> int:
+        totals = (path.read_text() for path in Path(directory).iterdir())
+        return sum(int(total) for total in totals if total)
+
+    return read

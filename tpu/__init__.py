@@ -1,0 +1,1 @@
+"""Where the computation runs: strategies, TPU checks, cloud commands."""
