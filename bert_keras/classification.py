@@ -1,0 +1,85 @@
+"""BertClassifier: the encoder with a head for one label per text."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras import encoder, heads, layers, pretraining
+from bert_keras.config import BertConfig
+
+
+class BertClassifier(keras.Model):
+    """Chooses one of several classes for a text or a pair, or predicts a number.
+
+    Args:
+        config: sizes and shapes of the encoder.
+        num_labels: number of classes; 1 for a number.
+        dropout_prob: fraction of the pooled output that is dropped in training.
+        seed: of weights and dropout; `None` for random ones.
+
+    Call arguments:
+        features: a dict with `input_ids`, `input_mask` and `segment_ids` as in
+            `bert_keras.features`; other keys are not looked at.
+
+    Returns:
+        A dict with `logits`, `(batch_size, num_labels)` float32.
+    """
+
+    loss_names = ("loss",)
+    """The terms of `loss_terms` whose means add up to the loss."""
+
+    def __init__(
+        self,
+        config: BertConfig,
+        num_labels: int,
+        *,
+        dropout_prob: float,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_labels = num_labels
+        self.encoder = encoder.BertEncoder(
+            config,
+            seed=layers.derive_seed(seed, "encoder"),
+            name="encoder",
+            dtype=self.dtype_policy,
+        )
+        self.head = heads.ClassificationHead(
+            config.hidden_size,
+            num_labels,
+            dropout_rate=dropout_prob,
+            initializer_range=config.initializer_range,
+            seed=layers.derive_seed(seed, "head"),
+            name="head",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape=None):
+        self.encoder.build()
+        self.head.build()
+
+    def call(self, features, training=None):
+        pooled_output = self.encoder(features, training=training)["pooled_output"]
+        return {"logits": self.head(pooled_output, training=training)}
+
+    def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
+        """Sum and weight of each quantity over this batch, to be divided later.
+
+        Args:
+            features: a dict with `label_ids`, `(batch_size,)` or `(batch_size, 1)`:
+                the true class as an integer, or the true number as a float.
+            outputs: what `call` returned for the same batch.
+
+        Returns:
+            From `loss` (nats or squared error per example) and, for classes,
+            `accuracy` to a pair of float32 scalars, the sum and the weight.
+        """
+        logits = outputs["logits"]
+        labels = ops.reshape(features["label_ids"], (-1,))
+        weights = ops.ones_like(labels, "float32")
+        if self.num_labels == 1:
+            errors = logits[:, 0] - ops.cast(labels, "float32")
+            return {"loss": (ops.sum(ops.square(errors)), ops.sum(weights))}
+        return pretraining.classification_terms(logits, labels, weights)

@@ -1,0 +1,184 @@
+"""What is put on the encoder: masked words, next sentence, classes of a text."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras import layers
+
+
+class MaskedLanguageModelHead(keras.layers.Layer):
+    """Scores every token of the vocabulary for the masked positions.
+
+    Only the masked positions go through it: they are a seventh of the sequence, and
+    the product with the vocabulary is the largest of the model.
+
+    Args:
+        vocab_size: number of tokens.
+        hidden_size: size of the encoder's output.
+        hidden_act: a key of `layers.ACTIVATIONS`.
+        initializer_range: standard deviation of the initial weights.
+        seed: of the weights; `None` for random ones.
+
+    Call arguments:
+        sequence_output: `(batch_size, sequence_length, hidden_size)`.
+        masked_lm_positions: `(batch_size, max_predictions_per_seq)` integers below
+            `sequence_length`.
+        word_embeddings: `(vocab_size, hidden_size)`, the table of the encoder, which
+            is the last matrix of this head too.
+
+    Returns:
+        Logits, `(batch_size, max_predictions_per_seq, vocab_size)` float32.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        hidden_size: int,
+        *,
+        hidden_act: str = "gelu",
+        initializer_range: float = 0.02,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.activation = layers.ACTIVATIONS[hidden_act]
+        self.transform = layers.dense(
+            hidden_size,
+            initializer_range=initializer_range,
+            seed=seed,
+            name="transform",
+            dtype=self.dtype_policy,
+        )
+        self.layer_norm = layers.layer_norm(name="layer_norm", dtype=self.dtype_policy)
+
+    def build(
+        self,
+        input_shape=None,
+        masked_lm_positions_shape=None,
+        word_embeddings_shape=None,
+    ):
+        shape = (None, self.hidden_size)
+        self.transform.build(shape)
+        self.layer_norm.build(shape)
+        self.output_bias = self.add_weight(
+            name="output_bias",
+            shape=(self.vocab_size,),
+            initializer="zeros",
+            # Added to float32 logits.
+            autocast=False,
+        )
+
+    def call(self, sequence_output, masked_lm_positions, word_embeddings):
+        num_predictions = ops.shape(masked_lm_positions)[1]
+        masked = gather_positions(sequence_output, masked_lm_positions)
+        masked = self.layer_norm(self.activation(self.transform(masked)))
+        logits = ops.matmul(masked, ops.transpose(word_embeddings))
+        logits = ops.cast(logits, "float32") + self.output_bias
+        return ops.reshape(logits, (-1, num_predictions, self.vocab_size))
+
+
+def gather_positions(sequence_output, positions):
+    """The vectors at some positions of each sequence, all sequences in one list.
+
+    Args:
+        sequence_output: `(batch_size, sequence_length, hidden_size)`.
+        positions: `(batch_size, num_positions)` integers.
+
+    Returns:
+        `(batch_size * num_positions, hidden_size)`.
+    """
+    batch_size, length = ops.shape(sequence_output)[:2]
+    first_rows = ops.arange(batch_size, dtype="int32")[:, None] * length
+    rows = ops.reshape(ops.cast(positions, "int32") + first_rows, (-1,))
+    flat = ops.reshape(sequence_output, (-1, sequence_output.shape[-1]))
+    return layers.take_rows(flat, rows)
+
+
+class NextSentenceHead(keras.layers.Layer):
+    """Scores whether the second text follows the first.
+
+    Args:
+        hidden_size: size of the encoder's output.
+        initializer_range: standard deviation of the initial weights.
+        seed: of the weights; `None` for random ones.
+
+    Call arguments:
+        pooled_output: `(batch_size, hidden_size)`.
+
+    Returns:
+        Logits, `(batch_size, 2)` float32: it follows, it is random.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        *,
+        initializer_range: float = 0.02,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.hidden_size = hidden_size
+        self.classifier = layers.dense(
+            2,
+            initializer_range=initializer_range,
+            seed=seed,
+            name="classifier",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape=None):
+        self.classifier.build((None, self.hidden_size))
+
+    def call(self, pooled_output):
+        return ops.cast(self.classifier(pooled_output), "float32")
+
+
+class ClassificationHead(keras.layers.Layer):
+    """Scores the classes of a text, or predicts one number from it.
+
+    Args:
+        hidden_size: size of the encoder's output.
+        num_labels: number of classes; 1 for a number.
+        dropout_rate: fraction of the pooled output that is dropped in training.
+        initializer_range: standard deviation of the initial weights.
+        seed: of weights and dropout; `None` for random ones.
+
+    Call arguments:
+        pooled_output: `(batch_size, hidden_size)`.
+
+    Returns:
+        Logits, `(batch_size, num_labels)` float32.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_labels: int,
+        *,
+        dropout_rate: float = 0.1,
+        initializer_range: float = 0.02,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.hidden_size = hidden_size
+        parts = {"seed": seed, "dtype": self.dtype_policy}
+        self.dropout = layers.dropout(dropout_rate, name="dropout", **parts)
+        self.classifier = layers.dense(
+            num_labels,
+            initializer_range=initializer_range,
+            name="classifier",
+            **parts,
+        )
+
+    def build(self, input_shape=None):
+        self.classifier.build((None, self.hidden_size))
+
+    def call(self, pooled_output, training=None):
+        dropped = self.dropout(pooled_output, training=training)
+        return ops.cast(self.classifier(dropped), "float32")

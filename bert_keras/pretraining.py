@@ -1,0 +1,127 @@
+"""BertPretrainer: the encoder, both heads of pre-training, and their losses."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras import encoder, heads, layers
+from bert_keras.config import BertConfig
+
+
+class BertPretrainer(keras.Model):
+    """Masked language model and next-sentence prediction on one encoder.
+
+    Args:
+        config: sizes and shapes of the encoder.
+        seed: of weights and dropout; `None` for random ones.
+
+    Call arguments:
+        features: a dict with `input_ids`, `input_mask`, `segment_ids` and
+            `masked_lm_positions` as in `bert_keras.features`; other keys are not
+            looked at.
+
+    Returns:
+        A dict.
+        `masked_lm_logits`: `(batch_size, max_predictions_per_seq, vocab_size)` float32.
+        `next_sentence_logits`: `(batch_size, 2)` float32.
+    """
+
+    loss_names = ("masked_lm_loss", "next_sentence_loss")
+    """The terms of `loss_terms` whose means add up to the loss."""
+
+    def __init__(
+        self, config: BertConfig, *, seed: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.encoder = encoder.BertEncoder(
+            config,
+            seed=layers.derive_seed(seed, "encoder"),
+            name="encoder",
+            dtype=self.dtype_policy,
+        )
+        self.masked_lm_head = heads.MaskedLanguageModelHead(
+            config.vocab_size,
+            config.hidden_size,
+            hidden_act=config.hidden_act,
+            initializer_range=config.initializer_range,
+            seed=layers.derive_seed(seed, "masked_lm_head"),
+            name="masked_lm_head",
+            dtype=self.dtype_policy,
+        )
+        self.next_sentence_head = heads.NextSentenceHead(
+            config.hidden_size,
+            initializer_range=config.initializer_range,
+            seed=layers.derive_seed(seed, "next_sentence_head"),
+            name="next_sentence_head",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape=None):
+        self.encoder.build()
+        self.masked_lm_head.build()
+        self.next_sentence_head.build()
+
+    def call(self, features, training=None):
+        encoded = self.encoder(features, training=training)
+        return {
+            "masked_lm_logits": self.masked_lm_head(
+                encoded["sequence_output"],
+                features["masked_lm_positions"],
+                self.encoder.word_embeddings,
+            ),
+            "next_sentence_logits": self.next_sentence_head(encoded["pooled_output"]),
+        }
+
+    def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
+        """Sum and weight of each quantity over this batch, to be divided later.
+
+        Not the means: with several replicas, a mean is the sum over all of them
+        divided by the weight of all of them, and replicas hold different numbers of
+        predictions.
+
+        Args:
+            features: a dict with `masked_lm_ids`, `masked_lm_weights` and
+                `next_sentence_labels` as in `bert_keras.features`.
+            outputs: what `call` returned for the same batch.
+
+        Returns:
+            From `masked_lm_loss` (nats per prediction), `next_sentence_loss` (nats per
+            example), `masked_lm_accuracy` and `next_sentence_accuracy` to a pair of
+            float32 scalars, the sum and the weight.
+        """
+        predictions = classification_terms(
+            outputs["masked_lm_logits"],
+            features["masked_lm_ids"],
+            ops.cast(features["masked_lm_weights"], "float32"),
+        )
+        labels = ops.reshape(features["next_sentence_labels"], (-1,))
+        sentences = classification_terms(
+            outputs["next_sentence_logits"], labels, ops.ones_like(labels, "float32")
+        )
+        return {
+            "masked_lm_loss": predictions["loss"],
+            "next_sentence_loss": sentences["loss"],
+            "masked_lm_accuracy": predictions["accuracy"],
+            "next_sentence_accuracy": sentences["accuracy"],
+        }
+
+
+def classification_terms(logits, labels, weights) -> dict[str, tuple[Any, Any]]:
+    """Weighted sums of cross entropy and of right answers, with the sum of weights.
+
+    Args:
+        logits: `(..., num_classes)` float32.
+        labels: `(...)` integers, the true classes.
+        weights: `(...)` float32, 0 for what does not count.
+
+    Returns:
+        From `loss` and `accuracy` to a pair of float32 scalars, sum and weight.
+    """
+    losses = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    right = ops.equal(ops.argmax(logits, axis=-1), ops.cast(labels, "int32"))
+    weight = ops.sum(weights)
+    return {
+        "loss": (ops.sum(losses * weights), weight),
+        "accuracy": (ops.sum(ops.cast(right, "float32") * weights), weight),
+    }
