@@ -1,0 +1,469 @@
+"""Pipeline 3: documents and a vocabulary to masked TFRecords.
+
+Documents are tokenised where they are read and travel once, as packed ids, to the
+bucket that a hash of their id names. One bucket becomes one shard, made by one call:
+pairs, masks, order and bytes. So the same corpus, configuration and number of shards
+give the same bytes on any runner with any number of workers.
+"""
+
+import contextlib
+import functools
+import gzip
+import hashlib
+import json
+import logging
+import re
+import unicodedata
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from bert_keras import features, manifest, tokenization
+from bert_keras.config import ExamplesConfig
+from bert_keras.errors import InputError
+from pipelines import instances, masking, records, runners
+
+logger = logging.getLogger(__name__)
+
+VOCABULARY_NAME = "vocab.txt"
+"""The vocabulary's copy inside an examples directory."""
+
+DOCUMENTS_PER_SHARD = 500
+"""Random next sentences come from the same shard: enough other documents for them."""
+
+MAX_DEFAULT_SHARDS = 1024
+
+
+def build_examples(
+    corpus_dir: str | Path,
+    vocab_path: str | Path,
+    output_dir: str | Path,
+    *,
+    config: ExamplesConfig,
+    do_lower_case: bool,
+    num_shards: int | None,
+    options: PipelineOptions,
+) -> manifest.Manifest:
+    """Makes `examples-00017-of-01024.tfrecord` and a manifest from documents.
+
+    A bucket to which no document falls has no file, so numbers may be missing.
+
+    Args:
+        corpus_dir: made by `corpus`.
+        vocab_path: one WordPiece a line; copied into `output_dir`.
+        output_dir: made here; must be new, or left unfinished by the same command.
+        num_shards: buckets; `None`: one for each 500 documents, 1024 at most. Part of
+            what decides the bytes.
+
+    Raises:
+        InputError: an unfinished or changed corpus, a bad vocabulary or one of the
+            other casing, an output directory of another run, no example made.
+    """
+    if num_shards is not None and num_shards < 1:
+        raise InputError(f"--num_shards must be at least 1, got {num_shards}")
+    vocabulary = tokenization.Vocabulary.load(vocab_path)
+    try:
+        tokenization.check_casing(vocabulary, do_lower_case)
+    except InputError as error:
+        raise InputError(f"{vocab_path}: {error}") from None
+    corpus = manifest.read_manifest(
+        corpus_dir, kind="documents", verb="bert-keras corpus"
+    )
+    manifest.verify_shards(corpus_dir, corpus)
+    num_shards = num_shards or default_num_shards(corpus.num_records)
+    settings = {
+        **config.model_dump(mode="json"),
+        "max_predictions_per_seq": config.num_predictions,
+        "do_lower_case": do_lower_case,
+        "num_shards": num_shards,
+        "corpus_sha256": _corpus_sha256(corpus),
+        "vocab_sha256": vocabulary.sha256,
+        # Which characters are letters or marks changes with Python's Unicode tables.
+        "unicode_version": unicodedata.unidata_version,
+    }
+    output_dir = Path(output_dir)
+    manifest.claim_output_directory(output_dir, settings)
+    vocabulary.save(output_dir / VOCABULARY_NAME)
+    shards, counters = _run_pipeline(
+        [str(Path(corpus_dir) / shard.name) for shard in corpus.shards],
+        output_dir,
+        config=config,
+        do_lower_case=do_lower_case,
+        num_shards=num_shards,
+        num_documents=corpus.num_records,
+        options=options,
+    )
+    if not shards:
+        raise InputError(
+            f"{corpus_dir}: no example could be made from {corpus.num_records} "
+            "documents: expected at least two documents, or one with two sentences; "
+            "give more text to `bert-keras corpus`"
+        )
+    finished = manifest.Manifest(
+        kind="examples",
+        shards=shards,
+        config=settings,
+        vocab_sha256=vocabulary.sha256,
+        vocab_size=len(vocabulary),
+        counters=counters,
+    )
+    manifest.write_manifest(output_dir, finished)
+    _log_summary(finished)
+    return finished
+
+
+def default_num_shards(num_documents: int) -> int:
+    """How many shards for a corpus; depends on nothing else."""
+    return min(max(1, num_documents // DOCUMENTS_PER_SHARD), MAX_DEFAULT_SHARDS)
+
+
+def _corpus_sha256(corpus: manifest.Manifest) -> str:
+    digests = "".join(f"{shard.sha256}\n" for shard in corpus.shards)
+    return hashlib.sha256(digests.encode()).hexdigest()
+
+
+def _run_pipeline(
+    document_paths: list[str],
+    output_dir: Path,
+    *,
+    config: ExamplesConfig,
+    do_lower_case: bool,
+    num_shards: int,
+    num_documents: int,
+    options: PipelineOptions,
+) -> tuple[tuple[manifest.Shard, ...], dict[str, int]]:
+    shard_list = output_dir / ".shards.json"
+    vocab_path = str(output_dir / VOCABULARY_NAME)
+
+    def build(pipeline: beam.Pipeline, heartbeat: runners.Heartbeat) -> None:
+        tokenize = TokenizeDocuments(
+            vocab_path,
+            do_lower_case=do_lower_case,
+            num_shards=num_shards,
+            heartbeat=heartbeat,
+        )
+        write = WriteShard(
+            vocab_path,
+            str(output_dir),
+            config=config,
+            num_shards=num_shards,
+            heartbeat=heartbeat,
+        )
+        _ = (
+            pipeline
+            | "DocumentShards" >> beam.Create(document_paths)
+            | "TokenizeDocuments" >> beam.ParDo(tokenize)
+            | "GroupByBucket" >> beam.GroupByKey()
+            | "WriteShards" >> beam.ParDo(write)
+            | "ListShards" >> beam.combiners.ToList()
+            | "SaveList" >> beam.Map(_save_shard_list, str(shard_list))
+        )
+
+    try:
+        with _input_errors_of_workers():
+            counters = runners.run(
+                build,
+                options=options,
+                title="examples",
+                # Every document is tokenised once and written `dupe_factor` times.
+                total=num_documents * (1 + config.dupe_factor),
+                unit="passes over documents",
+            )
+        found = json.loads(shard_list.read_bytes())
+    finally:
+        shard_list.unlink(missing_ok=True)
+        for leftover in output_dir.glob(".examples-*.tmp"):
+            leftover.unlink(missing_ok=True)
+    return tuple(manifest.Shard(**shard) for shard in found), counters
+
+
+def _save_shard_list(shards: list[dict[str, Any]], path: str) -> None:
+    shards = sorted(shards, key=lambda shard: shard["name"])
+    manifest.write_atomically(path, json.dumps(shards).encode())
+
+
+@contextlib.contextmanager
+def _input_errors_of_workers() -> Iterator[None]:
+    """Turns what Beam makes of a worker's InputError into an InputError again.
+
+    Beam appends the step's name to the message, and across processes passes the whole
+    traceback as the text of a RuntimeError.
+    """
+    try:
+        yield
+    except (InputError, RuntimeError) as error:
+        name = re.escape(f"{InputError.__module__}.{InputError.__qualname__}")
+        pattern = r"^(.*)$" if isinstance(error, InputError) else rf"^{name}: (.*)$"
+        lines = re.findall(pattern, str(error), flags=re.MULTILINE)
+        if not lines:
+            raise
+        message = re.sub(r" \[while running '[^']*'\]$", "", lines[-1])
+        raise InputError(message) from None
+
+
+# What a worker does.
+
+
+class TokenizeDocuments(beam.DoFn):
+    """Path of a documents shard -> (bucket, packed document) for each document."""
+
+    def __init__(
+        self,
+        vocab_path: str,
+        *,
+        do_lower_case: bool,
+        num_shards: int,
+        heartbeat: runners.Heartbeat,
+    ):
+        self._vocab_path = vocab_path
+        self._do_lower_case = do_lower_case
+        self._num_shards = num_shards
+        self._heartbeat = heartbeat
+
+    def setup(self) -> None:
+        vocabulary = tokenization.Vocabulary.load(self._vocab_path)
+        self._tokenizer = tokenization.Tokenizer(
+            vocabulary, do_lower_case=self._do_lower_case
+        )
+
+    def process(self, path: str) -> Iterator[tuple[int, tuple[str, str, bytes, bytes]]]:
+        counts: Counter[str] = Counter()
+        for record in read_documents(path):
+            document = tokenize_document(record, self._tokenizer, counts)
+            self._heartbeat.add(1)
+            if document.sentence_ends:
+                bucket = instances.bucket_of(document.id, self._num_shards)
+                yield bucket, _pack(document)
+        _count(counts)
+
+
+class WriteShard(beam.DoFn):
+    """(bucket, its packed documents) -> what the manifest says of the shard."""
+
+    def __init__(
+        self,
+        vocab_path: str,
+        output_dir: str,
+        *,
+        config: ExamplesConfig,
+        num_shards: int,
+        heartbeat: runners.Heartbeat,
+    ):
+        self._vocab_path = vocab_path
+        self._output_dir = output_dir
+        self._config = config
+        self._num_shards = num_shards
+        self._heartbeat = heartbeat
+
+    def setup(self) -> None:
+        vocabulary = tokenization.Vocabulary.load(self._vocab_path)
+        self._vocabulary = masking_vocabulary(vocabulary)
+
+    def process(
+        self, element: tuple[int, Iterable[tuple[str, str, bytes, bytes]]]
+    ) -> Iterator[dict[str, Any]]:
+        bucket, packed = element
+        vocab_size = self._vocabulary.size
+        arrived = [_unpack(document, vocab_size=vocab_size) for document in packed]
+        documents = instances.unique_documents(arrived)
+        counts = Counter(duplicate_documents=len(arrived) - len(documents))
+        made = instances.make_instances(
+            documents,
+            bucket=bucket,
+            config=self._config,
+            vocabulary=self._vocabulary,
+            counts=counts,
+        )
+        encoder = InstanceEncoder(self._config)
+        serialized = map(encoder.encode, made)
+        name = f"examples-{bucket:05d}-of-{self._num_shards:05d}.tfrecord"
+        shard = records.write_shard(Path(self._output_dir) / name, serialized)
+        self._heartbeat.add(len(arrived) * self._config.dupe_factor)
+        _count(counts)
+        if shard.num_records:
+            yield shard.model_dump(mode="json")
+        else:
+            (Path(self._output_dir) / name).unlink()
+
+
+def _pack(document: instances.Document) -> tuple[str, str, bytes, bytes]:
+    return (
+        document.id,
+        document.source,
+        bytes(document.token_ids),
+        bytes(document.sentence_ends),
+    )
+
+
+def _unpack(
+    packed: tuple[str, str, bytes, bytes], *, vocab_size: int
+) -> instances.Document:
+    document_id, source, token_ids, sentence_ends = packed
+    return instances.Document(
+        id=document_id,
+        source=source,
+        token_ids=memoryview(token_ids).cast(_typecode(vocab_size)),
+        sentence_ends=memoryview(sentence_ends).cast("I"),
+    )
+
+
+def _typecode(vocab_size: int) -> str:
+    """Of the smallest array that holds every id: 2 bytes for most vocabularies."""
+    return "H" if vocab_size <= 1 << 16 else "I"
+
+
+def _count(counts: Counter[str]) -> None:
+    for name, value in counts.items():
+        beam.metrics.Metrics.counter("examples", name).inc(value)
+
+
+def read_documents(path: str | Path) -> Iterator[dict[str, Any]]:
+    """The documents of one shard of `corpus`.
+
+    Raises:
+        InputError: with file and line, not gzip, not JSON, or not a document.
+    """
+    line_number = 0
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                line_number += 1
+                yield _parse_document(line)
+    except (OSError, EOFError, ValueError) as error:
+        raise InputError(
+            f"{path}: line {line_number}: expected a document of `bert-keras corpus` "
+            f"(JSON with id, source, paragraphs): {error}; make the corpus again"
+        ) from None
+
+
+def _parse_document(line: str) -> dict[str, Any]:
+    document = json.loads(line)
+    missing = {"id", "source", "paragraphs"}.difference(document)
+    if missing:
+        raise ValueError(f"{sorted(missing)[0]} is missing")
+    return document
+
+
+def tokenize_document(
+    record: dict[str, Any], tokenizer: tokenization.Tokenizer, counts: Counter[str]
+) -> instances.Document:
+    """Text to ids; a sentence without any token is left out.
+
+    `counts` is raised in place: `documents`, `sentences`, `tokens`, `unknown_tokens`,
+    `empty_documents`.
+    """
+    unk_id = tokenizer.vocabulary.unk_id
+    token_ids: list[int] = []
+    sentence_ends: list[int] = []
+    for paragraph in record["paragraphs"]:
+        for sentence in paragraph:
+            ids = tokenizer.encode(sentence)
+            if ids:
+                token_ids += ids
+                sentence_ends.append(len(token_ids))
+    counts["documents"] += 1
+    counts["sentences"] += len(sentence_ends)
+    counts["tokens"] += len(token_ids)
+    counts["unknown_tokens"] += token_ids.count(unk_id)
+    counts["empty_documents"] += not sentence_ends
+    return instances.Document(
+        id=record["id"],
+        source=record["source"],
+        token_ids=array(_typecode(len(tokenizer.vocabulary)), token_ids),
+        sentence_ends=array("I", sentence_ends),
+    )
+
+
+def masking_vocabulary(
+    vocabulary: tokenization.Vocabulary,
+) -> masking.MaskingVocabulary:
+    """The part of a vocabulary that masking needs."""
+    prefix = tokenization.CONTINUATION_PREFIX
+    return masking.MaskingVocabulary(
+        size=len(vocabulary),
+        cls_id=vocabulary.cls_id,
+        sep_id=vocabulary.sep_id,
+        mask_id=vocabulary.mask_id,
+        is_continuation=[token.startswith(prefix) for token in vocabulary.tokens],
+    )
+
+
+# What is written.
+
+
+class InstanceEncoder:
+    """Pads instances and serialises them, with the names that `features` states."""
+
+    def __init__(self, config: ExamplesConfig):
+        self._num_tokens = config.max_seq_length
+        self._num_predictions = config.num_predictions
+        self._names = [
+            feature.name
+            for feature in features.pretraining_features(
+                self._num_tokens, self._num_predictions
+            )
+        ]
+
+    def encode(self, instance: instances.Instance) -> bytes:
+        """One serialised `tf.train.Example`."""
+        input_ids, positions, labels = instance.masked
+        length, num_masked = len(input_ids), len(positions)
+        no_tokens = [0] * (self._num_tokens - length)
+        no_predictions = [0] * (self._num_predictions - num_masked)
+        values = (
+            records.int64_feature(input_ids + no_tokens),
+            _ones_feature(0, length, self._num_tokens),
+            _ones_feature(instance.first_segment_length, length, self._num_tokens),
+            records.int64_feature(positions + no_predictions),
+            records.int64_feature(labels + no_predictions),
+            _weights_feature(num_masked, self._num_predictions),
+            records.int64_feature([instance.is_random_next]),
+        )
+        return records.encode_example(dict(zip(self._names, values, strict=True)))
+
+
+# Few different ones are written again and again.
+
+
+@functools.lru_cache(maxsize=10_000)
+def _ones_feature(start: int, end: int, length: int) -> bytes:
+    """`length` numbers, 1 from `start` to `end`, 0 elsewhere."""
+    return records.int64_feature([start <= i < end for i in range(length)])
+
+
+@functools.lru_cache(maxsize=1_000)
+def _weights_feature(num_masked: int, length: int) -> bytes:
+    return records.float_feature([float(i < num_masked) for i in range(length)])
+
+
+def _log_summary(made: manifest.Manifest) -> None:
+    counts = Counter(made.counters)
+    num_examples = counts["examples"]
+    capacity = num_examples * made.config["max_seq_length"]
+    logger.info(
+        "examples: %s in %s shards from %s documents; %s tokens, %.1f %% padding; "
+        "B is random in %.1f %%; %.2f %% of the corpus's pieces are [UNK]",
+        f"{num_examples:,}",
+        f"{len(made.shards):,}",
+        f"{counts['documents']:,}",
+        f"{counts['example_tokens']:,}",
+        100 * (1 - counts["example_tokens"] / capacity),
+        100 * counts["random_next_examples"] / num_examples,
+        100 * counts["unknown_tokens"] / counts["tokens"],
+    )
+    if counts["duplicate_documents"]:
+        logger.warning(
+            "%s documents left out: another one has the same id",
+            f"{counts['duplicate_documents']:,}",
+        )
+    if counts["pairs_without_partner"]:
+        logger.warning(
+            "%s examples come from documents alone in their shard, so their B is never "
+            "random: use fewer --num_shards or more documents",
+            f"{counts['pairs_without_partner']:,}",
+        )
