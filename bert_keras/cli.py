@@ -340,7 +340,7 @@ def _quiet_beam() -> None:
 
 def _quiet_tensorflow() -> None:
     """Silences TensorFlow's start-up noise unless the user asked for it."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="(tensorflow|keras|google|h5py).*")

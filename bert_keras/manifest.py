@@ -146,7 +146,7 @@ def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -
         raise InputError(f"{directory}: expected a directory to write into, is a file")
     if (directory / MANIFEST_NAME).exists():
         raise InputError(
-            f"{directory}: holds a finished output already; choose another --output "
+            f"{directory}: holds a finished output already; choose another directory "
             "or delete it"
         )
     wanted = json.loads(json.dumps(settings))
@@ -157,12 +157,12 @@ def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -
                 raise InputError(
                     f"{directory}: begun by another run, with {key}="
                     f"{found.get(key)!r} where this one has {wanted.get(key)!r}; "
-                    "choose another --output or delete it"
+                    "choose another directory or delete it"
                 )
     elif directory.is_dir() and any(directory.iterdir()):
         raise InputError(
             f"{directory}: not empty and not made by this command; choose another "
-            "--output"
+            "directory"
         )
     directory.mkdir(parents=True, exist_ok=True)
     write_atomically(marker, json.dumps(wanted, indent=1, sort_keys=True).encode())
