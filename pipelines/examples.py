@@ -17,6 +17,7 @@ import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,25 @@ from pipelines import instances, masking, records, runners
 
 logger = logging.getLogger(__name__)
 
-VOCABULARY_NAME = "vocab.txt"
-"""The vocabulary's copy inside an examples directory."""
-
 DOCUMENTS_PER_SHARD = 500
 """Random next sentences come from the same shard: enough other documents for them."""
 
 MAX_DEFAULT_SHARDS = 1024
+
+
+PackedDocument = tuple[str, str, bytes, bytes]
+"""A document as it travels: id, source, token ids, sentence ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What the workers are told."""
+
+    vocab_path: str
+    output_dir: str
+    config: ExamplesConfig
+    do_lower_case: bool
+    num_shards: int
 
 
 def build_examples(
@@ -66,38 +79,23 @@ def build_examples(
     """
     if num_shards is not None and num_shards < 1:
         raise InputError(f"--num_shards must be at least 1, got {num_shards}")
-    vocabulary = tokenization.Vocabulary.load(vocab_path)
-    try:
-        tokenization.check_casing(vocabulary, do_lower_case)
-    except InputError as error:
-        raise InputError(f"{vocab_path}: {error}") from None
+    vocabulary = _load_vocabulary(vocab_path, do_lower_case)
     corpus = manifest.read_manifest(
         corpus_dir, kind="documents", verb="bert-keras corpus"
     )
     manifest.verify_shards(corpus_dir, corpus)
-    num_shards = num_shards or default_num_shards(corpus.num_records)
-    settings = {
-        **config.model_dump(mode="json"),
-        "max_predictions_per_seq": config.num_predictions,
-        "do_lower_case": do_lower_case,
-        "num_shards": num_shards,
-        "corpus_sha256": _corpus_sha256(corpus),
-        "vocab_sha256": vocabulary.sha256,
-        # Which characters are letters or marks changes with Python's Unicode tables.
-        "unicode_version": unicodedata.unidata_version,
-    }
     output_dir = Path(output_dir)
-    manifest.claim_output_directory(output_dir, settings)
-    vocabulary.save(output_dir / VOCABULARY_NAME)
-    shards, counters = _run_pipeline(
-        [str(Path(corpus_dir) / shard.name) for shard in corpus.shards],
-        output_dir,
+    job = Job(
+        vocab_path=str(output_dir / records.VOCABULARY_NAME),
+        output_dir=str(output_dir),
         config=config,
         do_lower_case=do_lower_case,
-        num_shards=num_shards,
-        num_documents=corpus.num_records,
-        options=options,
+        num_shards=num_shards or default_num_shards(corpus.num_records),
     )
+    settings = _settings(job, corpus, vocabulary)
+    manifest.claim_output_directory(output_dir, settings)
+    vocabulary.save(job.vocab_path)
+    shards, counters = _run_pipeline(corpus_dir, corpus, job, options)
     if not shards:
         raise InputError(
             f"{corpus_dir}: no example could be made from {corpus.num_records} "
@@ -122,44 +120,51 @@ def default_num_shards(num_documents: int) -> int:
     return min(max(1, num_documents // DOCUMENTS_PER_SHARD), MAX_DEFAULT_SHARDS)
 
 
-def _corpus_sha256(corpus: manifest.Manifest) -> str:
+def _load_vocabulary(
+    vocab_path: str | Path, do_lower_case: bool
+) -> tokenization.Vocabulary:
+    vocabulary = tokenization.Vocabulary.load(vocab_path)
+    try:
+        tokenization.check_casing(vocabulary, do_lower_case)
+    except InputError as error:
+        raise InputError(f"{vocab_path}: {error}") from None
+    return vocabulary
+
+
+def _settings(
+    job: Job, corpus: manifest.Manifest, vocabulary: tokenization.Vocabulary
+) -> dict[str, Any]:
+    """Everything that decides the bytes."""
     digests = "".join(f"{shard.sha256}\n" for shard in corpus.shards)
-    return hashlib.sha256(digests.encode()).hexdigest()
+    return {
+        **job.config.model_dump(mode="json"),
+        "max_predictions_per_seq": job.config.num_predictions,
+        "do_lower_case": job.do_lower_case,
+        "num_shards": job.num_shards,
+        "corpus_sha256": hashlib.sha256(digests.encode()).hexdigest(),
+        "vocab_sha256": vocabulary.sha256,
+        # Which characters are letters or marks changes with Python's Unicode tables.
+        "unicode_version": unicodedata.unidata_version,
+    }
 
 
 def _run_pipeline(
-    document_paths: list[str],
-    output_dir: Path,
-    *,
-    config: ExamplesConfig,
-    do_lower_case: bool,
-    num_shards: int,
-    num_documents: int,
+    corpus_dir: str | Path,
+    corpus: manifest.Manifest,
+    job: Job,
     options: PipelineOptions,
 ) -> tuple[tuple[manifest.Shard, ...], dict[str, int]]:
-    shard_list = output_dir / ".shards.json"
-    vocab_path = str(output_dir / VOCABULARY_NAME)
+    """Runs to the end; returns the shards by name, and the counters."""
+    shard_list = Path(job.output_dir) / ".shards.json"
+    paths = [str(Path(corpus_dir) / shard.name) for shard in corpus.shards]
 
     def build(pipeline: beam.Pipeline, heartbeat: runners.Heartbeat) -> None:
-        tokenize = TokenizeDocuments(
-            vocab_path,
-            do_lower_case=do_lower_case,
-            num_shards=num_shards,
-            heartbeat=heartbeat,
-        )
-        write = WriteShard(
-            vocab_path,
-            str(output_dir),
-            config=config,
-            num_shards=num_shards,
-            heartbeat=heartbeat,
-        )
         _ = (
             pipeline
-            | "DocumentShards" >> beam.Create(document_paths)
-            | "TokenizeDocuments" >> beam.ParDo(tokenize)
+            | "DocumentShards" >> beam.Create(paths)
+            | "TokenizeDocuments" >> beam.ParDo(TokenizeDocuments(job, heartbeat))
             | "GroupByBucket" >> beam.GroupByKey()
-            | "WriteShards" >> beam.ParDo(write)
+            | "WriteShards" >> beam.ParDo(WriteShard(job, heartbeat))
             | "ListShards" >> beam.combiners.ToList()
             | "SaveList" >> beam.Map(_save_shard_list, str(shard_list))
         )
@@ -171,13 +176,13 @@ def _run_pipeline(
                 options=options,
                 title="examples",
                 # Every document is tokenised once and written `dupe_factor` times.
-                total=num_documents * (1 + config.dupe_factor),
+                total=corpus.num_records * (1 + job.config.dupe_factor),
                 unit="passes over documents",
             )
         found = json.loads(shard_list.read_bytes())
     finally:
         shard_list.unlink(missing_ok=True)
-        for leftover in output_dir.glob(".examples-*.tmp"):
+        for leftover in Path(job.output_dir).glob(".examples-*.tmp"):
             leftover.unlink(missing_ok=True)
     return tuple(manifest.Shard(**shard) for shard in found), counters
 
@@ -212,86 +217,79 @@ def _input_errors_of_workers() -> Iterator[None]:
 class TokenizeDocuments(beam.DoFn):
     """Path of a documents shard -> (bucket, packed document) for each document."""
 
-    def __init__(
-        self,
-        vocab_path: str,
-        *,
-        do_lower_case: bool,
-        num_shards: int,
-        heartbeat: runners.Heartbeat,
-    ):
-        self._vocab_path = vocab_path
-        self._do_lower_case = do_lower_case
-        self._num_shards = num_shards
+    def __init__(self, job: Job, heartbeat: runners.Heartbeat):
+        self._job = job
         self._heartbeat = heartbeat
 
     def setup(self) -> None:
-        vocabulary = tokenization.Vocabulary.load(self._vocab_path)
+        vocabulary = tokenization.Vocabulary.load(self._job.vocab_path)
         self._tokenizer = tokenization.Tokenizer(
-            vocabulary, do_lower_case=self._do_lower_case
+            vocabulary, do_lower_case=self._job.do_lower_case
         )
 
-    def process(self, path: str) -> Iterator[tuple[int, tuple[str, str, bytes, bytes]]]:
+    def process(self, path: str) -> Iterator[tuple[int, PackedDocument]]:
         counts: Counter[str] = Counter()
         for record in read_documents(path):
             document = tokenize_document(record, self._tokenizer, counts)
             self._heartbeat.add(1)
             if document.sentence_ends:
-                bucket = instances.bucket_of(document.id, self._num_shards)
+                bucket = instances.bucket_of(document.id, self._job.num_shards)
                 yield bucket, _pack(document)
         _count(counts)
 
 
 class WriteShard(beam.DoFn):
-    """(bucket, its packed documents) -> what the manifest says of the shard."""
+    """(bucket, its packed documents) -> what the manifest says of the shard, if any."""
 
-    def __init__(
-        self,
-        vocab_path: str,
-        output_dir: str,
-        *,
-        config: ExamplesConfig,
-        num_shards: int,
-        heartbeat: runners.Heartbeat,
-    ):
-        self._vocab_path = vocab_path
-        self._output_dir = output_dir
-        self._config = config
-        self._num_shards = num_shards
+    def __init__(self, job: Job, heartbeat: runners.Heartbeat):
+        self._job = job
         self._heartbeat = heartbeat
 
     def setup(self) -> None:
-        vocabulary = tokenization.Vocabulary.load(self._vocab_path)
+        vocabulary = tokenization.Vocabulary.load(self._job.vocab_path)
         self._vocabulary = masking_vocabulary(vocabulary)
 
     def process(
-        self, element: tuple[int, Iterable[tuple[str, str, bytes, bytes]]]
+        self, element: tuple[int, Iterable[PackedDocument]]
     ) -> Iterator[dict[str, Any]]:
         bucket, packed = element
-        vocab_size = self._vocabulary.size
-        arrived = [_unpack(document, vocab_size=vocab_size) for document in packed]
+        config, vocabulary = self._job.config, self._vocabulary
+        arrived = [_unpack(document, vocab_size=vocabulary.size) for document in packed]
         documents = instances.unique_documents(arrived)
         counts = Counter(duplicate_documents=len(arrived) - len(documents))
-        made = instances.make_instances(
-            documents,
-            bucket=bucket,
-            config=self._config,
-            vocabulary=self._vocabulary,
-            counts=counts,
-        )
-        encoder = InstanceEncoder(self._config)
-        serialized = map(encoder.encode, made)
-        name = f"examples-{bucket:05d}-of-{self._num_shards:05d}.tfrecord"
-        shard = records.write_shard(Path(self._output_dir) / name, serialized)
-        self._heartbeat.add(len(arrived) * self._config.dupe_factor)
-        _count(counts)
-        if shard.num_records:
+        pairs = instances.make_bucket_pairs(documents, config=config, counts=counts)
+        if pairs:
+            made = instances.make_instances(
+                documents,
+                pairs,
+                bucket=bucket,
+                config=config,
+                vocabulary=vocabulary,
+                counts=counts,
+            )
+            num_passes = len(arrived) * config.dupe_factor
+            made = self._advance(made, len(pairs), num_passes=num_passes)
+            encoder = InstanceEncoder(config)
+            name = f"examples-{bucket:05d}-of-{self._job.num_shards:05d}.tfrecord"
+            path = Path(self._job.output_dir) / name
+            shard = records.write_shard(path, map(encoder.encode, made))
             yield shard.model_dump(mode="json")
-        else:
-            (Path(self._output_dir) / name).unlink()
+        _count(counts)
+
+    def _advance(
+        self, made: Iterable[instances.Instance], num_made: int, *, num_passes: int
+    ) -> Iterator[instances.Instance]:
+        """Passes instances on and moves the progress as they are written."""
+        reported = 0
+        for number, instance in enumerate(made, start=1):
+            yield instance
+            due = num_passes * number // num_made
+            if due > reported:
+                self._heartbeat.add(due - reported)
+                reported = due
 
 
-def _pack(document: instances.Document) -> tuple[str, str, bytes, bytes]:
+def _pack(document: instances.Document) -> PackedDocument:
     return (
         document.id,
         document.source,
@@ -300,9 +298,7 @@ def _pack(document: instances.Document) -> tuple[str, str, bytes, bytes]:
     )
 
 
-def _unpack(
-    packed: tuple[str, str, bytes, bytes], *, vocab_size: int
-) -> instances.Document:
+def _unpack(packed: PackedDocument, *, vocab_size: int) -> instances.Document:
     document_id, source, token_ids, sentence_ends = packed
     return instances.Document(
         id=document_id,

@@ -17,6 +17,9 @@ import google_crc32c
 from bert_keras import manifest
 from bert_keras.errors import InputError
 
+VOCABULARY_NAME = "vocab.txt"
+"""The vocabulary's copy in a directory of examples."""
+
 # Keys of protobuf fields: field number << 3 | wire type; 2 is length-delimited.
 _FIELD_1, _FIELD_2, _FIELD_3 = b"\x0a", b"\x12", b"\x1a"
 _FLOAT_LIST, _INT64_LIST = 2, 3  # field numbers of the message Feature
