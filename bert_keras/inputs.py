@@ -126,8 +126,9 @@ def check_lengths(path: Path, wanted: Sequence[features.Feature]) -> None:
             if found != feature.length:
                 raise InputError(
                     f"{path}: its records hold {found} {feature.name}, "
-                    f"{manifest.MANIFEST_NAME} says {feature.length}: make the examples "
-                    "again with the max_seq_length and max_predictions_per_seq you want"
+                    f"{manifest.MANIFEST_NAME} says {feature.length}: make the "
+                    "examples again with the max_seq_length and "
+                    "max_predictions_per_seq you want"
                 )
 
 

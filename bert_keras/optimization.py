@@ -1,4 +1,4 @@
-"""BERT's optimizer and learning rate (paper, A.2; `optimization.py` of the original)."""
+"""BERT's optimizer and learning rate (paper, A.2; the original's optimization.py)."""
 
 import re
 

@@ -350,8 +350,8 @@ def _read_examples(directory: str | Path, vocab_path: str | Path | None) -> _Exa
     if vocabulary.sha256 != found.vocab_sha256:
         raise InputError(
             f"{source}: {len(vocabulary)} entries, not the vocabulary that "
-            f"{directory} was made with ({found.vocab_size} entries): give that one, or "
-            f"make the examples again with this one"
+            f"{directory} was made with ({found.vocab_size} entries): give that one, "
+            "or make the examples again with this one"
         )
     wanted = features.pretraining_features(
         found.config["max_seq_length"], found.config["max_predictions_per_seq"]
