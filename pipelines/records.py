@@ -68,8 +68,8 @@ def encode_example(features: Mapping[str, bytes]) -> bytes:
         features: `Feature` messages of `int64_feature` or `float_feature`, by name.
 
     Returns:
-        What `SerializeToString(deterministic=True)` gives: map entries by rising key.
-        (Without that flag protobuf orders them as it likes in each process.)
+        What `SerializeToString(deterministic=True)` gives: map entries by rising name
+        (if none begins another: there protobuf's implementations differ).
     """
     entries = [
         _nested(_FIELD_1, _nested(_FIELD_1, name.encode()) + _nested(_FIELD_2, feature))

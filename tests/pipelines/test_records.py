@@ -1,0 +1,196 @@
+"""Records: the bytes of protobuf and TFRecord, and nothing damaged is read."""
+
+import math
+import random
+import struct
+import tracemalloc
+
+import google_crc32c
+import pytest
+
+from bert_keras import manifest
+from bert_keras.errors import InputError
+from pipelines import records
+
+EXAMPLE = bytes.fromhex(
+    "0a1d"  # Features, 29 bytes
+    "0a0d 0a0161 1208 1206 0a04 0000803f"  # "a": FloatList, packed, 1.0
+    "0a0c 0a0162 1207 1a05 0a03 01ac02"  # "b": Int64List, packed, 1 and 300
+)
+
+
+@pytest.fixture(scope="session")
+def tf():
+    return pytest.importorskip("tensorflow", reason="compares with TensorFlow")
+
+
+def random_values(seed):
+    rng = random.Random(seed)
+    integers = [0, 1, 127, 128, 16383, 16384, 119546, 2**31, 2**63 - 1, -1, -(2**63)]
+    floats = [0.0, 1.0, -0.5, math.inf, 2.0**-140]
+    # No name begins another: protobuf implementations order such names differently.
+    names = rng.sample("abcdefghij", rng.randrange(1, 8))
+    return {
+        name * rng.choice([1, 5, 200]): (
+            rng.choices(integers, k=rng.randrange(1, 200))
+            if rng.random() < 0.6
+            else rng.choices(floats, k=rng.randrange(1, 60))
+        )
+        for name in names
+    }
+
+
+def encode(values):
+    return records.encode_example(
+        {
+            name: records.float_feature(numbers)
+            if isinstance(numbers[0], float)
+            else records.int64_feature(numbers)
+            for name, numbers in values.items()
+        }
+    )
+
+
+def test_example_bytes():
+    assert encode({"b": [1, 300], "a": [1.0]}) == EXAMPLE
+    assert records.decode_example(EXAMPLE) == {"a": [1.0], "b": [1, 300]}
+
+
+@pytest.mark.reference
+def test_examples_are_those_of_tensorflow(tf):
+    for seed in range(300):
+        values = random_values(seed)
+        example = tf.train.Example()
+        for name, numbers in values.items():
+            feature = example.features.feature[name]
+            kind = "float_list" if isinstance(numbers[0], float) else "int64_list"
+            getattr(feature, kind).value.extend(numbers)
+        assert encode(values) == example.SerializeToString(deterministic=True)
+        assert records.decode_example(encode(values)) == values
+
+
+def test_unpacked_lists_and_unknown_fields_are_read():
+    entries = b"\x08\x01" + b"\x08\xac\x02"  # Field 1, varint, twice.
+    feature = b"\x1a" + bytes([len(entries)]) + entries
+    floats = b"\x0d\x00\x00\x80\x3f" + b"\x0a\x04\x00\x00\x00\x40"  # One of each kind.
+    float_feature = b"\x12" + bytes([len(floats)]) + floats
+    message = b"\x78\x01"  # Field 15, which no Example has.
+    body = b""
+    for name, value in ((b"b", feature), (b"c", float_feature)):
+        # The value before the key, and a fixed64 that means nothing.
+        entry = b"\x12" + bytes([len(value)]) + value + b"\x0a\x01" + name
+        entry += b"\x79" + bytes(8)
+        body += b"\x0a" + bytes([len(entry)]) + entry
+    message += b"\x0a" + bytes([len(body)]) + body
+    assert records.decode_example(message) == {"b": [1, 300], "c": [1.0, 2.0]}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"BERT",
+        b"\xff" * 20,
+        EXAMPLE[:-1],
+        EXAMPLE[:10],
+        EXAMPLE.replace(b"\x1a\x05\x0a\x03", b"\x0a\x05\x0a\x03"),  # a BytesList
+        EXAMPLE.replace(b"\x0a\x01a", b"\x0a\x01\xff"),  # a name that is not UTF-8
+        EXAMPLE.replace(b"\x1a\x05\x0a\x03", b"\x1a\x05\x0b\x03"),  # a group
+        EXAMPLE.replace(b"\x01\xac\x02", b"\x01\xac\x82"),  # a number without end
+    ],
+)
+def test_what_is_no_example_is_refused(data):
+    with pytest.raises(InputError, match=r"expected a serialised tf\.train\.Example"):
+        records.decode_example(data)
+
+
+def test_no_damage_of_an_example_escapes():
+    rng = random.Random(1)
+    for _ in range(3000):
+        data = bytearray(EXAMPLE)
+        for _ in range(rng.randrange(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        try:
+            records.decode_example(bytes(data[: rng.randrange(len(data) + 1)]))
+        except InputError:
+            continue
+
+
+def test_frame_bytes():
+    expected = "0500000000000000 eab2043e 746f6b656e d7cd7bc9"
+    assert records.frame(b"token") == bytes.fromhex(expected)
+
+
+@pytest.mark.reference
+def test_files_are_those_of_tensorflow(tf, tmp_path):
+    rng = random.Random(2)
+    written = [rng.randbytes(size) for size in (0, 1, 7, 100, 70_000)]
+    ours, theirs = tmp_path / "ours.tfrecord", tmp_path / "theirs.tfrecord"
+    records.write_shard(ours, written)
+    with tf.io.TFRecordWriter(str(theirs)) as writer:
+        for record in written:
+            writer.write(record)
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert list(records.read_records(theirs)) == written
+
+
+def test_a_shard_is_what_its_description_says(tmp_path):
+    shard = records.write_shard(tmp_path / "x.tfrecord", iter([b"one", b"two", b""]))
+    assert (shard.name, shard.num_records) == ("x.tfrecord", 3)
+    made = manifest.Manifest(kind="examples", shards=(shard,), config={})
+    manifest.verify_shards(tmp_path, made)
+    assert list(records.read_records(tmp_path / "x.tfrecord")) == [b"one", b"two", b""]
+
+
+def test_a_failed_shard_leaves_nothing_and_what_was_there(tmp_path):
+    def failing():
+        yield b"one"
+        raise RuntimeError("stopped")
+
+    for before in ([], [b"old"]):
+        if before:
+            records.write_shard(tmp_path / "x.tfrecord", before)
+        with pytest.raises(RuntimeError, match="stopped"):
+            records.write_shard(tmp_path / "x.tfrecord", failing())
+        assert [f.name for f in tmp_path.iterdir()] == ["x.tfrecord"] * len(before)
+    assert list(records.read_records(tmp_path / "x.tfrecord")) == [b"old"]
+
+
+def test_a_cut_file_is_refused_wherever_it_is_cut(tmp_path):
+    whole = tmp_path / "whole.tfrecord"
+    records.write_shard(whole, [b"first", b"second"])
+    data, borders = whole.read_bytes(), {0: [], 21: [b"first"]}
+    cut = tmp_path / "cut.tfrecord"
+    for length in range(len(data)):
+        cut.write_bytes(data[:length])
+        if length in borders:
+            assert list(records.read_records(cut)) == borders[length]
+        else:
+            with pytest.raises(InputError, match=r"cut\.tfrecord: expected a TFRecord"):
+                list(records.read_records(cut))
+
+
+def test_a_flipped_bit_is_found_wherever_it_is(tmp_path):
+    path = tmp_path / "x.tfrecord"
+    records.write_shard(path, [b"first", b"second"])
+    data = path.read_bytes()
+    for position in range(len(data)):
+        for bit in range(8):
+            damaged = bytearray(data)
+            damaged[position] ^= 1 << bit
+            path.write_bytes(damaged)
+            with pytest.raises(InputError, match="cut or changed"):
+                list(records.read_records(path))
+
+
+def test_a_false_length_takes_no_memory(tmp_path):
+    path = tmp_path / "x.tfrecord"
+    header = struct.pack("<Q", 1 << 40)
+    crc = google_crc32c.value(header)
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    path.write_bytes(header + struct.pack("<I", masked) + bytes(100))
+    tracemalloc.start()
+    with pytest.raises(InputError, match="at byte 0, but the file ends within"):
+        list(records.read_records(path))
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
