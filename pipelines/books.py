@@ -1,0 +1,222 @@
+"""Plain-text book -> paragraphs of running text.
+
+Takes Project Gutenberg's header, licence and notes off, joins hard-wrapped lines, and
+drops what is no running text: headings, contents, illustrations, page numbers, tables.
+"""
+
+import re
+import statistics
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Book:
+    """One book."""
+
+    title: str
+    paragraphs: tuple[str, ...]
+    """In order, each on one line."""
+
+
+def decode(data: bytes) -> tuple[str, str]:
+    """Decodes a text file: by byte-order mark, else UTF-8, else Windows-1252.
+
+    Returns:
+        The text, with line ends as `\\n`, and the name of the encoding.
+    """
+    encoding = "cp1252"
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        encoding = "utf-16"
+    else:
+        try:
+            data.decode("utf-8")
+            encoding = "utf-8-sig"
+        except UnicodeDecodeError:
+            pass
+    text = data.decode(encoding, errors="replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n"), encoding
+
+
+def parse_book(text: str, *, name: str) -> Book:
+    """Extracts title and running text.
+
+    Args:
+        text: the whole file, decoded, with `\\n` as line end.
+        name: the title to use where the text names none.
+    """
+    header, body = split_header(text)
+    body = _NOTE.sub("", body)
+    blocks = [block.split("\n") for block in _BLANK_LINES.split(body) if block.strip()]
+    blocks = _drop_notes(blocks)
+    blocks = _drop_contents(blocks)
+    paragraphs = [_join(block) for block in blocks if _is_running_text(block)]
+    title = _title(header) or name
+    return Book(title=title, paragraphs=tuple(filter(None, paragraphs)))
+
+
+# Project Gutenberg's own text.
+
+_START = re.compile(
+    r"^[ \t]*\*{3} ?START OF (?:THE|THIS) PROJECT GUTENBERG E(?:BOOK|TEXT)"
+    r"(?:[^*]{0,400}\*{3}|[^\n]*)[^\n]*\n",
+    re.IGNORECASE | re.MULTILINE,
+)
+_END_OF_SMALL_PRINT = re.compile(r"^\*END\*? ?THE SMALL PRINT[^\n]*\n", re.MULTILINE)
+_END = re.compile(
+    r"^[ \t]*(?:\*{3} ?)?END OF (?:THE |THIS )?PROJECT GUTENBERG"
+    r"|^\*{3}START\*\*THE SMALL PRINT",
+    re.IGNORECASE | re.MULTILINE,
+)
+# In files that carry their notices at the end, these begin with the name of the book.
+_LATE_NOTICES = re.compile(r"^The Project Gutenberg E(?:text|Book) of ", re.MULTILINE)
+
+
+def split_header(text: str) -> tuple[str, str]:
+    """Splits a file into Project Gutenberg's header and the book itself.
+
+    What comes after the book (licence and all) is dropped. Without a header, all of
+    the file is the book.
+    """
+    header = ""
+    start = _START.search(text) or _END_OF_SMALL_PRINT.search(text)
+    if start:
+        header, text = text[: start.start()], text[start.end() :]
+    ends = [_END.search(text)]
+    if start:
+        ends.append(_LATE_NOTICES.search(text, len(text) // 2))
+    return header, text[: min((end.start() for end in ends if end), default=len(text))]
+
+
+_TITLE = re.compile(r"^Title: *(.+(?:\n[ \t]+\S.*)*)", re.MULTILINE)
+_TITLE_LINE = re.compile(
+    r"Project Gutenberg(?:['’]s| E(?:book|text) of) (.+?)(?:,? by .*)?$",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def _title(header: str) -> str | None:
+    match = _TITLE.search(header) or _TITLE_LINE.search(header)
+    return " ".join(match[1].split()) if match else None
+
+
+# Blocks of lines between blank lines.
+
+_BLANK_LINES = re.compile(r"\n(?:[ \t]*\n)+")
+_NOTE = re.compile(
+    r"\[ ?_?(?:Illustrations?|Footnotes?|Sidenotes?|Transcriber|Project Gutenberg"
+    r"|Editor['’]s Note|Decoration|Frontispiece|Image|Map|Music|Greek|Arabic|Note)\b"
+    r"[^\[\]]{0,4000}(?:\[[^\[\]]{0,500}\][^\[\]]{0,4000}){0,20}\]",
+    re.IGNORECASE,
+)
+_CREDITS = re.compile(
+    r"[\[(]?(?:This )?(?:E-?text |E-?book |HTML )?(?:was )?"
+    r"(?:Produced|prepared|transcribed|scanned|proofed|created)\s+(?:by|from|for)\b"
+    r"|This (?:Project Gutenberg )?e-?(?:text|book) was |E-?text prepared by"
+    r"|(?:HTML|Text) version by|\(This (?:file|book) was produced from"
+    r"|.{0,200}(?:www\.|https?://)",
+    re.IGNORECASE | re.DOTALL,
+)
+_TRANSCRIBER = re.compile(r"[\[*{_= ]*(?:Transcriber|Transcription|TN:)", re.IGNORECASE)
+_CONTENTS = re.compile(
+    r"\W*(?:TABLE OF )?(?:CONTENTS|ILLUSTRATIONS|LIST OF (?:ILLUSTRATIONS|PLATES)"
+    r"|TABLE DES MATI[EÈ]RES|[IÍ]NDICE|INDEX)\W*(?:OF .{0,40})?",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"[.!?:;,…—\-][\"'”’»)\]_*]*$|[\"”’»]$")
+_ENTRY = re.compile(
+    r"\s*(?:(?:CHAPTER|CHAP\.|BOOK|PART|VOLUME|VOL\.|SECTION|LETTER|CANTO|STAVE|ACT"
+    r"|SCENE|CHAPITRE|CAP[IÍ]TULO|LIVRE|APPENDIX)\s+[\dIVXLCivxlc]+\b"
+    r"|[IVXLC]{1,7}\.|\d{1,3}\.)",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(
+    r"(?:CHAPTER|CHAP\.|BOOK|PART|VOLUME|VOL\.|SECTION|SECT\.|LETTER|CANTO|STAVE|ACT"
+    r"|SCENE|CHAPITRE|CAP[IÍ]TULO|LIVRE|APPENDIX|NO\.)\s+"
+    r"(?:[\dIVXLC]+|THE|ONE|TWO|THREE|FOUR|FIVE|SIX|SEVEN|EIGHT|NINE|TEN|ELEVEN"
+    r"|TWELVE|FIRST|SECOND|THIRD|LAST|PREMI[EÈ]R)\b|[IVXLC]+\.?$|\d+\.?$",
+    re.IGNORECASE,
+)
+_PAGE_AT_END = re.compile(r"(?:\.{3,}|\s{2,}|, )\d+(?:[-–, ]+\d+)*[.,;]?$")
+_COLUMNS = re.compile(r"\S {3,}\S|\S\t+\S|\||\S\s*\.{4,}")
+
+
+def _drop_notes(blocks: list[list[str]]) -> list[list[str]]:
+    """Drops credits at the beginning and transcriber's notes at either end."""
+    near = max(min(len(blocks) // 10, 40), 8)
+    kept = []
+    for index, block in enumerate(blocks):
+        first = block[0]
+        if _TRANSCRIBER.match(first):
+            if index > near and index > len(blocks) * 0.9:
+                break
+            continue
+        if index < near and _CREDITS.match("\n".join(block).strip()):
+            continue
+        kept.append(block)
+    return kept
+
+
+def _drop_contents(blocks: list[list[str]]) -> list[list[str]]:
+    """Drops tables of contents: from their heading to the first block of prose."""
+    kept = []
+    in_contents = False
+    for block in blocks:
+        if len(block) < 3 and _CONTENTS.fullmatch(block[0].strip()):
+            in_contents = True
+        elif in_contents and _is_prose(block):
+            in_contents = False
+        if not in_contents:
+            kept.append(block)
+    return kept
+
+
+def _is_prose(block: list[str]) -> bool:
+    lines = [line.strip() for line in block]
+    if len(lines) < 2 or not _SENTENCE_END.search(lines[-1]):
+        return False
+    entries = sum(bool(_ENTRY.match(x) or _PAGE_AT_END.search(x)) for x in lines)
+    return statistics.mean(map(len, lines[:-1])) > 45 and entries * 3 < len(lines)
+
+
+def _is_running_text(block: list[str]) -> bool:
+    lines = [line.strip() for line in block if line.strip()]
+    text = " ".join(lines)
+    letters = sum(character.isalpha() for character in text)
+    if letters < 2 or letters * 2 < len(text.replace(" ", "")):
+        return False
+    if _is_heading(lines, text):
+        return False
+    if len(lines) < 2:
+        return not _COLUMNS.search(lines[0]) and not _PAGE_AT_END.search(lines[0])
+    columns = sum(bool(_COLUMNS.search(line)) for line in lines)
+    entries = sum(bool(_PAGE_AT_END.search(line)) for line in lines)
+    return columns * 2 < len(lines) and entries * 2 < len(lines)
+
+
+def _is_heading(lines: list[str], text: str) -> bool:
+    if _HEADING.match(text) and len(text) < 120 and len(lines) < 4:
+        return True
+    if text.upper() == text and len(lines) < 8 and len(text) < 400:
+        # Capitals, as on a title page; but not a cry: "NO!"
+        return not text.endswith(("!", "?", "”", '"', "’", "'"))
+    if _SENTENCE_END.search(text):
+        return False
+    return len(lines) < 4 and max(map(len, lines)) < 60 and len(text) < 120
+
+
+# Lines -> one paragraph.
+
+_PAGE_MARK = re.compile(
+    r"\[(?:\d{1,4}|[A-Z]|\*+|[Pp](?:g|age|\.)? ?\.?(?:\d+|[ivxlc]+))\]"
+    r"|\{(?:p\. ?)?\d{1,4}[a-z]?\}"
+)
+_EMPHASIS = re.compile(r"(?<![^\W_])[_=~]{1,2}(?=\S)([^_=~]{1,2000}?)(?<=\S)[_=~]{1,2}")
+_BROKEN_WORD = re.compile(r"([^\W\d_]-|--|—)\n[ \t]*(?=[^\W\d_\"“‘'])")
+
+
+def _join(block: list[str]) -> str:
+    text = "\n".join(line.strip() for line in block).replace("\xad", "")
+    text = _BROKEN_WORD.sub(r"\1", text)
+    text = _PAGE_MARK.sub("", text)
+    text = _EMPHASIS.sub(r"\1", text).replace("_", "")
+    return " ".join(text.split())
