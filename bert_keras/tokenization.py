@@ -242,7 +242,7 @@ def is_dropped(char: str) -> bool:
 def is_cjk(char: str) -> bool:
     """Whether the character is an ideograph, which the original makes a word."""
     code_point = ord(char)
-    return any(first <= code_point <= last for first, last in _CJK_RANGES)
+    return any(first <= code_point <= last for first, last in CJK_RANGES)
 
 
 def is_punctuation(char: str) -> bool:
@@ -254,7 +254,7 @@ def is_punctuation(char: str) -> bool:
 
 # CJK unified ideographs, their extensions A to E and the compatibility forms. Hangul,
 # kana and later extensions are not in the original.
-_CJK_RANGES = (
+CJK_RANGES = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
     (0x20000, 0x2A6DF),
