@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_keras import (
@@ -310,6 +311,25 @@ def _run_pretraining(
         "num_parameters": learner.network.count_params(),
         "train": log.last_step_logs,
         "eval": {name: float(value) for name, value in log.last_evaluation.items()},
+        "eval_baseline": _baseline(evaluation, examples.vocabulary),
+    }
+
+
+def _baseline(
+    evaluation: tuple[tf.data.Dataset, int] | None,
+    vocabulary: tokenization.Vocabulary,
+) -> dict[str, Any] | None:
+    """What always guessing the commonest masked token would score."""
+    if evaluation is None:
+        return None
+    batches, num_batches = evaluation
+    counts = np.zeros(len(vocabulary), np.int64)
+    for batch in batches.take(num_batches).as_numpy_iterator():
+        predicted = batch["masked_lm_ids"][batch["masked_lm_weights"] > 0]
+        counts += np.bincount(predicted, minlength=len(vocabulary))
+    return {
+        "commonest_token": vocabulary.tokens[int(counts.argmax())],
+        "masked_lm_accuracy": float(counts.max() / max(counts.sum(), 1)),
     }
 
 

@@ -1,0 +1,305 @@
+"""The whole life of a model, in minutes, on text that is already on the machine.
+
+The text is the documentation inside the packages that were just installed: their
+docstrings are read as text, nothing is imported. The stages are the commands that a
+user would type, run one by one as processes of their own.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import json
+import logging
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_keras import progress
+from bert_keras.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+LIBRARIES = ("apache_beam", "keras", "numpy", "scipy", "sklearn", "tensorflow")
+VOCAB_SIZE = 8000
+TRAIN_PER_LIBRARY = 50
+"""Labelled paragraphs to tune on: few, so that what pre-training gives is seen."""
+TEST_PER_LIBRARY = 100
+
+SENTENCES = (
+    "returns a [MASK] with the same shape as the input.",
+    "if the argument is not an [MASK], an error is raised.",
+    "the learning [MASK] of the optimizer.",
+)
+PARAGRAPHS = (
+    "Draws samples from a multivariate normal distribution.",
+    "Groups the elements of a collection by key and by window.",
+    "Fit the estimator to the training data and return the fitted object itself.",
+)
+
+
+class Document(NamedTuple):
+    """One docstring."""
+
+    id: str
+    library: str
+    paragraphs: tuple[str, ...]
+
+
+def run(output_dir: str | Path) -> None:
+    """Runs the demo and prints its table.
+
+    Args:
+        output_dir: a directory that is not there yet; everything is written into it.
+
+    Raises:
+        InputError: the directory exists, a package is missing or a command failed.
+    """
+    directory = Path(output_dir)
+    if directory.exists():
+        raise InputError(f"{directory}: exists; delete it or choose another directory")
+    start = time.monotonic()
+    write_texts(directory / "text")
+    printed = {}
+    for command in commands(directory):
+        printed[shlex.join(command)] = _run_command(command)
+    scores = {
+        name: _accuracy(printed, directory / "runs" / name)
+        for name in ("tuned", "from_scratch")
+    }
+    answers = _ask_saved_model(directory / "exported" / "1", PARAGRAPHS)
+    print(f"\nThe SavedModel in {directory / 'exported' / '1'} on raw strings:")
+    for paragraph, answer in zip(PARAGRAPHS, answers, strict=True):
+        print(f"  {answer:12} {paragraph}")
+    minutes = (time.monotonic() - start) / 60
+    print("\n" + "\n".join(table(directory, scores)))
+    print(f"\n{minutes:.1f} minutes. Curves: tensorboard --logdir {directory / 'runs'}")
+
+
+def commands(directory: Path) -> list[list[str]]:
+    """The commands of the life cycle, as a user would type them."""
+    text, runs = directory / "text", directory / "runs"
+    corpus, vocab = directory / "corpus", directory / "vocab.txt"
+    examples, exported = directory / "examples", directory / "exported" / "1"
+    pretrained, tuned, scratch = (
+        runs / name for name in ("pretrained", "tuned", "from_scratch")
+    )
+    finetune = (
+        f"finetune --task text --config demo_finetune --train {text / 'train.tsv'} "
+        f"--dev {text / 'dev.tsv'} --init {pretrained}"
+    )
+    lines = [
+        f"corpus --wikipedia {text / 'articles.xml'} --jsonl {text / 'docs.jsonl'} "
+        f"--output {corpus}",
+        f"vocab --corpus {corpus} --vocab_size {VOCAB_SIZE} --output {vocab}",
+        f"examples --corpus {corpus} --vocab {vocab} --max_seq_length 128 "
+        f"--set dupe_factor=4 --output {examples}",
+        f"inspect {examples} --limit 1",
+        f"pretrain --config demo --examples {examples} --output_dir {pretrained}",
+        f"fill-mask --model {pretrained} {shlex.join(SENTENCES)}",
+        f"{finetune} --output_dir {tuned}",
+        f"{finetune} --from_scratch --output_dir {scratch}",
+        f"evaluate --model {tuned} --input {text / 'test.tsv'}",
+        f"evaluate --model {scratch} --input {text / 'test.tsv'}",
+        f"export --model {tuned} --output {exported}",
+    ]
+    return [shlex.split(line) for line in lines]
+
+
+def _run_command(command: Sequence[str]) -> str:
+    """Runs `bert-keras` with these arguments, shown as typed; returns its output."""
+    print(f"\n$ bert-keras {shlex.join(command)}", flush=True)
+    process = subprocess.run(
+        [sys.executable, "-m", "bert_keras.cli", *command],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if process.returncode:
+        raise InputError(f"`bert-keras {command[0]}` failed; it has said why above")
+    print(process.stdout, end="", flush=True)
+    return process.stdout
+
+
+def _accuracy(printed: Mapping[str, str], run_directory: Path) -> float:
+    """The accuracy that `evaluate` printed for a run."""
+    for command, output in printed.items():
+        if command.startswith(f"evaluate --model {run_directory} "):
+            return float(
+                dict(line.split("\t") for line in output.splitlines())["accuracy"]
+            )
+    raise ValueError(f"{run_directory} was not evaluated")
+
+
+def table(directory: Path, scores: Mapping[str, float]) -> Iterator[str]:
+    """The lines of the closing table, from what the commands printed and left.
+
+    Args:
+        directory: of the demo.
+        scores: accuracy on the labelled test paragraphs of `tuned` and `from_scratch`.
+    """
+    results = directory / "runs" / "pretrained" / "results.json"
+    pretrained = json.loads(results.read_text(encoding="utf-8"))
+    baseline = pretrained["eval_baseline"]
+    token = baseline["commonest_token"]
+    rows = (
+        ("masked LM, pre-trained", pretrained["eval"]["masked_lm_accuracy"]),
+        (f"masked LM, always {token!r}", baseline["masked_lm_accuracy"]),
+        ("which library, pre-trained", scores["tuned"]),
+        ("which library, from scratch", scores["from_scratch"]),
+    )
+    width = max(len(name) for name, _ in rows)
+    yield f"{'held-out accuracy':{width}}"
+    yield "-" * (width + 9)
+    for name, accuracy in rows:
+        yield f"{name:{width}}  {accuracy:7.1%}"
+
+
+def write_texts(directory: Path) -> None:
+    """Writes the demo's raw text: an unlabelled corpus and labelled paragraphs.
+
+    One docstring in ten is kept out of the corpus; the labelled paragraphs come from
+    these, each file from docstrings of its own. Paragraphs that name a library are
+    left out of the question which library they are about.
+    """
+    directory.mkdir(parents=True)
+    articles = resources.files("bert_keras") / "demo_articles.xml"
+    (directory / "articles.xml").write_bytes(articles.read_bytes())
+    documents = list(read_docstrings(LIBRARIES))
+    shares: dict[str, list[Document]] = {"docs": [], "train": [], "dev": [], "test": []}
+    for document in documents:
+        shares[_share(document.id)].append(document)
+    with open(directory / "docs.jsonl", "w", encoding="utf-8") as file:
+        for document in shares["docs"]:
+            text = "\n\n".join(document.paragraphs)
+            line = {"id": document.id, "text": text, "source": "docstrings"}
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    for name, count in (
+        ("train", TRAIN_PER_LIBRARY),
+        ("dev", TEST_PER_LIBRARY),
+        ("test", TEST_PER_LIBRARY),
+    ):
+        rows = _labelled_rows(shares[name], per_library=count)
+        lines = ["text\tlabel", *(f"{text}\t{label}" for text, label in rows)]
+        path = directory / f"{name}.tsv"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    logger.info("%d docstrings written to %s", len(documents), directory)
+
+
+def read_docstrings(libraries: Iterable[str]) -> Iterator[Document]:
+    """Reads the docstrings of installed packages, each distinct text once.
+
+    Raises:
+        InputError: a package is not installed.
+    """
+    seen = set()
+    files = [(library, path) for library in libraries for path in _sources(library)]
+    done = 0
+    with progress.Progress(
+        "docstrings", total=len(files), unit="files", read=lambda: done
+    ):
+        for done, (library, path) in enumerate(files):  # noqa: B007
+            for docstring in docstrings(path.read_bytes()):
+                paragraphs = tuple(prose(docstring))
+                digest = hashlib.sha256("\n".join(paragraphs).encode()).hexdigest()
+                if len(" ".join(paragraphs)) < 150 or digest in seen:
+                    continue
+                seen.add(digest)
+                yield Document(f"{library}:{digest[:16]}", library, paragraphs)
+
+
+def _sources(library: str) -> list[Path]:
+    """The Python files of a package, in order, without its tests."""
+    found = importlib.util.find_spec(library)
+    if found is None or found.origin is None:
+        raise InputError(
+            f"the demo reads the documentation of {library}, which is not installed: "
+            "pip install 'bert-keras[train]'"
+        )
+    root = Path(found.origin).parent
+    # TensorFlow carries an old copy of Keras, which would have two labels.
+    skipped = re.compile(r"test|keras" if library == "tensorflow" else r"test")
+    paths = ((path.relative_to(root).as_posix(), path) for path in root.rglob("*.py"))
+    return [path for name, path in sorted(paths) if not skipped.search(name)]
+
+
+def docstrings(source: bytes) -> Iterator[str]:
+    """The docstrings of a module and of all that it defines."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(tree):
+        if isinstance(node, documented) and (docstring := ast.get_docstring(node)):
+            yield docstring
+
+
+_ROLE = re.compile(r":[\w:]+:`~?([^`<]*)[^`]*`")
+_LINK = re.compile(r"<?https?://\S+|`_+")
+_FENCE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
+_NOT_PROSE = re.compile(r">>>|\.\. |[|+=#*-]{3}|@|import |Copyright|Licen[sc]e")
+_WORD = re.compile(r"[A-Za-z]{2,}")
+
+
+def prose(docstring: str) -> Iterator[str]:
+    """The paragraphs of a docstring that are sentences: no code, tables or rules."""
+    docstring = _LINK.sub("", _ROLE.sub(r"\1", _FENCE.sub("\n\n", docstring)))
+    for block in re.split(r"\n\s*\n", docstring):
+        paragraph = " ".join(block.replace("`", "").split())
+        words = _WORD.findall(paragraph)
+        letters = sum(map(len, words))
+        if len(words) >= 8 and letters >= 0.65 * len(paragraph.replace(" ", "")):
+            if not _NOT_PROSE.search(paragraph):
+                yield paragraph
+
+
+def _share(document_id: str) -> str:
+    """To which file a document goes; 90 % to the corpus."""
+    number = int(hashlib.sha256(document_id.encode()).hexdigest(), 16) % 100
+    if number >= 10:
+        return "docs"
+    return "train" if number < 3 else "dev" if number < 6 else "test"
+
+
+_NAMES_A_LIBRARY = re.compile(
+    r"tensorflow|keras|numpy|beam|scipy|sklearn|scikit|\b(tf|np|ps|sp)\b", re.IGNORECASE
+)
+
+
+def _labelled_rows(
+    documents: Iterable[Document], *, per_library: int
+) -> Iterator[tuple[str, str]]:
+    """The same number of paragraphs for each library, the libraries in turn."""
+    paragraphs: dict[str, list[str]] = {library: [] for library in LIBRARIES}
+    seen = set()
+    for document in sorted(documents, key=lambda d: d.id.rpartition(":")[2]):
+        for paragraph in document.paragraphs:
+            if not _NAMES_A_LIBRARY.search(paragraph) and paragraph not in seen:
+                seen.add(paragraph)
+                paragraphs[document.library].append(paragraph)
+    for texts in zip(*(paragraphs[name] for name in LIBRARIES), strict=False):
+        if per_library == 0:
+            return
+        per_library -= 1
+        yield from zip(texts, LIBRARIES, strict=True)
+
+
+def _ask_saved_model(directory: Path, texts: Sequence[str]) -> list[str]:
+    """Loads the SavedModel in a process that knows nothing of this package."""
+    program = (
+        "import json, sys, tensorflow as tf, tensorflow_text\n"
+        "model = tf.saved_model.load(sys.argv[1])\n"
+        "serve = model.signatures['serving_default']\n"
+        "labels = serve(text=tf.constant(sys.argv[2:]))['label'].numpy()\n"
+        "print(json.dumps([label.decode() for label in labels]))\n"
+    )
+    command = [sys.executable, "-c", program, str(directory.resolve()), *texts]
+    process = subprocess.run(command, capture_output=True, text=True, cwd="/")
+    if process.returncode:
+        raise InputError(f"{directory}: cannot be loaded: {process.stderr[-500:]}")
+    return json.loads(process.stdout.splitlines()[-1])
