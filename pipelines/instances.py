@@ -261,6 +261,8 @@ class PairTable(Sequence[Pair]):
         return len(self._fields) // len(Pair._fields)
 
     def __getitem__(self, index: int) -> Pair:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
         start = index * len(Pair._fields)
         return Pair(*self._fields[start : start + len(Pair._fields)])
 

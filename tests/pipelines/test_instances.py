@@ -1,0 +1,334 @@
+"""Pairs and instances: true labels, nothing lost, chance from content alone."""
+
+import random
+from collections import Counter
+from itertools import accumulate
+
+import pytest
+
+from bert_keras.config import ExamplesConfig
+from pipelines import instances, masking
+
+VOCABULARY = masking.MaskingVocabulary(
+    size=1000, cls_id=2, sep_id=3, mask_id=4, is_continuation=[False] * 1000
+)
+
+
+def make_document(name, sentence_lengths, *, source="books", first_id=10):
+    """A document whose tokens are all different: `first_id`, `first_id + 1`, ..."""
+    ends = list(accumulate(sentence_lengths))
+    return instances.Document(
+        id=name,
+        source=source,
+        token_ids=range(first_id, first_id + ends[-1]),
+        sentence_ends=ends,
+    )
+
+
+def make_pairs(documents, index=0, *, seed=0, max_seq_length=32, short_seq_prob=0.1):
+    counts = Counter()
+    pairs = instances.make_pairs(
+        documents,
+        index,
+        partners=instances.PartnerChooser([d.source for d in documents]),
+        max_seq_length=max_seq_length,
+        short_seq_prob=short_seq_prob,
+        rng=random.Random(seed),
+        counts=counts,
+    )
+    return pairs, +counts
+
+
+def random_documents(seed, number=5):
+    rng = random.Random(seed)
+    return [
+        make_document(
+            f"document {i}", [rng.randrange(1, 20) for _ in range(rng.randrange(1, 30))]
+        )
+        for i in range(number)
+    ]
+
+
+# Chance.
+
+
+def test_chance_is_fixed_for_ever():
+    assert instances.bucket_of("wikipedia:12", 1024) == 1007
+    assert instances.bucket_of("Überblick", 7) == 4
+    assert (
+        instances.document_rng(12345, "wikipedia:12", 0).getrandbits(64)
+        == 11958308966059921289
+    )
+    assert instances.bucket_rng(12345, 17).getrandbits(64) == 4870032898935579787
+
+
+def test_chance_differs_with_everything_that_it_comes_from():
+    generators = [
+        instances.document_rng(1, "a", 0),
+        instances.document_rng(2, "a", 0),
+        instances.document_rng(1, "b", 0),
+        instances.document_rng(1, "a", 1),
+        instances.document_rng(1, "1:a", 0),
+        instances.document_rng(11, "a", 0),
+        instances.bucket_rng(1, 0),
+        instances.bucket_rng(1, 1),
+        instances.bucket_rng(2, 0),
+    ]
+    assert len({rng.getrandbits(64) for rng in generators}) == len(generators)
+
+
+def test_buckets_are_filled_evenly():
+    counts = Counter(instances.bucket_of(f"document {i}", 10) for i in range(10_000))
+    assert sorted(counts) == list(range(10))
+    assert max(counts.values()) - min(counts.values()) < 200
+
+
+# Partners.
+
+
+def test_partners_are_uniform_over_the_others_of_the_source():
+    chooser = instances.PartnerChooser(["books", "wiki", "books", "wiki", "books"])
+    rng = random.Random(0)
+    for document, others in ((0, {2, 4}), (2, {0, 4}), (3, {1})):
+        counts = Counter(chooser.draw(document, rng) for _ in range(1000))
+        assert set(counts) == others
+        assert min(counts.values()) > 430
+
+
+def test_without_a_peer_partners_are_uniform_over_all_others():
+    chooser = instances.PartnerChooser(["wiki", "wiki", "books", "wiki"])
+    rng = random.Random(0)
+    counts = Counter(chooser.draw(2, rng) for _ in range(3000))
+    assert set(counts) == {0, 1, 3}
+    assert min(counts.values()) > 900
+
+
+def test_other_sources_are_counted():
+    documents = [
+        make_document("a", [5] * 20, source="books"),
+        make_document("b", [5] * 20, source="wiki"),
+    ]
+    pairs, counts = make_pairs(documents)
+    assert counts == {"other_source_partners": sum(p.is_random_next for p in pairs)}
+
+
+# Pairs.
+
+
+def test_whole_pairs():
+    documents = [
+        make_document("a", [4, 6, 5, 9, 3, 7, 30, 2]),
+        make_document("b", [8, 8, 8]),
+    ]
+    pairs, _ = make_pairs(documents, seed=1, max_seq_length=23, short_seq_prob=0)
+    assert [tuple(pair)[:-1] for pair in pairs] == [
+        (0, 0, 4, 1, 8, 24, 1),  # one sentence; two of the other document
+        (0, 4, 15, 0, 15, 24, 0),  # the sentences put back: two and one
+        (0, 24, 27, 0, 36, 53, 0),  # 9 tokens cut off before B, 11 behind it
+        (0, 64, 66, 1, 16, 24, 1),  # a single one is left: B is random
+    ]
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_labels_are_true(seed):
+    documents = random_documents(seed)
+    pairs, _ = make_pairs(documents, seed=seed)
+    ends = {0, *documents[0].sentence_ends}
+    assert pairs
+    for pair in pairs:
+        a_length, b_length = pair.a_end - pair.a_start, pair.b_end - pair.b_start
+        assert a_length >= 1
+        assert b_length >= 1
+        assert a_length + b_length <= 29
+        assert pair.document == 0
+        if pair.is_random_next:
+            assert pair.partner != 0
+        else:
+            assert pair.partner == 0
+            # B begins where A ends, unless tokens were cut off there.
+            assert pair.a_end <= pair.b_start
+            assert pair.a_end == pair.b_start or a_length + b_length == 29
+        if a_length + b_length < 29:
+            partner_ends = {0, *documents[pair.partner].sentence_ends}
+            assert {pair.a_start, pair.a_end} <= ends
+            assert {pair.b_start, pair.b_end} <= partner_ends
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_what_a_random_next_displaces_is_used_again(seed):
+    # Sentences of one token reach the target exactly: nothing is cut.
+    documents = [make_document("a", [1] * 200), make_document("b", [1] * 50)]
+    pairs, _ = make_pairs(documents, seed=seed, max_seq_length=16)
+    used = []
+    for pair in pairs:
+        used += range(pair.a_start, pair.a_end)
+        if not pair.is_random_next:
+            used += range(pair.b_start, pair.b_end)
+    assert used == list(range(200))
+
+
+def test_half_of_the_choices_are_random():
+    documents = [make_document(str(i), [3] * 400) for i in range(2)]
+    labels = Counter()
+    for seed in range(200):
+        pairs, _ = make_pairs(documents, seed=seed, short_seq_prob=0)
+        labels.update(pair.is_random_next for pair in pairs[:-1])
+    assert labels[1] / labels.total() == pytest.approx(0.5, abs=0.02)
+
+
+def test_random_parts_start_at_every_sentence():
+    documents = [make_document("a", [3] * 400), make_document("b", [5, 1, 9, 2])]
+    starts = Counter()
+    for seed in range(100):
+        pairs, _ = make_pairs(documents, seed=seed, max_seq_length=512)
+        starts.update(pair.b_start for pair in pairs if pair.is_random_next)
+    assert sorted(starts) == [0, 5, 6, 15]
+
+
+def test_both_ends_of_the_longer_segment_are_cut():
+    documents = [make_document("a", [100]), make_document("b", [4])]
+    from_front = []
+    for seed in range(500):
+        (pair,), _ = make_pairs(documents, seed=seed)
+        assert (pair.a_end - pair.a_start, pair.b_start, pair.b_end) == (25, 0, 4)
+        from_front.append(pair.a_start)
+    # A sum of 75 fair coins: mean 37.5, standard deviation 4.33.
+    mean = sum(from_front) / 500
+    variance = sum((n - mean) ** 2 for n in from_front) / 499
+    assert mean == pytest.approx(37.5, abs=1)
+    assert variance == pytest.approx(18.75, rel=0.3)
+
+
+def test_short_targets_come_as_often_as_asked():
+    documents = [make_document(str(i), [1] * 300) for i in range(2)]
+    short = 0
+    for seed in range(1000):
+        pairs, _ = make_pairs(documents, seed=seed, short_seq_prob=0.3)
+        lengths = [p.a_end - p.a_start + p.b_end - p.b_start for p in pairs[:-1]]
+        short += max(lengths) < 29
+    # One in 28 of the random targets is the full length.
+    assert short / 1000 == pytest.approx(0.3 * 27 / 28, abs=0.05)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_document_alone_gives_only_what_is_true(seed):
+    document = make_document("a", [12, 30, 40, 5, 6, 7, 8])
+    pairs, counts = make_pairs([document], seed=seed)
+    assert pairs
+    for pair in pairs:
+        assert (pair.partner, pair.is_random_next) == (0, 0)
+        assert pair.a_end <= pair.b_start
+    dropped = counts.pop("dropped_single_sentences", 0)
+    assert counts == {"pairs_without_partner": len(pairs)}
+    assert (pairs[-1].b_end <= 100) == bool(dropped)
+
+
+def test_a_single_sentence_alone_gives_nothing():
+    pairs, counts = make_pairs([make_document("a", [12])])
+    assert pairs == []
+    assert counts == {"dropped_single_sentences": 1}
+
+
+def test_a_single_sentence_with_a_partner_gives_a_random_next():
+    documents = [make_document("a", [12]), make_document("b", [5])]
+    pairs, _ = make_pairs(documents)
+    assert [tuple(pair)[:-1] for pair in pairs] == [(0, 0, 12, 1, 0, 5, 1)]
+
+
+# Instances of a bucket.
+
+
+def test_documents_are_ordered_by_id_and_unique():
+    first = make_document("a", [3], first_id=10)
+    second = make_document("a", [3], first_id=11)
+    other = make_document("b", [2])
+    for arrived in ([other, second, first], [first, other, second]):
+        assert instances.unique_documents(arrived) == [first, other]
+
+
+def make_bucket(documents, **settings):
+    config = ExamplesConfig(max_seq_length=32, **settings)
+    counts = Counter()
+    pairs = instances.make_bucket_pairs(documents, config=config, counts=counts)
+    made = instances.make_instances(
+        documents,
+        pairs,
+        bucket=0,
+        config=config,
+        vocabulary=VOCABULARY,
+        counts=counts,
+    )
+    return list(made), pairs, counts
+
+
+def test_instances_are_the_pairs_in_another_order():
+    documents = [
+        make_document("a", [7, 9, 4, 11] * 5, first_id=10),
+        make_document("b", [5, 8] * 9, first_id=300),
+    ]
+    made, pairs, counts = make_bucket(documents, dupe_factor=3)
+    expected = Counter()
+    for pair in pairs:
+        a = documents[pair.document].token_ids[pair.a_start : pair.a_end]
+        b = documents[pair.partner].token_ids[pair.b_start : pair.b_end]
+        expected[2, *a, 3, *b, 3, len(a) + 2, pair.is_random_next] += 1
+    found, in_order = Counter(), []
+    for instance in made:
+        true_ids = list(instance.masked.input_ids)
+        for position, label in zip(*instance.masked[1:], strict=True):
+            true_ids[position] = label
+        key = (*true_ids, instance.first_segment_length, instance.is_random_next)
+        found[key] += 1
+        in_order.append(key)
+    assert found == expected
+    assert in_order != list(expected.elements())
+    assert counts["examples"] == len(made) == len(pairs) > 30
+    assert counts["example_tokens"] == sum(len(i.masked.input_ids) for i in made)
+    assert counts["masked_tokens"] == sum(len(i.masked.labels) for i in made)
+    assert counts["random_next_examples"] == sum(i.is_random_next for i in made)
+
+
+def test_every_use_of_a_document_has_its_own_chance():
+    documents = [make_document(str(i), [3] * 40, first_id=10 + 200 * i) for i in (0, 1)]
+    once, _, _ = make_bucket(documents, dupe_factor=1)
+    twice, _, _ = make_bucket(documents, dupe_factor=2)
+    other_seed, _, _ = make_bucket(documents, dupe_factor=1, random_seed=1)
+    assert not {str(i) for i in once} - {str(i) for i in twice}
+    assert len({str(i) for i in twice}) == len(twice)
+    assert not {str(i) for i in once} & {str(i) for i in other_seed}
+
+
+GOOD = instances.Instance(
+    masking.MaskedTokens([2, 10, 4, 3, 12, 3], positions=[2], labels=[11]),
+    first_segment_length=4,
+    is_random_next=0,
+)
+
+
+@pytest.mark.parametrize(
+    ("input_ids", "positions", "labels", "first_segment_length", "violation"),
+    [
+        ([2, *range(10, 39), 3, 10, 3], [1], [10], 31, "is too long"),
+        ([2, 10, 1000, 3, 12, 3], [2], [11], 4, "beyond the vocabulary"),
+        ([2, 10, 4, 3, 12, 3], [2], [1000], 4, "beyond the vocabulary"),
+        ([10, 2, 4, 3, 12, 3], [2], [11], 4, r"does not begin with its only \[CLS\]"),
+        ([2, 2, 4, 3, 12, 3], [2], [11], 4, r"does not begin with its only \[CLS\]"),
+        ([2, 10, 4, 3, 12, 13], [2], [11], 4, r"is not \[CLS\] A \[SEP\] B \[SEP\]"),
+        ([2, 10, 4, 3, 12, 3], [2], [11], 3, r"is not \[CLS\] A \[SEP\] B \[SEP\]"),
+        ([2, 3, 4, 10, 12, 3], [2], [11], 2, r"is not \[CLS\] A \[SEP\] B \[SEP\]"),
+        ([2, 10, 4, 4, 12, 3], [3], [3], 4, "hides a special token"),
+        ([2, 4, 4, 3, 12, 3], [2, 1], [11, 10], 4, "twice or out of order"),
+        ([2, 10, 11, 3, 12, 3], [], [], 4, "another number of tokens than asked for"),
+        ([2, 4, 4, 3, 12, 3], [1, 2], [10, 11], 4, "another number of tokens"),
+    ],
+)
+def test_what_no_instance_may_be_stops_the_run(
+    input_ids, positions, labels, first_segment_length, violation
+):
+    config = ExamplesConfig(max_seq_length=32)
+    instances.check_instance(GOOD, config=config, vocabulary=VOCABULARY)
+    bad = instances.Instance(
+        masking.MaskedTokens(input_ids, positions, labels), first_segment_length, 0
+    )
+    with pytest.raises(RuntimeError, match=f"an instance .*{violation}"):
+        instances.check_instance(bad, config=config, vocabulary=VOCABULARY)
