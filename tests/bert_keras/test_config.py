@@ -1,0 +1,143 @@
+import pytest
+
+from bert_keras import config
+from bert_keras.errors import InputError
+
+
+def load(*overrides, config_type=config.PretrainingConfig, source=None):
+    return config.load_config(config_type, source, overrides)
+
+
+def test_paper_defaults():
+    loaded = load()
+    assert loaded.global_batch_size == 256
+    assert loaded.num_train_steps == 1_000_000
+    assert loaded.optimizer == config.OptimizerConfig(
+        learning_rate=1e-4,
+        warmup_steps=10_000,
+        weight_decay_rate=0.01,
+        beta_1=0.9,
+        beta_2=0.999,
+        epsilon=1e-6,
+        max_grad_norm=1.0,
+    )
+
+
+def test_numbers_that_yaml_reads_as_text(tmp_path):
+    """PyYAML takes 1e-4 and 2e-05 for strings."""
+    path = tmp_path / "c.yaml"
+    path.write_text("optimizer: {learning_rate: 1e-4, epsilon: 2e-05}\n")
+    loaded = load("optimizer.weight_decay_rate=3e-3", source=path)
+    assert loaded.optimizer.learning_rate == 1e-4
+    assert loaded.optimizer.epsilon == 2e-5
+    assert loaded.optimizer.weight_decay_rate == 3e-3
+
+
+def test_saved_configuration_is_read_back_unchanged(tmp_path):
+    written = load("model.hidden_size=64", "model.num_attention_heads=4", "seed=3")
+    config.save_config(written, tmp_path / "config.yaml")
+    read = load(source=tmp_path / "config.yaml")
+    assert read == written
+
+
+@pytest.mark.parametrize("name", config.recipe_names())
+def test_every_recipe_is_valid(name):
+    config_type = (
+        config.FinetuningConfig if "finetune" in name else config.PretrainingConfig
+    )
+    assert load(config_type=config_type, source=name)
+
+
+def test_recipe_sizes():
+    sizes = {
+        name: (
+            loaded.model.num_hidden_layers,
+            loaded.model.hidden_size,
+            loaded.model.num_attention_heads,
+            loaded.model.intermediate_size,
+        )
+        for name in ("bert_tiny", "bert_mini", "bert_base", "bert_large")
+        for loaded in [load(source=name)]
+    }
+    assert sizes == {
+        "bert_tiny": (2, 128, 2, 512),
+        "bert_mini": (4, 256, 4, 1024),
+        "bert_base": (12, 768, 12, 3072),
+        "bert_large": (24, 1024, 16, 4096),
+    }
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optimizer.lerning_rate=1", r"no key 'optimizer.lerning_rate'; did you mean 'l"),
+        ("global_batch_sice=8", r"no key 'global_batch_sice'; did you mean 'global_bat"),
+        ("global_batch_size=many", r"`global_batch_size`: .*got 'many'"),
+        ("optimizer.learning_rate=-1", r"`optimizer.learning_rate`: .*greater than 0"),
+        ("num_train_steps=10", r"`optimizer.warmup_steps` must be below.*10000 and 10"),
+        ("model.hidden_size=10", r"multiple of `num_attention_heads`, got 10 and 12"),
+        ("seed.a=1", r"`seed`: .*valid integer"),
+        ("seed", r"--set takes key=value, got 'seed'"),
+        ("seed=[1", r"'\[1' is not a YAML value"),
+        ("model=3", r"`model`: .*got 3"),
+    ],
+)
+def test_bad_override(override, message):
+    with pytest.raises(InputError, match=message):
+        load(override)
+
+
+def test_override_below_a_plain_value():
+    with pytest.raises(InputError, match="'seed' holds no further keys"):
+        load("seed=1", "seed.a=2")
+
+
+def test_unknown_recipe_names_the_nearest():
+    with pytest.raises(InputError, match="no configuration 'bert_tinny'.*'bert_tiny'"):
+        load(source="bert_tinny")
+
+
+def test_file_that_is_not_yaml(tmp_path):
+    (tmp_path / "c.yaml").write_text("a: [1\n")
+    with pytest.raises(InputError, match="not YAML"):
+        load(source=tmp_path / "c.yaml")
+
+
+def test_file_without_keys(tmp_path):
+    (tmp_path / "c.yaml").write_text("- 1\n")
+    with pytest.raises(InputError, match="expected keys and values"):
+        load(source=tmp_path / "c.yaml")
+
+
+@pytest.mark.parametrize(("length", "slots"), [(128, 20), (512, 77), (64, 10)])
+def test_default_number_of_predictions(length, slots):
+    assert config.ExamplesConfig(max_seq_length=length).num_predictions == slots
+
+
+def test_predictions_must_fit_the_sequence():
+    with pytest.raises(InputError, match="leave room for .* got 126 and 128"):
+        load("max_predictions_per_seq=126", config_type=config.ExamplesConfig)
+
+
+def test_vocabulary_size_comes_from_the_vocabulary():
+    assert config.ModelConfig().with_vocab_size(8000).vocab_size == 8000
+    padded = config.ModelConfig(vocab_size=8064).with_vocab_size(8000)
+    assert padded.vocab_size == 8064
+    with pytest.raises(InputError, match="`model.vocab_size` is 7000.*8000 entries"):
+        config.ModelConfig(vocab_size=7000).with_vocab_size(8000)
+
+
+def test_google_bert_config_with_keys_of_other_checkpoints(tmp_path):
+    path = tmp_path / "bert_config.json"
+    path.write_text('{"hidden_size": 128, "num_attention_heads": 2, "pooler_fc_size": 7}')
+    assert config.read_bert_config(path).hidden_size == 128
+    path.write_text('{"hidden_sizes": 128}')
+    with pytest.raises(InputError, match="no key 'hidden_sizes'; did you mean 'hidden_s"):
+        config.read_bert_config(path)
+    with pytest.raises(InputError, match="expected Google's bert_config.json"):
+        config.read_bert_config(tmp_path / "none.json")
+
+
+def test_a_configuration_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        load().seed = 4

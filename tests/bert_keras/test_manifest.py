@@ -1,0 +1,129 @@
+import json
+
+import pytest
+
+from bert_keras import manifest
+from bert_keras.errors import InputError
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """A finished directory with one shard of three bytes."""
+    (tmp_path / "shard").write_bytes(b"abc")
+    made = manifest.Manifest(
+        kind="documents",
+        shards=(
+            manifest.Shard(
+                name="shard",
+                num_records=2,
+                num_bytes=3,
+                sha256=manifest.file_sha256(tmp_path / "shard"),
+            ),
+        ),
+        config={"random_seed": 1},
+        counters={"documents": 2},
+    )
+    manifest.write_manifest(tmp_path, made)
+    return tmp_path
+
+
+def read(directory, kind="documents"):
+    return manifest.read_manifest(directory, kind=kind, verb="bert-keras corpus")
+
+
+def test_sha256_of_a_known_text(tmp_path):
+    (tmp_path / "f").write_bytes(b"abc")
+    assert manifest.file_sha256(tmp_path / "f") == (
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    )
+
+
+def test_round_trip(finished):
+    found = read(finished)
+    assert found.num_records == 2
+    assert found.config == {"random_seed": 1}
+    manifest.verify_shards(finished, found)
+
+
+def test_same_content_gives_the_same_bytes(finished):
+    before = (finished / "manifest.json").read_bytes()
+    manifest.write_manifest(finished, read(finished))
+    assert (finished / "manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"abd", "sha256 .*, manifest.json says ba7816bf8f01.*: the file was changed"),
+        (b"abcd", "4 bytes, manifest.json says 3"),
+        (None, "listed in manifest.json but missing"),
+    ],
+)
+def test_a_shard_that_differs(finished, data, message):
+    found = read(finished)
+    if data is None:
+        (finished / "shard").unlink()
+    else:
+        (finished / "shard").write_bytes(data)
+    with pytest.raises(InputError, match=message):
+        manifest.verify_shards(finished, found)
+
+
+def test_directories_that_cannot_be_read(finished, tmp_path_factory):
+    with pytest.raises(InputError, match="no such directory; make it with `bert-keras"):
+        read(finished / "none")
+    with pytest.raises(InputError, match="expected examples, found documents"):
+        read(finished, kind="examples")
+    unfinished = tmp_path_factory.mktemp("unfinished")
+    with pytest.raises(InputError, match="not a finished output of `bert-keras corpus`"):
+        read(unfinished)
+    (unfinished / "manifest.json").write_text("{")
+    with pytest.raises(InputError, match="not JSON"):
+        read(unfinished)
+
+
+def test_a_shard_name_cannot_leave_the_directory(finished):
+    values = json.loads((finished / "manifest.json").read_text())
+    values["shards"][0]["name"] = "../shard"
+    (finished / "manifest.json").write_text(json.dumps(values))
+    with pytest.raises(InputError, match=r"'\.\./shard' leaves the directory"):
+        read(finished)
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(manifest.os, "fsync", fail)
+    with pytest.raises(OSError, match="no space"):
+        manifest.write_atomically(tmp_path / "f", b"abc")
+    assert list(tmp_path.iterdir()) == []
+
+
+class TestClaim:
+    def test_a_new_directory_and_the_same_run_again(self, tmp_path):
+        for _ in range(2):
+            manifest.claim_output_directory(tmp_path / "out", {"seed": 1, "n": (1, 2)})
+        assert json.loads((tmp_path / "out/inputs.json").read_text()) == {
+            "n": [1, 2],
+            "seed": 1,
+        }
+
+    def test_another_run(self, tmp_path):
+        manifest.claim_output_directory(tmp_path, {"seed": 1})
+        with pytest.raises(InputError, match="with seed=1 where this one has 2"):
+            manifest.claim_output_directory(tmp_path, {"seed": 2})
+
+    def test_something_else_in_it(self, tmp_path):
+        (tmp_path / "thesis.doc").touch()
+        with pytest.raises(InputError, match="not empty and not made by this command"):
+            manifest.claim_output_directory(tmp_path, {"seed": 1})
+
+    def test_finished(self, finished):
+        with pytest.raises(InputError, match="holds a finished output already"):
+            manifest.claim_output_directory(finished, {"seed": 1})
+
+    def test_a_file(self, tmp_path):
+        (tmp_path / "f").touch()
+        with pytest.raises(InputError, match="expected a directory to write into"):
+            manifest.claim_output_directory(tmp_path / "f", {})
