@@ -5,7 +5,6 @@ drops what is no running text: headings, contents, illustrations, page numbers, 
 """
 
 import re
-import statistics
 from dataclasses import dataclass
 
 
@@ -46,9 +45,7 @@ def parse_book(text: str, *, name: str) -> Book:
     """
     header, body = split_header(text)
     body = _NOTE.sub("", body)
-    blocks = [block.split("\n") for block in _BLANK_LINES.split(body) if block.strip()]
-    blocks = _drop_notes(blocks)
-    blocks = _drop_contents(blocks)
+    blocks = _drop_contents(_drop_notes(_sections(body)))
     paragraphs = [_join(block) for block in blocks if _is_running_text(block)]
     title = _title(header) or name
     return Book(title=title, paragraphs=tuple(filter(None, paragraphs)))
@@ -101,10 +98,11 @@ def _title(header: str) -> str | None:
 
 # Blocks of lines between blank lines.
 
+_SECTION_BREAK = re.compile(r"\n(?:[ \t]*\n){3,}")
 _BLANK_LINES = re.compile(r"\n(?:[ \t]*\n)+")
 _NOTE = re.compile(
     r"\[ ?_?(?:Illustrations?|Footnotes?|Sidenotes?|Transcriber|Project Gutenberg"
-    r"|Editor['’]s Note|Decoration|Frontispiece|Image|Map|Music|Greek|Arabic|Note)\b"
+    r"|Editor['’]s Note|Decoration|Frontispiece|Image|Picture|Map|Music|Note)\b"
     r"[^\[\]]{0,4000}(?:\[[^\[\]]{0,500}\][^\[\]]{0,4000}){0,20}\]",
     re.IGNORECASE,
 )
@@ -116,12 +114,25 @@ _CREDITS = re.compile(
     r"|.{0,200}(?:www\.|https?://)",
     re.IGNORECASE | re.DOTALL,
 )
-_TRANSCRIBER = re.compile(r"[\[*{_= ]*(?:Transcriber|Transcription|TN:)", re.IGNORECASE)
+_TRANSCRIBER = re.compile(
+    r"[\[*{_= ]*(?:Transcriber|Transcription|TN:)|[^\n]{0,70}\btranscriber\b",
+    re.IGNORECASE,
+)
+_TITLE_PAGE = re.compile(
+    r"\W*(?:ALL RIGHTS|COPYRIGHT|ENTERED ACCORDING|ILLUSTRAT(?:ED|IONS?)\b|TRANSLATED"
+    r"|EDITED BY|WITH (?:NOTES|ILLUSTRATIONS|AN INTRODUCTION|MORE THAN)|AUTHOR OF"
+    r"|BY THE |PRINTE[DR]|PUBLISHE|NEW YORK|LONDON\b|BOSTON\b|PHILADELPHIA\b|PARIS\b)",
+    re.IGNORECASE,
+)
+_THE_END = re.compile(r"\W*(?:THE END|END OF|FINIS|FIN)\b.{0,60}", re.IGNORECASE)
 _CONTENTS = re.compile(
     r"\W*(?:TABLE OF )?(?:CONTENTS|ILLUSTRATIONS|LIST OF (?:ILLUSTRATIONS|PLATES)"
     r"|TABLE DES MATI[EÈ]RES|[IÍ]NDICE|INDEX)\W*(?:OF .{0,40})?",
     re.IGNORECASE,
 )
+_FULL_STOP = re.compile(r"[.!?:;][\"'”’»)\]_*]*$")
+_GUTENBERG = re.compile(r"project\s+gutenberg", re.IGNORECASE)
+_ETEXT = re.compile(r"\be-?texts?\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?:;,…—\-][\"'”’»)\]_*]*$|[\"”’»]$")
 _ENTRY = re.compile(
     r"\s*(?:(?:CHAPTER|CHAP\.|BOOK|PART|VOLUME|VOL\.|SECTION|LETTER|CANTO|STAVE|ACT"
@@ -137,59 +148,92 @@ _HEADING = re.compile(
     re.IGNORECASE,
 )
 _PAGE_AT_END = re.compile(r"(?:\.{3,}|\s{2,}|, )\d+(?:[-–, ]+\d+)*[.,;]?$")
+_NO_LETTERS = re.compile(r"[\W\d_]+")
 _COLUMNS = re.compile(r"\S {3,}\S|\S\t+\S|\||\S\s*\.{4,}")
 
 
-def _drop_notes(blocks: list[list[str]]) -> list[list[str]]:
-    """Drops credits at the beginning and transcriber's notes at either end."""
-    near = max(min(len(blocks) // 10, 40), 8)
-    kept = []
-    for index, block in enumerate(blocks):
-        first = block[0]
-        if _TRANSCRIBER.match(first):
-            if index > near and index > len(blocks) * 0.9:
-                break
-            continue
-        if index < near and _CREDITS.match("\n".join(block).strip()):
-            continue
-        kept.append(block)
+def _sections(body: str) -> list[list[list[str]]]:
+    """Lines in blocks, parted by blank lines; blocks in sections, by three or more."""
+    return [
+        [block.split("\n") for block in _BLANK_LINES.split(section) if block.strip()]
+        for section in _SECTION_BREAK.split(body)
+    ]
+
+
+def _drop_notes(sections: list[list[list[str]]]) -> list[list[str]]:
+    """Drops what others than the author wrote: credits, notes on the transcription."""
+    num_blocks = sum(map(len, sections))
+    near = max(min(num_blocks // 10, 40), 8)
+    kept: list[list[str]] = []
+    index = 0
+    for section in sections:
+        for position, block in enumerate(section):
+            index += 1
+            text = "\n".join(block).strip()
+            if _TRANSCRIBER.match(text):
+                if index > near and index > num_blocks * 0.9:
+                    return kept
+                if len(section) - position < 12:
+                    index += len(section) - position - 1
+                    break
+                continue
+            if "gutenberg" in text.lower() and _GUTENBERG.search(text):
+                continue
+            if index > near or not _is_front_matter(text):
+                kept.append(block)
     return kept
 
 
+def _is_front_matter(text: str) -> bool:
+    if _CREDITS.match(text) or _ETEXT.search(text):
+        return True
+    return len(text) < 300 and bool(_TITLE_PAGE.match(text))
+
+
 def _drop_contents(blocks: list[list[str]]) -> list[list[str]]:
-    """Drops tables of contents: from their heading to the first block of prose."""
+    """Drops tables of contents.
+
+    They reach from their heading to the first block of prose, or to where one of their
+    entries comes again, as the heading of its chapter.
+    """
     kept = []
-    in_contents = False
+    entries: set[str] | None = None
     for block in blocks:
+        lines = [" ".join(line.lower().split()) for line in block]
         if len(block) < 3 and _CONTENTS.fullmatch(block[0].strip()):
-            in_contents = True
-        elif in_contents and _is_prose(block):
-            in_contents = False
-        if not in_contents:
+            entries = set()
+        elif entries is not None:
+            if _is_prose(block) or (len(lines) < 4 and lines[0] in entries):
+                entries = None
+            else:
+                entries.update(lines)
+        if entries is None:
             kept.append(block)
     return kept
 
 
 def _is_prose(block: list[str]) -> bool:
-    lines = [line.strip() for line in block]
-    if len(lines) < 2 or not _SENTENCE_END.search(lines[-1]):
+    text = " ".join(line.strip() for line in block)
+    if len(text) < 120 or not _FULL_STOP.search(text) or _HEADING.match(text):
         return False
-    entries = sum(bool(_ENTRY.match(x) or _PAGE_AT_END.search(x)) for x in lines)
-    return statistics.mean(map(len, lines[:-1])) > 45 and entries * 3 < len(lines)
+    entries = sum(bool(_ENTRY.match(x) or _PAGE_AT_END.search(x)) for x in block)
+    return entries * 3 < len(block)
 
 
 def _is_running_text(block: list[str]) -> bool:
     lines = [line.strip() for line in block if line.strip()]
     text = " ".join(lines)
-    letters = sum(character.isalpha() for character in text)
-    if letters < 2 or letters * 2 < len(text.replace(" ", "")):
+    start = text[:400]
+    num_letters = len(_NO_LETTERS.sub("", start))
+    if num_letters < 2 or num_letters * 2 < len(start) - start.count(" "):
         return False
     if _is_heading(lines, text):
         return False
-    if len(lines) < 2:
-        return not _COLUMNS.search(lines[0]) and not _PAGE_AT_END.search(lines[0])
-    columns = sum(bool(_COLUMNS.search(line)) for line in lines)
-    entries = sum(bool(_PAGE_AT_END.search(line)) for line in lines)
+    columns = entries = 0
+    if any(mark in text for mark in ("   ", "\t", "|", "....")):
+        columns = sum(bool(_COLUMNS.search(line)) for line in lines)
+    if any(line[-2:-1].isdigit() or line[-1].isdigit() for line in lines):
+        entries = sum(bool(_PAGE_AT_END.search(line)) for line in lines)
     return columns * 2 < len(lines) and entries * 2 < len(lines)
 
 
@@ -199,15 +243,19 @@ def _is_heading(lines: list[str], text: str) -> bool:
     if text.upper() == text and len(lines) < 8 and len(text) < 400:
         # Capitals, as on a title page; but not a cry: "NO!"
         return not text.endswith(("!", "?", "”", '"', "’", "'"))
+    if _THE_END.fullmatch(text):
+        return True
     if _SENTENCE_END.search(text):
         return False
+    if _ENTRY.match(text) and len(text) < 160:
+        return True
     return len(lines) < 4 and max(map(len, lines)) < 60 and len(text) < 120
 
 
 # Lines -> one paragraph.
 
 _PAGE_MARK = re.compile(
-    r"\[(?:\d{1,4}|[A-Z]|\*+|[Pp](?:g|age|\.)? ?\.?(?:\d+|[ivxlc]+))\]"
+    r"\[(?:\d{1,4}|[A-Z]|\*+|FN#\d+|[Pp](?:g|age|\.)? ?\.?(?:\d+|[ivxlc]+))\]"
     r"|\{(?:p\. ?)?\d{1,4}[a-z]?\}"
 )
 _EMPHASIS = re.compile(r"(?<![^\W_])[_=~]{1,2}(?=\S)([^_=~]{1,2000}?)(?<=\S)[_=~]{1,2}")
@@ -216,7 +264,10 @@ _BROKEN_WORD = re.compile(r"([^\W\d_]-|--|—)\n[ \t]*(?=[^\W\d_\"“‘'])")
 
 def _join(block: list[str]) -> str:
     text = "\n".join(line.strip() for line in block).replace("\xad", "")
-    text = _BROKEN_WORD.sub(r"\1", text)
-    text = _PAGE_MARK.sub("", text)
-    text = _EMPHASIS.sub(r"\1", text).replace("_", "")
+    if "-\n" in text or "—\n" in text:
+        text = _BROKEN_WORD.sub(r"\1", text)
+    if "[" in text or "{" in text:
+        text = _PAGE_MARK.sub("", text)
+    if "_" in text or "=" in text or "~" in text:
+        text = _EMPHASIS.sub(r"\1", text).replace("_", "")
     return " ".join(text.split())

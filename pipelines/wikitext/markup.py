@@ -1,14 +1,12 @@
-"""Wikitext -> paragraphs of running text, in time linear in the page.
+"""Markup -> text: links, templates, tags, tables and comments.
 
-Lists, tables, headings, references, files, categories and most templates are dropped,
-as section 3.1 of the BERT paper has it. One scan over the markup with a stack of open
-constructs, then one pass over the lines. Whatever is not closed, or closed without
+One scan with a stack of open constructs. Whatever is not closed, or closed without
 having been opened, is dropped and the text around it stays.
 """
 
-import html
 import re
-from collections.abc import Callable
+
+from pipelines.wikitext import templates
 
 # Far beyond what MediaWiki nests; deeper openings are ignored, which bounds the work.
 _MAX_DEPTH = 60
@@ -61,107 +59,16 @@ _CATEGORY_PREFIXES = frozenset(
 _NOT_LANGUAGES = frozenset("doi rfc mw wmf osm irc cia".split())
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]{2,8}){0,2}|simple")
 
-_Template = Callable[[list[str]], str]
 
-
-def _argument(number: int) -> _Template:
-    return lambda arguments: arguments[number] if len(arguments) > number else ""
-
-
-def _last(arguments: list[str]) -> str:
-    return arguments[-1] if arguments else ""
-
-
-def _constant(text: str) -> _Template:
-    return lambda arguments: text
-
-
-def _prefixed(prefix: str) -> _Template:
-    return lambda arguments: f"{prefix} {arguments[0]}" if arguments else ""
-
-
-def _suffixed(suffix: str) -> _Template:
-    return lambda arguments: f"{arguments[0]}{suffix}" if arguments else ""
-
-
-def _paragraph(arguments: list[str]) -> str:
-    return f"\n\n{arguments[0]}\n\n" if arguments else ""
-
-
-def _convert(arguments: list[str]) -> str:
-    # {{convert|10|to|20|km|mi}} or {{convert|10|km|mi}}: value, unit, other unit.
-    count = 4 if len(arguments) > 3 and arguments[1] in _RANGE_WORDS else 2
-    words = [_RANGE_WORDS.get(word, word) for word in arguments[:count]]
-    return " ".join(words)
-
-
-_RANGE_WORDS = {"to": "to", "and": "and", "or": "or", "-": "to", "–": "to", "by": "by"}
-
-# Templates that stand for words inside a sentence: without them it would have a hole.
-_INLINE_TEMPLATES: dict[str, _Template] = {
-    "lang": _argument(1),
-    "langue": _argument(1),
-    "transl": _last,
-    "transliteration": _last,
-    "nowrap": _last,
-    "nobr": _last,
-    "nobold": _last,
-    "small": _last,
-    "smallcaps": _last,
-    "big": _last,
-    "abbr": _argument(0),
-    "tooltip": _argument(0),
-    "convert": _convert,
-    "cvt": _convert,
-    "unité": _convert,
-    "unit": _convert,
-    "circa": _prefixed("c."),
-    "c.": _prefixed("c."),
-    "ca": _prefixed("c."),
-    "as of": _prefixed("As of"),
-    "frac": "/".join,
-    "fraction": "/".join,
-    "ill": _argument(0),
-    "interlanguage link": _argument(0),
-    "仮リンク": _argument(0),
-    "読み仮名": _argument(0),
-    "ruby": _argument(0),
-    "quote": _paragraph,
-    "cquote": _paragraph,
-    "blockquote": _paragraph,
-    "s": _suffixed("e siècle"),
-    "s-": _suffixed("e siècle"),
-    "nbsp": _constant(" "),
-    "space": _constant(" "),
-    "ndash": _constant("–"),
-    "endash": _constant("–"),
-    "spnd": _constant(" – "),
-    "snd": _constant(" – "),
-    "spaced ndash": _constant(" – "),
-    "mdash": _constant("—"),
-    "'": _constant("'"),
-    "!": _constant("|"),
-    "=": _constant("="),
-}
-
-
-def clean(wikitext: str) -> list[str]:
-    """Returns the running text of a page.
-
-    Args:
-        wikitext: the source of a page.
+def resolve(wikitext: str) -> str:
+    """Resolves or drops all markup but bold and italic, entities and line prefixes.
 
     Returns:
-        Paragraphs in order, each on one line, without markup; none is empty.
+        Lines of text. A table leaves a line with a bar, so that it can be seen that
+        something was there.
     """
     text = _drop_markup("\n" + wikitext)
-    if "-{" in text:
-        text = _VARIANTS.sub(_first_variant, text)
-    paragraphs = []
-    for block in _blocks(text.split("\n")):
-        if paragraph := _tidy(block):
-            paragraphs.append(paragraph)
-    return paragraphs
+    return _VARIANTS.sub(_first_variant, text) if "-{" in text else text
 
 
 class _Scan:
@@ -207,11 +114,10 @@ class _Scan:
             frame[2] -= used
             size -= used
             if frame[2] < 2:
-                self.kept.append(_expand_template(self.close("{{")))
+                self.kept.append(templates.expand(self.close("{{")))
 
 
 def _drop_markup(text: str) -> str:
-    """Resolves or drops everything but quotes (bold, italic), entities and lines."""
     scan = _Scan()
     unclosed: set[str] = set()
     position = 0
@@ -343,28 +249,6 @@ def _resolve_link(content: str) -> str:
     return label if bar and label.strip() else target.strip().removeprefix("#")
 
 
-def _expand_template(content: str) -> str:
-    """The words that a template stands for, where we know them; mostly none."""
-    name, _, rest = content.partition("|")
-    name = name.strip().lower()
-    expand = _INLINE_TEMPLATES.get(name)
-    if expand is None:
-        if not name.startswith("lang-"):
-            return ""
-        expand = _argument(0)
-    arguments = [argument.strip() for argument in rest.split("|")] if rest else []
-    return expand(
-        [
-            _NUMBERED.sub("", argument)
-            for argument in arguments
-            if not _NAMED.match(argument)
-        ]
-    )
-
-
-_NAMED = re.compile(r"(?!\d+\s*=)[\w -]{1,30}=")
-_NUMBERED = re.compile(r"^(?:\d+|text)\s*=\s*")
-
 # Chinese and Serbian: -{zh-hans:...; zh-hant:...}-
 _VARIANTS = re.compile(r"-\{([^{}]*)\}-")
 
@@ -372,116 +256,3 @@ _VARIANTS = re.compile(r"-\{([^{}]*)\}-")
 def _first_variant(match: re.Match[str]) -> str:
     content = match[1].rpartition("|")[2]
     return content.partition(";")[0].rpartition(":")[2].strip()
-
-
-def _blocks(lines: list[str]) -> list[str]:
-    """Joins the lines of each paragraph; drops lists, headings and table rows."""
-    blocks: list[str] = []
-    current: list[str] = []
-
-    def flush() -> None:
-        if current:
-            blocks.append(" ".join(current))
-            current.clear()
-
-    for line in lines:
-        kind = _line_kind(line)
-        if kind == "text":
-            current.append(_drop_quotes(line) if "''" in line else line)
-            continue
-        flush()
-        if kind != "blank" and blocks and _is_lead(blocks[-1]):
-            blocks.pop()
-    flush()
-    return blocks
-
-
-def _line_kind(line: str) -> str:
-    first = line[:1]
-    if not first or line.isspace():
-        return "blank"
-    if first in "*#:;":
-        return "list"
-    if first in "|!=-":
-        if first == "|" or (first == "!" and "!!" in line):
-            return "table"
-        is_rule = first == "-" and line.startswith("----")
-        is_heading = first == "=" and line.rstrip().endswith("=")
-        return "heading" if is_rule or is_heading else "text"
-    if first in " \t":
-        return "text" if _is_prose(line.strip()) else "preformatted"
-    if line.startswith("'''") and _PSEUDO_HEADING.fullmatch(line):
-        return "heading"
-    return "text"
-
-
-_PSEUDO_HEADING = re.compile(r"'''[^'.]{1,80}'''[:\s]*")
-
-
-def _is_prose(line: str) -> bool:
-    # A leading space means preformatted text, such as code; but it is also left where
-    # a template or reference began the line of a paragraph.
-    return len(line) > 60 and line[0] not in "*#:;|" and ". " in line + " "
-
-
-def _is_lead(block: str) -> bool:
-    """Whether this only announces what was dropped after it: "It may refer to:"."""
-    return block.rstrip().endswith((":", "：")) and ". " not in block
-
-
-_QUOTES = re.compile("'{2,}")
-
-
-def _drop_quotes(line: str) -> str:
-    """Drops the marks of bold and italic as MediaWiki reads them.
-
-    "l'''Iliade''" is an apostrophe and italic: where neither bold nor italic comes
-    out even, one mark of bold is an apostrophe and a mark of italic.
-    """
-    runs = list(_QUOTES.finditer(line))
-    sizes = [len(run[0]) if len(run[0]) < 6 else 5 for run in runs]
-    num_italic = sum(size in (2, 5) for size in sizes)
-    num_bold = sum(size in (3, 4, 5) for size in sizes)
-    apostrophe = -1
-    if num_italic % 2 and num_bold % 2:
-        bold = [run.start() for run in runs if len(run[0]) == 3]
-        elided = [at for at in bold if at > 1 and line[at - 2] == " " != line[at - 1]]
-        elided += [at for at in bold if at > 0 and line[at - 1] != " "]
-        apostrophe = next(iter(elided + bold), -1)
-
-    def shown(run: re.Match[str]) -> str:
-        size = len(run[0])
-        if run.start() == apostrophe or size == 4:
-            return "'"
-        return "'" * max(size - 5, 0)
-
-    return _QUOTES.sub(shown, line)
-
-
-_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
-_MAGIC_WORD = re.compile(r"__[^\W\d_]{3,}__")
-_EMPTY_BRACKETS = re.compile(r"\([\s,;:]{0,20}\)|（[\s、，；,;]{0,20}）|\[ ?\]")
-_AFTER_BRACKET = re.compile(r"([(（])[\s,;:、，；]{1,20}")
-_BEFORE_BRACKET = re.compile(r"[\s,;、，；]{1,20}([)）])")
-_BEFORE_BRACKET_PAIRS = (" )", ",)", ";)", " ）", "、）", "，）", "；）")
-_SPACE_BEFORE_POINT = re.compile(r" ([,.])(?=[ ,.]|$)")
-_LETTER = re.compile(r"[^\W\d_]")
-
-
-def _tidy(block: str) -> str:
-    """Decodes entities and mends what dropped markup leaves behind."""
-    text = block
-    if "&" in text:
-        text = _ENTITY.sub(lambda match: html.unescape(match[0]), text)
-    if "__" in text:
-        text = _MAGIC_WORD.sub("", text)
-    if "(" in text or "（" in text or "[" in text:
-        text = _EMPTY_BRACKETS.sub("", text)
-        text = _AFTER_BRACKET.sub(r"\1", text)
-    text = " ".join(text.replace('""', "").split())
-    if any(pair in text for pair in _BEFORE_BRACKET_PAIRS):
-        text = _BEFORE_BRACKET.sub(r"\1", text)
-    if " ," in text or " ." in text:
-        text = _SPACE_BEFORE_POINT.sub(r"\1", text)
-    text = text.lstrip(" ,;:")
-    return text if _LETTER.search(text) else ""
