@@ -339,6 +339,8 @@ def read_documents(path: str | Path) -> Iterator[dict[str, Any]]:
 
 def _parse_document(line: str) -> dict[str, Any]:
     document = json.loads(line)
+    if not isinstance(document, dict):
+        raise ValueError(f"found a {type(document).__name__}")
     missing = {"id", "source", "paragraphs"}.difference(document)
     if missing:
         raise ValueError(f"{sorted(missing)[0]} is missing")
