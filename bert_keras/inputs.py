@@ -1,8 +1,10 @@
-"""Records become batches: `tf.data` pipelines over TFRecord shards."""
+"""Examples become batches: `tf.data` pipelines over TFRecord shards and over texts."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from bert_keras import features, manifest
@@ -163,3 +165,61 @@ def _parsed(
     return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(
         tf.data.AUTOTUNE
     )
+
+
+def bucketed_batches(
+    lengths: np.ndarray,
+    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
+    *,
+    batch_size: int,
+    seed: int,
+) -> tf.data.Dataset:
+    """Endless batches of examples held in memory, alike in length within a batch.
+
+    Args:
+        lengths: `(num_examples,)` tokens of each example.
+        make_batch: arrays of some rows, the rows given by number.
+        batch_size: rows of a batch; the last of an epoch may have fewer.
+        seed: of the order; the same seed gives the same batches.
+    """
+    signature = {
+        name: tf.TensorSpec([None] * array.ndim, array.dtype)
+        for name, array in make_batch(np.arange(1)).items()
+    }
+
+    def batches() -> Iterator[dict[str, np.ndarray]]:
+        for epoch in itertools.count():
+            for rows in epoch_batches(
+                lengths, batch_size=batch_size, seed=seed, epoch=epoch
+            ):
+                yield make_batch(rows)
+
+    # Unknown dimensions: the training step is traced once, not for every length.
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+# More batches to sort among pad less; fewer leave the batches more random.
+_MAX_BATCHES_SORTED_TOGETHER = 50
+
+
+def epoch_batches(
+    lengths: np.ndarray, *, batch_size: int, seed: int, epoch: int
+) -> list[np.ndarray]:
+    """Row numbers of each batch of an epoch; every row comes once.
+
+    The rows are shuffled, cut into chunks of many batches, sorted by length within a
+    chunk, and the batches shuffled. There are at least four chunks if there are four
+    batches, so that no two epochs have the same batches.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    order = rng.permutation(len(lengths))
+    num_batches = -(-len(order) // batch_size)
+    chunk_batches = max(1, min(_MAX_BATCHES_SORTED_TOGETHER, num_batches // 4))
+    chunk_size = chunk_batches * batch_size
+    batches = []
+    for start in range(0, len(order), chunk_size):
+        chunk = order[start : start + chunk_size]
+        chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
+        batches += np.split(chunk, range(batch_size, len(chunk), batch_size))
+    return [batches[index] for index in rng.permutation(num_batches)]

@@ -168,6 +168,7 @@ def fit(
         validation_data=evaluation_batches,
         validation_steps=validation_steps,
         callbacks=[callbacks.StopAtStep(num_train_steps), *run_callbacks],
+        shuffle=False,
         verbose=0,
     )
 

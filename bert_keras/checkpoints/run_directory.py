@@ -27,6 +27,8 @@ class Task(config.StrictModel):
     kind: Literal["pretraining", "classification", "regression"]
     labels: tuple[str, ...] | None = None
     """The classes, in the order of the logits."""
+    has_text_pair: bool = False
+    """Whether it was trained on pairs of texts."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,427 @@
+"""Your own labelled text: files in, token ids and labels out; answers in, scores out.
+
+A file is tab-separated (`.tsv`; quotes are ordinary characters, as in GLUE),
+comma-separated (`.csv`; standard quoting) or JSON lines (`.jsonl`). No TensorFlow.
+"""
+
+import csv
+import functools
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.special
+import scipy.stats
+import sklearn.metrics
+
+from bert_keras import tokenization
+from bert_keras.config import TextColumns
+from bert_keras.errors import InputError, nearest
+
+DEFAULT_TEXT_PAIR_COLUMN = "text_pair"
+"""Used when no other name is set and the file has it."""
+
+
+class LabelledText(NamedTuple):
+    """One row of a file."""
+
+    text: str
+    text_pair: str | None
+    label: str | None
+    line: int
+    """Where it begins in its file, from 1."""
+
+
+def read_texts(
+    path: str | Path,
+    columns: TextColumns,
+    *,
+    has_text_pair: bool | None = None,
+    has_label: bool = True,
+) -> list[LabelledText]:
+    """Reads all rows of a file; columns that are not asked for are passed over.
+
+    A blank line is no row, but in a `.tsv` of one column it is an empty text.
+
+    Args:
+        path: `.tsv`, `.csv` or `.jsonl`, UTF-8, a byte order mark allowed; the first
+            two begin with a line of column names.
+        columns: names of the columns to read.
+        has_text_pair: whether to read second texts; `None`: if they have a column.
+        has_label: whether to read labels.
+
+    Raises:
+        InputError: with file and line: not such a file, no row, a missing column, a
+            row with too many or too few fields, a label that is empty or not text.
+    """
+    path = Path(path)
+    read_rows = _READERS.get(path.suffix.lower())
+    if read_rows is None:
+        raise InputError(
+            f"{path}: expected a file named .tsv, .csv or .jsonl, got "
+            f"{path.suffix or 'no suffix'}"
+        )
+    wanted: dict[str, str] | None = None
+    examples = []
+    for line, row in read_rows(path, _read_utf8(path)):
+        if wanted is None:
+            wanted = _wanted_columns(columns, row, has_text_pair, has_label)
+        values = {
+            role: _value(row, name, role=role, path=path, line=line)
+            for role, name in wanted.items()
+        }
+        examples.append(
+            LabelledText(
+                values["text"], values.get("text_pair"), values.get("label"), line
+            )
+        )
+    if not examples:
+        raise InputError(f"{path}: holds no rows, expected at least one")
+    return examples
+
+
+def _wanted_columns(
+    columns: TextColumns,
+    row: Mapping[str, Any],
+    has_text_pair: bool | None,
+    has_label: bool,
+) -> dict[str, str]:
+    """From role to column name."""
+    pair_name = columns.text_pair or DEFAULT_TEXT_PAIR_COLUMN
+    if has_text_pair is None:
+        has_text_pair = columns.text_pair is not None or pair_name in row
+    wanted = {"text": columns.text}
+    if has_text_pair:
+        wanted["text_pair"] = pair_name
+    if has_label:
+        wanted["label"] = columns.label
+    return wanted
+
+
+def _value(
+    row: Mapping[str, Any], name: str, *, role: str, path: Path, line: int
+) -> str:
+    if name not in row:
+        # Only in JSON lines can one row lack what another has.
+        place = f"{path}: line {line}" if path.suffix.lower() == ".jsonl" else path
+        raise InputError(
+            f"{place}: no column {name!r} (there: {', '.join(row)})"
+            f"{nearest(name, row)}; rename it, or fine-tune with "
+            f"--set columns.{role}=NAME"
+        )
+    value = row[name]
+    if role == "label" and isinstance(value, bool | int | float):
+        value = json.dumps(value)
+    if not isinstance(value, str):
+        raise InputError(
+            f"{path}: line {line}: {name!r}: expected a string, got {value!r}"
+        )
+    # Labels become column names and lines of files.
+    if role == "label" and (not value or _NOT_IN_LABELS.search(value)):
+        raise InputError(
+            f"{path}: line {line}: expected a label of one line, got {value!r}"
+        )
+    return value
+
+
+_NOT_IN_LABELS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
+
+
+def _read_utf8(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(
+            f"{path}: expected a file of texts, cannot read it: {error.strerror}"
+        ) from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}: line {line}: not UTF-8: save it as UTF-8") from None
+
+
+_Rows = Iterator[tuple[int, dict[str, Any]]]
+
+
+def _read_tsv(path: Path, text: str) -> _Rows:
+    # Not splitlines(): text may hold U+2028 and others that end no line here.
+    lines = text.removesuffix("\n").split("\n")
+    header = _checked_header(path, lines[0].removesuffix("\r").split("\t"))
+    for number, line in enumerate(lines[1:], start=2):
+        fields = line.removesuffix("\r").split("\t")
+        if fields != [""] or len(header) == 1:
+            yield number, _row(path, number, header, fields)
+
+
+def _read_csv(path: Path, text: str) -> _Rows:
+    # A text may be longer than the module's limit of 131,072 characters.
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.reader(text.splitlines(keepends=True), strict=True)
+    header, end = None, 0
+    while True:
+        start, fields = end + 1, None
+        try:
+            fields = next(reader, None)
+        except csv.Error as error:
+            raise InputError(f"{path}: line {start}: not CSV: {error}") from None
+        end = reader.line_num
+        if fields is None:
+            break
+        if header is None:
+            header = _checked_header(path, fields)
+        elif fields:
+            yield start, _row(path, start, header, fields)
+
+
+def _read_jsonl(path: Path, text: str) -> _Rows:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"{path}: line {number}: not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise InputError(
+                f'{path}: line {number}: expected {{"text": ..., ...}}, got '
+                f"{line.strip()[:60]}"
+            )
+        yield number, row
+
+
+_READERS = {".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_jsonl}
+
+
+def _checked_header(path: Path, names: list[str]) -> list[str]:
+    if names in ([], [""]):
+        raise InputError(f"{path}: expected a first line with names of columns")
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise InputError(f"{path}: two columns are named {name!r}: rename one")
+    return names
+
+
+def _row(path: Path, line: int, header: list[str], fields: list[str]) -> dict[str, str]:
+    if len(fields) != len(header):
+        raise InputError(
+            f"{path}: line {line}: expected {len(header)} columns "
+            f"({', '.join(header)}), got {len(fields)}"
+        )
+    return dict(zip(header, fields, strict=True))
+
+
+def distinct_labels(
+    examples: Sequence[LabelledText], *, path: str | Path
+) -> tuple[str, ...]:
+    """The labels in order: of value if all are integers, else of code points.
+
+    Raises:
+        InputError: fewer than two.
+    """
+    labels = {example.label for example in examples}
+    if len(labels) < 2:
+        raise InputError(
+            f"{path}: every row is labelled {labels.pop()!r}: expected two labels or "
+            "more to tell apart"
+        )
+    if all(re.fullmatch("-?[0-9]+", label) for label in labels):
+        return tuple(sorted(labels, key=lambda label: (int(label), label)))
+    return tuple(sorted(labels))
+
+
+def label_ids(
+    examples: Sequence[LabelledText],
+    labels: Sequence[str] | None,
+    *,
+    path: str | Path,
+) -> np.ndarray:
+    """What the model is to answer.
+
+    Args:
+        examples: with labels.
+        labels: the classes; `None`: labels are numbers to be predicted.
+        path: of the examples, for errors.
+
+    Returns:
+        `(num_examples,)`: int32 places in `labels`, or float32 numbers.
+
+    Raises:
+        InputError: with file and line: an unknown label, or not a finite number.
+    """
+    if labels is None:
+        return np.array([_number(e, path) for e in examples], np.float32)
+    places = {label: place for place, label in enumerate(labels)}
+    for example in examples:
+        if example.label not in places:
+            shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+            raise InputError(
+                f"{path}: line {example.line}: label {example.label!r} was not in the "
+                f"training data (known: {shown}){nearest(example.label, labels)}"
+            )
+    return np.array([places[example.label] for example in examples], np.int32)
+
+
+def _number(example: LabelledText, path: str | Path) -> float:
+    try:
+        number = float(example.label)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(np.float32(number)):
+        raise InputError(
+            f"{path}: line {example.line}: with `regression` a label is a number, got "
+            f"{example.label!r}"
+        )
+    return number
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizedTexts:
+    """Model inputs of many texts, unpadded and end to end."""
+
+    input_ids: np.ndarray
+    """`(num_tokens,)` int32."""
+    segment_ids: np.ndarray
+    """`(num_tokens,)` int32."""
+    lengths: np.ndarray
+    """`(num_texts,)` int64: tokens of each text."""
+    max_seq_length: int
+    """No text is longer and no batch is padded further."""
+
+    PAD_TO_MULTIPLE = 8
+    """Fewer different shapes, and rows that vector units like."""
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The texts of some rows, padded to the longest of them.
+
+        Returns:
+            `input_ids`, `input_mask` and `segment_ids`, int32, each `(len(rows),
+            length)`; the length is a multiple of 8 or `max_seq_length`.
+        """
+        lengths = self.lengths[rows]
+        longest = -(-int(lengths.max()) // self.PAD_TO_MULTIPLE) * self.PAD_TO_MULTIPLE
+        columns = np.arange(min(longest, self.max_seq_length))
+        mask = columns < lengths[:, None]
+        tokens = np.where(mask, self._starts[rows][:, None] + columns, 0)
+        return {
+            "input_ids": np.where(mask, self.input_ids[tokens], 0),
+            "input_mask": mask.astype(np.int32),
+            "segment_ids": np.where(mask, self.segment_ids[tokens], 0),
+        }
+
+    @functools.cached_property
+    def _starts(self) -> np.ndarray:
+        return np.cumsum(self.lengths) - self.lengths
+
+
+def tokenize(
+    examples: Sequence[LabelledText],
+    tokenizer: tokenization.Tokenizer,
+    *,
+    max_seq_length: int,
+) -> TokenizedTexts:
+    """Makes model inputs: `[CLS] text [SEP]` or `[CLS] text [SEP] text_pair [SEP]`."""
+    input_ids: list[int] = []
+    segment_ids: list[int] = []
+    lengths = []
+    for example in examples:
+        pair = example.text_pair
+        ids, segments = tokenization.pack_pair(
+            tokenizer.encode(example.text),
+            None if pair is None else tokenizer.encode(pair),
+            max_seq_length=max_seq_length,
+            vocabulary=tokenizer.vocabulary,
+        )
+        input_ids += ids
+        segment_ids += segments
+        lengths.append(len(ids))
+    return TokenizedTexts(
+        input_ids=np.array(input_ids, np.int32),
+        segment_ids=np.array(segment_ids, np.int32),
+        lengths=np.array(lengths, np.int64),
+        max_seq_length=max_seq_length,
+    )
+
+
+def scores(logits: np.ndarray, true_label_ids: np.ndarray) -> dict[str, float]:
+    """How good answers are.
+
+    Args:
+        logits: `(num_examples, num_labels)`; one column: numbers that were predicted.
+        true_label_ids: as from `label_ids`.
+
+    Returns:
+        Of classes `loss` (mean cross entropy, nats), `accuracy`, `f1` (of two classes:
+        of the second; of more: the mean over those that occur) and `matthews`; of
+        numbers `loss` (mean squared error), `pearson` and `spearman`. A correlation
+        with something constant counts as 0.
+    """
+    if logits.shape[1] == 1:
+        return _regression_scores(logits[:, 0].astype(float), true_label_ids)
+    log_probabilities = scipy.special.log_softmax(logits.astype(float), axis=-1)
+    rows = np.arange(len(logits))
+    predicted = logits.argmax(axis=-1)
+    is_varied = _varies(predicted) and _varies(true_label_ids)
+    return {
+        "loss": float(-log_probabilities[rows, true_label_ids].mean()),
+        "accuracy": float(sklearn.metrics.accuracy_score(true_label_ids, predicted)),
+        "f1": float(
+            sklearn.metrics.f1_score(
+                true_label_ids,
+                predicted,
+                average="binary" if logits.shape[1] == 2 else "macro",
+                zero_division=0.0,
+            )
+        ),
+        "matthews": (
+            float(sklearn.metrics.matthews_corrcoef(true_label_ids, predicted))
+            if is_varied
+            else 0.0
+        ),
+    }
+
+
+def _regression_scores(
+    predicted: np.ndarray, true_numbers: np.ndarray
+) -> dict[str, float]:
+    is_varied = _varies(predicted) and _varies(true_numbers)
+    correlations = {"pearson": 0.0, "spearman": 0.0}
+    if is_varied:
+        correlations = {
+            "pearson": float(scipy.stats.pearsonr(predicted, true_numbers).statistic),
+            "spearman": float(scipy.stats.spearmanr(predicted, true_numbers).statistic),
+        }
+    return {
+        "loss": float(sklearn.metrics.mean_squared_error(true_numbers, predicted)),
+        **correlations,
+    }
+
+
+def _varies(values: np.ndarray) -> bool:
+    return bool((values != values[0]).any())
+
+
+def predictions_tsv(logits: np.ndarray, labels: Sequence[str] | None) -> str:
+    """Answers as a table, one line for each row of the input, in its order.
+
+    Columns: `prediction`, and with `labels` a `p(label)` for each of them, the
+    probability that the model gives it.
+    """
+    if labels is None:
+        return _table(["prediction"], ([f"{value:.6g}"] for value in logits[:, 0]))
+    probabilities = scipy.special.softmax(logits, axis=-1)
+    lines = (
+        [labels[row.argmax()], *(f"{probability:.6f}" for probability in row)]
+        for row in probabilities
+    )
+    return _table(["prediction", *(f"p({label})" for label in labels)], lines)
+
+
+def _table(header: list[str], lines: Iterator[list[str]]) -> str:
+    return "".join("\t".join(fields) + "\n" for fields in (header, *lines))

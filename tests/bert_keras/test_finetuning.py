@@ -1,0 +1,382 @@
+"""Fine-tuning on tiny networks that really train, and what is done with the result."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras import (
+    classification,
+    config,
+    features,
+    finetuning,
+    inputs,
+    pretraining,
+    tokenization,
+)
+from bert_keras.checkpoints import run_directory
+from bert_keras.errors import InputError
+from bert_keras.tasks import text
+
+GOOD = ["fine", "great", "lovely"]
+BAD = ["dull", "awful", "weak"]
+FILLER = ["the", "film", "plot", "is", "so", "and", "a", "scene", "very", "with"]
+VOCABULARY = tokenization.Vocabulary(
+    (*features.SPECIAL_TOKENS, *GOOD, *BAD, *FILLER, *"bcdefghij", "##x", ".", ",")
+)
+BERT_CONFIG = config.BertConfig(
+    vocab_size=len(VOCABULARY),
+    hidden_size=32,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=64,
+    max_position_embeddings=64,
+)
+SETTINGS = config.FinetuningConfig(
+    max_seq_length=24, batch_size=16, num_train_epochs=6, learning_rate=1e-3
+)
+
+
+@pytest.fixture(scope="module")
+def init(tmp_path_factory) -> Path:
+    """A finished pre-training run with random weights."""
+    directory = tmp_path_factory.mktemp("init") / "run"
+    return make_init(directory, BERT_CONFIG)
+
+
+def make_init(directory: Path, bert_config: config.BertConfig) -> Path:
+    run = run_directory.create_run(
+        directory,
+        config.PretrainingConfig(),
+        task=run_directory.Task(kind="pretraining"),
+        bert_config=bert_config,
+        vocabulary=VOCABULARY,
+        do_lower_case=True,
+        inputs={},
+    )
+    network = pretraining.BertPretrainer(bert_config, seed=7)
+    network.build()
+    run_directory.finish_run(run, network, {"steps": 0})
+    return directory
+
+
+def opinions(num_rows: int, *, seed: int) -> list[tuple[str, str]]:
+    """Sentences of 3 to 20 words, one of which gives the label away."""
+    rng = random.Random(seed)
+    rows = []
+    for index in range(num_rows):
+        words = rng.choices(FILLER, k=rng.randint(2, 19))
+        label, telling = (("good", GOOD), ("bad", BAD))[index % 2]
+        words.insert(rng.randrange(len(words)), rng.choice(telling))
+        rows.append((" ".join(words), label))
+    return rows
+
+
+def write_tsv(path: Path, rows, header=("text", "label")) -> Path:
+    lines = ["\t".join(map(str, row)) for row in (header, *rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def run_finetune(init: Path, train: Path, dev: Path, output_dir: Path, **changes):
+    from_scratch = changes.pop("from_scratch", False)
+    return finetuning.finetune(
+        SETTINGS.model_copy(update=changes),
+        train=train,
+        dev=dev,
+        init=init,
+        from_scratch=from_scratch,
+        output_dir=output_dir,
+        strategy=tf.distribute.get_strategy(),
+    )
+
+
+@pytest.fixture(scope="module")
+def opinion_files(tmp_path_factory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("opinions")
+    return (
+        write_tsv(folder / "train.tsv", opinions(400, seed=1)),
+        write_tsv(folder / "dev.tsv", opinions(51, seed=2)),
+    )
+
+
+@pytest.fixture(scope="module")
+def tuned(init, opinion_files, tmp_path_factory) -> tuple[Path, dict]:
+    directory = tmp_path_factory.mktemp("tuned") / "run"
+    return directory, run_finetune(init, *opinion_files, directory)
+
+
+def test_an_easy_task_is_learnt(tuned):
+    directory, results = tuned
+    assert results["eval"]["accuracy"] == 1.0
+    assert results["eval"]["f1"] == results["eval"]["matthews"] == 1.0
+    assert results["eval"]["loss"] < 0.1
+    assert results["steps"] == 6 * 25
+    assert results["num_train_examples"] == 400
+    assert results["num_eval_examples"] == 51
+    assert json.loads((directory / "results.json").read_text()) == results
+    task = run_directory.read_run(
+        directory, kinds=finetuning.TASK_KINDS, verb="finetune"
+    ).task
+    assert task.labels == ("bad", "good")
+    assert not task.has_text_pair
+
+
+def test_evaluate_gives_the_scores_of_training(tuned, opinion_files):
+    directory, results = tuned
+    scores = finetuning.evaluate(directory, opinion_files[1])
+    assert scores.pop("num_examples") == 51
+    assert scores == pytest.approx(results["eval"], abs=1e-6)
+
+
+def test_predict_answers_every_row_in_order(tuned, tmp_path):
+    directory, results = tuned
+    rows = [*opinions(51, seed=2), ("", "whatever"), ("日本 \u2028 é", "")]
+    write_tsv(tmp_path / "new.tsv", [(label, words) for words, label in rows], HEADER)
+    finetuning.predict(directory, tmp_path / "new.tsv", tmp_path / "answers.tsv")
+    lines = (tmp_path / "answers.tsv").read_text().splitlines()
+    assert lines[0] == "prediction\tp(bad)\tp(good)"
+    answers = [line.split("\t") for line in lines[1:]]
+    assert [a[0] for a in answers[:51]] == [label for _, label in rows[:51]]
+    for prediction, bad, good in answers:
+        assert float(bad) + float(good) == pytest.approx(1, abs=2e-6)
+        assert prediction == ("bad" if float(bad) > float(good) else "good")
+    assert len(answers) == 53
+    true = [
+        float(a[1 + (label == "good")])
+        for a, (_, label) in zip(answers[:51], rows[:51], strict=True)
+    ]
+    assert -np.log(true).mean() == pytest.approx(results["eval"]["loss"], abs=1e-5)
+
+
+HEADER = ("label", "text")
+
+
+def test_the_same_seed_gives_the_same_weights(init, opinion_files, tmp_path):
+    def weights(name, **changes):
+        run_finetune(
+            init,
+            *opinion_files,
+            tmp_path / name,
+            num_train_epochs=0.12,
+            learning_rate=1e-4,
+            **changes,
+        )
+        return finetuning.TunedModel(tmp_path / name).network.get_weights()
+
+    first, second = weights("first"), weights("second")
+    other, scratch = weights("other", seed=1), weights("scratch", from_scratch=True)
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+    table = first[0] - other[0]
+    assert 0 < np.abs(table).max() < 0.02  # both began with the same encoder
+    assert np.abs(first[0] - scratch[0]).max() > 0.05  # this one did not
+
+
+def test_the_encoder_is_copied_exactly(init):
+    run = run_directory.read_run(init, kinds=("pretraining",), verb="pretrain")
+    pretrainer = pretraining.BertPretrainer(BERT_CONFIG)
+    pretrainer.build()
+    run_directory.load_weights(run, pretrainer)
+    classifier = classification.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.0)
+    classifier.build()
+    finetuning.copy_encoder(run, classifier.encoder)
+    wanted = pretrainer.encoder.get_weights()
+    for got, want in zip(classifier.encoder.get_weights(), wanted, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_an_encoder_of_another_size_is_refused(init):
+    run = run_directory.read_run(init, kinds=("pretraining",), verb="pretrain")
+    larger = BERT_CONFIG.model_copy(update={"num_hidden_layers": 2})
+    classifier = classification.BertClassifier(larger, 2, dropout_prob=0.0)
+    classifier.build()
+    with pytest.raises(ValueError, match="has other weights"):
+        finetuning.copy_encoder(run, classifier.encoder)
+
+
+def test_regression_on_pairs_from_a_tuned_run(tuned, tmp_path):
+    """How many more kind words the first text has: needs both texts."""
+
+    def pairs(num_rows, seed):
+        rng = random.Random(seed)
+        for _ in range(num_rows):
+            counts = rng.randint(0, 3), rng.randint(0, 3)
+            texts = [" ".join(["fine"] * n + rng.choices(FILLER, k=4)) for n in counts]
+            yield {"a": texts[0], "text_pair": texts[1], "y": counts[0] - counts[1]}
+
+    for name, rows in (("train", pairs(600, 1)), ("dev", pairs(80, 2))):
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    results = run_finetune(
+        tuned[0],
+        tmp_path / "train.jsonl",
+        tmp_path / "dev.jsonl",
+        tmp_path / "run",
+        regression=True,
+        num_train_epochs=10,
+        columns=config.TextColumns(text="a", label="y"),
+    )
+    assert results["eval"]["pearson"] > 0.85
+    assert results["eval"]["spearman"] > 0.8
+    assert results["eval"]["loss"] < 1
+    dev = tmp_path / "dev.jsonl"
+    scores = finetuning.evaluate(tmp_path / "run", dev)
+    assert scores.pop("num_examples") == 80
+    assert scores == pytest.approx(results["eval"], abs=1e-5)
+    finetuning.predict(tmp_path / "run", dev, tmp_path / "out.tsv")
+    header, *numbers = (tmp_path / "out.tsv").read_text().splitlines()
+    assert header == "prediction"
+    true = [json.loads(line)["y"] for line in dev.read_text().splitlines()]
+    errors = np.array(numbers, float) - true
+    assert np.mean(errors**2) == pytest.approx(results["eval"]["loss"], rel=1e-3)
+    with pytest.raises(InputError, match="no column 'text_pair'"):
+        dev.write_text('{"a": "fine", "y": 1}\n')
+        finetuning.evaluate(tmp_path / "run", dev)
+
+
+def test_bfloat16_trains_too(init, opinion_files, tmp_path):
+    results = run_finetune(
+        init,
+        *opinion_files,
+        tmp_path / "run",
+        precision="mixed_bfloat16",
+        num_train_epochs=3,
+    )
+    assert results["eval"]["accuracy"] > 0.9
+
+
+def test_a_finished_run_is_left_and_an_unfinished_one_begins_anew(
+    init, opinion_files, tmp_path
+):
+    directory = tmp_path / "run"
+    results = run_finetune(init, *opinion_files, directory, num_train_epochs=0.12)
+    before = (directory / "model.weights.h5").stat().st_mtime_ns
+    again = run_finetune(init, *opinion_files, directory, num_train_epochs=0.12)
+    assert again == results
+    assert (directory / "model.weights.h5").stat().st_mtime_ns == before
+    with pytest.raises(
+        InputError, match="num_train_epochs=0.12 where this one has 0.4"
+    ):
+        run_finetune(init, *opinion_files, directory, num_train_epochs=0.4)
+    (directory / "results.json").unlink()
+    with pytest.raises(InputError, match="the run is not finished"):
+        finetuning.evaluate(directory, opinion_files[1])
+    anew = run_finetune(init, *opinion_files, directory, num_train_epochs=0.12)
+    assert anew["eval"] == results["eval"]
+    assert len(list((directory / "logs" / "train").iterdir())) == 1
+
+
+def test_curves_of_every_epoch_are_logged(tuned):
+    values: dict[str, list[tuple[int, float]]] = {}
+    for path in sorted((tuned[0] / "logs" / "eval").iterdir()):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                number = float(tf.make_ndarray(value.tensor))
+                values.setdefault(value.tag, []).append((event.step, number))
+    assert sorted(values) == ["accuracy", "f1", "loss", "matthews"]
+    assert [step for step, _ in values["loss"]] == [25, 50, 75, 100, 125, 150]
+    assert values["loss"][-1][1] == pytest.approx(tuned[1]["eval"]["loss"])
+
+
+def test_mistakes_are_explained_and_leave_nothing(init, opinion_files, tmp_path):
+    train, dev = opinion_files
+    other = write_tsv(tmp_path / "other.tsv", [("a b", "god"), ("c", "bad")])
+    numberless = write_tsv(tmp_path / "number.tsv", [("a", "1.5"), ("b", "inf")])
+    one = write_tsv(tmp_path / "one.tsv", [("a b", "good"), ("c", "good")])
+    cases = [
+        (train, other, {}, r"other.tsv: line 2: label 'god' was not in the training"),
+        (one, dev, {}, "one.tsv: every row is labelled 'good'"),
+        (numberless, dev, {"regression": True}, "number.tsv: line 3: .* got 'inf'"),
+        (train, tmp_path / "no.tsv", {}, "no.tsv: expected a file of texts"),
+        (train, dev, {"max_seq_length": 65}, "takes 64 tokens at most"),
+    ]
+    for train_path, dev_path, changes, message in cases:
+        with pytest.raises(InputError, match=message):
+            run_finetune(init, train_path, dev_path, tmp_path / "run", **changes)
+    with pytest.raises(InputError, match="expected a run directory made by"):
+        run_finetune(tmp_path, train, dev, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_predict_refuses_before_it_works(tuned, init, tmp_path):
+    new = write_tsv(tmp_path / "new.tsv", [("the film",)], ("text",))
+    with pytest.raises(InputError, match="new.tsv: exists already"):
+        finetuning.predict(tuned[0], new, new)
+    with pytest.raises(InputError, match="no such directory; make it first"):
+        finetuning.predict(tuned[0], new, tmp_path / "none" / "out.tsv")
+    with pytest.raises(InputError, match="a pretraining run, expected one made by"):
+        finetuning.predict(init, new, tmp_path / "out.tsv")
+    bad = write_tsv(tmp_path / "bad.tsv", [("a", "b"), ("c",)], ("text", "x"))
+    with pytest.raises(InputError, match="bad.tsv: line 3: expected 2 columns"):
+        finetuning.predict(tuned[0], bad, tmp_path / "out.tsv")
+    assert not (tmp_path / "out.tsv").exists()
+
+
+def test_forward_pads_without_changing_answers():
+    network = classification.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.1, seed=3)
+    network.build()
+    rows = [
+        text.LabelledText(words, None, None, 1) for words, _ in opinions(40, seed=3)
+    ]
+    tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
+    texts = text.tokenize(rows, tokenizer, max_seq_length=20)
+    forward = finetuning.Forward(network)
+    forward.TOKENS_PER_BATCH = 100
+    logits = forward(texts)
+    assert forward.num_done == 40
+    for index in range(40):
+        batch = texts.batch(np.array([index]))
+        length = int(batch["input_mask"].sum())
+        alone = network({name: array[:, :length] for name, array in batch.items()})
+        np.testing.assert_allclose(
+            logits[index], alone["logits"][0], atol=1e-6, rtol=1e-5
+        )
+
+
+def test_an_epoch_has_every_row_once_and_batches_of_like_length():
+    lengths = np.random.default_rng(0).integers(3, 128, 10_007)
+    batches = inputs.epoch_batches(lengths, batch_size=32, seed=5, epoch=0)
+    assert sorted(np.concatenate(batches)) == list(range(10_007))
+    assert sorted({len(rows) for rows in batches}) == [10_007 % 32, 32]
+    assert len(batches) == 313
+    padded = sum(lengths[rows].max() * len(rows) for rows in batches)
+    assert padded < 1.05 * lengths.sum()
+    # Shuffled: neither the batches nor the rows come in order of length.
+    means = np.array([lengths[rows].mean() for rows in batches])
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.2
+
+
+def test_epochs_differ_and_repeat_exactly():
+    lengths = np.arange(3, 103)
+
+    def batches(**place):
+        return [
+            sorted(rows)
+            for rows in inputs.epoch_batches(lengths, batch_size=8, **place)
+        ]
+
+    assert batches(seed=1, epoch=0) == batches(seed=1, epoch=0)
+    assert batches(seed=1, epoch=0) != batches(seed=2, epoch=0)
+    first, second = batches(seed=1, epoch=0), batches(seed=1, epoch=1)
+    shared = [rows for rows in first if rows in second]
+    assert len(shared) <= 1
+    few = inputs.epoch_batches(np.array([5]), batch_size=8, seed=0, epoch=0)
+    assert [rows.tolist() for rows in few] == [[0]]
+
+
+def test_training_batches_are_those_of_every_epoch():
+    lengths = np.arange(3, 24)
+    dataset = inputs.bucketed_batches(
+        lengths, lambda rows: {"rows": rows}, batch_size=8, seed=4
+    )
+    drawn = [batch["rows"].numpy().tolist() for batch in dataset.take(7)]
+    wanted = [
+        rows.tolist()
+        for epoch in range(3)
+        for rows in inputs.epoch_batches(lengths, batch_size=8, seed=4, epoch=epoch)
+    ]
+    assert drawn == wanted[:7]
