@@ -67,7 +67,9 @@ def _describe_manifest(directory: Path, made: manifest.Manifest) -> Iterator[str
     yield (
         f"{casing} vocabulary of {made.vocab_size:,}; at most "
         f"{settings['max_seq_length']} tokens and "
-        f"{settings['max_predictions_per_seq']} predictions; "
+        f"{settings['max_predictions_per_seq']} predictions"
+    )
+    yield (
         f"{settings['masked_lm_prob']:.0%} hidden as {words}; "
         f"each document used {settings['dupe_factor']} times; "
         f"seed {settings['random_seed']}"
