@@ -6,6 +6,7 @@ comma-separated (`.csv`; standard quoting) or JSON lines (`.jsonl`). No TensorFl
 
 import csv
 import functools
+import io
 import json
 import math
 import re
@@ -160,7 +161,7 @@ def _read_tsv(path: Path, text: str) -> _Rows:
 def _read_csv(path: Path, text: str) -> _Rows:
     # A text may be longer than the module's limit of 131,072 characters.
     csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(text.splitlines(keepends=True), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header, end = None, 0
     while True:
         start, fields = end + 1, None
@@ -270,7 +271,8 @@ def _number(example: LabelledText, path: str | Path) -> float:
         number = float(example.label)
     except ValueError:
         number = math.nan
-    if not math.isfinite(np.float32(number)):
+    # Not so for NaN either.
+    if not abs(number) <= np.finfo(np.float32).max:
         raise InputError(
             f"{path}: line {example.line}: with `regression` a label is a number, got "
             f"{example.label!r}"
