@@ -55,12 +55,7 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         )
         self.layer_norm = layers.layer_norm(name="layer_norm", dtype=self.dtype_policy)
 
-    def build(
-        self,
-        input_shape=None,
-        masked_lm_positions_shape=None,
-        word_embeddings_shape=None,
-    ):
+    def build(self, input_shape=None):
         shape = (None, self.hidden_size)
         self.transform.build(shape)
         self.layer_norm.build(shape)

@@ -15,6 +15,8 @@ from typing import Any
 import keras
 from keras import ops
 
+# In einsum: B batch, N head, Q query position, K key position, H size per head.
+
 # 1e-12, not Keras's 1e-3: released BERT checkpoints were trained with it.
 LAYER_NORM_EPSILON = 1e-12
 
@@ -91,22 +93,23 @@ def take_rows(table, ids):
     Returns:
         `(*ids.shape, size)`, of the dtype of `table`.
     """
-    ids = ops.convert_to_tensor(ids)
     # A tensor, where there may be a variable: `custom_gradient` takes no variables.
     table = ops.reshape(table, (-1, table.shape[-1]))
+    return _take_rows(table, ops.convert_to_tensor(ids))
+
+
+@ops.custom_gradient
+def _take_rows(table, ids):
+    # `ids` is an argument, because JAX cannot differentiate a closure over a tracer.
     num_rows, size = ops.shape(table)
 
-    @ops.custom_gradient
-    def gather(table):
-        def gradient(upstream):
-            # bfloat16 has 8 bits: a sum over many occurrences needs float32.
-            rows = ops.reshape(ops.cast(upstream, "float32"), (-1, size))
-            total = ops.segment_sum(rows, ops.reshape(ids, (-1,)), num_rows)
-            return ops.cast(total, table.dtype)
+    def gradient(upstream):
+        # bfloat16 has 8 bits: a sum over many occurrences needs float32.
+        rows = ops.reshape(ops.cast(upstream, "float32"), (-1, size))
+        total = ops.segment_sum(rows, ops.reshape(ids, (-1,)), num_rows)
+        return ops.cast(total, table.dtype), None
 
-        return ops.take(table, ids, axis=0), gradient
-
-    return gather(table)
+    return ops.take(table, ids, axis=0), gradient
 
 
 class Embeddings(keras.layers.Layer):
@@ -156,7 +159,7 @@ class Embeddings(keras.layers.Layer):
             dropout_rate, seed=seed, name="dropout", dtype=self.dtype_policy
         )
 
-    def build(self, input_shape=None, segment_ids_shape=None):
+    def build(self, input_shape=None):
         self.word_embeddings = self._add_table("word_embeddings", self.vocab_size)
         self.position_embeddings = self._add_table(
             "position_embeddings", self.max_position_embeddings
@@ -244,12 +247,11 @@ class SelfAttention(keras.layers.Layer):
             **parts,
         )
 
-    def build(self, input_shape=None, input_mask_shape=None):
+    def build(self, input_shape=None):
         self.query_key_value.build((None, None, self.hidden_size))
         self.output_dense.build((None, None, self.hidden_size))
 
     def call(self, hidden_states, input_mask, training=None):
-        # B batch, N head, Q query position, K key position, H size per head
         length = ops.shape(hidden_states)[1]
         query, key, value = self._split_heads(
             self.query_key_value(hidden_states), length
@@ -386,7 +388,7 @@ class TransformerLayer(keras.layers.Layer):
         )
         self.output_layer_norm = layer_norm(name="output_layer_norm", **parts)
 
-    def build(self, input_shape=None, input_mask_shape=None):
+    def build(self, input_shape=None):
         shape = (None, None, self.hidden_size)
         self.self_attention.build()
         self.attention_layer_norm.build(shape)

@@ -1,0 +1,92 @@
+"""Small models with random weights, and batches for them."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from bert_keras.config import BertConfig
+
+
+@pytest.fixture
+def tiny_config() -> BertConfig:
+    return BertConfig(
+        vocab_size=40,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=24,
+        max_position_embeddings=32,
+    )
+
+
+@pytest.fixture(scope="session")
+def make_batch() -> Callable[..., dict[str, np.ndarray]]:
+    """A function that makes a pre-training batch of random tokens.
+
+    Each sequence has its own length (`lengths`, in tokens, padding follows) and two
+    segments. The first sequence has all its predictions, the last one none.
+    """
+
+    def make(
+        config: BertConfig,
+        *,
+        lengths: tuple[int, ...] = (16, 11, 5, 16),
+        num_predictions: int = 3,
+    ) -> dict[str, np.ndarray]:
+        random = np.random.default_rng(7)
+        columns = np.arange(max(lengths))[None, :]
+        ends = np.array(lengths)[:, None]
+        mask = columns < ends
+        tokens = random.integers(1, config.vocab_size, mask.shape)
+        predictions = (len(lengths), num_predictions)
+        counts = np.linspace(num_predictions, 0, len(lengths)).round()[:, None]
+        real = np.arange(num_predictions)[None, :] < counts
+        positions = np.stack(
+            [
+                np.sort(
+                    random.choice(np.arange(1, end), num_predictions, replace=False)
+                )
+                for end in lengths
+            ]
+        )
+        ids = random.integers(1, config.vocab_size, predictions)
+        return {
+            "input_ids": np.int32(tokens * mask),
+            "input_mask": np.int32(mask),
+            "segment_ids": np.int32((columns >= ends // 2) & mask),
+            "masked_lm_positions": np.int32(positions * real),
+            "masked_lm_ids": np.int32(ids * real),
+            "masked_lm_weights": np.float32(real),
+            "next_sentence_labels": np.int32(np.arange(len(lengths))[:, None] % 2),
+        }
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def randomize() -> Callable[..., None]:
+    """A function that gives every weight of a model a random value, so that no bias of
+    zero and no scale of one hides a fault."""
+
+    def randomize(model, *, stddev: float = 0.3) -> None:
+        random = np.random.default_rng(11)
+        for variable in model.trainable_variables:
+            values = random.standard_normal(variable.shape, dtype=np.float32)
+            centre = 1.0 if variable.path.endswith("gamma") else 0.0
+            variable.assign(centre + stddev * values)
+
+    return randomize
+
+
+@pytest.fixture(scope="session")
+def weights_by_path() -> Callable[..., dict[str, np.ndarray]]:
+    """A function from a model to its weights, by path below the model's name."""
+
+    def weights(model) -> dict[str, np.ndarray]:
+        return {
+            variable.path.partition("/")[2]: variable.numpy()
+            for variable in model.trainable_variables
+        }
+
+    return weights

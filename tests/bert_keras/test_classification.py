@@ -1,0 +1,61 @@
+import math
+
+import numpy as np
+import pytest
+
+from bert_keras import classification
+
+
+@pytest.fixture
+def batch(tiny_config, make_batch) -> dict[str, np.ndarray]:
+    names = ("input_ids", "input_mask", "segment_ids")
+    full = make_batch(tiny_config)
+    return {name: full[name] for name in names}
+
+
+def test_logits_are_a_linear_map_of_the_pooled_output(tiny_config, batch, randomize):
+    model = classification.BertClassifier(tiny_config, 3, dropout_prob=0.5)
+    model.build()
+    randomize(model)
+    pooled = np.array(model.encoder(batch)["pooled_output"])
+    kernel, bias = (w.numpy() for w in model.head.trainable_weights)
+    np.testing.assert_allclose(
+        model(batch)["logits"], pooled @ kernel + bias, atol=1e-5
+    )
+
+
+def test_loss_and_accuracy_of_classes(tiny_config):
+    model = classification.BertClassifier(tiny_config, 3, dropout_prob=0.1)
+    logits = np.array([[0, 0, 0], [0, math.log(2), 0], [5, 0, 0]], "float32")
+    # Right, with probability 1/2; wrong; right.
+    labels = np.array([2, 1, 0])
+    terms = model.loss_terms({"label_ids": labels}, {"logits": logits})
+    expected = math.log(3) + math.log(2) + math.log(1 + 2 * math.exp(-5))
+    assert float(terms["loss"][0]) == pytest.approx(expected, rel=1e-6)
+    assert float(terms["loss"][1]) == 3
+    assert [float(x) for x in terms["accuracy"]] == [2, 3]
+    assert set(model.loss_names) < set(terms)
+    column = model.loss_terms({"label_ids": labels[:, None]}, {"logits": logits})
+    assert float(column["loss"][0]) == float(terms["loss"][0])
+
+
+def test_loss_of_numbers_is_the_squared_error(tiny_config):
+    model = classification.BertClassifier(tiny_config, 1, dropout_prob=0.1)
+    logits = np.array([[1.0], [-2.0]], "float32")
+    labels = np.array([0.5, 1.0], "float32")
+    terms = model.loss_terms({"label_ids": labels}, {"logits": logits})
+    assert terms.keys() == {"loss"}
+    assert [float(x) for x in terms["loss"]] == [9.25, 2]
+
+
+def test_the_seed_alone_decides_weights_and_dropout(tiny_config, batch):
+    first, same, other = (
+        np.array(
+            classification.BertClassifier(tiny_config, 2, dropout_prob=0.1, seed=seed)(
+                batch, training=True
+            )["logits"]
+        )
+        for seed in (3, 3, 4)
+    )
+    np.testing.assert_array_equal(first, same)
+    assert (first != other).all()
