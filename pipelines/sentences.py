@@ -8,7 +8,7 @@ abbreviation, an initial or an ordinal number; and at `。`, `！`, `？` anywhe
 import re
 
 _BOUNDARY = re.compile(
-    r"[.!?…؟۔।]+[\"'”’»)\]]*\s+"
+    r"[.!?…؟۔।]+(?:[\"'”’)\]]|\s?»)*\s+"
     r"|[。！？｡]+[」』）”’)\]]*\s*"
 )
 _OPENING = "\"'“‘«([{¿¡„‚「『（—–-_*"
@@ -23,6 +23,7 @@ _NEVER_END = frozenset(
     "gest art abs bd hrsg usf u.a d.h z.b v p.ex m n.b pron lat gr им св ул т.е т.н "
     "др проф акад".split()
 )
+_BEFORE_NUMBERS = frozenset("no nos art fig figs p pp sec vol ch abs abd".split())
 _MAY_END = frozenset(
     "inc ltd co corp jr sr etc est a.m p.m u.s u.k u.n d.c ph.d b.c a.d b.a m.a usw "
     "jan feb mar apr jun jul aug sep sept oct nov dec г гг в вв".split()
@@ -76,7 +77,7 @@ def _is_end(text: str, start: int, boundary: re.Match[str]) -> bool:
         return False
     if mark[0] != "." or mark[1] == ".":
         return True
-    if not mark[1].isspace():
+    if not mark[1].isspace() or "»" in mark:
         # A quote or bracket closed: "(b. 1950) The" ends, '"etc." The' ends.
         return True
     return not _is_abbreviation(text, start, boundary.start(), position)
@@ -92,10 +93,12 @@ def _is_abbreviation(text: str, start: int, point: int, position: int) -> bool:
     lower = word.lower()
     following = _NEXT_WORD.match(text, position)
     next_word = following[0].lower() if following else ""
-    if lower in _NEVER_END:
+    is_initial = len(word) == 1 and word.isupper()
+    if is_initial and last.start() > start and text[last.start() - 1] not in " (\u00a0":
+        return False  # A unit or symbol, such as "°C".
+    if lower in _NEVER_END and not is_initial:
         # "No." and "Art." are also words: they abbreviate only before a number.
-        return lower not in ("no", "art", "fig", "p", "sec") or next_word[:1].isdigit()
-    is_initial = len(word) == 1 and word.isalpha()
+        return lower not in _BEFORE_NUMBERS or next_word[:1].isdigit()
     if lower in _MAY_END or is_initial or _ACRONYM.fullmatch(word):
         return next_word not in _STARTERS
     return word.isdigit() and len(word) < 3 and next_word in _MONTHS

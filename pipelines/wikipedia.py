@@ -285,41 +285,48 @@ def _encoding_name(start: bytes) -> str:
 
 
 def _read_head(chunks: Iterator[str], path: str) -> tuple[str, Iterator[str]]:
-    """Returns the dump's head (root and site information) and all its chunks."""
+    """Returns the dump's head (root and site information), and all from the root on."""
     head = ""
+    root = None
     for chunk in chunks:
         head += chunk
-        root = _root_element(head)
-        if root is None and len(head) < _MAX_HEAD_CHARS:
-            continue
-        if root != "mediawiki":
-            raise _not_a_dump(head, root, path)
-        if re.search("</siteinfo>|<page>|</mediawiki>", head):
+        if root is None:
+            # A comment before the root may hold anything, even a page.
+            root, start = _root_element(head)
+            head = head[start:]
+        if root is not None and root != "mediawiki":
             break
-        if len(head) > _MAX_HEAD_CHARS:
+        is_whole = root and re.search("</siteinfo>|<page>|</mediawiki>", head)
+        if is_whole or len(head) > _MAX_HEAD_CHARS:
             break
-    if _root_element(head) != "mediawiki":
-        raise _not_a_dump(head, _root_element(head), path)
+    if root != "mediawiki":
+        raise _not_a_dump(head, root, path)
     return head, itertools.chain([head], chunks)
 
 
-def _root_element(text: str) -> str | None:
-    """The name of the first element, `""` if there can be none, None if unknown."""
+_ELEMENT = re.compile(r"<([A-Za-z_][\w.:-]*)([\s/>])?")
+
+
+def _root_element(text: str) -> tuple[str | None, int]:
+    """The name of the first element, and where it begins.
+
+    The name is `""` if there can be none, None if the text does not reach that far.
+    """
     position = 0
     while True:
         while text[position : position + 1].isspace():
             position += 1
         rest = text[position : position + 4]
-        if len(rest) < 4:
-            return None if "<".startswith(rest[:1]) else ""
-        if rest.startswith("<?") or rest.startswith("<!"):
+        if rest.startswith(("<?", "<!")):
             close = "-->" if rest == "<!--" else ">"
-            position = text.find(close, position + 2) + len(close)
-            if position < len(close):
-                return None
+            end = text.find(close, position + 2)
+            if end < 0:
+                return None, 0
+            position = end + len(close)
+        elif element := _ELEMENT.match(text, position):
+            return (element[1] if element[2] else None), position
         else:
-            name = re.compile(r"<([A-Za-z_][\w.:-]*)[\s/>]").match(text, position)
-            return name[1] if name else ""
+            return (None if rest in ("", "<") else ""), position
 
 
 def _not_a_dump(head: str, root: str | None, path: str) -> InputError:

@@ -36,11 +36,22 @@ def _paragraph(arguments: list[str]) -> str:
 def _convert(arguments: list[str]) -> str:
     # {{convert|10|to|20|km|mi}} or {{convert|10|km|mi}}: value, unit, other unit.
     count = 4 if len(arguments) > 3 and arguments[1] in _RANGE_WORDS else 2
-    words = [_RANGE_WORDS.get(word, word) for word in arguments[:count]]
-    return " ".join(words)
+    return " ".join(_CONVERT_WORDS.get(word, word) for word in arguments[:count])
 
 
-_RANGE_WORDS = {"to": "to", "and": "and", "or": "or", "-": "to", "–": "to", "by": "by"}
+_RANGE_WORDS = frozenset(("to", "and", "or", "-", "–", "by", "x"))
+_CONVERT_WORDS = {
+    "-": "to",
+    "–": "to",
+    "x": "by",
+    "C": "°C",
+    "F": "°F",
+    "m2": "m²",
+    "m3": "m³",
+    "km2": "km²",
+    "sqkm": "km²",
+    "sqmi": "square miles",
+}
 
 _INLINE_TEMPLATES: dict[str, _Template] = {
     **dict.fromkeys(("lang", "langue"), _argument(1)),
