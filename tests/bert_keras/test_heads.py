@@ -33,7 +33,7 @@ def test_next_sentence_head_is_a_linear_map(randomize):
     head.build()
     randomize(head)
     pooled = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
-    expected = pooled @ head.classifier.kernel.numpy() + np.array(head.classifier.bias)
+    kernel, bias = head.classifier.kernel.numpy(), head.classifier.bias.numpy()
     np.testing.assert_allclose(head(pooled), pooled @ kernel + bias, rtol=1e-5)
 
 
