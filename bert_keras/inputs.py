@@ -82,7 +82,9 @@ def training_batches(
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
-    records = records.shuffle(shuffle_buffer_size, seed=seed)
+    records = records.shuffle(
+        shuffle_buffer_size, seed=seed, reshuffle_each_iteration=False
+    )
     batches = records.batch(batch_size, drop_remainder=True).skip(start_step)
     return _parsed(batches, wanted, vocab_size=vocab_size)
 

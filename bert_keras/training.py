@@ -350,7 +350,11 @@ def _build_pretraining(
     }
     return build_learner(
         lambda: pretraining.BertPretrainer(
-            run.bert_config, seed=settings.seed, dtype=settings.precision
+            run.bert_config,
+            seed=settings.seed,
+            dtype=settings.precision,
+            # In its variables' names, which Keras would number otherwise.
+            name="bert_pretrainer",
         ),
         zeros,
         optimizer=lambda: optimization.build_optimizer(

@@ -59,7 +59,8 @@ def restore_state(path: str | Path, variables: dict[str, keras.Variable]) -> Non
             variables; then nothing is changed.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here, because numpy leaves a file open that it cannot read.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: cannot be read as a checkpoint: {error}") from None
