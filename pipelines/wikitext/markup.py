@@ -60,12 +60,15 @@ _NOT_LANGUAGES = frozenset("doi rfc mw wmf osm irc cia".split())
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]{2,8}){0,2}|simple")
 
 
+# A line that is dropped in its turn, but shows that something stood here.
+_DROPPED_BLOCK = "\n|\n"
+
+
 def resolve(wikitext: str) -> str:
     """Resolves or drops all markup but bold and italic, entities and line prefixes.
 
     Returns:
-        Lines of text. A table leaves a line with a bar, so that it can be seen that
-        something was there.
+        Lines of text. A table or list leaves a line with a bar.
     """
     text = _drop_markup("\n" + wikitext)
     return _VARIANTS.sub(_first_variant, text) if "-{" in text else text
@@ -175,8 +178,7 @@ def _table(scan: _Scan, mark: str) -> None:
         scan.open("{|")
     elif scan.is_open("{|"):
         scan.close("{|")
-        # The bar lets the lines see that a table was here.
-        scan.kept.append("\n|\n")
+        scan.kept.append(_DROPPED_BLOCK)
     else:
         scan.kept.append("\n")
 
@@ -207,7 +209,7 @@ def _tag(scan: _Scan, text: str, token: re.Match[str], unclosed: set[str]) -> in
     elif is_end:
         if scan.is_open(name):
             scan.close(name)
-            scan.kept.append("\n")
+            scan.kept.append(_DROPPED_BLOCK)
     elif not mark.endswith("/>"):
         scan.open(name)
     return token.end()
