@@ -320,6 +320,15 @@ class _Parser(argparse.ArgumentParser):
             )
         return namespace, unknown
 
+    def _check_value(self, action, value):  # type: ignore[override]
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            name = action.dest if action.dest == "verb" else action.option_strings[0]
+            self.error(
+                f"{name} is one of {', '.join(known)}, got {value!r}"
+                + nearest(value, known)
+            )
+
     def error(self, message: str) -> NoReturn:
         prog = self.prog.removeprefix("bert-keras").strip()
         raise InputError(f"{prog}: {message}" if prog else message)

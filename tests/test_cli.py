@@ -1,0 +1,156 @@
+import re
+import subprocess
+import sys
+
+import pytest
+
+from bert_keras import cli
+from pipelines import runners
+
+VERBS = (
+    "corpus vocab examples inspect pretrain fill-mask finetune evaluate predict export "
+    "demo"
+).split()
+
+
+def run(*arguments, capsys):
+    """Exit code, standard output, standard error."""
+    try:
+        code = cli.main(arguments)
+    except SystemExit as exit:
+        code = exit.code
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def error_of(*arguments, capsys):
+    """The one line that a mistake gets."""
+    code, out, err = run(*arguments, capsys=capsys)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1 and "Traceback" not in err
+    return err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_every_verb(verb, capsys):
+    code, out, _ = run(verb, "--help", capsys=capsys)
+    assert code == 0
+    assert f"usage: bert-keras {verb}" in out
+
+
+def test_help_lists_every_verb(capsys):
+    _, out, _ = run("--help", capsys=capsys)
+    assert all(f"  {verb}" in out for verb in VERBS)
+
+
+def test_help_loads_nothing_heavy():
+    program = (
+        "import sys\nfrom bert_keras import cli\n"
+        "try: cli.main(['pretrain', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'tensorflow', 'keras', 'apache_beam', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["corpsu"], "verb is one of corpus, .* got 'corpsu'; did you mean 'corpus'"),
+        (["corpus"], "corpus: the following arguments are required: --output"),
+        (["corpus", "--ouput", "x"], "required: --output"),
+        (
+            ["corpus", "--output", "x", "--wikipdia", "y"],
+            "corpus: no option '--wikipdia'; did you mean '--wikipedia'",
+        ),
+        (
+            ["pretrain", "--examples", "x", "--output_dir", "y", "--sett", "a=1"],
+            "pretrain: no option '--sett'; did you mean '--set'",
+        ),
+        (["vocab", "--corpus", "x", "--output", "y", "--vocab_size", "many"], "'many'"),
+        (
+            [
+                "finetune",
+                "--task",
+                "textt",
+                "--train",
+                "a",
+                "--dev",
+                "b",
+                "--init",
+                "c",
+            ],
+            "--task is one of text, got 'textt'; did you mean 'text'",
+        ),
+        (
+            [
+                "pretrain",
+                "--config",
+                "bert_tinny",
+                "--examples",
+                "x",
+                "--output_dir",
+                "y",
+            ],
+            "no configuration 'bert_tinny': .*did you mean 'bert_tiny'",
+        ),
+        (
+            ["pretrain", "--set", "sed=1", "--examples", "x", "--output_dir", "y"],
+            "no key 'sed'; did you mean 'seed'",
+        ),
+        (
+            ["examples", "--corpus", "x", "--vocab", "v", "--output", "y"]
+            + ["--max_seq_length", "20", "--set", "max_predictions_per_seq=19"],
+            "must leave room",
+        ),
+        (
+            ["corpus", "--output", "x", "--", "--runer", "FnApiRunner"],
+            "Beam has no option '--runer'; did you mean '--runner'",
+        ),
+        (["inspect", "x", "--", "--runner", "y"], "`inspect` takes nothing after `--`"),
+    ],
+)
+def test_a_mistake_gets_one_line(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    error = error_of(*arguments, capsys=capsys)
+    assert error.startswith("bert-keras")
+    assert re.search(message, error), error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mistake_ends_a_process_with_code_2(tmp_path):
+    command = [sys.executable, "-m", "bert_keras.cli", "inspect", str(tmp_path / "no")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    expected = f"bert-keras inspect: error: {tmp_path / 'no'}: no such directory; "
+    assert done.stderr == expected + "make it with `bert-keras examples`\n"
+
+
+def test_an_interrupt_is_no_traceback(monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_inspect", interrupted)
+    code, _, err = run("inspect", "x", capsys=capsys)
+    assert (code, err) == (130, "bert-keras inspect: interrupted\n")
+
+
+class TestBeamOptions:
+    def test_the_runner_is_named(self):
+        """`DirectRunner` may download another runner and switch to it."""
+        for arguments in ([], ["--runner", "DirectRunner"]):
+            options = runners.beam_options(arguments).get_all_options()
+            assert options["runner"] == "FnApiRunner"
+
+    def test_several_workers_are_processes(self):
+        options = runners.beam_options(num_workers=3).get_all_options()
+        assert options["direct_num_workers"] == 3
+        assert options["direct_running_mode"] == "multi_processing"
+
+    def test_options_reach_beam(self):
+        arguments = ["--runner=PortableRunner", "--job_endpoint=embed"]
+        options = runners.beam_options(arguments).get_all_options()
+        assert options["runner"] == "PortableRunner"
+        assert options["job_endpoint"] == "embed"
