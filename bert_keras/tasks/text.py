@@ -272,7 +272,7 @@ def _number(example: LabelledText, path: str | Path) -> float:
     except ValueError:
         number = math.nan
     # Not so for NaN either.
-    if not abs(number) <= np.finfo(np.float32).max:
+    if not abs(number) <= float(np.finfo(np.float32).max):
         raise InputError(
             f"{path}: line {example.line}: with `regression` a label is a number, got "
             f"{example.label!r}"
