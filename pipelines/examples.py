@@ -80,10 +80,7 @@ def build_examples(
     if num_shards is not None and num_shards < 1:
         raise InputError(f"--num_shards must be at least 1, got {num_shards}")
     vocabulary = _load_vocabulary(vocab_path, do_lower_case)
-    corpus = manifest.read_manifest(
-        corpus_dir, kind="documents", verb="bert-keras corpus"
-    )
-    manifest.verify_shards(corpus_dir, corpus)
+    corpus = _read_corpus(corpus_dir)
     output_dir = Path(output_dir)
     job = Job(
         vocab_path=str(output_dir / records.VOCABULARY_NAME),
@@ -97,11 +94,7 @@ def build_examples(
     vocabulary.save(job.vocab_path)
     shards, counters = _run_pipeline(corpus_dir, corpus, job, options)
     if not shards:
-        raise InputError(
-            f"{corpus_dir}: no example could be made from {corpus.num_records} "
-            "documents: expected at least two documents, or one with two sentences; "
-            "give more text to `bert-keras corpus`"
-        )
+        raise _no_examples(corpus_dir, corpus)
     finished = manifest.Manifest(
         kind="examples",
         shards=shards,
@@ -118,6 +111,22 @@ def build_examples(
 def default_num_shards(num_documents: int) -> int:
     """How many shards for a corpus; depends on nothing else."""
     return min(max(1, num_documents // DOCUMENTS_PER_SHARD), MAX_DEFAULT_SHARDS)
+
+
+def _read_corpus(corpus_dir: str | Path) -> manifest.Manifest:
+    corpus = manifest.read_manifest(
+        corpus_dir, kind="documents", verb="bert-keras corpus"
+    )
+    manifest.verify_shards(corpus_dir, corpus)
+    return corpus
+
+
+def _no_examples(corpus_dir: str | Path, corpus: manifest.Manifest) -> InputError:
+    return InputError(
+        f"{corpus_dir}: no example could be made from {corpus.num_records} documents: "
+        "expected at least two documents, or one with two sentences; give more text to "
+        "`bert-keras corpus`"
+    )
 
 
 def _load_vocabulary(
@@ -444,11 +453,11 @@ def _log_summary(made: manifest.Manifest) -> None:
     num_examples = counts["examples"]
     capacity = num_examples * made.config["max_seq_length"]
     logger.info(
-        "examples: %s in %s shards from %s documents; %s tokens, %.1f %% padding; "
+        "examples: %s from %s documents, in %s files; %s tokens, %.1f %% padding; "
         "B is random in %.1f %%; %.2f %% of the corpus's pieces are [UNK]",
         f"{num_examples:,}",
-        f"{len(made.shards):,}",
         f"{counts['documents']:,}",
+        f"{len(made.shards):,}",
         f"{counts['example_tokens']:,}",
         100 * (1 - counts["example_tokens"] / capacity),
         100 * counts["random_next_examples"] / num_examples,

@@ -59,10 +59,9 @@ def _describe_manifest(directory: Path, made: manifest.Manifest) -> Iterator[str
     casing = "uncased" if settings["do_lower_case"] else "cased"
     words = "whole words" if settings["do_whole_word_mask"] else "single pieces"
     counts = Counter(made.counters)
-    shards = "shard" if len(made.shards) == 1 else "shards"
     yield (
-        f"{directory}: {made.num_records:,} examples in {len(made.shards):,} {shards}, "
-        f"from {counts['documents']:,} documents"
+        f"{directory}: {made.num_records:,} examples from {counts['documents']:,} "
+        f"documents, in {len(made.shards):,} files"
     )
     yield (
         f"{casing} vocabulary of {made.vocab_size:,}; at most "
@@ -71,8 +70,7 @@ def _describe_manifest(directory: Path, made: manifest.Manifest) -> Iterator[str
     )
     yield (
         f"{settings['masked_lm_prob']:.0%} hidden as {words}; "
-        f"each document used {settings['dupe_factor']} times; "
-        f"seed {settings['random_seed']}"
+        f"dupe_factor {settings['dupe_factor']}, seed {settings['random_seed']}"
     )
 
 

@@ -163,14 +163,13 @@ def make_pairs(
     if rng.random() < short_seq_prob:
         target_length = rng.randint(2, max_num_tokens)
     ends = documents[index].sentence_ends
+    num_needed = 1 if partners.has_partners else 2
     pairs = []
     first = 0
     while first < len(ends):
-        last = _chunk_end(ends, first, target_length)
-        if not partners.has_partners:
-            last = min(max(last, first + 2), len(ends))
+        last = _chunk_end(ends, first, target_length, at_least=num_needed)
         num_sentences = last - first
-        if num_sentences == 1 and not partners.has_partners:
+        if num_sentences < num_needed:
             counts["dropped_single_sentences"] += 1
             break
         split = first + (rng.randint(1, num_sentences - 1) if num_sentences > 1 else 1)
@@ -195,10 +194,16 @@ def _start(ends: Sequence[int], sentence: int) -> int:
     return ends[sentence - 1] if sentence else 0
 
 
-def _chunk_end(ends: Sequence[int], first: int, target_length: int) -> int:
-    """The sentence behind the first that brings a chunk to the target length."""
+def _chunk_end(
+    ends: Sequence[int], first: int, target_length: int, *, at_least: int = 1
+) -> int:
+    """The sentence behind the first that brings a chunk to the target length.
+
+    `at_least`: how many sentences are taken in any case, if there are so many.
+    """
     wanted = _start(ends, first) + target_length
-    return min(bisect.bisect_left(ends, wanted, lo=first) + 1, len(ends))
+    last = bisect.bisect_left(ends, wanted, lo=first) + 1
+    return min(max(last, first + at_least), len(ends))
 
 
 def _random_span(

@@ -387,7 +387,7 @@ def test_summary(tmp_path, corpus_dir, vocab_path, caplog):
     caplog.set_level("INFO", logger="pipelines")
     build(corpus_dir, vocab_path, tmp_path / "made")
     assert re.search(
-        r"^examples: \d+ in 2 shards from 40 documents; [\d,]+ tokens, "
+        r"^examples: [\d,]+ from 40 documents, in 2 files; [\d,]+ tokens, "
         r"\d+\.\d % padding; B is random in \d+\.\d %; "
         r"0\.00 % of the corpus's pieces are \[UNK\]$",
         caplog.messages[-1],

@@ -210,6 +210,17 @@ def test_short_targets_come_as_often_as_asked():
     assert short / 1000 == pytest.approx(0.3 * 27 / 28, abs=0.05)
 
 
+def test_short_targets_are_all_lengths_from_two():
+    documents = [make_document(str(i), [1] * 300) for i in range(2)]
+    longest = Counter()
+    for seed in range(1000):
+        pairs, _ = make_pairs(documents, seed=seed, short_seq_prob=1)
+        lengths = [p.a_end - p.a_start + p.b_end - p.b_start for p in pairs[:-1]]
+        longest[max(lengths)] += 1
+    assert sorted(longest) == list(range(2, 30))
+    assert min(longest.values()) > 12  # 36 on average
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_a_document_alone_gives_only_what_is_true(seed):
     document = make_document("a", [12, 30, 40, 5, 6, 7, 8])

@@ -56,6 +56,13 @@ def test_example_bytes():
     assert records.decode_example(EXAMPLE) == {"a": [1.0], "b": [1, 300]}
 
 
+def test_negative_integers_take_ten_bytes():
+    feature = records.int64_feature([-2])
+    assert feature == bytes.fromhex("1a0c 0a0a feffffffffffffffff01")
+    encoded = records.encode_example({"a": feature})
+    assert records.decode_example(encoded) == {"a": [-2]}
+
+
 @pytest.mark.reference
 def test_examples_are_those_of_tensorflow(tf):
     for seed in range(300):
