@@ -153,7 +153,7 @@ def table(directory: Path, scores: Mapping[str, float]) -> Iterator[str]:
         ("which library, from scratch", scores["from_scratch"]),
     )
     width = max(len(name) for name, _ in rows)
-    yield f"{'held-out accuracy':{width}}"
+    yield "held-out accuracy"
     yield "-" * (width + 9)
     for name, accuracy in rows:
         yield f"{name:{width}}  {accuracy:7.1%}"
@@ -178,12 +178,13 @@ def write_texts(directory: Path) -> None:
             text = "\n\n".join(document.paragraphs)
             line = {"id": document.id, "text": text, "source": "docstrings"}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    known = {p for document in shares["docs"] for p in document.paragraphs}
     for name, count in (
         ("train", TRAIN_PER_LIBRARY),
         ("dev", TEST_PER_LIBRARY),
         ("test", TEST_PER_LIBRARY),
     ):
-        rows = _labelled_rows(shares[name], per_library=count)
+        rows = _labelled_rows(shares[name], per_library=count, known=known)
         lines = ["text\tlabel", *(f"{text}\t{label}" for text, label in rows)]
         path = directory / f"{name}.tsv"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -272,15 +273,17 @@ _NAMES_A_LIBRARY = re.compile(
 
 
 def _labelled_rows(
-    documents: Iterable[Document], *, per_library: int
+    documents: Iterable[Document], *, per_library: int, known: set[str]
 ) -> Iterator[tuple[str, str]]:
-    """The same number of paragraphs for each library, the libraries in turn."""
+    """The same number of paragraphs for each library, the libraries in turn.
+
+    Paragraphs in `known` are left out; those that were looked at are added to it.
+    """
     paragraphs: dict[str, list[str]] = {library: [] for library in LIBRARIES}
-    seen = set()
     for document in sorted(documents, key=lambda d: d.id.rpartition(":")[2]):
         for paragraph in document.paragraphs:
-            if not _NAMES_A_LIBRARY.search(paragraph) and paragraph not in seen:
-                seen.add(paragraph)
+            if not _NAMES_A_LIBRARY.search(paragraph) and paragraph not in known:
+                known.add(paragraph)
                 paragraphs[document.library].append(paragraph)
     for texts in zip(*(paragraphs[name] for name in LIBRARIES), strict=False):
         if per_library == 0:

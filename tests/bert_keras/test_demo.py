@@ -1,0 +1,117 @@
+import json
+import shlex
+import textwrap
+
+import pytest
+
+from bert_keras import cli, demo
+from bert_keras.errors import InputError
+
+SOURCE = textwrap.dedent('''
+    """What this module does: it is about shapes of arrays and their sizes."""
+
+    class Table:
+        """Keeps rows, each with a `key`, in the order in which they were added.
+
+        See :class:`~numpy.ndarray` and https://example.org/x for what a row can hold.
+
+        >>> Table().rows  # of which there are none as long as nothing was added
+        []
+
+        ===== ======
+        a     table
+        ===== ======
+
+        ```
+        code that is fenced, with words enough to be a paragraph of its own here
+        ```
+
+        Too short.
+        """
+
+        def add(self):
+            return 1
+''')
+
+
+def test_docstrings_of_a_module():
+    found = list(demo.docstrings(SOURCE.encode()))
+    assert len(found) == 2
+    assert found[0].startswith("What this module does")
+
+
+def test_source_that_is_no_python_has_no_docstrings():
+    assert list(demo.docstrings(b"def (")) == []
+    assert list(demo.docstrings(b"\x00")) == []
+
+
+def test_prose_is_sentences_without_markup():
+    paragraphs = [list(demo.prose(d)) for d in demo.docstrings(SOURCE.encode())]
+    assert paragraphs == [
+        ["What this module does: it is about shapes of arrays and their sizes."],
+        [
+            "Keeps rows, each with a key, in the order in which they were added.",
+            "See numpy.ndarray and for what a row can hold.",
+        ],
+    ]
+
+
+def test_texts_of_the_demo(tmp_path, monkeypatch):
+    """Labelled paragraphs come from docstrings that the corpus does not have."""
+    monkeypatch.setattr(demo, "LIBRARIES", ("apache_beam", "numpy"))
+    demo.write_texts(tmp_path / "text")
+    corpus = (tmp_path / "text/docs.jsonl").read_text().splitlines()
+    ids = [json.loads(line)["id"] for line in corpus]
+    assert len(ids) == len(set(ids)) > 1000
+    paragraphs = {p for line in corpus for p in json.loads(line)["text"].split("\n\n")}
+    seen = set()
+    for name in ("train", "dev", "test"):
+        header, *rows = (tmp_path / f"text/{name}.tsv").read_text().splitlines()
+        assert header == "text\tlabel"
+        texts = [row.split("\t") for row in rows]
+        labels = [label for _, label in texts]
+        assert labels.count("numpy") == labels.count("apache_beam") >= 25
+        assert not {text for text, _ in texts} & seen
+        seen |= {text for text, _ in texts}
+    assert not seen & paragraphs
+
+
+def test_every_command_of_the_demo_is_one(tmp_path):
+    verbs = []
+    for command in demo.commands(tmp_path):
+        parsed = cli._parser().parse_args(command)
+        verbs.append(parsed.verb)
+        assert shlex.join(command)
+    assert verbs == [
+        *("corpus", "vocab", "examples", "inspect", "pretrain", "fill-mask"),
+        *("finetune", "finetune", "evaluate", "evaluate", "export"),
+    ]
+
+
+def test_table_is_computed(tmp_path):
+    run = tmp_path / "runs/pretrained"
+    run.mkdir(parents=True)
+    results = {
+        "eval": {"masked_lm_accuracy": 0.3141},
+        "eval_baseline": {"commonest_token": "the", "masked_lm_accuracy": 0.0592},
+    }
+    (run / "results.json").write_text(json.dumps(results))
+    lines = list(demo.table(tmp_path, {"tuned": 0.75, "from_scratch": 0.5}))
+    assert lines == [
+        "held-out accuracy",
+        "------------------------------------",
+        "masked LM, pre-trained         31.4%",
+        "masked LM, always 'the'         5.9%",
+        "which library, pre-trained     75.0%",
+        "which library, from scratch    50.0%",
+    ]
+
+
+def test_an_existing_directory_is_left_alone(tmp_path):
+    with pytest.raises(InputError, match="exists; delete it or choose another"):
+        demo.run(tmp_path)
+
+
+def test_a_package_that_is_not_installed():
+    with pytest.raises(InputError, match="documentation of no_such_package, which is"):
+        list(demo.read_docstrings(["no_such_package"]))

@@ -1,0 +1,52 @@
+import pickle
+
+import apache_beam as beam
+import pytest
+
+from pipelines import runners
+
+
+class CountWords(beam.DoFn):
+    def __init__(self, heartbeat):
+        self._heartbeat = heartbeat
+        self._words = beam.metrics.Metrics.counter("test", "words")
+
+    def process(self, line):
+        self._words.inc(len(line.split()))
+        self._heartbeat.add(1)
+        yield line
+
+
+def test_counters_are_returned_by_name():
+    def build(pipeline, heartbeat):
+        lines = pipeline | beam.Create(["a b", "c", ""])
+        lines | beam.ParDo(CountWords(heartbeat))
+
+    counters = runners.run(
+        build, options=runners.beam_options(), title="test", total=3, unit="lines"
+    )
+    assert counters["words"] == 3
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_heartbeats_of_several_workers_add_up(tmp_path, copies):
+    original = runners.Heartbeat(str(tmp_path))
+    for _ in range(copies):
+        pickle.loads(pickle.dumps(original)).add(5)
+    assert runners._sum_of(str(tmp_path))() == 5 * copies
+
+
+def test_a_heartbeat_nobody_looks_at_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runners.Heartbeat(None).add(1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_fails_in_a_worker_is_raised():
+    def build(pipeline, heartbeat):
+        _ = pipeline | beam.Create([0]) | beam.Map(lambda x: 1 / x)
+
+    with pytest.raises(Exception, match="division by zero"):
+        runners.run(
+            build, options=runners.beam_options(), title="test", total=1, unit="lines"
+        )
