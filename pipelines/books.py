@@ -44,7 +44,7 @@ def parse_book(text: str, *, name: str) -> Book:
         name: the title to use where the text names none.
     """
     header, body = split_header(text)
-    body = _NOTE.sub("", body)
+    body = _PAGE_MARK.sub("", _NOTE.sub("", body))
     blocks = _drop_contents(_drop_notes(_sections(body)))
     paragraphs = [_join(block) for block in blocks if _is_running_text(block)]
     title = _title(header) or name
@@ -105,6 +105,10 @@ _NOTE = re.compile(
     r"|Editor['’]s Note|Decoration|Frontispiece|Image|Picture|Map|Music|Note)\b"
     r"[^\[\]]{0,4000}(?:\[[^\[\]]{0,500}\][^\[\]]{0,4000}){0,20}\]",
     re.IGNORECASE,
+)
+_PAGE_MARK = re.compile(
+    r"\[(?:\d{1,4}|[A-Z]|\*+|FN#\d+|[Pp](?:g|age|\.)? ?\.?(?:\d+|[ivxlc]+))\]"
+    r"|\{(?:p\. ?)?\d{1,4}[a-z]?\}"
 )
 _CREDITS = re.compile(
     r"[\[(]?(?:This )?(?:E-?text |E-?book |HTML )?(?:was )?"
@@ -199,7 +203,7 @@ def _drop_contents(blocks: list[list[str]]) -> list[list[str]]:
     kept = []
     entries: set[str] | None = None
     for block in blocks:
-        lines = [" ".join(line.lower().split()) for line in block]
+        lines = [_entry_of(line) for line in block]
         if len(block) < 3 and _CONTENTS.fullmatch(block[0].strip()):
             entries = set()
         elif entries is not None:
@@ -209,7 +213,12 @@ def _drop_contents(blocks: list[list[str]]) -> list[list[str]]:
                 entries.update(lines)
         if entries is None:
             kept.append(block)
-    return kept
+    # What takes up half of the book is no table of contents.
+    return kept if len(kept) * 2 > len(blocks) else blocks
+
+
+def _entry_of(line: str) -> str:
+    return " ".join(line.lower().split()).rstrip("0123456789 .")
 
 
 def _is_prose(block: list[str]) -> bool:
@@ -225,7 +234,8 @@ def _is_running_text(block: list[str]) -> bool:
     text = " ".join(lines)
     start = text[:400]
     num_letters = len(_NO_LETTERS.sub("", start))
-    if num_letters < 2 or num_letters * 2 < len(start) - start.count(" "):
+    num_marks = len(start) - start.count(" ") - num_letters
+    if num_letters == 0 or num_marks > max(num_letters, 10):
         return False
     if _is_heading(lines, text):
         return False
@@ -254,10 +264,6 @@ def _is_heading(lines: list[str], text: str) -> bool:
 
 # Lines -> one paragraph.
 
-_PAGE_MARK = re.compile(
-    r"\[(?:\d{1,4}|[A-Z]|\*+|FN#\d+|[Pp](?:g|age|\.)? ?\.?(?:\d+|[ivxlc]+))\]"
-    r"|\{(?:p\. ?)?\d{1,4}[a-z]?\}"
-)
 _EMPHASIS = re.compile(r"(?<![^\W_])[_=~]{1,2}(?=\S)([^_=~]{1,2000}?)(?<=\S)[_=~]{1,2}")
 _BROKEN_WORD = re.compile(r"([^\W\d_]-|--|—)\n[ \t]*(?=[^\W\d_\"“‘'])")
 
@@ -266,8 +272,6 @@ def _join(block: list[str]) -> str:
     text = "\n".join(line.strip() for line in block).replace("\xad", "")
     if "-\n" in text or "—\n" in text:
         text = _BROKEN_WORD.sub(r"\1", text)
-    if "[" in text or "{" in text:
-        text = _PAGE_MARK.sub("", text)
     if "_" in text or "=" in text or "~" in text:
         text = _EMPHASIS.sub(r"\1", text).replace("_", "")
     return " ".join(text.split())

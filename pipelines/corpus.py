@@ -4,6 +4,7 @@ One element is one document. Documents go to buckets by a hash of their id; a bu
 sorted and written as one shard, so the bytes depend on the input alone.
 """
 
+import glob
 import gzip
 import hashlib
 import json
@@ -12,19 +13,18 @@ import math
 import os
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
-from apache_beam.io import filesystems
 from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_keras import manifest
 from bert_keras.errors import InputError
-from pipelines import books, runners, sentences, wikipedia, wikitext
+from pipelines import readers, runners, wikipedia
 
 logger = logging.getLogger(__name__)
 
@@ -46,29 +46,6 @@ class Input:
     num_bytes: int
     text_bytes: int
     """About how much text that is, uncompressed."""
-
-
-class Reject(NamedTuple):
-    """An item that could not be read."""
-
-    file: str
-    item: str
-    """Page id, line number or nothing."""
-    title: str
-    reason: str
-
-
-class Record(NamedTuple):
-    """A document on its way to its shard."""
-
-    id: str
-    rank: str
-    """Of two documents with the same id, the one with the greater rank is kept."""
-    source: str
-    num_sentences: int
-    num_words: int
-    line: bytes
-    """The document as a line of JSON, compressed: a runner may hold all of them."""
 
 
 def build_corpus(
@@ -141,25 +118,28 @@ def find_inputs(patterns: dict[str, Sequence[str]]) -> list[Input]:
         raise InputError(
             "nothing to read: give at least one of --wikipedia, --books and --jsonl"
         )
-    inputs: dict[str, Input] = {}
+    inputs: dict[tuple[str, str], Input] = {}
     for kind, kind_patterns in patterns.items():
         for pattern in kind_patterns:
-            [match] = filesystems.FileSystems.match([pattern])
-            if not match.metadata_list:
+            # What the shell has expanded may hold a bracket of its own.
+            exists = os.path.exists(pattern)
+            paths = [pattern] if exists else glob.glob(pattern, recursive=True)
+            if not paths:
                 raise InputError(f"--{kind}: no file matches {pattern!r}")
-            for found in match.metadata_list:
-                if kind == "wikipedia":
-                    wikipedia.check_dump(found.path)
-                inputs.setdefault(
-                    os.path.realpath(found.path),
-                    _input(kind, found.path, found.size_in_bytes),
-                )
+            for path in paths:
+                inputs.setdefault((kind, os.path.realpath(path)), _input(kind, path))
     return sorted(inputs.values(), key=lambda item: (item.kind, item.path))
 
 
-def _input(kind: str, path: str, num_bytes: int) -> Input:
-    with open(path, "rb") as file:
-        expansion = _EXPANSION.get(file.read(2), 1)
+def _input(kind: str, path: str) -> Input:
+    try:
+        with open(path, "rb") as file:
+            expansion = _EXPANSION.get(file.read(2), 1)
+        num_bytes = os.path.getsize(path)
+        if kind == "wikipedia":
+            wikipedia.check_dump(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     return Input(
         kind=kind, path=path, num_bytes=num_bytes, text_bytes=num_bytes * expansion
     )
@@ -252,7 +232,7 @@ def _build(
     )
 
 
-def _keyed(record: Record, num_shards: int) -> tuple[int, Record]:
+def _keyed(record: readers.Record, num_shards: int) -> tuple[int, readers.Record]:
     digest = hashlib.blake2b(record.id.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % num_shards, record
 
@@ -272,10 +252,10 @@ class _Read(beam.DoFn):
         self._count = _Count()
 
     def process(self, item: Input) -> Iterator[Any]:
-        read = _READERS[item.kind]
+        read = readers.READERS[item.kind]
         try:
             for result in read(item.path, self._heartbeat.add, self._count):
-                if isinstance(result, Reject):
+                if isinstance(result, readers.Reject):
                     self._count(f"rejected/{result.reason.split(':')[0]}")
                     yield beam.pvalue.TaggedOutput("rejects", result)
                 else:
@@ -293,7 +273,7 @@ class _Write(beam.DoFn):
         self._count = _Count()
 
     def process(
-        self, bucket: tuple[int, Iterable[Record | None]]
+        self, bucket: tuple[int, Iterable[readers.Record | None]]
     ) -> Iterator[dict[str, Any]]:
         number, records = bucket
         kept, num_duplicates = newest(record for record in records if record)
@@ -308,18 +288,26 @@ class _Write(beam.DoFn):
             self._count("sentences", record.num_sentences)
 
 
-def newest(records: Iterable[Record]) -> tuple[list[Record], int]:
-    """Keeps one record of each id, the one with the greatest rank.
+def newest(records: Iterable[readers.Record]) -> tuple[list[readers.Record], int]:
+    """Keeps one record of each id: that of the greatest rank, then the first by text.
 
     Returns:
         The records in the order of their ids, and how many were left out.
     """
-    ordered = sorted(records, key=lambda record: (record.id, record.rank, record.line))
-    kept: dict[str, Record] = {record.id: record for record in ordered}
-    return list(kept.values()), len(ordered) - len(kept)
+    kept: dict[str, readers.Record] = {}
+    num_read = 0
+    for record in records:
+        num_read += 1
+        other = kept.setdefault(record.id, record)
+        if record.rank > other.rank or (
+            record.rank == other.rank
+            and zlib.decompress(record.line) < zlib.decompress(other.line)
+        ):
+            kept[record.id] = record
+    return [kept[key] for key in sorted(kept)], num_read - len(kept)
 
 
-def write_shard(path: Path, records: Iterable[Record]) -> dict[str, Any]:
+def write_shard(path: Path, records: Iterable[readers.Record]) -> dict[str, Any]:
     """Writes documents as gzipped JSON lines: the same records give the same bytes.
 
     Returns:
@@ -347,7 +335,7 @@ def write_shard(path: Path, records: Iterable[Record]) -> dict[str, Any]:
 def _write_summary(
     output_dir: str,
     shards: list[dict[str, Any]],
-    rejects: list[Reject],
+    rejects: list[readers.Reject],
     problems: list[str],
 ) -> None:
     lines = [json.dumps(r._asdict(), ensure_ascii=False) for r in sorted(rejects)]
@@ -361,138 +349,4 @@ def _write_summary(
     }
     manifest.write_atomically(
         Path(output_dir) / _SUMMARY_NAME, json.dumps(summary).encode()
-    )
-
-
-# Readers: file -> documents and rejects.
-
-_Advance = Callable[[int], object]
-_Counter = Callable[..., None]
-
-
-def _read_wikipedia(
-    path: str, advance: _Advance, count: _Counter
-) -> Iterator[Record | Reject]:
-    for page in wikipedia.read_pages(path, advance=advance):
-        count("items_read")
-        if isinstance(page, wikipedia.BadPage):
-            item = "" if page.page_id is None else str(page.page_id)
-            yield Reject(path, item, page.title or "", page.reason)
-        elif page.namespace != 0:
-            count("dropped/other namespace")
-        elif page.is_redirect:
-            count("dropped/redirect")
-        elif page.model != "wikitext":
-            count("dropped/not wikitext")
-        elif paragraphs := wikitext.clean(page.text):
-            yield make_record(
-                f"{page.wiki}:{page.page_id}:{page.title}",
-                source="wikipedia",
-                title=page.title,
-                paragraphs=paragraphs,
-                rank=page.timestamp,
-            )
-        else:
-            count("dropped/no running text")
-
-
-def _read_book(
-    path: str, advance: _Advance, count: _Counter
-) -> Iterator[Record | Reject]:
-    data = Path(path).read_bytes()
-    count("items_read")
-    text, encoding = books.decode(data)
-    count(f"encoding/{encoding}")
-    name = Path(path).name
-    book = books.parse_book(text, name=Path(path).stem)
-    if book.paragraphs:
-        yield make_record(
-            f"{name}:{hashlib.sha256(data).hexdigest()[:12]}",
-            source="books",
-            title=book.title,
-            paragraphs=book.paragraphs,
-        )
-    else:
-        count("dropped/no running text")
-    advance(len(data))
-
-
-def _read_jsonl(
-    path: str, advance: _Advance, count: _Counter
-) -> Iterator[Record | Reject]:
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            advance(len(line))
-            if not line.strip():
-                continue
-            count("items_read")
-            try:
-                record = parse_line(line)
-            except ValueError as error:
-                yield Reject(path, f"line {number}", "", str(error))
-                continue
-            if record is None:
-                count("dropped/no running text")
-            else:
-                yield record
-
-
-_READERS = {
-    "wikipedia": _read_wikipedia,
-    "books": _read_book,
-    "jsonl": _read_jsonl,
-}
-
-
-def parse_line(line: bytes) -> Record | None:
-    """Reads one line of JSON; None if its text is blank.
-
-    Raises:
-        ValueError: not an object with a string `id` and a string `text`.
-    """
-    try:
-        values = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"not JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise ValueError("not an object")
-    for key, default in (("id", None), ("text", None), ("title", ""), ("source", "")):
-        if not isinstance(values.get(key, default), str):
-            raise ValueError(f"no string {key!r}")
-    blocks = values["text"].replace("\r\n", "\n").split("\n\n")
-    paragraphs = [" ".join(block.split()) for block in blocks if block.strip()]
-    if not paragraphs:
-        return None
-    return make_record(
-        values["id"],
-        source=values.get("source") or "jsonl",
-        title=values.get("title", ""),
-        paragraphs=paragraphs,
-    )
-
-
-def make_record(
-    document_id: str,
-    *,
-    source: str,
-    title: str,
-    paragraphs: Sequence[str],
-    rank: str = "",
-) -> Record:
-    """Splits paragraphs into sentences and packs them as one document."""
-    split = [sentences.split_sentences(paragraph) for paragraph in paragraphs]
-    document = {
-        "id": document_id,
-        "source": source,
-        "title": title,
-        "paragraphs": [paragraph for paragraph in split if paragraph],
-    }
-    line = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-    return Record(
-        id=document_id,
-        rank=rank,
-        source=source,
-        num_sentences=sum(map(len, split)),
-        num_words=sum(len(paragraph.split()) for paragraph in paragraphs),
-        line=zlib.compress(line.encode(), 1),
     )

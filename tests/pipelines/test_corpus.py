@@ -1,0 +1,297 @@
+"""The corpus pipeline from files to documents, whole outputs compared."""
+
+import bz2
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from bert_keras import manifest
+from bert_keras.errors import InputError
+from pipelines import corpus, runners
+
+DEMO = Path(__file__).resolve().parents[2] / "bert_keras" / "demo_articles.xml"
+HEAD = "<mediawiki><siteinfo><dbname>xwiki</dbname></siteinfo>"
+
+
+def page_xml(number, title, text, *, ns=0, year=2020, extra=""):
+    return (
+        f"<page><title>{title}</title><ns>{ns}</ns><id>{number}</id>{extra}<revision>"
+        f"<timestamp>{year}-01-01T00:00:00Z</timestamp><text>{text}</text></revision>"
+        "</page>"
+    )
+
+
+def write(folder, name, data):
+    path = folder / name
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return str(path)
+
+
+def build(output, *, num_workers=1, max_bad_fraction=0.01, **sources):
+    return corpus.build_corpus(
+        str(output),
+        max_bad_fraction=max_bad_fraction,
+        options=runners.beam_options(num_workers=num_workers),
+        **sources,
+    )
+
+
+def documents(output):
+    found = []
+    for shard in manifest.read_manifest(
+        output, kind="documents", verb="bert-keras corpus"
+    ).shards:
+        lines = gzip.decompress((output / shard.name).read_bytes()).splitlines()
+        assert len(lines) == shard.num_records
+        found += [json.loads(line) for line in lines]
+    return {document["id"]: document for document in found}
+
+
+@pytest.fixture
+def sources(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    old = HEAD + page_xml(1, "One", "Old.", year=2010) + page_xml(5, "Five", "Only.")
+    new = (
+        HEAD
+        + page_xml(1, "One", "New text. It has two.\n\n* list\n\nEnd.")
+        + page_xml(2, "Two", "#REDIRECT [[One]]")
+        + page_xml(3, "Talk:One", "Hi.", ns=1)
+        + page_xml(4, "Style", "a {}", extra="").replace(
+            "<text>", "<model>css</model><text>"
+        )
+        + page_xml(6, "Six", "{{nothing}}")
+    )
+    write(folder, "old.xml.bz2", bz2.compress(old.encode()))
+    write(folder, "new.xml", new)
+    write(folder, "book.txt", "Title page\n\nIt was dark. It was\nlate.\n\n“No!”\n")
+    write(folder, "more.txt", "é is here, in Windows' code.\n".encode("cp1252"))
+    lines = [
+        {"id": "a", "text": "First. Second.\n\nThird.", "title": "T", "source": "s"},
+        {"id": "b", "text": "x y"},
+        {"id": "b", "text": "x z", "title": None},
+        {"id": 7, "text": "Seven."},
+        {"id": "c", "text": " \n"},
+    ]
+    write(folder, "lines.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    return {
+        "wikipedia": [f"{folder}/*.xml*"],
+        "books": [f"{folder}/*.txt"],
+        "jsonl": [f"{folder}/lines.jsonl"],
+    }
+
+
+def test_whole_output(sources, tmp_path):
+    result = build(tmp_path / "out", **sources)
+    found = documents(tmp_path / "out")
+    assert found["xwiki:1:One"] == {
+        "id": "xwiki:1:One",
+        "source": "wikipedia",
+        "title": "One",
+        "paragraphs": [["New text.", "It has two."], ["End."]],
+    }
+    assert found["a"] == {
+        "id": "a",
+        "source": "s",
+        "title": "T",
+        "paragraphs": [["First.", "Second."], ["Third."]],
+    }
+    assert found["b"] == {
+        "id": "b",
+        "source": "jsonl",
+        "title": "",
+        "paragraphs": [["x y"]],
+    }
+    [book] = [found[key] for key in found if key.startswith("book.txt:")]
+    assert book["source"] == "books"
+    assert book["title"] == "book"
+    assert book["paragraphs"] == [["It was dark.", "It was late."], ["“No!”"]]
+    assert len(found) == 7
+    assert result.counters == {
+        "documents": 7,
+        "documents/books": 2,
+        "documents/jsonl": 2,
+        "documents/s": 1,
+        "documents/wikipedia": 2,
+        "dropped/duplicate": 2,
+        "dropped/no running text": 2,
+        "dropped/not wikitext": 1,
+        "dropped/other namespace": 1,
+        "dropped/redirect": 1,
+        "encoding/cp1252": 1,
+        "encoding/utf-8-sig": 1,
+        "items_read": 14,
+        "sentences": 13,
+        "words": 26,
+        "words/books": 13,
+        "words/jsonl": 3,
+        "words/s": 3,
+        "words/wikipedia": 7,
+    }
+    manifest.verify_shards(tmp_path / "out", result)
+    assert [shard.name for shard in result.shards] == [
+        f"documents-0000{n}-of-00004.jsonl.gz" for n in range(4)
+    ]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
+        [shard.name for shard in result.shards]
+        + ["inputs.json", "manifest.json", "rejects.jsonl"]
+    )
+
+
+def shard_hashes(result):
+    return [shard.sha256 for shard in result.shards]
+
+
+def test_same_bytes_on_two_runs_and_on_three_workers(sources, tmp_path):
+    sources["wikipedia"].append(str(DEMO))
+    first = build(tmp_path / "1", **sources)
+    again = build(tmp_path / "2", **sources)
+    workers = build(tmp_path / "3", num_workers=3, **sources)
+    assert first == again == workers
+    assert first.num_records == 7 + 30
+    for name in ["manifest.json", "rejects.jsonl"]:
+        texts = {(tmp_path / run / name).read_bytes() for run in "123"}
+        assert len(texts) == 1
+
+
+def test_order_and_repetition_of_patterns_change_nothing(sources, tmp_path):
+    first = build(tmp_path / "1", **sources)
+    folder = tmp_path / "in"
+    names = [f"{folder}/new.xml", f"{folder}/old.xml.bz2", f"{folder}/../in/new.xml"]
+    again = build(tmp_path / "2", **(sources | {"wikipedia": names}))
+    assert first == again
+
+
+def test_name_with_brackets_is_no_pattern(tmp_path):
+    path = write(tmp_path, "a book [1].txt", "It was dark.\n")
+    assert build(tmp_path / "out", books=[path]).num_records == 1
+
+
+def test_rejects_are_listed_with_file_page_and_reason(tmp_path):
+    good = "".join(page_xml(n, f"T{n}", "Text.") for n in range(20))
+    dump = HEAD + good + "<page><title>Cut &amp; off</title><id>77</id><revision>"
+    path = write(tmp_path, "a.xml", dump)
+    lines = write(tmp_path, "a.jsonl", '{"id": true}\n\nrubbish\n[]\n{"id": "x"}\n')
+    binary = write(tmp_path, "a.txt", b"\x00\x01\x02")
+    result = build(
+        tmp_path / "out",
+        wikipedia=[path],
+        jsonl=[lines],
+        books=[binary],
+        max_bad_fraction=0.3,
+    )
+    rejects = [
+        json.loads(line)
+        for line in (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()
+    ]
+    assert [tuple(reject.values()) for reject in rejects] == [
+        (lines, "line 1", "", "no 'id', which must be a string or integer"),
+        (
+            lines,
+            "line 3",
+            "",
+            "not JSON: Expecting value: line 1 column 1 (char 0)",
+        ),
+        (lines, "line 4", "", "not an object"),
+        (lines, "line 5", "", "no 'text', which must be a string"),
+        (binary, "", "", "not plain text: it holds NUL characters"),
+        (path, "77", "Cut & off", "cut off: the dump ends before </page>"),
+    ]
+    assert result.counters["rejected/cut off"] == 1
+    assert result.counters["items_read"] == 26
+    assert result.num_records == 20
+
+
+def test_too_many_rejects(tmp_path):
+    dump = HEAD + page_xml(1, "T", "Text.") * 3 + "<page><title>x</title>"
+    path = write(tmp_path, "a.xml", dump)
+    message = (
+        r"1 of 4 items .25\.00%. could not be read, at most 10\.00% .*rejects.jsonl"
+    )
+    with pytest.raises(InputError, match=message):
+        build(tmp_path / "out", wikipedia=[path], max_bad_fraction=0.1)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    # The same directory may be used again, with a higher limit.
+    build(tmp_path / "out", wikipedia=[path], max_bad_fraction=0.25)
+
+
+def test_no_document(tmp_path):
+    dump = HEAD + page_xml(1, "T", "#REDIRECT [[x]]") + "</mediawiki>"
+    with pytest.raises(InputError, match="no document in 1 items read.*redirect 1"):
+        build(tmp_path / "1", wikipedia=[write(tmp_path, "a.xml", dump)])
+    with pytest.raises(InputError, match="no document in 0 items read"):
+        build(tmp_path / "2", jsonl=[write(tmp_path, "a.jsonl", "")])
+    assert not (tmp_path / "1" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_truncated_file_found_in_a_worker(tmp_path, num_workers):
+    text = "".join(str(n) for n in range(100_000))
+    data = gzip.compress((HEAD + page_xml(1, "T", text)).encode())
+    path = write(tmp_path, "a.xml.gz", data[: len(data) // 2])
+    with pytest.raises(InputError) as error:
+        build(tmp_path / "out", wikipedia=[path], num_workers=num_workers)
+    assert str(error.value) == (
+        f"{path}: the compressed file ends in the middle (truncated); copy or download "
+        "it again"
+    )
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_bad_input_is_refused_before_anything_is_written(tmp_path):
+    book = write(tmp_path, "a.txt", "It was dark.\n")
+    cut = write(tmp_path, "cut.xml.bz2", bz2.compress(DEMO.read_bytes())[:-50])
+    output = tmp_path / "out"
+    for sources, message in [
+        ({}, "nothing to read: give at least one of --wikipedia, --books and --jsonl"),
+        ({"books": [f"{tmp_path}/*.text"]}, "--books: no file matches '.*text'"),
+        ({"wikipedia": [book]}, "not XML; it begins with 'It was dark"),
+        ({"wikipedia": [cut]}, "truncated"),
+        ({"books": [str(tmp_path)]}, "cannot be read: Is a directory"),
+        ({"books": [book], "max_bad_fraction": 1.5}, "max_bad_fraction must be"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            build(output, **sources)
+    assert not output.exists()
+
+
+def test_output_directory_of_another_run(tmp_path):
+    one = write(tmp_path, "a.txt", "It was dark.\n")
+    two = write(tmp_path, "b.txt", "It was late.\n")
+    build(tmp_path / "out", books=[one])
+    with pytest.raises(InputError, match="holds a finished output already"):
+        build(tmp_path / "out", books=[one])
+    (tmp_path / "out" / "manifest.json").unlink()
+    with pytest.raises(InputError, match="begun by another run, with inputs="):
+        build(tmp_path / "out", books=[two])
+    assert build(tmp_path / "out", books=[one]).num_records == 1
+
+
+def test_number_of_shards_follows_the_amount_of_text(monkeypatch, tmp_path):
+    monkeypatch.setattr(corpus, "_BYTES_PER_SHARD", 5_000)
+    plain = corpus.find_inputs({"wikipedia": [str(DEMO)]})
+    packed = write(tmp_path, "d.xml.bz2", bz2.compress(DEMO.read_bytes()))
+    assert corpus.build_corpus(
+        str(tmp_path / "out"),
+        wikipedia=[str(DEMO)],
+        options=runners.beam_options(),
+    ).config["num_shards"] == -(-plain[0].num_bytes // 5_000)
+    [item] = corpus.find_inputs({"wikipedia": [packed]})
+    assert item.text_bytes == 4 * item.num_bytes
+
+
+@pytest.mark.slow
+def test_real_dumps(shared_data, tmp_path):
+    result = build(tmp_path / "out", wikipedia=[f"{shared_data}/wikipedia/*.bz2"])
+    counters = result.counters
+    assert counters["items_read"] == 206 + 251 + 27 + 5
+    # One redirect of each of the first two is in another namespace.
+    assert counters["dropped/redirect"] == 99 + 111 + 2
+    assert counters["dropped/other namespace"] == 1 + 1 + 1
+    assert counters["documents"] + counters["dropped/duplicate"] + counters[
+        "dropped/no running text"
+    ] == (106 + 139 + 24 + 5)
+    titles = {document["title"] for document in documents(tmp_path / "out").values()}
+    assert {"Anarchism", "Albedo", "Achilles"} <= titles
