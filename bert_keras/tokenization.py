@@ -173,9 +173,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The ids of `tokenize(text)`."""
-        if _SPLITTING_CONTROLS.search(text):
-            text = _SPLITTING_CONTROLS.sub("", text)
-        chunks = text.split()
+        chunks = split_at_white_space(text)
         try:
             # In C from end to end when every chunk has been seen before.
             return list(chain.from_iterable(map(self._remembered.__getitem__, chunks)))
@@ -208,6 +206,13 @@ class Tokenizer:
             ids.append(i)
             start, prefix = end, CONTINUATION_PREFIX
         return ids
+
+
+def split_at_white_space(text: str) -> list[str]:
+    """Cuts text where no word spans; `basic_tokenize` does the pieces independently."""
+    if _SPLITTING_CONTROLS.search(text):
+        text = _SPLITTING_CONTROLS.sub("", text)
+    return text.split()
 
 
 def basic_tokenize(text: str, *, do_lower_case: bool) -> list[str]:
