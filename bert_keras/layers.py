@@ -271,6 +271,8 @@ class SelfAttention(keras.layers.Layer):
         """Query, key and value, each `(batch_size, heads, length, size_per_head)`."""
         shape = (-1, length, 3, self.num_attention_heads, self.size_per_head)
         heads = ops.reshape(query_key_value, shape)
+        # One transposition of all three, then plain batched products: none of four
+        # other forms was faster on a CPU, forward and backward.
         return ops.unstack(ops.transpose(heads, (2, 0, 3, 1, 4)), 3)
 
 
@@ -360,33 +362,31 @@ class TransformerLayer(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
-        parts = {"dtype": self.dtype_policy}
+        parts = {"initializer_range": initializer_range, "dtype": self.dtype_policy}
         self.self_attention = SelfAttention(
             hidden_size,
             num_attention_heads,
             dropout_rate=attention_dropout_rate,
-            initializer_range=initializer_range,
             seed=derive_seed(seed, "self_attention"),
             name="self_attention",
             **parts,
         )
-        self.attention_dropout = dropout(
-            hidden_dropout_rate, seed=seed, name="attention_dropout", **parts
-        )
-        self.attention_layer_norm = layer_norm(name="attention_layer_norm", **parts)
         self.feed_forward = FeedForward(
             hidden_size,
             intermediate_size,
             hidden_act=hidden_act,
-            initializer_range=initializer_range,
             seed=derive_seed(seed, "feed_forward"),
             name="feed_forward",
             **parts,
         )
-        self.output_dropout = dropout(
-            hidden_dropout_rate, seed=seed, name="output_dropout", **parts
+        self.attention_dropout, self.output_dropout = (
+            dropout(hidden_dropout_rate, seed=seed, name=name, dtype=self.dtype_policy)
+            for name in ("attention_dropout", "output_dropout")
         )
-        self.output_layer_norm = layer_norm(name="output_layer_norm", **parts)
+        self.attention_layer_norm, self.output_layer_norm = (
+            layer_norm(name=name, dtype=self.dtype_policy)
+            for name in ("attention_layer_norm", "output_layer_norm")
+        )
 
     def build(self, input_shape=None):
         shape = (None, None, self.hidden_size)

@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_keras import classification
 
@@ -59,3 +60,13 @@ def test_the_seed_alone_decides_weights_and_dropout(tiny_config, batch):
     )
     np.testing.assert_array_equal(first, same)
     assert (first != other).all()
+
+
+def test_gradients_are_dense(tiny_config, batch):
+    # Keras' optimizers are wrong for the sparse kind: see `layers.take_rows`.
+    model = classification.BertClassifier(tiny_config, 2, dropout_prob=0.1)
+    labels = {"label_ids": np.zeros(4, "int32")}
+    with tf.GradientTape() as tape:
+        total, _ = model.loss_terms(labels, model(batch))["loss"]
+    for gradient in tape.gradient(total, model.trainable_variables):
+        assert isinstance(gradient, tf.Tensor)
