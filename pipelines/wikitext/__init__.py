@@ -16,6 +16,8 @@ def clean(wikitext: str) -> list[str]:
         wikitext: the source of a page.
 
     Returns:
-        Paragraphs in order, each on one line, without markup; none is empty.
+        Paragraphs in order, each on one line, without markup; none is empty, and
+        fragments that are no sentence are left out.
     """
-    return lines.paragraphs(markup.resolve(wikitext))
+    paragraphs = lines.paragraphs(markup.resolve(wikitext))
+    return [text for text in paragraphs if not lines.is_fragment(text)]

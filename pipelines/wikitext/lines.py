@@ -10,6 +10,19 @@ def paragraphs(text: str) -> list[str]:
     return [paragraph for paragraph in tidied if paragraph]
 
 
+_SENTENCE_END = re.compile(r"[.!?…:;。！？：؟۔।][\"'”’»)\]」』）]*$")
+_POINTER = re.compile(
+    r"(?:see also|main article|further information)s?\b", re.IGNORECASE
+)
+
+
+def is_fragment(paragraph: str) -> bool:
+    """Whether a paragraph is what is left of a heading, a column or a list."""
+    if len(paragraph) < 60 and not _SENTENCE_END.search(paragraph):
+        return True
+    return len(paragraph) < 200 and _POINTER.match(paragraph) is not None
+
+
 def _blocks(lines: list[str]) -> list[str]:
     """Joins the lines of each paragraph; drops lists, headings and table rows."""
     blocks: list[str] = []
@@ -21,7 +34,8 @@ def _blocks(lines: list[str]) -> list[str]:
             current.clear()
 
     for line in lines:
-        if heading := _HEADING.match(line):
+        heading = _HEADING.match(line) if line[:1] == "=" else None
+        if heading:
             # Text on the line of a heading is text, as in dumps of 2006.
             line = line[heading.end() :]
         kind = "heading" if heading and not line else _line_kind(line)
@@ -99,7 +113,9 @@ def _drop_quotes(line: str) -> str:
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
 _MAGIC_WORD = re.compile(r"__[^\W\d_]{3,}__")
 # But not those of "main()".
-_EMPTY_BRACKETS = re.compile(r"(?<!\w)\([\s,;:]{0,20}\)|（[\s、，；,;]{0,20}）|\[ ?\]")
+_EMPTY_BRACKETS = re.compile(
+    r"\((?<!\w\()[\s,;:]{0,20}\)|（[\s、，；,;]{0,20}）|\[ ?\]"
+)
 _AFTER_BRACKET = re.compile(r"([(（])[\s,;:、，；]{1,20}")
 _BEFORE_BRACKET = re.compile(r"[\s,;、，；]{1,20}([)）])")
 _BEFORE_BRACKET_PAIRS = (" )", ",)", ";)", " ）", "、）", "，）", "；）")
@@ -107,11 +123,15 @@ _SPACE_BEFORE_POINT = re.compile(r" ([,.])(?=[ ,.]|$)")
 _LETTER = re.compile(r"[^\W\d_]")
 
 
+def _unescape(entity: re.Match[str]) -> str:
+    return html.unescape(entity[0])
+
+
 def _tidy(block: str) -> str:
     """Decodes entities and mends what dropped markup leaves behind."""
     text = block
     if "&" in text:
-        text = _ENTITY.sub(lambda match: html.unescape(match[0]), text)
+        text = _ENTITY.sub(_unescape, text.replace("&nbsp;", " "))
     if "__" in text:
         text = _MAGIC_WORD.sub("", text)
     if "(" in text or "（" in text or "[" in text:

@@ -11,13 +11,18 @@ from pipelines.wikitext import templates
 # Far beyond what MediaWiki nests; deeper openings are ignored, which bounds the work.
 _MAX_DEPTH = 60
 
-# The lookahead is for speed alone: it lets the engine skip by a set of characters.
+# The lookahead is for speed alone: it lets the engine skip by a set of characters. So
+# are the groups: most links and templates hold no others, and are done in one step.
 _TOKEN = re.compile(
-    r"(?=[\[\]{}<\n])(?:\[\[|\]+|\{\{+|\}\}+"
+    r"(?=[\[\]{}<\n])(?:"
+    r"\[\[(?!#)([^\[\]{}<|:\n]+)(?:\|([^\[\]{}<|\n]+))?\]\](?!\])"
+    r"|\{\{([^\[\]{}<]+)\}\}(?!\})"
+    r"|\[\[|\]+|\{\{+|\}\}+"
     r"|\n[ \t:*#]*\{\||\n[ \t:*#]*\|\}(?!\})"
     r"|\[(?=(?:https?:|ftp:|mailto:|irc:|news:|//)[^\s\]])"
     r"|<!--|</?[a-zA-Z][a-zA-Z0-9]*(?:[\s/][^<>]*)?>)"
 )
+_TEMPLATE_GROUP = 3
 _URL = re.compile(r"[^\s\]\[<>]*")
 
 # What stands between these tags is not wikitext, or no running text, or both.
@@ -129,6 +134,11 @@ def _drop_markup(text: str) -> str:
         if start > position:
             scan.kept.append(text[position:start])
         position = end
+        if group := token.lastindex:
+            content = token[group]
+            is_template = group == _TEMPLATE_GROUP
+            scan.kept.append(templates.expand(content) if is_template else content)
+            continue
         mark = token[0]
         first = mark[0]
         if mark == "[[":

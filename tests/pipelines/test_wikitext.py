@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import wikipedia, wikitext
+from pipelines.wikitext import lines, markup
 
 DEMO = Path(__file__).resolve().parents[2] / "bert_keras" / "demo_articles.xml"
 
@@ -112,7 +113,15 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_cases(name):
     source, expected = CASES[name]
-    assert wikitext.clean(source) == expected
+    assert lines.paragraphs(markup.resolve(source)) == expected
+
+
+def test_fragments_are_no_paragraphs():
+    source = (
+        "It is.\n\nPrint E-book\n\n493. Peach\n\nSee also: [[x]].\n\nHe asked:\n\n…"
+    )
+    assert wikitext.clean(source) == ["It is.", "He asked:"]
+    assert wikitext.clean("long " * 13) == [("long " * 13).strip()]
 
 
 @pytest.fixture(scope="module")
