@@ -6,13 +6,11 @@ pairs, masks, order and bytes. So the same corpus, configuration and number of s
 give the same bytes on any runner with any number of workers.
 """
 
-import contextlib
 import functools
 import gzip
 import hashlib
 import json
 import logging
-import re
 import unicodedata
 from array import array
 from collections import Counter
@@ -33,6 +31,11 @@ logger = logging.getLogger(__name__)
 
 DOCUMENTS_PER_SHARD = 500
 """Random next sentences come from the same shard: enough other documents for them."""
+
+LONG_DOCUMENTS_PER_SHARD = 20
+BYTES_PER_SHARD = 2_500_000
+"""Books are few but long: a shard of them has fewer documents, and about a million
+words (compressed bytes of documents)."""
 
 MAX_DEFAULT_SHARDS = 1024
 
@@ -70,8 +73,8 @@ def build_examples(
         corpus_dir: made by `corpus`.
         vocab_path: one WordPiece a line; copied into `output_dir`.
         output_dir: made here; must be new, or left unfinished by the same command.
-        num_shards: buckets; `None`: one for each 500 documents, 1024 at most. Part of
-            what decides the bytes.
+        num_shards: buckets; `None`: see `default_num_shards`. Part of what decides the
+            bytes.
 
     Raises:
         InputError: an unfinished or changed corpus, a bad vocabulary or one of the
@@ -87,7 +90,7 @@ def build_examples(
         output_dir=str(output_dir),
         config=config,
         do_lower_case=do_lower_case,
-        num_shards=num_shards or default_num_shards(corpus.num_records),
+        num_shards=num_shards or default_num_shards(corpus),
     )
     settings = _settings(job, corpus, vocabulary)
     manifest.claim_output_directory(output_dir, settings)
@@ -108,9 +111,15 @@ def build_examples(
     return finished
 
 
-def default_num_shards(num_documents: int) -> int:
+def default_num_shards(corpus: manifest.Manifest) -> int:
     """How many shards for a corpus; depends on nothing else."""
-    return min(max(1, num_documents // DOCUMENTS_PER_SHARD), MAX_DEFAULT_SHARDS)
+    num_documents = corpus.num_records
+    num_bytes = sum(shard.num_bytes for shard in corpus.shards)
+    by_length = min(
+        num_documents // LONG_DOCUMENTS_PER_SHARD, num_bytes // BYTES_PER_SHARD
+    )
+    wanted = max(1, num_documents // DOCUMENTS_PER_SHARD, by_length)
+    return min(wanted, MAX_DEFAULT_SHARDS)
 
 
 def _read_corpus(corpus_dir: str | Path) -> manifest.Manifest:
@@ -179,15 +188,14 @@ def _run_pipeline(
         )
 
     try:
-        with _input_errors_of_workers():
-            counters = runners.run(
-                build,
-                options=options,
-                title="examples",
-                # Every document is tokenised once and written `dupe_factor` times.
-                total=corpus.num_records * (1 + job.config.dupe_factor),
-                unit="passes over documents",
-            )
+        counters = runners.run(
+            build,
+            options=options,
+            title="examples",
+            # Every document is tokenised once and written `dupe_factor` times.
+            total=corpus.num_records * (1 + job.config.dupe_factor),
+            unit="passes over documents",
+        )
         found = json.loads(shard_list.read_bytes())
     finally:
         shard_list.unlink(missing_ok=True)
@@ -199,25 +207,6 @@ def _run_pipeline(
 def _save_shard_list(shards: list[dict[str, Any]], path: str) -> None:
     shards = sorted(shards, key=lambda shard: shard["name"])
     manifest.write_atomically(path, json.dumps(shards).encode())
-
-
-@contextlib.contextmanager
-def _input_errors_of_workers() -> Iterator[None]:
-    """Turns what Beam makes of a worker's InputError into an InputError again.
-
-    Beam appends the step's name to the message, and across processes passes the whole
-    traceback as the text of a RuntimeError.
-    """
-    try:
-        yield
-    except (InputError, RuntimeError) as error:
-        name = re.escape(f"{InputError.__module__}.{InputError.__qualname__}")
-        pattern = r"^(.*)$" if isinstance(error, InputError) else rf"^{name}: (.*)$"
-        lines = re.findall(pattern, str(error), flags=re.MULTILINE)
-        if not lines:
-            raise
-        message = re.sub(r" \[while running '[^']*'\]$", "", lines[-1])
-        raise InputError(message) from None
 
 
 # What a worker does.

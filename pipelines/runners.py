@@ -1,10 +1,13 @@
 """Which Beam runner, with which options; progress. Knows nothing about BERT."""
 
+import contextlib
 import os
+import re
+import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import apache_beam as beam
@@ -106,18 +109,64 @@ def run(
 
     Returns:
         Beam's committed counters, by name.
+
+    Raises:
+        InputError: one that was raised in a worker, as it was.
     """
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as directory:
         pipeline = beam.Pipeline(options=options)
         build(pipeline, Heartbeat(directory))
         with progress.Progress(title, total=total, unit=unit, read=_sum_of(directory)):
-            result = pipeline.run()
-            result.wait_until_finish()
+            with _input_errors_of_workers(), _quiet_workers(options):
+                result = pipeline.run()
+                result.wait_until_finish()
     counters: dict[str, int] = {}
     for counter in result.metrics().query()["counters"]:
         name = counter.key.metric.name
         counters[name] = counters.get(name, 0) + counter.committed
     return counters
+
+
+@contextlib.contextmanager
+def _input_errors_of_workers() -> Iterator[None]:
+    """Turns what Beam makes of a worker's InputError into an InputError again.
+
+    Beam appends the step's name to the message, and across processes passes the whole
+    traceback as the text of a RuntimeError.
+    """
+    try:
+        yield
+    except (InputError, RuntimeError) as error:
+        name = re.escape(f"{InputError.__module__}.{InputError.__qualname__}")
+        pattern = r"^(.*)$" if isinstance(error, InputError) else rf"^{name}: (.*)$"
+        lines = re.findall(pattern, str(error), flags=re.MULTILINE)
+        if not lines:
+            raise
+        message = re.sub(r" \[while running '[^']*'\]$", "", lines[-1])
+        raise InputError(message) from None
+
+
+@contextlib.contextmanager
+def _quiet_workers(options: pipeline_options.PipelineOptions) -> Iterator[None]:
+    """Keeps local worker processes from writing to the user's terminal.
+
+    They inherit the standard error of this process and tell there of each start and
+    stop; what goes wrong in them is raised here in any case.
+    """
+    direct = options.view_as(pipeline_options.DirectOptions)
+    if direct.direct_running_mode != "multi_processing":
+        yield
+        return
+    original, duplicate = sys.stderr, os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        with os.fdopen(os.dup(duplicate), "w", buffering=1) as sys.stderr:
+            yield
+    finally:
+        sys.stderr = original
+        os.dup2(duplicate, 2)
+        os.close(duplicate)
 
 
 def _sum_of(directory: str) -> Callable[[], int]:

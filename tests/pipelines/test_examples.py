@@ -355,11 +355,25 @@ def test_an_unfinished_directory_is_finished(
 
 
 @pytest.mark.parametrize(
-    ("num_documents", "expected"),
-    [(0, 1), (1, 1), (999, 1), (1000, 2), (15_000, 30), (7_000_000, 1024)],
+    ("num_documents", "num_bytes", "expected"),
+    [
+        (0, 0, 1),
+        (1, 100, 1),
+        (999, 100_000, 1),
+        (1000, 100_000, 2),
+        (15_000, 3_000_000, 30),
+        (7_000_000, 9_000_000_000, 1024),
+        # 386 long documents: as many shards as there are millions of words.
+        (386, 25_000_000, 10),
+        (19, 25_000_000, 1),
+    ],
 )
-def test_default_number_of_shards(num_documents, expected):
-    assert examples.default_num_shards(num_documents) == expected
+def test_default_number_of_shards(num_documents, num_bytes, expected):
+    shard = manifest.Shard(
+        name="s", num_records=num_documents, num_bytes=num_bytes, sha256=""
+    )
+    corpus = manifest.Manifest(kind="documents", shards=(shard,), config={})
+    assert examples.default_num_shards(corpus) == expected
 
 
 def test_empty_buckets_have_no_file(tmp_path, corpus_dir, vocab_path, caplog):
