@@ -290,11 +290,6 @@ class TokenizedTexts:
     """`(num_tokens,)` int32."""
     lengths: np.ndarray
     """`(num_texts,)` int64: tokens of each text."""
-    max_seq_length: int
-    """No text is longer and no batch is padded further."""
-
-    PAD_TO_MULTIPLE = 8
-    """Fewer different shapes, and rows that vector units like."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -304,11 +299,10 @@ class TokenizedTexts:
 
         Returns:
             `input_ids`, `input_mask` and `segment_ids`, int32, each `(len(rows),
-            length)`; the length is a multiple of 8 or `max_seq_length`.
+            longest)`.
         """
         lengths = self.lengths[rows]
-        longest = -(-int(lengths.max()) // self.PAD_TO_MULTIPLE) * self.PAD_TO_MULTIPLE
-        columns = np.arange(min(longest, self.max_seq_length))
+        columns = np.arange(lengths.max())
         mask = columns < lengths[:, None]
         tokens = np.where(mask, self._starts[rows][:, None] + columns, 0)
         return {
@@ -347,7 +341,6 @@ def tokenize(
         input_ids=np.array(input_ids, np.int32),
         segment_ids=np.array(segment_ids, np.int32),
         lengths=np.array(lengths, np.int64),
-        max_seq_length=max_seq_length,
     )
 
 

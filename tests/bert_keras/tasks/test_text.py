@@ -223,21 +223,16 @@ def test_inputs_are_packed_and_padded_to_the_longest():
     assert texts.lengths.tolist() == [4, 2, 7, 11]
     batch = texts.batch(np.array([2, 0, 1]))
     assert batch["input_ids"].tolist() == [
-        [CLS, A, UNK, SEP, B, C, SEP, PAD],
-        [CLS, A, B, SEP, PAD, PAD, PAD, PAD],
-        [CLS, SEP, PAD, PAD, PAD, PAD, PAD, PAD],
+        [CLS, A, UNK, SEP, B, C, SEP],
+        [CLS, A, B, SEP, PAD, PAD, PAD],
+        [CLS, SEP, PAD, PAD, PAD, PAD, PAD],
     ]
     assert batch["input_mask"].tolist() == [
-        [1, 1, 1, 1, 1, 1, 1, 0],
-        [1, 1, 1, 1, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0, 0, 0],
+        [1, 1, 1, 1, 1, 1, 1],
+        [1, 1, 1, 1, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0, 0],
     ]
-    assert batch["segment_ids"].tolist() == [
-        [0, 0, 0, 0, 1, 1, 1, 0],
-        [0] * 8,
-        [0] * 8,
-    ]
-    # 11, not 16: the encoder may have no more positions.
+    assert batch["segment_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1], [0] * 7, [0] * 7]
     longest = texts.batch(np.array([3, 1]))
     assert longest["input_ids"].tolist() == [
         [CLS, A, B, C, A, B, SEP, C, A, B, SEP],
