@@ -106,7 +106,9 @@ def build_vocabulary(
         words_path.unlink(missing_ok=True)
     if not words:
         raise InputError(f"{corpus_dir}: no words in it; give `corpus` more text")
-    tokens = learn_vocabulary(words, vocab_size=vocab_size, learner=learner)
+    tokens = learn_vocabulary(
+        words, vocab_size=vocab_size, do_lower_case=do_lower_case, learner=learner
+    )
     tokenization.Vocabulary(tuple(tokens)).save(output_path)
 
 
@@ -181,14 +183,18 @@ def _save_words(words: list[tuple[str, int]], path: str) -> None:
 
 
 def learn_vocabulary(
-    words: Mapping[str, int], *, vocab_size: int, learner: ModuleType
+    words: Mapping[str, int],
+    *,
+    vocab_size: int,
+    do_lower_case: bool,
+    learner: ModuleType,
 ) -> list[str]:
     """Learns a vocabulary of exactly `vocab_size` entries from counts of words.
 
     Raises:
         InputError: `vocab_size` has no room for the alphabet.
     """
-    characters = alphabet(words)
+    characters = alphabet(words, do_lower_case=do_lower_case)
     least = len(RESERVED_TOKENS) + len(characters)
     if vocab_size < least:
         raise InputError(
@@ -207,26 +213,33 @@ def learn_vocabulary(
     return assemble(characters, pieces, words=spelt, vocab_size=vocab_size)
 
 
-def alphabet(words: Mapping[str, int]) -> set[str]:
-    """The most frequent characters, and their forms inside words.
+def alphabet(words: Mapping[str, int], *, do_lower_case: bool) -> set[str]:
+    """The characters that vocabularies hold, and their forms inside words.
 
-    Together the characters make up `CHARACTER_COVERAGE` of the text. Punctuation and
-    ideographs are always words of their own, so they have no form with `##`.
+    All of printable ASCII: text met later has signs that running text lacks, and
+    `check_casing` can tell by the letters. And the most frequent characters, which
+    together make up `CHARACTER_COVERAGE` of the text. Punctuation and ideographs are
+    always words of their own, so they have no form with `##`.
     """
     counts: Counter[str] = Counter()
     for word, count in words.items():
         for char in word:
             counts[char] += count
+    characters = {chr(code_point) for code_point in range(ord("!"), ord("~") + 1)}
+    if do_lower_case:
+        characters = {char.lower() for char in characters}
     missing = sum(counts.values()) * CHARACTER_COVERAGE
-    entries = set()
     for char, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if missing <= 0:
             break
         missing -= count
-        entries.add(char)
-        if not (tokenization.is_punctuation(char) or tokenization.is_cjk(char)):
-            entries.add(tokenization.CONTINUATION_PREFIX + char)
-    return entries
+        characters.add(char)
+    inner = {
+        tokenization.CONTINUATION_PREFIX + char
+        for char in characters
+        if not (tokenization.is_punctuation(char) or tokenization.is_cjk(char))
+    }
+    return characters | inner
 
 
 def find_pieces(

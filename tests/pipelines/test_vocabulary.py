@@ -27,6 +27,11 @@ WORDS = {
     "中": 5,
 }
 LEARNER = vocabulary._load_learner()
+# What every uncased vocabulary spells with: 68 characters, 36 of them inside words.
+ASCII = sorted({chr(c).lower() for c in range(33, 127)})
+ALPHANUMERIC = [c for c in ASCII if c.isalnum()]
+INNER_ASCII = [f"##{c}" for c in ALPHANUMERIC]
+LEAST = 104 + 68 + 36
 
 
 def write_corpus(directory, shards):
@@ -74,7 +79,7 @@ def zipfian_texts(num_texts):
     return texts
 
 
-def build(corpus, output, *, vocab_size=400, do_lower_case=True):
+def build(corpus, output, *, vocab_size=500, do_lower_case=True):
     vocabulary.build_vocabulary(
         corpus,
         output,
@@ -85,17 +90,21 @@ def build(corpus, output, *, vocab_size=400, do_lower_case=True):
     return tokenization.Vocabulary.load(output)
 
 
+def learn(words, vocab_size):
+    return vocabulary.learn_vocabulary(
+        words, vocab_size=vocab_size, do_lower_case=True, learner=LEARNER
+    )
+
+
 # Learning.
 
 
 def test_entries_and_their_order():
-    characters = [",", *"adeghiklntw", "中"]
-    continued = [f"##{c}" for c in characters[1:-1]]
-    learnt = vocabulary.learn_vocabulary(WORDS, vocab_size=131, learner=LEARNER)
+    learnt = learn(WORDS, LEAST + 4)
     assert learnt[:104] == list(vocabulary.RESERVED_TOKENS)
-    assert learnt[104:128] == characters + continued
+    assert learnt[104 : LEAST + 1] == [*ASCII, "中", *INNER_ASCII]
     # 10, 9 and 7 times; two of the words that end in "ing" occur 3 times.
-    assert learnt[128:] == ["##ing", "walk", "talk"]
+    assert learnt[LEAST + 1 :] == ["##ing", "walk", "talk"]
 
 
 def test_special_tokens_are_where_berts_are():
@@ -111,44 +120,45 @@ def test_reserved_tokens_are_the_published_ones(shared_data):
     assert published.tokens[:104] == vocabulary.RESERVED_TOKENS
 
 
-@pytest.mark.parametrize("vocab_size", [128, 129, 130, 135, 140, 500])
-def test_size_is_exact(vocab_size):
-    learnt = vocabulary.learn_vocabulary(WORDS, vocab_size=vocab_size, learner=LEARNER)
+@pytest.mark.parametrize("surplus", [1, 2, 3, 8, 13, 500])
+def test_size_is_exact(surplus):
+    learnt = learn(WORDS, LEAST + surplus)
     # Built as one, so it has no duplicate.
-    assert len(tokenization.Vocabulary(tuple(learnt))) == vocab_size
+    assert len(tokenization.Vocabulary(tuple(learnt))) == LEAST + surplus
 
 
 def test_a_small_text_is_filled_with_its_words_then_with_unused_entries(caplog):
-    words = {"ab": 3, "abc": 1, "cb": 1}
-    learnt = vocabulary.learn_vocabulary(words, vocab_size=120, learner=LEARNER)
-    assert learnt[104:110] == ["a", "b", "c", "##a", "##b", "##c"]
-    assert learnt[110:113] == ["ab", "abc", "cb"]
-    assert learnt[113:] == [f"[unused{i}]" for i in range(99, 106)]
-    assert "only 113 entries; 7 are filled with [unused] ones" in caplog.text
+    learnt = learn({"ab": 3, "abc": 1, "cb": 1}, LEAST + 10)
+    assert learnt[LEAST : LEAST + 3] == ["ab", "abc", "cb"]
+    assert learnt[LEAST + 3 :] == [f"[unused{i}]" for i in range(99, 106)]
+    assert "only 211 entries; 7 are filled with [unused] ones" in caplog.text
 
 
 def test_too_small_a_size_names_the_least():
-    with pytest.raises(InputError, match="--vocab_size 127 is too small: .* take 128"):
-        vocabulary.learn_vocabulary(WORDS, vocab_size=127, learner=LEARNER)
+    with pytest.raises(InputError, match="--vocab_size 208 is too small: .* take 209"):
+        learn(WORDS, 208)
+    assert len(learn(WORDS, 209)) == 209
 
 
-def test_every_word_that_its_alphabet_spells_is_known():
-    words = {"ab": 60_000, "ba": 30_000, "qb": 2, "a" * 60: 1, "é": 1}
-    learnt = vocabulary.learn_vocabulary(words, vocab_size=112, learner=LEARNER)
-    tokenizer = tokenization.Tokenizer(
-        tokenization.Vocabulary(tuple(learnt)), do_lower_case=False
-    )
-    assert tokenizer.tokenize("abba baab")[0] != "[UNK]"
-    assert tokenizer.tokenize("qb é") == ["[UNK]", "[UNK]"]
+def test_words_of_rare_characters_and_long_words_teach_nothing():
+    words = {"ab": 60_000, "ba": 30_000, "éb": 2, "a" * 60: 1}
+    learnt = learn(words, LEAST + 4)
+    assert learnt[LEAST:] == ["ab", "ba", "[unused99]", "[unused100]"]
 
 
 def test_alphabet_covers_the_text_and_leaves_out_what_is_never_inside_words():
-    assert vocabulary.alphabet({"a,": 1, "b中": 1}) == {
-        *("a", "##a", ",", "b", "##b", "中")
-    }
+    def beyond_ascii(words, do_lower_case=True):
+        found = vocabulary.alphabet(words, do_lower_case=do_lower_case)
+        assert found.issuperset([*ASCII, *INNER_ASCII])
+        return found.difference(ASCII, INNER_ASCII)
+
+    assert beyond_ascii({"é。": 1, "q中": 1}) == {"é", "##é", "。", "中"}
     # 3 in 100,000 are not worth an entry, 7 are.
-    assert vocabulary.alphabet({"a": 99_997, "b": 3}) == {"a", "##a"}
-    assert vocabulary.alphabet({"a": 99_993, "b": 7}) == {"a", "##a", "b", "##b"}
+    assert beyond_ascii({"a": 99_997, "é": 3}) == set()
+    assert beyond_ascii({"a": 99_993, "é": 7}) == {"é", "##é"}
+    capitals = {chr(c) for c in range(ord("A"), ord("Z") + 1)}
+    inner_capitals = {f"##{c}" for c in capitals}
+    assert beyond_ascii({"a": 1}, do_lower_case=False) == capitals | inner_capitals
 
 
 @pytest.mark.parametrize("num_pieces", [0, 1, 7, 90, 640, 3000, 20_000, 20_001])
@@ -189,7 +199,7 @@ def test_same_bytes_however_the_work_is_shared(tmp_path):
     for seed, workers in (("1", "1"), ("2", "2")):
         output = tmp_path / f"vocab-{seed}.txt"
         arguments = ["vocab", "--corpus", str(many), "--output", str(output)]
-        arguments += ["--vocab_size", "400", "--workers", workers]
+        arguments += ["--vocab_size", "500", "--workers", workers]
         subprocess.run(
             [sys.executable, "-c", textwrap.dedent(script), *arguments],
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -198,7 +208,7 @@ def test_same_bytes_however_the_work_is_shared(tmp_path):
         )
         vocabularies.append(tokenization.Vocabulary.load(output))
     assert vocabularies[0] == vocabularies[1] == vocabularies[2]
-    assert len(vocabularies[0]) == 400
+    assert len(vocabularies[0]) == 500
     # Nothing but the vocabulary is left.
     assert [path.name for path in (tmp_path / "made").iterdir()] == ["vocab.txt"]
 
@@ -206,13 +216,10 @@ def test_same_bytes_however_the_work_is_shared(tmp_path):
 def test_counts_are_those_of_the_original_tokenization(tmp_path):
     texts = [["Élan élan,ELAN 中中 a\x1cb", "x " * 7], ["élan"]]
     corpus = write_corpus(tmp_path / "corpus", [texts])
-    uncased = build(corpus, tmp_path / "uncased.txt", vocab_size=130)
+    uncased = build(corpus, tmp_path / "uncased.txt", vocab_size=LEAST + 4)
     # "elan" occurs 4 times, "ab" once; "x" and "中" are characters already.
-    spelling = [",", *"abelnx", "中", *(f"##{c}" for c in "abelnx")]
-    assert list(uncased.tokens[104:118]) == spelling
-    assert uncased.tokens[118] == "elan"
-    assert "ab" in uncased.tokens
-    cased = build(corpus, tmp_path / "cased.txt", vocab_size=150, do_lower_case=False)
+    assert uncased.tokens[LEAST + 1 :] == ("elan", "ab", "[unused99]")
+    cased = build(corpus, tmp_path / "cased.txt", do_lower_case=False)
     assert {"Élan", "élan", "ELAN"} <= set(cased.tokens)
     assert "elan" not in cased.tokens
     tokenization.check_casing(uncased, True)
@@ -235,7 +242,7 @@ def test_refusals_leave_nothing_behind(tmp_path):
     output = tmp_path / "vocab.txt"
     with pytest.raises(InputError, match="blank: no words in it"):
         build(blank, output)
-    with pytest.raises(InputError, match="vocab_size 100 is too small: .* take 110"):
+    with pytest.raises(InputError, match="vocab_size 100 is too small: .* take 208"):
         build(few, output, vocab_size=100)
     with pytest.raises(InputError, match="unfinished: no manifest.json"):
         build(tmp_path / "unfinished", output)
