@@ -127,7 +127,7 @@ class _Scan:
 
 def _drop_markup(text: str) -> str:
     scan = _Scan()
-    unclosed: set[str] = set()
+    last_comment_end = text.rfind("-->")
     position = 0
     while token := _TOKEN.search(text, position):
         start, end = token.span()
@@ -155,9 +155,10 @@ def _drop_markup(text: str) -> str:
             scan.open("[")
             position = _URL.match(text, end).end()
         elif mark == "<!--":
-            position = _after_comment(text, end, unclosed)
+            if end <= last_comment_end:
+                position = text.find("-->", end) + len("-->")
         else:
-            position = _tag(scan, text, token, unclosed)
+            position = _tag(scan, text, token)
     scan.kept.append(text[position:])
     return "".join(scan.kept)
 
@@ -193,15 +194,7 @@ def _table(scan: _Scan, mark: str) -> None:
         scan.kept.append("\n")
 
 
-def _after_comment(text: str, position: int, unclosed: set[str]) -> int:
-    end = -1 if "<!--" in unclosed else text.find("-->", position)
-    if end < 0:
-        unclosed.add("<!--")
-        return position
-    return end + len("-->")
-
-
-def _tag(scan: _Scan, text: str, token: re.Match[str], unclosed: set[str]) -> int:
+def _tag(scan: _Scan, text: str, token: re.Match[str]) -> int:
     """Handles an HTML or extension tag; returns where to go on."""
     mark = token[0]
     is_end = mark[1] == "/"
@@ -212,7 +205,7 @@ def _tag(scan: _Scan, text: str, token: re.Match[str], unclosed: set[str]) -> in
         scan.kept.append(" " if name == "br" else "\n\n")
     elif name in _RAW_TAGS:
         if not is_end and not mark.endswith("/>"):
-            return _after_raw(scan, text, token.end(), name, unclosed)
+            return _after_raw(scan, text, token.end(), name)
     elif name not in _DROPPED_TAGS:
         # Not a tag: "<stdio.h>", "<name@host>".
         scan.kept.append(mark)
@@ -229,17 +222,11 @@ _TAG_NAME = re.compile(r"</?([a-zA-Z0-9]+)")
 _NOWIKI = {ord(mark): f"&#{ord(mark)};" for mark in "[]{}|*#;:='<>&-!_"}
 
 
-def _after_raw(
-    scan: _Scan, text: str, position: int, name: str, unclosed: set[str]
-) -> int:
-    if name in unclosed:
-        return position
+def _after_raw(scan: _Scan, text: str, position: int, name: str) -> int:
     end = _RAW_END[name].search(text, position)
-    if end is None:
-        unclosed.add(name)
-        return position
-    if end[0][1] != "/":
-        # Opened again before it was closed: drop this tag alone.
+    if end is None or end[0][1] != "/":
+        # Never closed, or opened again before: drop this tag alone. As the search
+        # stops at the next opening, all searches together pass over the text once.
         return position
     if name == "nowiki":
         scan.kept.append(text[position : end.start()].translate(_NOWIKI))

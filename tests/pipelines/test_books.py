@@ -117,12 +117,12 @@ def test_title_from_the_first_line():
 
 
 def test_notices_at_the_end_of_old_files():
-    start = MARKERS["etext"][0]
-    end = "\nThe Project Gutenberg Etext of X\n\n***START**THE SMALL PRINT!**\n\nLaw.\n"
-    text = f"{HEADER}{start}\n\nIt was dark.\n\nIt was late.\n\n\n{end}"
-    assert books.parse_book(text, name="x").paragraphs == (
-        "It was dark.",
-        "It was late.",
+    body = "".join(f"It was {word}.\n\n" for word in "dark late cold wet far".split())
+    notices = "The Project Gutenberg Etext of X\n\nBooks are free.\n\n"
+    small_print = "***START**THE SMALL PRINT!**\n\nLaw.\n"
+    text = f"{HEADER}{MARKERS['etext'][0]}\n\n{body}\n{notices}{small_print}"
+    assert books.parse_book(text, name="x").paragraphs == tuple(
+        body.strip().split("\n\n")
     )
 
 
@@ -140,6 +140,12 @@ def test_contents_end_where_their_first_entry_comes_again():
         "It was lit.",
         "It was shut.",
     )
+
+
+def test_contents_without_an_end_cost_nothing():
+    body = "".join(f"It was {word}.\n\n" for word in "dark late cold wet far".split())
+    paragraphs = books.parse_book("CONTENTS\n\n" + body, name="x").paragraphs
+    assert paragraphs == tuple(body.strip().split("\n\n"))
 
 
 def test_encodings():

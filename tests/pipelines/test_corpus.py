@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,9 @@ def documents(output):
 def sources(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
-    old = HEAD + page_xml(1, "One", "Old.", year=2010) + page_xml(5, "Five", "Only.")
+    old = (
+        HEAD + page_xml(1, "One", "Ancient.", year=2010) + page_xml(5, "Five", "Only.")
+    )
     new = (
         HEAD
         + page_xml(1, "One", "New text. It has two.\n\n* list\n\nEnd.")
@@ -228,9 +231,11 @@ def test_no_document(tmp_path):
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_truncated_file_found_in_a_worker(tmp_path, num_workers):
-    text = "".join(str(n) for n in range(100_000))
+    # Long enough for the damage to lie beyond what is looked at beforehand.
+    text = random.Random(0).randbytes(1_000_000).hex()
     data = gzip.compress((HEAD + page_xml(1, "T", text)).encode())
     path = write(tmp_path, "a.xml.gz", data[: len(data) // 2])
+    corpus.find_inputs({"wikipedia": [path]})
     with pytest.raises(InputError) as error:
         build(tmp_path / "out", wikipedia=[path], num_workers=num_workers)
     assert str(error.value) == (

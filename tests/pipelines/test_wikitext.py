@@ -41,8 +41,8 @@ CASES = {
     "infobox": ("{{Infobox\n| a = b\n| c = [[d|e]]\n}}\nText.", ["Text."]),
     "inline templates": (
         "It is {{convert|5|km|mi|abbr=on}}, {{convert|2|to|3|C}}, {{lang|fr|''mot''}}"
-        "{{nbsp}}and {{nowrap|a b}}{{ndash}}{{frac|1|2}}.",
-        ["It is 5 km, 2 to 3 °C, mot and a b–1/2."],
+        "{{nbsp}}and {{transl|x|y|sort=z}} {{nowrap|a b}}{{ndash}}{{frac|1|2}}.",
+        ["It is 5 km, 2 to 3 °C, mot and y a b–1/2."],
     ),
     "century": ("au {{XIXe siècle}} et {{s|XX}}", ["au XIXe siècle et XXe siècle"]),
     "quotation": ("a\n{{quote|text=B c.|author=d}}\ne", ["a", "B c.", "e"]),
@@ -181,9 +181,9 @@ HOSTILE = {
     "open references and closed ones": "<ref><ref/>" * 10_000,
     "large table": "{|\n" + "|-\n| a || b\n" * 80_000 + "|}",
     "deep templates": "{{a|" * 10_000 + "}}" * 10_000,
-    "deep links": "[[a|bbbb " * 10_000 + "]]" * 10_000,
+    "deep links": "[[a|bbbb " * 150_000 + "]]" * 150_000,
     "open tables": "{|\n" * 30_000,
-    "open comments": "<!--" * 30_000,
+    "open comments": "<!--" * 300_000,
     "open mathematics": "<math>" * 30_000,
     "templates of links": "{{[[" * 10_000 + "}}" * 10_000 + "]]" * 10_000,
     "quotes": "'' ''' " * 20_000,
@@ -199,8 +199,8 @@ HOSTILE = {
 def test_hostile_pages_are_cheap(name):
     start = time.process_time()
     wikitext.clean(HOSTILE[name])
-    # They take about 0.05 s; what is quadratic takes minutes.
-    assert time.process_time() - start < 1
+    # They take 0.1 s or less; what is quadratic takes far longer.
+    assert time.process_time() - start < 1.5
 
 
 def test_any_soup_of_markup_is_cleaned():
