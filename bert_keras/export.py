@@ -8,7 +8,6 @@ import os
 import shutil
 from pathlib import Path
 
-import keras
 import numpy as np
 import scipy.special
 import tensorflow as tf
@@ -81,21 +80,16 @@ def export_model(model_dir: str | Path, output_dir: str | Path) -> None:
 def _write(tuned: finetuning.TunedModel, directory: Path) -> None:
     server = _Server(tuned)
     strings = ("text", "text_pair")[: 1 + tuned.run.task.has_text_pair]
-    archive = keras.export.ExportArchive()
-    archive.track(tuned.network)
-    archive.track(server)
-    # The first is the default one.
-    archive.add_endpoint(
-        "text",
-        server.answer_texts,
-        [tf.TensorSpec([None], tf.string, name) for name in strings],
-    )
-    archive.add_endpoint(
-        "ids",
-        server.answer_ids,
-        [tf.TensorSpec([None, None], tf.int32, name) for name in _INPUT_NAMES],
-    )
-    archive.write_out(directory, verbose=False)
+    signatures = {
+        "serving_default": tf.function(server.answer_texts).get_concrete_function(
+            *(tf.TensorSpec([None], tf.string, name) for name in strings)
+        ),
+        "ids": tf.function(server.answer_ids).get_concrete_function(
+            *(tf.TensorSpec([None, None], tf.int32, name) for name in _INPUT_NAMES)
+        ),
+    }
+    # Not `keras.export.ExportArchive`, which in Keras 3.15 writes every weight twice.
+    tf.saved_model.save(server, str(directory), signatures=signatures)
     if tuned.run.task.labels is not None:
         labels_path = directory / LABELS_PATH
         labels_path.parent.mkdir()
@@ -109,6 +103,8 @@ class _Server(tf.Module):
     def __init__(self, tuned: finetuning.TunedModel):
         super().__init__(name="server")
         self._tuned = tuned
+        # A SavedModel holds what the module holds, and knows only TensorFlow's own.
+        self._weights = [weight.value for weight in tuned.network.weights]
         self._tokenizer = text_graph.GraphTokenizer(
             tuned.run.vocabulary, do_lower_case=tuned.run.do_lower_case
         )

@@ -199,6 +199,14 @@ def test_ids_are_answered_and_padding_changes_nothing(classifier):
         )
 
 
+def test_every_weight_is_stored_once(classifier):
+    run, model = classifier
+    network = finetuning.TunedModel(run).network
+    stored = tf.train.list_variables(str(model / "variables" / "variables"))
+    sizes = [np.prod(shape, dtype=int) for name, shape in stored if shape]
+    assert sum(sizes) == network.count_params()
+
+
 def test_an_empty_batch_has_no_answers(classifier):
     signatures = tf.saved_model.load(str(classifier[1])).signatures
     answers = signatures["serving_default"](text=tf.constant([], tf.string))
