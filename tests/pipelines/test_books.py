@@ -117,7 +117,7 @@ def test_title_from_the_first_line():
 
 
 def test_notices_at_the_end_of_old_files():
-    body = "".join(f"It was {word}.\n\n" for word in "dark late cold wet far".split())
+    body = "".join(f"It was day {n}.\n\n" for n in range(30))
     notices = "The Project Gutenberg Etext of X\n\nBooks are free.\n\n"
     small_print = "***START**THE SMALL PRINT!**\n\nLaw.\n"
     text = f"{HEADER}{MARKERS['etext'][0]}\n\n{body}\n{notices}{small_print}"
