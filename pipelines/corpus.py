@@ -72,10 +72,7 @@ def build_corpus(
         InputError: nothing to read, a file that is not what it should be, too many bad
             items, no document, or an output directory that is not ours.
     """
-    if not 0 <= max_bad_fraction <= 1:
-        raise InputError(
-            f"max_bad_fraction must be between 0 and 1, got {max_bad_fraction}"
-        )
+    _check_fraction(max_bad_fraction)
     inputs = find_inputs({"wikipedia": wikipedia, "books": books, "jsonl": jsonl})
     num_shards = _num_shards(inputs)
     settings = {
@@ -92,9 +89,7 @@ def build_corpus(
         total=sum(item.num_bytes for item in inputs),
         unit="bytes",
     )
-    summary_path = Path(output_dir) / _SUMMARY_NAME
-    summary = json.loads(summary_path.read_text(encoding="utf-8"))
-    summary_path.unlink()
+    summary = _take_summary(output_dir)
     _check(summary, counters, output_dir, max_bad_fraction)
     result = manifest.Manifest(
         kind="documents",
@@ -105,6 +100,13 @@ def build_corpus(
     manifest.write_manifest(output_dir, result)
     _log(result)
     return result
+
+
+def _check_fraction(max_bad_fraction: float) -> None:
+    if not 0 <= max_bad_fraction <= 1:
+        raise InputError(
+            f"max_bad_fraction must be between 0 and 1, got {max_bad_fraction}"
+        )
 
 
 def find_inputs(patterns: dict[str, Sequence[str]]) -> list[Input]:
@@ -149,6 +151,14 @@ def _num_shards(inputs: Iterable[Input]) -> int:
     # By the input alone: on any number of workers the shards are the same.
     num_bytes = sum(item.text_bytes for item in inputs)
     return max(_MIN_SHARDS, math.ceil(num_bytes / _BYTES_PER_SHARD))
+
+
+def _take_summary(output_dir: str) -> dict[str, Any]:
+    """Reads what the pipeline reports to its driver, and takes it away."""
+    path = Path(output_dir) / _SUMMARY_NAME
+    summary = json.loads(path.read_text(encoding="utf-8"))
+    path.unlink()
+    return summary
 
 
 def _check(
