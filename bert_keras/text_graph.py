@@ -355,9 +355,8 @@ def _lowered_flags(char: str, decomposed: str, kept: str) -> int:
         flags |= _STRIPPED
     elif tokenization.is_punctuation(kept):
         flags |= _ISOLATED
-    # One with anything of class 0 in it separates the marks before from those after.
-    classes = [unicodedata.combining(c) for c in decomposed]
-    flags |= classes[0] if all(classes) else 0
+    # The first one's, since nothing decomposes into a mark and then a letter.
+    flags |= unicodedata.combining(decomposed[0])
     # `str.lower` knows both properties but shows them only by what it makes of a sigma.
     if f"{char}Σ".lower().endswith("ς"):
         flags |= _CASED

@@ -151,6 +151,14 @@ def test_word_pieces_are_greedy_and_a_word_is_unknown_as_a_whole():
     assert tokenize("##ing [MASK]") == ["[UNK]"] * 6
 
 
+def test_the_longest_entry_is_found():
+    entries = ("honorificabilitudinitatibus", "##honorificabilitudinitatibus")
+    tokenizer = tokenization.Tokenizer(
+        tokenization.Vocabulary((*SPECIAL, *entries)), do_lower_case=True
+    )
+    assert tokenizer.tokenize("Honorificabilitudinitatibus" * 2) == list(entries)
+
+
 def test_the_longest_word_has_200_characters():
     vocabulary = tokenization.Vocabulary((*SPECIAL, "a", "##a"))
     tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
