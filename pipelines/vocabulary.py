@@ -269,7 +269,7 @@ def find_pieces(
         pieces = learn(threshold)
         if len(pieces) >= num_pieces:
             best, enough = pieces, (threshold, len(pieces))
-            if len(pieces) <= num_pieces * (1 + _SLACK) or threshold > counts[0]:
+            if len(pieces) <= num_pieces * (1 + _SLACK):
                 return best
         elif threshold == lowest:
             return pieces
