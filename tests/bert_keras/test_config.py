@@ -70,8 +70,14 @@ def test_recipe_sizes():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("optimizer.lerning_rate=1", r"no key 'optimizer.lerning_rate'; did you mean 'l"),
-        ("global_batch_sice=8", r"no key 'global_batch_sice'; did you mean 'global_bat"),
+        (
+            "optimizer.lerning_rate=1",
+            r"no key 'optimizer.lerning_rate'; did you mean 'l",
+        ),
+        (
+            "global_batch_sice=8",
+            r"no key 'global_batch_sice'; did you mean 'global_bat",
+        ),
         ("global_batch_size=many", r"`global_batch_size`: .*got 'many'"),
         ("optimizer.learning_rate=-1", r"`optimizer.learning_rate`: .*greater than 0"),
         ("num_train_steps=10", r"`optimizer.warmup_steps` must be below.*10000 and 10"),
@@ -129,10 +135,14 @@ def test_vocabulary_size_comes_from_the_vocabulary():
 
 def test_google_bert_config_with_keys_of_other_checkpoints(tmp_path):
     path = tmp_path / "bert_config.json"
-    path.write_text('{"hidden_size": 128, "num_attention_heads": 2, "pooler_fc_size": 7}')
+    path.write_text(
+        '{"hidden_size": 128, "num_attention_heads": 2, "pooler_fc_size": 7}'
+    )
     assert config.read_bert_config(path).hidden_size == 128
     path.write_text('{"hidden_sizes": 128}')
-    with pytest.raises(InputError, match="no key 'hidden_sizes'; did you mean 'hidden_s"):
+    with pytest.raises(
+        InputError, match="no key 'hidden_sizes'; did you mean 'hidden_s"
+    ):
         config.read_bert_config(path)
     with pytest.raises(InputError, match="expected Google's bert_config.json"):
         config.read_bert_config(tmp_path / "none.json")

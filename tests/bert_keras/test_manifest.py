@@ -75,7 +75,9 @@ def test_directories_that_cannot_be_read(finished, tmp_path_factory):
     with pytest.raises(InputError, match="expected examples, found documents"):
         read(finished, kind="examples")
     unfinished = tmp_path_factory.mktemp("unfinished")
-    with pytest.raises(InputError, match="not a finished output of `bert-keras corpus`"):
+    with pytest.raises(
+        InputError, match="not a finished output of `bert-keras corpus`"
+    ):
         read(unfinished)
     (unfinished / "manifest.json").write_text("{")
     with pytest.raises(InputError, match="not JSON"):
