@@ -246,7 +246,6 @@ def test_bfloat16_trains_too(init, opinion_files, tmp_path):
         *opinion_files,
         tmp_path / "run",
         precision="mixed_bfloat16",
-        num_train_epochs=4,
     )
     assert results["eval"]["accuracy"] > 0.9
 
