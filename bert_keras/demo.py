@@ -98,7 +98,7 @@ def commands(directory: Path) -> list[list[str]]:
         f"--output {corpus}",
         f"vocab --corpus {corpus} --vocab_size {VOCAB_SIZE} --output {vocab}",
         f"examples --corpus {corpus} --vocab {vocab} --max_seq_length 128 "
-        f"--set dupe_factor=4 --output {examples}",
+        f"--set dupe_factor=2 --output {examples}",
         f"inspect {examples} --limit 1",
         f"pretrain --config demo --examples {examples} --output_dir {pretrained}",
         f"fill-mask --model {pretrained} {shlex.join(SENTENCES)}",
