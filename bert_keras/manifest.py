@@ -4,13 +4,14 @@ A directory without one is unfinished. No TensorFlow, no Beam: pipelines write i
 training checks it.
 """
 
+import contextlib
 import hashlib
 import json
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from bert_keras import __version__
 from bert_keras.config import StrictModel, build_config
@@ -118,11 +119,22 @@ def file_sha256(path: str | Path) -> str:
 
 def write_atomically(path: str | Path, data: bytes) -> None:
     """Writes a file so that no reader ever sees a part of it under its name."""
+    with open_atomically(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def open_atomically(path: str | Path) -> Iterator[BinaryIO]:
+    """Opens a file for writing that gets its name when the block ends without error.
+
+    Until then it has a temporary name beside it. Two writers of one path do not disturb
+    each other: the last one replaces.
+    """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         with open(temporary, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

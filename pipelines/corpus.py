@@ -5,13 +5,11 @@ sorted and written as one shard, so the bytes depend on the input alone.
 """
 
 import glob
-import gzip
 import hashlib
 import json
 import logging
 import math
 import os
-import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_keras import manifest
 from bert_keras.errors import InputError
-from pipelines import readers, runners, wikipedia
+from pipelines import documents, readers, runners, wikipedia
 
 logger = logging.getLogger(__name__)
 
@@ -288,7 +286,9 @@ class _Write(beam.DoFn):
         number, records = bucket
         kept, num_duplicates = newest(record for record in records if record)
         name = f"documents-{number:05d}-of-{self._num_shards:05d}.jsonl.gz"
-        yield write_shard(Path(self._output_dir) / name, kept)
+        lines = (zlib.decompress(record.line) for record in kept)
+        shard = documents.write_shard(Path(self._output_dir) / name, lines)
+        yield shard.model_dump(mode="json")
         self._count("dropped/duplicate", num_duplicates)
         self._count("documents", len(kept))
         for record in kept:
@@ -315,31 +315,6 @@ def newest(records: Iterable[readers.Record]) -> tuple[list[readers.Record], int
         ):
             kept[record.id] = record
     return [kept[key] for key in sorted(kept)], num_read - len(kept)
-
-
-def write_shard(path: Path, records: Iterable[readers.Record]) -> dict[str, Any]:
-    """Writes documents as gzipped JSON lines: the same records give the same bytes.
-
-    Returns:
-        The fields of `manifest.Shard`.
-    """
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    num_records = 0
-    try:
-        with open(temporary, "wb") as file:
-            with gzip.GzipFile("", "wb", 6, file, mtime=0) as stream:
-                for record in records:
-                    stream.write(zlib.decompress(record.line) + b"\n")
-                    num_records += 1
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return {
-        "name": path.name,
-        "num_records": num_records,
-        "num_bytes": path.stat().st_size,
-        "sha256": manifest.file_sha256(path),
-    }
 
 
 def _write_summary(

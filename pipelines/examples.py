@@ -7,7 +7,6 @@ give the same bytes on any runner with any number of workers.
 """
 
 import functools
-import gzip
 import hashlib
 import json
 import logging
@@ -25,7 +24,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from bert_keras import features, manifest, tokenization
 from bert_keras.config import ExamplesConfig
 from bert_keras.errors import InputError
-from pipelines import instances, masking, records, runners
+from pipelines import documents, instances, masking, records, runners
 
 logger = logging.getLogger(__name__)
 
@@ -227,7 +226,7 @@ class TokenizeDocuments(beam.DoFn):
 
     def process(self, path: str) -> Iterator[tuple[int, PackedDocument]]:
         counts: Counter[str] = Counter()
-        for record in read_documents(path):
+        for record in documents.read_shard(path):
             document = tokenize_document(record, self._tokenizer, counts)
             self._heartbeat.add(1)
             if document.sentence_ends:
@@ -253,12 +252,12 @@ class WriteShard(beam.DoFn):
         bucket, packed = element
         config, vocabulary = self._job.config, self._vocabulary
         arrived = [_unpack(document, vocab_size=vocabulary.size) for document in packed]
-        documents = instances.unique_documents(arrived)
-        counts = Counter(duplicate_documents=len(arrived) - len(documents))
-        pairs = instances.make_bucket_pairs(documents, config=config, counts=counts)
+        kept = instances.unique_documents(arrived)
+        counts = Counter(duplicate_documents=len(arrived) - len(kept))
+        pairs = instances.make_bucket_pairs(kept, config=config, counts=counts)
         if pairs:
             made = instances.make_instances(
-                documents,
+                kept,
                 pairs,
                 bucket=bucket,
                 config=config,
@@ -314,35 +313,6 @@ def _typecode(vocab_size: int) -> str:
 def _count(counts: Counter[str]) -> None:
     for name, value in counts.items():
         beam.metrics.Metrics.counter("examples", name).inc(value)
-
-
-def read_documents(path: str | Path) -> Iterator[dict[str, Any]]:
-    """The documents of one shard of `corpus`.
-
-    Raises:
-        InputError: with file and line, not gzip, not JSON, or not a document.
-    """
-    line_number = 0
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                line_number += 1
-                yield _parse_document(line)
-    except (OSError, EOFError, ValueError) as error:
-        raise InputError(
-            f"{path}: line {line_number}: expected a document of `bert-keras corpus` "
-            f"(JSON with id, source, paragraphs): {error}; make the corpus again"
-        ) from None
-
-
-def _parse_document(line: str) -> dict[str, Any]:
-    document = json.loads(line)
-    if not isinstance(document, dict):
-        raise ValueError(f"found a {type(document).__name__}")
-    missing = {"id", "source", "paragraphs"}.difference(document)
-    if missing:
-        raise ValueError(f"{sorted(missing)[0]} is missing")
-    return document
 
 
 def tokenize_document(

@@ -8,7 +8,6 @@ data). `tf.data.TFRecordDataset` reads what this writes, and the other way round
 import hashlib
 import os
 import struct
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -208,30 +207,20 @@ def _masked_crc(data: bytes) -> bytes:
 def write_shard(path: str | Path, records: Iterable[bytes]) -> manifest.Shard:
     """Writes a TFRecord file that appears under its name only when it is whole.
 
-    Writers of the same shard do not disturb each other: the last one replaces.
-
     Returns:
         What a manifest says of the file.
     """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     digest = hashlib.sha256()
     num_records = num_bytes = 0
-    try:
-        with open(temporary, "wb") as file:
-            for record in records:
-                framed = frame(record)
-                file.write(framed)
-                digest.update(framed)
-                num_records += 1
-                num_bytes += len(framed)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with manifest.open_atomically(path) as file:
+        for record in records:
+            framed = frame(record)
+            file.write(framed)
+            digest.update(framed)
+            num_records += 1
+            num_bytes += len(framed)
     return manifest.Shard(
-        name=path.name,
+        name=Path(path).name,
         num_records=num_records,
         num_bytes=num_bytes,
         sha256=digest.hexdigest(),

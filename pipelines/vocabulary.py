@@ -21,7 +21,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_keras import features, manifest, tokenization
 from bert_keras.errors import InputError
-from pipelines import examples, runners
+from pipelines import documents, runners
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class CountWords(beam.DoFn):
     def process(self, path: str) -> Iterator[tuple[str, int]]:
         # Distinct stretches are few: splitting each into words once saves the time.
         chunks: Counter[str] = Counter()
-        for document in examples.read_documents(path):
+        for document in documents.read_shard(path):
             for paragraph in document["paragraphs"]:
                 for sentence in paragraph:
                     chunks.update(tokenization.split_at_white_space(sentence))

@@ -1,0 +1,61 @@
+"""Shards of documents: gzipped JSON lines, as `corpus` writes and others read them."""
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bert_keras import manifest
+from bert_keras.errors import InputError
+
+
+def write_shard(path: str | Path, lines: Iterable[bytes]) -> manifest.Shard:
+    """Writes documents, each a line of JSON: the same lines give the same bytes.
+
+    Returns:
+        What a manifest says of the file.
+    """
+    path = Path(path)
+    num_records = 0
+    with manifest.open_atomically(path) as file:
+        # Neither a time nor a name in the header.
+        with gzip.GzipFile("", "wb", 6, file, mtime=0) as stream:
+            for line in lines:
+                stream.write(line + b"\n")
+                num_records += 1
+    return manifest.Shard(
+        name=path.name,
+        num_records=num_records,
+        num_bytes=path.stat().st_size,
+        sha256=manifest.file_sha256(path),
+    )
+
+
+def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
+    """The documents of a shard, in order.
+
+    Raises:
+        InputError: with file and line, not gzip, not JSON, or not a document.
+    """
+    line_number = 0
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                line_number += 1
+                yield _parse(line)
+    except (OSError, EOFError, ValueError) as error:
+        raise InputError(
+            f"{path}: line {line_number}: expected a document of `bert-keras corpus` "
+            f"(JSON with id, source, paragraphs): {error}; make the corpus again"
+        ) from None
+
+
+def _parse(line: str) -> dict[str, Any]:
+    document = json.loads(line)
+    if not isinstance(document, dict):
+        raise ValueError(f"found a {type(document).__name__}")
+    missing = {"id", "source", "paragraphs"}.difference(document)
+    if missing:
+        raise ValueError(f"{sorted(missing)[0]} is missing")
+    return document
