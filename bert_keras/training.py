@@ -6,12 +6,14 @@ which of them add up to the loss. Sums over several replicas then give the mean 
 one device would have computed.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import logging
 import math
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -409,17 +411,15 @@ def _manifest_sha256(found: manifest.Manifest) -> str:
     return hashlib.sha256(found.model_dump_json().encode()).hexdigest()
 
 
-class _data_errors:
+@contextlib.contextmanager
+def _data_errors(directory: Path) -> Iterator[None]:
     """Turns what tf.data says of a user's records into an `InputError`."""
-
-    def __init__(self, directory: Path):
-        self._directory = directory
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind, error, traceback) -> None:
-        data_error = (tf.errors.InvalidArgumentError, tf.errors.DataLossError)
-        if isinstance(error, data_error):
-            line = next((s for s in str(error).splitlines() if s.strip()), "")
-            raise InputError(f"{self._directory}: {line[:300]}") from error
+    try:
+        yield
+    except (tf.errors.InvalidArgumentError, tf.errors.DataLossError) as error:
+        reason = re.search(r"assertion failed: \[(.*?)\]", str(error))
+        # Without an assertion of ours, what TensorFlow says last is the cause.
+        text = reason[1] if reason else str(error).strip().splitlines()[-1]
+        raise InputError(
+            f"{directory}: {text[:300]}; make the examples again"
+        ) from None

@@ -1,0 +1,242 @@
+"""What users get wrong: one line, exit code 2, nothing that looks finished."""
+
+import bz2
+import json
+import re
+import shutil
+from importlib import resources
+
+import pytest
+
+from bert_keras import cli, manifest
+from pipelines import records
+
+PAGE = "<page><title>A</title><ns>0</ns><id>1</id><revision><text>{}</text></revision>"
+
+
+def error_of(command, capsys):
+    """The one line on standard error of a command that fails."""
+    code = cli.main([str(word) for word in command])
+    err = capsys.readouterr().err
+    last = err.splitlines()[-1]
+    assert code == 2, err
+    assert "Traceback" not in err
+    assert last.startswith(f"bert-keras {command[0]}: error: ")
+    return last
+
+
+def assert_error(command, message, capsys):
+    error = error_of(command, capsys)
+    assert re.search(message, error), error
+
+
+class TestCorpus:
+    @pytest.fixture
+    def check(self, tmp_path, capsys):
+        def check(message, *options):
+            output = tmp_path / "out"
+            assert_error(["corpus", *options, "--output", output], message, capsys)
+            assert not (output / "manifest.json").exists()
+
+        return check
+
+    def test_no_file_matches(self, check, tmp_path):
+        pattern = tmp_path / "*.xml"
+        check(
+            f"--wikipedia: no file matches '{re.escape(str(pattern))}'",
+            "--wikipedia",
+            pattern,
+        )
+
+    def test_nothing_to_read(self, check):
+        check("nothing to read: give at least one of --wikipedia, --books and --jsonl")
+
+    def test_not_xml(self, check, tmp_path):
+        (tmp_path / "a.xml").write_text("Dear reader,\n\nthis is a letter.\n")
+        check("a.xml: expected a MediaWiki export", "--wikipedia", tmp_path / "a.xml")
+
+    def test_a_web_page(self, check, tmp_path):
+        (tmp_path / "a.xml").write_text("<!DOCTYPE html><html><body>404</body></html>")
+        check("a.xml: .*this is an HTML page", "--wikipedia", tmp_path / "a.xml")
+
+    def test_a_truncated_bz2(self, check, tmp_path):
+        dump = (resources.files("bert_keras") / "demo_articles.xml").read_bytes()
+        (tmp_path / "a.xml.bz2").write_bytes(bz2.compress(dump)[:-5000])
+        check(
+            "a.xml.bz2: .*(cut|truncated|incomplete|ends)",
+            "--wikipedia",
+            tmp_path / "a.xml.bz2",
+        )
+
+    def test_an_empty_corpus(self, check, tmp_path):
+        (tmp_path / "a.xml").write_text("<mediawiki></mediawiki>")
+        check("no document in 0 items read", "--wikipedia", tmp_path / "a.xml")
+
+    def test_too_many_bad_pages(self, check, tmp_path):
+        good = PAGE.format("Running text of a page. " * 10) + "</page>"
+        bad = "<page><title>B</title><ns>0</ns><id>2</id><b></page>"
+        (tmp_path / "a.xml").write_text(f"<mediawiki>{good}{bad}</mediawiki>")
+        check(
+            r"1 of 2 items \(50.00%\) could not be read.*rejects.jsonl",
+            "--wikipedia",
+            tmp_path / "a.xml",
+        )
+
+
+class TestVocabulary:
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda text: text.replace("[SEP]\n", ""), r"\[SEP\]"),
+            (lambda text: text + "ba\n", "'ba'.*(line|twice|duplicate)"),
+            (lambda text: "", "empty"),
+        ],
+    )
+    def test_a_bad_vocabulary(self, change, message, tiny_vocab, tmp_path, capsys):
+        vocab = tmp_path / "vocab.txt"
+        vocab.write_text(change(tiny_vocab.read_text()))
+        command = ["examples", "--corpus", tmp_path, "--vocab", vocab]
+        assert_error([*command, "--output", tmp_path / "out"], message, capsys)
+        assert not (tmp_path / "out").exists()
+
+    def test_an_unfinished_corpus(self, tmp_path, capsys):
+        command = ["vocab", "--corpus", tmp_path, "--output", tmp_path / "vocab.txt"]
+        assert_error(command, "not a finished output of `bert-keras corpus`", capsys)
+        assert not (tmp_path / "vocab.txt").exists()
+
+
+class TestPretrain:
+    @pytest.fixture
+    def copied(self, tiny_examples, tmp_path):
+        return shutil.copytree(tiny_examples, tmp_path / "examples")
+
+    @pytest.fixture
+    def check(self, tmp_path, capsys):
+        def check(message, examples, *options):
+            command = ["pretrain", "--config", "bert_tiny", "--examples", examples]
+            command += ["--output_dir", tmp_path / "run", *options]
+            assert_error(command, message, capsys)
+            assert not (tmp_path / "run" / "results.json").exists()
+            assert not (tmp_path / "run" / "model.weights.h5").exists()
+
+        return check
+
+    def test_examples_without_a_manifest(self, check, copied):
+        (copied / "manifest.json").unlink()
+        check("no manifest.json, so this is not a finished output", copied)
+
+    def test_a_shard_that_was_changed(self, check, copied):
+        shard = sorted(copied.glob("*.tfrecord"))[0]
+        data = bytearray(shard.read_bytes())
+        data[50] ^= 255
+        shard.write_bytes(data)
+        check(f"{shard.name}: sha256 .* the file was changed", copied)
+
+    def test_another_vocabulary(self, check, copied, tiny_vocab, tmp_path):
+        (tmp_path / "v.txt").write_text(tiny_vocab.read_text() + "zebra\n")
+        check("not the vocabulary that", copied, "--vocab", tmp_path / "v.txt")
+
+    def rewrite(self, directory, change):
+        """Changes every example; the manifest is right about the new bytes."""
+        made = manifest.read_manifest(directory, kind="examples", verb="examples")
+        shards = []
+        for shard in made.shards:
+            path = directory / shard.name
+            examples = [records.decode_example(r) for r in records.read_records(path)]
+            encoded = (
+                records.encode_example(
+                    {
+                        name: records.float_feature(values)
+                        if name == "masked_lm_weights"
+                        else records.int64_feature(values)
+                        for name, values in change(example).items()
+                    }
+                )
+                for example in examples
+            )
+            shards.append(records.write_shard(path, encoded))
+        manifest.write_manifest(
+            directory, made.model_copy(update={"shards": tuple(shards)})
+        )
+
+    def test_ids_beyond_the_vocabulary(self, check, copied):
+        def beyond(example):
+            return {**example, "input_ids": [*example["input_ids"][:-1], 49]}
+
+        self.rewrite(copied, beyond)
+        check("input_ids beyond the vocabulary of 49", copied)
+
+    def test_more_predictions_than_promised(self, check, copied):
+        def more(example):
+            return {**example, "masked_lm_positions": [0] * 6}
+
+        self.rewrite(copied, more)
+        check("hold 6 masked_lm_positions, manifest.json says 5", copied)
+
+    def test_a_directory_of_another_run(self, check, copied, tmp_path):
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "inputs.json").write_text(json.dumps({"seed": 1}))
+        check("begun by another run", copied)
+
+    def test_a_directory_of_something_else(self, check, copied, tmp_path):
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "thesis.tex").touch()
+        check("not empty and not made by this command", copied)
+
+
+@pytest.fixture(scope="module")
+def model_dir(tiny_examples, tmp_path_factory):
+    """A pre-trained and then tuned run."""
+    directory = tmp_path_factory.mktemp("runs")
+    (directory / "train.tsv").write_text("text\tlabel\nba be\ta\nka ke\tb\n")
+    settings = {
+        "model": {
+            "num_hidden_layers": 1,
+            "hidden_size": 8,
+            "num_attention_heads": 1,
+            "intermediate_size": 8,
+            "max_position_embeddings": 32,
+        },
+        "optimizer": {"warmup_steps": 0},
+        "global_batch_size": 4,
+        "num_train_steps": 1,
+    }
+    (directory / "c.yaml").write_text(json.dumps(settings))
+    commands = [
+        f"pretrain --config {directory}/c.yaml --examples {tiny_examples} "
+        f"--output_dir {directory}/pre",
+        f"finetune --task text --train {directory}/train.tsv --dev "
+        f"{directory}/train.tsv --init {directory}/pre --set max_seq_length=16 "
+        f"--set num_train_epochs=1 --output_dir {directory}/tuned",
+    ]
+    for command in commands:
+        assert cli.main(command.split()) == 0
+    return directory / "tuned"
+
+
+class TestLabelledText:
+    @pytest.mark.parametrize(
+        ("rows", "message"),
+        [
+            ("sentence\tlabel\nba\ta\n", "no column 'text'.*sentence"),
+            ("text\tlabel\nba\ta\nbe\n", r"line 3: .*2 columns.*1"),
+            ("text\tlabel\nba\tc\n", r"line 2: .*'c'.*a, b"),
+            ("", "empty"),
+        ],
+    )
+    def test_a_bad_file(self, rows, message, model_dir, tmp_path, capsys):
+        (tmp_path / "x.tsv").write_text(rows)
+        command = ["evaluate", "--model", model_dir, "--input", tmp_path / "x.tsv"]
+        assert_error(command, message, capsys)
+
+    def test_an_existing_output_is_kept(self, model_dir, tmp_path, capsys):
+        (tmp_path / "x.tsv").write_text("text\nba\n")
+        (tmp_path / "out.tsv").write_text("mine")
+        command = ["predict", "--model", model_dir, "--input", tmp_path / "x.tsv"]
+        command += ["--output", tmp_path / "out.tsv"]
+        assert_error(command, "out.tsv: exists already", capsys)
+        assert (tmp_path / "out.tsv").read_text() == "mine"
+
+    def test_a_model_of_the_wrong_kind(self, model_dir, capsys):
+        command = ["fill-mask", "--model", model_dir, "a [MASK]"]
+        assert_error(command, "a classification run, expected one made by", capsys)
