@@ -30,8 +30,10 @@ def beam_options(
         num_workers: local worker processes; 1 = inside this process.
 
     Raises:
-        InputError: an option that Beam does not know.
+        InputError: an option that Beam does not know, or no worker.
     """
+    if num_workers < 1:
+        raise InputError(f"--workers must be at least 1, got {num_workers}")
     arguments = list(arguments)
     options = pipeline_options.PipelineOptions(arguments)
     known = _known_options()

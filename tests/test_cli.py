@@ -108,6 +108,7 @@ def test_help_loads_nothing_heavy():
             ["corpus", "--output", "x", "--", "--runer", "FnApiRunner"],
             "Beam has no option '--runer'; did you mean '--runner'",
         ),
+        (["corpus", "--output", "x", "--workers", "0"], "must be at least 1, got 0"),
         (["inspect", "x", "--", "--runner", "y"], "`inspect` takes nothing after `--`"),
     ],
 )
