@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras import encoder, heads, layers, pretraining
+from bert_keras import encoder, heads, layers, losses
 from bert_keras.config import BertConfig
 
 
@@ -82,4 +82,4 @@ class BertClassifier(keras.Model):
         if self.num_labels == 1:
             errors = logits[:, 0] - ops.cast(labels, "float32")
             return {"loss": (ops.sum(ops.square(errors)), ops.sum(weights))}
-        return pretraining.classification_terms(logits, labels, weights)
+        return losses.classification_terms(logits, labels, weights)

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras import encoder, heads, layers
+from bert_keras import encoder, heads, layers, losses
 from bert_keras.config import BertConfig
 
 
@@ -90,13 +90,13 @@ class BertPretrainer(keras.Model):
             example), `masked_lm_accuracy` and `next_sentence_accuracy` to a pair of
             float32 scalars, the sum and the weight.
         """
-        predictions = classification_terms(
+        predictions = losses.classification_terms(
             outputs["masked_lm_logits"],
             features["masked_lm_ids"],
             ops.cast(features["masked_lm_weights"], "float32"),
         )
         labels = ops.reshape(features["next_sentence_labels"], (-1,))
-        sentences = classification_terms(
+        sentences = losses.classification_terms(
             outputs["next_sentence_logits"], labels, ops.ones_like(labels, "float32")
         )
         return {
@@ -105,23 +105,3 @@ class BertPretrainer(keras.Model):
             "masked_lm_accuracy": predictions["accuracy"],
             "next_sentence_accuracy": sentences["accuracy"],
         }
-
-
-def classification_terms(logits, labels, weights) -> dict[str, tuple[Any, Any]]:
-    """Weighted sums of cross entropy and of right answers, with the sum of weights.
-
-    Args:
-        logits: `(..., num_classes)` float32.
-        labels: `(...)` integers, the true classes.
-        weights: `(...)` float32, 0 for what does not count.
-
-    Returns:
-        From `loss` and `accuracy` to a pair of float32 scalars, sum and weight.
-    """
-    losses = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-    right = ops.equal(ops.argmax(logits, axis=-1), ops.cast(labels, "int32"))
-    weight = ops.sum(weights)
-    return {
-        "loss": (ops.sum(losses * weights), weight),
-        "accuracy": (ops.sum(ops.cast(right, "float32") * weights), weight),
-    }
