@@ -1,0 +1,55 @@
+import gzip
+import json
+
+import pytest
+
+from bert_keras import manifest
+from bert_keras.errors import InputError
+from pipelines import documents
+
+DOCUMENT = {"id": "a", "source": "s", "title": "é", "paragraphs": [["One.", "Two."]]}
+LINE = json.dumps(DOCUMENT, ensure_ascii=False).encode()
+
+
+def test_round_trip_and_what_the_manifest_says(tmp_path):
+    path = tmp_path / "d.jsonl.gz"
+    shard = documents.write_shard(path, iter([LINE, LINE]))
+    assert list(documents.read_shard(path)) == [DOCUMENT, DOCUMENT]
+    assert (shard.name, shard.num_records) == ("d.jsonl.gz", 2)
+    assert shard.num_bytes == path.stat().st_size
+    assert shard.sha256 == manifest.file_sha256(path)
+    assert gzip.decompress(path.read_bytes()) == LINE + b"\n" + LINE + b"\n"
+
+
+def test_the_same_lines_give_the_same_bytes(tmp_path):
+    first = documents.write_shard(tmp_path / "a", [LINE])
+    second = documents.write_shard(tmp_path / "b", [LINE])
+    assert first.sha256 == second.sha256
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path):
+    def lines():
+        yield LINE
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        documents.write_shard(tmp_path / "d", lines())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"plain text", "line 0: expected a document of .*corpus"),
+        (gzip.compress(LINE + b"\n")[:-9], "line [01]: expected a document"),
+        (gzip.compress(LINE + b"\n{\n"), "line 2: expected a document"),
+        (gzip.compress(b"[1]\n"), "line 1: .*found a list"),
+        (gzip.compress(b'{"id": "a", "source": "s"}\n'), "paragraphs is missing"),
+        (gzip.compress(b"\xff\n"), "line 0: expected a document"),
+    ],
+)
+def test_a_shard_that_is_none(data, message, tmp_path):
+    path = tmp_path / "d.jsonl.gz"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=message):
+        list(documents.read_shard(path))
