@@ -355,5 +355,16 @@ def _quiet_tensorflow() -> None:
     warnings.filterwarnings("ignore", module="(tensorflow|keras|google|h5py).*")
 
 
+def entry_point() -> NoReturn:
+    """The process of `bert-keras`: runs `main` and ends."""
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code:
+        # A pipeline that failed may have left threads that wait for dead workers.
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    entry_point()

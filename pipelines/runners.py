@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import queue
 import re
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import apache_beam as beam
 from apache_beam.options import pipeline_options
+from apache_beam.runners.runner import PipelineResult
 
 from bert_keras import progress
 from bert_keras.errors import InputError, nearest
@@ -113,20 +116,58 @@ def run(
         Beam's committed counters, by name.
 
     Raises:
-        InputError: one that was raised in a worker, as it was.
+        InputError: one that was raised in a worker, as it was; or a worker died.
     """
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as directory:
         pipeline = beam.Pipeline(options=options)
         build(pipeline, Heartbeat(directory))
         with progress.Progress(title, total=total, unit=unit, read=_sum_of(directory)):
             with _input_errors_of_workers(), _quiet_workers(options):
-                result = pipeline.run()
-                result.wait_until_finish()
+                result = _run_to_end(pipeline)
     counters: dict[str, int] = {}
     for counter in result.metrics().query()["counters"]:
         name = counter.key.metric.name
         counters[name] = counters.get(name, 0) + counter.committed
     return counters
+
+
+def _run_to_end(pipeline: beam.Pipeline) -> PipelineResult:
+    """Runs a pipeline; fails when one of its local worker processes dies.
+
+    Beam itself waits for ever for the answer of a process that was killed, and says so
+    only in a thread of its own. What is left of the pipeline then ends with this
+    process.
+    """
+    outcomes: queue.SimpleQueue[PipelineResult | BaseException] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            result = pipeline.run()
+            result.wait_until_finish()
+            outcomes.put(result)
+        except BaseException as error:  # whatever it is, it is raised below
+            outcomes.put(error)
+
+    def thread_failed(failure: threading.ExceptHookArgs) -> None:
+        if failure.thread is not None and failure.thread.name == "run_worker":
+            outcomes.put(
+                InputError(
+                    f"a worker process died ({failure.exc_value}), perhaps for want of "
+                    "memory: use fewer --workers"
+                )
+            )
+        else:
+            previous(failure)
+
+    previous, threading.excepthook = threading.excepthook, thread_failed
+    try:
+        threading.Thread(target=run, daemon=True).start()
+        outcome = outcomes.get()
+    finally:
+        threading.excepthook = previous
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
 
 
 @contextlib.contextmanager

@@ -1,4 +1,8 @@
 import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import apache_beam as beam
 import pytest
@@ -50,3 +54,17 @@ def test_what_fails_in_a_worker_is_raised():
         runners.run(
             build, options=runners.beam_options(), title="test", total=1, unit="lines"
         )
+
+
+def test_a_worker_that_dies_ends_the_job():
+    """Beam would wait for ever."""
+    program = Path(__file__).with_name("dying_worker.py")
+    done = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2, done.stderr
+    assert re.fullmatch(
+        r"a worker process died \(.* return code 137\), perhaps for want of memory: "
+        r"use fewer --workers\n",
+        done.stdout,
+    )
