@@ -10,13 +10,12 @@ install: $(VENV)/.installed
 $(VENV)/.installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13) and "Python 3.11, 3.12 or 3.13 is needed, this is " + sys.version.split()[0] + ": make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) 'setuptools<81' wheel
-	$(PIP_INSTALL) --no-build-isolation --editable '.[train]'
+	$(PIP_INSTALL) --editable '.[train]'
 	touch $@
 
 # The same environment, with what the tests compare against added to it.
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP_INSTALL) --no-build-isolation --editable '.[train,dev]'
+	$(PIP_INSTALL) --editable '.[train,dev]'
 	touch $@
 
 demo: install
