@@ -22,11 +22,6 @@ TINY = {
     "intermediate_size": 64,
     "max_position_embeddings": 32,
 }
-# Before anything runs: replicas on one processor need logical devices.
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0],
-    [tf.config.LogicalDeviceConfiguration()] * 2,
-)
 CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
 
 
