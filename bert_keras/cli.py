@@ -181,7 +181,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    _add_data_verbs(verbs)
+    _add_model_verbs(verbs)
+    _add_tuned_verbs(verbs)
+    demo = _verb(verbs, "demo", _demo, "all of the above on text from this machine")
+    demo.add_argument("--output_dir", required=True, help="directory to make")
+    return parser
 
+
+def _add_data_verbs(verbs: Any) -> None:
     corpus = _verb(verbs, "corpus", _corpus, "raw dumps and books -> documents")
     for name, what in (
         ("wikipedia", "MediaWiki dumps: .xml, .xml.bz2, .xml.gz"),
@@ -224,6 +232,8 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--vocab", help="vocab.txt (default: the one kept with them)")
     inspect.add_argument("--limit", type=int, default=5, help="how many")
 
+
+def _add_model_verbs(verbs: Any) -> None:
     pretrain = _verb(verbs, "pretrain", _pretrain, "masked LM + next sentence")
     pretrain.add_argument("--examples", required=True, help="made by `examples`")
     pretrain.add_argument("--vocab", help="vocab.txt (default: the examples')")
@@ -248,6 +258,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(finetune, config.FinetuningConfig)
     _add_run(finetune)
 
+
+def _add_tuned_verbs(verbs: Any) -> None:
     evaluate = _verb(verbs, "evaluate", _evaluate, "score a tuned model")
     evaluate.add_argument("--model", required=True, help="run directory of `finetune`")
     evaluate.add_argument("--input", required=True, help="labelled text")
@@ -260,10 +272,6 @@ def _parser() -> argparse.ArgumentParser:
     export = _verb(verbs, "export", _export, "SavedModel: strings in, answers out")
     export.add_argument("--model", required=True, help="run directory of `finetune`")
     export.add_argument("--output", required=True, help="directory, such as exported/1")
-
-    demo = _verb(verbs, "demo", _demo, "all of the above on text from this machine")
-    demo.add_argument("--output_dir", required=True, help="directory to make")
-    return parser
 
 
 def _verb(

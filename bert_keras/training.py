@@ -265,26 +265,8 @@ def _run_pretraining(
         run.directory / "checkpoints", keep=settings.num_checkpoints
     )
     start_step = states.restore_latest(state)
-    vocab_size = run.bert_config.vocab_size
-    batches = inputs.training_batches(
-        examples.paths(train_names),
-        examples.features,
-        batch_size=settings.global_batch_size,
-        vocab_size=vocab_size,
-        shuffle_buffer_size=settings.shuffle_buffer_size,
-        seed=settings.seed,
-        start_step=start_step,
-    )
-    evaluation = None
-    if examples.num_records(eval_names):
-        evaluation = inputs.evaluation_batches(
-            examples.paths(eval_names),
-            examples.features,
-            num_records=examples.num_records(eval_names),
-            batch_size=settings.global_batch_size,
-            vocab_size=vocab_size,
-            num_batches=settings.num_eval_steps,
-        )
+    batches = _training_batches(settings, run, examples, train_names, start_step)
+    evaluation = _evaluation_batches(settings, run, examples, eval_names)
     log = callbacks.TrainingLog(
         run.directory / "logs",
         num_train_steps=settings.num_train_steps,
@@ -316,6 +298,42 @@ def _run_pretraining(
         "eval": {name: float(value) for name, value in log.last_evaluation.items()},
         "eval_baseline": _baseline(evaluation, examples.vocabulary),
     }
+
+
+def _training_batches(
+    settings: config.PretrainingConfig,
+    run: run_directory.Run,
+    examples: _Examples,
+    names: Sequence[str],
+    start_step: int,
+) -> tf.data.Dataset:
+    return inputs.training_batches(
+        examples.paths(names),
+        examples.features,
+        batch_size=settings.global_batch_size,
+        vocab_size=run.bert_config.vocab_size,
+        shuffle_buffer_size=settings.shuffle_buffer_size,
+        seed=settings.seed,
+        start_step=start_step,
+    )
+
+
+def _evaluation_batches(
+    settings: config.PretrainingConfig,
+    run: run_directory.Run,
+    examples: _Examples,
+    names: Sequence[str],
+) -> tuple[tf.data.Dataset, int] | None:
+    if not examples.num_records(names):
+        return None
+    return inputs.evaluation_batches(
+        examples.paths(names),
+        examples.features,
+        num_records=examples.num_records(names),
+        batch_size=settings.global_batch_size,
+        vocab_size=run.bert_config.vocab_size,
+        num_batches=settings.num_eval_steps,
+    )
 
 
 def _baseline(
