@@ -52,6 +52,19 @@ class BertConfig(StrictModel):
         return self
 
 
+class CorpusConfig(StrictModel):
+    """What `corpus` leaves out."""
+
+    min_document_words: int = pydantic.Field(20, ge=0)
+    """Shorter documents are dropped."""
+    drop_lists: bool = True
+    """Drop disambiguation and list pages of Wikipedia."""
+    deduplicate_paragraphs: bool = True
+    """Keep a paragraph that several documents share in one of them only."""
+    min_duplicate_words: int = pydantic.Field(10, ge=1)
+    """Shorter paragraphs may repeat: dialogue and headings do so by chance."""
+
+
 class ExamplesConfig(StrictModel):
     """How documents become masked examples (`create_pretraining_data.py`'s flags)."""
 
@@ -61,12 +74,32 @@ class ExamplesConfig(StrictModel):
     """Slots for masked tokens; null: `ceil(max_seq_length * masked_lm_prob)`."""
     masked_lm_prob: float = pydantic.Field(0.15, gt=0, lt=1)
     """Fraction of tokens that is predicted."""
-    dupe_factor: int = pydantic.Field(10, ge=1)
-    """How many times each document is used, with other pairs and other masks."""
+    dupe_factor: int | None = pydantic.Field(None, ge=1)
+    """How many times each document is used, with other pairs and other masks; null: 10,
+    and 1 with dynamic masking, which gives other masks in each epoch."""
     short_seq_prob: float = pydantic.Field(0.1, ge=0, le=1)
     """Fraction of examples that aims at a random shorter length."""
+    masking: Literal["static", "dynamic"] = "static"
+    """`static` writes masked and padded examples; `dynamic` writes plain ones, which are
+    masked when they are loaded, differently in each epoch."""
+    mask_token_prob: float = pydantic.Field(0.8, ge=0, le=1)
+    """Fraction of the chosen tokens that becomes `[MASK]`."""
+    random_token_prob: float = pydantic.Field(0.1, ge=0, le=1)
+    """Fraction of the chosen tokens that becomes a random one; the rest stays."""
     do_whole_word_mask: bool = False
     """Mask all pieces of a word or none."""
+    max_ngram_size: int = pydantic.Field(1, ge=1)
+    """Mask runs of up to so many whole words, n words with a probability in proportion
+    to 1 / n; 1: no runs."""
+    packing: Literal["sentence_pairs", "full_sentences"] = "sentence_pairs"
+    """`sentence_pairs` as in the paper; `full_sentences`: consecutive sentences, across
+    documents, up to `max_seq_length`, for training without next-sentence prediction."""
+    partner: Literal["same_source", "any_source"] = "same_source"
+    """Documents among which a random next segment is drawn: those of the same source,
+    or uniformly among all, as the paper has it."""
+    feature_names: Literal["v1", "v2"] = "v1"
+    """Names of the record's features: the original's, or tf-models-official's newer."""
+    compression: Literal["none", "gzip"] = "none"
     random_seed: int = 12345
 
     @pydantic.model_validator(mode="after")
@@ -78,6 +111,22 @@ class ExamplesConfig(StrictModel):
                 f"{self.max_seq_length}"
             )
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _mix_adds_up(self) -> Self:
+        if self.mask_token_prob + self.random_token_prob > 1 + 1e-9:
+            raise ValueError(
+                "`mask_token_prob` and `random_token_prob` must not exceed 1 together, "
+                f"got {self.mask_token_prob} and {self.random_token_prob}"
+            )
+        return self
+
+    @property
+    def num_duplicates(self) -> int:
+        """`dupe_factor`, or its default for this kind of masking."""
+        if self.dupe_factor is not None:
+            return self.dupe_factor
+        return 10 if self.masking == "static" else 1
 
     @property
     def num_predictions(self) -> int:

@@ -192,7 +192,7 @@ def _run_pipeline(
             options=options,
             title="examples",
             # Every document is tokenised once and written `dupe_factor` times.
-            total=corpus.num_records * (1 + job.config.dupe_factor),
+            total=corpus.num_records * (1 + job.config.num_duplicates),
             unit="passes over documents",
         )
         found = json.loads(shard_list.read_bytes())
@@ -264,7 +264,7 @@ class WriteShard(beam.DoFn):
                 vocabulary=vocabulary,
                 counts=counts,
             )
-            num_passes = len(arrived) * config.dupe_factor
+            num_passes = len(arrived) * config.num_duplicates
             made = self._advance(made, len(pairs), num_passes=num_passes)
             encoder = InstanceEncoder(config)
             name = f"examples-{bucket:05d}-of-{self._job.num_shards:05d}.tfrecord"

@@ -283,7 +283,7 @@ def make_bucket_pairs(
     """
     partners = PartnerChooser([document.source for document in documents])
     table = PairTable()
-    for duplicate_index in range(config.dupe_factor):
+    for duplicate_index in range(config.num_duplicates):
         for index, document in enumerate(documents):
             pairs = make_pairs(
                 documents,

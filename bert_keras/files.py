@@ -1,0 +1,195 @@
+"""Files of the local disk and of `scheme://` stores, such as Google Cloud Storage.
+
+Local paths go through `os`; all others through Apache Beam's file systems, which are
+loaded only when one is met.
+"""
+
+import contextlib
+import errno
+import glob
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, BinaryIO
+
+from bert_keras.errors import InputError
+
+Path = str | os.PathLike[str]
+
+_NOT_WRITABLE = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+)
+
+
+def is_remote(path: Path) -> bool:
+    """Whether a path begins with a scheme, such as `gs://`."""
+    return "://" in str(path)
+
+
+def join(directory: Path, name: str) -> str:
+    """The path of a file in a directory."""
+    if is_remote(directory):
+        return f"{str(directory).rstrip('/')}/{name}"
+    return os.path.join(directory, name)
+
+
+def name_of(path: Path) -> str:
+    """The last part of a path."""
+    return (
+        str(path).rstrip("/").rpartition("/")[2]
+        if is_remote(path)
+        else (os.path.basename(os.path.normpath(path)))
+    )
+
+
+def open_to_read(path: Path) -> BinaryIO:
+    """Opens a file for reading bytes, with `seek` and `tell`.
+
+    Raises:
+        OSError: it is not there or cannot be read.
+    """
+    if not is_remote(path):
+        return open(path, "rb")
+    filesystems, uncompressed = _beam()
+    return filesystems.FileSystems.open(str(path), compression_type=uncompressed)
+
+
+def read_bytes(path: Path) -> bytes:
+    """All bytes of a file."""
+    with open_to_read(path) as file:
+        return file.read()
+
+
+def exists(path: Path) -> bool:
+    """Whether there is such a file (or local directory)."""
+    if not is_remote(path):
+        return os.path.exists(path)
+    return _beam()[0].FileSystems.exists(str(path))
+
+
+def size(path: Path) -> int:
+    """Bytes of a file.
+
+    Raises:
+        OSError: it is not there.
+    """
+    if not is_remote(path):
+        return os.path.getsize(path)
+    found = _match(str(path))
+    if not found:
+        raise FileNotFoundError(2, "No such file", str(path))
+    return found[0].size_in_bytes
+
+
+def match(pattern: str) -> list[str]:
+    """Files that a pattern of `*`, `?`, `[...]` and (locally) `**` names, sorted."""
+    if is_remote(pattern):
+        return sorted(found.path for found in _match(pattern))
+    # What the shell has expanded may hold a bracket of its own.
+    if os.path.exists(pattern):
+        return [pattern]
+    return sorted(glob.glob(pattern, recursive=True))
+
+
+def list_directory(directory: Path) -> list[str]:
+    """Names of what a directory holds, sorted; none if it is missing."""
+    if is_remote(directory):
+        prefix = join(directory, "")
+        paths = [found.path.removeprefix(prefix) for found in _match(prefix + "**")]
+        return sorted({path.partition("/")[0] for path in paths})
+    return sorted(os.listdir(directory)) if os.path.isdir(directory) else []
+
+
+def make_directory(directory: Path) -> None:
+    """Makes a directory and those above it; remote stores have none to make."""
+    if not is_remote(directory):
+        os.makedirs(directory, exist_ok=True)
+
+
+def delete(path: Path) -> None:
+    """Deletes a file, if it is there."""
+    if not is_remote(path):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    elif exists(path):
+        _beam()[0].FileSystems.delete([str(path)])
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    with open_to_read(path) as file:
+        digest = hashlib.sha256()
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes a file so that no reader ever sees a part of it under its name."""
+    with open_atomically(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def open_atomically(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file for writing that gets its name when the block ends without error.
+
+    Until then it has a temporary name beside it. Two writers of one path do not disturb
+    each other: the last one replaces.
+
+    Raises:
+        InputError: the disk is full or does not let us write.
+    """
+    temporary = join(
+        os.path.dirname(str(path)), f".{name_of(path)}.{uuid.uuid4().hex[:8]}.tmp"
+    )
+    try:
+        with _open_to_write(temporary) as file:
+            yield file
+            if not is_remote(path):
+                file.flush()
+                os.fsync(file.fileno())
+        _rename(temporary, str(path))
+    except OSError as error:
+        # Not those of files that are read meanwhile: these have other names.
+        if error.filename not in (None, temporary) or error.errno not in _NOT_WRITABLE:
+            raise
+        raise InputError(
+            f"{path}: cannot be written: {error.strerror}; make room, or choose "
+            "another place; the same command then goes on where it stopped"
+        ) from error
+    finally:
+        delete(temporary)
+
+
+def _open_to_write(path: str) -> BinaryIO:
+    if not is_remote(path):
+        return open(path, "wb")
+    filesystems, uncompressed = _beam()
+    return filesystems.FileSystems.create(path, compression_type=uncompressed)
+
+
+def _rename(source: str, target: str) -> None:
+    if is_remote(target):
+        _beam()[0].FileSystems.rename([source], [target])
+    else:
+        os.replace(source, target)
+
+
+def _match(pattern: str) -> list[Any]:
+    return _beam()[0].FileSystems.match([pattern])[0].metadata_list
+
+
+def _beam() -> tuple[ModuleType, str]:
+    """Beam's file systems, and its word for files that are to be left as they are."""
+    # Not at the top: loading Beam takes seconds, and local paths never need it.
+    from apache_beam.io import filesystem, filesystems
+
+    return filesystems, filesystem.CompressionTypes.UNCOMPRESSED
