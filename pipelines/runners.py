@@ -17,53 +17,15 @@ from apache_beam.options import pipeline_options
 from apache_beam.runners.runner import PipelineResult
 
 from bert_keras import progress
-from bert_keras.errors import InputError, nearest
+from bert_keras.errors import InputError
+from pipelines import engine_options
 
 
 def beam_options(
     arguments: Sequence[str] = (), *, num_workers: int = 1
 ) -> pipeline_options.PipelineOptions:
-    """Turns what stands after `--` into Beam options.
-
-    The default runner is `FnApiRunner`, by name: `DirectRunner` is a switch that may
-    download another runner (Beam 2.68 and later).
-
-    Args:
-        arguments: Beam's own options.
-        num_workers: local worker processes; 1 = inside this process.
-
-    Raises:
-        InputError: an option that Beam does not know, or no worker.
-    """
-    if num_workers < 1:
-        raise InputError(f"--workers must be at least 1, got {num_workers}")
-    arguments = list(arguments)
-    options = pipeline_options.PipelineOptions(arguments)
-    known = _known_options()
-    for argument in arguments:
-        name = argument.split("=")[0]
-        if argument.startswith("--") and name not in known:
-            raise InputError(
-                f"Beam has no option {name!r}{nearest(name, known)} "
-                "(what stands after `--` goes to Beam)"
-            )
-    standard = options.view_as(pipeline_options.StandardOptions)
-    if standard.runner in (None, "DirectRunner"):
-        standard.runner = "FnApiRunner"
-    if num_workers > 1:
-        direct = options.view_as(pipeline_options.DirectOptions)
-        direct.direct_num_workers = num_workers
-        direct.direct_running_mode = "multi_processing"
-    return options
-
-
-def _known_options() -> set[str]:
-    # A few subclasses (test options) are only there once imported; what is loaded is
-    # what a pipeline run can use.
-    parser = pipeline_options._BeamArgumentParser(allow_abbrev=False)
-    for options_type in pipeline_options.PipelineOptions.__subclasses__():
-        options_type._add_argparse_args(parser)
-    return {name for action in parser._actions for name in action.option_strings}
+    """Beam options from what stands after `--`: see `engine_options.parse`."""
+    return engine_options.parse(arguments, num_workers=num_workers)
 
 
 class Heartbeat:

@@ -1,0 +1,329 @@
+"""What stands after `--`: Beam's own options, checked before anything is run.
+
+Beam passes over an option that it does not know, and finds most of what is missing
+for a runner only once the job has been built, or never. Here all of it is refused
+first, in one line.
+"""
+
+import argparse
+import hashlib
+import importlib
+import os
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+
+from apache_beam.options import pipeline_options
+from apache_beam.runners.portability import flink_runner, prism_runner, spark_runner
+
+from bert_keras import files
+from bert_keras.errors import InputError, nearest
+
+DEFAULT_RUNNER = "FnApiRunner"
+
+RUNNERS = (
+    *("FnApiRunner", "BundleBasedDirectRunner", "PortableRunner", "DataflowRunner"),
+    *("FlinkRunner", "SparkRunner", "PrismRunner"),
+)
+"""By name. Any other runner can be given by the dotted path of its class."""
+
+_SWITCHES = ("DirectRunner", "SwitchingDirectRunner")
+_BUCKET = re.compile(r"gs://[a-z0-9][-_.a-z0-9]{1,}[a-z0-9]/")
+_PROJECT = re.compile(r"([a-z][-a-z0-9.]*:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
+_NO_DASK = (
+    "DaskRunner is refused: it runs only one end of a pipeline's graph and drops what "
+    "goes to the others, without an error, so files would be missing; use one of "
+    + ", ".join(RUNNERS)
+)
+
+
+def parse(
+    arguments: Sequence[str] = (), *, num_workers: int = 1
+) -> pipeline_options.PipelineOptions:
+    """Turns what stands after `--` into Beam options.
+
+    The default runner is `FnApiRunner`, and `DirectRunner` is read as that: since Beam
+    2.68 it is a switch that first tries to download another runner. A runner that
+    must fetch a program (Flink, Spark, Prism) fetches it here.
+
+    Args:
+        arguments: Beam's own options.
+        num_workers: local worker processes; 1 = inside this process.
+
+    Raises:
+        InputError: an option or a runner that Beam does not know, a runner that lacks
+            something, no worker.
+    """
+    if num_workers < 1:
+        raise InputError(f"--workers must be at least 1, got {num_workers}")
+    _check_known(arguments)
+    options = pipeline_options.PipelineOptions(list(arguments))
+    standard = options.view_as(pipeline_options.StandardOptions)
+    standard.runner = _runner_name(standard.runner)
+    setup = options.view_as(pipeline_options.SetupOptions)
+    if setup.save_main_session is None:
+        # On Dataflow, Beam would else pickle the whole of `__main__`; every function
+        # of ours is importable from a module.
+        setup.save_main_session = False
+    _check_packages(setup)
+    if num_workers > 1:
+        if standard.runner != DEFAULT_RUNNER:
+            raise InputError(
+                f"--workers is for {DEFAULT_RUNNER}, which runs on this machine; with "
+                f"{standard.runner} leave it out and give that runner's own options "
+                "after `--`"
+            )
+        direct = options.view_as(pipeline_options.DirectOptions)
+        direct.direct_num_workers = num_workers
+        direct.direct_running_mode = "multi_processing"
+    if check := _CHECKS.get(standard.runner):
+        check(options)
+    return options
+
+
+def check_paths(
+    options: pipeline_options.PipelineOptions, paths: Iterable[str | os.PathLike[str]]
+) -> None:
+    """Checks that the workers of a runner will see files of these paths.
+
+    Args:
+        options: from `parse`.
+        paths: everything that a job reads and writes.
+
+    Raises:
+        InputError: a path of this machine, for Dataflow.
+    """
+    runner = options.view_as(pipeline_options.StandardOptions).runner
+    if runner != "DataflowRunner":
+        return
+    for path in map(str, paths):
+        if not _BUCKET.match(path + "/"):
+            what = (
+                "is not on Google Cloud Storage"
+                if files.is_remote(path)
+                else "is on this machine, which its workers do not see"
+            )
+            raise InputError(
+                f"{runner}: expected a path gs://BUCKET/..., but {path!r} {what}; copy "
+                "inputs there first (gcloud storage cp --recursive), and write there"
+            )
+
+
+def name_job(
+    options: pipeline_options.PipelineOptions, *, verb: str, output: str
+) -> str:
+    """Names the job after what it writes, unless it has a name; returns the name.
+
+    Dataflow refuses a second running job of one name, so two jobs can never write one
+    directory at the same time.
+    """
+    cloud = options.view_as(pipeline_options.GoogleCloudOptions)
+    if cloud.job_name is None:
+        digest = hashlib.blake2b(output.rstrip("/").encode(), digest_size=4).hexdigest()
+        cloud.job_name = f"bert-keras-{verb}-{digest}"
+    return cloud.job_name
+
+
+class _Parser(pipeline_options._BeamArgumentParser):
+    def error(self, message: str) -> None:
+        raise InputError(f"{message} (what stands after `--` goes to Beam)")
+
+
+def _check_known(arguments: Sequence[str]) -> None:
+    # A few subclasses (test options) are only there once imported; what is loaded is
+    # what a pipeline run can use.
+    parser = _Parser(allow_abbrev=False, add_help=False)
+    for options_type in pipeline_options.PipelineOptions.__subclasses__():
+        options_type._add_argparse_args(parser)
+    known = {name for action in parser._actions for name in action.option_strings}
+    for argument in arguments:
+        name = argument.split("=")[0]
+        if argument.startswith("--") and name not in known:
+            raise InputError(
+                f"Beam has no option {name!r}{nearest(name, known)} "
+                "(what stands after `--` goes to Beam)"
+            )
+    _, left = parser.parse_known_args(list(arguments), argparse.Namespace())
+    if left:
+        raise InputError(
+            f"{left[0]!r} belongs to no option of Beam (what stands after `--` goes "
+            "to Beam)"
+        )
+
+
+def _runner_name(given: str | None) -> str:
+    """The name as Beam's documentation has it, however it was written.
+
+    Raises:
+        InputError: no such runner, or one that is refused.
+    """
+    if given is None:
+        return DEFAULT_RUNNER
+    last = given.rpartition(".")[2].lower()
+    if last in ("dask", "daskrunner"):
+        raise InputError(_NO_DASK)
+    for name in (*RUNNERS, *_SWITCHES):
+        if last in (name.lower(), name.lower().removesuffix("runner")):
+            return DEFAULT_RUNNER if name in _SWITCHES else name
+    if "." in given:
+        module, _, name = given.rpartition(".")
+        try:
+            getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise InputError(f"--runner {given}: {error}") from None
+        return given
+    raise InputError(
+        f"--runner is one of {', '.join(RUNNERS)}, or the dotted path of a class, got "
+        f"{given!r}{nearest(given, RUNNERS)}"
+    )
+
+
+def _check_packages(setup: pipeline_options.SetupOptions) -> None:
+    paths = [setup.setup_file, setup.requirements_file, *(setup.extra_packages or ())]
+    for path in filter(None, paths):
+        if not files.exists(path):
+            raise InputError(f"{path}: to be staged for the workers, but not there")
+    if setup.setup_file:
+        # Beam changes into its directory before it opens the file.
+        setup.setup_file = os.path.abspath(setup.setup_file)
+
+
+# What single runners need.
+
+
+def _check_dataflow(options: pipeline_options.PipelineOptions) -> None:
+    try:
+        importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
+    except ImportError as error:
+        raise InputError(
+            f"DataflowRunner needs Google Cloud's packages ({error}): "
+            "pip install 'bert-keras[gcp]'"
+        ) from None
+    cloud = options.view_as(pipeline_options.GoogleCloudOptions)
+    for name in ("project", "region"):
+        if not getattr(cloud, name):
+            raise InputError(f"DataflowRunner needs --{name} after `--`")
+    if not _PROJECT.fullmatch(cloud.project):
+        raise InputError(
+            f"--project expects the id of a project, such as my-project-1, got "
+            f"{cloud.project!r} (not its number, not its title)"
+        )
+    _check_locations(cloud)
+    setup = options.view_as(pipeline_options.SetupOptions)
+    worker = options.view_as(pipeline_options.WorkerOptions)
+    image = worker.sdk_container_image or worker.worker_harness_container_image
+    if not (setup.setup_file or setup.extra_packages or image):
+        raise InputError(
+            "DataflowRunner: its workers need this package; `bert-keras launch "
+            "dataflow` builds and stages it, or give --extra_package WHEEL, "
+            "--setup_file or --sdk_container_image after `--`"
+        )
+
+
+def _check_locations(cloud: pipeline_options.GoogleCloudOptions) -> None:
+    given = {
+        name: getattr(cloud, name)
+        for name in ("temp_location", "staging_location")
+        if getattr(cloud, name)
+    }
+    if not given:
+        raise InputError(
+            "DataflowRunner needs --temp_location gs://BUCKET/... after `--`"
+        )
+    for name, path in given.items():
+        # Beam would look for, and make, a default bucket instead.
+        if not _BUCKET.match(path):
+            raise InputError(
+                f"--{name} expects gs://BUCKET/..., with a bucket's name of three "
+                f"small letters or digits at least, got {path!r}"
+            )
+    path = next(iter(given.values()))
+    cloud.temp_location = given.get("temp_location", path)
+    cloud.staging_location = given.get("staging_location", path)
+
+
+def _check_portable(options: pipeline_options.PipelineOptions) -> None:
+    if not options.view_as(pipeline_options.PortableOptions).job_endpoint:
+        raise InputError(
+            "PortableRunner needs --job_endpoint HOST:PORT of a job server after "
+            "`--`, or `--job_endpoint embed` for one inside this process"
+        )
+
+
+def _check_flink(options: pipeline_options.PipelineOptions) -> None:
+    uber_jar = options.view_as(pipeline_options.FlinkRunnerOptions)
+    _check_job_server(
+        options,
+        flink_runner.FlinkJarJobServer,
+        needs_java=not uber_jar.flink_submit_uber_jar,
+        name="FlinkRunner",
+        jar_option="--flink_job_server_jar",
+    )
+
+
+def _check_spark(options: pipeline_options.PipelineOptions) -> None:
+    uber_jar = options.view_as(pipeline_options.SparkRunnerOptions)
+    _check_job_server(
+        options,
+        spark_runner.SparkJarJobServer,
+        needs_java=not uber_jar.spark_submit_uber_jar,
+        name="SparkRunner",
+        jar_option="--spark_job_server_jar",
+    )
+
+
+def _check_job_server(
+    options: pipeline_options.PipelineOptions,
+    server_type: type,
+    *,
+    needs_java: bool,
+    name: str,
+    jar_option: str,
+) -> None:
+    """Gets the jar that translates jobs for a cluster, as Beam would later."""
+    if options.view_as(pipeline_options.PortableOptions).job_endpoint:
+        return
+    server_options = options.view_as(pipeline_options.JobServerOptions)
+    java = server_options.job_server_java_launcher
+    if needs_java and not shutil.which(java):
+        raise InputError(
+            f"{name} starts Beam's job server with Java, but there is no {java!r} on "
+            "this machine; install a Java runtime, or give --job_endpoint HOST:PORT "
+            "of a job server that runs elsewhere"
+        )
+    try:
+        server = server_type(options)
+        server.local_jar(server.path_to_jar(), server_options.jar_cache_dir)
+    except (RuntimeError, ValueError, OSError) as error:
+        raise InputError(
+            f"{name}: Beam's job server is not to be had: {_one_line(error)}; download "
+            f"the jar elsewhere and give {jar_option} PATH, or give --job_endpoint "
+            "HOST:PORT of a job server that runs"
+        ) from None
+
+
+def _check_prism(options: pipeline_options.PipelineOptions) -> None:
+    if options.view_as(pipeline_options.PortableOptions).job_endpoint:
+        return
+    try:
+        server = prism_runner.PrismJobServer(options)
+        server.local_bin(server.path_to_binary())
+    except (RuntimeError, ValueError, OSError) as error:
+        raise InputError(
+            f"PrismRunner: its program is not to be had: {_one_line(error)}; download "
+            "it elsewhere and give --prism_location PATH, or use --runner FnApiRunner"
+        ) from None
+
+
+def _one_line(error: Exception) -> str:
+    sentences = re.split(r"\.\s+(?=[A-Z])", " ".join(str(error).split()))
+    return sentences[0].rstrip(".")
+
+
+_CHECKS = {
+    "DataflowRunner": _check_dataflow,
+    "PortableRunner": _check_portable,
+    "FlinkRunner": _check_flink,
+    "SparkRunner": _check_spark,
+    "PrismRunner": _check_prism,
+}
