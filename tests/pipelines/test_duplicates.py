@@ -1,0 +1,136 @@
+"""Duplicate paragraphs: equal to a naive search, whatever the order and the shares."""
+
+import random
+
+import numpy as np
+import pytest
+
+from pipelines import duplicates
+
+MIN_WORDS = 3
+
+
+def long(name):
+    return f"paragraph {name} is long"
+
+
+def naive(documents, min_words):
+    """(document, paragraph text) to be dropped, by the definition."""
+    owners = {}
+    for document, paragraphs in documents:
+        for text in paragraphs:
+            if len(text.split()) >= min_words:
+                owners.setdefault(text, set()).add(document)
+    return {
+        (document, duplicates.paragraph_hash(text))
+        for text, holders in owners.items()
+        for document in holders - {min(holders)}
+    }
+
+
+def find_all(documents, *, num_partitions=7):
+    """All three steps over (document hash, paragraphs), shared out at random."""
+    blocks = {}
+    for document, paragraphs in documents:
+        rows = duplicates.paragraph_block(document, paragraphs, min_words=MIN_WORDS)
+        for number, block in duplicates.partition(rows, num_partitions).items():
+            blocks.setdefault(number, []).append(block)
+    marks = []
+    for parts in blocks.values():
+        random.Random(0).shuffle(parts)
+        marks.extend(duplicates.partition(duplicates.find(parts), 4).values())
+    return duplicates.marks_by_document(marks)
+
+
+def random_documents(seed, num_documents=300):
+    rng = random.Random(seed)
+    texts = [long(i) for i in range(200)] + ["too short", "short"]
+    return [
+        # Few hashes, so that some documents come in several versions.
+        (rng.randrange(200) << 56 | 5, rng.choices(texts, k=rng.randrange(6)))
+        for _ in range(num_documents)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_finds_what_a_naive_search_finds_in_any_order(seed):
+    documents = random_documents(seed)
+    expected = naive(documents, MIN_WORDS)
+    assert len(expected) > 100
+    found = find_all(documents)
+    assert {(d, p) for d, marks in found.items() for p in marks} == expected
+    reordered = random.Random(seed).sample(documents, len(documents))
+    for num_partitions in (1, 64):
+        assert find_all(reordered, num_partitions=num_partitions) == found
+
+
+def test_the_smallest_document_keeps_a_paragraph():
+    a, b, c = (duplicates.paragraph_hash(long(name)) for name in "abc")
+    largest = 2**64 - 1
+    found = find_all(
+        [
+            (largest, [long("a"), long("b")]),
+            (3, [long("a"), long("c"), "too short"]),
+            (7, [long("a"), long("b"), "too short"]),
+            # Another version of a document is no other document.
+            (3, [long("c")]),
+        ]
+    )
+    assert found == {7: {a}, largest: {a, b}}
+    assert c not in found[7]
+
+
+def test_marks_are_whole_rows_in_order():
+    rows = [(9, 4), (9, 2), (9, 4), (1, 8), (1, 2), (6, 6)]
+    block = np.array(rows, np.uint64).tobytes()
+    assert duplicates.find([block]).tolist() == [[4, 9], [8, 1]]
+    assert duplicates.find([]).tolist() == []
+
+
+@pytest.mark.parametrize("num_partitions", [1, 3, 64, 1000, 2**32])
+def test_the_partition_is_exact_for_all_64_bits(num_partitions):
+    rng = random.Random(1)
+    hashes = [0, 1, 2**32 - 1, 2**32, 2**63, 2**64 - 1]
+    hashes += [rng.getrandbits(64) for _ in range(500)]
+    # Also at the bounds, where rounding would go wrong.
+    bounds = [-(-(n << 64) // num_partitions) for n in range(1, min(num_partitions, 9))]
+    hashes += bounds + [bound - 1 for bound in bounds]
+    rows = np.array([(value, i) for i, value in enumerate(hashes)], np.uint64)
+    found = {}
+    for number, block in duplicates.partition(rows, num_partitions).items():
+        for value, index in np.frombuffer(block, "<u8").reshape(-1, 2).tolist():
+            assert hashes[index] == value
+            found[index] = number
+    expected = [value * num_partitions >> 64 for value in hashes]
+    assert [found[i] for i in range(len(hashes))] == expected
+
+
+def test_drops_marked_paragraphs_and_later_repeats():
+    a, b, c, d = (long(name) for name in "abcd")
+    paragraphs = [a, "x y", b, c, b, "x y", d, "paragraph  b is\nlong"]
+    marks = {duplicates.paragraph_hash(c)}
+    assert duplicates.drop(paragraphs, marks, min_words=4) == [a, "x y", b, "x y", d]
+    assert duplicates.drop(paragraphs, marks, min_words=5) == paragraphs
+
+
+def test_sentences_have_the_hash_of_their_paragraph():
+    for text, sentences in (
+        ("It is so. Is it?  Yes.", ["It is so.", "Is it?", "Yes."]),
+        ("吾輩は猫である。名前はまだ無い。", ["吾輩は猫である。", "名前はまだ無い。"]),
+    ):
+        value = duplicates.paragraph_hash(text)
+        assert duplicates.paragraph_hash(sentences) == value
+        assert duplicates.drop([sentences, text], (), min_words=6) == [sentences]
+        assert duplicates.drop([sentences], {value}, min_words=6) == []
+        for min_words in range(1, 20):
+            blocks = [
+                duplicates.paragraph_block(1, [paragraph], min_words=min_words)
+                for paragraph in (text, sentences)
+            ]
+            assert blocks[0].tolist() == blocks[1].tolist()
+
+
+def test_the_hash_is_the_same_on_every_machine():
+    # Of a run before: buckets of unfinished work rest on it.
+    assert duplicates.paragraph_hash("a b") == 0x8810DE87F1B5520E
+    assert duplicates.paragraph_hash(["吾輩は", "猫\ud800"]) == 0x1A109DE5D6499DBB
