@@ -8,9 +8,10 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import apache_beam as beam
 from apache_beam.options import pipeline_options
@@ -20,6 +21,9 @@ from bert_keras import progress
 from bert_keras.errors import InputError
 from pipelines import engine_options
 
+DEFAULT_MEMORY_LIMIT = 4_000_000_000
+"""Bytes."""
+
 
 def beam_options(
     arguments: Sequence[str] = (), *, num_workers: int = 1
@@ -28,34 +32,74 @@ def beam_options(
     return engine_options.parse(arguments, num_workers=num_workers)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """What runs a job: one Beam runner, or passes on this machine."""
+
+    options: pipeline_options.PipelineOptions | None
+    """Of the runner that is given the whole job as one graph; None: passes."""
+    num_workers: int = 1
+    """Processes of passes that run at a time."""
+    memory_limit: int = DEFAULT_MEMORY_LIMIT
+    """Bytes that passes may take, all processes together."""
+
+
+def make_engine(
+    arguments: Sequence[str] = (),
+    *,
+    num_workers: int = 1,
+    memory_limit: int = DEFAULT_MEMORY_LIMIT,
+) -> Engine:
+    """The engine for a command line.
+
+    Args:
+        arguments: Beam's own options. If there are any, the job is one graph for the
+            runner that they name; if not, it is run in passes on this machine.
+        num_workers: local processes.
+        memory_limit: bytes, of passes.
+
+    Raises:
+        InputError: see `beam_options`.
+    """
+    options = beam_options(arguments, num_workers=num_workers)
+    return Engine(
+        options=options if arguments else None,
+        num_workers=num_workers,
+        memory_limit=memory_limit,
+    )
+
+
 class Heartbeat:
     """Counts work done by one worker where the driver can see it.
 
-    No local runner gives live metrics, so each worker writes its running total into
-    a file of its own. Picklable; the file is made on first use in the worker.
+    No local runner gives live metrics, so each worker process writes its running total
+    into a file of its own. Picklable; the file is made on first use in the worker.
     """
 
-    def __init__(self, directory: str | None):
-        self._directory = directory
-        self._path: str | None = None
-        self._total = 0
-        self._written_at = 0.0
+    _totals: ClassVar[dict[str, int]] = {}
+    _written_at: ClassVar[dict[str, float]] = {}
 
-    def __reduce__(self):
-        return (Heartbeat, (self._directory,))
+    def __init__(self, directory: str | None):
+        """`directory`: for these files; None: nobody looks."""
+        self._directory = directory
 
     def add(self, amount: int) -> None:
-        """Adds `amount` to this worker's total."""
+        """Adds `amount` to this process's total."""
         if self._directory is None:
             return
-        self._total += amount
-        if (now := time.monotonic()) - self._written_at < 0.5:
-            return
-        if self._path is None:
-            self._path = f"{self._directory}/{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        with open(self._path, "w") as file:
-            file.write(str(self._total))
-        self._written_at = now
+        self._totals[self._directory] = self._totals.get(self._directory, 0) + amount
+        now = time.monotonic()
+        if now - self._written_at.get(self._directory, 0.0) >= 0.5:
+            self._written_at[self._directory] = now
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes the total, which `add` does twice a second at most."""
+        total = self._totals.get(self._directory or "")
+        if total is not None:
+            # Another machine has no such directory, and nobody looks into its own.
+            with contextlib.suppress(OSError):
+                Path(self._directory, str(os.getpid())).write_text(str(total))
 
 
 def run(
@@ -83,8 +127,10 @@ def run(
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as directory:
         pipeline = beam.Pipeline(options=options)
         build(pipeline, Heartbeat(directory))
-        with progress.Progress(title, total=total, unit=unit, read=_sum_of(directory)):
-            with _input_errors_of_workers(), _quiet_workers(options):
+        with progress.Progress(
+            title, total=total, unit=unit, read=lambda: sum_of_heartbeats(directory)
+        ):
+            with input_errors_of_workers(), _quiet_workers(options):
                 result = _run_to_end(pipeline)
     counters: dict[str, int] = {}
     for counter in result.metrics().query()["counters"]:
@@ -133,7 +179,7 @@ def _run_to_end(pipeline: beam.Pipeline) -> PipelineResult:
 
 
 @contextlib.contextmanager
-def _input_errors_of_workers() -> Iterator[None]:
+def input_errors_of_workers() -> Iterator[None]:
     """Turns what Beam makes of a worker's InputError into an InputError again.
 
     Beam appends the step's name to the message, and across processes passes the whole
@@ -174,9 +220,7 @@ def _quiet_workers(options: pipeline_options.PipelineOptions) -> Iterator[None]:
         os.close(duplicate)
 
 
-def _sum_of(directory: str) -> Callable[[], int]:
-    def read() -> int:
-        totals = (path.read_text() for path in Path(directory).iterdir())
-        return sum(int(total) for total in totals if total)
-
-    return read
+def sum_of_heartbeats(directory: str | Path) -> int:
+    """What all processes have added to heartbeats of a directory."""
+    totals = (path.read_text() for path in Path(directory).glob("*"))
+    return sum(int(total) for total in totals if total)

@@ -1,0 +1,114 @@
+"""A shuffle on disk: files of values sorted by key, read back key by key.
+
+A file holds the values of key 0, then those of key 1, and so on, each with its length
+before it; at its end, for each key, where its values begin.
+"""
+
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.transforms import window
+from apache_beam.utils import windowed_value
+
+from bert_keras import files
+
+_LENGTH = struct.Struct("<I")
+_FOOTER = struct.Struct("<Q")
+_FLUSH_BYTES = 48 << 20
+# Of a bytes object, beside what it holds.
+_VALUE_OVERHEAD = 64
+
+
+def write_spill(path: str, values: dict[int, list[bytes]], *, num_keys: int) -> None:
+    """Writes values by key into a file that appears when it is whole."""
+    offsets = np.zeros(num_keys + 1, np.uint64)
+    with files.open_atomically(path) as file:
+        for key in range(num_keys):
+            for value in values.get(key, ()):
+                file.write(_LENGTH.pack(len(value)))
+                file.write(value)
+            offsets[key + 1] = file.tell()
+        file.write(offsets.tobytes())
+        file.write(_FOOTER.pack(num_keys))
+
+
+def spilled_bytes(path: str) -> np.ndarray:
+    """How many bytes a file holds for each key: int64 of shape [num_keys]."""
+    with open(path, "rb") as file:
+        file.seek(-_FOOTER.size, 2)
+        (num_keys,) = _FOOTER.unpack(file.read())
+        file.seek(-_FOOTER.size - 8 * (num_keys + 1), 2)
+        offsets = np.frombuffer(file.read(8 * (num_keys + 1)), np.uint64)
+    return np.diff(offsets.astype(np.int64))
+
+
+class SpilledValues(Iterable[bytes]):
+    """The values of one key in several files; read anew whenever iterated."""
+
+    def __init__(
+        self, paths: Sequence[str], key: int, *, advance: Callable[[int], object]
+    ):
+        """`advance`: called with the number of bytes just read."""
+        self._paths = paths
+        self._key = key
+        self._advance = advance
+
+    def __iter__(self) -> Iterator[bytes]:
+        for path in self._paths:
+            for value in _values_of(path, self._key):
+                self._advance(len(value) + _LENGTH.size)
+                yield value
+
+
+def _values_of(path: str, key: int) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        file.seek(-_FOOTER.size, 2)
+        (num_keys,) = _FOOTER.unpack(file.read())
+        file.seek(-_FOOTER.size - 8 * (num_keys + 1 - key), 2)
+        start, end = struct.unpack("<2Q", file.read(16))
+        file.seek(start)
+        while start < end:
+            (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
+            yield file.read(length)
+            start += _LENGTH.size + length
+
+
+class WriteSpills(beam.DoFn):
+    """(key, value) -> the paths of the files that hold them."""
+
+    def __init__(self, prefix: str, *, num_keys: int, flush_bytes: int = _FLUSH_BYTES):
+        """`prefix`: of the files' paths, which no other transform uses."""
+        self._prefix = prefix
+        self._num_keys = num_keys
+        self._flush_bytes = flush_bytes
+        self._num_files = 0
+
+    def start_bundle(self) -> None:
+        self._values: dict[int, list[bytes]] = defaultdict(list)
+        self._num_bytes = 0
+
+    def process(self, element: tuple[int, bytes]) -> Iterator[str]:
+        key, value = element
+        self._values[key].append(value)
+        self._num_bytes += len(value) + _VALUE_OVERHEAD
+        if self._num_bytes >= self._flush_bytes:
+            yield self._flush()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        if self._values:
+            yield windowed_value.WindowedValue(
+                self._flush(),
+                window.GlobalWindow().max_timestamp(),
+                [window.GlobalWindow()],
+            )
+
+    def _flush(self) -> str:
+        path = f"{self._prefix}-{self._num_files}.spill"
+        self._num_files += 1
+        write_spill(path, self._values, num_keys=self._num_keys)
+        self.start_bundle()
+        return path
