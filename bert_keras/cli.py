@@ -7,6 +7,7 @@ data verbs never load TensorFlow.
 import argparse
 import logging
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -22,17 +23,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 when done, 2 when the user can mend what went wrong, 130 when interrupted.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    arguments, beam_arguments = _split_at_dashes(arguments)
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("bert_keras").setLevel(logging.INFO)
     logging.getLogger("pipelines").setLevel(logging.INFO)
     verb = ""
     try:
-        parsed = _parser().parse_args(arguments)
+        parsed = _parse(arguments)
         verb = f" {parsed.verb}"
-        if beam_arguments and not parsed.takes_beam_options:
-            raise InputError(f"`{parsed.verb}` takes nothing after `--`")
-        parsed.beam_arguments = beam_arguments
         parsed.run(parsed)
     except InputError as error:
         print(f"bert-keras{verb}: error: {error}", file=sys.stderr)
@@ -41,6 +38,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bert-keras{verb}: interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    arguments, beam_arguments = _split_at_dashes(arguments)
+    parsed = _parser().parse_args(arguments)
+    if beam_arguments and not parsed.takes_beam_options:
+        raise InputError(f"`{parsed.verb}` takes nothing after `--`")
+    parsed.beam_arguments = beam_arguments
+    return parsed
 
 
 # Data: Apache Beam, no TensorFlow.
@@ -87,6 +93,44 @@ def _examples(args: argparse.Namespace) -> None:
         num_shards=args.num_shards,
         options=runners.beam_options(args.beam_arguments, num_workers=args.workers),
     )
+
+
+def _launch_dataflow(args: argparse.Namespace) -> None:
+    _quiet_beam()
+    from tpu import launch, wheel
+
+    staged = None if args.sdk_container_image else wheel.write_wheel("dist")
+    command = launch.dataflow_command(
+        args.beam_arguments, _dataflow(args), wheel=staged
+    )
+    parsed = _parse(command[1:])
+    print(shlex.join(command), flush=True)
+    if not args.dry_run:
+        parsed.run(parsed)
+
+
+def _launch_flex_template(args: argparse.Namespace) -> None:
+    _quiet_beam()
+    from bert_keras import files
+    from tpu import launch
+
+    commands = launch.flex_template_commands(
+        args.beam_arguments,
+        _dataflow(args),
+        template=args.template,
+        metadata_path=args.metadata,
+    )
+    _parse(args.beam_arguments)
+    files.write_atomically(args.metadata, launch.metadata_json())
+    for command in commands:
+        print(shlex.join(command))
+
+
+def _dataflow(args: argparse.Namespace) -> Any:
+    from tpu import launch
+
+    names = launch.Dataflow.__dataclass_fields__
+    return launch.Dataflow(**{name: getattr(args, name) for name in names})
 
 
 def _inspect(args: argparse.Namespace) -> None:
@@ -182,6 +226,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     _add_data_verbs(verbs)
+    _add_launch(verbs)
     _add_model_verbs(verbs)
     _add_tuned_verbs(verbs)
     demo = _verb(verbs, "demo", _demo, "all of the above on text from this machine")
@@ -282,6 +327,47 @@ def _verb(
     return parser
 
 
+def _add_launch(verbs: Any) -> None:
+    launch = verbs.add_parser(
+        "launch", help="run corpus, vocab or examples on Dataflow"
+    )
+    targets = launch.add_subparsers(dest="target", required=True, metavar="TARGET")
+    dataflow = _verb(targets, "dataflow", _launch_dataflow, "now, and wait for its end")
+    dataflow.add_argument(
+        "--dry_run", action="store_true", help="only print the command"
+    )
+    template = _verb(
+        targets, "flex-template", _launch_flex_template, "print gcloud's commands"
+    )
+    template.add_argument("--template", required=True, help="gs://BUCKET/NAME.json")
+    template.add_argument(
+        "--metadata",
+        default="flex_template_metadata.json",
+        help="file to write (default: %(default)s)",
+    )
+    for parser in (dataflow, template):
+        parser.set_defaults(takes_beam_options=True)
+        parser.epilog = "What is to be run stands after `--`: -- corpus --output ..."
+        for name, what in (
+            ("project", "Google Cloud project's id"),
+            ("region", "such as europe-west4, that of the bucket"),
+            ("temp_location", "gs://BUCKET/FOLDER for what is staged"),
+        ):
+            parser.add_argument(f"--{name}", required=True, help=what)
+        parser.add_argument("--machine_type", help="default: by the verb")
+        for name, default, what in (
+            ("max_num_workers", 16, "machines, at most"),
+            ("number_of_worker_harness_threads", 2, "in each process, one for a core"),
+        ):
+            parser.add_argument(
+                f"--{name}",
+                type=int,
+                default=default,
+                help=f"{what} (default: {default})",
+            )
+        parser.add_argument("--sdk_container_image", help="image with this package")
+
+
 def _add_beam(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=int, default=1, help="local processes (default: 1)"
@@ -331,7 +417,7 @@ class _Parser(argparse.ArgumentParser):
     def _check_value(self, action, value):  # type: ignore[override]
         if action.choices is not None and value not in action.choices:
             known = [str(choice) for choice in action.choices]
-            name = action.dest if action.dest == "verb" else action.option_strings[0]
+            name = action.option_strings[0] if action.option_strings else action.dest
             self.error(
                 f"{name} is one of {', '.join(known)}, got {value!r}"
                 + nearest(value, known)

@@ -6,7 +6,6 @@ first, in one line.
 """
 
 import argparse
-import hashlib
 import importlib
 import os
 import re
@@ -107,21 +106,6 @@ def check_paths(
                 f"{runner}: expected a path gs://BUCKET/..., but {path!r} {what}; copy "
                 "inputs there first (gcloud storage cp --recursive), and write there"
             )
-
-
-def name_job(
-    options: pipeline_options.PipelineOptions, *, verb: str, output: str
-) -> str:
-    """Names the job after what it writes, unless it has a name; returns the name.
-
-    Dataflow refuses a second running job of one name, so two jobs can never write one
-    directory at the same time.
-    """
-    cloud = options.view_as(pipeline_options.GoogleCloudOptions)
-    if cloud.job_name is None:
-        digest = hashlib.blake2b(output.rstrip("/").encode(), digest_size=4).hexdigest()
-        cloud.job_name = f"bert-keras-{verb}-{digest}"
-    return cloud.job_name
 
 
 class _Parser(pipeline_options._BeamArgumentParser):

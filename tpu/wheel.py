@@ -1,0 +1,91 @@
+"""This package as a wheel, for workers elsewhere.
+
+Made from the files that are imported here, whether from a checkout or installed: what
+runs there is what runs here. Needs no build tool and no network; the same files give
+the same bytes.
+"""
+
+import base64
+import hashlib
+import importlib
+import importlib.metadata
+import io
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from bert_keras import __version__, files
+from bert_keras.errors import InputError
+
+DISTRIBUTION = "bert-keras"
+PACKAGES = ("bert_keras", "pipelines", "tpu")
+NAME = f"bert_keras-{__version__}-py3-none-any.whl"
+
+_INFO = f"bert_keras-{__version__}.dist-info"
+_NO_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def write_wheel(directory: str | os.PathLike[str]) -> str:
+    """Writes the wheel into a directory, made if need be; returns its absolute path.
+
+    Raises:
+        InputError: the package is not installed (a bare checkout), so that it is not
+            known what it requires.
+    """
+    members = {**_package_files(), **_metadata_files()}
+    record = "".join(f"{name},{_digest(data)}\n" for name, data in members.items())
+    members[f"{_INFO}/RECORD"] = f"{record}{_INFO}/RECORD,,\n".encode()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            member = zipfile.ZipInfo(name, date_time=_NO_DATE)
+            member.compress_type = zipfile.ZIP_DEFLATED
+            member.external_attr = 0o644 << 16
+            archive.writestr(member, data)
+    path = os.path.join(os.path.abspath(directory), NAME)
+    files.make_directory(os.path.dirname(path))
+    files.write_atomically(path, buffer.getvalue())
+    return path
+
+
+def _package_files() -> dict[str, bytes]:
+    found = {}
+    for package in PACKAGES:
+        root = Path(next(iter(importlib.import_module(package).__path__)))
+        for path in _files_below(root):
+            found[f"{package}/{path.relative_to(root).as_posix()}"] = path.read_bytes()
+    return found
+
+
+def _files_below(root: Path) -> Iterator[Path]:
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield path
+
+
+def _metadata_files() -> dict[str, bytes]:
+    try:
+        installed = importlib.metadata.distribution(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        raise InputError(
+            f"{DISTRIBUTION} is not installed, so its requirements are not known: "
+            "pip install --editable ."
+        ) from None
+    lines = [
+        *("Metadata-Version: 2.1", f"Name: {DISTRIBUTION}", f"Version: {__version__}"),
+        *(f"Requires-Dist: {line}" for line in installed.requires or ()),
+    ]
+    wheel = "Wheel-Version: 1.0\nGenerator: bert-keras\nRoot-Is-Purelib: true\n"
+    return {
+        f"{_INFO}/METADATA": ("\n".join(lines) + "\n").encode(),
+        f"{_INFO}/WHEEL": f"{wheel}Tag: py3-none-any\n".encode(),
+        f"{_INFO}/entry_points.txt": (
+            b"[console_scripts]\nbert-keras = bert_keras.cli:entry_point\n"
+        ),
+    }
+
+
+def _digest(data: bytes) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=")
+    return f"sha256={digest.decode()},{len(data)}"
