@@ -54,10 +54,11 @@ def open_to_read(path: Path) -> BinaryIO:
 
     Raises:
         OSError: it is not there or cannot be read.
+        InputError: no such store, or its package is not installed.
     """
     if not is_remote(path):
         return open(path, "rb")
-    filesystems, uncompressed = _beam()
+    filesystems, uncompressed = _beam(str(path))
     return filesystems.FileSystems.open(str(path), compression_type=uncompressed)
 
 
@@ -71,7 +72,7 @@ def exists(path: Path) -> bool:
     """Whether there is such a file (or local directory)."""
     if not is_remote(path):
         return os.path.exists(path)
-    return _beam()[0].FileSystems.exists(str(path))
+    return _beam(str(path))[0].FileSystems.exists(str(path))
 
 
 def size(path: Path) -> int:
@@ -119,7 +120,7 @@ def delete(path: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
     elif exists(path):
-        _beam()[0].FileSystems.delete([str(path)])
+        _beam(str(path))[0].FileSystems.delete([str(path)])
 
 
 def sha256(path: Path) -> str:
@@ -172,24 +173,35 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
 def _open_to_write(path: str) -> BinaryIO:
     if not is_remote(path):
         return open(path, "wb")
-    filesystems, uncompressed = _beam()
+    filesystems, uncompressed = _beam(path)
     return filesystems.FileSystems.create(path, compression_type=uncompressed)
 
 
 def _rename(source: str, target: str) -> None:
     if is_remote(target):
-        _beam()[0].FileSystems.rename([source], [target])
+        _beam(target)[0].FileSystems.rename([source], [target])
     else:
         os.replace(source, target)
 
 
 def _match(pattern: str) -> list[Any]:
-    return _beam()[0].FileSystems.match([pattern])[0].metadata_list
+    return _beam(pattern)[0].FileSystems.match([pattern])[0].metadata_list
 
 
-def _beam() -> tuple[ModuleType, str]:
-    """Beam's file systems, and its word for files that are to be left as they are."""
+def _beam(path: str) -> tuple[ModuleType, str]:
+    """Beam's file systems, and its word for files that are to be left as they are.
+
+    Raises:
+        InputError: it has none for such a path.
+    """
     # Not at the top: loading Beam takes seconds, and local paths never need it.
     from apache_beam.io import filesystem, filesystems
 
+    try:
+        filesystems.FileSystems.get_filesystem(path)
+    except ValueError:
+        raise InputError(
+            f"{path}: expected a local path, or one of a store that Apache Beam can "
+            "reach; for gs:// it needs `pip install 'bert-keras[gcp]'`"
+        ) from None
     return filesystems, filesystem.CompressionTypes.UNCOMPRESSED

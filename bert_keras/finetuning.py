@@ -16,8 +16,8 @@ from bert_keras import (
     callbacks,
     classification,
     config,
+    files,
     inputs,
-    manifest,
     optimization,
     pretraining,
     progress,
@@ -84,9 +84,9 @@ def finetune(
         vocabulary=init_run.vocabulary,
         do_lower_case=init_run.do_lower_case,
         inputs={
-            "train_sha256": manifest.file_sha256(train),
-            "dev_sha256": manifest.file_sha256(dev),
-            "init_sha256": manifest.file_sha256(
+            "train_sha256": files.sha256(train),
+            "dev_sha256": files.sha256(dev),
+            "init_sha256": files.sha256(
                 init_run.directory / run_directory.WEIGHTS_NAME
             ),
             "from_scratch": from_scratch,
@@ -142,7 +142,7 @@ def predict(
     tuned = TunedModel(model_dir)
     logits = tuned.logits(tuned.read_texts(input_path, has_label=False))
     table = text.predictions_tsv(logits, tuned.run.task.labels)
-    manifest.write_atomically(output_path, table.encode())
+    files.write_atomically(output_path, table.encode())
     logger.info("%d predictions in %s", len(logits), output_path)
 
 

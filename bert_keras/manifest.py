@@ -4,20 +4,18 @@ A directory without one is unfinished. No TensorFlow, no Beam: pipelines write i
 training checks it.
 """
 
-import contextlib
-import hashlib
 import json
 import os
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from bert_keras import __version__
+from bert_keras import __version__, files
 from bert_keras.config import StrictModel, build_config
 from bert_keras.errors import InputError
 
 MANIFEST_NAME = "manifest.json"
+_INPUTS_NAME = "inputs.json"
 
 
 class Shard(StrictModel):
@@ -51,7 +49,8 @@ class Manifest(StrictModel):
 def write_manifest(directory: str | Path, manifest: Manifest) -> None:
     """Writes `manifest.json` in one piece: whoever finds it finds all of it."""
     text = json.dumps(manifest.model_dump(mode="json"), indent=1, sort_keys=True)
-    write_atomically(Path(directory) / MANIFEST_NAME, (text + "\n").encode())
+    path = files.join(directory, MANIFEST_NAME)
+    files.write_atomically(path, (text + "\n").encode())
 
 
 def read_manifest(directory: str | Path, *, kind: str, verb: str) -> Manifest:
@@ -65,23 +64,23 @@ def read_manifest(directory: str | Path, *, kind: str, verb: str) -> Manifest:
     Raises:
         InputError: no such directory, unfinished, or of another kind.
     """
-    path = Path(directory) / MANIFEST_NAME
-    if not Path(directory).is_dir():
-        raise InputError(f"{directory}: no such directory; make it with `{verb}`")
-    if not path.is_file():
+    path = files.join(directory, MANIFEST_NAME)
+    if not files.exists(path):
+        if not files.is_remote(directory) and not os.path.isdir(directory):
+            raise InputError(f"{directory}: no such directory; make it with `{verb}`")
         raise InputError(
             f"{directory}: no {MANIFEST_NAME}, so this is not a finished output of "
             f"`{verb}`: run that command (again) to the end"
         )
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(files.read_bytes(path))
     except ValueError as error:
         raise InputError(f"{path}: not JSON: {error}") from None
     manifest = build_config(Manifest, values, origin=path)
     if manifest.kind != kind:
         raise InputError(f"{directory}: expected {kind}, found {manifest.kind}")
     for shard in manifest.shards:
-        if Path(shard.name).name != shard.name:
+        if files.name_of(shard.name) != shard.name or shard.name in (".", ".."):
             raise InputError(f"{path}: shard name {shard.name!r} leaves the directory")
     return manifest
 
@@ -95,51 +94,30 @@ def verify_shards(
         InputError: names the first shard that differs, and how.
     """
     for shard in manifest.shards:
-        path = Path(directory) / shard.name
-        if not path.is_file():
-            raise InputError(f"{path}: listed in {MANIFEST_NAME} but missing")
-        size = path.stat().st_size
+        path = files.join(directory, shard.name)
+        try:
+            size = files.size(path)
+        except OSError:
+            message = f"{path}: listed in {MANIFEST_NAME} but missing"
+            raise InputError(message) from None
         if size != shard.num_bytes:
             raise InputError(
                 f"{path}: {size} bytes, {MANIFEST_NAME} says {shard.num_bytes}: the "
                 "file was changed or cut; make the directory again"
             )
-        if hashes and (found := file_sha256(path)) != shard.sha256:
+        if hashes and (found := files.sha256(path)) != shard.sha256:
             raise InputError(
                 f"{path}: sha256 {found[:12]}…, {MANIFEST_NAME} says "
                 f"{shard.sha256[:12]}…: the file was changed; make the directory again"
             )
 
 
-def file_sha256(path: str | Path) -> str:
-    """Hex digest of a file's bytes."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_atomically(path: str | Path, data: bytes) -> None:
-    """Writes a file so that no reader ever sees a part of it under its name."""
-    with open_atomically(path) as file:
-        file.write(data)
-
-
-@contextlib.contextmanager
-def open_atomically(path: str | Path) -> Iterator[BinaryIO]:
-    """Opens a file for writing that gets its name when the block ends without error.
-
-    Until then it has a temporary name beside it. Two writers of one path do not disturb
-    each other: the last one replaces.
-    """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+# For callers that have not yet moved on.
+file_sha256, write_atomically, open_atomically = (
+    files.sha256,
+    files.write_atomically,
+    files.open_atomically,
+)
 
 
 def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -> None:
@@ -152,18 +130,17 @@ def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -
         InputError: the directory is finished already, holds other files, or was begun
             with other settings (the first that differs is named).
     """
-    directory = Path(directory)
-    marker = directory / "inputs.json"
-    if directory.exists() and not directory.is_dir():
+    if os.path.isfile(directory):
         raise InputError(f"{directory}: expected a directory to write into, is a file")
-    if (directory / MANIFEST_NAME).exists():
+    if files.exists(files.join(directory, MANIFEST_NAME)):
         raise InputError(
             f"{directory}: holds a finished output already; choose another directory "
             "or delete it"
         )
+    marker = files.join(directory, _INPUTS_NAME)
     wanted = json.loads(json.dumps(settings))
-    if marker.is_file():
-        found = json.loads(marker.read_text(encoding="utf-8"))
+    if files.exists(marker):
+        found = json.loads(files.read_bytes(marker))
         for key in sorted(wanted.keys() | found.keys()):
             if wanted.get(key) != found.get(key):
                 raise InputError(
@@ -171,10 +148,15 @@ def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -
                     f"{found.get(key)!r} where this one has {wanted.get(key)!r}; "
                     "choose another directory or delete it"
                 )
-    elif directory.is_dir() and any(directory.iterdir()):
+    elif files.list_directory(directory):
         raise InputError(
             f"{directory}: not empty and not made by this command; choose another "
             "directory"
         )
-    directory.mkdir(parents=True, exist_ok=True)
-    write_atomically(marker, json.dumps(wanted, indent=1, sort_keys=True).encode())
+    try:
+        files.make_directory(directory)
+    except OSError as error:
+        raise InputError(
+            f"{directory}: cannot be made: {error.strerror}; choose another place"
+        ) from None
+    files.write_atomically(marker, json.dumps(wanted, indent=1, sort_keys=True).encode())

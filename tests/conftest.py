@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import config, features, manifest
+from bert_keras import config, features, files, manifest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -34,7 +34,7 @@ def write_documents(directory: Path, documents: list[dict]) -> None:
         name=path.name,
         num_records=len(documents),
         num_bytes=path.stat().st_size,
-        sha256=manifest.file_sha256(path),
+        sha256=files.sha256(path),
     )
     made = manifest.Manifest(kind="documents", shards=(shard,), config={})
     manifest.write_manifest(directory, made)

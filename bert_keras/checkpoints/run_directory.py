@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import keras
 
-from bert_keras import config, manifest, tokenization
+from bert_keras import config, files, manifest, tokenization
 from bert_keras.errors import InputError
 
 WEIGHTS_NAME = "model.weights.h5"
@@ -171,4 +171,4 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _write_json(path: Path, values: Mapping[str, Any]) -> None:
     text = json.dumps(values, indent=2, ensure_ascii=False) + "\n"
-    manifest.write_atomically(path, text.encode())
+    files.write_atomically(path, text.encode())

@@ -13,7 +13,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from bert_keras import manifest
+from bert_keras import files
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def save_state(path: str | Path, variables: dict[str, keras.Variable]) -> None:
     }
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
-    manifest.write_atomically(path, buffer.getvalue())
+    files.write_atomically(path, buffer.getvalue())
 
 
 def restore_state(path: str | Path, variables: dict[str, keras.Variable]) -> None:

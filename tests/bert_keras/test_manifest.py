@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from bert_keras import manifest
+from bert_keras import files, manifest
 from bert_keras.errors import InputError
 
 
@@ -17,7 +17,7 @@ def finished(tmp_path):
                 name="shard",
                 num_records=2,
                 num_bytes=3,
-                sha256=manifest.file_sha256(tmp_path / "shard"),
+                sha256=files.sha256(tmp_path / "shard"),
             ),
         ),
         config={"random_seed": 1},
@@ -29,13 +29,6 @@ def finished(tmp_path):
 
 def read(directory, kind="documents"):
     return manifest.read_manifest(directory, kind=kind, verb="bert-keras corpus")
-
-
-def test_sha256_of_a_known_text(tmp_path):
-    (tmp_path / "f").write_bytes(b"abc")
-    assert manifest.file_sha256(tmp_path / "f") == (
-        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    )
 
 
 def test_round_trip(finished):
@@ -90,16 +83,6 @@ def test_a_shard_name_cannot_leave_the_directory(finished):
     (finished / "manifest.json").write_text(json.dumps(values))
     with pytest.raises(InputError, match=r"'\.\./shard' leaves the directory"):
         read(finished)
-
-
-def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(manifest.os, "fsync", fail)
-    with pytest.raises(OSError, match="no space"):
-        manifest.write_atomically(tmp_path / "f", b"abc")
-    assert list(tmp_path.iterdir()) == []
 
 
 class TestClaim:

@@ -1,0 +1,113 @@
+import errno
+import os
+
+import pytest
+
+from bert_keras import files
+from bert_keras.errors import InputError
+
+
+def test_sha256_of_a_known_text(tmp_path):
+    (tmp_path / "f").write_bytes(b"abc")
+    assert files.sha256(tmp_path / "f") == (
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    )
+
+
+@pytest.mark.parametrize(
+    ("directory", "path", "name"),
+    [
+        ("/a/b", "/a/b/c", "c"),
+        ("a", "a/c", "c"),
+        ("gs://bucket", "gs://bucket/c", "c"),
+        ("gs://bucket/a/", "gs://bucket/a/c", "c"),
+    ],
+)
+def test_paths(directory, path, name):
+    assert files.join(directory, name) == path
+    assert files.name_of(path) == name
+    assert files.name_of(f"{path}/") == name
+    assert files.is_remote(path) == directory.startswith("gs://")
+
+
+class TestMatch:
+    def test_patterns(self, tmp_path):
+        for name in ("b.txt", "a.txt", "d/e/c.txt", "x.csv"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).touch()
+        found = files.match(f"{tmp_path}/*.txt")
+        assert [os.path.basename(path) for path in found] == ["a.txt", "b.txt"]
+        assert len(files.match(f"{tmp_path}/**/*.txt")) == 3
+        assert files.match(f"{tmp_path}/*.xml") == []
+
+    def test_a_name_with_brackets_is_a_name(self, tmp_path):
+        path = tmp_path / "book[1].txt"
+        path.touch()
+        assert files.match(str(path)) == [str(path)]
+
+
+def test_list_directory(tmp_path):
+    (tmp_path / "b").touch()
+    (tmp_path / "a").mkdir()
+    assert files.list_directory(tmp_path) == ["a", "b"]
+    assert files.list_directory(tmp_path / "none") == []
+
+
+def test_what_is_not_there(tmp_path):
+    assert not files.exists(tmp_path / "none")
+    files.delete(tmp_path / "none")
+    with pytest.raises(FileNotFoundError):
+        files.size(tmp_path / "none")
+    with pytest.raises(FileNotFoundError):
+        files.open_to_read(tmp_path / "none")
+
+
+class TestOpenAtomically:
+    def test_nobody_sees_a_part(self, tmp_path):
+        path = tmp_path / "f"
+        path.write_bytes(b"old")
+        with files.open_atomically(path) as file:
+            file.write(b"new")
+            assert path.read_bytes() == b"old"
+        assert path.read_bytes() == b"new"
+        assert os.listdir(tmp_path) == ["f"]
+
+    def test_an_interrupted_write_leaves_nothing(self, tmp_path):
+        with pytest.raises(KeyError), files.open_atomically(tmp_path / "f") as file:
+            file.write(b"abc")
+            raise KeyError
+        assert os.listdir(tmp_path) == []
+
+    def test_a_full_disk(self, tmp_path, monkeypatch):
+        def fail(_):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(files.os, "fsync", fail)
+        with pytest.raises(InputError) as caught:
+            files.write_atomically(tmp_path / "f", b"abc")
+        assert str(caught.value) == (
+            f"{tmp_path}/f: cannot be written: No space left on device; make room, or "
+            "choose another place; the same command then goes on where it stopped"
+        )
+        assert os.listdir(tmp_path) == []
+
+    def test_errors_of_other_files_are_not_ours(self, tmp_path):
+        with (
+            pytest.raises(FileNotFoundError, match="none"),
+            files.open_atomically(tmp_path / "f"),
+        ):
+            open(tmp_path / "none")
+
+    def test_a_place_that_is_not_there(self, tmp_path):
+        with pytest.raises(FileNotFoundError):
+            files.write_atomically(tmp_path / "none/f", b"abc")
+
+
+@pytest.mark.parametrize("ask", [files.open_to_read, files.exists, files.match])
+def test_a_store_that_nobody_knows(ask):
+    with pytest.raises(InputError) as caught:
+        ask("nowhere://bucket/f")
+    assert str(caught.value) == (
+        "nowhere://bucket/f: expected a local path, or one of a store that Apache Beam "
+        "can reach; for gs:// it needs `pip install 'bert-keras[gcp]'`"
+    )
