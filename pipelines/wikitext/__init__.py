@@ -6,18 +6,48 @@ constructs, `lines` one pass over what is left; `templates` knows the few templa
 stand for words. Pure: knows no Beam.
 """
 
+from collections import Counter
+
 from pipelines.wikitext import lines, markup
 
+RULES = {
+    "categories": "[[Category:...]]",
+    "code": "<pre>, <source>, <syntaxhighlight>",
+    "comments": "<!-- ... -->",
+    "extensions": "<timeline>, <score>, <imagemap> and other tags that draw something",
+    "files": "[[File:...]] with its caption",
+    "formulas": "<math>, <chem>, <ce>, <hiero>",
+    "fragments": "short paragraphs that are no sentence, and pointers: 'See also ...'",
+    "galleries": "<gallery>",
+    "headings": "lines of == ... ==, <h1> to <h6>, lines all in bold",
+    "horizontal_rules": "lines of ----",
+    "language_links": "[[de:...]]",
+    "leads": "a paragraph that only announces what was dropped: 'It may refer to:'",
+    "lists": "items: lines that begin with * # : or ;, and <ul>, <ol>, <dl>",
+    "preformatted": "lines that begin with a space",
+    "references": "<ref> and <references>",
+    "table_rows": "lines that begin with a bar outside of a table",
+    "tables": "{| ... |} and <table>",
+    "templates": "{{...}} that stand for no words we know, and parameters {{{...}}}",
+    "without_letters": "paragraphs without any letter",
+}
+"""What `clean` drops, and the name under which it counts it."""
 
-def clean(wikitext: str) -> list[str]:
+
+def clean(wikitext: str, counts: Counter[str] | None = None) -> list[str]:
     """Returns the running text of a page.
 
     Args:
         wikitext: the source of a page.
+        counts: takes how often each rule dropped something, by the names in `RULES`.
 
     Returns:
         Paragraphs in order, each on one line, without markup; none is empty, and
         fragments that are no sentence are left out.
     """
-    paragraphs = lines.paragraphs(markup.resolve(wikitext))
-    return [text for text in paragraphs if not lines.is_fragment(text)]
+    counts = Counter() if counts is None else counts
+    found = lines.paragraphs(markup.resolve(wikitext, counts), counts)
+    kept = [paragraph for paragraph in found if not lines.is_fragment(paragraph)]
+    if len(kept) < len(found):
+        counts["fragments"] += len(found) - len(kept)
+    return kept

@@ -2,15 +2,31 @@
 
 import html
 import re
+from collections import Counter
+from collections.abc import Iterator
 
 
-def paragraphs(text: str) -> list[str]:
-    """Joins lines to paragraphs and tidies each; none is empty."""
-    tidied = (_tidy(block) for block in _blocks(text.split("\n")))
-    return [paragraph for paragraph in tidied if paragraph]
+def paragraphs(text: str, counts: Counter[str]) -> list[str]:
+    """Joins lines to paragraphs and tidies each; none is empty.
+
+    Args:
+        text: lines without markup but bold and italic, entities and line prefixes.
+        counts: takes how often each rule dropped a line or a paragraph.
+    """
+    # All at once: a call for each paragraph would cost more than its work.
+    decoded = _decode("\n".join(_blocks(text, counts)))
+    found = []
+    for line in decoded.split("\n"):
+        mended = _mend(line) if "  " in line or _HOLE.search(line) else line
+        if _LETTER.search(mended):
+            found.append(mended.lstrip(" ,;:").rstrip(" "))
+        elif line:
+            counts["without_letters"] += 1
+    return found
 
 
-_SENTENCE_END = re.compile(r"[.!?…:;。！？：؟۔।][\"'”’»)\]」』）]*$")
+_LETTER = re.compile(r"[^\W\d_]")
+_SENTENCE_END = re.compile(r"[.!?…:;。！？：؟۔।][\"'”’»)\]｣」』）]*$")
 _POINTER = re.compile(
     r"(?:see also|main article|further information)s?\b", re.IGNORECASE
 )
@@ -23,51 +39,63 @@ def is_fragment(paragraph: str) -> bool:
     return len(paragraph) < 200 and _POINTER.match(paragraph) is not None
 
 
-def _blocks(lines: list[str]) -> list[str]:
+def _blocks(text: str, counts: Counter[str]) -> list[str]:
     """Joins the lines of each paragraph; drops lists, headings and table rows."""
     blocks: list[str] = []
     current: list[str] = []
-
-    def flush() -> None:
-        if current:
-            blocks.append(" ".join(current))
-            current.clear()
-
-    for line in lines:
-        heading = _HEADING.match(line) if line[:1] == "=" else None
-        if heading:
-            # Text on the line of a heading is text, as in dumps of 2006.
-            line = line[heading.end() :]
-        kind = "heading" if heading and not line else _line_kind(line)
+    may_be_lead = False
+    for line in text.split("\n"):
+        kind = "text"
+        if line[:1] in _MARKS:
+            kind, line = _classify(line)
         if kind == "text":
             current.append(_drop_quotes(line) if "''" in line else line)
             continue
-        flush()
-        if kind != "blank" and blocks and _is_lead(blocks[-1]):
+        if current:
+            blocks.append(" ".join(current))
+            current = []
+            may_be_lead = True
+        if kind == "blank":
+            continue
+        counts[kind] += 1
+        while may_be_lead and blocks and _is_lead(blocks[-1]):
             blocks.pop()
-    flush()
+            counts["leads"] += 1
+        may_be_lead = False
+    if current:
+        blocks.append(" ".join(current))
     return blocks
 
 
-def _line_kind(line: str) -> str:
-    first = line[:1]
-    if not first or line.isspace():
-        return "blank"
-    if first in "*#:;":
-        return "list"
-    if first == "|" or (first == "!" and "!!" in line):
-        return "table"
-    if first == "-" and line.startswith("----"):
-        return "rule"
-    if first in " \t":
-        return "text" if _is_prose(line.strip()) else "preformatted"
-    if line.startswith("'''") and _PSEUDO_HEADING.fullmatch(line):
-        return "heading"
-    return "text"
-
-
+# A line that begins with anything else is text.
+_MARKS = frozenset(["", *" \t*#:;|!-='"])
 _HEADING = re.compile(r"(={1,6})[^=]+\1[ \t]*|=.*=\s*$")
 _PSEUDO_HEADING = re.compile(r"'''[^'.]{1,80}'''[:\s]*")
+
+
+def _classify(line: str) -> tuple[str, str]:
+    """The kind of a line ("text", "blank" or a rule), and what is text in it."""
+    first = line[:1]
+    heading = _HEADING.match(line) if first == "=" else None
+    if heading:
+        # Text on the line of a heading is text, as in dumps of 2006.
+        line = line[heading.end() :]
+        if not line:
+            return "headings", ""
+        first = line[0]
+    if not first or line.isspace():
+        return "blank", ""
+    if first in "*#:;":
+        return "lists", ""
+    if first == "|" or (first == "!" and "!!" in line):
+        return "table_rows", ""
+    if first == "-" and line.startswith("----"):
+        return "horizontal_rules", ""
+    if first in " \t" and not _is_prose(line.strip()):
+        return "preformatted", ""
+    if first == "'" and _PSEUDO_HEADING.fullmatch(line):
+        return "headings", ""
+    return "text", line
 
 
 def _is_prose(line: str) -> bool:
@@ -90,6 +118,14 @@ def _drop_quotes(line: str) -> str:
     "l'''Iliade''" is an apostrophe and italic: where neither bold nor italic comes
     out even, one mark of bold is an apostrophe and a mark of italic.
     """
+    num_bold = line.count("'''")
+    num_italic = line.count("''") - num_bold
+    if "''''" not in line and not (num_italic % 2 and num_bold % 2):
+        return line.replace("'''", "").replace("''", "")
+    return _drop_uneven_quotes(line)
+
+
+def _drop_uneven_quotes(line: str) -> str:
     runs = list(_QUOTES.finditer(line))
     sizes = [len(run[0]) if len(run[0]) < 6 else 5 for run in runs]
     num_italic = sum(size in (2, 5) for size in sizes)
@@ -111,37 +147,53 @@ def _drop_quotes(line: str) -> str:
 
 
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
-_MAGIC_WORD = re.compile(r"__[^\W\d_]{3,}__")
-# But not those of "main()".
-_EMPTY_BRACKETS = re.compile(
-    r"\((?<!\w\()[\s,;:]{0,20}\)|（[\s、，；,;]{0,20}）|\[ ?\]"
+_OTHER_SPACE = re.compile(
+    "[\t\x0b\x0c\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 )
-_AFTER_BRACKET = re.compile(r"([(（])[\s,;:、，；]{1,20}")
-_BEFORE_BRACKET = re.compile(r"[\s,;、，；]{1,20}([)）])")
-_BEFORE_BRACKET_PAIRS = (" )", ",)", ";)", " ）", "、）", "，）", "；）")
-_SPACE_BEFORE_POINT = re.compile(r" ([,.])(?=[ ,.]|$)")
-_LETTER = re.compile(r"[^\W\d_]")
+
+
+def _decode(text: str) -> str:
+    """Decodes entities; white space but the ends of lines becomes a space."""
+    if "&" in text:
+        text = _ENTITY.sub(_unescape, text.replace("&nbsp;", " "))
+    return _OTHER_SPACE.sub(" ", text)
 
 
 def _unescape(entity: re.Match[str]) -> str:
-    return html.unescape(entity[0])
+    character = html.unescape(entity[0])
+    return " " if character.isspace() else character
 
 
-def _tidy(block: str) -> str:
-    """Decodes entities and mends what dropped markup leaves behind."""
-    text = block
-    if "&" in text:
-        text = _ENTITY.sub(_unescape, text.replace("&nbsp;", " "))
-    if "__" in text:
-        text = _MAGIC_WORD.sub("", text)
-    if "(" in text or "（" in text or "[" in text:
-        text = _EMPTY_BRACKETS.sub("", text)
-        text = _AFTER_BRACKET.sub(r"\1", text)
-        text = _EMPTY_BRACKETS.sub("", text)
+# Where something is to be mended; one search finds that most paragraphs are whole.
+_HOLE = re.compile(
+    r"[(（\[)）,.\"_](?:"
+    r"(?<=[(（\[])[ ,;:、，；)）\]]|(?<=[)）])(?<=[ ,;、，；].)"
+    r"|(?<=[,.])(?<= .)(?:[ ,.]|\Z)|(?<=\")\"|(?<=_)_)"
+)
+_MAGIC_WORD = re.compile(r"__[^\W\d_]{3,}__")
+# But not those of "main()".
+_EMPTY_BRACKETS = re.compile(r"\((?<!\w\()[ ,;:]{0,20}\)|（[ 、，；,;]{0,20}）|\[ ?\]")
+_AFTER_BRACKET = re.compile(r"([(（])[ ,;:、，；]{1,20}")
+# These look back, from characters that are rarer than the space before them.
+_GAP_BEFORE_BRACKET = re.compile(r"[)）](?<=[ ,;、，；].)")
+_GAP_BEFORE_POINT = re.compile(r"[,.](?<= .)(?=[ ,.]|\Z)")
+
+
+def _mend(paragraph: str) -> str:
+    """Mends what dropped markup leaves behind, with one space between words."""
+    text = _MAGIC_WORD.sub("", paragraph)
+    text = _EMPTY_BRACKETS.sub("", text)
+    text = _AFTER_BRACKET.sub(r"\1", text)
+    text = _EMPTY_BRACKETS.sub("", text)
     text = " ".join(text.replace('""', "").split())
-    if any(pair in text for pair in _BEFORE_BRACKET_PAIRS):
-        text = _BEFORE_BRACKET.sub(r"\1", text)
-    if " ," in text or " ." in text:
-        text = _SPACE_BEFORE_POINT.sub(r"\1", text)
-    text = text.lstrip(" ,;:")
-    return text if _LETTER.search(text) else ""
+    text = "".join(_close_gaps(text, _GAP_BEFORE_BRACKET, " ,;、，；"))
+    return "".join(_close_gaps(text, _GAP_BEFORE_POINT, " "))
+
+
+def _close_gaps(text: str, mark: re.Pattern[str], gap: str) -> Iterator[str]:
+    """The pieces of a text, without the characters of `gap` before each `mark`."""
+    start = 0
+    for found in mark.finditer(text):
+        yield text[start : found.start()].rstrip(gap)
+        start = found.start()
+    yield text[start:]

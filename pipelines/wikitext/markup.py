@@ -5,36 +5,50 @@ having been opened, is dropped and the text around it stays.
 """
 
 import re
+from collections import Counter
 
 from pipelines.wikitext import templates
 
 # Far beyond what MediaWiki nests; deeper openings are ignored, which bounds the work.
 _MAX_DEPTH = 60
 
-# The lookahead is for speed alone: it lets the engine skip by a set of characters. So
-# are the groups: most links and templates hold no others, and are done in one step.
+# Every alternative begins with a character of its own: so the engine skips from one
+# such character to the next. Most links, templates and references hold no others, and
+# are one token. Possessive repeats never go back, which keeps the scan linear.
 _TOKEN = re.compile(
-    r"(?=[\[\]{}<\n])(?:"
-    r"\[\[(?!#)([^\[\]{}<|:\n]+)(?:\|([^\[\]{}<|\n]+))?\]\](?!\])"
-    r"|\{\{([^\[\]{}<]+)\}\}(?!\})"
-    r"|\[\[|\]+|\{\{+|\}\}+"
-    r"|\n[ \t:*#]*\{\||\n[ \t:*#]*\|\}(?!\})"
-    r"|\[(?=(?:https?:|ftp:|mailto:|irc:|news:|//)[^\s\]])"
-    r"|<!--|</?[a-zA-Z][a-zA-Z0-9]*(?:[\s/][^<>]*)?>)"
+    r"\[\[(?!#)([^\[\]{}<|:\n]++)(?:\|([^\[\]{}<|\n]++))?+\]\](?!\])"
+    r"|\{\{([^\[\]{}<]++)\}\}(?!\})"
+    r"|<(ref)(?=[\s/>])[^<>]*+(?:(?<=/)>|>[^<]*+</ref>)"
+    r"|</?([a-zA-Z][a-zA-Z0-9]*+)(?:[\s/][^<>]*+)?+>"
+    r"|\[\[|\]\]*+|\{\{++|\}\}++"
+    r"|\n[ \t:*#]*+(?:\{\||\|\}(?!\}))"
+    r"|\[(?=(?:https?:|ftp:|mailto:|irc:|news:|//)[^\s\]])[^\s\]\[<>]*+"
+    r"|<!--"
 )
-_TEMPLATE_GROUP = 3
-_URL = re.compile(r"[^\s\]\[<>]*")
+_TARGET, _LABEL, _TEMPLATE, _REFERENCE, _TAG = range(1, 6)
 
-# What stands between these tags is not wikitext, or no running text, or both.
-_RAW_TAGS = frozenset(
-    "ref math chem ce pre syntaxhighlight source gallery imagemap timeline score "
-    "hiero graph mapframe maplink templatedata templatestyles inputbox categorytree "
-    "dynamicpagelist poll rss style script nowiki".split()
-)
+# What stands between these tags is not wikitext, or no running text, or both; and
+# the rule under which it is counted.
+_RAW_TAGS = {
+    "ref": "references",
+    "gallery": "galleries",
+    "nowiki": "",
+    **dict.fromkeys("math chem ce hiero".split(), "formulas"),
+    **dict.fromkeys("pre syntaxhighlight source".split(), "code"),
+    **dict.fromkeys(
+        "imagemap timeline score graph mapframe maplink templatedata templatestyles "
+        "inputbox categorytree dynamicpagelist poll rss style script".split(),
+        "extensions",
+    ),
+}
 # Blocks that may contain each other and any other wikitext.
-_DROPPED_TAGS = frozenset(
-    "table ul ol dl li dt dd h1 h2 h3 h4 h5 h6 includeonly references".split()
-)
+_DROPPED_TAGS = {
+    "table": "tables",
+    "includeonly": "templates",
+    "references": "references",
+    **dict.fromkeys("ul ol dl li dt dd".split(), "lists"),
+    **dict.fromkeys("h1 h2 h3 h4 h5 h6".split(), "headings"),
+}
 _BREAKING_TAGS = frozenset("p div blockquote center br hr poem".split())
 _INLINE_TAGS = frozenset(
     "b i u s em strong small big sub sup span code tt kbd samp var dfn cite q abbr "
@@ -43,23 +57,27 @@ _INLINE_TAGS = frozenset(
     "tvar languages img a label input form button".split()
 )
 _RAW_END = {
-    tag: re.compile(rf"</{tag}\s*>|<{tag}(?:\s[^<>]*)?(?<!/)>", re.IGNORECASE)
+    tag: re.compile(rf"</{tag}\s*+>|<{tag}(?:[\s/][^<>]*+)?+(?<!/)>", re.IGNORECASE)
     for tag in _RAW_TAGS
 }
 
-_FILE_PREFIXES = frozenset(
+_FILE_PREFIXES = (
     "file image media datei bild fichier archivo imagen ficheiro imagem immagine "
     "bestand afbeelding файл изображение картинка ファイル 画像 ملف صورة وسائط 文件 "
     "檔案 档案 图像 圖像 图片 plik grafika fil soubor attēls vaizdas fails attels "
     "зображення 파일 그림 tệp hình berkas dosya resim پرونده קובץ चित्र tiedosto "
     "fájl kép εικόνα αρχείο fitxer imatge fișier slika датотека слика hulagay "
-    "paypay".split()
+    "paypay"
 )
-_CATEGORY_PREFIXES = frozenset(
+_CATEGORY_PREFIXES = (
     "category kategorie catégorie categoría categoria categorie категория 分類 分类 "
     "カテゴリ تصنيف kategoria kategori kategorija kategoreja категорія 분류 thể_loại "
-    "رده קטגוריה श्रेणी luokka kategória κατηγορία categorie kaarangay".split()
+    "رده קטגוריה श्रेणी luokka kategória κατηγορία categorie kaarangay"
 )
+_LINK_RULES = {
+    **dict.fromkeys(_FILE_PREFIXES.split(), "files"),
+    **dict.fromkeys(_CATEGORY_PREFIXES.split(), "categories"),
+}
 # Interwiki prefixes that look like the code of a language and are none.
 _NOT_LANGUAGES = frozenset("doi rfc mw wmf osm irc cia".split())
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]{2,8}){0,2}|simple")
@@ -69,20 +87,31 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]{2,8}){0,2}|simple")
 _DROPPED_BLOCK = "\n|\n"
 
 
-def resolve(wikitext: str) -> str:
+def resolve(wikitext: str, counts: Counter[str]) -> str:
     """Resolves or drops all markup but bold and italic, entities and line prefixes.
+
+    Args:
+        wikitext: the source of a page.
+        counts: takes how often each rule dropped something.
 
     Returns:
         Lines of text. A table or list leaves a line with a bar.
     """
-    text = _drop_markup("\n" + wikitext)
+    scan = _Scan("\n" + wikitext, counts)
+    position = 0
+    while position < len(scan.text):
+        position = _take_tokens(scan, position)
+    text = "".join(scan.kept)
     return _VARIANTS.sub(_first_variant, text) if "-{" in text else text
 
 
 class _Scan:
     """The text kept so far, and the constructs that are open in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str, counts: Counter[str]) -> None:
+        self.text = text
+        self.counts = counts
+        self.last_comment_end = text.rfind("-->")
         self.kept: list[str] = []
         self._opened: list[list] = []
         self._num_open: dict[str, int] = {}
@@ -122,45 +151,64 @@ class _Scan:
             frame[2] -= used
             size -= used
             if frame[2] < 2:
-                self.kept.append(templates.expand(self.close("{{")))
+                self.keep_template(self.close("{{"))
+
+    def keep_template(self, content: str) -> None:
+        """Keeps the words that a template stands for, or counts it as dropped."""
+        if words := templates.expand(content):
+            self.kept.append(words)
+        else:
+            self.counts["templates"] += 1
 
 
-def _drop_markup(text: str) -> str:
-    scan = _Scan()
-    last_comment_end = text.rfind("-->")
-    position = 0
-    while token := _TOKEN.search(text, position):
+def _take_tokens(scan: _Scan, position: int) -> int:
+    """Takes one token after another until one makes the scan go on elsewhere.
+
+    Returns:
+        Where to go on: behind a comment, say, or the end of the text.
+    """
+    text, keep = scan.text, scan.kept.append
+    for token in _TOKEN.finditer(text, position):
         start, end = token.span()
         if start > position:
-            scan.kept.append(text[position:start])
+            keep(text[position:start])
         position = end
-        if group := token.lastindex:
-            content = token[group]
-            is_template = group == _TEMPLATE_GROUP
-            scan.kept.append(templates.expand(content) if is_template else content)
-            continue
-        mark = token[0]
-        first = mark[0]
-        if mark == "[[":
-            scan.open("[[")
-        elif first == "]":
-            _close_brackets(scan, len(mark))
-        elif first == "{":
-            scan.open("{{", len(mark))
-        elif first == "}":
-            scan.close_braces(len(mark))
-        elif first == "\n":
-            _table(scan, mark)
-        elif first == "[":
-            scan.open("[")
-            position = _URL.match(text, end).end()
-        elif mark == "<!--":
-            if end <= last_comment_end:
-                position = text.find("-->", end) + len("-->")
+        group = token.lastindex
+        if group is None:
+            position = _take_mark(scan, token[0], end)
+        elif group <= _LABEL:
+            keep(token[group])
+        elif group == _TEMPLATE:
+            scan.keep_template(token[_TEMPLATE])
+        elif group == _REFERENCE:
+            scan.counts["references"] += 1
         else:
-            position = _tag(scan, text, token)
-    scan.kept.append(text[position:])
-    return "".join(scan.kept)
+            position = _take_tag(scan, token[0], token[_TAG], end)
+        if position != end:
+            return position
+    keep(text[position:])
+    return len(text)
+
+
+def _take_mark(scan: _Scan, mark: str, end: int) -> int:
+    """Opens or closes what a mark opens or closes; returns where to go on."""
+    first = mark[0]
+    if mark == "[[":
+        scan.open("[[")
+    elif first == "]":
+        _close_brackets(scan, len(mark))
+    elif first == "{":
+        scan.open("{{", len(mark))
+    elif first == "}":
+        scan.close_braces(len(mark))
+    elif first == "\n":
+        _take_table(scan, mark)
+    elif first == "[":
+        scan.open("[")
+    elif end <= scan.last_comment_end:
+        scan.counts["comments"] += 1
+        return scan.text.find("-->", end) + len("-->")
+    return end
 
 
 def _close_brackets(scan: _Scan, size: int) -> None:
@@ -170,42 +218,42 @@ def _close_brackets(scan: _Scan, size: int) -> None:
             scan.kept.append(scan.close("[").strip())
             size -= 1
         elif innermost == "[[" and size >= 2:
-            scan.kept.append(_resolve_link(scan.close("[[")))
+            scan.kept.append(_resolve_link(scan.close("[["), scan.counts))
             size -= 2
         elif size >= 2 and scan.is_open("[["):
             # Something inside the link was never closed.
             size -= 2
             if not scan.is_open("{{"):
-                scan.kept.append(_resolve_link(scan.close("[[")))
+                scan.kept.append(_resolve_link(scan.close("[["), scan.counts))
         else:
             # A single bracket may be text, as in "[sic]"; a double one is rubbish.
             scan.kept.append("]" * (size % 2))
             return
 
 
-def _table(scan: _Scan, mark: str) -> None:
+def _take_table(scan: _Scan, mark: str) -> None:
     if mark.endswith("{|"):
         scan.kept.append("\n")
         scan.open("{|")
     elif scan.is_open("{|"):
         scan.close("{|")
         scan.kept.append(_DROPPED_BLOCK)
+        scan.counts["tables"] += 1
     else:
         scan.kept.append("\n")
 
 
-def _tag(scan: _Scan, text: str, token: re.Match[str]) -> int:
+def _take_tag(scan: _Scan, mark: str, name: str, end: int) -> int:
     """Handles an HTML or extension tag; returns where to go on."""
-    mark = token[0]
     is_end = mark[1] == "/"
-    name = _TAG_NAME.match(mark)[1].lower()
+    name = name.lower()
     if name in _INLINE_TAGS:
-        return token.end()
+        return end
     if name in _BREAKING_TAGS:
         scan.kept.append(" " if name == "br" else "\n\n")
     elif name in _RAW_TAGS:
         if not is_end and not mark.endswith("/>"):
-            return _after_raw(scan, text, token.end(), name)
+            return _after_raw(scan, end, name)
     elif name not in _DROPPED_TAGS:
         # Not a tag: "<stdio.h>", "<name@host>".
         scan.kept.append(mark)
@@ -213,35 +261,41 @@ def _tag(scan: _Scan, text: str, token: re.Match[str]) -> int:
         if scan.is_open(name):
             scan.close(name)
             scan.kept.append(_DROPPED_BLOCK)
+            scan.counts[_DROPPED_TAGS[name]] += 1
     elif not mark.endswith("/>"):
         scan.open(name)
-    return token.end()
+    return end
 
 
-_TAG_NAME = re.compile(r"</?([a-zA-Z0-9]+)")
 _NOWIKI = {ord(mark): f"&#{ord(mark)};" for mark in "[]{}|*#;:='<>&-!_"}
 
 
-def _after_raw(scan: _Scan, text: str, position: int, name: str) -> int:
-    end = _RAW_END[name].search(text, position)
+def _after_raw(scan: _Scan, position: int, name: str) -> int:
+    """Drops what a raw tag encloses; returns where to go on."""
+    end = _RAW_END[name].search(scan.text, position)
     if end is None or end[0][1] != "/":
         # Never closed, or opened again before: drop this tag alone. As the search
         # stops at the next opening, all searches together pass over the text once.
         return position
     if name == "nowiki":
-        scan.kept.append(text[position : end.start()].translate(_NOWIKI))
+        content = scan.text[position : end.start()]
+        scan.kept.append(content.translate(_NOWIKI))
+    else:
+        scan.counts[_RAW_TAGS[name]] += 1
     return end.end()
 
 
-def _resolve_link(content: str) -> str:
+def _resolve_link(content: str, counts: Counter[str]) -> str:
     """The text that `[[content]]` shows."""
     target, bar, label = content.partition("|")
     prefix, colon, rest = target.partition(":")
     if colon:
         prefix = prefix.strip().lower()
-        if prefix in _FILE_PREFIXES or prefix in _CATEGORY_PREFIXES:
+        if rule := _LINK_RULES.get(prefix):
+            counts[rule] += 1
             return ""
         if _LANGUAGE.fullmatch(prefix) and prefix not in _NOT_LANGUAGES:
+            counts["language_links"] += 1
             return ""
         if not prefix:
             target = rest

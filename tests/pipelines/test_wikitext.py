@@ -3,6 +3,7 @@
 import random
 import re
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,9 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_cases(name):
     source, expected = CASES[name]
-    assert lines.paragraphs(markup.resolve(source)) == expected
+    counts = Counter()
+    resolved = markup.resolve(source, counts)
+    assert lines.paragraphs(resolved, counts) == expected
 
 
 def test_fragments_are_no_paragraphs():
