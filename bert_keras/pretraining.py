@@ -15,6 +15,9 @@ class BertPretrainer(keras.Model):
     Args:
         config: sizes and shapes of the encoder.
         seed: of weights and dropout; `None` for random ones.
+        next_sentence: train next-sentence prediction too. Without it, its head and the
+            encoder's pooler keep their first weights, and the examples need no
+            `next_sentence_labels`.
 
     Call arguments:
         features: a dict with `input_ids`, `input_mask`, `segment_ids` and
@@ -27,13 +30,16 @@ class BertPretrainer(keras.Model):
         `next_sentence_logits`: `(batch_size, 2)` float32.
     """
 
-    loss_names = ("masked_lm_loss", "next_sentence_loss")
-    """The terms of `loss_terms` whose means add up to the loss."""
-
     def __init__(
-        self, config: BertConfig, *, seed: int | None = None, **kwargs: Any
+        self,
+        config: BertConfig,
+        *,
+        seed: int | None = None,
+        next_sentence: bool = True,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.next_sentence = next_sentence
         self.encoder = encoder.BertEncoder(
             config,
             seed=layers.derive_seed(seed, "encoder"),
@@ -61,6 +67,17 @@ class BertPretrainer(keras.Model):
         self.encoder.build()
         self.masked_lm_head.build()
         self.next_sentence_head.build()
+        if not self.next_sentence:
+            # The loss does not depend on them, but weight decay would shrink them.
+            self.next_sentence_head.trainable = False
+            self.encoder.pooler.trainable = False
+
+    @property
+    def loss_names(self) -> tuple[str, ...]:
+        """The terms of `loss_terms` whose means add up to the loss."""
+        if self.next_sentence:
+            return ("masked_lm_loss", "next_sentence_loss")
+        return ("masked_lm_loss",)
 
     def call(self, features, training=None):
         encoded = self.encoder(features, training=training)
@@ -81,27 +98,32 @@ class BertPretrainer(keras.Model):
         predictions.
 
         Args:
-            features: a dict with `masked_lm_ids`, `masked_lm_weights` and
-                `next_sentence_labels` as in `bert_keras.features`.
+            features: a dict with `masked_lm_ids`, `masked_lm_weights` and, for next
+                sentences, `next_sentence_labels` as in `bert_keras.features`.
             outputs: what `call` returned for the same batch.
 
         Returns:
             From `masked_lm_loss` (nats per prediction), `next_sentence_loss` (nats per
             example), `masked_lm_accuracy` and `next_sentence_accuracy` to a pair of
-            float32 scalars, the sum and the weight.
+            float32 scalars, the sum and the weight; those of next sentences only if
+            they are trained.
         """
         predictions = losses.classification_terms(
             outputs["masked_lm_logits"],
             features["masked_lm_ids"],
             ops.cast(features["masked_lm_weights"], "float32"),
         )
+        terms = {
+            "masked_lm_loss": predictions["loss"],
+            "masked_lm_accuracy": predictions["accuracy"],
+        }
+        if not self.next_sentence:
+            return terms
         labels = ops.reshape(features["next_sentence_labels"], (-1,))
         sentences = losses.classification_terms(
             outputs["next_sentence_logits"], labels, ops.ones_like(labels, "float32")
         )
-        return {
-            "masked_lm_loss": predictions["loss"],
+        return terms | {
             "next_sentence_loss": sentences["loss"],
-            "masked_lm_accuracy": predictions["accuracy"],
             "next_sentence_accuracy": sentences["accuracy"],
         }

@@ -27,6 +27,7 @@ from bert_keras import (
     features,
     inputs,
     manifest,
+    masking,
     optimization,
     pretraining,
     replicas,
@@ -183,13 +184,9 @@ class _Examples:
     manifest: manifest.Manifest
     vocabulary: tokenization.Vocabulary
     do_lower_case: bool
-    features: tuple[features.Feature, ...]
-
-    def paths(self, names: Sequence[str]) -> list[Path]:
-        return [self.directory / name for name in names]
-
-    def num_records(self, names: Sequence[str]) -> int:
-        return sum(s.num_records for s in self.manifest.shards if s.name in names)
+    config: config.ExamplesConfig
+    """How they were made."""
+    shards: list[inputs.Shard]
 
 
 def pretrain(
@@ -219,10 +216,10 @@ def pretrain(
         InputError: the examples, the vocabulary or the directory cannot be used.
     """
     examples = _read_examples(examples_dir, vocab_path)
-    train_names, eval_names = inputs.split_shards(
-        [shard.name for shard in examples.manifest.shards], settings.num_eval_shards
+    train_shards, eval_shards = inputs.split_shards(
+        examples.shards, settings.num_eval_shards
     )
-    num_train_records = examples.num_records(train_names)
+    num_train_records = sum(shard.num_records for shard in train_shards)
     if num_train_records < 1:
         raise InputError(f"{examples_dir}: its training shards hold no example")
     run = run_directory.create_run(
@@ -240,12 +237,12 @@ def pretrain(
     logger.info(
         "pre-training on %d examples in %d shards, evaluating on %d others",
         num_train_records,
-        len(train_names),
-        examples.num_records(eval_names),
+        len(train_shards),
+        sum(shard.num_records for shard in eval_shards),
     )
     learner = _build_pretraining(settings, run, examples, strategy)
     results = _run_pretraining(
-        settings, run, learner, examples, train_names, eval_names
+        settings, run, learner, examples, train_shards, eval_shards
     )
     run_directory.finish_run(run, learner.network, results)
     logger.info("model and results in %s", run.directory)
@@ -257,16 +254,16 @@ def _run_pretraining(
     run: run_directory.Run,
     learner: Learner,
     examples: _Examples,
-    train_names: list[str],
-    eval_names: list[str],
+    train_shards: list[inputs.Shard],
+    eval_shards: list[inputs.Shard],
 ) -> dict[str, Any]:
     state = training_state.named_variables(learner.network, learner.optimizer)
     states = training_state.CheckpointDirectory(
         run.directory / "checkpoints", keep=settings.num_checkpoints
     )
     start_step = states.restore_latest(state)
-    batches = _training_batches(settings, run, examples, train_names, start_step)
-    evaluation = _evaluation_batches(settings, run, examples, eval_names)
+    batches = _training_batches(settings, examples, train_shards, start_step)
+    evaluation = _evaluation_batches(settings, examples, eval_shards)
     log = callbacks.TrainingLog(
         run.directory / "logs",
         num_train_steps=settings.num_train_steps,
@@ -302,16 +299,15 @@ def _run_pretraining(
 
 def _training_batches(
     settings: config.PretrainingConfig,
-    run: run_directory.Run,
     examples: _Examples,
-    names: Sequence[str],
+    shards: list[inputs.Shard],
     start_step: int,
 ) -> tf.data.Dataset:
     return inputs.training_batches(
-        examples.paths(names),
-        examples.features,
+        shards,
+        config=examples.config,
+        vocabulary=masking.masking_vocabulary(examples.vocabulary),
         batch_size=settings.global_batch_size,
-        vocab_size=run.bert_config.vocab_size,
         shuffle_buffer_size=settings.shuffle_buffer_size,
         seed=settings.seed,
         start_step=start_step,
@@ -320,19 +316,18 @@ def _training_batches(
 
 def _evaluation_batches(
     settings: config.PretrainingConfig,
-    run: run_directory.Run,
     examples: _Examples,
-    names: Sequence[str],
+    shards: list[inputs.Shard],
 ) -> tuple[tf.data.Dataset, int] | None:
-    if not examples.num_records(names):
+    if not any(shard.num_records for shard in shards):
         return None
     return inputs.evaluation_batches(
-        examples.paths(names),
-        examples.features,
-        num_records=examples.num_records(names),
+        shards,
+        config=examples.config,
+        vocabulary=masking.masking_vocabulary(examples.vocabulary),
         batch_size=settings.global_batch_size,
-        vocab_size=run.bert_config.vocab_size,
         num_batches=settings.num_eval_steps,
+        seed=settings.seed,
     )
 
 
@@ -366,12 +361,13 @@ def _build_pretraining(
             [1, feature.length],
             tf.int32 if feature.dtype == "int64" else tf.float32,
         )
-        for feature in examples.features
+        for feature in features.batch_features(examples.config)
     }
     return build_learner(
         lambda: pretraining.BertPretrainer(
             run.bert_config,
             seed=settings.seed,
+            next_sentence=examples.config.packing == "sentence_pairs",
             dtype=settings.precision,
             # In its variables' names, which Keras would number otherwise.
             name="bert_pretrainer",
@@ -398,16 +394,17 @@ def _read_examples(directory: str | Path, vocab_path: str | Path | None) -> _Exa
             f"{directory} was made with ({found.vocab_size} entries): give that one, "
             "or make the examples again with this one"
         )
-    wanted = features.pretraining_features(
-        found.config["max_seq_length"], found.config["max_predictions_per_seq"]
+    made_with = features.examples_config(
+        found.config, origin=Path(directory) / manifest.MANIFEST_NAME
     )
-    inputs.check_lengths(Path(directory) / found.shards[0].name, wanted)
+    inputs.check_lengths(Path(directory) / found.shards[0].name, made_with)
     return _Examples(
         directory=Path(directory),
         manifest=found,
         vocabulary=vocabulary,
         do_lower_case=found.config["do_lower_case"],
-        features=wanted,
+        config=made_with,
+        shards=inputs.read_shards(directory, found),
     )
 
 
@@ -415,7 +412,7 @@ def _bert_config(
     settings: config.PretrainingConfig, examples: _Examples
 ) -> config.BertConfig:
     bert_config = settings.model.with_vocab_size(len(examples.vocabulary))
-    max_seq_length = examples.manifest.config["max_seq_length"]
+    max_seq_length = examples.config.max_seq_length
     if max_seq_length > bert_config.max_position_embeddings:
         raise InputError(
             f"{examples.directory}: sequences of {max_seq_length} tokens, but "

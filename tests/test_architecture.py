@@ -14,7 +14,7 @@ FLOOR = {
     f"bert_keras.{name}"
     for name in (
         *("errors", "progress", "config", "features", "files", "manifest"),
-        *("tokenization", "masking"),
+        *("tokenization", "masking", "dynamic_masking"),
     )
 }
 # Remote paths go through Beam, which is loaded when one is met.

@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, inputs, optimization, pretraining, training
+from bert_keras import (
+    config,
+    features,
+    inputs,
+    manifest,
+    masking,
+    optimization,
+    pretraining,
+    tokenization,
+    training,
+)
 from bert_keras.checkpoints import run_directory, training_state
 from bert_keras.errors import InputError
 
@@ -197,14 +207,13 @@ def learner_after(num_steps, batches, *, strategy, seed=3):
 
 def uneven_batches(tiny_examples):
     """Batches whose halves hold very different numbers of predictions."""
-    from bert_keras import features
-
-    paths = sorted(tiny_examples.glob("*.tfrecord"))
+    made = manifest.read_manifest(tiny_examples, kind="examples", verb="examples")
+    vocabulary = tokenization.Vocabulary.load(tiny_examples / "vocab.txt")
     batches = inputs.training_batches(
-        paths,
-        features.pretraining_features(32, 5),
+        inputs.read_shards(tiny_examples, made),
+        config=features.examples_config(made.config, origin="manifest.json"),
+        vocabulary=masking.masking_vocabulary(vocabulary),
         batch_size=8,
-        vocab_size=49,
         shuffle_buffer_size=10,
         seed=1,
     )
