@@ -1,4 +1,5 @@
-"""What is left out of a corpus: pages that only list links. Pure: knows no Beam.
+"""What is left out of a corpus: pages that only list links, and documents that hold
+text of evaluation files. Pure: knows no Beam.
 
 Pages are judged by title and templates: what cleaning leaves of a list looks like
 sparse prose. Disambiguation pages, lists, indexes of articles and outlines go.
@@ -7,7 +8,22 @@ Timelines, glossaries, discographies and set indexes stay: many are written in s
 little that they fall to the least length of a document.
 """
 
+import csv
+import dataclasses
+import hashlib
+import io
+import itertools
+import json
 import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from pipelines import sentences
 
 DISAMBIGUATION_PAGE = "disambiguation page"
 LIST_PAGE = "list page"
@@ -129,3 +145,266 @@ def _marks_disambiguation(wikitext: str) -> bool:
         if name in _DISAMBIGUATION_TEMPLATES:
             return True
     return False
+
+
+# === Overlap with evaluation files ===
+
+MIN_WORDS = 8
+"""Shorter lines of evaluation files occur anywhere by chance."""
+
+# Parts of their contexts, and often mere names.
+_IGNORED_KEYS = frozenset(("id", "answers", "plausible_answers"))
+_PARAGRAPH_KEY = "context"
+
+# One odd number for each word of a window: 64 random bits, fixed for good.
+_MULTIPLIERS = np.array(
+    [
+        *(0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB),
+        *(0xD6E8FEB86659FD93, 0xA0761D6478BD642F, 0xE7037ED1A0B428DB),
+        *(0x8EBC6AF09C88C6E3, 0x589965CC75374CC3),
+    ],
+    np.uint64,
+)
+_IDEOGRAPH = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+
+
+class _Normalise(dict[int, str]):
+    """For `str.translate`: a character -> how it is compared. Learnt as met."""
+
+    def __missing__(self, code_point: int) -> str:
+        char = chr(code_point)
+        if _IDEOGRAPH.match(char):
+            replacement = f" {char} "
+        elif char.isalnum() or unicodedata.category(char).startswith("M"):
+            replacement = char.casefold()
+        else:
+            replacement = " "
+        self[code_point] = replacement
+        return replacement
+
+
+_NORMALISE = _Normalise()
+
+
+def normalise(text: str) -> list[str]:
+    """Words as they are compared: folded case, no punctuation.
+
+    Punctuation divides words, so that text tokenised before (`doesn 't`) equals other
+    text (`doesn't`). Each Chinese or Japanese character is a word.
+    """
+    return unicodedata.normalize("NFC", text).translate(_NORMALISE).split()
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Overlap:
+    """Lines of evaluation files, by hashes: about 40 bytes a line, whatever its length.
+
+    Made by `make_overlap`. The arrays are sorted by `heads`, then `lengths`.
+    """
+
+    word_ids: dict[str, int]
+    """From 1; of the words in the first `MIN_WORDS` of any line."""
+    heads: np.ndarray
+    """`(num_lines,)` uint64: hash of the first `MIN_WORDS` words."""
+    lengths: np.ndarray
+    """`(num_lines,)` int64: words."""
+    digests: np.ndarray
+    """`(num_lines,)` uint64: hash of all words."""
+    may_be_head: np.ndarray
+    """`(2**k,)` bool: whether any head begins with these k bits. Most windows of a
+    document end here, after one look-up."""
+    sha256: str
+    """Of the set of lines: the same for the same lines in any order."""
+
+    def find(self, paragraphs: Iterable[str]) -> str | None:
+        """The first line, normalised, that occurs as a run of words in a document.
+
+        Args:
+            paragraphs: of the document; a run may pass from one to the next. Sentences
+                do as well.
+        """
+        words = list(itertools.chain.from_iterable(map(normalise, paragraphs)))
+        if len(words) < MIN_WORDS or not len(self.heads):
+            return None
+        heads = _window_hashes([self.word_ids.get(word, 0) for word in words])
+        starts = np.flatnonzero(self.may_be_head[_first_bits(heads, self.may_be_head)])
+        found = np.searchsorted(self.heads, heads[starts])
+        is_head = self.heads[np.minimum(found, len(self.heads) - 1)] == heads[starts]
+        for start in starts[is_head].tolist():
+            if line := self._line_at(words, start, heads[start]):
+                return line
+        return None
+
+    def _line_at(self, words: list[str], start: int, head: np.uint64) -> str | None:
+        first, last = np.searchsorted(self.heads, [head, head + np.uint64(1)])
+        digests = self.digests[first:last]
+        for length in np.unique(self.lengths[first:last]).tolist():
+            line = " ".join(words[start : start + length])
+            if start + length <= len(words) and _digest(line) in digests:
+                return line
+        return None
+
+
+def make_overlap(lines: Iterable[str]) -> Overlap:
+    """Keeps lines of at least `MIN_WORDS` words, each once."""
+    word_ids: dict[str, int] = {}
+    kept: dict[int, tuple[list[int], int]] = {}
+    for line in lines:
+        words = normalise(line)
+        if len(words) < MIN_WORDS:
+            continue
+        digest = _digest(" ".join(words))
+        if digest not in kept:
+            head = [
+                word_ids.setdefault(word, len(word_ids) + 1)
+                for word in words[:MIN_WORDS]
+            ]
+            kept[digest] = head, len(words)
+    digests = np.array(list(kept), np.uint64)
+    lengths = np.array([length for _, length in kept.values()], np.int64)
+    ids = np.array([head for head, _ in kept.values()], np.uint64)
+    heads = (ids.reshape(-1, MIN_WORDS) * _MULTIPLIERS).sum(axis=1, dtype=np.uint64)
+    order = np.lexsort((digests, lengths, heads))
+    may_be_head = np.zeros(1 << (3 + len(kept).bit_length()), np.bool_)
+    may_be_head[_first_bits(heads, may_be_head)] = True
+    return Overlap(
+        word_ids=word_ids,
+        heads=heads[order],
+        lengths=lengths[order],
+        digests=digests[order],
+        may_be_head=may_be_head,
+        sha256=hashlib.sha256(np.sort(digests).astype("<u8").tobytes()).hexdigest(),
+    )
+
+
+def _window_hashes(ids: Sequence[int]) -> np.ndarray:
+    """Hashes of all runs of `MIN_WORDS` words, as `make_overlap` has them of lines."""
+    numbers = np.array(ids, np.uint64)
+    num_windows = len(numbers) - MIN_WORDS + 1
+    hashes = np.zeros(num_windows, np.uint64)
+    for offset, multiplier in enumerate(_MULTIPLIERS):
+        hashes += numbers[offset : offset + num_windows] * multiplier
+    return hashes
+
+
+def _first_bits(hashes: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """The first k bits of hashes: indices of a table of 2**k entries."""
+    return hashes >> np.uint64(65 - len(table).bit_length())
+
+
+def _digest(line: str) -> int:
+    encoded = line.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "little")
+
+
+def read_overlap(paths: Sequence[str]) -> Overlap:
+    """Reads evaluation files, whose text is to be kept out of a corpus.
+
+    What counts as a line, if it has at least `MIN_WORDS` words:
+
+    - `.txt`: each line.
+    - `.tsv`, as GLUE has it (no quoting), and `.csv`: each field of each row.
+    - `.json` and `.jsonl`: each line of each string, at any depth, except ids and
+      answers. Of what is named `context`, as in SQuAD, each sentence, since a paragraph
+      of Wikipedia rarely stays the same as a whole.
+
+    Args:
+        paths: files or patterns, local or remote.
+
+    Raises:
+        InputError: no such file, not UTF-8 text of these kinds, or without any line of
+            enough words.
+    """
+    return make_overlap(
+        line
+        for pattern in paths
+        for path in _evaluation_files(pattern)
+        for line in read_lines(path)
+    )
+
+
+def _evaluation_files(pattern: str) -> list[str]:
+    paths = files.match(pattern)
+    if not paths:
+        raise InputError(f"--exclude_overlap_with: no file matches {pattern!r}")
+    return paths
+
+
+def read_lines(path: str) -> list[str]:
+    """The lines of one evaluation file, as `read_overlap` defines them.
+
+    Raises:
+        InputError: as `read_overlap`.
+    """
+    name = files.name_of(path)
+    read = _READERS.get(name[name.rfind(".") :].lower())
+    if read is None:
+        raise InputError(
+            f"{path}: evaluation files are {', '.join(_READERS)}, told by their names; "
+            "write its text into a .txt file, one item a line"
+        )
+    try:
+        text = files.read_bytes(path).decode("utf-8-sig")
+        if "\0" in text:
+            raise ValueError("it holds NUL characters")
+        lines = list(read(text))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, csv.Error, RecursionError) as error:
+        raise InputError(
+            f"{path}: expected UTF-8 text of the kind that its name says: {error}"
+        ) from None
+    if not any(len(normalise(line)) >= MIN_WORDS for line in lines):
+        raise InputError(
+            f"{path}: no line of at least {MIN_WORDS} words, so nothing could be "
+            "compared with it; leave it out"
+        )
+    return lines
+
+
+def _read_txt(text: str) -> Iterator[str]:
+    yield from text.splitlines()
+
+
+def _read_tsv(text: str) -> Iterator[str]:
+    for line in text.split("\n"):
+        yield from line.split("\t")
+
+
+def _read_csv(text: str) -> Iterator[str]:
+    for row in csv.reader(io.StringIO(text, newline="")):
+        yield from row
+
+
+def _read_json(text: str) -> Iterator[str]:
+    yield from _strings(json.loads(text))
+
+
+def _read_jsonl(text: str) -> Iterator[str]:
+    for line in text.split("\n"):
+        if line.strip():
+            yield from _strings(json.loads(line))
+
+
+_READERS = {
+    ".txt": _read_txt,
+    ".tsv": _read_tsv,
+    ".csv": _read_csv,
+    ".json": _read_json,
+    ".jsonl": _read_jsonl,
+}
+
+
+def _strings(value: Any, key: str = "") -> Iterator[str]:
+    """Lines or sentences of all strings within a value of JSON."""
+    if isinstance(value, dict):
+        for inner_key, inner in value.items():
+            if inner_key not in _IGNORED_KEYS:
+                yield from _strings(inner, inner_key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner, key)
+    elif isinstance(value, str):
+        for line in value.splitlines():
+            split = key == _PARAGRAPH_KEY
+            yield from sentences.split_sentences(line) if split else [line]

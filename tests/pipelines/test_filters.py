@@ -1,9 +1,14 @@
-"""Pages that are dropped and, above all, pages that must not be."""
+"""Pages that are dropped and, above all, pages that must not be; evaluation lines."""
 
+import json
+import pickle
+import random
+import re
 import time
 
 import pytest
 
+from bert_keras.errors import InputError
 from pipelines import filters, wikipedia
 
 DISAMBIGUATION, LIST = "disambiguation page", "list page"
@@ -216,3 +221,185 @@ def test_drops_no_article_of_real_dumps(shared_data, name):
             if reason := filters.page_reason(page.title, page.text):
                 dropped.setdefault(reason, set()).add(page.title)
     assert dropped == DROPPED[name]
+
+
+# Overlap with evaluation files.
+
+LINE = "The quick brown fox jumps over the lazy dog."
+FOUND = "the quick brown fox jumps over the lazy dog"
+
+
+def naive(lines, paragraphs):
+    """The first line in a document, the shortest of those that begin there."""
+
+    def spaced(text):
+        words = re.findall(r"[a-z0-9]+", text.lower())
+        return " " + " ".join(words) + " ", len(words)
+
+    document, _ = spaced("\n".join(paragraphs))
+    found = []
+    for line in lines:
+        words, num_words = spaced(line)
+        if num_words >= 8 and words in document:
+            found.append((document.index(words), num_words, words.strip()))
+    return min(found)[-1] if found else None
+
+
+def test_finds_what_a_naive_search_finds():
+    rng = random.Random(2)
+    # Few words, so that heads are met often without the line, and lines share heads.
+    words = ["a", "b", "c"]
+    outcomes = set()
+    for _ in range(400):
+        lines = [" ".join(rng.choices(words, k=rng.randint(6, 11))) for _ in range(30)]
+        paragraphs = [
+            " ".join(rng.choices([*words, "x"], weights=[9, 9, 9, 1], k=size))
+            for size in (rng.randint(0, 60), rng.randint(0, 60))
+        ]
+        expected = naive(lines, paragraphs)
+        overlap = filters.make_overlap(lines)
+        assert overlap.find(paragraphs) == expected
+        assert pickle.loads(pickle.dumps(overlap)).find(paragraphs) == expected
+        outcomes.add(expected is None)
+    assert outcomes == {True, False}
+
+
+@pytest.mark.parametrize(
+    "paragraphs",
+    [
+        *([LINE], ["x", f"So: \u201c{LINE}\u201d, he said."], [LINE.upper()]),
+        *(["THE QUICK", "brown-fox jumps, over\tthe lazy", "dog"], [f"{LINE}s {LINE}"]),
+    ],
+)
+def test_case_punctuation_and_white_space_do_not_matter(paragraphs):
+    assert filters.make_overlap([LINE, "too short"]).find(paragraphs) == FOUND
+
+
+@pytest.mark.parametrize(
+    "paragraphs",
+    [
+        *([], [""], ["The quick brown fox"], [LINE.replace("lazy", "laziest")]),
+        *([LINE.replace("fox ", "")], [LINE[1:]], [f"{LINE[:-1]}s"], ["too short"]),
+    ],
+)
+def test_a_part_of_a_line_is_no_overlap(paragraphs):
+    assert filters.make_overlap([LINE, "too short"]).find(paragraphs) is None
+    assert filters.make_overlap([]).find(paragraphs) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("He doesn 't like the 90 's \"music\" .", "He doesn't like the 90's ‘music’."),
+        # Accents of one code point and of two.
+        (
+            "Café é est là un deux trois cinq",
+            "CAFE\u0301 E\u0301 est la\u0300 un deux trois cinq",
+        ),
+        ("吾輩は猫である名前。", "「吾輩は、猫である名前」と"),
+    ],
+)
+def test_text_that_was_tokenised_before_and_other_scripts(line, text):
+    found = filters.make_overlap([line]).find(["before", text, "after"])
+    assert found == " ".join(filters.normalise(text.strip("と")))
+
+
+def test_its_digest_tells_the_lines_and_nothing_else():
+    lines = [f"{LINE} {i}" for i in range(50)]
+    digest = filters.make_overlap(lines).sha256
+    assert filters.make_overlap([*lines[::-1], lines[3], "too short"]).sha256 == digest
+    assert filters.make_overlap(lines[1:]).sha256 != digest
+    assert re.fullmatch("[0-9a-f]{64}", digest)
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_reads_lines_fields_and_strings(tmp_path):
+    letters = "a b c d e f g "
+    quoted = f'1,"{letters}""q"", r\n{letters}s"\r\n'
+    squad = {
+        "data": [
+            {
+                "title": f"{letters} title",
+                "paragraphs": [
+                    {
+                        "context": f"{LINE} Short one. {LINE[:-1]}s.\n{LINE}",
+                        "qas": [
+                            {
+                                "id": f"{letters} id",
+                                "question": f"{letters}?",
+                                "answers": [
+                                    {"text": f"{letters} x", "answer_start": 1}
+                                ],
+                            }
+                        ],
+                    }
+                ],
+            }
+        ]
+    }
+    expected = {
+        write(tmp_path / "a.txt", f"\ufeff{LINE}\r\n\nx\n"): [LINE, "", "x"],
+        write(tmp_path / "a.tsv", f'1\t"{LINE}\tx\ny'): ["1", f'"{LINE}', "x", "y"],
+        write(tmp_path / "a.csv", quoted): ["1", f'{letters}"q", r\n{letters}s'],
+        write(tmp_path / "a.JSON", json.dumps(squad)): [
+            *(f"{letters} title", LINE, "Short one.", f"{LINE[:-1]}s.", LINE),
+            f"{letters}?",
+        ],
+        write(tmp_path / "a.jsonl", f'{{"b": ["{LINE}", 1, null]}}\n\n"x"'): [
+            LINE,
+            "x",
+        ],
+    }
+    for path, lines in expected.items():
+        assert filters.read_lines(path) == lines
+    patterns = [str(tmp_path / "*.[Jt]*"), str(tmp_path / "a.csv"), *expected]
+    every = filters.make_overlap(sum(expected.values(), []))
+    assert filters.read_overlap(patterns).sha256 == every.sha256
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.tokens",
+            LINE.encode(),
+            "evaluation files are .txt, .tsv, .csv, .json, .jsonl",
+        ),
+        ("a", LINE.encode(), "told by their names; write its text into a .txt file"),
+        ("a.txt", b"caf\xe9 " * 9, "expected UTF-8 text .*: .*can't decode byte 0xe9"),
+        ("a.tsv", b"a b c d e f g h\0", "expected UTF-8 text .*: it holds NUL"),
+        ("a.json", b'{"a": ', "expected UTF-8 text of the kind .*: Expecting value"),
+        ("a.json", b"[" * 200_000, "expected UTF-8 text of the kind .*recursion"),
+        ("a.csv", b'"' + b"a " * 99_999, "expected UTF-8 text .*: field larger than"),
+        ("a.txt", b"token O\ntoken O\n", "no line of at least 8 words, so nothing"),
+    ],
+)
+def test_refuses_what_it_cannot_compare(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        filters.read_overlap([str(tmp_path / name)])
+
+
+def test_refuses_what_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="--exclude_overlap_with: no file matches"):
+        filters.read_overlap([str(tmp_path / "none.txt")])
+    with pytest.raises(InputError, match="a.txt: cannot be read: Is a directory"):
+        (tmp_path / "a.txt").mkdir()
+        filters.read_overlap([str(tmp_path / "a.txt")])
+
+
+def test_real_evaluation_files(shared_data):
+    """GLUE and SQuAD against the articles that SQuAD was made from."""
+    squad = shared_data / "squad/v1.1/dev-v1.1.json"
+    overlap = filters.read_overlap([str(squad), str(shared_data / "glue/RTE/dev.tsv")])
+    articles = json.loads(squad.read_text(encoding="utf-8"))["data"]
+    for article in articles:
+        # As another version of the article would be: half of each paragraph is new.
+        texts = [p["context"][: len(p["context"]) // 2] for p in article["paragraphs"]]
+        assert overlap.find(texts)
+    book = (shared_data / "books/gutenberg/pg345.txt").read_text(encoding="utf-8")
+    assert overlap.find(book.split("\n\n")) is None
