@@ -1,0 +1,179 @@
+"""Stand-ins for what a cluster has: workers elsewhere, Cloud Storage, Dataflow."""
+
+import bz2
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from collections.abc import Callable, Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+BUCKET = "bert-bucket"
+WORDS = "snow road letter lamp horse bridge river winter old man waited came".split()
+
+Start = Callable[..., int]
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory) -> Path:
+    """A dump, three books and JSON lines, some 300 KB together."""
+    folder = tmp_path_factory.mktemp("text")
+    articles = (resources.files("bert_keras") / "demo_articles.xml").read_bytes()
+    (folder / "dump.xml.bz2").write_bytes(bz2.compress(articles))
+    choose = random.Random(0)
+
+    def sentence() -> str:
+        words = [choose.choice(WORDS) for _ in range(choose.randint(5, 15))]
+        return " ".join(words).capitalize() + "."
+
+    def paragraph() -> str:
+        return " ".join(sentence() for _ in range(choose.randint(3, 8)))
+
+    for name in ("winter", "spring", "autumn"):
+        paragraphs = "\n\n".join(paragraph() for _ in range(60))
+        (folder / f"{name}.txt").write_text(paragraphs)
+    with open(folder / "lines.jsonl", "w") as file:
+        for number in range(40):
+            joined = r"\n\n".join(paragraph() for _ in range(4))
+            file.write(f'{{"id": "line-{number}", "text": "{joined}"}}\n')
+    return folder
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory) -> Iterator[Start]:
+    """Starts programs that listen on a port, and ends them after the tests."""
+    running: list[subprocess.Popen] = []
+
+    def start_one(command, *, environment=None, port=None) -> int:
+        port = port or free_port()
+        folder = tmp_path_factory.mktemp("log")
+        with open(folder / "output", "wb") as log:
+            process = subprocess.Popen(
+                [str(port) if word == "PORT" else str(word) for word in command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=folder,
+                start_new_session=True,
+            )
+        running.append(process)
+        for _ in range(600):
+            assert process.poll() is None, (folder / "output").read_text()
+            try:
+                socket.create_connection(("localhost", port), timeout=1).close()
+                return port
+            except OSError:
+                time.sleep(0.1)
+        raise TimeoutError((folder / "output").read_text())
+
+    yield start_one
+    for process in running:
+        # With the workers that it has started.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def free_port() -> int:
+    with socket.create_server(("localhost", 0)) as listening:
+        return listening.getsockname()[1]
+
+
+def own_environment(**more: str) -> dict[str, str]:
+    """This process's environment, without what would lead to this checkout."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {**kept, **more}
+
+
+@pytest.fixture(scope="session")
+def bare_python(tmp_path_factory) -> Path:
+    """A Python with Beam and all else that is installed here, but not this package."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, symlinks=True)
+    packages = sysconfig.get_path("purelib")
+    (own,) = folder.glob("lib/python*/site-packages")
+    # A folder that is added so brings its packages, but not its editable ones.
+    (own / "installed_here.pth").write_text(packages + "\n")
+    python = folder / "bin/python"
+    found = "import importlib.util as u; print(u.find_spec('NAME') is not None)"
+    for name, there in (("apache_beam", "True"), ("pipelines", "False")):
+        done = subprocess.run(
+            [python, "-c", found.replace("NAME", name)],
+            cwd=folder,
+            env=own_environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == there, name
+    return python
+
+
+@pytest.fixture(scope="session")
+def start_worker_pool(tmp_path_factory, bare_python, start) -> Callable[..., str]:
+    """Starts a pool of workers that have our package only if it is staged."""
+
+    def start_one(**environment: str) -> str:
+        boot = tmp_path_factory.mktemp("pool") / "boot"
+        boot.write_text(f'#!/bin/sh\nexec {bare_python} {HERE / "boot.py"} "$@"\n')
+        boot.chmod(0o755)
+        port = start(
+            [
+                *(bare_python, "-m", "apache_beam.runners.worker.worker_pool_main"),
+                *("--service_port", "PORT", "--container_executable", boot),
+            ],
+            environment=own_environment(**environment),
+        )
+        return f"localhost:{port}"
+
+    return start_one
+
+
+@pytest.fixture(scope="session")
+def job_server(tmp_path_factory, start) -> str:
+    """Address of Beam's own job server for local runs, in a process of its own."""
+    staging = tmp_path_factory.mktemp("staging")
+    module = "apache_beam.runners.portability.local_job_service_main"
+    command = [sys.executable, "-m", module, "--port", "PORT", "--staging_dir", staging]
+    return f"localhost:{start(command, environment=own_environment())}"
+
+
+@pytest.fixture(scope="session")
+def cloud(tmp_path_factory, start, start_worker_pool) -> tuple[dict[str, str], str]:
+    """A cloud: Cloud Storage with one empty bucket, credentials, Dataflow.
+
+    Returns:
+        What a driver needs in its environment, and Dataflow's endpoint.
+    """
+    pytest.importorskip("gcp_storage_emulator")
+    folder = tmp_path_factory.mktemp("storage")
+    storage_port = start(
+        [
+            *(sys.executable, "-m", "gcp_storage_emulator", "--data-dir", folder),
+            *("start", "--host", "localhost", "--port", "PORT", "--quiet"),
+            *("--default-bucket", BUCKET),
+        ]
+    )
+    found = {
+        "STORAGE_EMULATOR_HOST": f"http://localhost:{storage_port}",
+        "CLOUDSDK_CONFIG": str(tmp_path_factory.mktemp("gcloud")),
+    }
+    port = free_port()
+    # Where a VM asks for its credentials.
+    found |= {name: f"localhost:{port}" for name in METADATA}
+    pool = start_worker_pool(**found)
+    service = [sys.executable, HERE / "dataflow_service.py", "--worker_pool", pool]
+    start([*service, "--port", "PORT"], environment=own_environment(**found), port=port)
+    return found, f"http://localhost:{port}"
+
+
+METADATA = ("GCE_METADATA_HOST", "GCE_METADATA_IP")
