@@ -9,6 +9,7 @@ import errno
 import glob
 import hashlib
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from types import ModuleType
@@ -121,6 +122,16 @@ def delete(path: Path) -> None:
             os.unlink(path)
     elif exists(path):
         _beam(str(path))[0].FileSystems.delete([str(path)])
+
+
+def delete_tree(directory: Path) -> None:
+    """Deletes a directory and all in it, if it is there."""
+    if not is_remote(directory):
+        shutil.rmtree(directory, ignore_errors=True)
+        return
+    paths = [found.path for found in _match(join(directory, "**"))]
+    if paths:
+        _beam(str(directory))[0].FileSystems.delete(paths)
 
 
 def sha256(path: Path) -> str:

@@ -159,4 +159,6 @@ def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -
         raise InputError(
             f"{directory}: cannot be made: {error.strerror}; choose another place"
         ) from None
-    files.write_atomically(marker, json.dumps(wanted, indent=1, sort_keys=True).encode())
+    files.write_atomically(
+        marker, json.dumps(wanted, indent=1, sort_keys=True).encode()
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_keras import manifest
+from bert_keras import files, manifest
 from bert_keras.errors import InputError
 
 
@@ -16,19 +16,18 @@ def write_shard(path: str | Path, lines: Iterable[bytes]) -> manifest.Shard:
     Returns:
         What a manifest says of the file.
     """
-    path = Path(path)
     num_records = 0
-    with manifest.open_atomically(path) as file:
+    with files.open_atomically(path) as file:
         # Neither a time nor a name in the header.
         with gzip.GzipFile("", "wb", 6, file, mtime=0) as stream:
             for line in lines:
                 stream.write(line + b"\n")
                 num_records += 1
     return manifest.Shard(
-        name=path.name,
+        name=files.name_of(path),
         num_records=num_records,
-        num_bytes=path.stat().st_size,
-        sha256=manifest.file_sha256(path),
+        num_bytes=files.size(path),
+        sha256=files.sha256(path),
     )
 
 
@@ -40,7 +39,7 @@ def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
     """
     line_number = 0
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
+        with files.open_to_read(path) as file, gzip.open(file) as lines:
             for line in lines:
                 line_number += 1
                 yield _parse(line)
@@ -51,7 +50,7 @@ def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
         ) from None
 
 
-def _parse(line: str) -> dict[str, Any]:
+def _parse(line: bytes) -> dict[str, Any]:
     document = json.loads(line)
     if not isinstance(document, dict):
         raise ValueError(f"found a {type(document).__name__}")

@@ -334,7 +334,7 @@ def _run_pipeline(one: Pass) -> None:
 
 def _group_of(
     key: int, inputs: Mapping[str, tuple[str, ...]], heartbeat: runners.Heartbeat
-) -> tuple[int, dict[str, spills.SpilledValues]]:
+) -> tuple[int, Any]:
     advance = heartbeat.add
     return key, {
         name: spills.SpilledValues(paths, key, advance=advance)

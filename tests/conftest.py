@@ -78,6 +78,6 @@ def tiny_examples(tmp_path_factory, tiny_vocab) -> Path:
         config=config.ExamplesConfig(max_seq_length=32, dupe_factor=2),
         do_lower_case=True,
         num_shards=3,
-        options=runners.beam_options(),
+        engine=runners.make_engine(),
     )
     return directory / "examples"

@@ -53,6 +53,14 @@ def test_list_directory(tmp_path):
     assert files.list_directory(tmp_path / "none") == []
 
 
+def test_delete_tree(tmp_path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/c").touch()
+    files.delete_tree(tmp_path / "a")
+    files.delete_tree(tmp_path / "a")
+    assert os.listdir(tmp_path) == []
+
+
 def test_what_is_not_there(tmp_path):
     assert not files.exists(tmp_path / "none")
     files.delete(tmp_path / "none")

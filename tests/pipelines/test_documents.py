@@ -45,7 +45,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path):
         (gzip.compress(LINE + b"\n{\n"), "line 2: expected a document"),
         (gzip.compress(b"[1]\n"), "line 1: .*found a list"),
         (gzip.compress(b'{"id": "a", "source": "s"}\n'), "paragraphs is missing"),
-        (gzip.compress(b"\xff\n"), "line 0: expected a document"),
+        (gzip.compress(b"\xff\n"), "line 1: expected a document"),
     ],
 )
 def test_a_shard_that_is_none(data, message, tmp_path):
