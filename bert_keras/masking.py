@@ -64,6 +64,10 @@ class MaskedBatch(NamedTuple):
 _DRAW_TOKEN, _REPLACE, _RANDOM_ID, _RUN_SIZE = 0, 1, 2, 3
 _DRAW_RUN = 4  # And one more for each further word of a run.
 
+# The lowest bits of a key are the place itself: no two keys are equal, and a key says
+# whose it is.
+_PLACE = np.uint64((1 << 20) - 1)
+
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -210,18 +214,16 @@ def _draw_tokens(
     """Positions `(n, num_slots)` of single tokens, and how many they are."""
     num_columns = is_candidate.shape[1]
     num_masked = np.minimum(wanted, is_candidate.sum(axis=1))
-    # The place in the lowest bits: no two keys are equal, and a key names its place.
-    place_bits = np.uint64((1 << num_columns.bit_length()) - 1)
     columns = np.arange(num_columns, dtype=np.uint64)
     keys = hash_places(seeds, columns, purpose=_DRAW_TOKEN)
-    keys &= ~place_bits
+    keys &= ~_PLACE
     keys |= columns
     keys[~is_candidate] = ~np.uint64(0)
     num_kept = min(num_slots, num_columns)
     smallest = np.partition(keys, num_kept - 1, axis=1)[:, :num_kept]
     smallest.sort(axis=1)
     is_drawn = np.arange(num_kept) < num_masked[:, np.newaxis]
-    positions = np.where(is_drawn, smallest & place_bits, num_columns).astype(np.int64)
+    positions = np.where(is_drawn, smallest & _PLACE, num_columns).astype(np.int64)
     positions.sort(axis=1)
     positions[~is_drawn] = 0
     return _padded(positions, num_slots), num_masked

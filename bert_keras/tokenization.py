@@ -10,9 +10,9 @@ import hashlib
 import re
 import types
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -147,17 +147,15 @@ class Tokenizer:
     around it, so it is remembered. Picklable; what was remembered stays behind.
     """
 
-    # Text repeats short stretches; long ones are URLs or scripts without spaces.
-    _MAX_REMEMBERED_CHARS = 40
-    # About 60 MB when full. Then all is forgotten: the common words are back at once.
-    _MAX_REMEMBERED = 1 << 18
-
     def __init__(self, vocabulary: Vocabulary, *, do_lower_case: bool):
         self.vocabulary = vocabulary
         self.do_lower_case = do_lower_case
+        self.typecode = "H" if len(vocabulary) <= 1 << 16 else "I"
         self._ids = dict(vocabulary.ids)
         self._longest = max(map(len, vocabulary.tokens))
-        self._remembered: dict[str, list[int]] = {}
+        # Many stretches are a known word with a comma or a quote.
+        self._word_ids = _Memo(self._encode_word)
+        self._remembered = _Memo(self._encode_chunk)
 
     def __reduce__(self) -> tuple[Any, ...]:
         build = functools.partial(Tokenizer, do_lower_case=self.do_lower_case)
@@ -173,25 +171,24 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The ids of `tokenize(text)`."""
-        chunks = split_at_white_space(text)
-        try:
-            # In C from end to end when every chunk has been seen before.
-            return list(chain.from_iterable(map(self._remembered.__getitem__, chunks)))
-        except KeyError:
-            return list(chain.from_iterable(map(self._encode_chunk, chunks)))
+        return memoryview(self.encode_packed(text)).cast(self.typecode).tolist()
 
-    def _encode_chunk(self, chunk: str) -> list[int]:
-        ids = self._remembered.get(chunk)
-        if ids is None:
-            words = basic_tokenize(chunk, do_lower_case=self.do_lower_case)
-            ids = [i for word in words for i in self._encode_word(word)]
-            if len(chunk) <= self._MAX_REMEMBERED_CHARS:
-                if len(self._remembered) >= self._MAX_REMEMBERED:
-                    self._remembered.clear()
-                self._remembered[chunk] = ids
-        return ids
+    def encode_packed(self, text: str) -> bytes:
+        """The ids as an array of `typecode`, which has the fewest bytes that hold all.
 
-    def _encode_word(self, word: str) -> list[int]:
+        Several times as fast as `encode`: no number becomes an object.
+        """
+        # In C from end to end when every chunk has been seen before.
+        return b"".join(map(self._remembered.__getitem__, split_at_white_space(text)))
+
+    def _encode_chunk(self, chunk: str) -> bytes:
+        words = basic_tokenize(chunk, do_lower_case=self.do_lower_case)
+        return b"".join(map(self._word_ids.__getitem__, words))
+
+    def _encode_word(self, word: str) -> bytes:
+        return array(self.typecode, self._split_word(word)).tobytes()
+
+    def _split_word(self, word: str) -> list[int]:
         """Greedy: always the longest entry that fits next."""
         unknown = [self.vocabulary.unk_id]
         if len(word) > MAX_INPUT_CHARS_PER_WORD:
@@ -208,9 +205,31 @@ class Tokenizer:
         return ids
 
 
+class _Memo(dict[str, bytes]):
+    """Ids of stretches of text, worked out when they are first met."""
+
+    # Text repeats short stretches; long ones are URLs or scripts without spaces.
+    _LONGEST_KEPT = 40
+    # About 35 MB when full. Then all is forgotten: the common words are back at once.
+    _LARGEST = 1 << 18
+
+    def __init__(self, encode: Callable[[str], bytes]):
+        super().__init__()
+        self._encode = encode
+
+    def __missing__(self, chunk: str) -> bytes:
+        encoded = self._encode(chunk)
+        if len(chunk) <= self._LONGEST_KEPT:
+            if len(self) >= self._LARGEST:
+                self.clear()
+            self[chunk] = encoded
+        return encoded
+
+
 def split_at_white_space(text: str) -> list[str]:
     """Cuts text where no word spans; `basic_tokenize` does the pieces independently."""
-    if _SPLITTING_CONTROLS.search(text):
+    # Most text is printable throughout, which is known in a fraction of the search.
+    if not text.isprintable() and _SPLITTING_CONTROLS.search(text):
         text = _SPLITTING_CONTROLS.sub("", text)
     return text.split()
 
@@ -221,6 +240,8 @@ def basic_tokenize(text: str, *, do_lower_case: bool) -> list[str]:
     Drops control characters, isolates CJK ideographs and punctuation and, if asked,
     lower-cases and strips accents.
     """
+    if text.isascii() and text.isalnum():
+        return [text.lower() if do_lower_case else text]
     words = []
     for chunk in text.translate(_CLEANED).split():
         if do_lower_case:

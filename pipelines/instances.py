@@ -1,33 +1,34 @@
 """Pure: tokenised documents to training instances, as google-research/bert has it.
 
-An instance is a masked pair of segments. A pair is four token offsets into two
-documents: nothing is copied until an instance is asked for, so that all pairs of a
-bucket can be shuffled in little memory.
+An instance is one or two spans of tokens of a bucket: nothing is copied until a batch
+of instances is asked for, so that all those of a bucket can be shuffled in little
+memory.
 
 The pairs are those of `create_instances_from_document` of the original, equal to it in
 distribution, except that
 
 - B is never drawn from the document of A (the original tries ten times, then takes
   it all the same, and calls it random);
-- a random B comes from a document of the same source. Books are a few hundredths of
-  the documents but a quarter of the words: drawn among all documents, the B of nearly
-  every book would be encyclopedia, and the domain would give the label away;
+- a random B comes from a document of the same source, unless `partner` is
+  `any_source`. Books are a few hundredths of the documents but a quarter of the words:
+  drawn among all documents, the B of nearly every book would be encyclopedia, and the
+  domain would give the label away;
 - chance follows from (seed, document id, duplicate index) alone.
 """
 
 import bisect
 import hashlib
-import operator
 import random
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bert_keras import tokenization
+import numpy as np
+
+from bert_keras import masking, tokenization
 from bert_keras.config import ExamplesConfig
-from pipelines import masking
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,24 +61,39 @@ class Pair(NamedTuple):
     """64 bits that decide the masks, drawn from the document's generator."""
 
 
-class Instance(NamedTuple):
-    """One masked example, not padded."""
+class Spans(NamedTuple):
+    """What goes into each of `n` instances, as spans of one array of tokens.
 
-    masked: masking.MaskedTokens
-    """`[CLS] A [SEP] B [SEP]` with some tokens hidden."""
-    first_segment_length: int
-    """Tokens of `[CLS] A [SEP]`."""
-    is_random_next: int
-    """1: B is random; 0: B follows A."""
+    An instance is `[CLS] A [SEP] B [SEP]`, or `[CLS] A [SEP]` where B is empty.
+    """
+
+    a_starts: np.ndarray
+    """`(n,)` int64, as the other three: offsets into the tokens."""
+    a_ends: np.ndarray
+    b_starts: np.ndarray
+    b_ends: np.ndarray
+    is_random_next: np.ndarray
+    """`(n,)` bool: B is random; else it follows A."""
+    seeds: np.ndarray
+    """`(n,)` uint64, which decide the masks."""
+
+    def take(self, indices: np.ndarray) -> "Spans":
+        """Those of the instances at `indices`."""
+        return Spans(*(values[indices] for values in self))
 
 
 # Chance. All of it comes from these two generators.
 
 
-def bucket_of(document_id: str, num_buckets: int) -> int:
-    """The bucket of a document: a hash of its id alone."""
+def document_hash(document_id: str) -> int:
+    """64 bits that place a document, of its id alone."""
     digest = hashlib.blake2b(document_id.encode(), digest_size=8, person=b"bucket")
-    return int.from_bytes(digest.digest(), "big") % num_buckets
+    return int.from_bytes(digest.digest(), "big")
+
+
+def bucket_of(document_id: str, num_buckets: int) -> int:
+    """The bucket of a document: equal ranges of its hash."""
+    return document_hash(document_id) * num_buckets >> 64
 
 
 def document_rng(seed: int, document_id: str, duplicate_index: int) -> random.Random:
@@ -88,6 +104,13 @@ def document_rng(seed: int, document_id: str, duplicate_index: int) -> random.Ra
 def bucket_rng(seed: int, bucket: int) -> random.Random:
     """The generator that shuffles the examples of one bucket."""
     return _content_rng(f"{seed}:{bucket}", person=b"order")
+
+
+def shuffled(number: int, *, seed: int, bucket: int) -> np.ndarray:
+    """`0` to `number - 1` in a random order: that of the examples of a bucket."""
+    base = np.array([bucket_rng(seed, bucket).getrandbits(64)], np.uint64)
+    hashes = masking.hash_places(base, np.arange(number), purpose=0)[0]
+    return np.argsort(hashes, kind="stable")
 
 
 def _content_rng(content: str, *, person: bytes) -> random.Random:
@@ -247,42 +270,29 @@ def unique_documents(documents: Iterable[Document]) -> list[Document]:
     by_id: dict[str, Document] = {}
     for document in documents:
         other = by_id.setdefault(document.id, document)
+        if other is document:
+            continue
         if list(document.token_ids) < list(other.token_ids):
             by_id[document.id] = document
     return [by_id[document_id] for document_id in sorted(by_id)]
 
 
-class PairTable(Sequence[Pair]):
-    """Many pairs, at 64 bytes each instead of the 400 of Python objects."""
-
-    def __init__(self) -> None:
-        self._fields = array("Q")
-
-    def append(self, pair: Pair) -> None:
-        """Adds one pair."""
-        self._fields.extend(pair)
-
-    def __len__(self) -> int:
-        return len(self._fields) // len(Pair._fields)
-
-    def __getitem__(self, index: int) -> Pair:
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        start = index * len(Pair._fields)
-        return Pair(*self._fields[start : start + len(Pair._fields)])
-
-
-def make_bucket_pairs(
+def make_pair_spans(
     documents: Sequence[Document], *, config: ExamplesConfig, counts: Counter[str]
-) -> PairTable:
+) -> Spans:
     """The pairs of every use of every document of a bucket, in that order.
 
     Args:
         documents: of the bucket, from `unique_documents`.
         counts: raised in place, see `make_pairs`.
+
+    Returns:
+        Offsets into the tokens of all documents, one after the other.
     """
-    partners = PartnerChooser([document.source for document in documents])
-    table = PairTable()
+    is_any = config.partner == "any_source"
+    partners = PartnerChooser(["" if is_any else d.source for d in documents])
+    # 64 bytes a pair, where Python's objects take 400.
+    fields = array("Q")
     for duplicate_index in range(config.num_duplicates):
         for index, document in enumerate(documents):
             pairs = make_pairs(
@@ -295,104 +305,127 @@ def make_bucket_pairs(
                 counts=counts,
             )
             for pair in pairs:
-                table.append(pair)
-    return table
+                fields.extend(pair)
+    return locate_pairs(documents, fields)
 
 
-def make_instances(
-    documents: Sequence[Document],
-    pairs: Sequence[Pair],
-    *,
-    bucket: int,
-    config: ExamplesConfig,
-    vocabulary: masking.MaskingVocabulary,
-    counts: Counter[str],
-) -> Iterator[Instance]:
-    """The masked instance of every pair, shuffled, each one checked.
+def locate_pairs(documents: Sequence[Document], fields: array) -> Spans:
+    """Spans of tokens of a bucket, from spans of tokens of its documents.
 
     Args:
-        documents: of the bucket, which the pairs point into.
-        bucket: its number, which decides the order together with the seed.
-        counts: raised in place: `examples`, `example_tokens`, `masked_tokens`,
-            `random_next_examples`.
+        fields: those of all `Pair`s, one after the other, of typecode `Q`.
     """
-    order = list(range(len(pairs)))
-    bucket_rng(config.random_seed, bucket).shuffle(order)
-    for index in order:
-        instance = _mask_pair(
-            documents, pairs[index], config=config, vocabulary=vocabulary
-        )
-        check_instance(instance, config=config, vocabulary=vocabulary)
-        counts["examples"] += 1
-        counts["example_tokens"] += len(instance.masked.input_ids)
-        counts["masked_tokens"] += len(instance.masked.positions)
-        counts["random_next_examples"] += instance.is_random_next
-        yield instance
+    table = np.frombuffer(fields, np.uint64).reshape(-1, len(Pair._fields)).T
+    pairs = Pair(*table[:-1].astype(np.int64), table[-1])
+    lengths = [len(document.token_ids) for document in documents]
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    a_offsets, b_offsets = offsets[pairs.document], offsets[pairs.partner]
+    return Spans(
+        a_starts=a_offsets + pairs.a_start,
+        a_ends=a_offsets + pairs.a_end,
+        b_starts=b_offsets + pairs.b_start,
+        b_ends=b_offsets + pairs.b_end,
+        is_random_next=pairs.is_random_next.astype(bool),
+        seeds=pairs.mask_seed,
+    )
 
 
-def _mask_pair(
+def join_tokens(documents: Sequence[Document], dtype: np.dtype) -> np.ndarray:
+    """The tokens of all documents, one after the other."""
+    joined = [np.asarray(document.token_ids, dtype) for document in documents]
+    return np.concatenate([np.empty(0, dtype), *joined])
+
+
+# Full sentences.
+
+
+def make_full_sentence_spans(
     documents: Sequence[Document],
-    pair: Pair,
     *,
+    separator: int,
+    dtype: np.dtype,
     config: ExamplesConfig,
-    vocabulary: masking.MaskingVocabulary,
-) -> Instance:
-    segment_a = documents[pair.document].token_ids[pair.a_start : pair.a_end]
-    segment_b = documents[pair.partner].token_ids[pair.b_start : pair.b_end]
-    cls_id, sep_id = vocabulary.cls_id, vocabulary.sep_id
-    masked = masking.mask_tokens(
-        [cls_id, *segment_a, sep_id, *segment_b, sep_id],
-        vocabulary=vocabulary,
-        masked_lm_prob=config.masked_lm_prob,
-        max_predictions_per_seq=config.num_predictions,
-        do_whole_word_mask=config.do_whole_word_mask,
-        rng=random.Random(pair.mask_seed),
-    )
-    return Instance(masked, len(segment_a) + 2, pair.is_random_next)
+) -> tuple[np.ndarray, Spans]:
+    """Packs consecutive sentences, across documents, for each duplicate.
 
+    RoBERTa's FULL-SENTENCES (Liu et al., 2019, section 4.2): as many whole sentences as
+    fit, with one separator where a document ends and another begins. Documents come in
+    a random order, another one for each duplicate. Nothing is left out: a sentence
+    longer than an instance is continued in the next one. `short_seq_prob` is not used,
+    as in RoBERTa.
 
-def check_instance(
-    instance: Instance,
-    *,
-    config: ExamplesConfig,
-    vocabulary: masking.MaskingVocabulary,
-) -> None:
-    """Checks what every instance must be, whatever came before.
+    Args:
+        documents: of the bucket, from `unique_documents`.
+        separator: id of `[SEP]`.
+        dtype: of the tokens.
 
-    Raises:
-        RuntimeError: a mistake of this program: names the first rule that is broken.
+    Returns:
+        The tokens of all duplicates, separators included, and A of each instance
+        as a span of them; B is empty.
     """
-    masked_ids, positions, labels = instance.masked
-    true_ids = list(masked_ids)
-    for position, label in zip(positions, labels, strict=True):
-        true_ids[position] = label
-    cls_id, sep_id = vocabulary.cls_id, vocabulary.sep_id
-    first_sep = instance.first_segment_length - 1
-    expected = masking.num_predictions(
-        len(true_ids),
-        masked_lm_prob=config.masked_lm_prob,
-        max_predictions_per_seq=config.num_predictions,
+    limit = config.max_seq_length - 2  # [CLS] A [SEP]
+    streams, starts, ends, seeds = [], [], [], []
+    offset = 0
+    for duplicate_index in range(config.num_duplicates):
+        draws = []
+        for document in documents:
+            rng = document_rng(config.random_seed, document.id, duplicate_index)
+            draws.append((rng.getrandbits(64), rng.getrandbits(64), document))
+        draws.sort(key=lambda draw: (draw[0], draw[2].id))
+        ordered = [document for _, _, document in draws]
+        stream, sentences = _join_with_separators(ordered, separator, dtype)
+        found = np.array(_pack_sentences(sentences, limit), np.int64).reshape(-1, 2)
+        lengths = np.array([len(document.token_ids) + 1 for document in ordered])
+        first_tokens = np.cumsum(lengths) - lengths
+        first = np.searchsorted(first_tokens, found[:, 0], side="right") - 1
+        bases = np.array([base for _, base, _ in draws], np.uint64)[first]
+        places = found[:, :1] - first_tokens[first, np.newaxis]
+        seeds.append(masking.hash_places(bases, places, purpose=0)[:, 0])
+        streams.append(stream)
+        starts.append(found[:, 0] + offset)
+        ends.append(found[:, 1] + offset)
+        offset += len(stream)
+    all_ends = np.concatenate(ends)
+    spans = Spans(
+        a_starts=np.concatenate(starts),
+        a_ends=all_ends,
+        b_starts=all_ends,
+        b_ends=all_ends,
+        is_random_next=np.zeros(len(all_ends), bool),
+        seeds=np.concatenate(seeds),
     )
-    expected = min(expected, len(true_ids) - 3)
-    rules = {
-        "is too long": len(true_ids) <= config.max_seq_length,
-        "has an id beyond the vocabulary": max(masked_ids) < vocabulary.size
-        and max(true_ids) < vocabulary.size,
-        "does not begin with its only [CLS]": true_ids[0] == cls_id
-        and true_ids.count(cls_id) == 1,
-        "is not [CLS] A [SEP] B [SEP]": true_ids.count(sep_id) == 2
-        and true_ids[first_sep] == true_ids[-1] == sep_id
-        and 1 < first_sep < len(true_ids) - 2,
-        "hides a special token": cls_id not in labels and sep_id not in labels,
-        "hides a position twice or out of order": all(
-            map(operator.lt, positions, positions[1:])
-        ),
-        "hides another number of tokens than asked for": len(positions) == expected
-        or (config.do_whole_word_mask and len(positions) < expected),
-    }
-    for violation, holds in rules.items():
-        if not holds:
-            raise RuntimeError(
-                f"an instance {violation}, which is a mistake in this program: "
-                f"{instance}"
-            )
+    return np.concatenate(streams), spans
+
+
+def _join_with_separators(
+    documents: Sequence[Document], separator: int, dtype: np.dtype
+) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """Tokens of the documents, a separator behind each; start and end of sentences."""
+    pieces, sentences = [], []
+    offset = 0
+    for document in documents:
+        pieces += (np.asarray(document.token_ids, dtype), np.array([separator], dtype))
+        start = 0
+        for end in document.sentence_ends:
+            sentences.append((offset + start, offset + end))
+            start = end
+        offset += len(document.token_ids) + 1
+    return np.concatenate([np.empty(0, dtype), *pieces]), sentences
+
+
+def _pack_sentences(
+    sentences: Sequence[tuple[int, int]], limit: int
+) -> list[tuple[int, int]]:
+    """Spans of at most `limit` tokens, of whole sentences if these are not longer."""
+    spans = []
+    ends = [end for _, end in sentences]
+    index = 0  # of the sentence at whose `start`, or within which, the next span begins
+    while index < len(sentences):
+        start = sentences[index][0]
+        while ends[index] - start > limit:
+            spans.append((start, start + limit))
+            start += limit
+        next_index = bisect.bisect_right(ends, start + limit, lo=index)
+        spans.append((start, ends[next_index - 1]))
+        index = next_index
+    return spans

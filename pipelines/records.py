@@ -5,15 +5,19 @@ and the TFRecord framing (length, masked CRC of the length, data, masked CRC of 
 data). `tf.data.TFRecordDataset` reads what this writes, and the other way round.
 """
 
+import contextlib
+import gzip
 import hashlib
-import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO, Literal, NamedTuple
 
 import google_crc32c
+import numpy as np
 
-from bert_keras import manifest
+from bert_keras import files, manifest
 from bert_keras.errors import InputError
 
 VOCABULARY_NAME = "vocab.txt"
@@ -24,61 +28,107 @@ _FIELD_1, _FIELD_2, _FIELD_3 = b"\x0a", b"\x12", b"\x1a"
 _FLOAT_LIST, _INT64_LIST = 2, 3  # field numbers of the message Feature
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
+_READ_AT_ONCE = 1 << 18
+
 
 # tf.train.Example, encoding.
+#
+# Of many messages at once: a message is a row of a matrix of bytes, of which some are
+# not kept, because a varint takes as few bytes as it can.
 
 
-class _Varints(dict):
-    """Memo of varints: token ids, positions and lengths come again and again."""
+class _Columns(NamedTuple):
+    """Some adjacent bytes of each of `n` messages."""
 
-    _LARGEST_KEPT = 1 << 20
-
-    def __missing__(self, number: int) -> bytes:
-        rest, digits = number & 0xFFFFFFFFFFFFFFFF, bytearray()
-        while rest >= 0x80:
-            digits.append(rest & 0x7F | 0x80)
-            rest >>= 7
-        digits.append(rest)
-        encoded = bytes(digits)
-        if 0 <= number < self._LARGEST_KEPT:
-            self[number] = encoded
-        return encoded
+    data: np.ndarray
+    """`(n, width)` uint8."""
+    is_kept: np.ndarray
+    """`(n, width)` bool: what is left out closes up."""
+    sizes: np.ndarray
+    """`(n,)` int64: how many bytes of each row are kept."""
 
 
-_varints = _Varints()
-
-
-def int64_feature(values: Iterable[int]) -> bytes:
-    """A `Feature` message that holds integers."""
-    packed = b"".join(map(_varints.__getitem__, values))
-    return _nested(_FIELD_3, _nested(_FIELD_1, packed))
-
-
-def float_feature(values: Sequence[float]) -> bytes:
-    """A `Feature` message that holds float32 numbers."""
-    packed = struct.pack(f"<{len(values)}f", *values)
-    return _nested(_FIELD_2, _nested(_FIELD_1, packed))
-
-
-def encode_example(features: Mapping[str, bytes]) -> bytes:
-    """A serialised `tf.train.Example`.
+def encode_examples(
+    features: Mapping[str, np.ndarray],
+    *,
+    lengths: Mapping[str, np.ndarray] | None = None,
+) -> list[bytes]:
+    """Serialises `n` `tf.train.Example`s.
 
     Args:
-        features: `Feature` messages of `int64_feature` or `float_feature`, by name.
+        features: by name, `(n, values)` integers or float32 numbers.
+        lengths: by name, `(n,)`: how many values each example has, of those integer
+            features that are not equally long in all.
 
     Returns:
         What `SerializeToString(deterministic=True)` gives: map entries by rising name
         (if none begins another: there protobuf's implementations differ).
     """
-    entries = [
-        _nested(_FIELD_1, _nested(_FIELD_1, name.encode()) + _nested(_FIELD_2, feature))
-        for name, feature in sorted(features.items())
-    ]
-    return _nested(_FIELD_1, b"".join(entries))
+    lengths = lengths or {}
+    entries = []
+    for name, values in sorted(features.items()):
+        if values.dtype.kind == "f":
+            numbers = _all_kept(np.ascontiguousarray(values, "<f4").view(np.uint8))
+            feature = _nested(_FIELD_2, _nested(_FIELD_1, [numbers]))
+        else:
+            numbers = _varints(values, lengths.get(name))
+            feature = _nested(_FIELD_3, _nested(_FIELD_1, [numbers]))
+        key = bytes([*_FIELD_1, len(name.encode()), *name.encode()])
+        entry = [_constant(key, len(values)), *_nested(_FIELD_2, feature)]
+        entries += _nested(_FIELD_1, entry)
+    columns = _nested(_FIELD_1, entries)
+    data = np.concatenate([part.data for part in columns], axis=1)
+    is_kept = np.concatenate([part.is_kept for part in columns], axis=1)
+    joined = data[is_kept].tobytes()
+    ends = np.cumsum(_total_size(columns)).tolist()
+    return [joined[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _nested(key: bytes, message: bytes) -> bytes:
-    return key + _varints[len(message)] + message
+def _nested(key: bytes, columns: list[_Columns]) -> list[_Columns]:
+    """A field of a message that holds the message `columns`."""
+    size = _total_size(columns)
+    return [_constant(key, len(size)), _varints(size[:, np.newaxis]), *columns]
+
+
+def _total_size(columns: Iterable[_Columns]) -> np.ndarray:
+    return np.sum([part.sizes for part in columns], axis=0)
+
+
+def _constant(data: bytes, num_rows: int) -> _Columns:
+    row = np.frombuffer(data, np.uint8)
+    return _all_kept(np.broadcast_to(row, (num_rows, len(row))))
+
+
+def _all_kept(data: np.ndarray) -> _Columns:
+    sizes = np.full(len(data), data.shape[1], np.int64)
+    return _Columns(data, np.broadcast_to(True, data.shape), sizes)
+
+
+def _varints(values: np.ndarray, lengths: np.ndarray | None = None) -> _Columns:
+    """`(n, values)` integers, 7 bits a byte, the lowest first, 1 to 10 bytes each."""
+    # As protobuf has it, a negative number is a large one of 64 bits.
+    numbers = values.astype(np.uint64) if _is_wide(values) else values.astype(np.uint32)
+    num_rows, num_values = numbers.shape
+    width = max(1, -(-int(numbers.max(initial=0)).bit_length() // 7))
+    if width == 1 and lengths is None:
+        return _all_kept(numbers.astype(np.uint8))
+    data = np.empty((num_rows, num_values, width), np.uint8)
+    is_kept = np.empty(data.shape, bool)
+    is_kept[:, :, 0] = True
+    for place in range(width):
+        data[:, :, place] = numbers & numbers.dtype.type(0x7F)
+        if place + 1 < width:
+            numbers = numbers >> numbers.dtype.type(7)
+            is_kept[:, :, place + 1] = numbers > 0
+            data[:, :, place] |= is_kept[:, :, place + 1].view(np.uint8) << 7
+    if lengths is not None:
+        is_kept &= (np.arange(num_values) < lengths[:, np.newaxis])[:, :, np.newaxis]
+    is_kept = is_kept.reshape(num_rows, -1)
+    return _Columns(data.reshape(num_rows, -1), is_kept, is_kept.sum(axis=1))
+
+
+def _is_wide(values: np.ndarray) -> bool:
+    return values.size > 0 and (values.min() < 0 or values.max() >= 1 << 32)
 
 
 # tf.train.Example, decoding.
@@ -204,49 +254,103 @@ def _masked_crc(data: bytes) -> bytes:
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-def write_shard(path: str | Path, records: Iterable[bytes]) -> manifest.Shard:
+def write_shard(
+    path: str | Path,
+    records: Iterable[bytes],
+    *,
+    compression: Literal["none", "gzip"] = "none",
+) -> manifest.Shard:
     """Writes a TFRecord file that appears under its name only when it is whole.
+
+    The same records give the same bytes, compressed ones too, as long as zlib stays the
+    same. A name for compressed files ends in `.gz`: so `read_records` knows them.
 
     Returns:
         What a manifest says of the file.
     """
-    digest = hashlib.sha256()
-    num_records = num_bytes = 0
-    with manifest.open_atomically(path) as file:
-        for record in records:
-            framed = frame(record)
-            file.write(framed)
-            digest.update(framed)
-            num_records += 1
-            num_bytes += len(framed)
+    num_records = 0
+    with files.open_atomically(path) as file:
+        hashed = _HashedFile(file)
+        with contextlib.ExitStack() as stack:
+            stream: _HashedFile | gzip.GzipFile = hashed
+            if compression == "gzip":
+                # Neither a time nor a name in the header.
+                stream = gzip.GzipFile("", "wb", 6, hashed, mtime=0)  # type: ignore
+                stack.enter_context(stream)
+            for record in records:
+                stream.write(frame(record))
+                num_records += 1
     return manifest.Shard(
-        name=Path(path).name,
+        name=files.name_of(path),
         num_records=num_records,
-        num_bytes=num_bytes,
-        sha256=digest.hexdigest(),
+        num_bytes=hashed.num_bytes,
+        sha256=hashed.digest.hexdigest(),
     )
+
+
+class _HashedFile:
+    """A file to write to that knows the length and the digest of what was written."""
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+        self.num_bytes = 0
+        self.digest = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self._file.write(data)
+        self.digest.update(data)
+        self.num_bytes += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self._file.flush()
 
 
 def read_records(path: str | Path) -> Iterator[bytes]:
     """The records of a TFRecord file, each checked against its CRC.
 
+    A file whose name ends in `.gz` is decompressed.
+
     Raises:
-        InputError: the file ends within a record, or a CRC differs.
+        InputError: the file ends within a record, a CRC differs, or it is not gzip.
     """
-    size = os.path.getsize(path)
-    with open(path, "rb") as file:
-        while header := file.read(12):
-            start = file.tell() - len(header)
-            if len(header) < 12 or header[8:] != _masked_crc(header[:8]):
-                raise _damaged(path, start, "no record begins there")
-            (length,) = struct.unpack("<Q", header[:8])
-            # Before memory is taken for it: a length may be any number.
-            if length + 4 > size - file.tell():
-                raise _damaged(path, start, "the file ends within the record")
-            data, crc = file.read(length), file.read(4)
-            if crc != _masked_crc(data):
-                raise _damaged(path, start, "its checksum differs")
-            yield data
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(files.open_to_read(path))
+        if str(path).endswith(".gz"):
+            file = stack.enter_context(gzip.GzipFile(fileobj=file))
+        try:
+            yield from _read_frames(path, file)
+        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+            raise InputError(
+                f"{path}: expected a TFRecord file compressed by gzip: {error}: the "
+                "file was cut or changed; make it again"
+            ) from None
+
+
+def _read_frames(path: str | Path, file: BinaryIO) -> Iterator[bytes]:
+    offset = 0
+    while header := file.read(12):
+        if len(header) < 12 or header[8:] != _masked_crc(header[:8]):
+            raise _damaged(path, offset, "no record begins there")
+        (length,) = struct.unpack("<Q", header[:8])
+        data, crc = _read_bounded(file, length), file.read(4)
+        if len(data) < length or len(crc) < 4:
+            raise _damaged(path, offset, "the file ends within the record")
+        if crc != _masked_crc(data):
+            raise _damaged(path, offset, "its checksum differs")
+        yield data
+        offset += length + 16
+
+
+def _read_bounded(file: BinaryIO, length: int) -> bytes:
+    """`length` bytes, or what is left: takes no memory for what is not there."""
+    data = file.read(min(length, _READ_AT_ONCE))
+    while len(data) < length:
+        more = file.read(min(length - len(data), _READ_AT_ONCE))
+        if not more:
+            break
+        data += more
+    return data
 
 
 def _damaged(path: str | Path, offset: int, reason: str) -> InputError:

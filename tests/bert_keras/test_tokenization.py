@@ -171,7 +171,7 @@ def test_the_longest_word_has_200_characters():
 def test_what_is_remembered_changes_nothing_and_is_bounded(monkeypatch):
     texts = ["unwanted unwanted", "running ΑΣ unwanted", "unwanted,running x"]
     expected = [small_tokenizer().encode(text) for text in texts]
-    monkeypatch.setattr(tokenization.Tokenizer, "_MAX_REMEMBERED", 2)
+    monkeypatch.setattr(tokenization._Memo, "_LARGEST", 2)
     tokenizer = small_tokenizer()
     for _ in range(3):
         assert [tokenizer.encode(text) for text in texts] == expected

@@ -1,0 +1,316 @@
+"""Pure: the documents of one bucket to the records of one shard.
+
+What an instance is made of is decided by `instances`, what is hidden by `masking`. Here
+they become matrices, some thousand tokens at a time, which are masked, checked and
+serialised as a whole.
+"""
+
+import json
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_keras import features, masking, tokenization
+from bert_keras.config import ExamplesConfig
+from pipelines import instances, records
+
+TOKENS_PER_BATCH = 1 << 17
+"""Of a batch of instances, padding included: its matrices stay in the cache."""
+
+
+# Documents.
+
+
+def tokenize_document(
+    record: dict[str, Any], tokenizer: tokenization.Tokenizer, counts: Counter[str]
+) -> instances.Document:
+    """Text to ids; a sentence without any token is left out.
+
+    Args:
+        record: a document of `corpus`: `id`, `source`, `paragraphs` of sentences.
+        counts: raised in place: `documents`, `sentences`, `tokens`, `unknown_tokens`,
+            `empty_documents`.
+    """
+    item_size = array(tokenizer.typecode).itemsize
+    encoded, sentence_ends = [], array("I")
+    num_tokens = 0
+    for paragraph in record["paragraphs"]:
+        for sentence in paragraph:
+            if packed := tokenizer.encode_packed(sentence):
+                num_tokens += len(packed) // item_size
+                encoded.append(packed)
+                sentence_ends.append(num_tokens)
+    token_ids = memoryview(b"".join(encoded)).cast(tokenizer.typecode)
+    counts["documents"] += 1
+    counts["sentences"] += len(sentence_ends)
+    counts["tokens"] += num_tokens
+    is_unknown = np.asarray(token_ids) == tokenizer.vocabulary.unk_id
+    counts["unknown_tokens"] += int(is_unknown.sum())
+    counts["empty_documents"] += not sentence_ends
+    return instances.Document(
+        id=record["id"],
+        source=record["source"],
+        token_ids=token_ids,
+        sentence_ends=sentence_ends,
+    )
+
+
+def typecode_for(vocab_size: int) -> str:
+    """Of the smallest array that holds every id: 2 bytes for most vocabularies."""
+    return "H" if vocab_size <= 1 << 16 else "I"
+
+
+def pack(document: instances.Document) -> bytes:
+    """A tokenised document as bytes, for a shuffle."""
+    token_ids = bytes(document.token_ids)
+    head = json.dumps([document.id, document.source, len(token_ids)])
+    return b"".join((head.encode(), b"\n", token_ids, bytes(document.sentence_ends)))
+
+
+def unpack(packed: bytes, *, vocab_size: int) -> instances.Document:
+    """The document that was packed."""
+    head, _, numbers = packed.partition(b"\n")
+    document_id, source, num_bytes = json.loads(head)
+    return instances.Document(
+        id=document_id,
+        source=source,
+        token_ids=memoryview(numbers[:num_bytes]).cast(typecode_for(vocab_size)),
+        sentence_ends=memoryview(numbers[num_bytes:]).cast("I"),
+    )
+
+
+# A bucket.
+
+
+def encode_bucket(
+    documents: Iterable[instances.Document],
+    *,
+    bucket: int,
+    config: ExamplesConfig,
+    vocabulary: masking.MaskingVocabulary,
+    counts: Counter[str],
+) -> Iterator[bytes]:
+    """All examples of a bucket, serialised, in the order of the shard.
+
+    Args:
+        documents: all those of the bucket, in any order.
+        bucket: its number, which decides the order together with the seed.
+        counts: raised in place: `duplicate_documents`, `pairs_without_partner`,
+            `dropped_single_sentences`, `other_source_partners`, `examples`,
+            `example_tokens`, `masked_tokens`, `random_next_examples`.
+
+    Raises:
+        RuntimeError: a mistake of this program: an example breaks a rule.
+    """
+    arrived = list(documents)
+    kept = instances.unique_documents(arrived)
+    counts["duplicate_documents"] += len(arrived) - len(kept)
+    del arrived
+    tokens, spans = _plan(kept, config=config, vocabulary=vocabulary, counts=counts)
+    order = instances.shuffled(len(spans.seeds), seed=config.random_seed, bucket=bucket)
+    num_rows = max(1, TOKENS_PER_BATCH // config.max_seq_length)
+    for first in range(0, len(order), num_rows):
+        batch = make_batch(
+            tokens,
+            spans.take(order[first : first + num_rows]),
+            vocabulary=vocabulary,
+            config=config,
+        )
+        check_batch(batch, vocabulary=vocabulary, config=config)
+        counts["examples"] += len(batch.lengths)
+        counts["example_tokens"] += int(batch.lengths.sum())
+        counts["random_next_examples"] += int(batch.is_random_next.sum())
+        if batch.masked:
+            counts["masked_tokens"] += int(batch.masked.num_masked.sum())
+        yield from encode_batch(batch, config)
+
+
+def _plan(
+    documents: list[instances.Document],
+    *,
+    config: ExamplesConfig,
+    vocabulary: masking.MaskingVocabulary,
+    counts: Counter[str],
+) -> tuple[np.ndarray, instances.Spans]:
+    """All tokens, and what goes into each example."""
+    dtype = np.dtype(typecode_for(vocabulary.size))
+    if config.packing == "full_sentences":
+        return instances.make_full_sentence_spans(
+            documents, separator=vocabulary.sep_id, dtype=dtype, config=config
+        )
+    spans = instances.make_pair_spans(documents, config=config, counts=counts)
+    return instances.join_tokens(documents, dtype), spans
+
+
+# Batches.
+
+
+class Batch(NamedTuple):
+    """`n` instances of at most `L` tokens."""
+
+    true_ids: np.ndarray
+    """`(n, L)` int32: `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`, padded with 0."""
+    lengths: np.ndarray
+    """`(n,)` tokens that are not padding."""
+    first_lengths: np.ndarray
+    """`(n,)` tokens of `[CLS] A [SEP]`."""
+    is_random_next: np.ndarray
+    """`(n,)` bool."""
+    masked: masking.MaskedBatch | None
+    """`None` if masks are left to those who load the records."""
+
+
+def make_batch(
+    tokens: np.ndarray,
+    spans: instances.Spans,
+    *,
+    vocabulary: masking.MaskingVocabulary,
+    config: ExamplesConfig,
+) -> Batch:
+    """Copies spans of tokens into the rows of a matrix, and masks it."""
+    a_lengths = spans.a_ends - spans.a_starts
+    b_lengths = spans.b_ends - spans.b_starts
+    first_lengths = a_lengths + 2
+    lengths = first_lengths + b_lengths + (b_lengths > 0)
+    columns = np.arange(config.max_seq_length)
+    is_first = columns < first_lengths[:, np.newaxis]
+    # For each segment, the offset in `tokens` that its column 0 would have.
+    a_origins, b_origins = spans.a_starts - 1, spans.b_starts - first_lengths
+    origins = np.where(is_first, a_origins[:, np.newaxis], b_origins[:, np.newaxis])
+    true_ids = tokens.take(origins + columns, mode="clip").astype(np.int32)
+    rows = np.arange(len(lengths))
+    true_ids[:, 0] = vocabulary.cls_id
+    true_ids[rows, first_lengths - 1] = vocabulary.sep_id
+    true_ids[rows, lengths - 1] = vocabulary.sep_id
+    true_ids[columns >= lengths[:, np.newaxis]] = 0
+    masked = None
+    if config.masking == "static":
+        masked = masking.mask_batch(
+            true_ids, lengths, spans.seeds, vocabulary=vocabulary, config=config
+        )
+    return Batch(true_ids, lengths, first_lengths, spans.is_random_next, masked)
+
+
+def encode_batch(batch: Batch, config: ExamplesConfig) -> list[bytes]:
+    """Serialises a batch, with the features that `features` states."""
+    labels = batch.is_random_next[:, np.newaxis].astype(np.int64)
+    if batch.masked is None:
+        values = {"input_ids": batch.true_ids, "next_sentence_labels": labels}
+        if config.packing == "full_sentences":
+            del values["next_sentence_labels"]
+        lengths = {"input_ids": batch.lengths}
+    else:
+        columns = np.arange(config.max_seq_length)
+        slots = np.arange(config.num_predictions)
+        is_token = columns < batch.lengths[:, np.newaxis]
+        is_second = is_token & (columns >= batch.first_lengths[:, np.newaxis])
+        weights = slots < batch.masked.num_masked[:, np.newaxis]
+        values = {
+            "input_ids": batch.masked.input_ids,
+            "input_mask": is_token,
+            "segment_ids": is_second,
+            "masked_lm_positions": batch.masked.positions,
+            "masked_lm_ids": batch.masked.labels,
+            "masked_lm_weights": weights.astype(np.float32),
+            "next_sentence_labels": labels,
+        }
+        lengths = {}
+    names = features.V2_NAMES if config.feature_names == "v2" else {}
+    return records.encode_examples(
+        {names.get(name, name): value for name, value in values.items()},
+        lengths={names.get(name, name): value for name, value in lengths.items()},
+    )
+
+
+# Checks.
+
+
+def check_batch(
+    batch: Batch, *, vocabulary: masking.MaskingVocabulary, config: ExamplesConfig
+) -> None:
+    """Checks what every example must be, whatever came before.
+
+    Raises:
+        RuntimeError: a mistake of this program: names the first rule that is broken,
+            and the first example that breaks it.
+    """
+    rules = _rules_of_tokens(batch, vocabulary, config)
+    if batch.masked is not None:
+        rules |= _rules_of_masks(batch, batch.masked, vocabulary, config)
+    for violation, holds in rules.items():
+        if holds.all():
+            continue
+        row = int(np.argmin(holds))
+        found = batch.true_ids[row, : batch.lengths[row]].tolist()
+        masked = [values[row].tolist() for values in batch.masked or ()]
+        raise RuntimeError(
+            f"an instance {violation}, which is a mistake in this program: tokens "
+            f"{found}, first segment of {batch.first_lengths[row]}, masked {masked}"
+        )
+
+
+def _rules_of_tokens(
+    batch: Batch, vocabulary: masking.MaskingVocabulary, config: ExamplesConfig
+) -> dict[str, np.ndarray]:
+    """For each thing that an example must not be, `(n,)` bool: it is not."""
+    ids, lengths, first_lengths = batch[:3]
+    rows, last = np.arange(len(ids)), lengths - 1
+    is_cls = ids == vocabulary.cls_id
+    is_sep = ids == vocabulary.sep_id
+    ends_well = is_sep[rows, first_lengths - 1] & is_sep[rows, last]
+    if config.packing == "sentence_pairs":
+        shape = "is not [CLS] A [SEP] B [SEP]"
+        ends_well &= is_sep.sum(axis=1) == 2
+        ends_well &= (first_lengths > 2) & (first_lengths < last)
+    else:
+        shape = "is not [CLS] and texts that each end in [SEP]"
+        ends_well &= (first_lengths == lengths) & ~is_sep[:, 1]
+        ends_well &= ~(is_sep[:, 1:] & is_sep[:, :-1]).any(axis=1)
+    is_padding = np.arange(ids.shape[1]) >= lengths[:, np.newaxis]
+    return {
+        "is too long": lengths <= config.max_seq_length,
+        "has an id beyond the vocabulary": (ids.max(axis=1) < vocabulary.size)
+        & (ids.min(axis=1) >= 0),
+        "does not begin with its only [CLS]": is_cls[:, 0] & (is_cls.sum(axis=1) == 1),
+        shape: ends_well,
+        "has tokens in its padding": ~((ids != 0) & is_padding).any(axis=1),
+    }
+
+
+def _rules_of_masks(
+    batch: Batch,
+    masked: masking.MaskedBatch,
+    vocabulary: masking.MaskingVocabulary,
+    config: ExamplesConfig,
+) -> dict[str, np.ndarray]:
+    ids, lengths = batch.true_ids, batch.lengths
+    positions, labels, num_masked = masked.positions, masked.labels, masked.num_masked
+    rows = np.arange(len(ids))[:, np.newaxis]
+    is_hidden = np.arange(positions.shape[1]) < num_masked[:, np.newaxis]
+    is_special = (labels == vocabulary.cls_id) | (labels == vocabulary.sep_id)
+    rises = (positions[:, 1:] > positions[:, :-1]) | ~is_hidden[:, 1:]
+    within = (positions > 0) & (positions < lengths[:, np.newaxis])
+    restored = masked.input_ids.copy()
+    where = np.broadcast_to(rows, positions.shape)[is_hidden], positions[is_hidden]
+    restored[where] = labels[is_hidden]
+    num_special = (ids == vocabulary.cls_id) | (ids == vocabulary.sep_id)
+    expected = np.minimum(
+        masking.num_predictions(lengths, config), lengths - num_special.sum(axis=1)
+    )
+    draws_words = config.do_whole_word_mask or config.max_ngram_size > 1
+    is_number = num_masked <= expected if draws_words else num_masked == expected
+    shown = masked.input_ids
+    is_empty = (positions == 0) & (labels == 0)
+    return {
+        "shows an id beyond the vocabulary": (shown.max(axis=1) < vocabulary.size)
+        & (shown.min(axis=1) >= 0),
+        "hides a special token": ~(is_special & is_hidden).any(axis=1),
+        "hides what is not there": (within | ~is_hidden).all(axis=1),
+        "hides a position twice or out of order": rises.all(axis=1),
+        "hides another number of tokens than asked for": is_number,
+        "has a prediction without weight": (is_empty | is_hidden).all(axis=1),
+        "has labels that are not the truth": (restored == ids).all(axis=1),
+    }
