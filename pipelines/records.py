@@ -306,17 +306,23 @@ class _HashedFile:
         self._file.flush()
 
 
-def read_records(path: str | Path) -> Iterator[bytes]:
+def read_records(
+    path: str | Path, *, compression: Literal["none", "gzip"] | None = None
+) -> Iterator[bytes]:
     """The records of a TFRecord file, each checked against its CRC.
 
-    A file whose name ends in `.gz` is decompressed.
+    Args:
+        path: of the file.
+        compression: `None`: gzip if the name ends in `.gz`.
 
     Raises:
         InputError: the file ends within a record, a CRC differs, or it is not gzip.
     """
+    if compression is None:
+        compression = "gzip" if str(path).endswith(".gz") else "none"
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(files.open_to_read(path))
-        if str(path).endswith(".gz"):
+        if compression == "gzip":
             file = stack.enter_context(gzip.GzipFile(fileobj=file))
         try:
             yield from _read_frames(path, file)
