@@ -20,20 +20,26 @@ class Book:
 def decode(data: bytes) -> tuple[str, str]:
     """Decodes a text file: by byte-order mark, else UTF-8, else Windows-1252.
 
+    Text that is for the most part UTF-8 is taken for UTF-8; what is not becomes U+FFFD.
+
     Returns:
         The text, with line ends as `\\n`, and the name of the encoding.
     """
-    encoding = "cp1252"
+    encoding = "utf-8-sig"
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         encoding = "utf-16"
-    else:
-        try:
-            data.decode("utf-8")
-            encoding = "utf-8-sig"
-        except UnicodeDecodeError:
-            pass
     text = data.decode(encoding, errors="replace")
+    if encoding == "utf-8-sig" and "\ufffd" in text:
+        # Letters of other encodings hardly ever form sequences of UTF-8.
+        num_bad = text.count("\ufffd")
+        num_good = sum(map(len, _NOT_ASCII.findall(text))) - num_bad
+        if num_good < num_bad:
+            encoding = "cp1252"
+            text = data.decode(encoding, errors="replace")
     return text.replace("\r\n", "\n").replace("\r", "\n"), encoding
+
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
 def parse_book(text: str, *, name: str) -> Book:
