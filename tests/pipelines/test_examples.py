@@ -3,10 +3,8 @@
 import gzip
 import hashlib
 import json
-import random
 import re
 from collections import Counter
-from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ import pytest
 from bert_keras import features, manifest, tokenization
 from bert_keras.config import ExamplesConfig
 from bert_keras.errors import InputError
-from pipelines import examples, instances, masking, records, runners
+from pipelines import examples, instances, records, runners
 
 WORDS = [f"w{i}" for i in range(300)]
 CONFIG = ExamplesConfig(max_seq_length=32, dupe_factor=3)
@@ -545,138 +543,3 @@ def test_tensorflow_reads_the_records(examples_dir):
         for example in parsed.as_numpy_iterator()
     ]
     assert read == read_all(examples_dir)
-
-
-NUM_RUNS = 4000
-
-
-def our_instances(documents, config, do_whole_word_mask):
-    """For each seed, what becomes of the first document."""
-    vocabulary = masking.MaskingVocabulary(
-        size=1000,
-        cls_id=2,
-        sep_id=3,
-        mask_id=4,
-        is_continuation=[token % 3 == 0 for token in range(1000)],
-    )
-    bucket = [
-        instances.Document(
-            id=str(number),
-            source="x",
-            token_ids=[token for sentence in document for token in sentence],
-            sentence_ends=list(accumulate(map(len, document))),
-        )
-        for number, document in enumerate(documents)
-    ]
-    partners = instances.PartnerChooser(["x"] * len(bucket))
-    for seed in range(NUM_RUNS):
-        pairs = instances.make_pairs(
-            bucket,
-            0,
-            partners=partners,
-            max_seq_length=config.max_seq_length,
-            short_seq_prob=config.short_seq_prob,
-            rng=instances.document_rng(seed, "0", 0),
-            counts=Counter(),
-        )
-        made = instances.make_instances(
-            bucket,
-            pairs,
-            bucket=0,
-            config=config.model_copy(
-                update={"random_seed": seed, "do_whole_word_mask": do_whole_word_mask}
-            ),
-            vocabulary=vocabulary,
-            counts=Counter(),
-        )
-        yield [
-            (
-                len(instance.masked.input_ids),
-                instance.first_segment_length,
-                len(instance.masked.positions),
-                instance.is_random_next,
-                sum(token == 4 for token in instance.masked.input_ids),
-            )
-            for instance in made
-        ]
-
-
-def their_instances(documents, config, do_whole_word_mask):
-    data = pytest.importorskip(
-        "official.nlp.data.create_pretraining_data",
-        reason="compares with tf-models-official",
-    )
-
-    def piece(token):
-        return f"##{token}" if token % 3 == 0 else str(token)
-
-    texts = [[[piece(t) for t in s] for s in document] for document in documents]
-    vocab_words = [piece(token) for token in range(1000)]
-    for seed in range(NUM_RUNS):
-        made = data.create_instances_from_document(
-            texts,
-            0,
-            config.max_seq_length,
-            config.short_seq_prob,
-            config.masked_lm_prob,
-            config.num_predictions,
-            vocab_words,
-            random.Random(seed),
-            do_whole_word_mask,
-        )
-        yield [
-            (
-                len(instance.tokens),
-                instance.segment_ids.index(1),
-                len(instance.masked_lm_positions),
-                int(instance.is_random_next),
-                instance.tokens.count("[MASK]"),
-            )
-            for instance in made
-        ]
-
-
-def check_same_distribution(ours, theirs):
-    """Chi-square of two samples; values that are rare in both are one class."""
-    stats = pytest.importorskip("scipy.stats", reason="needs a chi-square test")
-    table = Counter(ours), Counter(theirs)
-    common = [
-        value for value in table[0] | table[1] if sum(t[value] for t in table) > 20
-    ]
-    rows = [[counts[value] for value in common] for counts in table]
-    rest = [t.total() - sum(row) for t, row in zip(table, rows, strict=True)]
-    if sum(rest):
-        rows = [[*row, more] for row, more in zip(rows, rest, strict=True)]
-    assert len(rows[0]) > 1
-    assert stats.chi2_contingency(rows).pvalue > 0.001
-
-
-@pytest.mark.slow
-@pytest.mark.reference
-@pytest.mark.parametrize("do_whole_word_mask", [False, True])
-def test_instances_are_distributed_as_those_of_tf_models(do_whole_word_mask):
-    rng = random.Random(0)
-    documents = [
-        [
-            [rng.randrange(5, 1000) for _ in range(rng.choice([1, 3, 8, 15, 40]))]
-            for _ in range(rng.randrange(8, 16))
-        ]
-        for _ in range(50)
-    ]
-    config = ExamplesConfig(max_seq_length=64, short_seq_prob=0.3)
-    ours = list(our_instances(documents, config, do_whole_word_mask))
-    theirs = list(their_instances(documents, config, do_whole_word_mask))
-    check_same_distribution(map(len, ours), map(len, theirs))
-    # One instance of each run: those of one run depend on each other.
-    ours, theirs = ([rng.choice(made) for made in runs] for runs in (ours, theirs))
-    # tf-models makes the 80/10/10 choice for a word, google-research/bert (and we) for
-    # each piece: with whole words the number of [MASK] is distributed otherwise.
-    for column in range(4 if do_whole_word_mask else 5):
-        check_same_distribution(
-            [instance[column] for instance in ours],
-            [instance[column] for instance in theirs],
-        )
-    check_same_distribution(
-        [(label, length // 8) for length, _, _, label, _ in ours],
-        [(label, length // 8) for length, _, _, label, _ in theirs],
-    )
