@@ -51,18 +51,25 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 # Data: Apache Beam, no TensorFlow.
 
+_SOURCES = {
+    "wikipedia": "MediaWiki dumps: .xml, .xml.bz2, .xml.gz",
+    "wikiextractor": "output of WikiExtractor: <doc> or JSON lines",
+    "books": "plain-text books, one a file",
+    "jsonl": 'JSON lines of {"id": ..., "text": ...}',
+}
+
 
 def _corpus(args: argparse.Namespace) -> None:
     _quiet_beam()
-    from pipelines import corpus, runners
+    from pipelines import corpus
 
     corpus.build_corpus(
         args.output,
-        wikipedia=args.wikipedia,
-        books=args.books,
-        jsonl=args.jsonl,
+        sources={kind: getattr(args, kind) for kind in _SOURCES},
+        config=config.load_config(config.CorpusConfig, args.config, args.set),
+        exclude_overlap_with=args.exclude_overlap_with,
         max_bad_fraction=args.max_bad_fraction,
-        options=runners.beam_options(args.beam_arguments, num_workers=args.workers),
+        engine=_engine(args),
     )
 
 
@@ -81,7 +88,7 @@ def _vocab(args: argparse.Namespace) -> None:
 
 def _examples(args: argparse.Namespace) -> None:
     _quiet_beam()
-    from pipelines import examples, runners
+    from pipelines import examples
 
     overrides = [f"max_seq_length={args.max_seq_length}", *args.set]
     examples.build_examples(
@@ -91,7 +98,7 @@ def _examples(args: argparse.Namespace) -> None:
         config=config.load_config(config.ExamplesConfig, args.config, overrides),
         do_lower_case=not args.cased,
         num_shards=args.num_shards,
-        options=runners.beam_options(args.beam_arguments, num_workers=args.workers),
+        engine=_engine(args),
     )
 
 
@@ -131,6 +138,16 @@ def _dataflow(args: argparse.Namespace) -> Any:
 
     names = launch.Dataflow.__dataclass_fields__
     return launch.Dataflow(**{name: getattr(args, name) for name in names})
+
+
+def _engine(args: argparse.Namespace) -> Any:
+    from pipelines import runners
+
+    return runners.make_engine(
+        args.beam_arguments,
+        num_workers=args.workers,
+        memory_limit=round(args.memory_limit * 1e9),
+    )
 
 
 def _inspect(args: argparse.Namespace) -> None:
@@ -236,11 +253,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_data_verbs(verbs: Any) -> None:
     corpus = _verb(verbs, "corpus", _corpus, "raw dumps and books -> documents")
-    for name, what in (
-        ("wikipedia", "MediaWiki dumps: .xml, .xml.bz2, .xml.gz"),
-        ("books", "plain-text books, one a file"),
-        ("jsonl", 'JSON lines of {"id": ..., "text": ...}'),
-    ):
+    overlap = {"exclude_overlap_with": "evaluation files: drop documents they share"}
+    for name, what in (_SOURCES | overlap).items():
         corpus.add_argument(
             f"--{name}", action="extend", nargs="+", default=[], help=what
         )
@@ -251,6 +265,7 @@ def _add_data_verbs(verbs: Any) -> None:
         default=0.01,
         help="fail if more of the pages cannot be read (default: %(default)s)",
     )
+    _add_config(corpus, config.CorpusConfig)
     _add_beam(corpus)
 
     vocab = _verb(verbs, "vocab", _vocab, "documents -> WordPiece vocabulary")
@@ -371,6 +386,13 @@ def _add_launch(verbs: Any) -> None:
 def _add_beam(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=int, default=1, help="local processes (default: 1)"
+    )
+    parser.add_argument(
+        "--memory_limit",
+        type=float,
+        default=4.0,
+        metavar="GB",
+        help="of all local processes together (default: 4)",
     )
     parser.epilog = "What stands after `--` goes to Beam, such as -- --runner ..."
     parser.set_defaults(takes_beam_options=True)

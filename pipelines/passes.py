@@ -281,7 +281,8 @@ def _run_pass(one: Pass) -> None:
     # The supervisor is who answers to Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_supervisor, daemon=True).start()
-    logging.getLogger().setLevel(logging.ERROR)
+    # What goes wrong is raised by the supervisor.
+    logging.getLogger().setLevel(logging.CRITICAL)
     try:
         _run_pipeline(one)
     except InputError as error:

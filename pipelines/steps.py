@@ -63,7 +63,7 @@ class Job:
 COUNTERS = "counters"
 
 
-def counted(counts: Mapping[str, int], **result: Any) -> dict[str, Any]:
+def counted(counts: Mapping[str, int], /, **result: Any) -> dict[str, Any]:
     """A result with counters, which are raised in Beam's metrics, too.
 
     The manifest's counters are summed from results: not every runner has metrics, and
