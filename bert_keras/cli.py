@@ -151,12 +151,31 @@ def _engine(args: argparse.Namespace) -> Any:
 
 
 def _inspect(args: argparse.Namespace) -> None:
+    _quiet_beam()
     from pipelines import inspection
 
-    for line in inspection.describe_examples(
-        args.examples, vocab_path=args.vocab, limit=args.limit
-    ):
+    if args.stats:
+        lines = inspection.describe_all(
+            args.examples,
+            vocab_path=args.vocab,
+            json_path=args.json,
+            tensorboard_dir=args.tensorboard,
+        )
+    elif args.json or args.tensorboard:
+        raise InputError("--json and --tensorboard write the card: give --stats too")
+    else:
+        lines = inspection.describe_examples(
+            args.examples, vocab_path=args.vocab, limit=args.limit
+        )
+    for line in lines:
         print(line)
+
+
+def _adopt(args: argparse.Namespace) -> None:
+    _quiet_beam()
+    from pipelines import adoption
+
+    adoption.adopt_examples(args.directory, args.vocab, do_lower_case=not args.cased)
 
 
 # Models: TensorFlow and Keras.
@@ -287,10 +306,20 @@ def _add_data_verbs(verbs: Any) -> None:
     _add_config(examples, config.ExamplesConfig)
     _add_beam(examples)
 
+    adopt = _verb(verbs, "adopt", _adopt, "records of other programs -> examples")
+    adopt.add_argument("directory", help="holds *.tfrecord* files; gets a manifest")
+    adopt.add_argument("--vocab", required=True, help="that they were made with")
+    adopt.add_argument("--cased", action="store_true", help="case was kept")
+
     inspect = _verb(verbs, "inspect", _inspect, "show decoded examples")
-    inspect.add_argument("examples", help="made by `examples`")
+    inspect.add_argument("examples", help="made by `examples` or `adopt`")
     inspect.add_argument("--vocab", help="vocab.txt (default: the one kept with them)")
     inspect.add_argument("--limit", type=int, default=5, help="how many")
+    inspect.add_argument(
+        "--stats", action="store_true", help="read all and show a data card instead"
+    )
+    inspect.add_argument("--json", help="file to write the card to")
+    inspect.add_argument("--tensorboard", help="directory to write its histograms to")
 
 
 def _add_model_verbs(verbs: Any) -> None:

@@ -8,8 +8,8 @@ from bert_keras import cli
 from pipelines import runners
 
 VERBS = (
-    "corpus vocab examples inspect pretrain fill-mask finetune evaluate predict export "
-    "demo"
+    "corpus vocab examples adopt inspect pretrain fill-mask finetune evaluate predict "
+    "export demo"
 ).split()
 
 

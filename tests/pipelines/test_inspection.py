@@ -1,5 +1,6 @@
 """Inspection: what a person sees of an example, and what is refused."""
 
+import numpy as np
 import pytest
 
 from bert_keras import features, manifest, tokenization
@@ -52,14 +53,15 @@ def encode(example, **changed):
         padding = feature.length - len(values[feature.name])
         values[feature.name] = [*values[feature.name], *[0] * padding]
     values |= changed
-    return records.encode_example(
+    (message,) = records.encode_examples(
         {
-            name: records.float_feature(numbers)
-            if name == "masked_lm_weights"
-            else records.int64_feature(numbers)
+            name: np.array(
+                [numbers], np.float32 if name == "masked_lm_weights" else np.int64
+            )
             for name, numbers in values.items()
         }
     )
+    return message
 
 
 def write_examples(directory, shards, **settings):

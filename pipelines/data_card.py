@@ -1,0 +1,316 @@
+"""A data card: what a directory of examples holds, counted by reading all of it."""
+
+import dataclasses
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from bert_keras import features, manifest, masking, tokenization
+from bert_keras.config import ExamplesConfig
+
+NUM_COMMONEST = 20
+"""Tokens that are named; special ones are not."""
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class Counts:
+    """Sums over examples; their size does not depend on how many there were."""
+
+    by_length: np.ndarray
+    """`(max_seq_length + 1,)`: examples of each number of tokens."""
+    by_predictions: np.ndarray
+    """`(max_predictions_per_seq + 1,)`: examples of each number of hidden tokens."""
+    by_token: np.ndarray
+    """`(vocab_size,)`: how often each token occurs, hidden or not."""
+    num_masked: int = 0
+    """Hidden tokens that read `[MASK]`."""
+    num_kept: int = 0
+    """Hidden tokens that stayed, by choice or because chance drew the same one."""
+    num_random_next: int = 0
+
+    @classmethod
+    def empty(cls, config: ExamplesConfig, *, vocab_size: int) -> "Counts":
+        """Counts of no examples."""
+        return cls(
+            by_length=np.zeros(config.max_seq_length + 1, np.int64),
+            by_predictions=np.zeros(config.num_predictions + 1, np.int64),
+            by_token=np.zeros(vocab_size, np.int64),
+        )
+
+    @property
+    def num_examples(self) -> int:
+        return int(self.by_length.sum())
+
+    def add(
+        self, batch: Mapping[str, np.ndarray], vocabulary: masking.MaskingVocabulary
+    ) -> None:
+        """Adds a batch of `example_reading.Reader`."""
+        is_token = batch["input_mask"] == 1
+        is_hidden = batch["masked_lm_weights"] == 1
+        rows, slots = np.nonzero(is_hidden)
+        positions = batch["masked_lm_positions"][rows, slots]
+        labels = batch["masked_lm_ids"][rows, slots]
+        shown = batch["input_ids"][rows, positions]
+        true_ids = batch["input_ids"].copy()
+        true_ids[rows, positions] = labels
+        self.by_length += np.bincount(
+            is_token.sum(axis=1), minlength=len(self.by_length)
+        )
+        self.by_predictions += np.bincount(
+            is_hidden.sum(axis=1), minlength=len(self.by_predictions)
+        )
+        self.by_token += np.bincount(true_ids[is_token], minlength=len(self.by_token))
+        self.num_masked += int((shown == vocabulary.mask_id).sum())
+        self.num_kept += int((shown == labels).sum())
+        if "next_sentence_labels" in batch:
+            self.num_random_next += int(batch["next_sentence_labels"].sum())
+
+
+# The card.
+
+
+def make_card(
+    counts: Counts,
+    made: manifest.Manifest,
+    config: ExamplesConfig,
+    vocabulary: tokenization.Vocabulary,
+) -> dict[str, Any]:
+    """The card as plain values, for JSON.
+
+    What nobody knows of examples that were made elsewhere is left out.
+    """
+    num_tokens = int(counts.by_token.sum())
+    num_hidden = _weighted_sum(counts.by_predictions)
+    num_random = num_hidden - counts.num_masked - counts.num_kept
+    card = {
+        "corpus": _corpus_card(made),
+        "examples": {
+            "files": len(made.shards),
+            "bytes": sum(shard.num_bytes for shard in made.shards),
+            "examples": counts.num_examples,
+            "tokens": num_tokens,
+            "padding_share": _share(
+                num_tokens, counts.num_examples * config.max_seq_length, rest=True
+            ),
+            "unknown_share": _share(counts.by_token[vocabulary.unk_id], num_tokens),
+        },
+        "length": _distribution(counts.by_length),
+        "masking": {
+            "kind": config.masking,
+            "hidden_share": _share(num_hidden, num_tokens),
+            "mask_share": _share(counts.num_masked, num_hidden),
+            "random_share": _share(num_random, num_hidden),
+            "kept_share": _share(counts.num_kept, num_hidden),
+        },
+        "predictions": _distribution(counts.by_predictions),
+        "vocabulary": _vocabulary_card(counts, vocabulary),
+        "config": made.config,
+    }
+    if config.packing == "sentence_pairs":
+        card["next_sentence"] = {
+            "random_share": _share(counts.num_random_next, counts.num_examples)
+        }
+    return card
+
+
+def _share(part: float, whole: float, *, rest: bool = False) -> float:
+    share = float(part) / float(whole) if whole else 0.0
+    return round(1 - share if rest else share, 6)
+
+
+def _weighted_sum(histogram: np.ndarray) -> int:
+    return int(histogram @ np.arange(len(histogram)))
+
+
+def _distribution(histogram: np.ndarray) -> dict[str, Any]:
+    """Mean, quantiles, and the number of examples for each value from 0."""
+    total = int(histogram.sum())
+    cumulative = np.cumsum(histogram)
+    quantiles = {
+        name: int(np.searchsorted(cumulative, max(1, round(q * total))))
+        for name, q in (("min", 0), ("p5", 0.05), ("median", 0.5), ("p95", 0.95))
+    }
+    return {
+        "mean": round(_weighted_sum(histogram) / max(total, 1), 3),
+        **quantiles,
+        "max": int(np.flatnonzero(histogram)[-1]) if total else 0,
+        "histogram": histogram.tolist(),
+    }
+
+
+def _vocabulary_card(
+    counts: Counts, vocabulary: tokenization.Vocabulary
+) -> dict[str, Any]:
+    order = np.argsort(-counts.by_token, kind="stable")
+    order = order[: NUM_COMMONEST + len(features.SPECIAL_TOKENS)].tolist()
+    commonest = {
+        vocabulary.tokens[token]: int(counts.by_token[token])
+        for token in order
+        if counts.by_token[token]
+        and vocabulary.tokens[token] not in features.SPECIAL_TOKENS
+    }
+    return {
+        "size": len(vocabulary),
+        "seen": int((counts.by_token > 0).sum()),
+        "commonest": dict(itertools.islice(commonest.items(), NUM_COMMONEST)),
+    }
+
+
+_COUNTERS = (
+    *("documents", "duplicate_documents", "empty_documents"),
+    *("sentences", "tokens", "unknown_tokens"),
+)
+
+
+def _corpus_card(made: manifest.Manifest) -> dict[str, Any]:
+    """What the manifests say of the documents, those of the corpus's own among it.
+
+    Counters of a corpus are `name`, `name/source`, `dropped/reason`, `rejected/reason`.
+    """
+    known = made.config.get("corpus", {}).get("counters", {})
+    by_source: dict[str, dict[str, int]] = defaultdict(dict)
+    left_out = {}
+    card: dict[str, Any] = {}
+    for name, count in known.items():
+        group, slash, member = name.partition("/")
+        if not slash:
+            card[group] = count
+        elif group in ("dropped", "rejected"):
+            left_out[name] = count
+        else:
+            by_source[member][group] = count
+    card |= {name: made.counters[name] for name in _COUNTERS if name in made.counters}
+    if by_source:
+        card["sources"] = dict(sorted(by_source.items()))
+    if left_out:
+        ordered = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
+        card["left_out"] = dict(ordered)
+    return card
+
+
+# The card for people.
+
+
+def card_text(card: Mapping[str, Any], *, width: int = 100) -> Iterator[str]:
+    """Lines of a terminal."""
+    for title, rows in _sections(card):
+        yield title
+        label_width = max(len(label) for label, _ in rows)
+        for label, value in rows:
+            yield f"  {label:<{label_width}}  {value}"
+        yield ""
+    for name, what in (("length", "tokens"), ("predictions", "hidden tokens")):
+        yield f"Examples by {what}"
+        yield from _bars(card[name]["histogram"], width=width)
+        yield ""
+
+
+def card_markdown(card: Mapping[str, Any]) -> str:
+    """The sections as tables."""
+    lines = []
+    for title, rows in _sections(card):
+        lines += [f"## {title}", "", "| | |", "|---|---|"]
+        lines += [f"| {_escaped(label)} | {_escaped(value)} |" for label, value in rows]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*")
+
+
+def _sections(card: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    corpus = card["corpus"]
+    rows = [
+        (name.replace("_", " "), f"{value:,}")
+        for name, value in corpus.items()
+        if isinstance(value, int)
+    ]
+    if corpus.get("tokens"):
+        unknown = corpus.get("unknown_tokens", 0) / corpus["tokens"]
+        rows.append(("unknown share", f"{unknown:.3%}"))
+    rows += [
+        (source, _joined(counts))
+        for source, counts in corpus.get("sources", {}).items()
+    ]
+    if rows:
+        yield "Corpus", rows
+    if corpus.get("left_out"):
+        top = list(corpus["left_out"].items())[:10]
+        yield "Left out of the corpus", [(name, f"{n:,}") for name, n in top]
+    examples, masks = card["examples"], card["masking"]
+    yield (
+        "Examples",
+        [
+            ("files", f"{examples['files']:,}, {examples['bytes'] / 1e6:,.1f} MB"),
+            ("examples", f"{examples['examples']:,}"),
+            (
+                "tokens",
+                f"{examples['tokens']:,}, {_described(card['length'])} an example",
+            ),
+            ("padding", f"{examples['padding_share']:.1%}"),
+            ("unknown", f"{examples['unknown_share']:.3%} of the tokens"),
+            *_next_sentence_rows(card),
+        ],
+    )
+    when = "when loaded; here as in a first epoch" if masks["kind"] == "dynamic" else ""
+    yield (
+        "Masks",
+        [
+            ("kind", " ".join([masks["kind"], when]).strip()),
+            ("hidden", f"{masks['hidden_share']:.2%} of the tokens"),
+            ("an example", _described(card["predictions"])),
+            ("[MASK]", f"{masks['mask_share']:.2%}"),
+            ("random", f"{masks['random_share']:.2%}"),
+            ("kept", f"{masks['kept_share']:.2%}"),
+        ],
+    )
+    words = card["vocabulary"]
+    yield (
+        "Vocabulary",
+        [
+            ("entries", f"{words['size']:,}, of which {words['seen']:,} occur"),
+            (
+                "commonest",
+                "  ".join(f"{t} {n:,}" for t, n in words["commonest"].items()),
+            ),
+        ],
+    )
+
+
+def _next_sentence_rows(card: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if "next_sentence" not in card:
+        return [("B", "none: full sentences, no next-sentence prediction")]
+    return [("B is random", f"{card['next_sentence']['random_share']:.2%}")]
+
+
+def _joined(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+def _described(distribution: Mapping[str, Any]) -> str:
+    return (
+        f"{distribution['mean']:,.1f} on average, {distribution['min']} to "
+        f"{distribution['max']}, 90% from {distribution['p5']} to {distribution['p95']}"
+    )
+
+
+_MAX_BARS = 16
+_BLOCKS = " ▏▎▍▌▋▊▉█"
+
+
+def _bars(histogram: list[int], *, width: int) -> Iterator[str]:
+    """A line for each range of values, its bar as long as the share of examples."""
+    step = -(-len(histogram) // _MAX_BARS)
+    starts = range(0, len(histogram), step)
+    sums = [sum(histogram[start : start + step]) for start in starts]
+    room = max(width - 30, 10)
+    for start, count in zip(starts, sums, strict=True):
+        end = min(start + step, len(histogram)) - 1
+        label = f"{start}" if start == end else f"{start}-{end}"
+        eighths = round(8 * room * count / max(max(sums), 1))
+        bar = "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip()
+        yield f"  {label:>9}  {count:>12,}  {bar}".rstrip()
