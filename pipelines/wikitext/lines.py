@@ -1,5 +1,6 @@
 """Lines of text -> paragraphs: lists, headings and table rows go, gaps are mended."""
 
+import functools
 import html
 import re
 from collections import Counter
@@ -39,32 +40,54 @@ def is_fragment(paragraph: str) -> bool:
     return len(paragraph) < 200 and _POINTER.match(paragraph) is not None
 
 
+class _Blocks:
+    """Lines of text, joined to paragraphs until a line ends one."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        self.ended: list[str] = []
+        self._lines: list[str] = []
+        self._may_be_lead = False
+        self._counts = counts
+
+    def add(self, line: str) -> None:
+        """Adds a line to the paragraph."""
+        self._lines.append(_drop_quotes(line) if "''" in line else line)
+
+    def end(self) -> None:
+        """Ends the paragraph, if there is one."""
+        if self._lines:
+            self.ended.append(" ".join(self._lines))
+            self._lines = []
+            self._may_be_lead = True
+
+    def drop(self, rule: str) -> None:
+        """Ends the paragraph at what a rule dropped, and drops what announced it."""
+        self.end()
+        if rule != _DROPPED_BEFORE:
+            self._counts[rule] += 1
+        while self._may_be_lead and self.ended and _is_lead(self.ended[-1]):
+            self.ended.pop()
+            self._counts["leads"] += 1
+        self._may_be_lead = False
+
+
 def _blocks(text: str, counts: Counter[str]) -> list[str]:
     """Joins the lines of each paragraph; drops lists, headings and table rows."""
-    blocks: list[str] = []
-    current: list[str] = []
-    may_be_lead = False
+    blocks = _Blocks(counts)
     for line in text.split("\n"):
-        kind = "text"
-        if line[:1] in _MARKS:
-            kind, line = _classify(line)
+        kind = _kind(line) if line[:1] in _MARKS else "text"
         if kind == "text":
-            current.append(_drop_quotes(line) if "''" in line else line)
-            continue
-        if current:
-            blocks.append(" ".join(current))
-            current = []
-            may_be_lead = True
-        if kind == "blank":
-            continue
-        counts[kind] += 1
-        while may_be_lead and blocks and _is_lead(blocks[-1]):
-            blocks.pop()
-            counts["leads"] += 1
-        may_be_lead = False
-    if current:
-        blocks.append(" ".join(current))
-    return blocks
+            blocks.add(line)
+        elif kind == "blank":
+            blocks.end()
+        else:
+            blocks.drop(kind)
+            heading = _HEADING.match(line)
+            if heading and heading.end() < len(line):
+                # Text on the line of a heading is text, as in dumps of 2006.
+                blocks.add(line[heading.end() :])
+    blocks.end()
+    return blocks.ended
 
 
 # A line that begins with anything else is text.
@@ -73,29 +96,28 @@ _HEADING = re.compile(r"(={1,6})[^=]+\1[ \t]*|=.*=\s*$")
 _PSEUDO_HEADING = re.compile(r"'''[^'.]{1,80}'''[:\s]*")
 
 
-def _classify(line: str) -> tuple[str, str]:
-    """The kind of a line ("text", "blank" or a rule), and what is text in it."""
+# A table or list that `markup` has dropped, and counted, leaves a line with a bar.
+_DROPPED_BEFORE = "dropped before"
+
+
+def _kind(line: str) -> str:
+    """The kind of a line: "text", "blank" or the rule that drops it."""
     first = line[:1]
-    heading = _HEADING.match(line) if first == "=" else None
-    if heading:
-        # Text on the line of a heading is text, as in dumps of 2006.
-        line = line[heading.end() :]
-        if not line:
-            return "headings", ""
-        first = line[0]
     if not first or line.isspace():
-        return "blank", ""
+        return "blank"
     if first in "*#:;":
-        return "lists", ""
+        return "lists"
     if first == "|" or (first == "!" and "!!" in line):
-        return "table_rows", ""
+        return _DROPPED_BEFORE if line == "|" else "table_rows"
     if first == "-" and line.startswith("----"):
-        return "horizontal_rules", ""
-    if first in " \t" and not _is_prose(line.strip()):
-        return "preformatted", ""
+        return "horizontal_rules"
+    if first in " \t":
+        return "text" if _is_prose(line.strip()) else "preformatted"
+    if first == "=" and _HEADING.match(line):
+        return "headings"
     if first == "'" and _PSEUDO_HEADING.fullmatch(line):
-        return "headings", ""
-    return "text", line
+        return "headings"
+    return "text"
 
 
 def _is_prose(line: str) -> bool:
@@ -135,13 +157,17 @@ def _drop_uneven_quotes(line: str) -> str:
         bold = [run.start() for run in runs if len(run[0]) == 3]
         elided = [at for at in bold if at > 1 and line[at - 2] == " " != line[at - 1]]
         elided += [at for at in bold if at > 0 and line[at - 1] != " "]
-        apostrophe = next(iter(elided + bold), -1)
+        apostrophe = next(iter(elided), -1)
 
     def shown(run: re.Match[str]) -> str:
-        size = len(run[0])
-        if run.start() == apostrophe or size == 4:
-            return "'"
-        return "'" * max(size - 5, 0)
+        at, size = run.start(), len(run[0])
+        if size == 4:
+            # An apostrophe and bold; or what a dropped template left of italic.
+            beside = line[at - 1 : at] + line[at + 4 : at + 5]
+            return "'" if any(map(str.isalnum, beside)) else ""
+        if size == 6:
+            return ""  # What a dropped template left of bold.
+        return "'" if at == apostrophe else "'" * max(size - 5, 0)
 
     return _QUOTES.sub(shown, line)
 
@@ -160,7 +186,12 @@ def _decode(text: str) -> str:
 
 
 def _unescape(entity: re.Match[str]) -> str:
-    character = html.unescape(entity[0])
+    return _character(entity[0])
+
+
+@functools.lru_cache(maxsize=4096)
+def _character(entity: str) -> str:
+    character = html.unescape(entity)
     return " " if character.isspace() else character
 
 
@@ -168,12 +199,14 @@ def _unescape(entity: re.Match[str]) -> str:
 _HOLE = re.compile(
     r"[(（\[)）,.\"_](?:"
     r"(?<=[(（\[])[ ,;:、，；)）\]]|(?<=[)）])(?<=[ ,;、，；].)"
-    r"|(?<=[,.])(?<= .)(?:[ ,.]|\Z)|(?<=\")\"|(?<=_)_)"
+    r"|(?<=[,.])(?<= .)(?:[ ,.]|\Z)|(?<=,) ?[,.]|(?<=\")\"|(?<=_)_)"
 )
-_MAGIC_WORD = re.compile(r"__[^\W\d_]{3,}__")
+_MAGIC_WORD = re.compile(r"__[^\W\d]{3,40}?__")
 # But not those of "main()".
 _EMPTY_BRACKETS = re.compile(r"\((?<!\w\()[ ,;:]{0,20}\)|（[ 、，；,;]{0,20}）|\[ ?\]")
 _AFTER_BRACKET = re.compile(r"([(（])[ ,;:、，；]{1,20}")
+_REPEATED_COMMA = re.compile(r",(?: ?,)+")
+_COMMA_AND_POINT = re.compile(r", ?\.(?= |\Z)")
 # These look back, from characters that are rarer than the space before them.
 _GAP_BEFORE_BRACKET = re.compile(r"[)）](?<=[ ,;、，；].)")
 _GAP_BEFORE_POINT = re.compile(r"[,.](?<= .)(?=[ ,.]|\Z)")
@@ -181,13 +214,19 @@ _GAP_BEFORE_POINT = re.compile(r"[,.](?<= .)(?=[ ,.]|\Z)")
 
 def _mend(paragraph: str) -> str:
     """Mends what dropped markup leaves behind, with one space between words."""
-    text = _MAGIC_WORD.sub("", paragraph)
+    text = _MAGIC_WORD.sub(_shown_word, paragraph)
     text = _EMPTY_BRACKETS.sub("", text)
     text = _AFTER_BRACKET.sub(r"\1", text)
     text = _EMPTY_BRACKETS.sub("", text)
+    text = _COMMA_AND_POINT.sub(".", _REPEATED_COMMA.sub(",", text))
     text = " ".join(text.replace('""', "").split())
     text = "".join(_close_gaps(text, _GAP_BEFORE_BRACKET, " ,;、，；"))
     return "".join(_close_gaps(text, _GAP_BEFORE_POINT, " "))
+
+
+def _shown_word(word: re.Match[str]) -> str:
+    # Magic words are in capitals, where a script has them; "__init__" is none.
+    return "" if word[0] == word[0].upper() else word[0]
 
 
 def _close_gaps(text: str, mark: re.Pattern[str], gap: str) -> Iterator[str]:

@@ -251,7 +251,9 @@ def _take_tag(scan: _Scan, mark: str, name: str, end: int) -> int:
         return end
     if name in _BREAKING_TAGS:
         scan.kept.append(" " if name == "br" else "\n\n")
-    elif name in _RAW_TAGS:
+        # A space that began a line would be taken for preformatted text.
+        return _SPACES.match(scan.text, end).end()
+    if name in _RAW_TAGS:
         if not is_end and not mark.endswith("/>"):
             return _after_raw(scan, end, name)
     elif name not in _DROPPED_TAGS:
@@ -302,10 +304,16 @@ def _resolve_link(content: str, counts: Counter[str]) -> str:
     return label if bar and label.strip() else target.strip().removeprefix("#")
 
 
-# Chinese and Serbian: -{zh-hans:...; zh-hant:...}-
+_SPACES = re.compile(" *+")
+
+# Chinese and Serbian: -{zh-hans:...; zh-hant:...}-, -{flag|...}-. With these flags, it
+# defines how words are written elsewhere, and shows nothing.
+_HIDING_FLAGS = frozenset("HT-")
 _VARIANTS = re.compile(r"-\{([^{}]*)\}-")
 
 
 def _first_variant(match: re.Match[str]) -> str:
-    content = match[1].rpartition("|")[2]
+    flags, _, content = match[1].rpartition("|")
+    if not _HIDING_FLAGS.isdisjoint(flags):
+        return ""
     return content.partition(";")[0].rpartition(":")[2].strip()

@@ -17,30 +17,61 @@ def _last(arguments: list[str]) -> str:
     return arguments[-1] if arguments else ""
 
 
+def _first_given(arguments: list[str]) -> str:
+    return next(filter(None, arguments), "")
+
+
+def _label(arguments: list[str]) -> str:
+    """Of {{target|label}}, as links have it."""
+    return _first_given([*arguments[1:2], *arguments[:1]])
+
+
+def _joined(arguments: list[str]) -> str:
+    # Of chemical formulas: {{chem|H|2|O}}, {{chem2|C_{n}H_{2n+2}}}.
+    return _SCRIPT_MARKS.sub("", "".join(arguments))
+
+
+_SCRIPT_MARKS = re.compile(r"[_^{}]")
+
+
 def _constant(text: str) -> _Template:
     return lambda arguments: text
 
 
-def _prefixed(prefix: str) -> _Template:
-    return lambda arguments: f"{prefix} {arguments[0]}" if arguments else ""
+def _wrapped(before: str, after: str = "") -> _Template:
+    return lambda arguments: f"{before}{arguments[0]}{after}" if arguments else ""
 
 
-def _suffixed(suffix: str) -> _Template:
-    return lambda arguments: f"{arguments[0]}{suffix}" if arguments else ""
+def _ship(arguments: list[str]) -> str:
+    return " ".join(arguments[:2])
 
 
-def _paragraph(arguments: list[str]) -> str:
-    return f"\n\n{arguments[0]}\n\n" if arguments else ""
+def _ship_class(arguments: list[str]) -> str:
+    return "-class ".join(arguments[:2])
 
 
 def _convert(arguments: list[str]) -> str:
-    # {{convert|10|to|20|km|mi}} or {{convert|10|km|mi}}: value, unit, other unit.
-    count = 4 if len(arguments) > 3 and arguments[1] in _RANGE_WORDS else 2
+    """The value as it was given: {{convert|10|km|mi}}, {{convert|6|ft|2|in|m}}."""
+    count = 2
+    if len(arguments) > 3 and arguments[1] in _RANGE_WORDS:
+        count = 4
+    elif len(arguments) > 3 and _NUMBER.fullmatch(arguments[2]):
+        count = 4
     return " ".join(_CONVERT_WORDS.get(word, word) for word in arguments[:count])
 
 
-_RANGE_WORDS = frozenset(("to", "and", "or", "-", "–", "by", "x"))
+def _unit(arguments: list[str]) -> str:
+    """{{unité|12|km|2}} is 12 km²."""
+    power = _POWERS.get(arguments[2], "") if len(arguments) > 2 else ""
+    return " ".join(arguments[:2]) + power
+
+
+_POWERS = {"2": "²", "3": "³"}
+_NUMBER = re.compile(r"[-−+±]?\d[\d.,  ]{0,30}")
+_RANGE_WORDS = frozenset("to and or - – by x to(-) and(-)".split())
 _CONVERT_WORDS = {
+    "to(-)": "to",
+    "and(-)": "and",
     "-": "to",
     "–": "to",
     "x": "by",
@@ -52,40 +83,77 @@ _CONVERT_WORDS = {
     "sqkm": "km²",
     "sqmi": "square miles",
 }
+# A template that nobody listed stands for a number where these are its second argument.
+_UNITS = frozenset(
+    "m km cm mm µm nm ft mi ha a kg g mg t lb l L ml °C °F K % ‰ € $ £ h min s ms d "
+    "km² m² cm² km2 m2 m³ km³ km/h m/s mph kW MW GW kWh MWh V kV Hz kHz MHz GHz "
+    "bar hPa Pa kJ eV hab. Einw. Mio. Mrd.".split()
+)
 
 _INLINE_TEMPLATES: dict[str, _Template] = {
-    **dict.fromkeys(("lang", "langue"), _argument(1)),
+    **dict.fromkeys(("lang", "langue", "en langue"), _argument(1)),
     **dict.fromkeys(
-        "abbr en ill inline-block linktext nihongo polytonic ruby tooltip "
-        "unicode val vanchor ilq flag latin 仮リンク 要出典範囲 読み仮名".split()
-        + ["interlanguage link"],
+        "abbr en ill inline-block linktext polytonic ruby tooltip unicode val vanchor "
+        "ilq flag latin math mvar var sub sup sic railgauge citation 仮リンク lien "
+        "要出典範囲 読み仮名".split()
+        # Wikipedias in many languages name these after the language of the argument.
+        + "ar cs da de el eo es fa fi fr he hu it ja ko la nl pl pt ru sv tr zh".split()
+        + ["interlanguage link", "visible anchor"],
         _argument(0),
     ),
     **dict.fromkeys(
-        "color transl transliteration nowrap nobr nobold small smallcaps big".split(),
+        "color transl transliteration nowrap nobr nobold small smallcaps big smaller "
+        "larger overline underline script".split(),
         _last,
     ),
-    **dict.fromkeys("convert cvt unité unit nombre nb".split(), _convert),
-    **dict.fromkeys(("date", "date-", "date de naissance"), " ".join),
+    **dict.fromkeys("convert cvt nombre nb".split(), _convert),
+    **dict.fromkeys("unité unit".split(), _unit),
+    **dict.fromkeys(("date", "date-", "date de naissance", "date de décès"), " ".join),
+    **dict.fromkeys(("chem", "chem2", "gaps"), _joined),
     **dict.fromkeys(("frac", "fraction"), "/".join),
-    **dict.fromkeys(("circa", "c.", "ca"), _prefixed("c.")),
-    **dict.fromkeys(("s", "s-"), _suffixed("e siècle")),
-    **dict.fromkeys(("quote", "cquote", "blockquote"), _paragraph),
-    **dict.fromkeys(("nbsp", "nbs", "space"), _constant(" ")),
-    **dict.fromkeys(("ndash", "endash"), _constant("–")),
-    **dict.fromkeys(("spnd", "snd", "spaced ndash"), _constant(" – ")),
-    "as of": _prefixed("As of"),
-    "mdash": _constant("—"),
+    **dict.fromkeys(("circa", "c.", "ca"), _wrapped("c. ")),
+    **dict.fromkeys(("s", "s-"), _wrapped("", "e siècle")),
+    **dict.fromkeys(
+        ("quote", "cquote", "blockquote", "zitat"), _wrapped("\n\n", "\n\n")
+    ),
+    **dict.fromkeys(("nihongo", "nihongo2"), _first_given),
+    **dict.fromkeys(("нп", "нп2", "нп3", "нп4", "нп5", "iw", "не переведено"), _label),
+    **dict.fromkeys(("angbr", "vr"), _wrapped("⟨", "⟩")),
+    **dict.fromkeys(("us$", "usd"), _wrapped("US$")),
+    **dict.fromkeys(("nbsp", "nbs", "space", "thinsp", "nnbsp"), _constant(" ")),
+    **dict.fromkeys(("ndash", "endash", "–"), _constant("–")),
+    **dict.fromkeys(("spnd", "snd", "spaced ndash", "snds"), _constant(" – ")),
+    **dict.fromkeys(("mdash", "—"), _constant("—")),
+    "as of": _wrapped("As of "),
+    "aud": _wrapped("A$"),
+    "cad": _wrapped("C$"),
+    "eur": _wrapped("€"),
+    "gbp": _wrapped("£"),
+    "jpy": _wrapped("¥"),
+    "euro": _wrapped("", " €"),
+    "heure": " h ".join,
+    "höhe": _wrapped("", " m"),
+    "incise": _wrapped("– ", " –"),
+    "née": _wrapped("née "),
+    "hms": _wrapped("HMS "),
+    "uss": _wrapped("USS "),
+    "ship": _ship,
+    "sclass": _ship_class,
+    '"': _wrapped("„", "“"),
     "'": _constant("'"),
     "'s": _constant("'s"),
     "!": _constant("|"),
     "=": _constant("="),
+    "okina": _constant("ʻ"),
+    "pi": _constant("π"),
 }
+# {{lang-fr|mot}}, {{script/Hebrew|...}}: the rest of the name says which language.
+_LANGUAGE_PREFIXES = ("lang-", "script/", "vol-")
 # French ordinals and centuries are templates by their own name: {{XIXe siècle}}.
-_SELF_NAMED = re.compile(r"\d{1,4}(?:e|er|re)|[IVXL]+e siècle")
+_SELF_NAMED = re.compile(r"\d{1,4}(?:e|er|re)|I(?:er|re)|[IVXL]+e siècle")
 # "name=value", but "1=value" and the text of a quotation are arguments like others.
-_NAMED = re.compile(r"(?!(?:\d+|text)\s*=)[\w -]{1,30}=")
-_NUMBERED = re.compile(r"^(?:\d+|text)\s*=\s*")
+_NAMED = re.compile(r"(?!(?:\d{1,3}|texte?)\s*+=)[\w -]{1,30}=")
+_NUMBERED = re.compile(r"^(?:\d{1,3}|texte?)\s*+=\s*+")
 
 
 def expand(content: str) -> str:
@@ -94,9 +162,11 @@ def expand(content: str) -> str:
     name = own_name.strip().lower()
     words = _INLINE_TEMPLATES.get(name)
     if words is None:
+        if rest[:1].isdigit():
+            return _number_and_unit(rest)
         if name.startswith("formatnum:"):
             return name.removeprefix("formatnum:")
-        if not name.startswith("lang-"):
+        if not name.startswith(_LANGUAGE_PREFIXES):
             return own_name if _SELF_NAMED.fullmatch(own_name) else ""
         words = _argument(0)
     arguments = [argument.strip() for argument in rest.split("|")] if rest else []
@@ -107,3 +177,11 @@ def expand(content: str) -> str:
             if not _NAMED.match(argument)
         ]
     )
+
+
+def _number_and_unit(rest: str) -> str:
+    number, _, others = rest.partition("|")
+    unit = others.partition("|")[0].strip()
+    if unit in _UNITS and _NUMBER.fullmatch(number.strip()):
+        return f"{number.strip()} {unit}"
+    return ""
