@@ -6,6 +6,7 @@ counterpart of Beam's `sdks/python/container/boot.go`, without a container.
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def main() -> None:
     endpoint = endpoints_pb2.ApiServiceDescriptor
     os.environ.update(
         WORKER_ID=arguments.id,
-        PIPELINE_OPTIONS=json_format.MessageToJson(info.pipeline_options),
+        PIPELINE_OPTIONS=options_json(info.pipeline_options),
         RUNNER_CAPABILITIES=" ".join(info.runner_capabilities),
         SEMI_PERSISTENT_DIRECTORY=str(folder),
         LOGGING_API_SERVICE_DESCRIPTOR=text_format.MessageToString(
@@ -63,6 +64,17 @@ def main() -> None:
     os.chdir(folder)
     worker = "apache_beam.runners.worker.sdk_worker_main"
     os.execv(sys.executable, [sys.executable, "-m", worker])
+
+
+def options_json(options) -> str:
+    """As Go writes it: a `Struct` knows only floats, but 1.0 is no number of workers."""
+
+    def whole(value):
+        is_whole = isinstance(value, float) and value.is_integer()
+        return int(value) if is_whole else value
+
+    found = json_format.MessageToDict(options)
+    return json.dumps({name: whole(value) for name, value in found.items()})
 
 
 def fetch(channel, metadata, dependencies, folder: Path) -> None:
