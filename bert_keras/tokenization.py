@@ -140,6 +140,11 @@ class Vocabulary:
         return self.ids[features.MASK_TOKEN]
 
 
+def typecode_for(vocab_size: int) -> str:
+    """Of the smallest array that holds every id: 2 bytes for most vocabularies."""
+    return "H" if vocab_size <= 1 << 16 else "I"
+
+
 class Tokenizer:
     """Text to WordPiece ids, as google-research/bert's `FullTokenizer` does it.
 
@@ -150,7 +155,7 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary, *, do_lower_case: bool):
         self.vocabulary = vocabulary
         self.do_lower_case = do_lower_case
-        self.typecode = "H" if len(vocabulary) <= 1 << 16 else "I"
+        self.typecode = typecode_for(len(vocabulary))
         self._ids = dict(vocabulary.ids)
         self._longest = max(map(len, vocabulary.tokens))
         # Many stretches are a known word with a comma or a quote.

@@ -5,6 +5,7 @@ they become matrices, some thousand tokens at a time, which are masked, checked 
 serialised as a whole.
 """
 
+import itertools
 import json
 from array import array
 from collections import Counter
@@ -58,11 +59,6 @@ def tokenize_document(
     )
 
 
-def typecode_for(vocab_size: int) -> str:
-    """Of the smallest array that holds every id: 2 bytes for most vocabularies."""
-    return "H" if vocab_size <= 1 << 16 else "I"
-
-
 def pack(document: instances.Document) -> bytes:
     """A tokenised document as bytes, for a shuffle."""
     token_ids = bytes(document.token_ids)
@@ -77,7 +73,9 @@ def unpack(packed: bytes, *, vocab_size: int) -> instances.Document:
     return instances.Document(
         id=document_id,
         source=source,
-        token_ids=memoryview(numbers[:num_bytes]).cast(typecode_for(vocab_size)),
+        token_ids=memoryview(numbers[:num_bytes]).cast(
+            tokenization.typecode_for(vocab_size)
+        ),
         sentence_ends=memoryview(numbers[num_bytes:]).cast("I"),
     )
 
@@ -136,7 +134,7 @@ def _plan(
     counts: Counter[str],
 ) -> tuple[np.ndarray, instances.Spans]:
     """All tokens, and what goes into each example."""
-    dtype = np.dtype(typecode_for(vocabulary.size))
+    dtype = np.dtype(tokenization.typecode_for(vocabulary.size))
     if config.packing == "full_sentences":
         return instances.make_full_sentence_spans(
             documents, separator=vocabulary.sep_id, dtype=dtype, config=config
@@ -237,10 +235,12 @@ def check_batch(
         RuntimeError: a mistake of this program: names the first rule that is broken,
             and the first example that breaks it.
     """
+    # One after the other: a later rule may count on the earlier ones.
     rules = _rules_of_tokens(batch, vocabulary, config)
     if batch.masked is not None:
-        rules |= _rules_of_masks(batch, batch.masked, vocabulary, config)
-    for violation, holds in rules.items():
+        masks = _rules_of_masks(batch, batch.masked, vocabulary, config)
+        rules = itertools.chain(rules, masks)
+    for violation, holds in rules:
         if holds.all():
             continue
         row = int(np.argmin(holds))
@@ -254,30 +254,28 @@ def check_batch(
 
 def _rules_of_tokens(
     batch: Batch, vocabulary: masking.MaskingVocabulary, config: ExamplesConfig
-) -> dict[str, np.ndarray]:
-    """For each thing that an example must not be, `(n,)` bool: it is not."""
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Things that an example must not be, and `(n,)` bool: it is not."""
     ids, lengths, first_lengths = batch[:3]
-    rows, last = np.arange(len(ids)), lengths - 1
+    yield "is too long", lengths <= min(config.max_seq_length, ids.shape[1])
+    holds = (ids.max(axis=1) < vocabulary.size) & (ids.min(axis=1) >= 0)
+    yield "has an id beyond the vocabulary", holds
     is_cls = ids == vocabulary.cls_id
+    holds = is_cls[:, 0] & (is_cls.sum(axis=1) == 1)
+    yield "does not begin with its only [CLS]", holds
     is_sep = ids == vocabulary.sep_id
-    ends_well = is_sep[rows, first_lengths - 1] & is_sep[rows, last]
+    rows, last = np.arange(len(ids)), lengths - 1
+    holds = is_sep[rows, first_lengths - 1] & is_sep[rows, last]
     if config.packing == "sentence_pairs":
-        shape = "is not [CLS] A [SEP] B [SEP]"
-        ends_well &= is_sep.sum(axis=1) == 2
-        ends_well &= (first_lengths > 2) & (first_lengths < last)
+        holds &= is_sep.sum(axis=1) == 2
+        holds &= (first_lengths > 2) & (first_lengths < last)
+        yield "is not [CLS] A [SEP] B [SEP]", holds
     else:
-        shape = "is not [CLS] and texts that each end in [SEP]"
-        ends_well &= (first_lengths == lengths) & ~is_sep[:, 1]
-        ends_well &= ~(is_sep[:, 1:] & is_sep[:, :-1]).any(axis=1)
+        holds &= (first_lengths == lengths) & ~is_sep[:, 1]
+        holds &= ~(is_sep[:, 1:] & is_sep[:, :-1]).any(axis=1)
+        yield "is not [CLS] and texts that each end in [SEP]", holds
     is_padding = np.arange(ids.shape[1]) >= lengths[:, np.newaxis]
-    return {
-        "is too long": lengths <= config.max_seq_length,
-        "has an id beyond the vocabulary": (ids.max(axis=1) < vocabulary.size)
-        & (ids.min(axis=1) >= 0),
-        "does not begin with its only [CLS]": is_cls[:, 0] & (is_cls.sum(axis=1) == 1),
-        shape: ends_well,
-        "has tokens in its padding": ~((ids != 0) & is_padding).any(axis=1),
-    }
+    yield "has tokens in its padding", ~((ids != 0) & is_padding).any(axis=1)
 
 
 def _rules_of_masks(
@@ -285,32 +283,29 @@ def _rules_of_masks(
     masked: masking.MaskedBatch,
     vocabulary: masking.MaskingVocabulary,
     config: ExamplesConfig,
-) -> dict[str, np.ndarray]:
+) -> Iterator[tuple[str, np.ndarray]]:
     ids, lengths = batch.true_ids, batch.lengths
-    positions, labels, num_masked = masked.positions, masked.labels, masked.num_masked
-    rows = np.arange(len(ids))[:, np.newaxis]
+    shown, positions, labels, num_masked = masked
+    holds = (shown.max(axis=1) < vocabulary.size) & (shown.min(axis=1) >= 0)
+    yield "shows an id beyond the vocabulary", holds
     is_hidden = np.arange(positions.shape[1]) < num_masked[:, np.newaxis]
     is_special = (labels == vocabulary.cls_id) | (labels == vocabulary.sep_id)
+    yield "hides a special token", ~(is_special & is_hidden).any(axis=1)
+    is_there = (positions > 0) & (positions < lengths[:, np.newaxis])
+    yield "hides what is not there", (is_there | ~is_hidden).all(axis=1)
     rises = (positions[:, 1:] > positions[:, :-1]) | ~is_hidden[:, 1:]
-    within = (positions > 0) & (positions < lengths[:, np.newaxis])
-    restored = masked.input_ids.copy()
-    where = np.broadcast_to(rows, positions.shape)[is_hidden], positions[is_hidden]
-    restored[where] = labels[is_hidden]
+    yield "hides a position twice or out of order", rises.all(axis=1)
     num_special = (ids == vocabulary.cls_id) | (ids == vocabulary.sep_id)
     expected = np.minimum(
         masking.num_predictions(lengths, config), lengths - num_special.sum(axis=1)
     )
-    draws_words = config.do_whole_word_mask or config.max_ngram_size > 1
-    is_number = num_masked <= expected if draws_words else num_masked == expected
-    shown = masked.input_ids
+    holds = num_masked <= expected
+    if not config.do_whole_word_mask and config.max_ngram_size == 1:
+        holds &= num_masked >= expected
+    yield "hides another number of tokens than asked for", holds
     is_empty = (positions == 0) & (labels == 0)
-    return {
-        "shows an id beyond the vocabulary": (shown.max(axis=1) < vocabulary.size)
-        & (shown.min(axis=1) >= 0),
-        "hides a special token": ~(is_special & is_hidden).any(axis=1),
-        "hides what is not there": (within | ~is_hidden).all(axis=1),
-        "hides a position twice or out of order": rises.all(axis=1),
-        "hides another number of tokens than asked for": is_number,
-        "has a prediction without weight": (is_empty | is_hidden).all(axis=1),
-        "has labels that are not the truth": (restored == ids).all(axis=1),
-    }
+    yield "has a prediction without weight", (is_empty | is_hidden).all(axis=1)
+    restored = shown.copy()
+    rows, slots = np.nonzero(is_hidden)
+    restored[rows, positions[rows, slots]] = labels[rows, slots]
+    yield "has labels that are not the truth", (restored == ids).all(axis=1)

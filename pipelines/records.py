@@ -73,9 +73,8 @@ def encode_examples(
         else:
             numbers = _varints(values, lengths.get(name))
             feature = _nested(_FIELD_3, _nested(_FIELD_1, [numbers]))
-        key = bytes([*_FIELD_1, len(name.encode()), *name.encode()])
-        entry = [_constant(key, len(values)), *_nested(_FIELD_2, feature)]
-        entries += _nested(_FIELD_1, entry)
+        key = _nested(_FIELD_1, [_constant(name.encode(), len(values))])
+        entries += _nested(_FIELD_1, [*key, *_nested(_FIELD_2, feature)])
     columns = _nested(_FIELD_1, entries)
     data = np.concatenate([part.data for part in columns], axis=1)
     is_kept = np.concatenate([part.is_kept for part in columns], axis=1)

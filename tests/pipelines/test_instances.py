@@ -1,17 +1,16 @@
 """Pairs and instances: true labels, nothing lost, chance from content alone."""
 
+import dataclasses
+import itertools
 import random
 from collections import Counter
 from itertools import accumulate
 
+import numpy as np
 import pytest
 
 from bert_keras.config import ExamplesConfig
-from pipelines import instances, masking
-
-VOCABULARY = masking.MaskingVocabulary(
-    size=1000, cls_id=2, sep_id=3, mask_id=4, is_continuation=[False] * 1000
-)
+from pipelines import instances
 
 
 def make_document(name, sentence_lengths, *, source="books", first_id=10):
@@ -53,8 +52,9 @@ def random_documents(seed, number=5):
 
 
 def test_chance_is_fixed_for_ever():
-    assert instances.bucket_of("wikipedia:12", 1024) == 1007
-    assert instances.bucket_of("Überblick", 7) == 4
+    assert instances.document_hash("wikipedia:12") == 0x8D88037B3F65B7EF
+    assert instances.bucket_of("wikipedia:12", 1024) == 566  # 0x8d8 / 4
+    assert instances.bucket_of("Überblick", 7) == 1
     assert (
         instances.document_rng(12345, "wikipedia:12", 0).getrandbits(64)
         == 11958308966059921289
@@ -246,7 +246,7 @@ def test_a_single_sentence_with_a_partner_gives_a_random_next():
     assert [tuple(pair)[:-1] for pair in pairs] == [(0, 0, 12, 1, 0, 5, 1)]
 
 
-# Instances of a bucket.
+# All pairs of a bucket.
 
 
 def test_documents_are_ordered_by_id_and_unique():
@@ -257,89 +257,148 @@ def test_documents_are_ordered_by_id_and_unique():
         assert instances.unique_documents(arrived) == [first, other]
 
 
-def make_bucket(documents, **settings):
-    config = ExamplesConfig(max_seq_length=32, **settings)
-    counts = Counter()
-    pairs = instances.make_bucket_pairs(documents, config=config, counts=counts)
-    made = instances.make_instances(
-        documents,
-        pairs,
-        bucket=0,
-        config=config,
-        vocabulary=VOCABULARY,
-        counts=counts,
-    )
-    return list(made), pairs, counts
-
-
-def test_instances_are_the_pairs_in_another_order():
-    documents = [
-        make_document("a", [7, 9, 4, 11] * 5, first_id=10),
-        make_document("b", [5, 8] * 9, first_id=300),
+def test_pairs_of_a_bucket_are_spans_of_all_its_tokens():
+    documents = random_documents(1)
+    config = ExamplesConfig(max_seq_length=32, dupe_factor=2)
+    spans = instances.make_pair_spans(documents, config=config, counts=Counter())
+    tokens = instances.join_tokens(documents, np.dtype("H"))
+    partners = instances.PartnerChooser(["books"] * len(documents))
+    expected = [
+        pair
+        for duplicate_index in range(2)
+        for index, document in enumerate(documents)
+        for pair in instances.make_pairs(
+            documents,
+            index,
+            partners=partners,
+            max_seq_length=32,
+            short_seq_prob=0.1,
+            rng=instances.document_rng(12345, document.id, duplicate_index),
+            counts=Counter(),
+        )
     ]
-    made, pairs, counts = make_bucket(documents, dupe_factor=3)
-    expected = Counter()
-    for pair in pairs:
+    assert len(spans.seeds) == len(expected) > 30
+    for pair, *span, is_random_next, seed in zip(expected, *spans, strict=True):
+        a_start, a_end, b_start, b_end = span
         a = documents[pair.document].token_ids[pair.a_start : pair.a_end]
         b = documents[pair.partner].token_ids[pair.b_start : pair.b_end]
-        expected[2, *a, 3, *b, 3, len(a) + 2, pair.is_random_next] += 1
-    found, in_order = Counter(), []
-    for instance in made:
-        true_ids = list(instance.masked.input_ids)
-        for position, label in zip(*instance.masked[1:], strict=True):
-            true_ids[position] = label
-        key = (*true_ids, instance.first_segment_length, instance.is_random_next)
-        found[key] += 1
-        in_order.append(key)
-    assert found == expected
-    assert in_order != list(expected.elements())
-    assert counts["examples"] == len(made) == len(pairs) > 30
-    assert counts["example_tokens"] == sum(len(i.masked.input_ids) for i in made)
-    assert counts["masked_tokens"] == sum(len(i.masked.labels) for i in made)
-    assert counts["random_next_examples"] == sum(i.is_random_next for i in made)
+        assert tokens[a_start:a_end].tolist() == list(a)
+        assert tokens[b_start:b_end].tolist() == list(b)
+        assert (is_random_next, seed) == (pair.is_random_next, pair.mask_seed)
+
+
+def test_partners_of_any_source():
+    documents = [make_document("book", [5] * 200, source="books")] + [
+        make_document(str(i), [5] * 20, source=source)
+        for i, source in enumerate(["books"] * 3 + ["wiki"] * 6)
+    ]
+    offsets = np.cumsum([len(document.token_ids) for document in documents])
+    shares = {}
+    for partner in ("same_source", "any_source"):
+        config = ExamplesConfig(max_seq_length=32, dupe_factor=40, partner=partner)
+        counts = Counter()
+        spans = instances.make_pair_spans(documents, config=config, counts=counts)
+        is_mine = (spans.a_starts < 1000) & spans.is_random_next
+        partners = np.searchsorted(offsets, spans.b_starts[is_mine], side="right")
+        shares[partner] = np.bincount(partners, minlength=10) / is_mine.sum()
+        assert bool(counts["other_source_partners"]) == (partner == "any_source")
+    assert is_mine.sum() > 700
+    assert shares["same_source"] == pytest.approx([0, *[1 / 3] * 3, *[0] * 6], abs=0.08)
+    assert shares["any_source"] == pytest.approx([0, *[1 / 9] * 9], abs=0.06)
 
 
 def test_every_use_of_a_document_has_its_own_chance():
     documents = [make_document(str(i), [3] * 40, first_id=10 + 200 * i) for i in (0, 1)]
-    once, _, _ = make_bucket(documents, dupe_factor=1)
-    twice, _, _ = make_bucket(documents, dupe_factor=2)
-    other_seed, _, _ = make_bucket(documents, dupe_factor=1, random_seed=1)
-    assert not {str(i) for i in once} - {str(i) for i in twice}
-    assert len({str(i) for i in twice}) == len(twice)
-    assert not {str(i) for i in once} & {str(i) for i in other_seed}
+
+    def seeds(**settings):
+        config = ExamplesConfig(max_seq_length=32, **settings)
+        spans = instances.make_pair_spans(documents, config=config, counts=Counter())
+        return set(spans.seeds.tolist())
+
+    once, twice = seeds(dupe_factor=1), seeds(dupe_factor=2)
+    assert once < twice
+    assert not once & seeds(dupe_factor=1, random_seed=1)
 
 
-GOOD = instances.Instance(
-    masking.MaskedTokens([2, 10, 4, 3, 12, 3], positions=[2], labels=[11]),
-    first_segment_length=4,
-    is_random_next=0,
-)
+def test_the_order_is_another_one_in_each_bucket():
+    orders = [
+        instances.shuffled(100, seed=seed, bucket=bucket).tolist()
+        for seed, bucket in [(1, 0), (1, 1), (2, 0)]
+    ]
+    assert all(sorted(order) == list(range(100)) for order in orders)
+    assert orders[0] != orders[1] != orders[2] != orders[0]
+    assert instances.shuffled(6, seed=12345, bucket=17).tolist() == [
+        *(3, 5, 2, 1, 4, 0)
+    ]
 
 
-@pytest.mark.parametrize(
-    ("input_ids", "positions", "labels", "first_segment_length", "violation"),
-    [
-        ([2, *range(10, 39), 3, 10, 3], [1], [10], 31, "is too long"),
-        ([2, 10, 1000, 3, 12, 3], [2], [11], 4, "beyond the vocabulary"),
-        ([2, 10, 4, 3, 12, 3], [2], [1000], 4, "beyond the vocabulary"),
-        ([10, 2, 4, 3, 12, 3], [2], [11], 4, r"does not begin with its only \[CLS\]"),
-        ([2, 2, 4, 3, 12, 3], [2], [11], 4, r"does not begin with its only \[CLS\]"),
-        ([2, 10, 4, 3, 12, 13], [2], [11], 4, r"is not \[CLS\] A \[SEP\] B \[SEP\]"),
-        ([2, 10, 4, 3, 12, 3], [2], [11], 3, r"is not \[CLS\] A \[SEP\] B \[SEP\]"),
-        ([2, 3, 4, 10, 12, 3], [2], [11], 2, r"is not \[CLS\] A \[SEP\] B \[SEP\]"),
-        ([2, 10, 4, 4, 12, 3], [3], [3], 4, "hides a special token"),
-        ([2, 4, 4, 3, 12, 3], [2, 1], [11, 10], 4, "twice or out of order"),
-        ([2, 10, 11, 3, 12, 3], [], [], 4, "another number of tokens than asked for"),
-        ([2, 4, 4, 3, 12, 3], [1, 2], [10, 11], 4, "another number of tokens"),
-    ],
-)
-def test_what_no_instance_may_be_stops_the_run(
-    input_ids, positions, labels, first_segment_length, violation
-):
-    config = ExamplesConfig(max_seq_length=32)
-    instances.check_instance(GOOD, config=config, vocabulary=VOCABULARY)
-    bad = instances.Instance(
-        masking.MaskedTokens(input_ids, positions, labels), first_segment_length, 0
+# Full sentences.
+
+
+def pack_full_sentences(documents, *, max_seq_length=12, **settings):
+    config = ExamplesConfig(
+        max_seq_length=max_seq_length, packing="full_sentences", **settings
     )
-    with pytest.raises(RuntimeError, match=f"an instance .*{violation}"):
-        instances.check_instance(bad, config=config, vocabulary=VOCABULARY)
+    tokens, spans = instances.make_full_sentence_spans(
+        documents, separator=3, dtype=np.dtype("H"), config=config
+    )
+    assert (spans.b_starts == spans.b_ends).all()
+    assert not spans.is_random_next.any()
+    texts = [
+        tokens[start:end].tolist()
+        for start, end in zip(spans.a_starts, spans.a_ends, strict=True)
+    ]
+    return texts, spans
+
+
+def test_whole_full_sentences():
+    documents = [
+        make_document("a", [4, 5, 2, 6], first_id=100),
+        make_document("b", [3, 23], first_id=200),
+        make_document("c", [2, 2], first_id=300),
+    ]
+    texts, _ = pack_full_sentences(documents, dupe_factor=1, random_seed=3)
+    assert texts == [
+        [*range(300, 304), 3, *range(200, 203)],
+        [*range(203, 213)],  # 23 tokens are more than an example holds
+        [*range(213, 223)],
+        [*range(223, 226), 3, *range(100, 104)],
+        [*range(104, 111)],
+        [*range(111, 117)],
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_full_sentences_leave_nothing_out(seed):
+    documents = random_documents(seed)
+    for index, document in enumerate(documents):
+        ids = [1000 * (index + 1) + i for i in range(len(document.token_ids))]
+        documents[index] = dataclasses.replace(document, token_ids=ids)
+    texts, spans = pack_full_sentences(documents, dupe_factor=2, random_seed=seed)
+    whole = Counter(token for text in texts for token in text if token != 3)
+    tokens = [token for document in documents for token in document.token_ids]
+    assert whole == Counter(tokens * 2)
+    ends = {d.token_ids[e - 1] for d in documents for e in d.sentence_ends}
+    for text, following in itertools.pairwise(texts):
+        assert 0 < len(text) <= 10
+        assert 3 not in (text[0], text[-1])
+        # A sentence is cut only if it is longer than an example, which it then fills.
+        assert text[-1] in ends or len(text) == 10
+        for before, after in itertools.pairwise(text):
+            if 3 not in (before, after):
+                assert after == before + 1
+        # What follows would not have fitted.
+        if text[-1] in ends and following[0] == text[-1] + 1:
+            sentence = next(
+                (i for i, token in enumerate(following) if token in ends), 10
+            )
+            assert len(text) + sentence + 1 > 10
+    assert len(set(spans.seeds.tolist())) == len(texts)
+
+
+def test_full_sentences_come_in_another_order_each_time():
+    documents = [make_document(str(i), [5], first_id=10 * (i + 1)) for i in range(9)]
+    texts, _ = pack_full_sentences(documents, max_seq_length=8, dupe_factor=3)
+    orders = [tuple(text[0] for text in texts[i : i + 9]) for i in (0, 9, 18)]
+    assert len(set(orders)) == 3
+    assert all(sorted(order) == list(range(10, 100, 10)) for order in orders)

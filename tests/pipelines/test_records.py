@@ -1,11 +1,13 @@
 """Records: the bytes of protobuf and TFRecord, and nothing damaged is read."""
 
+import gzip
 import math
 import random
 import struct
 import tracemalloc
 
 import google_crc32c
+import numpy as np
 import pytest
 
 from bert_keras import manifest
@@ -24,56 +26,77 @@ def tf():
     return pytest.importorskip("tensorflow", reason="compares with TensorFlow")
 
 
-def random_values(seed):
-    rng = random.Random(seed)
-    integers = [0, 1, 127, 128, 16383, 16384, 119546, 2**31, 2**63 - 1, -1, -(2**63)]
-    floats = [0.0, 1.0, -0.5, math.inf, 2.0**-140]
+def random_names(rng):
     # No name begins another: protobuf implementations order such names differently.
     names = rng.sample("abcdefghij", rng.randrange(1, 8))
+    return [name * rng.choice([1, 5, 200]) for name in names]
+
+
+def random_features(seed, num_rows):
+    """Features of each kind, some of another length in each example."""
+    rng = random.Random(seed)
+    integers = [0, 1, 127, 128, 16383, 16384, 119546, 2**31, 2**63 - 1, -1, -(2**63)]
+    integers = integers[: rng.choice([3, 4, 6, 7, 8, 9, 11])]
+    floats = [0.0, 1.0, -0.5, math.inf, 2.0**-140]
+    values, lengths = {}, {}
+    for name in random_names(rng):
+        width = rng.choice([1, 20, 127, 128, 300])
+        if rng.random() < 0.4:
+            shape = [rng.choices(floats, k=width) for _ in range(num_rows)]
+            values[name] = np.array(shape, np.float32)
+            continue
+        shape = [rng.choices(integers, k=width) for _ in range(num_rows)]
+        values[name] = np.array(shape, np.int64)
+        if rng.random() < 0.5:
+            lengths[name] = np.array([rng.randint(1, width) for _ in range(num_rows)])
+    return values, lengths
+
+
+def row_of(values, lengths, row):
+    """The features of one example as lists."""
     return {
-        name * rng.choice([1, 5, 200]): (
-            rng.choices(integers, k=rng.randrange(1, 200))
-            if rng.random() < 0.6
-            else rng.choices(floats, k=rng.randrange(1, 60))
-        )
-        for name in names
+        name: matrix[row, : lengths[name][row] if name in lengths else None].tolist()
+        for name, matrix in values.items()
     }
 
 
-def encode(values):
-    return records.encode_example(
-        {
-            name: records.float_feature(numbers)
-            if isinstance(numbers[0], float)
-            else records.int64_feature(numbers)
-            for name, numbers in values.items()
-        }
-    )
-
-
 def test_example_bytes():
-    assert encode({"b": [1, 300], "a": [1.0]}) == EXAMPLE
+    values = {"b": np.array([[1, 300]]), "a": np.array([[1.0]], np.float32)}
+    assert records.encode_examples(values) == [EXAMPLE]
     assert records.decode_example(EXAMPLE) == {"a": [1.0], "b": [1, 300]}
 
 
 def test_negative_integers_take_ten_bytes():
-    feature = records.int64_feature([-2])
-    assert feature == bytes.fromhex("1a0c 0a0a feffffffffffffffff01")
-    encoded = records.encode_example({"a": feature})
+    (encoded,) = records.encode_examples({"a": np.array([[-2]])})
+    assert encoded.endswith(bytes.fromhex("1a0c 0a0a feffffffffffffffff01"))
     assert records.decode_example(encoded) == {"a": [-2]}
+
+
+def test_each_example_has_its_own_length():
+    values = {"a": np.array([[5, 300], [7, 0], [1, 1]])}
+    made = records.encode_examples(values, lengths={"a": np.array([2, 1, 0])})
+    assert made == [
+        bytes.fromhex("0a0e 0a0c 0a0161 1207 1a05 0a03 05ac02"),
+        bytes.fromhex("0a0c 0a0a 0a0161 1205 1a03 0a01 07"),
+        bytes.fromhex("0a0b 0a09 0a0161 1204 1a02 0a00"),
+    ]
+    assert records.encode_examples({"a": np.zeros((0, 3), np.int64)}) == []
 
 
 @pytest.mark.reference
 def test_examples_are_those_of_tensorflow(tf):
-    for seed in range(300):
-        values = random_values(seed)
-        example = tf.train.Example()
-        for name, numbers in values.items():
-            feature = example.features.feature[name]
-            kind = "float_list" if isinstance(numbers[0], float) else "int64_list"
-            getattr(feature, kind).value.extend(numbers)
-        assert encode(values) == example.SerializeToString(deterministic=True)
-        assert records.decode_example(encode(values)) == values
+    for seed in range(100):
+        values, lengths = random_features(seed, num_rows=3)
+        made = records.encode_examples(values, lengths=lengths)
+        for row, encoded in enumerate(made):
+            expected = row_of(values, lengths, row)
+            example = tf.train.Example()
+            for name, numbers in expected.items():
+                kind = "float_list" if isinstance(numbers[0], float) else "int64_list"
+                feature = example.features.feature[name]
+                getattr(feature, kind).value.extend(numbers)
+            assert encoded == example.SerializeToString(deterministic=True)
+            assert records.decode_example(encoded) == expected
 
 
 def test_unpacked_lists_and_unknown_fields_are_read():
@@ -147,6 +170,50 @@ def test_a_shard_is_what_its_description_says(tmp_path):
     made = manifest.Manifest(kind="examples", shards=(shard,), config={})
     manifest.verify_shards(tmp_path, made)
     assert list(records.read_records(tmp_path / "x.tfrecord")) == [b"one", b"two", b""]
+
+
+def test_a_compressed_shard_is_always_the_same_and_read_back(tmp_path):
+    written = [b"one", b"two" * 1000, b""]
+    shards = [
+        records.write_shard(tmp_path / name, iter(written), compression="gzip")
+        for name in ("a.tfrecord.gz", "b.tfrecord.gz")
+    ]
+    paths = [tmp_path / shard.name for shard in shards]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    data = gzip.decompress(paths[0].read_bytes())
+    assert data == b"".join(map(records.frame, written))
+    # Neither the time nor the name is in the header.
+    assert paths[0].read_bytes()[3:8] == bytes(5)
+    made = manifest.Manifest(kind="examples", shards=tuple(shards), config={})
+    manifest.verify_shards(tmp_path, made)
+    assert list(records.read_records(paths[0])) == written
+
+
+@pytest.mark.reference
+def test_tensorflow_reads_compressed_shards(tf, tmp_path):
+    path = tmp_path / "x.tfrecord.gz"
+    records.write_shard(path, [b"one", b"two"], compression="gzip")
+    read = tf.data.TFRecordDataset(str(path), compression_type="GZIP")
+    assert list(read.as_numpy_iterator()) == [b"one", b"two"]
+
+
+def test_a_damaged_compressed_file_is_refused(tmp_path):
+    path = tmp_path / "x.tfrecord.gz"
+    records.write_shard(path, [b"first", b"second"], compression="gzip")
+    data = path.read_bytes()
+    for length in range(1, len(data)):
+        path.write_bytes(data[:length])
+        with pytest.raises(InputError, match=r"x\.tfrecord\.gz: expected a TFRecord"):
+            list(records.read_records(path))
+    for position in range(10, len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 0x10
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"x\.tfrecord\.gz: expected a TFRecord"):
+            list(records.read_records(path))
+    path.write_bytes(b"no gzip")
+    with pytest.raises(InputError, match="compressed by gzip"):
+        list(records.read_records(path))
 
 
 def test_a_failed_shard_leaves_nothing_and_what_was_there(tmp_path):

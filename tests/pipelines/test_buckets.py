@@ -1,0 +1,302 @@
+"""Buckets: documents in, records out: their bytes, their order, what stops the run."""
+
+from array import array
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from bert_keras import features, masking, tokenization
+from bert_keras.config import ExamplesConfig
+from pipelines import buckets, instances, records
+
+CLS, SEP, MASK = 2, 3, 4
+VOCABULARY = masking.MaskingVocabulary(
+    size=400,
+    cls_id=CLS,
+    sep_id=SEP,
+    mask_id=MASK,
+    is_continuation=[token % 5 == 0 for token in range(400)],
+)
+
+
+def make_documents(number=12, *, seed=0):
+    rng = np.random.default_rng(seed)
+    made = []
+    for index in range(number):
+        ends = np.cumsum(rng.integers(1, 25, rng.integers(2, 30)))
+        made.append(
+            instances.Document(
+                id=f"document {index}",
+                source="books" if index % 3 == 0 else "wiki",
+                token_ids=array("H", rng.integers(5, 400, ends[-1]).tolist()),
+                sentence_ends=array("I", ends.tolist()),
+            )
+        )
+    return made
+
+
+def encode(documents, *, bucket=0, **settings):
+    config = ExamplesConfig(**{"max_seq_length": 32, "dupe_factor": 2} | settings)
+    counts = Counter()
+    made = buckets.encode_bucket(
+        documents, bucket=bucket, config=config, vocabulary=VOCABULARY, counts=counts
+    )
+    return list(made), +counts
+
+
+def batch_of(documents, config, *, bucket=0):
+    """The whole bucket as one batch, in its order."""
+    kept = instances.unique_documents(documents)
+    tokens, spans = buckets._plan(
+        kept, config=config, vocabulary=VOCABULARY, counts=Counter()
+    )
+    order = instances.shuffled(len(spans.seeds), seed=config.random_seed, bucket=bucket)
+    return buckets.make_batch(
+        tokens, spans.take(order), vocabulary=VOCABULARY, config=config
+    )
+
+
+# Documents.
+
+
+def test_a_document_becomes_ids():
+    words = ["a", "b", "##b", "c", "."]
+    vocabulary = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *words))
+    tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
+    record = {
+        "id": "x",
+        "source": "books",
+        "title": "not used",
+        "paragraphs": [["A bb.", " ", "c unheard"], [], ["\u200b", "b"]],
+    }
+    counts = Counter()
+    document = buckets.tokenize_document(record, tokenizer, counts)
+    assert (document.id, document.source) == ("x", "books")
+    assert list(document.token_ids) == [5, 6, 7, 9, 8, 1, 6]
+    assert list(document.sentence_ends) == [4, 6, 7]
+    assert counts == {
+        "documents": 1,
+        "sentences": 3,
+        "tokens": 7,
+        "unknown_tokens": 1,
+        "empty_documents": 0,
+    }
+    empty = {"id": "y", "source": "books", "paragraphs": [[""]]}
+    assert not buckets.tokenize_document(empty, tokenizer, counts).sentence_ends
+    assert (counts["documents"], counts["empty_documents"]) == (2, 1)
+
+
+@pytest.mark.parametrize(("vocab_size", "num_bytes"), [(65_536, 2), (65_537, 4)])
+def test_packed_documents_are_those_that_were_packed(vocab_size, num_bytes):
+    words = [f"w{i}" for i in range(vocab_size - 5)]
+    vocabulary = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *words))
+    tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=False)
+    record = {"id": "x\n\u00fc", "source": "s", "paragraphs": [[words[-1], "w0 w1"]]}
+    document = buckets.tokenize_document(record, tokenizer, Counter())
+    packed = buckets.pack(document)
+    assert type(packed) is bytes
+    assert len(packed) - packed.index(b"\n") == 1 + 3 * num_bytes + 2 * 4
+    again = buckets.unpack(packed, vocab_size=vocab_size)
+    assert (again.id, again.source) == ("x\n\u00fc", "s")
+    assert list(again.token_ids) == [vocab_size - 1, 5, 6]
+    assert list(again.sentence_ends) == [1, 3]
+
+
+# Records.
+
+
+SETTINGS = [
+    {},
+    {"feature_names": "v2"},
+    {"do_whole_word_mask": True},
+    {"max_ngram_size": 3, "max_predictions_per_seq": 7},
+    {"packing": "full_sentences"},
+    {"masking": "dynamic"},
+    {"masking": "dynamic", "feature_names": "v2"},
+    {"masking": "dynamic", "packing": "full_sentences"},
+    {"max_seq_length": 200},
+]
+
+
+def lists_of(batch, row, config):
+    """The features of one example, made without the code that writes them."""
+    length, first = int(batch.lengths[row]), int(batch.first_lengths[row])
+    true_ids = batch.true_ids[row, :length].tolist()
+    label = [int(batch.is_random_next[row])]
+    ids, segments = {"v1": ("input_ids", "segment_ids")}.get(
+        config.feature_names, ("input_word_ids", "input_type_ids")
+    )
+    if config.masking == "dynamic":
+        if config.packing == "full_sentences":
+            return {ids: true_ids}
+        return {ids: true_ids, "next_sentence_labels": label}
+    padding = [0] * (config.max_seq_length - length)
+    number = int(batch.masked.num_masked[row])
+    no_predictions = [0] * (config.num_predictions - number)
+    positions = batch.masked.positions[row, :number].tolist()
+    return {
+        ids: batch.masked.input_ids[row, :length].tolist() + padding,
+        "input_mask": [1] * length + padding,
+        segments: [0] * first + [1] * (length - first) + padding,
+        "masked_lm_positions": positions + no_predictions,
+        "masked_lm_ids": [true_ids[p] for p in positions] + no_predictions,
+        "masked_lm_weights": [1.0] * number + [0.0] * len(no_predictions),
+        "next_sentence_labels": label,
+    }
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_records_are_the_bytes_of_tensorflow(settings):
+    tf = pytest.importorskip("tensorflow", reason="compares with TensorFlow")
+    documents = make_documents()
+    made, _ = encode(documents, **settings)
+    config = ExamplesConfig(**{"max_seq_length": 32, "dupe_factor": 2} | settings)
+    batch = batch_of(documents, config)
+    assert len(made) == len(batch.lengths) > 30
+    for row, record in enumerate(made):
+        example = tf.train.Example()
+        for name, values in lists_of(batch, row, config).items():
+            kind = "float_list" if name == "masked_lm_weights" else "int64_list"
+            getattr(example.features.feature[name], kind).value.extend(values)
+        assert record == example.SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_neither_arrival_nor_batches_change_anything(monkeypatch, settings):
+    documents = make_documents()
+    made = encode(documents, bucket=3, **settings)
+    monkeypatch.setattr(buckets, "TOKENS_PER_BATCH", 100)
+    assert encode(reversed(documents), bucket=3, **settings) == made
+    again = [*documents[3:], *documents[:5]]
+    records_of_more, counts = encode(again, bucket=3, **settings)
+    assert counts.pop("duplicate_documents") == 2
+    assert (records_of_more, counts) == made
+    other = encode(documents, bucket=4, **settings)
+    assert sorted(other[0]) == sorted(made[0])
+    assert other[0] != made[0]
+
+
+def test_counts_are_those_of_the_records():
+    made, counts = encode(make_documents())
+    decoded = [records.decode_example(record) for record in made]
+    assert counts.pop("other_source_partners", 0) == 0
+    assert counts == {
+        "examples": len(decoded),
+        "example_tokens": sum(sum(e["input_mask"]) for e in decoded),
+        "masked_tokens": sum(sum(e["masked_lm_weights"]) for e in decoded),
+        "random_next_examples": sum(e["next_sentence_labels"][0] for e in decoded),
+    }
+
+
+def test_a_bucket_with_one_document():
+    (document,) = make_documents(1)
+    made, counts = encode([document])
+    labels = {records.decode_example(r)["next_sentence_labels"][0] for r in made}
+    assert labels == {0}
+    assert counts["pairs_without_partner"] == counts["examples"] == len(made) > 0
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_a_bucket_without_documents(settings):
+    assert encode([], **settings) == ([], {})
+
+
+def test_dynamic_records_take_less_than_a_tenth():
+    """Of those of the default duplicates, as each pair is written once, unpadded."""
+    documents = make_documents(30)
+    static, _ = encode(documents, max_seq_length=128, dupe_factor=None)
+    dynamic, _ = encode(
+        documents, max_seq_length=128, dupe_factor=None, masking="dynamic"
+    )
+    assert sum(map(len, dynamic)) * 10 < sum(map(len, static))
+
+
+# What no example may be.
+
+
+def good_batch(config):
+    batch = batch_of(make_documents(), config)
+    return batch._replace(
+        true_ids=batch.true_ids.copy(),
+        masked=masking.MaskedBatch(*(values.copy() for values in batch.masked)),
+    )
+
+
+def set_at(name, row, column, value):
+    def change(batch):
+        part = batch.masked if name.startswith("masked.") else batch
+        values = getattr(part, name.removeprefix("masked."))
+        values[(row,) if column is None else (row, column)] = value
+
+    return change
+
+
+def swap_positions(batch):
+    row = int(np.argmax(batch.masked.num_masked > 1))
+    for values in (batch.masked.positions, batch.masked.labels):
+        values[row, :2] = values[row, 1::-1]
+
+
+def repeat_position(batch):
+    row = int(np.argmax(batch.masked.num_masked > 1))
+    for values in (batch.masked.positions, batch.masked.labels):
+        values[row, 1] = values[row, 0]
+
+
+def hide_separator(batch):
+    last = batch.lengths[0] - 1
+    slot = batch.masked.num_masked[0] - 1
+    batch.masked.positions[0, slot] = last
+    batch.masked.labels[0, slot] = SEP
+
+
+def add_prediction(batch):
+    row = int(np.argmax(batch.masked.num_masked < 5))
+    batch.masked.labels[row, 4] = 7
+
+
+@pytest.mark.parametrize(
+    ("change", "violation"),
+    [
+        (set_at("lengths", 0, None, 33), "is too long"),
+        (set_at("true_ids", 4, 1, 400), "has an id beyond the vocabulary"),
+        (set_at("true_ids", 4, 1, -1), "has an id beyond the vocabulary"),
+        (set_at("true_ids", 4, 0, 10), r"does not begin with its only \[CLS\]"),
+        (set_at("true_ids", 4, 1, CLS), r"does not begin with its only \[CLS\]"),
+        (set_at("true_ids", 4, 1, SEP), r"is not \[CLS\] A \[SEP\] B \[SEP\]"),
+        (set_at("first_lengths", 4, None, 2), r"is not \[CLS\] A \[SEP\] B \[SEP\]"),
+        (set_at("masked.input_ids", 4, 1, 400), "shows an id beyond the vocabulary"),
+        (hide_separator, "hides a special token"),
+        (set_at("masked.positions", 4, 0, 0), "hides what is not there"),
+        (set_at("masked.positions", 4, 0, 32), "hides what is not there"),
+        (swap_positions, "hides a position twice or out of order"),
+        (repeat_position, "hides a position twice or out of order"),
+        (set_at("masked.num_masked", 4, None, 0), "hides another number of tokens"),
+        (add_prediction, "has a prediction without weight"),
+        (set_at("masked.labels", 4, 0, 7), "has labels that are not the truth"),
+        (set_at("masked.input_ids", 4, 0, 7), "has labels that are not the truth"),
+    ],
+)
+def test_what_no_example_may_be_stops_the_run(change, violation):
+    config = ExamplesConfig(max_seq_length=32)
+    batch = good_batch(config)
+    buckets.check_batch(batch, vocabulary=VOCABULARY, config=config)
+    change(batch)
+    with pytest.raises(RuntimeError, match=f"an instance {violation}.*tokens"):
+        buckets.check_batch(batch, vocabulary=VOCABULARY, config=config)
+
+
+def test_padding_and_full_sentences_are_checked():
+    config = ExamplesConfig(max_seq_length=32, packing="full_sentences")
+    batch = good_batch(config)
+    buckets.check_batch(batch, vocabulary=VOCABULARY, config=config)
+    short = int(np.argmax(batch.lengths < 32))
+    batch.true_ids[short, 31] = 7
+    with pytest.raises(RuntimeError, match="has tokens in its padding"):
+        buckets.check_batch(batch, vocabulary=VOCABULARY, config=config)
+    batch.true_ids[short, 31] = 0
+    batch.true_ids[0, 3:5] = SEP
+    with pytest.raises(RuntimeError, match=r"is not \[CLS\] and texts that each end"):
+        buckets.check_batch(batch, vocabulary=VOCABULARY, config=config)
