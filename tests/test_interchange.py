@@ -1,0 +1,258 @@
+"""Records of ours in other systems' readers, and theirs in ours."""
+
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras import (
+    config,
+    features,
+    inputs,
+    manifest,
+    masking,
+    tokenization,
+    training,
+)
+from pipelines import adoption, examples, inspection, runners
+
+LENGTH, PREDICTIONS = 32, 5
+NAMES = [f.name for f in features.pretraining_features(LENGTH, PREDICTIONS)]
+
+
+@pytest.fixture(scope="module")
+def make_ours(tiny_examples, tiny_vocab, tmp_path_factory):
+    """A function that makes examples by the pipeline, with some settings."""
+
+    def make(**settings):
+        directory = tmp_path_factory.mktemp("ours") / "examples"
+        examples.build_examples(
+            tiny_examples.parent / "corpus",
+            tiny_vocab,
+            directory,
+            config=config.ExamplesConfig(
+                max_seq_length=LENGTH, dupe_factor=2, **settings
+            ),
+            do_lower_case=True,
+            num_shards=2,
+            engine=runners.make_engine([]),
+        )
+        return directory
+
+    return make
+
+
+def read_by_us(directory):
+    """All examples of a directory, in order, by `inputs.py`."""
+    made = manifest.read_manifest(directory, kind="examples", verb="examples")
+    vocabulary = tokenization.Vocabulary.load(directory / "vocab.txt")
+    batches, count = inputs.evaluation_batches(
+        inputs.read_shards(directory, made),
+        config=features.examples_config(made.config, origin=directory),
+        vocabulary=masking.masking_vocabulary(vocabulary),
+        batch_size=64,
+        num_batches=10_000,
+        seed=1,
+    )
+    return joined(batches.take(count))
+
+
+def joined(batches):
+    batches = list(batches.as_numpy_iterator())
+    return {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
+
+
+def as_rows(arrays):
+    """Examples as tuples, sorted: readers may take files in any order."""
+    return sorted(
+        tuple(value for name in NAMES for value in arrays[name][row].tolist())
+        for row in range(len(arrays["input_ids"]))
+    )
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("names", ["v1", "v2"])
+def test_tf_models_loads_our_records(names, make_ours):
+    loader = pytest.importorskip(
+        "official.nlp.data.pretrain_dataloader",
+        reason="needs tf-models-official",
+    )
+    directory = make_ours(feature_names=names)
+    settings = loader.BertPretrainDataConfig(
+        input_path=str(directory / "*.tfrecord"),
+        global_batch_size=64,
+        is_training=False,
+        drop_remainder=False,
+        seq_length=LENGTH,
+        max_predictions_per_seq=PREDICTIONS,
+        use_v2_feature_names=names == "v2",
+    )
+    loaded = joined(loader.BertPretrainDataLoader(settings).load())
+    loaded["input_ids"] = loaded.pop("input_word_ids")
+    loaded["segment_ids"] = loaded.pop("input_type_ids")
+    ours = read_by_us(directory)
+    assert set(loaded) == set(ours) == set(NAMES)
+    assert len(loaded["input_ids"]) > 400
+    assert as_rows(loaded) == as_rows(ours)
+
+
+def google_decode(record):
+    """As run_pretraining.py of google-research/bert does it."""
+    example = tf.io.parse_single_example(
+        record,
+        {
+            "input_ids": tf.io.FixedLenFeature([LENGTH], tf.int64),
+            "input_mask": tf.io.FixedLenFeature([LENGTH], tf.int64),
+            "segment_ids": tf.io.FixedLenFeature([LENGTH], tf.int64),
+            "masked_lm_positions": tf.io.FixedLenFeature([PREDICTIONS], tf.int64),
+            "masked_lm_ids": tf.io.FixedLenFeature([PREDICTIONS], tf.int64),
+            "masked_lm_weights": tf.io.FixedLenFeature([PREDICTIONS], tf.float32),
+            "next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64),
+        },
+    )
+    return {
+        name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+        for name, value in example.items()
+    }
+
+
+@pytest.mark.parametrize("packing", ["sentence_pairs", "full_sentences"])
+def test_google_reads_our_records(packing, make_ours):
+    directory = make_ours(packing=packing)
+    paths = sorted(str(path) for path in directory.glob("*.tfrecord"))
+    read = joined(tf.data.TFRecordDataset(paths).map(google_decode).batch(64))
+    ours = read_by_us(directory)
+    if packing == "full_sentences":
+        assert not read["next_sentence_labels"].any()
+        assert "next_sentence_labels" not in ours
+        ours["next_sentence_labels"] = read["next_sentence_labels"]
+    assert set(read) == set(ours)
+    for name, values in read.items():
+        np.testing.assert_array_equal(ours[name], values, err_msg=name)
+
+
+@pytest.mark.parametrize("packing", ["sentence_pairs", "full_sentences"])
+def test_masks_made_when_loading_hide_the_same_text(packing, make_ours):
+    """A record for dynamic masking is a static one before it was masked."""
+    kinds = {
+        masking_kind: make_ours(
+            packing=packing,
+            masking=masking_kind,
+            feature_names="v2",
+            compression="gzip",
+        )
+        for masking_kind in ("static", "dynamic")
+    }
+    restored = {}
+    for kind, directory in kinds.items():
+        arrays = read_by_us(directory)
+        rows, slots = np.nonzero(arrays["masked_lm_weights"])
+        positions = arrays["masked_lm_positions"][rows, slots]
+        ids = arrays["input_ids"]
+        assert (ids[rows, positions] == 4).mean() == pytest.approx(0.8, abs=0.05)
+        ids[rows, positions] = arrays["masked_lm_ids"][rows, slots]
+        kept = [ids, arrays["input_mask"], arrays["segment_ids"]]
+        if packing == "sentence_pairs":
+            kept.append(arrays["next_sentence_labels"])
+        restored[kind] = np.concatenate(kept, axis=1)
+    np.testing.assert_array_equal(restored["static"], restored["dynamic"])
+
+
+@pytest.fixture(scope="module")
+def make_theirs(tiny_vocab, tmp_path_factory):
+    """A function that makes examples by tf-models-official, in three files."""
+    data = pytest.importorskip(
+        "official.nlp.data.create_pretraining_data",
+        reason="needs tf-models-official",
+    )
+    tools = pytest.importorskip("official.nlp.tools.tokenization")
+    words = tiny_vocab.read_text().split()[5:]
+    choose = random.Random(0)
+    documents = [
+        [" ".join(choose.choices(words, k=choose.randint(4, 9))) for _ in range(9)]
+        for _ in range(30)
+    ]
+    text = tmp_path_factory.mktemp("text") / "documents.txt"
+    text.write_text("\n\n".join("\n".join(lines) for lines in documents))
+    tokenizer = tools.FullTokenizer(str(tiny_vocab), do_lower_case=True)
+    instances = data.create_training_instances(
+        [str(text)],
+        tokenizer,
+        lambda line: line,
+        LENGTH,
+        dupe_factor=2,
+        short_seq_prob=0.1,
+        masked_lm_prob=0.15,
+        max_predictions_per_seq=PREDICTIONS,
+        rng=random.Random(1),
+    )
+
+    def make(*, gzip, v2, names=("a.tfrecord", "b.tfrecord-00000", "c.tfrecord.z")):
+        directory = tmp_path_factory.mktemp("theirs")
+        paths = [str(directory / name) for name in names]
+        data.write_instance_to_example_files(
+            instances, tokenizer, LENGTH, PREDICTIONS, paths, gzip, v2
+        )
+        return directory
+
+    return make
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("gzip", [False, True])
+@pytest.mark.parametrize("v2", [False, True])
+def test_we_read_what_tf_models_made(gzip, v2, make_theirs, tiny_vocab):
+    directory = make_theirs(gzip=gzip, v2=v2)
+    made = adoption.adopt_examples(directory, tiny_vocab, do_lower_case=True)
+    ours = read_by_us(directory)
+    spec = {
+        (features.V2_NAMES.get(f.name, f.name) if v2 else f.name): (
+            tf.io.FixedLenFeature([f.length], f.dtype)
+        )
+        for f in features.pretraining_features(LENGTH, PREDICTIONS)
+    }
+    paths = [str(directory / shard.name) for shard in made.shards]
+    records = tf.data.TFRecordDataset(paths, "GZIP" if gzip else "")
+    theirs = tf.io.parse_example(list(records.as_numpy_iterator()), spec)
+    assert len(ours["input_ids"]) == made.num_records > 100
+    for stored, values in theirs.items():
+        name = {"input_word_ids": "input_ids", "input_type_ids": "segment_ids"}
+        name = name.get(stored, stored)
+        np.testing.assert_array_equal(ours[name], values, err_msg=name)
+    random_next = int(ours["next_sentence_labels"].sum())
+    assert made.counters["random_next_examples"] == random_next
+    assert made.counters["example_tokens"] == int(ours["input_mask"].sum())
+
+
+@pytest.mark.slow
+@pytest.mark.reference
+def test_adopted_records_are_trained_on_and_shown(make_theirs, tiny_vocab, tmp_path):
+    directory = make_theirs(gzip=True, v2=True)
+    adoption.adopt_examples(directory, tiny_vocab, do_lower_case=True)
+    settings = config.build_config(
+        config.PretrainingConfig,
+        {
+            "model": {
+                "num_hidden_layers": 1,
+                "hidden_size": 16,
+                "num_attention_heads": 2,
+                "intermediate_size": 32,
+                "max_position_embeddings": LENGTH,
+            },
+            "optimizer": {"warmup_steps": 1},
+            "global_batch_size": 8,
+            "num_train_steps": 3,
+            "shuffle_buffer_size": 10,
+        },
+    )
+    results = training.pretrain(
+        settings,
+        directory,
+        tmp_path / "run",
+        strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
+    )
+    assert results["steps"] == 3 and "next_sentence_loss" in results["eval"]
+    lines = list(inspection.describe_examples(directory, vocab_path=None, limit=1))
+    assert lines[2] == "made by another program: how is not known"
+    assert lines[4].startswith("── a.tfrecord, record 0: B ")
