@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from bert_keras import __version__, config
-from bert_keras.errors import InputError, nearest
+from bert_keras.errors import InputError, NotRun, nearest
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"bert-keras{verb}: error: {error}", file=sys.stderr)
         return 2
+    except NotRun as reason:
+        print(f"bert-keras{verb}: {reason}", file=sys.stderr)
     except KeyboardInterrupt:
         print(f"bert-keras{verb}: interrupted", file=sys.stderr)
         return 130

@@ -12,6 +12,10 @@ class InputError(ValueError):
     """
 
 
+class NotRun(Exception):
+    """Beam has prepared a job and not run it, as was asked: not a failure."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns `"; did you mean 'x'?"` for the most alike known name, or `""`."""
     matches = difflib.get_close_matches(name, list(known), n=1)

@@ -108,6 +108,22 @@ def check_paths(
             )
 
 
+def why_not_run(options: pipeline_options.PipelineOptions) -> str | None:
+    """What Beam does with these options in place of running a job, if anything."""
+    runner = options.view_as(pipeline_options.StandardOptions).runner
+    template = options.view_as(pipeline_options.GoogleCloudOptions).template_location
+    if runner == "DataflowRunner" and template:
+        return (
+            f"{template} is written; when a job that was started from it is done, run "
+            "this command again without --template_location for the manifest"
+        )
+    if runner == "DataflowRunner" and (
+        options.view_as(pipeline_options.TestOptions).dry_run
+    ):
+        return "the job can be built; nothing was sent, as --dry_run was given"
+    return None
+
+
 class _Parser(pipeline_options._BeamArgumentParser):
     def error(self, message: str) -> None:
         raise InputError(f"{message} (what stands after `--` goes to Beam)")

@@ -15,26 +15,31 @@ _RESULTS_NAME = "results.json"
 def run(job: steps.Job, engine: runners.Engine) -> dict[str, list[dict[str, Any]]]:
     """Runs a job to its end, showing progress on stderr.
 
+    A graph that was run to its end is not run again, not even if the process that had
+    started it was gone by then.
+
     Returns:
         The results of each step by its name, in no particular order.
 
     Raises:
         InputError: one that was raised in a worker, as it was; a worker died; passes
             would take more memory than they may.
+        NotRun: see `runners.run`.
     """
     if engine.options is None:
         return passes.run(
             job, num_workers=engine.num_workers, memory_limit=engine.memory_limit
         )
     path = files.join(job.work_dir, _RESULTS_NAME)
-    files.make_directory(job.work_dir)
-    runners.run(
-        lambda pipeline, heartbeat: _build(pipeline, job, heartbeat, path),
-        options=engine.options,
-        title=job.title,
-        total=sum(item.num_bytes for item in job.items),
-        unit="bytes",
-    )
+    if not files.exists(path):
+        files.make_directory(job.work_dir)
+        runners.run(
+            lambda pipeline, heartbeat: _build(pipeline, job, heartbeat, path),
+            options=engine.options,
+            title=job.title,
+            total=sum(item.num_bytes for item in job.items),
+            unit="bytes",
+        )
     return json.loads(files.read_bytes(path))
 
 

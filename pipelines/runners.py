@@ -18,7 +18,7 @@ from apache_beam.options import pipeline_options
 from apache_beam.runners.runner import PipelineResult
 
 from bert_keras import progress
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, NotRun
 from pipelines import engine_options
 
 DEFAULT_MEMORY_LIMIT = 4_000_000_000
@@ -123,6 +123,7 @@ def run(
 
     Raises:
         InputError: one that was raised in a worker, as it was; or a worker died.
+        NotRun: only a template, or a dry run on Dataflow, was asked for.
     """
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as directory:
         pipeline = beam.Pipeline(options=options)
@@ -132,6 +133,8 @@ def run(
         ):
             with input_errors_of_workers(), _quiet_workers(options):
                 result = _run_to_end(pipeline)
+    if reason := engine_options.why_not_run(options):
+        raise NotRun(reason)
     counters: dict[str, int] = {}
     for counter in result.metrics().query()["counters"]:
         name = counter.key.metric.name
@@ -187,7 +190,7 @@ def input_errors_of_workers() -> Iterator[None]:
     """
     try:
         yield
-    except (InputError, RuntimeError) as error:
+    except Exception as error:  # of a class of each runner's own
         name = re.escape(f"{InputError.__module__}.{InputError.__qualname__}")
         pattern = r"^(.*)$" if isinstance(error, InputError) else rf"^{name}: (.*)$"
         lines = re.findall(pattern, str(error), flags=re.MULTILINE)
