@@ -1,37 +1,21 @@
-"""The vocabulary: whole literal outputs, exact sizes, the same bytes on every run."""
+"""The vocabulary: exact counts in bounded memory, the same bytes on every run."""
 
-import functools
 import gzip
-import importlib.util
 import json
 import os
 import random
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 
 import pytest
 
 from bert_keras import manifest, tokenization
 from bert_keras.errors import InputError
-from pipelines import runners, vocabulary
+from pipelines import runners, vocabulary, wordpiece
 
-WORDS = {
-    "thinking": 3,
-    "walking": 4,
-    "talking": 3,
-    "walk": 9,
-    "talk": 7,
-    "talked": 2,
-    "winked": 2,
-    ",": 30,
-    "中": 5,
-}
-LEARNER = vocabulary._load_learner()
-# What every uncased vocabulary spells with: 68 characters, 36 of them inside words.
-ASCII = sorted({chr(c).lower() for c in range(33, 127)})
-ALPHANUMERIC = [c for c in ASCII if c.isalnum()]
-INNER_ASCII = [f"##{c}" for c in ALPHANUMERIC]
+# Special tokens and what every uncased vocabulary spells with.
 LEAST = 104 + 68 + 36
 
 
@@ -80,159 +64,145 @@ def zipfian_texts(num_texts):
     return texts
 
 
-def build(corpus, output, *, vocab_size=500, do_lower_case=True):
+def build(corpus, output, *, vocab_size=500, do_lower_case=True, engine=None):
     vocabulary.build_vocabulary(
         corpus,
         output,
         vocab_size=vocab_size,
         do_lower_case=do_lower_case,
-        options=runners.beam_options(),
+        engine=engine or runners.make_engine(),
     )
     return tokenization.Vocabulary.load(output)
 
 
-def learn(words, vocab_size):
-    return vocabulary.learn_vocabulary(
-        words, vocab_size=vocab_size, do_lower_case=True, learner=LEARNER
+# Counting.
+
+
+def documents_of(texts):
+    """Documents of two paragraphs, with as many sentences as they come."""
+    return [{"paragraphs": [sentences[:1], sentences[1:]]} for sentences in texts]
+
+
+def naive_counts(texts):
+    counts = Counter()
+    for sentences in texts:
+        for sentence in sentences:
+            counts.update(tokenization.basic_tokenize(sentence, do_lower_case=True))
+    return counts
+
+
+def ranked(counts):
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+@pytest.mark.parametrize("num_partitions", [1, 3, 64])
+@pytest.mark.parametrize("max_chunks", [1, 50, 1_000_000])
+def test_counts_are_exact_however_they_are_shared(
+    monkeypatch, num_partitions, max_chunks
+):
+    monkeypatch.setattr(vocabulary, "_MAX_CHUNKS_IN_MEMORY", max_chunks)
+    texts = [*zipfian_texts(40), ["a\x1cb c\x00d", "e f\u2028g \ud800 \ue000"]]
+    arrived = {}
+    for shard in (texts[:7], texts[7:], []):
+        for words in vocabulary.count_documents(
+            documents_of(shard), do_lower_case=True
+        ):
+            for number, block in vocabulary.partition(words, num_partitions).items():
+                arrived.setdefault(number, []).append(block)
+    sums = [vocabulary.merge(blocks[::-1]) for blocks in arrived.values()]
+    expected = naive_counts(texts)
+    assert sum(map(len, sums)) == len(expected) > 400
+    assert sum(map(Counter, sums), Counter()) == expected
+    characters = sum((Counter(vocabulary.count_characters(s)) for s in sums), Counter())
+    assert characters == Counter("".join(expected.elements()))
+
+
+@pytest.mark.parametrize("num_words", [1, 100, 5_000, 100_000])
+def test_the_most_frequent_words_are_exact(tmp_path, num_words):
+    rng = random.Random(5)
+    # Many ties, which the word decides.
+    counts = {f"w{i}é": rng.randint(1, 200) for i in range(9_000)}
+    work = vocabulary.Work(
+        work_dir=str(tmp_path),
+        num_words=num_words,
+        num_partitions=3,
+        do_lower_case=True,
     )
+    blocks = vocabulary.partition(counts, 3)
+    for number, block in blocks.items():
+        words = vocabulary.top_words(vocabulary.merge([block]), num_words)
+        with open(work.words_path(number), "wb") as file:
+            file.write(vocabulary.pack_blocks(words))
+    assert vocabulary.most_frequent(work, blocks) == ranked(counts)[:num_words]
+    assert vocabulary.most_frequent(work, []) == []
 
 
-# Learning.
-
-
-def test_entries_and_their_order():
-    learnt = learn(WORDS, LEAST + 4)
-    assert learnt[:104] == list(vocabulary.RESERVED_TOKENS)
-    assert learnt[104 : LEAST + 1] == [*ASCII, "中", *INNER_ASCII]
-    # 10, 9 and 7 times; two of the words that end in "ing" occur 3 times.
-    assert learnt[LEAST + 1 :] == ["##ing", "walk", "talk"]
-
-
-def test_special_tokens_are_where_berts_are():
-    reserved = tokenization.Vocabulary(vocabulary.RESERVED_TOKENS)
-    assert (reserved.pad_id, reserved.unk_id, reserved.cls_id) == (0, 100, 101)
-    assert (reserved.sep_id, reserved.mask_id, len(reserved)) == (102, 103, 104)
-    assert (reserved.ids["[unused0]"], reserved.ids["[unused98]"]) == (1, 99)
-
-
-def test_reserved_tokens_are_the_published_ones(shared_data):
-    path = shared_data / "vocab/uncased_L-12_H-768_A-12/vocab.txt"
-    published = tokenization.Vocabulary.load(path)
-    assert published.tokens[:104] == vocabulary.RESERVED_TOKENS
-
-
-@pytest.mark.parametrize("surplus", [1, 2, 3, 8, 13, 500])
-def test_size_is_exact(surplus):
-    learnt = learn(WORDS, LEAST + surplus)
-    # Built as one, so it has no duplicate.
-    assert len(tokenization.Vocabulary(tuple(learnt))) == LEAST + surplus
-
-
-def test_a_small_text_is_filled_with_its_words_then_with_unused_entries(caplog):
-    learnt = learn({"ab": 3, "abc": 1, "cb": 1}, LEAST + 10)
-    assert learnt[LEAST : LEAST + 3] == ["ab", "abc", "cb"]
-    assert learnt[LEAST + 3 :] == [f"[unused{i}]" for i in range(99, 106)]
-    assert "only 211 entries; 7 are filled with [unused] ones" in caplog.text
-
-
-def test_too_small_a_size_names_the_least():
-    with pytest.raises(InputError, match="--vocab_size 208 is too small: .* take 209"):
-        learn(WORDS, 208)
-    assert len(learn(WORDS, 209)) == 209
-
-
-def test_words_of_rare_characters_and_long_words_teach_nothing():
-    words = {"ab": 60_000, "ba": 30_000, "éb": 2, "a" * 60: 1}
-    learnt = learn(words, LEAST + 4)
-    assert learnt[LEAST:] == ["ab", "ba", "[unused99]", "[unused100]"]
-
-
-def test_alphabet_covers_the_text_and_leaves_out_what_is_never_inside_words():
-    def beyond_ascii(words, do_lower_case=True):
-        found = vocabulary.alphabet(words, do_lower_case=do_lower_case)
-        assert found.issuperset([*ASCII, *INNER_ASCII])
-        return found.difference(ASCII, INNER_ASCII)
-
-    assert beyond_ascii({"é。": 1, "q中": 1}) == {"é", "##é", "。", "中"}
-    # 3 in 100,000 are not worth an entry, 7 are.
-    assert beyond_ascii({"a": 99_997, "é": 3}) == set()
-    assert beyond_ascii({"a": 99_993, "é": 7}) == {"é", "##é"}
-    capitals = {chr(c) for c in range(ord("A"), ord("Z") + 1)}
-    inner_capitals = {f"##{c}" for c in capitals}
-    assert beyond_ascii({"a": 1}, do_lower_case=False) == capitals | inner_capitals
-
-
-@pytest.mark.parametrize("num_pieces", [0, *range(1, 16_000, 1999)])
-def test_finds_a_threshold_that_gives_just_enough(num_pieces):
-    counts = [max(1, 2_000_000 // (rank + 1)) for rank in range(10_000)]
-    tried = []
-
-    def size_at(threshold):
-        # Pieces outnumber words: endings of words are pieces too.
-        return int(1.4 * sum(count >= threshold for count in counts))
-
-    def learn(threshold):
-        tried.append(threshold)
-        return ["piece"] * size_at(threshold)
-
-    found = len(vocabulary.find_pieces(learn, num_pieces=num_pieces, counts=counts))
-    sizes = [size_at(threshold) for threshold in {2, *counts} if threshold > 1]
-    just_enough = min((s for s in sizes if s >= num_pieces), default=max(sizes))
-    assert found <= max(just_enough, num_pieces * 1.02)
-    assert found >= min(num_pieces, max(sizes))
-    assert len(tried) <= 4
-
-
-def test_finds_nothing_without_words():
-    assert vocabulary.find_pieces(list, num_pieces=5, counts=[]) == []
+def test_packing_keeps_words_and_counts():
+    items = [("中", 2**40), ("é\ud800", 1), ("a" * 300, 3), ("#", 2**63)]
+    assert list(vocabulary.unpack(vocabulary.pack(items))) == items
+    assert list(vocabulary.unpack(vocabulary.pack([]))) == []
+    many = items * 3_000
+    assert list(vocabulary.unpack_blocks(vocabulary.pack_blocks(many))) == many
+    assert vocabulary.pack_blocks([]) == b""
 
 
 # The whole command.
 
 
-def test_keeps_the_most_frequent_words_and_breaks_ties_by_the_word(tmp_path):
-    texts = [["a b c d e f g"], ["G f e d"], ["c"], ["g"]]
-    for name, shards in (("one", [texts]), ("many", [[t] for t in texts[::-1]])):
-        corpus = write_corpus(tmp_path / name, shards)
-        words_path = tmp_path / f"{name}.json"
-        build = functools.partial(
-            vocabulary._add_word_count,
-            shards=sorted(map(str, corpus.glob("documents-*"))),
-            words_path=str(words_path),
-            num_words=3,
-            do_lower_case=True,
-        )
-        options = runners.beam_options()
-        runners.run(build, options=options, title="", total=4, unit="documents")
-        assert json.loads(words_path.read_bytes()) == [["g", 3], ["f", 2], ["e", 2]]
-
-
-def test_same_bytes_however_the_work_is_shared(tmp_path):
+def test_same_bytes_however_the_work_is_shared(tmp_path, monkeypatch):
     texts = zipfian_texts(60)
     one = write_corpus(tmp_path / "one", [texts])
     many = write_corpus(tmp_path / "many", [texts[i::3] for i in (2, 0, 1)])
     vocabularies = [build(one, tmp_path / "made/vocab.txt")]
+    graph = runners.Engine(options=runners.beam_options())
+    vocabularies.append(build(many, tmp_path / "made/graph.txt", engine=graph))
+    monkeypatch.setattr(vocabulary, "BYTES_PER_PARTITION", 100)
+    vocabularies.append(build(many, tmp_path / "made/partitions.txt"))
     script = """
         import sys
-        from bert_keras import cli
-        code = cli.main(sys.argv[1:])
-        sys.exit(99 if "tensorflow" in sys.modules else code)
+        from pipelines import runners, vocabulary
+        if __name__ == "__main__":
+            vocabulary.build_vocabulary(
+                *sys.argv[1:], vocab_size=500, do_lower_case=True,
+                engine=runners.make_engine(num_workers=2),
+            )
+            sys.exit(99 if "tensorflow" in sys.modules else 0)
     """
-    for seed, workers in (("1", "1"), ("2", "2")):
-        output = tmp_path / f"vocab-{seed}.txt"
-        arguments = ["vocab", "--corpus", str(many), "--output", str(output)]
-        arguments += ["--vocab_size", "500", "--workers", workers]
-        subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(script), *arguments],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            check=True,
-            capture_output=True,
-        )
-        vocabularies.append(tokenization.Vocabulary.load(output))
-    assert vocabularies[0] == vocabularies[1] == vocabularies[2]
+    program, output = tmp_path / "program.py", tmp_path / "other.txt"
+    program.write_text(textwrap.dedent(script))
+    subprocess.run(
+        [sys.executable, str(program), str(many), str(output)],
+        env={**os.environ, "PYTHONHASHSEED": "2", "PYTHONPATH": os.getcwd()},
+        check=True,
+        capture_output=True,
+    )
+    vocabularies.append(tokenization.Vocabulary.load(output))
+    assert vocabularies[1:] == vocabularies[:1] * 3
     assert len(vocabularies[0]) == 500
-    # Nothing but the vocabulary is left.
-    assert [path.name for path in (tmp_path / "made").iterdir()] == ["vocab.txt"]
+    # Nothing but the vocabularies is left.
+    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == [
+        *("graph.txt", "partitions.txt", "vocab.txt")
+    ]
+
+
+def test_learns_from_the_most_frequent_words_and_the_whole_alphabet(
+    tmp_path, monkeypatch
+):
+    texts = zipfian_texts(60)
+    corpus = write_corpus(tmp_path / "corpus", [texts])
+    monkeypatch.setattr(vocabulary, "WORDS_PER_ENTRY", 1)
+    made = build(corpus, tmp_path / "vocab.txt", vocab_size=300)
+    counts = naive_counts(texts)
+    assert made.tokens == tuple(
+        wordpiece.learn_vocabulary(
+            ranked(counts)[:300],
+            character_counts=Counter("".join(counts.elements())),
+            vocab_size=300,
+            do_lower_case=True,
+        )
+    )
+    monkeypatch.setattr(vocabulary, "MAX_WORDS", 10)
+    assert build(corpus, tmp_path / "few.txt", vocab_size=300) != made
 
 
 def test_counts_are_those_of_the_original_tokenization(tmp_path):
@@ -274,10 +244,3 @@ def test_refusals_leave_nothing_behind(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("blank", "few", "unfinished")
     ]
-
-
-def test_says_what_to_install_without_the_learner(tmp_path, monkeypatch):
-    corpus = write_corpus(tmp_path / "corpus", [[["a b"]]])
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"pip install 'bert-keras\[train\]'"):
-        build(corpus, tmp_path / "vocab.txt")

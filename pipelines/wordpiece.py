@@ -1,0 +1,299 @@
+"""Learns WordPiece vocabularies from counts of words. Pure: knows no Beam.
+
+At a given threshold, the pieces are those of tensorflow-text's learner
+(`wordpiece_tokenizer_learner_lib`). It counts all substrings of all words, then takes
+from each what its extensions have: what is left are those that end a word. Here only
+these are counted in the first place, in a fraction of the time and memory.
+"""
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from bert_keras import features, progress, tokenization
+from bert_keras.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+CHARACTER_COVERAGE = 0.99995
+"""Share of the text that the alphabet spells; rarer characters are not learnt, since
+each costs two entries and hardly any text would train them."""
+
+MAX_WORD_LENGTH = 50
+"""Characters; longer words teach nothing."""
+
+# Where the original's vocabularies have them: unused entries are room for users.
+RESERVED_TOKENS = (
+    features.PAD_TOKEN,
+    *(f"[unused{i}]" for i in range(99)),
+    features.UNK_TOKEN,
+    features.CLS_TOKEN,
+    features.SEP_TOKEN,
+    features.MASK_TOKEN,
+)
+
+_NUM_ITERATIONS = 4
+# A little over the wanted size is near enough; the rarest pieces are cut.
+_SLACK = 0.02
+_USUAL_STEPS = 3
+_WORDS_PER_UPDATE = 10_000
+
+
+def learn_vocabulary(
+    words: Sequence[tuple[str, int]],
+    *,
+    character_counts: Mapping[str, int],
+    vocab_size: int,
+    do_lower_case: bool,
+) -> list[str]:
+    """Learns a vocabulary of exactly `vocab_size` entries from counts of words.
+
+    Args:
+        words: with their counts, by falling count, then by the word; the most frequent
+            ones of the text.
+        character_counts: of the whole text, rare words included.
+        vocab_size: entries, reserved ones included.
+        do_lower_case: whether the text was lower-cased.
+
+    Raises:
+        InputError: `vocab_size` has no room for the alphabet.
+    """
+    characters = alphabet(character_counts, do_lower_case=do_lower_case)
+    least = len(RESERVED_TOKENS) + len(characters)
+    if vocab_size < least:
+        raise InputError(
+            f"--vocab_size {vocab_size} is too small: special tokens and the "
+            f"characters of this text alone take {least} entries; give at least that"
+        )
+    spelt = [
+        (word, count)
+        for word, count in words
+        if len(word) <= MAX_WORD_LENGTH and characters.issuperset(word)
+    ]
+    pieces = _pieces(spelt, num_pieces=vocab_size - least)
+    return assemble(characters, pieces, words=spelt, vocab_size=vocab_size)
+
+
+def alphabet(character_counts: Mapping[str, int], *, do_lower_case: bool) -> set[str]:
+    """The characters that vocabularies hold, and their forms inside words.
+
+    All of printable ASCII: text met later has signs that running text lacks, and
+    `check_casing` can tell by the letters. And the most frequent characters, which
+    together make up `CHARACTER_COVERAGE` of the text. Punctuation and ideographs are
+    always words of their own, so they have no form with `##`.
+    """
+    characters = {chr(code_point) for code_point in range(ord("!"), ord("~") + 1)}
+    if do_lower_case:
+        characters = {char.lower() for char in characters}
+    missing = sum(character_counts.values()) * CHARACTER_COVERAGE
+    for char, count in _by_count(character_counts):
+        if missing <= 0:
+            break
+        missing -= count
+        characters.add(char)
+    inner = {
+        tokenization.CONTINUATION_PREFIX + char
+        for char in characters
+        if not (tokenization.is_punctuation(char) or tokenization.is_cjk(char))
+    }
+    return characters | inner
+
+
+def _by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _pieces(words: Sequence[tuple[str, int]], *, num_pieces: int) -> list[str]:
+    """`find_pieces` with progress, which counts words gone through."""
+    if not words or not num_pieces:
+        return []
+    learner = PieceLearner(words)
+    with progress.Progress(
+        "vocab: learning",
+        total=_USUAL_STEPS * (_NUM_ITERATIONS - 1) * len(words),
+        unit="words",
+        read=lambda: learner.num_words_done,
+    ):
+        return find_pieces(
+            learner.learn, num_pieces=num_pieces, counts=[count for _, count in words]
+        )
+
+
+class PieceLearner:
+    """The pieces of words, at any threshold."""
+
+    def __init__(self, words: Sequence[tuple[str, int]]):
+        """`words`: with their counts, by falling count."""
+        self._words = words
+        self._endings = count_endings(words, least=max(2, words[-1][1]))
+        self.num_words_done = 0
+        """How many were split so far, for progress."""
+
+    def learn(self, threshold: int) -> list[str]:
+        """All pieces longer than a character that occur `threshold` times or more.
+
+        The first iteration takes all endings of words, each further one those that
+        begin where a piece of the iteration before ends, as tokenisation would do.
+
+        Returns:
+            The pieces with their `##`, most frequent first.
+        """
+        whole = {word: count for word, count in self._words if count >= threshold}
+        inner = {
+            ending: count
+            for ending, count in self._endings.items()
+            if count >= threshold
+        }
+        for _ in range(_NUM_ITERATIONS - 1):
+            counts: defaultdict[str, int] = defaultdict(int)
+            for first in range(0, len(self._words), _WORDS_PER_UPDATE):
+                some = self._words[first : first + _WORDS_PER_UPDATE]
+                add_inner_counts(counts, some, whole=whole, inner=inner)
+                self.num_words_done += len(some)
+            inner = {e: count for e, count in counts.items() if count >= threshold}
+        prefix = tokenization.CONTINUATION_PREFIX
+        pieces = whole | {prefix + ending: count for ending, count in inner.items()}
+        logger.info(
+            "vocab: %s pieces occur %s times or more in %s words",
+            f"{len(pieces):,}",
+            f"{threshold:,}",
+            f"{len(self._words):,}",
+        )
+        return [
+            piece
+            for piece, _ in _by_count(pieces)
+            if len(piece.removeprefix(prefix)) > 1
+        ]
+
+
+def count_endings(words: Iterable[tuple[str, int]], *, least: int) -> dict[str, int]:
+    """Counts of all proper endings of words that occur `least` times or more."""
+    by_last: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+    for word, count in words:
+        by_last[word[-1]].append((word, count))
+    kept = {}
+    # Most are rare. Letter by letter, those of one last letter are held at a time.
+    for group in by_last.values():
+        counts: defaultdict[str, int] = defaultdict(int)
+        for word, count in group:
+            for start in range(1, len(word)):
+                counts[word[start:]] += count
+        kept.update((e, count) for e, count in counts.items() if count >= least)
+    return kept
+
+
+def add_inner_counts(
+    counts: defaultdict[str, int],
+    words: Iterable[tuple[str, int]],
+    *,
+    whole: Mapping[str, int],
+    inner: Mapping[str, int],
+) -> None:
+    """Splits words into pieces and counts what follows each piece but the last.
+
+    Args:
+        counts: raised in place.
+        words: with their counts.
+        whole: pieces at the beginning of words. Of single characters, all are pieces.
+        inner: pieces within words.
+    """
+    for word, count in words:
+        start = 0 if word not in whole else len(word)
+        pieces = whole
+        while start < len(word):
+            end = len(word)
+            while end > start + 1 and word[start:end] not in pieces:
+                end -= 1
+            if end < len(word):
+                counts[word[end:]] += count
+            start, pieces = end, inner
+
+
+def find_pieces(
+    learn: Callable[[int], list[str]], *, num_pieces: int, counts: Sequence[int]
+) -> list[str]:
+    """Finds the threshold at which the learner gives just enough pieces.
+
+    The learner's own search starts from a count of ten million, takes many more steps
+    and ends anywhere about the wanted size.
+
+    Args:
+        learn: a threshold -> all pieces that occur as often, most frequent first.
+        num_pieces: how many are wanted.
+        counts: of the words, descending; the first guess is taken from them.
+
+    Returns:
+        At least `num_pieces` pieces and few more, or all there are if they are fewer.
+    """
+    if not counts:
+        return []
+    lowest = max(2, counts[-1])
+    threshold = max(lowest, counts[min(num_pieces, len(counts) - 1)])
+    enough: tuple[int, int] | None = None
+    short: tuple[int, int] | None = None
+    best: list[str] = []
+    while True:
+        pieces = learn(threshold)
+        if len(pieces) >= num_pieces:
+            best, enough = pieces, (threshold, len(pieces))
+            if len(pieces) <= num_pieces * (1 + _SLACK):
+                return best
+        elif threshold == lowest:
+            return pieces
+        else:
+            short = threshold, len(pieces)
+        if enough and short and short[0] - enough[0] <= 1:
+            return best
+        threshold = max(lowest, _next_threshold(enough, short, num_pieces))
+
+
+def _next_threshold(
+    enough: tuple[int, int] | None, short: tuple[int, int] | None, num_pieces: int
+) -> int:
+    """The next threshold to try, given the closest (threshold, pieces) on both sides.
+
+    Between two, it interpolates: by Zipf's law, the logarithm of the number of pieces
+    falls about linearly with the logarithm of the threshold.
+    """
+    if short is None:
+        return 2 * enough[0]
+    if enough is None:
+        return short[0] // 2
+    target = num_pieces * (1 + _SLACK / 2)
+    span = math.log(enough[1] / max(short[1], 1))
+    share = min(max(math.log(enough[1] / target) / span, 0.1), 0.9)
+    guess = round(enough[0] * (short[0] / enough[0]) ** share)
+    return min(max(guess, enough[0] + 1), short[0] - 1)
+
+
+def assemble(
+    characters: set[str],
+    pieces: Sequence[str],
+    *,
+    words: Sequence[tuple[str, int]],
+    vocab_size: int,
+) -> list[str]:
+    """Puts entries in order and cuts or fills them to exactly `vocab_size`.
+
+    The order: reserved tokens, characters by code point, then those with `##`, then
+    pieces by falling frequency. If pieces are too few, whole words follow, the most
+    frequent first, and then more `[unusedN]`.
+    """
+    prefix = tokenization.CONTINUATION_PREFIX
+    spelling = sorted(characters, key=lambda entry: (entry.startswith(prefix), entry))
+    entries = dict.fromkeys([*RESERVED_TOKENS, *spelling, *pieces])
+    for word, _ in words:
+        if len(entries) >= vocab_size:
+            break
+        entries.setdefault(word)
+    tokens = list(entries)[:vocab_size]
+    num_unused = vocab_size - len(tokens)
+    if num_unused:
+        logger.warning(
+            "vocab: the text gives only %s entries; %s are filled with [unused] ones: "
+            "give more text or a smaller --vocab_size",
+            f"{len(tokens):,}",
+            f"{num_unused:,}",
+        )
+    return tokens + [f"[unused{99 + i}]" for i in range(num_unused)]
