@@ -13,6 +13,8 @@ from pipelines import multistream
 
 UTF8 = "utf-8"
 _MAX_HEAD_BYTES = 1 << 22
+# The first bzip2 stream may be short.
+_MIN_DECLARATION_BYTES = 256
 
 # What the namespaces are called where a dump does not say.
 _DEFAULT_NAMESPACES = {
@@ -69,7 +71,9 @@ def read_head(file: BinaryIO, path: str) -> Head:
         InputError: it is empty, no MediaWiki export, damaged or truncated.
     """
     chunks = multistream.read_all(file, path)
-    first = next(chunks, b"")
+    first = b""
+    while len(first) < _MIN_DECLARATION_BYTES and (chunk := next(chunks, b"")):
+        first += chunk
     encoding = _encoding_name(first, path)
     head, name, root = b"", None, 0
     for chunk in in_utf8(itertools.chain([first], chunks), encoding):

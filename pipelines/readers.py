@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -77,8 +78,8 @@ class Reject(NamedTuple):
 
 Advance = Callable[[int], object]
 """Called with the number of bytes of the range just consumed."""
-Count = Callable[[str], object]
-"""Called with the name of what is counted, once for each."""
+Count = Callable[..., object]
+"""Called with the name of what is counted, and how many if not one."""
 
 
 def find_inputs(patterns: Mapping[str, Sequence[str]]) -> list[Input]:
@@ -222,6 +223,7 @@ def _read_wikipedia(
     item: Range, advance: Advance, count: Count, drop_lists: bool
 ) -> Iterator[SourceDocument | Reject]:
     """The articles of a dump: namespace 0, no redirects, running text only."""
+    cleaned: Counter[str] = Counter()
     for page in wikipedia.read_pages(
         item.path, start=item.start, stop=item.stop, advance=advance
     ):
@@ -231,7 +233,7 @@ def _read_wikipedia(
             yield Reject(item.path, page_id, page.title or "", page.reason)
         elif reason := _page_reason(page, drop_lists):
             count(f"dropped/{reason}")
-        elif paragraphs := wikitext.clean(page.text):
+        elif paragraphs := wikitext.clean(page.text, cleaned):
             yield SourceDocument(
                 id=f"{page.wiki}:{page.page_id}:{page.title}",
                 rank=page.timestamp,
@@ -241,6 +243,8 @@ def _read_wikipedia(
             )
         else:
             count("dropped/no running text")
+    for rule, amount in cleaned.items():
+        count(f"cleaned/{rule}", amount)
 
 
 def _page_reason(page: wikipedia.Page, drop_lists: bool) -> str | None:

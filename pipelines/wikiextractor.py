@@ -45,12 +45,10 @@ def is_json(start: bytes, path: str) -> bool:
     if not text or text.startswith(b"<doc "):
         return False
     shown = text[:200].decode(errors="replace")
-    what = (
-        "an HTML page" if dump_head.is_html(shown) else f"it begins with {shown[:24]!r}"
-    )
+    what = "it" if not dump_head.is_html(shown) else "this is an HTML page; it"
     raise InputError(
         f"{path}: expected output of WikiExtractor (<doc id=... or JSON lines), but "
-        f"this is {what}"
+        f"{what} begins with {shown[:24]!r}"
     )
 
 
@@ -99,6 +97,8 @@ def _parse_elements(
     size = begin = 0
     opened = None
     for offset, line in lines:
+        if offset == 0 and line:
+            line = line.removeprefix(codecs.BOM_UTF8)
         if element := _ELEMENT.match(line or b""):
             if opened:
                 yield BadDocument(begin, _title_of(opened), "no </doc>")
@@ -152,11 +152,9 @@ def parse_line(line: bytes, offset: int) -> Document | BadDocument:
     if not isinstance(values, dict):
         return BadDocument(offset, "", "not an object")
     found = [values.get(name) for name in ("id", "url", "title", "text")]
-    title = found[2] if isinstance(found[2], str) else ""
     if not all(isinstance(value, str) for value in found):
-        return BadDocument(
-            offset, title, "no 'id', 'url', 'title' and 'text' that are strings"
-        )
+        reason = "no 'id', 'url', 'title' and 'text' that are all strings"
+        return BadDocument(offset, "", reason)
     page_id, url, title, text = found
     return _document(page_id, url, html.unescape(title), text, offset)
 
@@ -166,7 +164,8 @@ def _document(
 ) -> Document | BadDocument:
     reason = text_lines.problem_of(page_id + title + text)
     if reason:
-        return BadDocument(offset, "", reason)
+        shown = title.encode(errors="replace").decode()
+        return BadDocument(offset, shown, reason)
     document_id = f"{dump_head.wiki_of(url)}:{page_id}:{title}"
     return Document(document_id, title, paragraphs(html.unescape(text), title))
 
