@@ -13,8 +13,6 @@ from pipelines import multistream
 
 UTF8 = "utf-8"
 _MAX_HEAD_BYTES = 1 << 22
-# The first bzip2 stream may be short.
-_MIN_DECLARATION_BYTES = 256
 
 # What the namespaces are called where a dump does not say.
 _DEFAULT_NAMESPACES = {
@@ -71,9 +69,12 @@ def read_head(file: BinaryIO, path: str) -> Head:
         InputError: it is empty, no MediaWiki export, damaged or truncated.
     """
     chunks = multistream.read_all(file, path)
-    first = b""
-    while len(first) < _MIN_DECLARATION_BYTES and (chunk := next(chunks, b"")):
+    first = next(chunks, b"")
+    # A declaration of the encoding ends there; the first bzip2 streams may be short.
+    while b">" not in first and (chunk := next(chunks, b"")):
         first += chunk
+        if len(first) > _MAX_HEAD_BYTES:
+            break
     encoding = _encoding_name(first, path)
     head, name, root = b"", None, 0
     for chunk in in_utf8(itertools.chain([first], chunks), encoding):

@@ -7,8 +7,11 @@ import random
 import re
 import tracemalloc
 
+import apache_beam as beam
 import pytest
 from apache_beam.io import source_test_utils
+from apache_beam.runners.portability import fn_api_runner
+from apache_beam.testing.util import assert_that, equal_to
 
 from bert_keras.errors import InputError
 from pipelines import multistream, wikipedia
@@ -394,3 +397,15 @@ def test_the_real_dump_as_pbzip2_would_pack_it(shared_data, tmp_path):
     for num_cuts in (1, 10, 60):
         cuts = sorted(rng.randrange(size) for _ in range(num_cuts))
         assert read_in_ranges(path, [0, *cuts, size]) == whole
+
+
+def test_beam_reads_the_source_in_a_pipeline(tmp_path):
+    path = write(tmp_path, DUMPS["cut anywhere"])
+    with beam.Pipeline(runner=fn_api_runner.FnApiRunner()) as pipeline:
+        found = (
+            pipeline
+            | beam.io.Read(wikipedia.DumpSource(path))
+            | beam.Map(lambda page: (page.page_id, page.title, page.text))
+        )
+        expected = [(n, f"T{n}", "Größe 文." * (n % 5)) for n in range(12)]
+        assert_that(found, equal_to(expected))
