@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def options_json(options) -> str:
-    """As Go writes it: a `Struct` knows only floats, but 1.0 is no number of workers."""
+    """As Go writes it: a `Struct` knows only floats, and 1.0 is no whole number."""
 
     def whole(value):
         is_whole = isinstance(value, float) and value.is_integer()

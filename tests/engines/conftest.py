@@ -9,8 +9,11 @@ import subprocess
 import sys
 import sysconfig
 import time
+import urllib.parse
+import urllib.request
 import venv
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -147,13 +150,30 @@ def job_server(tmp_path_factory, start) -> str:
     return f"localhost:{start(command, environment=own_environment())}"
 
 
-@pytest.fixture(scope="session")
-def cloud(tmp_path_factory, start, start_worker_pool) -> tuple[dict[str, str], str]:
-    """A cloud: Cloud Storage with one empty bucket, credentials, Dataflow.
+@dataclass(frozen=True, kw_only=True)
+class Cloud:
+    """Cloud Storage with one bucket, credentials, and Dataflow."""
 
-    Returns:
-        What a driver needs in its environment, and Dataflow's endpoint.
-    """
+    environment: dict[str, str]
+    """What a driver needs."""
+    dataflow_endpoint: str
+    bucket: Path
+    """Where the emulator keeps the bucket's files."""
+    upload_url: str
+
+    def upload(self, folder: Path, name: str) -> str:
+        """Copies the files of a folder to `gs://`; returns its path there."""
+        for path in folder.iterdir():
+            target = urllib.parse.quote(f"{name}/{path.name}", safe="")
+            url = f"{self.upload_url}?uploadType=media&name={target}"
+            request = urllib.request.Request(url, path.read_bytes(), method="POST")
+            request.add_header("Content-Type", "application/octet-stream")
+            urllib.request.urlopen(request).close()
+        return f"gs://{BUCKET}/{name}"
+
+
+@pytest.fixture(scope="session")
+def cloud(tmp_path_factory, start, start_worker_pool) -> Cloud:
     pytest.importorskip("gcp_storage_emulator")
     folder = tmp_path_factory.mktemp("storage")
     storage_port = start(
@@ -163,17 +183,25 @@ def cloud(tmp_path_factory, start, start_worker_pool) -> tuple[dict[str, str], s
             *("--default-bucket", BUCKET),
         ]
     )
-    found = {
-        "STORAGE_EMULATOR_HOST": f"http://localhost:{storage_port}",
-        "CLOUDSDK_CONFIG": str(tmp_path_factory.mktemp("gcloud")),
-    }
+    storage = f"http://localhost:{storage_port}"
     port = free_port()
-    # Where a VM asks for its credentials.
-    found |= {name: f"localhost:{port}" for name in METADATA}
-    pool = start_worker_pool(**found)
+    environment = {
+        "STORAGE_EMULATOR_HOST": storage,
+        "CLOUDSDK_CONFIG": str(tmp_path_factory.mktemp("gcloud")),
+        # Where a VM asks for its credentials.
+        "GCE_METADATA_HOST": f"localhost:{port}",
+        "GCE_METADATA_IP": f"localhost:{port}",
+    }
+    pool = start_worker_pool(**environment)
     service = [sys.executable, HERE / "dataflow_service.py", "--worker_pool", pool]
-    start([*service, "--port", "PORT"], environment=own_environment(**found), port=port)
-    return found, f"http://localhost:{port}"
-
-
-METADATA = ("GCE_METADATA_HOST", "GCE_METADATA_IP")
+    start(
+        [*service, "--port", "PORT"],
+        environment=own_environment(**environment),
+        port=port,
+    )
+    return Cloud(
+        environment=environment,
+        dataflow_endpoint=f"http://localhost:{port}",
+        bucket=folder / ".cloudstorage" / BUCKET,
+        upload_url=f"{storage}/upload/storage/v1/b/{BUCKET}/o",
+    )

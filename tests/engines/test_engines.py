@@ -109,3 +109,26 @@ def test_workers_elsewhere_without_the_package(text, tmp_path, elsewhere):
     done = run([*line(text, tmp_path)[0], "--", *elsewhere])
     assert done.returncode != 0
     assert "No module named 'pipelines'" in done.stderr
+
+
+def launch(cloud) -> list[str]:
+    return [
+        *("launch", "dataflow", "--project", "test-project", "--region", "test"),
+        *("--temp_location", "gs://bert-bucket/tmp", "--"),
+    ]
+
+
+@pytest.mark.slow
+def test_dataflow(text, tmp_path, expected, cloud, monkeypatch):
+    """The whole line on `gs://`, by Beam's own Dataflow runner."""
+    monkeypatch.chdir(tmp_path)
+    endpoint = ["--", "--dataflow_endpoint", cloud.dataflow_endpoint]
+    uploaded = cloud.upload(text, "text")
+    for command in line(uploaded, "gs://bert-bucket/made"):
+        done = run([*launch(cloud), *command, *endpoint], **cloud.environment)
+        assert done.returncode == 0, done.stderr
+        (printed,) = done.stdout.splitlines()
+        assert printed.startswith(f"bert-keras {command[0]} ")
+    assert digests(cloud.bucket / "made") == expected
+    for kind in ("corpus", "examples"):
+        assert (cloud.bucket / "made" / kind / "manifest.json").is_file()
