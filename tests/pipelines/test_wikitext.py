@@ -178,32 +178,73 @@ def test_disambiguation_page_has_no_running_text(demo_pages):
     assert wikitext.clean(demo_pages["Mercury (disambiguation)"].text) == []
 
 
+# Pages of a size in proportion to n. Each is cheap (how cheap, a benchmark measures);
+# what is tested is that four times the page costs about four times as much.
 HOSTILE = {
-    "open links": "[[a|" * 20_000,
-    "open references": "<ref>" * 5_000,
-    "open references and closed ones": "<ref><ref/>" * 10_000,
-    "large table": "{|\n" + "|-\n| a || b\n" * 80_000 + "|}",
-    "deep templates": "{{a|" * 10_000 + "}}" * 10_000,
-    "deep links": "[[a|bbbb " * 150_000 + "]]" * 150_000,
-    "open tables": "{|\n" * 30_000,
-    "open comments": "<!--" * 300_000,
-    "open mathematics": "<math>" * 30_000,
-    "templates of links": "{{[[" * 10_000 + "}}" * 10_000 + "]]" * 10_000,
-    "quotes": "'' ''' " * 20_000,
-    "open tags": "<a " * 100_000,
-    "brackets": "(" * 100_000 + ")" * 100_000,
-    "spaces": " " * 500_000 + "x",
-    "commas": "(" + "," * 200_000 + ")",
-    "equals signs": "= " * 200_000,
+    "open links": lambda n: "[[a|" * n,
+    "links in links": lambda n: "[[a|" * n + "]]" * n,
+    "links with text in links": lambda n: "[[a|bbbb " * n + "]]" * n,
+    "bars in links": lambda n: "[[a|" * 60 + "b|" * n + "]]" * 60,
+    "files with links": lambda n: "[[File:a|b [[c]] " * n + "]]" * n,
+    "open external links": lambda n: "[http://a b " * n,
+    "open brackets": lambda n: "[" * n,
+    "closed brackets": lambda n: "]" * n,
+    "open templates": lambda n: "{{a|" * n,
+    "templates in templates": lambda n: "{{a|" * n + "}}" * n,
+    "templates that keep much": lambda n: "{{date|" * 60 + "1|" * n + "}}" * 60,
+    "digits in templates": lambda n: "{{nowrap|" * 60 + "1" * n + "}}" * 60,
+    "braces": lambda n: "{{{{{a}}" * n,
+    "open tables": lambda n: "{|\n" * n,
+    "tables in tables": lambda n: "{|\n" * n + "\n|}" * n,
+    "large table": lambda n: "{|\n" + "|-\n| a || b\n" * n + "|}",
+    "templates and links crossed": lambda n: "{{[[" * n + "}}" * n + "]]" * n,
+    "all crossed": lambda n: "[[a|<div>{{b|[[c" * n + "]]}}" * n,
+    "open references": lambda n: "<ref>" * n,
+    "open and closed references": lambda n: "<ref><ref/>" * n,
+    "references closed in part": lambda n: "<ref/x>" * n,
+    "ends of references": lambda n: "<ref>" + "</ref " * n,
+    "open mathematics": lambda n: "<math><ref>" * n,
+    "blocks in blocks": lambda n: "<div>" * n + "</div>" * n,
+    "HTML tables in tables": lambda n: "<table>" * n + "</table>" * n,
+    "HTML lists in lists": lambda n: "<ul><li>" * n,
+    "open tags": lambda n: "<a " * n,
+    "a long tag": lambda n: "<" + "a" * n,
+    "open comments": lambda n: "<!--" * n,
+    "comments in comments": lambda n: "<!--" * n + "-->" * n,
+    "markup in nowiki": lambda n: "<nowiki>" + "[[&" * n + "</nowiki>",
+    "variants": lambda n: "-{" * n + "-{a|b;c:d}-" * n,
+    "quotes": lambda n: "'' ''' " * n,
+    "uneven quotes": lambda n: "'''a " * (2 * n + 1) + "''b",
+    "round brackets": lambda n: "(" * n + ")" * n,
+    "empty brackets": lambda n: "( , " * n + " )" * n,
+    "commas": lambda n: "(" + "," * n + ")" + " ," * n,
+    "spaces": lambda n: " " * n + "x",
+    "lines": lambda n: "\n" * n + "\n:" * n + "\n \t" * n,
+    "equals signs": lambda n: "= " * n + "\n=" + "a=" * n + " " * n + "x",
+    "headings in bold": lambda n: "'''a'''\n" * n,
+    "entities": lambda n: "&amp;" * n + "&#" * n + "&a" * n,
+    "a lead of many lists": lambda n: "a" * 4 * n + ". b:\n" + "* c\n" * n,
+    "leads of a list": lambda n: "a b:\n\n" * n + "* c\n" * n,
+    "pages of prose": lambda n: (" a b. c" * 20 + "\n") * (n // 8),
 }
 
 
+def cpu_seconds(page: str) -> float:
+    """The least of three runs, as others may be using the machine."""
+    seconds = []
+    for _ in range(3):
+        start = time.process_time()
+        wikitext.clean(page)
+        seconds.append(time.process_time() - start)
+    return min(seconds)
+
+
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_pages_are_cheap(name):
-    start = time.process_time()
-    wikitext.clean(HOSTILE[name])
-    # They take 0.1 s or less; what is quadratic takes far longer.
-    assert time.process_time() - start < 1.5
+def test_cost_of_hostile_pages_grows_with_their_size(name):
+    page = HOSTILE[name]
+    num = 10_000
+    # Linear is a factor of 4, quadratic of 16; the sum forgives the first millisecond.
+    assert cpu_seconds(page(4 * num)) < 9 * cpu_seconds(page(num)) + 0.01
 
 
 def test_any_soup_of_markup_is_cleaned():
@@ -220,16 +261,44 @@ def test_any_soup_of_markup_is_cleaned():
             assert "\n" not in paragraph
 
 
-# Markup that must not be left in a text; and what articles about markup, mathematics
-# and keyboards say about themselves.
-RESIDUE = "[[ ]] {{ }} {| |} '' <ref </ <br == -{ <!-- thumb|".split() + [
-    "( ",
-    "  ",
-    " ,",
-]
-LINE_PREFIX = re.compile(r"[*#:;|]|.*(?:&[a-z]+;|__[A-Z]{3,}__)")
-KNOWN_RESIDUE = {("Axiom of choice", "{{"), ("Axiom of choice", "}}"), ("ASCII", " ,")}
 DUMPS = ("*.bz2", "*.xml", "other_languages/*")
+# What markup looks like where it is left in a text.
+RESIDUE = {
+    "link": r"\[\[|\]\]",
+    "template": r"\{\{|\}\}",
+    "table": r"\{\||\|\}|\|\||\|-",
+    "bar": r"\|",
+    "bold or italic": r"''",
+    "heading": r"^=|==\s*$",
+    "tag": r"</?[a-z]+[ />]|<!--|-->",
+    "entity": r"&(?:[a-zA-Z]+|#\d+);",
+    "magic word": r"__[A-Z]{3,}__|DEFAULTSORT|#REDIRECT",
+    "file or category": r"^(?:File|Image|Category|Datei|Bild|Kategorie|Fichier|Файл|"
+    r"Catégorie|Категория|ファイル|画像|Bestand|ملف|تصنيف|Kategoreja)\s*:",
+    "attribute": r"\b(?:align|style|colspan|rowspan|bgcolor|class|cellpadding)\s*=",
+    "picture": r"\b\d+px\b|thumb\|",
+    "variant": r"-\{|\}-",
+    "external link": r"\[(?:https?:)?//",
+    "line prefix": r"^[*#:;|!]",
+    "signature": r"~~~",
+    "hole": r"\( | \)|\(\)|（）|\(,|,\)|  | [,.](?: |$)|,,",
+}
+# What looks like it and is text.
+GENUINE = {
+    ("ASCII", "bar"): "the characters of ASCII",
+    ("Axiom of choice", "template"): "sets of sets",
+    ("Arithmetic mean", "entity"): "how to write a mean in HTML",
+    ("A", "entity"): "how to write an A in HTML",
+    ("Afghanistan", "bar"): "slip of an author: (Pashto |...)",
+    ("Alfons Maria Jakob", "bar"): "slip of an author: [Germany|German]",
+    ("Petanks", "bar"): "slip of an author: [volūda|praņciskai",
+    ("Asteroid", "bar"): "a row of links for navigation, parted by bars",
+    ("Angst", "bar"): "the end of a verse",
+    ("文脈自由文法", "bar"): "grammar: A | B",
+    ("ゲーム", "bar"): "(無|有)",
+    ("コンピュータゲーム", "bar"): "(無|有)",
+    ("封神演義", "file or category"): "a link to a category in a sentence",
+}
 
 
 def articles(folder, patterns):
@@ -242,36 +311,86 @@ def articles(folder, patterns):
 
 
 def test_no_markup_is_left_in_real_dumps(shared_data):
+    residue = [(name, re.compile(pattern)) for name, pattern in RESIDUE.items()]
     num_words = 0
+    left = {}
+    counts = Counter()
     for page in articles(shared_data, DUMPS):
-        for paragraph in wikitext.clean(page.text):
+        for paragraph in wikitext.clean(page.text, counts):
             num_words += paragraph.count(" ") + 1
-            assert not LINE_PREFIX.match(paragraph)
-            for mark in RESIDUE:
-                if mark in paragraph:
-                    assert (page.title, mark) in KNOWN_RESIDUE, paragraph
+            for name, pattern in residue:
+                if pattern.search(paragraph):
+                    left[page.title, name] = paragraph
+    assert {key: left[key] for key in left if key not in GENUINE} == {}
+    assert set(GENUINE) <= set(left)
     assert num_words > 1_500_000
+    assert set(counts) <= set(wikitext.RULES)
+
+
+def word_counts(text: str) -> Counter[str]:
+    return Counter(re.findall(r"\w+", text))
+
+
+BLOCK_TAGS = "table ref references gallery math pre timeline source ul ol imagemap"
+
+
+def other_parsers_words(source: str) -> tuple[Counter[str], Counter[str]]:
+    """All words of a page, and those of its prose, as mwparserfromhell has them.
+
+    It drops neither lists, headings, tables, references nor captions. For its prose,
+    they are taken out of its own tree, or (as it does not know how far they go) where a
+    line begins with a mark; and so are lines that are too short to tell.
+    """
+    mwparserfromhell = pytest.importorskip("mwparserfromhell")
+    code = mwparserfromhell.parse(source)
+    words = word_counts(code.strip_code(normalize=True, collapse=True))
+    dropped = code.filter_templates(recursive=False) + code.filter_comments()
+    dropped += code.filter_tags(
+        matches=lambda tag: str(tag.tag).strip().lower() in BLOCK_TAGS.split()
+    )
+    dropped += code.filter_wikilinks(matches=lambda link: ":" in str(link.title)[:12])
+    for node in dropped:
+        if code.contains(node):
+            code.remove(node)
+    lines_of_prose = [
+        line
+        for line in str(code).split("\n")
+        if len(line) > 100 and line[0] not in "*#:;|!="
+    ]
+    prose = mwparserfromhell.parse("\n".join(lines_of_prose))
+    return words, word_counts(prose.strip_code(normalize=True, collapse=True))
+
+
+def compare_with_other_parser(pages) -> None:
+    num_ours = num_found = num_prose = num_kept = 0
+    for page in pages:
+        ours = word_counts(" ".join(wikitext.clean(page.text)))
+        theirs, prose = other_parsers_words(page.text)
+        num_ours += ours.total()
+        num_found += (ours & theirs).total()
+        num_prose += prose.total()
+        num_kept += (prose & ours).total()
+    assert num_ours > 20_000
+    # What they lack are the words of templates, such as numbers with their units.
+    assert num_found >= 0.99 * num_ours
+    # What we lack are lines that only announce a list, or are no sentence.
+    assert num_kept >= 0.985 * num_prose
+
+
+def pages_to_compare(shared_data) -> list[wikipedia.Page]:
+    # Its time is not linear in the page.
+    return [
+        page for page in articles(shared_data, DUMPS) if 2000 < len(page.text) < 40_000
+    ]
 
 
 @pytest.mark.reference
 def test_words_are_those_of_another_parser(shared_data):
-    mwparserfromhell = pytest.importorskip("mwparserfromhell")
-    pages = [
-        page
-        for page in articles(shared_data, ["enwiki-minidump.xml.bz2"])
-        if len(page.text) < 60_000
-    ][:12]
-    ours = theirs = found = 0
-    for page in pages:
-        words = re.findall(r"\w+", " ".join(wikitext.clean(page.text)))
-        code = mwparserfromhell.parse(page.text)
-        stripped = code.strip_code(normalize=True, collapse=True)
-        their_words = set(re.findall(r"\w+", stripped))
-        ours += len(words)
-        theirs += len(re.findall(r"\w+", stripped))
-        found += sum(word in their_words for word in words)
-    assert len(pages) == 12
-    # What they lack are words of inline templates, such as numbers with units; what
-    # we lack are lists, headings, captions and categories.
-    assert found > 0.985 * ours
-    assert ours > 0.5 * theirs
+    pages = pages_to_compare(shared_data)
+    compare_with_other_parser(random.Random(0).sample(pages, 40))
+
+
+@pytest.mark.slow
+@pytest.mark.reference
+def test_words_of_all_pages_are_those_of_another_parser(shared_data):
+    compare_with_other_parser(pages_to_compare(shared_data))
