@@ -286,6 +286,16 @@ def test_a_page_whose_end_is_lost(tmp_path):
     ]
 
 
+def test_nothing_of_a_damaged_stream_is_handed_out(tmp_path):
+    """The checksum of the stream is its last bytes."""
+    rng = random.Random(8)
+    pages = [page_xml(n, rng.randbytes(20_000).hex()) for n in range(1, 40)]
+    middle = bz2.compress(b"".join(pages))
+    streams = [bz2.compress(HEAD), flip(middle, len(middle) - 2)]
+    path = write(tmp_path, b"".join([*streams, bz2.compress(page_xml(40))]))
+    assert [page.title for page in wikipedia.read_pages(path)] == [None, "T40"]
+
+
 def test_bytes_between_streams(tmp_path):
     streams = [bz2.compress(text) for text in multistream_dump()]
     data = b"".join([*streams[:2], b"rubbish", *streams[2:]])
