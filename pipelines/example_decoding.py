@@ -31,13 +31,13 @@ def decode_examples(messages: Sequence[bytes]) -> dict[str, Ragged]:
         InputError: not an `Example` of numbers, or a feature that holds integers in
             one message and floats in another.
     """
-    payloads: dict[bytes, list[bytes]] = {}
-    kinds: dict[bytes, int] = {}
+    payloads: dict[str, list[bytes]] = {}
+    kinds: dict[str, int] = {}
     for row, message in enumerate(messages):
         for name, kind, payload in _features_of(message):
             if payload and kinds.setdefault(name, kind) != kind:
                 raise InputError(
-                    f"expected all values of {name.decode()} of one kind, found "
+                    f"expected all values of {name} of one kind, found "
                     "integers and floats"
                 )
             column = payloads.setdefault(name, [])
@@ -48,7 +48,7 @@ def decode_examples(messages: Sequence[bytes]) -> dict[str, Ragged]:
     for name, column in payloads.items():
         column += [b""] * (len(messages) - len(column))
         is_float = kinds.get(name) == _FLOATS
-        decoded[name.decode()] = (_floats if is_float else _integers)(column)
+        decoded[name] = (_floats if is_float else _integers)(column)
     return decoded
 
 
@@ -61,11 +61,11 @@ class _Unusual(Exception):
     """A message in a form that only `records.decode_example` reads."""
 
 
-def _features_of(message: bytes) -> list[tuple[bytes, int, bytes]]:
+def _features_of(message: bytes) -> list[tuple[str, int, bytes]]:
     """Name, kind and packed numbers of each feature."""
     try:
         return list(_usual_features(message))
-    except (_Unusual, IndexError):
+    except (_Unusual, IndexError, UnicodeDecodeError):
         decoded = records.decode_example(message)
     matrices = {
         name: np.array([values], np.float32 if _is_float(values) else np.int64)
@@ -79,7 +79,7 @@ def _is_float(values: list[int] | list[float]) -> bool:
     return bool(values) and isinstance(values[0], float)
 
 
-def _usual_features(message: bytes) -> Iterator[tuple[bytes, int, bytes]]:
+def _usual_features(message: bytes) -> Iterator[tuple[str, int, bytes]]:
     """Features in the form that protobuf writes: packed, name first, nothing else."""
     at, end = _content(message, 0)
     if message[0] != _FIELD_1 or end != len(message):
@@ -98,7 +98,8 @@ def _usual_features(message: bytes) -> Iterator[tuple[bytes, int, bytes]]:
             or not entry_end == feature_end == numbers_end <= end
         ):
             raise _Unusual
-        yield message[name:name_end], kind, _packed(message, numbers, numbers_end, kind)
+        packed = _packed(message, numbers, numbers_end, kind)
+        yield message[name:name_end].decode(), kind, packed
         at = entry_end
 
 
