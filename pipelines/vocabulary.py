@@ -47,7 +47,7 @@ _WORDS_PER_BLOCK = 2_000
 _LENGTH = struct.Struct("<I")
 # Of a word in a table: its characters, its entry and its count. Packed, it takes about
 # five bytes, and most of those arrive more than once.
-_MEMORY_PER_BYTE = 40
+_MEMORY_PER_BYTE = 30
 
 WordCount = tuple[str, int]
 
@@ -255,7 +255,11 @@ def top_words(sums: Mapping[str, int], num_words: int) -> list[WordCount]:
 
     Those of all partitions hold the most frequent words of the text.
     """
-    return heapq.nsmallest(num_words, sums.items(), key=_rank)
+    words = sorted(sums)
+    # Stable, so that equal counts stay in the order of the words; takes no memory for
+    # keys, which would be more than the counts themselves.
+    words.sort(key=sums.__getitem__, reverse=True)
+    return [(word, sums[word]) for word in words[:num_words]]
 
 
 def count_characters(sums: Mapping[str, int]) -> dict[str, int]:

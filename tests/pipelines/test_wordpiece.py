@@ -195,6 +195,8 @@ def test_pieces_are_those_of_tensorflow_text(seed):
         assert pieces == pieces_of_tensorflow_text(words, threshold)
         sizes.add(len(pieces))
     assert len(sizes) >= 5
+    # For the progress line: each of six thresholds took three iterations.
+    assert learner.num_words_done == 6 * 3 * len(words)
 
 
 def test_pieces_of_a_real_text_are_those_of_tensorflow_text(shared_data):
