@@ -1,175 +1,219 @@
 """Pipeline 1: dumps, books and JSON lines -> sentence-split documents.
 
-One element is one document. Documents go to buckets by a hash of their id; a bucket is
-sorted and written as one shard, so the bytes depend on the input alone.
+Documents go to buckets by a hash of their id; a bucket is sorted and written as one
+shard, so the bytes depend on the input alone. Paragraphs that several documents share
+are found by a shuffle of their hashes beside that of the documents.
 """
 
-import glob
-import hashlib
+import functools
 import json
 import logging
 import math
-import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
-from apache_beam.options.pipeline_options import PipelineOptions
+import numpy as np
 
-from bert_keras import manifest
+from bert_keras import files, manifest
+from bert_keras.config import CorpusConfig
 from bert_keras.errors import InputError
-from pipelines import documents, readers, runners, wikipedia
+from pipelines import (
+    documents,
+    duplicates,
+    filters,
+    instances,
+    jobs,
+    readers,
+    runners,
+    sentences,
+    steps,
+)
 
 logger = logging.getLogger(__name__)
 
 REJECTS_NAME = "rejects.jsonl"
-_SUMMARY_NAME = ".summary.json"
+WORK_NAME = ".work"
+"""Of the directory, in an output directory, for what lies between the steps."""
+
 _BYTES_PER_SHARD = 64_000_000
 _MIN_SHARDS = 4
+_MAX_SHARDS = 1024
 # Text in a compressed file, as a multiple of the file.
-_EXPANSION = {b"BZ": 4, b"\x1f\x8b": 3}
+_EXPANSION = {".bz2": 4, ".gz": 3}
+# Of paragraph hashes, 16 bytes for each paragraph.
+_BYTES_PER_PARTITION = 400_000_000
 
-
-@dataclass(frozen=True, kw_only=True)
-class Input:
-    """One file to read."""
-
-    kind: str
-    """`wikipedia`, `books` or `jsonl`."""
-    path: str
-    num_bytes: int
-    text_bytes: int
-    """About how much text that is, uncompressed."""
+_DOCUMENTS, _PARAGRAPHS, _MARKS = "documents", "paragraphs", "marks"
 
 
 def build_corpus(
     output_dir: str,
     *,
-    wikipedia: Sequence[str] = (),
-    books: Sequence[str] = (),
-    jsonl: Sequence[str] = (),
+    sources: Mapping[str, Sequence[str]],
+    config: CorpusConfig,
+    exclude_overlap_with: Sequence[str] = (),
     max_bad_fraction: float = 0.01,
-    options: PipelineOptions,
+    engine: runners.Engine,
 ) -> manifest.Manifest:
     """Reads sources and writes documents, rejects and, last, the manifest.
 
+    A bucket to which no document falls has no file, so numbers may be missing.
+
     Args:
-        output_dir: made here; one that holds anything else is refused.
-        wikipedia: paths or patterns of MediaWiki dumps (`.xml`, `.xml.bz2`, `.xml.gz`).
-        books: of plain-text books, one a file.
-        jsonl: of files with `{"id": ..., "text": ...}` on each line; also `title` and
-            `source`, if present. Paragraphs are divided by blank lines.
+        output_dir: made here; must be new, or left unfinished by the same command.
+        sources: paths or patterns by kind: `wikipedia` (MediaWiki dumps: `.xml`,
+            `.xml.bz2`, `.xml.gz`), `wikiextractor` (its output, `<doc>` or JSON),
+            `books` (plain text, one a file), `jsonl` (`{"id": ..., "text": ...}` on
+            each line; also `title` and `source`; paragraphs divided by blank lines).
+        config: what is left out.
+        exclude_overlap_with: files of evaluation data; documents that hold a line of
+            them are left out.
         max_bad_fraction: the share of items that may be unreadable.
-        options: Beam's, from `runners.beam_options`.
 
     Raises:
         InputError: nothing to read, a file that is not what it should be, too many bad
             items, no document, or an output directory that is not ours.
     """
-    _check_fraction(max_bad_fraction)
-    inputs = find_inputs({"wikipedia": wikipedia, "books": books, "jsonl": jsonl})
-    num_shards = _num_shards(inputs)
-    settings = {
-        "inputs": sorted([i.kind, Path(i.path).name, i.num_bytes] for i in inputs),
-        "num_shards": num_shards,
-    }
-    manifest.claim_output_directory(output_dir, settings)
-    counters = runners.run(
-        lambda pipeline, heartbeat: _build(
-            pipeline, heartbeat, inputs, output_dir, num_shards
-        ),
-        options=options,
-        title="corpus",
-        total=sum(item.num_bytes for item in inputs),
-        unit="bytes",
-    )
-    summary = _take_summary(output_dir)
-    _check(summary, counters, output_dir, max_bad_fraction)
-    result = manifest.Manifest(
-        kind="documents",
-        shards=tuple(manifest.Shard(**shard) for shard in summary["shards"]),
-        config=settings,
-        counters=dict(sorted(counters.items())),
-    )
-    manifest.write_manifest(output_dir, result)
-    _log(result)
-    return result
-
-
-def _check_fraction(max_bad_fraction: float) -> None:
     if not 0 <= max_bad_fraction <= 1:
         raise InputError(
             f"max_bad_fraction must be between 0 and 1, got {max_bad_fraction}"
         )
+    inputs = readers.find_inputs(sources)
+    overlap = None
+    if exclude_overlap_with:
+        overlap = filters.read_overlap(exclude_overlap_with)
+    work = _plan_work(output_dir, inputs, config, overlap)
+    settings = _settings(work, inputs)
+    manifest.claim_output_directory(output_dir, settings)
+    done = jobs.run(_job(work, inputs), engine)
+    results = [result for step in done.values() for result in step]
+    counters = steps.sum_counters(results)
+    rejects = sorted(tuple(reject) for r in results for reject in r.get("rejects", ()))
+    _write_rejects(output_dir, rejects)
+    _check(counters, len(rejects), output_dir, max_bad_fraction)
+    shards = [manifest.Shard(**r["shard"]) for r in results if "shard" in r]
+    result = manifest.Manifest(
+        kind="documents",
+        shards=tuple(sorted(shards, key=lambda shard: shard.name)),
+        config=settings,
+        counters=counters,
+    )
+    manifest.verify_shards(output_dir, result, hashes=False)
+    manifest.write_manifest(output_dir, result)
+    files.delete_tree(work.work_dir)
+    _log(result)
+    return result
 
 
-def find_inputs(patterns: dict[str, Sequence[str]]) -> list[Input]:
-    """Expands patterns into files, each once, and looks at how each begins.
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What the workers are told."""
 
-    Raises:
-        InputError: no pattern at all, one that matches nothing, or a file that cannot
-            be what it is said to be.
-    """
-    if not any(patterns.values()):
-        raise InputError(
-            "nothing to read: give at least one of --wikipedia, --books and --jsonl"
-        )
-    inputs: dict[tuple[str, str], Input] = {}
-    for kind, kind_patterns in patterns.items():
-        for pattern in kind_patterns:
-            # What the shell has expanded may hold a bracket of its own.
-            exists = os.path.exists(pattern)
-            paths = [pattern] if exists else glob.glob(pattern, recursive=True)
-            if not paths:
-                raise InputError(f"--{kind}: no file matches {pattern!r}")
-            for path in paths:
-                inputs.setdefault((kind, os.path.realpath(path)), _input(kind, path))
-    return sorted(inputs.values(), key=lambda item: (item.kind, item.path))
+    output_dir: str
+    config: CorpusConfig
+    overlap: filters.Overlap | None
+    num_shards: int
+    num_partitions: int
+    """Of paragraph hashes."""
+
+    @property
+    def work_dir(self) -> str:
+        """For what lies between the steps."""
+        return files.join(self.output_dir, WORK_NAME)
 
 
-def _input(kind: str, path: str) -> Input:
-    try:
-        with open(path, "rb") as file:
-            expansion = _EXPANSION.get(file.read(2), 1)
-        num_bytes = os.path.getsize(path)
-        if kind == "wikipedia":
-            wikipedia.check_dump(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    return Input(
-        kind=kind, path=path, num_bytes=num_bytes, text_bytes=num_bytes * expansion
+def _plan_work(
+    output_dir: str,
+    inputs: Sequence[readers.Input],
+    config: CorpusConfig,
+    overlap: filters.Overlap | None,
+) -> Work:
+    # By the input alone: on any number of workers the shards are the same.
+    num_bytes = sum(item.num_bytes * _expansion(item.path) for item in inputs)
+    num_shards = math.ceil(num_bytes / _BYTES_PER_SHARD)
+    return Work(
+        output_dir=str(output_dir),
+        config=config,
+        overlap=overlap,
+        num_shards=min(max(_MIN_SHARDS, num_shards), _MAX_SHARDS),
+        num_partitions=math.ceil(num_bytes / _BYTES_PER_PARTITION),
     )
 
 
-def _num_shards(inputs: Iterable[Input]) -> int:
-    # By the input alone: on any number of workers the shards are the same.
-    num_bytes = sum(item.text_bytes for item in inputs)
-    return max(_MIN_SHARDS, math.ceil(num_bytes / _BYTES_PER_SHARD))
+def _expansion(path: str) -> int:
+    return next((n for suffix, n in _EXPANSION.items() if path.endswith(suffix)), 1)
 
 
-def _take_summary(output_dir: str) -> dict[str, Any]:
-    """Reads what the pipeline reports to its driver, and takes it away."""
-    path = Path(output_dir) / _SUMMARY_NAME
-    summary = json.loads(path.read_text(encoding="utf-8"))
-    path.unlink()
-    return summary
+def _settings(work: Work, inputs: Iterable[readers.Input]) -> dict[str, Any]:
+    """Everything that decides the bytes."""
+    return {
+        "inputs": sorted([i.kind, files.name_of(i.path), i.num_bytes] for i in inputs),
+        "num_shards": work.num_shards,
+        **work.config.model_dump(mode="json"),
+        "exclude_overlap_sha256": work.overlap.sha256 if work.overlap else None,
+    }
+
+
+def _job(work: Work, inputs: Iterable[readers.Input]) -> steps.Job:
+    ranges = [part for item in inputs for part in readers.split_input(item)]
+    return steps.Job(
+        title="corpus",
+        items=[
+            steps.Item(value=part, num_bytes=part.stop - part.start) for part in ranges
+        ],
+        steps=functools.partial(_steps, work),
+        shuffles={
+            _DOCUMENTS: work.num_shards,
+            _PARAGRAPHS: work.num_partitions,
+            _MARKS: work.num_shards,
+        },
+        work_dir=work.work_dir,
+    )
+
+
+def _steps(work: Work, heartbeat: runners.Heartbeat) -> list[steps.Step]:
+    read = steps.Step(
+        name="Read",
+        do=_Read(work, heartbeat),
+        writes=(_DOCUMENTS, _PARAGRAPHS),
+    )
+    find_duplicates = steps.Step(
+        name="FindDuplicates",
+        do=_FindDuplicates(work),
+        reads=(_PARAGRAPHS,),
+        writes=(_MARKS,),
+        memory_per_byte=6,
+    )
+    write = steps.Step(
+        name="Write",
+        do=_Write(work),
+        reads=(_DOCUMENTS, _MARKS),
+        memory_per_byte=2,
+    )
+    return [read, find_duplicates, write]
+
+
+def _write_rejects(output_dir: str, rejects: Iterable[tuple[str, ...]]) -> None:
+    lines = [
+        json.dumps(readers.Reject(*reject)._asdict(), ensure_ascii=False)
+        for reject in rejects
+    ]
+    data = "".join(f"{line}\n" for line in lines).encode()
+    files.write_atomically(files.join(output_dir, REJECTS_NAME), data)
 
 
 def _check(
-    summary: dict[str, Any],
-    counters: dict[str, int],
+    counters: Mapping[str, int],
+    num_bad: int,
     output_dir: str,
     max_bad_fraction: float,
 ) -> None:
-    if summary["problems"]:
-        first, *others = summary["problems"]
-        raise InputError(first + (f" (and {len(others)} more)" if others else ""))
-    num_read, num_bad = counters.get("items_read", 0), summary["num_rejects"]
-    rejects_path = Path(output_dir) / REJECTS_NAME
+    num_read = counters.get("items_read", 0)
+    rejects_path = files.join(output_dir, REJECTS_NAME)
     if num_read and num_bad / num_read > max_bad_fraction:
         raise InputError(
             f"{num_bad} of {num_read} items ({num_bad / num_read:.2%}) could not be "
@@ -179,11 +223,11 @@ def _check(
     if not counters.get("documents"):
         raise InputError(
             f"no document in {num_read} items read: empty, redirects, other namespaces "
-            f"or no running text ({_drops(counters) or 'no items'})"
+            f"or too little running text ({_drops(counters) or 'no items'})"
         )
 
 
-def _drops(counters: dict[str, int]) -> str:
+def _drops(counters: Mapping[str, int]) -> str:
     return ", ".join(
         f"{name.split('/')[1]} {count:,}"
         for name, count in sorted(counters.items())
@@ -202,109 +246,217 @@ def _log(result: manifest.Manifest) -> None:
         logger.info("corpus: dropped of %s read: %s", counters["items_read"], drops)
 
 
-# The pipeline.
+# What a worker does.
 
 
-def _build(
-    pipeline: beam.Pipeline,
-    heartbeat: runners.Heartbeat,
-    inputs: Sequence[Input],
-    output_dir: str,
-    num_shards: int,
-) -> None:
-    read = (
-        pipeline
-        | "Files" >> beam.Create(inputs)
-        | "Spread" >> beam.Reshuffle()
-        | "Read" >> beam.ParDo(_Read(heartbeat)).with_outputs("rejects", "problems")
-    )
-    # One mark for each bucket, so that every shard is written, an empty one too.
-    marks = pipeline | "Shards" >> beam.Create([(n, None) for n in range(num_shards)])
-    keyed = read[None] | "Bucket" >> beam.Map(_keyed, num_shards=num_shards)
-    shards = (
-        (keyed, marks)
-        | "Both" >> beam.Flatten()
-        | "Group" >> beam.GroupByKey()
-        | "Write" >> beam.ParDo(_Write(output_dir, num_shards))
-    )
-    _ = (
-        pipeline
-        | "Once" >> beam.Create([output_dir])
-        | "Summary"
-        >> beam.Map(
-            _write_summary,
-            beam.pvalue.AsList(shards),
-            beam.pvalue.AsList(read.rejects),
-            beam.pvalue.AsList(read.problems),
-        )
-    )
+class Record(NamedTuple):
+    """A document on its way to its shard."""
 
+    id: str
+    rank: str
+    """Of documents with the same id, the one with the greatest rank is kept."""
+    source: str
+    num_sentences: int
+    num_words: int
+    line: bytes
+    """The document as a line of JSON, compressed."""
 
-def _keyed(record: readers.Record, num_shards: int) -> tuple[int, readers.Record]:
-    digest = hashlib.blake2b(record.id.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % num_shards, record
+    def to_bytes(self) -> bytes:
+        """For a shuffle."""
+        head, line = self[:-1], self[-1]
+        return json.dumps(head).encode() + b"\n" + line
 
-
-class _Count:
-    """Adds to Beam counters by name."""
-
-    def __call__(self, name: str, amount: int = 1) -> None:
-        Metrics.counter("corpus", name).inc(amount)
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Record":
+        """What `to_bytes` gave."""
+        head, _, line = data.partition(b"\n")
+        return cls(*json.loads(head), line)
 
 
 class _Read(beam.DoFn):
-    """File -> documents; bad items and unreadable files go to side outputs."""
+    """A range of a file -> its documents, and the hashes of their paragraphs."""
 
-    def __init__(self, heartbeat: runners.Heartbeat):
+    def __init__(self, work: Work, heartbeat: runners.Heartbeat):
+        self._work = work
         self._heartbeat = heartbeat
-        self._count = _Count()
 
-    def process(self, item: Input) -> Iterator[Any]:
-        read = readers.READERS[item.kind]
-        try:
-            for result in read(item.path, self._heartbeat.add, self._count):
-                if isinstance(result, readers.Reject):
-                    self._count(f"rejected/{result.reason.split(':')[0]}")
-                    yield beam.pvalue.TaggedOutput("rejects", result)
-                else:
-                    yield result
-        except InputError as error:
-            yield beam.pvalue.TaggedOutput("problems", str(error))
+    def process(self, item: readers.Range) -> Iterator[Any]:
+        config, counts = self._work.config, Counter()
+        rejects, rows = [], []
+
+        def count(name: str, amount: int = 1) -> None:
+            counts[name] += amount
+
+        for found in readers.read_range(
+            item, self._heartbeat.add, count, drop_lists=config.drop_lists
+        ):
+            if isinstance(found, readers.Reject):
+                count(f"rejected/{found.reason.split(':')[0]}")
+                rejects.append(found)
+                continue
+            paragraphs = keep_paragraphs(
+                found, config=config, overlap=self._work.overlap, count=count
+            )
+            if not paragraphs:
+                continue
+            if config.deduplicate_paragraphs:
+                rows.append(_paragraph_rows(found.id, paragraphs, config))
+            bucket = instances.bucket_of(found.id, self._work.num_shards)
+            record = make_record(found, paragraphs)
+            yield beam.pvalue.TaggedOutput(_DOCUMENTS, (bucket, record.to_bytes()))
+        if rows:
+            yield from _tagged(
+                _PARAGRAPHS, np.concatenate(rows), self._work.num_partitions
+            )
+        yield steps.counted(counts, rejects=rejects)
+
+
+def keep_paragraphs(
+    document: readers.SourceDocument,
+    *,
+    config: CorpusConfig,
+    overlap: filters.Overlap | None,
+    count: Callable[..., object],
+) -> list[str]:
+    """The paragraphs of a document that stay; none if all of it is dropped.
+
+    `count` is called with the name of what is dropped, and how many of them.
+    """
+    paragraphs = document.paragraphs
+    if config.deduplicate_paragraphs:
+        paragraphs = duplicates.drop(
+            paragraphs, (), min_words=config.min_duplicate_words
+        )
+        if num_repeats := len(document.paragraphs) - len(paragraphs):
+            count("dropped_paragraphs/repeated", num_repeats)
+    if _num_words(paragraphs) < config.min_document_words:
+        count("dropped/too short")
+    elif overlap is not None and overlap.find(paragraphs) is not None:
+        count("dropped/overlap with evaluation data")
+    else:
+        return paragraphs
+    return []
+
+
+def make_record(document: readers.SourceDocument, paragraphs: Sequence[str]) -> Record:
+    """Splits paragraphs into sentences and packs them as one document."""
+    split = [sentences.split_sentences(paragraph) for paragraph in paragraphs]
+    return _pack(
+        {
+            "id": document.id,
+            "source": document.source,
+            "title": document.title,
+            "paragraphs": [paragraph for paragraph in split if paragraph],
+        },
+        rank=document.rank,
+    )
+
+
+def _pack(document: Mapping[str, Any], *, rank: str) -> Record:
+    line = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    paragraphs = document["paragraphs"]
+    return Record(
+        id=document["id"],
+        rank=rank,
+        source=document["source"],
+        num_sentences=sum(map(len, paragraphs)),
+        num_words=sum(map(_num_words, paragraphs)),
+        line=zlib.compress(line.encode("utf-8", "replace"), 1),
+    )
+
+
+def _num_words(texts: Iterable[str]) -> int:
+    return sum(len(text.split()) for text in texts)
+
+
+def _paragraph_rows(
+    document_id: str, paragraphs: Sequence[str], config: CorpusConfig
+) -> np.ndarray:
+    return duplicates.paragraph_block(
+        instances.document_hash(document_id),
+        paragraphs,
+        min_words=config.min_duplicate_words,
+    )
+
+
+def _tagged(
+    shuffle: str, rows: np.ndarray, num_partitions: int
+) -> Iterator[beam.pvalue.TaggedOutput]:
+    for keyed in duplicates.partition(rows, num_partitions).items():
+        yield beam.pvalue.TaggedOutput(shuffle, keyed)
+
+
+class _FindDuplicates(beam.DoFn):
+    """Hashes of paragraphs -> which documents lose which of them, by shard."""
+
+    def __init__(self, work: Work):
+        self._work = work
+
+    def process(self, element: tuple[int, Any]) -> Iterator[beam.pvalue.TaggedOutput]:
+        _, groups = element
+        rows = duplicates.find(groups[_PARAGRAPHS])
+        yield from _tagged(_MARKS, rows, self._work.num_shards)
 
 
 class _Write(beam.DoFn):
     """All documents of a bucket -> one shard, sorted by id."""
 
-    def __init__(self, output_dir: str, num_shards: int):
-        self._output_dir = output_dir
-        self._num_shards = num_shards
-        self._count = _Count()
+    def __init__(self, work: Work):
+        self._work = work
 
-    def process(
-        self, bucket: tuple[int, Iterable[readers.Record | None]]
-    ) -> Iterator[dict[str, Any]]:
-        number, records = bucket
-        kept, num_duplicates = newest(record for record in records if record)
-        name = f"documents-{number:05d}-of-{self._num_shards:05d}.jsonl.gz"
-        lines = (zlib.decompress(record.line) for record in kept)
-        shard = documents.write_shard(Path(self._output_dir) / name, lines)
-        yield shard.model_dump(mode="json")
-        self._count("dropped/duplicate", num_duplicates)
-        self._count("documents", len(kept))
+    def process(self, element: tuple[int, Any]) -> Iterator[dict[str, Any]]:
+        number, groups = element
+        counts: Counter[str] = Counter()
+        marks = duplicates.marks_by_document(groups[_MARKS])
+        kept, num_duplicates = newest(map(Record.from_bytes, groups[_DOCUMENTS]))
+        counts["dropped/duplicate"] += num_duplicates
+        written = []
         for record in kept:
-            self._count(f"documents/{record.source}")
-            self._count(f"words/{record.source}", record.num_words)
-            self._count("words", record.num_words)
-            self._count("sentences", record.num_sentences)
+            marked = marks.get(instances.document_hash(record.id))
+            if marked:
+                record = self._without(record, marked, counts)
+            if record is not None:
+                written.append(record)
+        del kept
+        if not written:
+            yield steps.counted(counts)
+            return
+        name = f"documents-{number:05d}-of-{self._work.num_shards:05d}.jsonl.gz"
+        lines = (zlib.decompress(record.line) for record in written)
+        shard = documents.write_shard(files.join(self._work.output_dir, name), lines)
+        for record in written:
+            counts["documents"] += 1
+            counts[f"documents/{record.source}"] += 1
+            counts["words"] += record.num_words
+            counts[f"words/{record.source}"] += record.num_words
+            counts["sentences"] += record.num_sentences
+        yield steps.counted(counts, shard=shard.model_dump(mode="json"))
+
+    def _without(
+        self, record: Record, marked: Collection[int], counts: Counter[str]
+    ) -> Record | None:
+        """A document without the paragraphs that others keep, if enough is left."""
+        config = self._work.config
+        document = json.loads(zlib.decompress(record.line))
+        paragraphs = duplicates.drop(
+            document["paragraphs"], marked, min_words=config.min_duplicate_words
+        )
+        num_dropped = len(document["paragraphs"]) - len(paragraphs)
+        counts["dropped_paragraphs/in another document"] += num_dropped
+        made = _pack({**document, "paragraphs": paragraphs}, rank=record.rank)
+        if not paragraphs or made.num_words < config.min_document_words:
+            counts["dropped/too short without duplicates"] += 1
+            return None
+        return made
 
 
-def newest(records: Iterable[readers.Record]) -> tuple[list[readers.Record], int]:
+def newest(records: Iterable[Record]) -> tuple[list[Record], int]:
     """Keeps one record of each id: that of the greatest rank, then the first by text.
 
     Returns:
         The records in the order of their ids, and how many were left out.
     """
-    kept: dict[str, readers.Record] = {}
+    kept: dict[str, Record] = {}
     num_read = 0
     for record in records:
         num_read += 1
@@ -315,23 +467,3 @@ def newest(records: Iterable[readers.Record]) -> tuple[list[readers.Record], int
         ):
             kept[record.id] = record
     return [kept[key] for key in sorted(kept)], num_read - len(kept)
-
-
-def _write_summary(
-    output_dir: str,
-    shards: list[dict[str, Any]],
-    rejects: list[readers.Reject],
-    problems: list[str],
-) -> None:
-    lines = [json.dumps(r._asdict(), ensure_ascii=False) for r in sorted(rejects)]
-    manifest.write_atomically(
-        Path(output_dir) / REJECTS_NAME, "".join(f"{x}\n" for x in lines).encode()
-    )
-    summary = {
-        "shards": sorted(shards, key=lambda shard: shard["name"]),
-        "num_rejects": len(rejects),
-        "problems": sorted(problems),
-    }
-    manifest.write_atomically(
-        Path(output_dir) / _SUMMARY_NAME, json.dumps(summary).encode()
-    )

@@ -97,9 +97,8 @@ def run(
             unit="bytes",
             read=_Reading(planned),
         ):
-            _supervise(planned, num_workers)
+            _supervise(planned, num_workers, type(step.do).__module__)
         work.collect(step)
-    work.remove_spills()
     return work.results
 
 
@@ -199,12 +198,6 @@ class _Work:
             for name, paths in marker.spilled.items():
                 self._spilled[name] += paths
 
-    def remove_spills(self) -> None:
-        """Frees the disk; markers stay, for whoever is stopped right now."""
-        for paths in self._spilled.values():
-            for path in paths:
-                files.delete(path)
-
     def _directory(self, step: steps.Step) -> Path:
         return self._root / step.name
 
@@ -225,15 +218,19 @@ def _read_markers(directory: Path) -> list[Marker]:
 # The supervisor.
 
 
-def _supervise(planned: Sequence[Pass], num_workers: int) -> None:
+def _supervise(planned: Sequence[Pass], num_workers: int, module: str) -> None:
     """Runs passes, some at a time; one whose process dies is tried again.
+
+    Args:
+        module: what all of them import.
 
     Raises:
         InputError: that of a pass, or a process died again and again.
         RuntimeError: a pass failed in any other way.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    # Heeded when the first job of this process begins; else each pass imports it.
+    context.set_forkserver_preload([__name__, module])
     waiting = deque(planned)
     attempts: Counter[tuple[int, ...]] = Counter()
     running: dict[int, tuple[Any, Pass]] = {}
@@ -308,7 +305,9 @@ def _run_pipeline(one: Pass) -> None:
     heartbeats.mkdir(exist_ok=True)
     heartbeat = runners.Heartbeat(str(heartbeats))
     (step,) = (s for s in one.steps(heartbeat) if s.name == one.step_name)
-    unmarked = one.path(".results")
+    # Of an attempt that died.
+    for path in _result_paths(one):
+        path.unlink()
     pipeline = beam.Pipeline(options=runners.beam_options())
     elements = pipeline | beam.Create(one.items or one.units, reshuffle=False)
     if step.reads:
@@ -321,16 +320,12 @@ def _run_pipeline(one: Pass) -> None:
         write = spills.WriteSpills(one.path(f"-{name}"), num_keys=one.num_keys[name])
         spilled = outputs[name] | f"Spill{name}" >> beam.ParDo(write)
         kinds.append(spilled | f"Spilled{name}" >> beam.Map(_of_kind, name))
-    _ = (
-        kinds
-        | beam.Flatten()
-        | beam.combiners.ToList()
-        | "Save" >> beam.Map(_save, unmarked)
-    )
+    save = _SaveResults(one.path("-results"))
+    _ = kinds | beam.Flatten() | "Save" >> beam.ParDo(save)
     with runners.input_errors_of_workers():
         pipeline.run().wait_until_finish()
     heartbeat.flush()
-    _leave_marker(one, Path(unmarked))
+    _leave_marker(one)
 
 
 def _group_of(
@@ -347,12 +342,33 @@ def _of_kind(value: Any, kind: str | None) -> tuple[str | None, Any]:
     return kind, value
 
 
-def _save(made: list[tuple[str | None, Any]], path: str) -> None:
-    files.write_atomically(path, json.dumps(made).encode())
+class _SaveResults(beam.DoFn):
+    """(kind, value) -> files of them. Collecting them in Beam would take a shuffle."""
+
+    def __init__(self, prefix: str):
+        self._prefix = prefix
+        self._num_files = 0
+
+    def start_bundle(self) -> None:
+        self._made: list[tuple[str | None, Any]] = []
+
+    def process(self, element: tuple[str | None, Any]) -> None:
+        self._made.append(element)
+
+    def finish_bundle(self) -> None:
+        path = f"{self._prefix}-{self._num_files}.json"
+        files.write_atomically(path, json.dumps(self._made).encode())
+        self._num_files += 1
 
 
-def _leave_marker(one: Pass, unmarked: Path) -> None:
-    made = json.loads(unmarked.read_bytes())
+def _result_paths(one: Pass) -> list[Path]:
+    prefix = Path(one.path("-results-"))
+    return sorted(prefix.parent.glob(f"{prefix.name}*.json"))
+
+
+def _leave_marker(one: Pass) -> None:
+    paths = _result_paths(one)
+    made = [pair for path in paths for pair in json.loads(path.read_bytes())]
     marker = Marker(
         units=list(one.units),
         results=[value for kind, value in made if kind is None],
@@ -363,4 +379,5 @@ def _leave_marker(one: Pass, unmarked: Path) -> None:
     )
     data = json.dumps(dataclasses.asdict(marker)).encode()
     files.write_atomically(one.path(".done"), data)
-    unmarked.unlink()
+    for path in paths:
+        path.unlink()

@@ -56,8 +56,8 @@ class Job:
     shuffles: Mapping[str, int]
     """Number of keys of each shuffle: keys are 0, 1, ..."""
     work_dir: str
-    """Taken for what lies between the steps, and deleted at the end. What is left of a
-    run that was stopped must be of the same job."""
+    """For what lies between the steps. What is left there of a run that was stopped must
+    be of the same job; whoever has the results deletes it."""
 
 
 COUNTERS = "counters"

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from bert_keras import manifest
+from bert_keras.config import CorpusConfig
 from bert_keras.errors import InputError
-from pipelines import corpus, runners
+from pipelines import corpus, instances, passes, readers, runners
 
 DEMO = Path(__file__).resolve().parents[2] / "bert_keras" / "demo_articles.xml"
 HEAD = "<mediawiki><siteinfo><dbname>xwiki</dbname></siteinfo>"
@@ -30,12 +31,18 @@ def write(folder, name, data):
     return str(path)
 
 
-def build(output, *, num_workers=1, max_bad_fraction=0.01, **sources):
+SHORT = {"min_document_words": 1}
+KINDS = ("wikipedia", "wikiextractor", "books", "jsonl")
+
+
+def build(output, *, engine=None, config=SHORT, **options):
+    sources = {kind: options.pop(kind) for kind in KINDS if kind in options}
     return corpus.build_corpus(
         str(output),
-        max_bad_fraction=max_bad_fraction,
-        options=runners.beam_options(num_workers=num_workers),
-        **sources,
+        sources=sources,
+        config=CorpusConfig(**config),
+        engine=engine or runners.make_engine(),
+        **options,
     )
 
 
@@ -113,6 +120,8 @@ def test_whole_output(sources, tmp_path):
     assert book["paragraphs"] == [["It was dark.", "It was late."], ["“No!”"]]
     assert len(found) == 7
     assert result.counters == {
+        "cleaned/lists": 1,
+        "cleaned/templates": 1,
         "documents": 7,
         "documents/books": 2,
         "documents/jsonl": 2,
@@ -135,7 +144,9 @@ def test_whole_output(sources, tmp_path):
     }
     manifest.verify_shards(tmp_path / "out", result)
     assert [shard.name for shard in result.shards] == [
-        f"documents-0000{n}-of-00004.jsonl.gz" for n in range(4)
+        # No document falls into the last of the four.
+        f"documents-0000{n}-of-00004.jsonl.gz"
+        for n in range(3)
     ]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
         [shard.name for shard in result.shards]
@@ -147,16 +158,115 @@ def shard_hashes(result):
     return [shard.sha256 for shard in result.shards]
 
 
-def test_same_bytes_on_two_runs_and_on_three_workers(sources, tmp_path):
+def test_same_bytes_on_every_engine(sources, tmp_path, monkeypatch):
     sources["wikipedia"].append(str(DEMO))
     first = build(tmp_path / "1", **sources)
-    again = build(tmp_path / "2", **sources)
-    workers = build(tmp_path / "3", num_workers=3, **sources)
-    assert first == again == workers
     assert first.num_records == 7 + 30
+    monkeypatch.setattr(passes, "PASS_BYTES", 1000)
+    engines = [
+        runners.make_engine(num_workers=3),
+        runners.make_engine(["--runner=FnApiRunner"]),
+        runners.make_engine(["--runner=BundleBasedDirectRunner"]),
+    ]
+    for run, engine in enumerate(engines, start=2):
+        assert build(tmp_path / str(run), engine=engine, **sources) == first
     for name in ["manifest.json", "rejects.jsonl"]:
-        texts = {(tmp_path / run / name).read_bytes() for run in "123"}
+        texts = {(tmp_path / run / name).read_bytes() for run in "1234"}
         assert len(texts) == 1
+
+
+PARAGRAPH = "A paragraph of more than ten words that several documents have in common."
+
+
+def jsonl(folder, texts):
+    lines = [json.dumps({"id": key, "text": text}) for key, text in texts.items()]
+    return [write(folder, "texts.jsonl", "".join(f"{line}\n" for line in lines))]
+
+
+def paragraphs(output):
+    found = documents(output)
+    return {key: [" ".join(p) for p in d["paragraphs"]] for key, d in found.items()}
+
+
+def test_a_paragraph_stays_in_one_document(tmp_path):
+    texts = {
+        "a": f"{PARAGRAPH}\n\nOnly in a.",
+        "b": f"Only in b.\n\n{PARAGRAPH}\n\nShort and twice.\n\nShort and twice.",
+        "c": PARAGRAPH,
+        "d": f"Twice in d.\n\n{PARAGRAPH} No.\n\n{PARAGRAPH} No.",
+    }
+    lines = jsonl(tmp_path, texts)
+    keeper = min("abc", key=instances.document_hash)
+    result = build(tmp_path / "out", jsonl=lines)
+    found = paragraphs(tmp_path / "out")
+    expected = {
+        "a": [PARAGRAPH] * (keeper == "a") + ["Only in a."],
+        "b": ["Only in b."] + [PARAGRAPH] * (keeper == "b") + ["Short and twice."] * 2,
+        "c": [PARAGRAPH],
+        "d": ["Twice in d.", f"{PARAGRAPH} No."],
+    }
+    if keeper != "c":
+        del expected["c"]
+        assert result.counters["dropped/too short without duplicates"] == 1
+    assert found == expected
+    assert result.counters["dropped_paragraphs/in another document"] == 2
+    assert result.counters["dropped_paragraphs/repeated"] == 1
+    build(
+        tmp_path / "all",
+        jsonl=lines,
+        config={**SHORT, "deduplicate_paragraphs": False},
+    )
+    assert paragraphs(tmp_path / "all") == {
+        key: text.split("\n\n") for key, text in texts.items()
+    }
+
+
+def test_two_versions_of_a_document_are_no_duplicates(tmp_path):
+    old = HEAD + page_xml(1, "One", PARAGRAPH, year=2010)
+    new = HEAD + page_xml(1, "One", f"{PARAGRAPH}\n\nNew is this.", year=2020)
+    paths = [write(tmp_path, "old.xml", old), write(tmp_path, "new.xml", new)]
+    build(tmp_path / "out", wikipedia=paths)
+    assert paragraphs(tmp_path / "out") == {"xwiki:1:One": [PARAGRAPH, "New is this."]}
+
+
+def test_what_is_filtered(tmp_path):
+    dump = (
+        HEAD
+        + page_xml(1, "List of ships", PARAGRAPH)
+        + page_xml(2, "Mercury (disambiguation)", PARAGRAPH)
+        + page_xml(3, "Ships", f"{PARAGRAPH} So it goes.")
+        + page_xml(4, "Short", "Nine words are not enough for a document, surely.")
+        + page_xml(
+            5, "Test", "What is the name of the ship that sank in 1912? Titanic."
+        )
+    )
+    path = write(tmp_path, "a.xml", dump)
+    lines = write(
+        tmp_path,
+        "dev.tsv",
+        "What is the name of the ship that sank in 1912?\tTitanic\n",
+    )
+    result = build(
+        tmp_path / "out",
+        wikipedia=[path],
+        config={"min_document_words": 10},
+        exclude_overlap_with=[lines],
+    )
+    assert set(documents(tmp_path / "out")) == {"xwiki:3:Ships"}
+    dropped = {k: v for k, v in result.counters.items() if k.startswith("dropped/")}
+    assert dropped == {
+        "dropped/list page": 1,
+        "dropped/disambiguation page": 1,
+        "dropped/too short": 1,
+        "dropped/overlap with evaluation data": 1,
+        "dropped/duplicate": 0,
+    }
+    kept = build(
+        tmp_path / "all",
+        wikipedia=[path],
+        config={**SHORT, "drop_lists": False, "deduplicate_paragraphs": False},
+    )
+    assert kept.num_records == 5
 
 
 def test_order_and_repetition_of_patterns_change_nothing(sources, tmp_path):
@@ -229,15 +339,16 @@ def test_no_document(tmp_path):
     assert not (tmp_path / "1" / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_truncated_file_found_in_a_worker(tmp_path, num_workers):
+@pytest.mark.parametrize("arguments", [[], ["--runner=FnApiRunner"]])
+def test_truncated_file_found_in_a_worker(tmp_path, arguments):
     # Long enough for the damage to lie beyond what is looked at beforehand.
     text = random.Random(0).randbytes(1_000_000).hex()
     data = gzip.compress((HEAD + page_xml(1, "T", text)).encode())
     path = write(tmp_path, "a.xml.gz", data[: len(data) // 2])
-    corpus.find_inputs({"wikipedia": [path]})
+    readers.find_inputs({"wikipedia": [path]})
     with pytest.raises(InputError) as error:
-        build(tmp_path / "out", wikipedia=[path], num_workers=num_workers)
+        engine = runners.make_engine(arguments)
+        build(tmp_path / "out", wikipedia=[path], engine=engine)
     assert str(error.value) == (
         f"{path}: the compressed file ends in the middle (truncated); copy or download "
         "it again"
@@ -250,7 +361,7 @@ def test_bad_input_is_refused_before_anything_is_written(tmp_path):
     cut = write(tmp_path, "cut.xml.bz2", bz2.compress(DEMO.read_bytes())[:-50])
     output = tmp_path / "out"
     for sources, message in [
-        ({}, "nothing to read: give at least one of --wikipedia, --books and --jsonl"),
+        ({}, "nothing to read: give at least one of --wikipedia"),
         ({"books": [f"{tmp_path}/*.text"]}, "--books: no file matches '.*text'"),
         ({"wikipedia": [book]}, "not XML; it begins with 'It was dark"),
         ({"wikipedia": [cut]}, "truncated"),
@@ -276,27 +387,25 @@ def test_output_directory_of_another_run(tmp_path):
 
 def test_number_of_shards_follows_the_amount_of_text(monkeypatch, tmp_path):
     monkeypatch.setattr(corpus, "_BYTES_PER_SHARD", 5_000)
-    plain = corpus.find_inputs({"wikipedia": [str(DEMO)]})
-    packed = write(tmp_path, "d.xml.bz2", bz2.compress(DEMO.read_bytes()))
-    assert corpus.build_corpus(
-        str(tmp_path / "out"),
-        wikipedia=[str(DEMO)],
-        options=runners.beam_options(),
-    ).config["num_shards"] == -(-plain[0].num_bytes // 5_000)
-    [item] = corpus.find_inputs({"wikipedia": [packed]})
-    assert item.text_bytes == 4 * item.num_bytes
+    packed = bz2.compress(DEMO.read_bytes())
+    path = write(tmp_path, "d.xml.bz2", packed)
+    plain = build(tmp_path / "plain", wikipedia=[str(DEMO)])
+    assert plain.config["num_shards"] == -(-DEMO.stat().st_size // 5_000)
+    compressed = build(tmp_path / "packed", wikipedia=[path])
+    assert compressed.config["num_shards"] == max(4, -(-4 * len(packed) // 5_000))
 
 
 @pytest.mark.slow
 def test_real_dumps(shared_data, tmp_path):
-    result = build(tmp_path / "out", wikipedia=[f"{shared_data}/wikipedia/*.bz2"])
+    wikipedia = [f"{shared_data}/wikipedia/*.bz2"]
+    result = build(tmp_path / "out", wikipedia=wikipedia, config={})
     counters = result.counters
     assert counters["items_read"] == 206 + 251 + 27 + 5
     # One redirect of each of the first two is in another namespace.
     assert counters["dropped/redirect"] == 99 + 111 + 2
     assert counters["dropped/other namespace"] == 1 + 1 + 1
-    assert counters["documents"] + counters["dropped/duplicate"] + counters[
-        "dropped/no running text"
-    ] == (106 + 139 + 24 + 5)
+    reasons = ("disambiguation page", "list page", "duplicate", "too short")
+    num_dropped = sum(counters[f"dropped/{reason}"] for reason in reasons)
+    assert counters["documents"] + num_dropped == 106 + 139 + 24 + 5
     titles = {document["title"] for document in documents(tmp_path / "out").values()}
     assert {"Anarchism", "Albedo", "Achilles"} <= titles
