@@ -77,14 +77,14 @@ def _corpus(args: argparse.Namespace) -> None:
 
 def _vocab(args: argparse.Namespace) -> None:
     _quiet_beam()
-    from pipelines import runners, vocabulary
+    from pipelines import vocabulary
 
     vocabulary.build_vocabulary(
         args.corpus,
         args.output,
         vocab_size=args.vocab_size,
         do_lower_case=not args.cased,
-        options=runners.beam_options(args.beam_arguments, num_workers=args.workers),
+        engine=_engine(args),
     )
 
 
