@@ -156,7 +156,7 @@ def test_same_bytes_however_the_work_is_shared(tmp_path, monkeypatch):
     vocabularies = [build(one, tmp_path / "made/vocab.txt")]
     graph = runners.Engine(options=runners.beam_options())
     vocabularies.append(build(many, tmp_path / "made/graph.txt", engine=graph))
-    monkeypatch.setattr(vocabulary, "BYTES_PER_PARTITION", 100)
+    monkeypatch.setattr(vocabulary, "BYTES_PER_PARTITION", 700)
     vocabularies.append(build(many, tmp_path / "made/partitions.txt"))
     script = """
         import sys
@@ -203,6 +203,29 @@ def test_learns_from_the_most_frequent_words_and_the_whole_alphabet(
     )
     monkeypatch.setattr(vocabulary, "MAX_WORDS", 10)
     assert build(corpus, tmp_path / "few.txt", vocab_size=300) != made
+
+
+def test_goes_on_from_finished_counts(tmp_path, monkeypatch):
+    corpus = write_corpus(tmp_path / "corpus", [zipfian_texts(20)])
+    expected = build(corpus, tmp_path / "vocab.txt")
+    output = tmp_path / "again.txt"
+
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(wordpiece, "learn_vocabulary", stop)
+        with pytest.raises(KeyboardInterrupt):
+            build(corpus, output)
+    assert not output.exists()
+    # With counts at hand, documents are not read again.
+    with monkeypatch.context() as patched:
+        patched.setattr(vocabulary, "_Merge", lambda work: None)
+        patched.setattr(vocabulary, "_Count", lambda work, heartbeat: None)
+        assert build(corpus, output) == expected
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("again.txt", "corpus", "vocab.txt")
+    ]
 
 
 def test_counts_are_those_of_the_original_tokenization(tmp_path):
