@@ -181,7 +181,7 @@ _EMPTY_BRACKETS = re.compile(r" ?\([\s,;]*\)|(?<=\()[,;] ")
 # Before these stood a template.
 _LOOSE_MARK = re.compile(r" +([.,;:])(?= |$)")
 # Marks that some versions put before items and headings.
-_NO_PROSE = ("BULLET::::", "Section::::", "&lt;", "* ", "- ", "# ")
+_NO_PROSE = ("BULLET::::", "Section::::", "<", "* ", "- ", "# ")
 
 
 def paragraphs(text: str, title: str) -> list[str]:
