@@ -245,8 +245,9 @@ def basic_tokenize(text: str, *, do_lower_case: bool) -> list[str]:
     Drops control characters, isolates CJK ideographs and punctuation and, if asked,
     lower-cases and strips accents.
     """
-    if text.isascii() and text.isalnum():
-        return [text.lower() if do_lower_case else text]
+    if text.isascii() and text.isprintable():
+        # The same for most text, several times as fast.
+        return _ASCII_WORDS.findall(text.lower() if do_lower_case else text)
     words = []
     for chunk in text.translate(_CLEANED).split():
         if do_lower_case:
@@ -295,6 +296,8 @@ CJK_RANGES = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
+
+_ASCII_WORDS = re.compile("[0-9A-Za-z]+|[^0-9A-Za-z ]")
 
 # The original deletes these, but `str.split` takes them for white space.
 _SPLITTING_CONTROLS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")

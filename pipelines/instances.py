@@ -22,7 +22,7 @@ import random
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -118,6 +118,14 @@ def _content_rng(content: str, *, person: bytes) -> random.Random:
     return random.Random(int.from_bytes(digest, "big"))
 
 
+def below(limit: int, rng: random.Random) -> int:
+    """A number from 0 to `limit - 1`.
+
+    `random()` is the one method whose numbers no version of Python may change.
+    """
+    return int(rng.random() * limit)
+
+
 # Pairs.
 
 
@@ -149,7 +157,7 @@ class PartnerChooser:
         peers, rank = self._peers[document], self._ranks[document]
         if len(peers) == 1:
             peers, rank = self._all, document
-        choice = rng.randrange(len(peers) - 1)
+        choice = below(len(peers) - 1, rng)
         return peers[choice + (choice >= rank)]
 
 
@@ -184,10 +192,11 @@ def make_pairs(
     max_num_tokens = max_seq_length - 3  # [CLS] A [SEP] B [SEP]
     target_length = max_num_tokens
     if rng.random() < short_seq_prob:
-        target_length = rng.randint(2, max_num_tokens)
+        target_length = 2 + below(max_num_tokens - 1, rng)
     ends = documents[index].sentence_ends
     num_needed = 1 if partners.has_partners else 2
     pairs = []
+    num_other_sources = 0
     first = 0
     while first < len(ends):
         last = _chunk_end(ends, first, target_length, at_least=num_needed)
@@ -195,21 +204,24 @@ def make_pairs(
         if num_sentences < num_needed:
             counts["dropped_single_sentences"] += 1
             break
-        split = first + (rng.randint(1, num_sentences - 1) if num_sentences > 1 else 1)
+        split = first + 1
+        if num_sentences > 2:
+            split += below(num_sentences - 1, rng)
         a = (_start(ends, first), ends[split - 1])
         wants_random = num_sentences == 1 or rng.random() < 0.5
         if wants_random and partners.has_partners:
             label, partner = 1, partners.draw(index, rng)
             other = documents[partner]
-            counts["other_source_partners"] += other.source != documents[index].source
+            num_other_sources += other.source != documents[index].source
             b = _random_span(other.sentence_ends, target_length - (a[1] - a[0]), rng)
             first = split
         else:
-            counts["pairs_without_partner"] += not partners.has_partners
             label, partner, b = 0, index, (a[1], ends[last - 1])
             first = last
         a, b = _truncate_pair(a, b, max_num_tokens, rng)
         pairs.append(Pair(index, *a, partner, *b, label, rng.getrandbits(64)))
+    counts["other_source_partners"] += num_other_sources
+    counts["pairs_without_partner"] += 0 if partners.has_partners else len(pairs)
     return pairs
 
 
@@ -233,7 +245,7 @@ def _random_span(
     ends: Sequence[int], target_length: int, rng: random.Random
 ) -> tuple[int, int]:
     """Whole sentences from a random one on, one at least, up to the target length."""
-    first = rng.randrange(len(ends))
+    first = below(len(ends), rng)
     return _start(ends, first), ends[_chunk_end(ends, first, target_length) - 1]
 
 
@@ -246,9 +258,10 @@ def _truncate_pair(
     end. Here at once: what is left in the end follows from the lengths, and how much
     of the surplus goes at the front is a sum of fair coins.
     """
-    kept_a, kept_b = tokenization.truncated_lengths(
-        a[1] - a[0], b[1] - b[0], max_num_tokens
-    )
+    length_a, length_b = a[1] - a[0], b[1] - b[0]
+    if length_a + length_b <= max_num_tokens:
+        return a, b
+    kept_a, kept_b = tokenization.truncated_lengths(length_a, length_b, max_num_tokens)
     return _cut_ends(a, kept_a, rng), _cut_ends(b, kept_b, rng)
 
 
@@ -291,6 +304,8 @@ def make_pair_spans(
     """
     is_any = config.partner == "any_source"
     partners = PartnerChooser(["" if is_any else d.source for d in documents])
+    # Lists are read much faster than views of bytes.
+    documents = [replace(d, sentence_ends=list(d.sentence_ends)) for d in documents]
     # 64 bytes a pair, where Python's objects take 400.
     fields = array("Q")
     for duplicate_index in range(config.num_duplicates):
@@ -316,7 +331,7 @@ def locate_pairs(documents: Sequence[Document], fields: array) -> Spans:
         fields: those of all `Pair`s, one after the other, of typecode `Q`.
     """
     table = np.frombuffer(fields, np.uint64).reshape(-1, len(Pair._fields)).T
-    pairs = Pair(*table[:-1].astype(np.int64), table[-1])
+    pairs = Pair(*table[:-1].view(np.int64), table[-1])
     lengths = [len(document.token_ids) for document in documents]
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     a_offsets, b_offsets = offsets[pairs.document], offsets[pairs.partner]
@@ -326,7 +341,7 @@ def locate_pairs(documents: Sequence[Document], fields: array) -> Spans:
         b_starts=b_offsets + pairs.b_start,
         b_ends=b_offsets + pairs.b_end,
         is_random_next=pairs.is_random_next.astype(bool),
-        seeds=pairs.mask_seed,
+        seeds=pairs.mask_seed.copy(),  # Else all of the table would stay.
     )
 
 
