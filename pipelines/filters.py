@@ -50,7 +50,7 @@ _DISAMBIGUATION_TITLES = _names(
 # `{{Begriffsklärungshinweis}}` and `{{Voir homonymes}}` do.
 _DISAMBIGUATION_TEMPLATES = _names(
     """disambig|disambiguation|disambiguation page|disambiguation cleanup
-    disambig-cleanup|disamb|disam|dab|dmbox|tladisambig|tlad|2lcdisambig|3lcdisambig
+    disambig-cleanup|disamb|disam|dab|dmbox|tladisambig|2lcdisambig|3lcdisambig
     4ladisambig|4ccdisambig|5ladisambig|hndis|hndisambig|hndis-cleanup|geodis|geodab
     geodisambig|geo-dis|roaddis|road disambiguation|schooldis|school disambiguation
     school disambig|hospitaldis|hospital disambiguation|mathdab|math dab|numberdis
@@ -66,7 +66,7 @@ _DISAMBIGUATION_TEMPLATES = _names(
     portal disambiguation|species latin name disambiguation|latindisambig
     species latin name abbreviation disambiguation|surname disambiguation
     synagogue disambiguation|taxonomic authority disambiguation
-    taxonomy disambiguation|template disambiguation|wp disambig
+    taxonomy disambiguation|template disambiguation
     begriffsklärung|begriffsklaerung|homonymie|homonyme|bandeau d'homonymie
     personnes homonymes|villes homonymes|communes françaises homonymes
     communes homonymes|cantons homonymes|films homonymes|batailles homonymes

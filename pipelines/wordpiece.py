@@ -91,7 +91,9 @@ def alphabet(character_counts: Mapping[str, int], *, do_lower_case: bool) -> set
         if missing <= 0:
             break
         missing -= count
-        characters.add(char)
+        # Half a character, of text that was cut: no file of UTF-8 can hold it.
+        if not "\ud800" <= char <= "\udfff":
+            characters.add(char)
     inner = {
         tokenization.CONTINUATION_PREFIX + char
         for char in characters

@@ -107,6 +107,10 @@ def test_alphabet_covers_the_text_and_leaves_out_what_is_never_inside_words():
         return found.difference(ASCII, INNER_ASCII)
 
     assert beyond_ascii({"é。": 1, "q中": 1}) == {"é", "##é", "。", "中"}
+    assert beyond_ascii({"a\ud800b": 5, "\udfff": 1, "\ue000": 1}) == {
+        "\ue000",
+        "##\ue000",
+    }
     # 3 in 100,000 are not worth an entry, 7 are.
     assert beyond_ascii({"a": 99_997, "é": 3}) == set()
     assert beyond_ascii({"a": 99_993, "é": 7}) == {"é", "##é"}
