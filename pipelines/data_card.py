@@ -209,10 +209,10 @@ def card_text(card: Mapping[str, Any], *, width: int = 100) -> Iterator[str]:
 
 
 def card_markdown(card: Mapping[str, Any]) -> str:
-    """The sections as tables."""
+    """The sections as tables, each with its title for a head."""
     lines = []
     for title, rows in _sections(card):
-        lines += [f"## {title}", "", "| | |", "|---|---|"]
+        lines += [f"| {title} | |", "|---|---|"]
         lines += [f"| {_escaped(label)} | {_escaped(value)} |" for label, value in rows]
         lines.append("")
     return "\n".join(lines)

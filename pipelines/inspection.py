@@ -74,6 +74,9 @@ def _open_examples(
 
 # The card of all examples.
 
+_NUM_SHOWN_BESIDE_CARD = 10
+"""Examples that TensorBoard gets."""
+
 
 def describe_all(
     examples_dir: str | Path,
@@ -102,13 +105,18 @@ def describe_all(
         text = json.dumps(card, indent=1, ensure_ascii=False) + "\n"
         files.write_atomically(json_path, text.encode())
     if tensorboard_dir is not None:
+        shown = _describe_first(found, limit=_NUM_SHOWN_BESIDE_CARD, width=120)
         event_files.write_card(
             tensorboard_dir,
             histograms={
                 "examples/tokens": counts.by_length,
                 "examples/hidden_tokens": counts.by_predictions,
             },
-            texts={"data_card": data_card.card_markdown(card)},
+            texts={
+                "data_card": data_card.card_markdown(card),
+                # Indented: Markdown leaves it as it is.
+                "examples": "".join(f"    {line}\n" for line in shown),
+            },
         )
     yield f"{examples_dir}: every example of {len(found.made.shards):,} files was read"
     yield ""
@@ -161,7 +169,10 @@ def describe_examples(
     if limit < 1:
         raise InputError(f"--limit must be at least 1, got {limit}")
     found = _open_examples(examples_dir, vocab_path)
-    width = _terminal_width()
+    yield from _describe_first(found, limit=limit, width=_terminal_width())
+
+
+def _describe_first(found: _Examples, *, limit: int, width: int) -> Iterator[str]:
     yield from _describe_manifest(found)
     for shard, index, example in _first_examples(found, limit):
         yield ""

@@ -411,6 +411,7 @@ def test_the_card_for_tensorboard(carded, tmp_path):
     events = b"".join(records.read_records(path))
     for tag in (b"examples/tokens", b"examples/hidden_tokens", b"data_card"):
         assert tag in events
+    assert "    A  [CLS] the [MASK→capital] of france→france is".encode() in events
     assert b"| rejected/not UTF-8 | 2 |" in events
 
 
