@@ -162,3 +162,24 @@ def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -
     files.write_atomically(
         marker, json.dumps(wanted, indent=1, sort_keys=True).encode()
     )
+
+
+def finish_output_directory(
+    directory: str | Path, manifest: Manifest, *, work_name: str
+) -> None:
+    """Writes the manifest, then deletes what only an unfinished directory needs.
+
+    Args:
+        directory: from `claim_output_directory`, with all shards in it.
+        work_name: of the directory in it for what lies between the steps.
+
+    Raises:
+        InputError: a shard is not there, or of another size.
+    """
+    verify_shards(directory, manifest, hashes=False)
+    write_manifest(directory, manifest)
+    files.delete_tree(files.join(directory, work_name))
+    for name in files.list_directory(directory):
+        # Of processes that were killed while they wrote.
+        if name.startswith(".") and name.endswith(".tmp"):
+            files.delete(files.join(directory, name))

@@ -36,9 +36,6 @@ from pipelines import (
 logger = logging.getLogger(__name__)
 
 REJECTS_NAME = "rejects.jsonl"
-WORK_NAME = ".work"
-"""Of the directory, in an output directory, for what lies between the steps."""
-
 _BYTES_PER_SHARD = 64_000_000
 _MIN_SHARDS = 4
 _MAX_SHARDS = 1024
@@ -102,9 +99,7 @@ def build_corpus(
         config=settings,
         counters=counters,
     )
-    manifest.verify_shards(output_dir, result, hashes=False)
-    manifest.write_manifest(output_dir, result)
-    files.delete_tree(work.work_dir)
+    manifest.finish_output_directory(output_dir, result, work_name=steps.WORK_NAME)
     _log(result)
     return result
 
@@ -119,11 +114,6 @@ class Work:
     num_shards: int
     num_partitions: int
     """Of paragraph hashes."""
-
-    @property
-    def work_dir(self) -> str:
-        """For what lies between the steps."""
-        return files.join(self.output_dir, WORK_NAME)
 
 
 def _plan_work(
@@ -171,7 +161,7 @@ def _job(work: Work, inputs: Iterable[readers.Input]) -> steps.Job:
             _PARAGRAPHS: work.num_partitions,
             _MARKS: work.num_shards,
         },
-        work_dir=work.work_dir,
+        work_dir=files.join(work.output_dir, steps.WORK_NAME),
     )
 
 

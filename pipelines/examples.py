@@ -12,7 +12,7 @@ import itertools
 import logging
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,8 +95,7 @@ def build_examples(
     settings = _settings(work, corpus, vocabulary)
     manifest.claim_output_directory(output_dir, settings)
     vocabulary.save(work.vocab_path)
-    job = _job(work, corpus_dir, corpus)
-    done = jobs.run(job, engine)
+    done = jobs.run(_job(work, corpus_dir, corpus), engine)
     results = [result for step in done.values() for result in step]
     shards = [manifest.Shard(**r["shard"]) for r in results if "shard" in r]
     if not shards:
@@ -109,9 +108,7 @@ def build_examples(
         vocab_size=len(vocabulary),
         counters=steps.sum_counters(results),
     )
-    manifest.verify_shards(output_dir, finished, hashes=False)
-    manifest.write_manifest(output_dir, finished)
-    files.delete_tree(job.work_dir)
+    manifest.finish_output_directory(output_dir, finished, work_name=steps.WORK_NAME)
     _log_summary(finished)
     return finished
 
@@ -175,7 +172,7 @@ def _job(work: Work, corpus_dir: str | Path, corpus: manifest.Manifest) -> steps
         ],
         steps=functools.partial(_steps, work),
         shuffles={_DOCUMENTS: work.num_shards},
-        work_dir=files.join(work.output_dir, ".work"),
+        work_dir=files.join(work.output_dir, steps.WORK_NAME),
     )
 
 
@@ -232,9 +229,7 @@ class _Write(beam.DoFn):
         vocabulary = tokenization.Vocabulary.load(self._work.vocab_path)
         self._vocabulary = masking.masking_vocabulary(vocabulary)
 
-    def process(
-        self, element: tuple[int, Any]
-    ) -> Iterator[dict[str, Any]]:
+    def process(self, element: tuple[int, Any]) -> Iterator[dict[str, Any]]:
         bucket, groups = element
         config, vocabulary = self._work.config, self._vocabulary
         counts: Counter[str] = Counter()

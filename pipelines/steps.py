@@ -13,6 +13,10 @@ import apache_beam as beam
 from pipelines import runners
 
 
+WORK_NAME = ".work"
+"""Of the directory, in an output directory, for what lies between the steps."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Item:
     """A part of the input that one worker reads."""

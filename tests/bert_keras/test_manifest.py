@@ -112,3 +112,24 @@ class TestClaim:
         (tmp_path / "f").touch()
         with pytest.raises(InputError, match="expected a directory to write into"):
             manifest.claim_output_directory(tmp_path / "f", {})
+
+
+class TestFinish:
+    def test_what_was_left_by_killed_processes_goes(self, finished):
+        made = read(finished)
+        (finished / "manifest.json").unlink()
+        (finished / ".work/Read").mkdir(parents=True)
+        (finished / ".work/Read/0.spill").touch()
+        (finished / ".shard.0123.tmp").write_bytes(b"a")
+        manifest.finish_output_directory(finished, made, work_name=".work")
+        assert files.list_directory(finished) == ["manifest.json", "shard"]
+        assert read(finished) == made
+
+    def test_a_shard_that_is_gone(self, finished):
+        made = read(finished)
+        (finished / "manifest.json").unlink()
+        (finished / "shard").unlink()
+        (finished / ".work").mkdir()
+        with pytest.raises(InputError, match="shard: listed .* but missing"):
+            manifest.finish_output_directory(finished, made, work_name=".work")
+        assert files.list_directory(finished) == [".work"]

@@ -12,7 +12,7 @@ import pytest
 from bert_keras import features, manifest, tokenization
 from bert_keras.config import ExamplesConfig
 from bert_keras.errors import InputError
-from pipelines import examples, instances, records, runners
+from pipelines import examples, instances, passes, records, runners
 
 WORDS = [f"w{i}" for i in range(300)]
 CONFIG = ExamplesConfig(max_seq_length=32, dupe_factor=3)
@@ -42,7 +42,12 @@ def write_corpus(directory, documents, *, num_shards=2, mangle=bytes):
                 sha256=hashlib.sha256(data).hexdigest(),
             )
         )
-    made = manifest.Manifest(kind="documents", shards=tuple(shards), config={})
+    made = manifest.Manifest(
+        kind="documents",
+        shards=tuple(shards),
+        config={},
+        counters={"documents": len(documents)},
+    )
     manifest.write_manifest(directory, made)
     return directory
 
@@ -82,7 +87,7 @@ def build(corpus_dir, vocab_path, output_dir, **changed):
         "config": CONFIG,
         "do_lower_case": True,
         "num_shards": 2,
-        "options": runners.beam_options(),
+        "engine": runners.make_engine(),
     }
     return examples.build_examples(
         corpus_dir, vocab_path, output_dir, **(arguments | changed)
@@ -132,7 +137,8 @@ def test_a_whole_directory(examples_dir, corpus_dir, vocab_path):
     assert made.config["do_lower_case"] is True
     assert made.config["num_shards"] == 2
     assert made.config["vocab_sha256"] == vocabulary.sha256
-    assert json.loads((examples_dir / "inputs.json").read_text()) == made.config
+    inputs = json.loads((examples_dir / "inputs.json").read_text())
+    assert {**inputs, "corpus": {"counters": {"documents": 40}}} == made.config
 
 
 def test_counters_are_those_of_the_records(examples_dir):
@@ -303,20 +309,55 @@ def test_two_runs_give_the_same_bytes(tmp_path, examples_dir, corpus_dir, vocab_
     assert contents(tmp_path / "again") == contents(examples_dir)
 
 
-def test_three_processes_give_the_same_bytes(
-    tmp_path, examples_dir, corpus_dir, vocab_path
+@pytest.mark.parametrize(
+    ("arguments", "num_workers", "pass_bytes"),
+    [
+        ([], 3, 100),
+        (["--runner=FnApiRunner"], 1, None),
+        (["--runner=FnApiRunner"], 3, None),
+        (["--runner=BundleBasedDirectRunner"], 1, None),
+    ],
+    ids=["passes", "one graph", "workers of Beam", "old runner"],
+)
+def test_another_engine_gives_the_same_bytes(
+    tmp_path,
+    examples_dir,
+    corpus_dir,
+    vocab_path,
+    arguments,
+    num_workers,
+    pass_bytes,
+    monkeypatch,
 ):
-    options = runners.beam_options(num_workers=3)
-    build(corpus_dir, vocab_path, tmp_path / "again", options=options)
+    monkeypatch.setattr(passes, "PASS_BYTES", pass_bytes)
+    engine = runners.make_engine(arguments, num_workers=num_workers)
+    build(corpus_dir, vocab_path, tmp_path / "again", engine=engine)
     assert contents(tmp_path / "again") == contents(examples_dir)
 
 
-def test_another_runner_gives_the_same_bytes(
-    tmp_path, examples_dir, corpus_dir, vocab_path
+@pytest.mark.parametrize("masking", ["static", "dynamic"])
+def test_a_shard_that_is_done_is_kept(
+    tmp_path, corpus_dir, vocab_path, monkeypatch, masking
 ):
-    options = runners.beam_options(["--runner", "BundleBasedDirectRunner"])
-    build(corpus_dir, vocab_path, tmp_path / "again", options=options)
-    assert contents(tmp_path / "again") == contents(examples_dir)
+    config = CONFIG.model_copy(update={"masking": masking, "compression": "gzip"})
+    build(corpus_dir, vocab_path, tmp_path / "whole", config=config)
+    directory = tmp_path / "made"
+    with monkeypatch.context() as patched:
+        patched.setattr(passes, "PASS_BYTES", 100)
+        # Where the second shard is to be written is something else.
+        stone = directory / "examples-00001-of-00002.tfrecord.gz"
+        stone.mkdir(parents=True)
+        (directory / "inputs.json").write_bytes(
+            (tmp_path / "whole/inputs.json").read_bytes()
+        )
+        with pytest.raises(RuntimeError, match="IsADirectoryError"):
+            build(corpus_dir, vocab_path, directory, config=config)
+    stone.rmdir()
+    done = directory / "examples-00000-of-00002.tfrecord.gz"
+    before = done.stat().st_mtime_ns
+    build(corpus_dir, vocab_path, directory, config=config)
+    assert done.stat().st_mtime_ns == before
+    assert contents(directory) == contents(tmp_path / "whole")
 
 
 def test_the_order_of_documents_means_nothing(tmp_path, examples_dir, vocab_path):
@@ -499,23 +540,26 @@ def test_a_corpus_that_is_too_small(tmp_path, vocab_path, documents):
     ],
 )
 def test_a_line_that_is_no_document(tmp_path, vocab_path, mangled, reason):
-    check_bad_line(tmp_path, vocab_path, mangled, reason, num_workers=1)
+    check_bad_line(tmp_path, vocab_path, mangled, reason, arguments=[])
 
 
-def test_a_line_that_is_no_document_in_another_process(tmp_path, vocab_path):
-    check_bad_line(tmp_path, vocab_path, b"[1, 2]\n", "found a list", num_workers=2)
+def test_a_line_that_is_no_document_in_a_worker_of_beam(tmp_path, vocab_path):
+    arguments = ["--runner=FnApiRunner"]
+    check_bad_line(
+        tmp_path, vocab_path, b"[1, 2]\n", "found a list", arguments=arguments
+    )
 
 
-def check_bad_line(tmp_path, vocab_path, mangled, reason, *, num_workers):
+def check_bad_line(tmp_path, vocab_path, mangled, reason, *, arguments):
     corpus_dir = write_corpus(
         tmp_path / "documents",
         numbered_documents(3),
         num_shards=1,
         mangle=lambda lines: lines + mangled,
     )
-    options = runners.beam_options(num_workers=num_workers)
+    engine = runners.make_engine(arguments, num_workers=2)
     with pytest.raises(InputError) as caught:
-        build(corpus_dir, vocab_path, tmp_path / "made", options=options)
+        build(corpus_dir, vocab_path, tmp_path / "made", engine=engine)
     assert re.fullmatch(
         r".*documents-00000-of-00001\.jsonl\.gz: line \d: expected a document of "
         rf"`bert-keras corpus` .*{reason}.*; make the corpus again",
