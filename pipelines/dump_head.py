@@ -124,6 +124,9 @@ def _not_a_dump(head: bytes, root: bytes | None, path: str) -> InputError:
         return InputError(f"{path}: {expected}, but the file is empty")
     if (root or b"").lower() == b"html" or is_html(text):
         return InputError(f"{path}: {expected}, but this is an HTML page")
+    if re.match(r"\d+:\d+:", text):
+        what = "the index of a multistream dump, which is not needed: leave it out"
+        return InputError(f"{path}: {expected}, but this is {what}")
     if root:
         what = f"XML with the root <{root.decode()}>"
         return InputError(f"{path}: {expected}, but this is {what}")

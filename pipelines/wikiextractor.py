@@ -99,7 +99,8 @@ def _parse_elements(
     for offset, line in lines:
         if offset == 0 and line:
             line = line.removeprefix(codecs.BOM_UTF8)
-        if element := _ELEMENT.match(line or b""):
+        is_short = line is not None and len(line) <= _MAX_ELEMENT_BYTES
+        if is_short and (element := _ELEMENT.match(line)):
             if opened:
                 yield BadDocument(begin, _title_of(opened), "no </doc>")
             opened, body, size, begin = element, [], 0, offset
@@ -120,6 +121,8 @@ def _parse_elements(
         yield BadDocument(begin, _title_of(opened), reason)
 
 
+# Beyond this no title goes, and a hostile line would cost its length squared.
+_MAX_ELEMENT_BYTES = 4096
 # Some versions put a revision or a language between these; none escapes quotes.
 _ELEMENT = re.compile(
     rb'<doc id="([^"]*)"[^>]*? url="([^"]*)"[^>]*? title="(.*)"[^"]*>\s*$'

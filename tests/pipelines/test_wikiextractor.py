@@ -1,6 +1,7 @@
 """Output of WikiExtractor -> documents: both formats, literally and on real files."""
 
 import json
+import time
 
 import pytest
 
@@ -129,6 +130,13 @@ def test_an_element_without_an_end_and_one_that_is_too_long(monkeypatch):
         wikiextractor.BadDocument(0, "Bread & butter", "longer than 64 MiB"),
         *DOCUMENTS[1:],
     ]
+
+
+def test_a_hostile_line_takes_no_time():
+    line = b'<doc id="1"' + b' url="" title="' * 100_000 + b"\n"
+    begin = time.process_time()
+    assert parse(line + ELEMENTS.encode()) == DOCUMENTS
+    assert time.process_time() - begin < 1
 
 
 @pytest.mark.parametrize(

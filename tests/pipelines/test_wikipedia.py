@@ -174,6 +174,14 @@ def test_bad_pages_cost_only_themselves(tmp_path):
     }
 
 
+def test_deep_nesting_is_no_trouble(tmp_path):
+    deep = "<b>" * 300_000
+    dump = HEAD + page_xml(1, text=deep) + page_xml(2, text=deep + "</b>" * 300_000)
+    first, second, third = read(write(tmp_path, dump + page_xml(3)))
+    assert first.reason.startswith("not well-formed XML: mismatched tag")
+    assert (second.text, third.text) == ("", "Text.")
+
+
 def test_endless_page_is_given_up(monkeypatch, tmp_path):
     monkeypatch.setattr(page_cutter, "_MAX_PAGE_BYTES", 1_000_000)
     dump = HEAD + page_xml(1, "Long", "x" * 3_000_000) + page_xml(2, "After")
@@ -192,6 +200,10 @@ def test_endless_page_is_given_up(monkeypatch, tmp_path):
         (b"<!DOCTYPE html>\n<html lang='en'>", "this is an HTML page"),
         (b"<rss version='2.0'></rss>", "XML with the root <rss>"),
         (b"<mediawik", "not XML"),
+        (
+            b"597:10:Bread\n597:12:Loaf",
+            "index of a multistream dump, which is not need",
+        ),
     ],
 )
 def test_not_a_dump(tmp_path, data, message):
