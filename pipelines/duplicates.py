@@ -22,6 +22,7 @@ hash, as unlikely, would keep what they share.
 """
 
 import hashlib
+import itertools
 import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
@@ -42,7 +43,9 @@ _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 def paragraph_hash(paragraph: Paragraph) -> int:
     """64 bits that tell paragraphs apart, whatever white space is in them."""
     # White space goes altogether: sentences of Chinese have none between them.
-    text = "".join(_text(paragraph).split())
+    text = _text(paragraph)
+    # Printable text has no other white space, and is most text.
+    text = text.replace(" ", "") if text.isprintable() else "".join(text.split())
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
 
@@ -172,5 +175,6 @@ def _text(paragraph: Paragraph) -> str:
 def _has_words(paragraph: Paragraph, min_words: int) -> bool:
     text = _text(paragraph)
     if text.isascii():
-        return len(text.split()) >= min_words
-    return sum(1 for _ in _WORD.finditer(text)) >= min_words
+        return len(text.split(None, min_words)) >= min_words
+    words = itertools.islice(_WORD.finditer(text), min_words)
+    return sum(1 for _ in words) == min_words

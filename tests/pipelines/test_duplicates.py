@@ -130,6 +130,14 @@ def test_sentences_have_the_hash_of_their_paragraph():
             assert blocks[0].tolist() == blocks[1].tolist()
 
 
+def test_white_space_of_any_kind_does_not_matter():
+    value = duplicates.paragraph_hash("a b c")
+    for text in ("a\u00a0b\u2003c", " a\tb\nc ", "a\u2028b\x1cc", "abc"):
+        assert duplicates.paragraph_hash(text) == value
+    # No white space, though not seen either.
+    assert duplicates.paragraph_hash("a\u200bb c") != value
+
+
 def test_the_hash_is_the_same_on_every_machine():
     # Of a run before: buckets of unfinished work rest on it.
     assert duplicates.paragraph_hash("a b") == 0x8810DE87F1B5520E
