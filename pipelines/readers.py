@@ -261,17 +261,21 @@ def _read_wikiextractor(
     item: Range, advance: Advance, count: Count, drop_lists: bool
 ) -> Iterator[SourceDocument | Reject]:
     """The documents of a file that WikiExtractor wrote."""
+    num_fragments = 0
     with files.open_to_read(item.path) as file:
         start = next(multistream.read_all(file, item.path), b"")
         progress = multistream.Progress(file, item.start, item.stop, advance)
         stop = item.stop if multistream.compression(file) is None else _NO_END
         lines = text_lines.read_lines(file, item.path, item.start)
         for document in wikiextractor.parse(lines, stop, start, item.path):
+            progress.update()
             count("items_read")
             if isinstance(document, wikiextractor.BadDocument):
                 place = f"byte {document.offset}"
                 yield Reject(item.path, place, document.title, document.reason)
-            elif drop_lists and (reason := filters.title_reason(document.title)):
+                continue
+            num_fragments += document.num_fragments
+            if drop_lists and (reason := filters.title_reason(document.title)):
                 count(f"dropped/{reason}")
             elif document.paragraphs:
                 yield SourceDocument(
@@ -283,8 +287,8 @@ def _read_wikiextractor(
                 )
             else:
                 count("dropped/no running text")
-            progress.update()
         progress.finish()
+    count("cleaned/fragments", num_fragments)
 
 
 _NO_END = 1 << 63

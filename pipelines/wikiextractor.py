@@ -22,6 +22,8 @@ class Document(NamedTuple):
     """`enwiki:12:Anarchism`, as for the same page of a dump."""
     title: str
     paragraphs: list[str]
+    num_fragments: int
+    """Headings, items of lists and the like, which were dropped."""
 
 
 class BadDocument(NamedTuple):
@@ -170,7 +172,8 @@ def _document(
         shown = title.encode(errors="replace").decode()
         return BadDocument(offset, shown, reason)
     document_id = f"{dump_head.wiki_of(url)}:{page_id}:{title}"
-    return Document(document_id, title, paragraphs(html.unescape(text), title))
+    kept, num_fragments = paragraphs(html.unescape(text), title)
+    return Document(document_id, title, kept, num_fragments)
 
 
 _SENTENCE_END = re.compile(r"[.!?…。！？؟۔।][\"'”’»)\]」』）]*$")
@@ -187,18 +190,22 @@ _LOOSE_MARK = re.compile(r" +([.,;:])(?= |$)")
 _NO_PROSE = ("BULLET::::", "Section::::", "<", "* ", "- ", "# ")
 
 
-def paragraphs(text: str, title: str) -> list[str]:
+def paragraphs(text: str, title: str) -> tuple[list[str], int]:
     """The running text of an article, in which each line is a paragraph.
 
     Args:
         text: with its entities resolved.
         title: dropped where it is the first line.
+
+    Returns:
+        The paragraphs, and how many lines were dropped that are no running text.
     """
     lines = [_tidy(line) for line in text.split("\n")]
     lines = [line for line in lines if line]
     if lines and lines[0] == " ".join(title.split()):
         del lines[0]
-    return [line for line in lines if not _is_fragment(line)]
+    kept = [line for line in lines if not _is_fragment(line)]
+    return kept, len(lines) - len(kept)
 
 
 def _tidy(line: str) -> str:

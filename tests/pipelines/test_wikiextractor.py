@@ -42,9 +42,10 @@ DOCUMENTS = [
             "It costs 2 < 3 francs, it is cheap.",
             "She ate it every day.",
         ],
+        num_fragments=4,
     ),
-    wikiextractor.Document('wiki:13:The "small" one', 'The "small" one', []),
-    wikiextractor.Document("zhwiki:14:面包", "面包", ["面包是一种食品。"]),
+    wikiextractor.Document('wiki:13:The "small" one', 'The "small" one', [], 0),
+    wikiextractor.Document("zhwiki:14:面包", "面包", ["面包是一种食品。"], 1),
 ]
 LINE = {
     "id": "3",
@@ -80,8 +81,9 @@ def test_json_lines_literally():
             id='frwikinews:3:Le "Titre"',
             title='Le "Titre"',
             paragraphs=["Il & elle mangent ici."],
+            num_fragments=1,
         ),
-        wikiextractor.Document('frwikinews:3:Le "Titre"', 'Le "Titre"', []),
+        wikiextractor.Document('frwikinews:3:Le "Titre"', 'Le "Titre"', [], 0),
     ]
 
 
