@@ -6,6 +6,7 @@ sequence with the same seed gets the same masks in any batch, padded to any leng
 any version of NumPy.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -63,10 +64,6 @@ class MaskedBatch(NamedTuple):
 # What a hash is for: equal places give unrelated numbers for unequal purposes.
 _DRAW_TOKEN, _REPLACE, _RANDOM_ID, _RUN_SIZE = 0, 1, 2, 3
 _DRAW_RUN = 4  # And one more for each further word of a run.
-
-# The lowest bits of a key are the place itself: no two keys are equal, and a key says
-# whose it is.
-_PLACE = np.uint64((1 << 20) - 1)
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -158,8 +155,14 @@ def mask_batch(
     is_candidate &= input_ids != vocabulary.sep_id
     wanted = num_predictions(lengths, config)
     if config.do_whole_word_mask or config.max_ngram_size > 1:
-        runs = _find_runs(input_ids, is_candidate, vocabulary, config.max_ngram_size)
-        run_starts = _draw_runs(runs, wanted, seeds)
+        run_starts = _draw_runs(
+            input_ids,
+            is_candidate,
+            wanted,
+            seeds,
+            vocabulary=vocabulary,
+            max_ngram_size=config.max_ngram_size,
+        )
         positions, num_masked = _marked(run_starts >= 0, config.num_predictions)
     else:
         run_starts = None
@@ -215,9 +218,7 @@ def _draw_tokens(
     num_columns = is_candidate.shape[1]
     num_masked = np.minimum(wanted, is_candidate.sum(axis=1))
     columns = np.arange(num_columns, dtype=np.uint64)
-    keys = hash_places(seeds, columns, purpose=_DRAW_TOKEN)
-    keys &= ~_PLACE
-    keys |= columns
+    keys = _keyed_places(seeds, columns, purpose=_DRAW_TOKEN)
     keys[~is_candidate] = ~np.uint64(0)
     num_kept = min(num_slots, num_columns)
     smallest = np.partition(keys, num_kept - 1, axis=1)[:, :num_kept]
@@ -227,6 +228,21 @@ def _draw_tokens(
     positions.sort(axis=1)
     positions[~is_drawn] = 0
     return _padded(positions, num_slots), num_masked
+
+
+# The lowest bits of a key are the place itself: no two keys are equal, and a key says
+# whose it is.
+_PLACE = np.uint64((1 << 20) - 1)
+
+
+def _keyed_places(
+    seeds: np.ndarray, columns: np.ndarray, *, purpose: int
+) -> np.ndarray:
+    """`(n, columns)` uint64 random keys, which sort into a random order of places."""
+    keys = hash_places(seeds, columns, purpose=purpose)
+    keys &= ~_PLACE
+    keys |= columns
+    return keys
 
 
 def _marked(is_marked: np.ndarray, num_slots: int) -> tuple[np.ndarray, np.ndarray]:
@@ -246,115 +262,134 @@ def _padded(values: np.ndarray, num_columns: int) -> np.ndarray:
 # Words and runs of words.
 
 
-def _find_runs(
+def _draw_runs(
     input_ids: np.ndarray,
     is_candidate: np.ndarray,
+    wanted: np.ndarray,
+    seeds: np.ndarray,
+    *,
     vocabulary: MaskingVocabulary,
     max_ngram_size: int,
 ) -> np.ndarray:
-    """Ends of all runs of 1 to `max_ngram_size` words.
-
-    A `##` piece right after a special token (its word was cut in two) is a word of
-    its own: google-research/bert would join it to the word before the special token.
-    A run never goes over a special token.
-
-    Returns:
-        `(max_ngram_size, n, L)`: for each number of words and each place, where the
-        run that begins there ends; 0 if none does.
-    """
-    num_rows, num_columns = input_ids.shape
-    goes_on = vocabulary.is_continuation[input_ids]
-    goes_on[:, 0] = False
-    goes_on[:, 1:] &= is_candidate[:, :-1]
-    is_start = is_candidate & ~goes_on
-    # One more column, where nothing begins; a word that is cut off ends there.
-    borders = np.full((num_rows, num_columns + 1), num_columns)
-    columns = np.arange(num_columns)
-    borders[:, :-1] = np.where(is_candidate & goes_on, num_columns, columns)
-    next_border = np.minimum.accumulate(borders[:, ::-1], axis=1)[:, ::-1]
-    word_ends = np.zeros_like(borders)
-    word_ends[:, :-1] = np.where(is_start, next_border[:, 1:], 0)
-    ends = [word_ends]
-    for _ in range(max_ngram_size - 1):
-        # No word ends at 0, and none begins there that is [CLS]: 0 stays 0 ...
-        longer = np.take_along_axis(word_ends, ends[-1], axis=1)
-        # ... but a sequence may lack [CLS].
-        ends.append(np.where(ends[-1] > 0, longer, 0))
-    return np.stack(ends)[:, :, :-1]
-
-
-def _draw_runs(runs: np.ndarray, wanted: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-    """Draws runs that do not overlap until as many tokens as wanted are covered.
+    """Draws runs of words that do not overlap, until enough tokens are covered.
 
     The algorithm of tf-models-official's `_masking_ngrams`, all sequences in step: draw
     a size, then the next of the shuffled runs of this size, and pass it over if it
     covers too many tokens or some a second time.
 
-    Args:
-        runs: from `_find_runs`.
-
     Returns:
         `(n, L)`: for each place the start of the run that covers it, or -1.
     """
-    num_sizes, num_rows, num_columns = runs.shape
-    orders, left = [], []
-    for size, ends in enumerate(runs):
-        keys = hash_places(seeds, np.arange(num_columns), purpose=_DRAW_RUN + size)
-        # Places without a run last; equal keys in the order of places.
-        keys = np.where(ends > 0, keys >> np.uint64(1), ~np.uint64(0))
-        orders.append(np.argsort(keys, axis=1, kind="stable"))
-        left.append((ends > 0).sum(axis=1))
-    state = _Draws(
+    num_rows, num_columns = input_ids.shape
+    is_start = _word_starts(input_ids, is_candidate, vocabulary)
+    runs = _run_ends(is_start, is_candidate, max_ngram_size)
+    draws = _Draws(
         runs=runs,
-        orders=np.stack(orders),
-        num_left=np.stack(left),
-        num_popped=np.zeros((num_sizes, num_rows), np.int64),
+        orders=_shuffled_starts(runs, seeds),
+        num_left=(runs > 0).sum(axis=2),
+        num_popped=np.zeros((max_ngram_size, num_rows), np.int64),
         room=wanted.copy(),
-        run_starts=np.full((num_rows, num_columns), -1),
+        owners=np.full((num_rows, num_columns + 1), -1),
     )
-    shares = 1 / np.arange(1, num_sizes + 1)
+    shares = 1 / np.arange(1, max_ngram_size + 1)
     limits = np.cumsum(shares)[:-1] / shares.sum()
-    step = 0
     rows = np.arange(num_rows)
-    while len(rows := rows[(state.room > 0)[rows] & state.num_left.any(axis=0)[rows]]):
+    for step in itertools.count():
+        rows = rows[(draws.room[rows] > 0) & draws.num_left[:, rows].any(axis=0)]
+        if not len(rows):
+            break
         hashes = hash_places(seeds[rows], np.array([step]), purpose=_RUN_SIZE)[:, 0]
-        _draw_one_run(state, rows, np.searchsorted(limits, fractions(hashes), "right"))
-        step += 1
-    return state.run_starts
+        _draw_one_run(draws, rows, np.searchsorted(limits, fractions(hashes), "right"))
+    columns = np.arange(num_columns)
+    word_of = np.maximum.accumulate(np.where(is_start, columns, 0), axis=1)
+    owners = np.take_along_axis(draws.owners, word_of, axis=1)
+    return np.where(is_candidate, owners, -1)
+
+
+def _word_starts(
+    input_ids: np.ndarray, is_candidate: np.ndarray, vocabulary: MaskingVocabulary
+) -> np.ndarray:
+    """`(n, L)` bool: does a word begin there?
+
+    A `##` piece right after a special token (its word was cut in two) is a word of
+    its own: google-research/bert would join it to the word before the special token.
+    """
+    goes_on = vocabulary.is_continuation[input_ids]
+    goes_on[:, :1] = False
+    goes_on[:, 1:] &= is_candidate[:, :-1]
+    return is_candidate & ~goes_on
+
+
+def _run_ends(
+    is_start: np.ndarray, is_candidate: np.ndarray, max_ngram_size: int
+) -> np.ndarray:
+    """Ends of all runs of 1 to `max_ngram_size` words; none has a special token within.
+
+    Returns:
+        `(max_ngram_size, n, L + 1)`: for each number of words and each place, where
+        the run that begins there ends; 0 if none does, as in the last column.
+    """
+    num_rows, num_columns = is_start.shape
+    borders = np.full((num_rows, num_columns + 1), num_columns)
+    is_border = is_start | ~is_candidate
+    borders[:, :-1] = np.where(is_border, np.arange(num_columns), num_columns)
+    next_border = np.minimum.accumulate(borders[:, ::-1], axis=1)[:, ::-1]
+    ends = np.zeros((max_ngram_size, num_rows, num_columns + 1), np.int64)
+    ends[0, :, :-1] = np.where(is_start, next_border[:, 1:], 0)
+    for size in range(1, max_ngram_size):
+        # One word more; a run that ends where no word begins cannot grow.
+        longer = np.take_along_axis(ends[0], ends[size - 1], axis=1)
+        ends[size] = np.where(ends[size - 1] > 0, longer, 0)
+    return ends
+
+
+def _shuffled_starts(runs: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+    """`(sizes, n, L + 1)`: starts of the runs in a random order, then what is none."""
+    columns = np.arange(runs.shape[2], dtype=np.uint64)
+    orders = np.empty(runs.shape, np.int64)
+    for size, ends in enumerate(runs):
+        keys = _keyed_places(seeds, columns, purpose=_DRAW_RUN + size)
+        keys[ends == 0] = ~np.uint64(0)
+        keys.sort(axis=1)
+        orders[size] = keys & _PLACE
+    return orders
 
 
 class _Draws(NamedTuple):
     """Where the drawing of runs stands; the arrays are changed in place."""
 
     runs: np.ndarray
+    """From `_run_ends`."""
     orders: np.ndarray
-    """`(sizes, n, L)`: starts of the runs in the order in which they are drawn."""
+    """From `_shuffled_starts`."""
     num_left: np.ndarray
     """`(sizes, n)`: runs that were not drawn yet."""
     num_popped: np.ndarray
     """`(sizes, n)`: runs that were drawn."""
     room: np.ndarray
     """`(n,)`: tokens that may still be covered."""
-    run_starts: np.ndarray
+    owners: np.ndarray
+    """`(n, L + 1)`: where a covered word begins, the start of its run; else -1."""
 
 
-def _draw_one_run(state: _Draws, rows: np.ndarray, sizes: np.ndarray) -> None:
+def _draw_one_run(draws: _Draws, rows: np.ndarray, sizes: np.ndarray) -> None:
     """One draw in each of `rows`; `sizes`: words of the run, less one."""
-    too_large = sizes + 1 > state.room[rows]
-    state.num_left[sizes[too_large], rows[too_large]] = 0
-    possible = state.num_left[sizes, rows] > 0
+    too_large = sizes + 1 > draws.room[rows]
+    draws.num_left[sizes[too_large], rows[too_large]] = 0
+    possible = draws.num_left[sizes, rows] > 0
     rows, sizes = rows[possible], sizes[possible]
-    starts = state.orders[sizes, rows, state.num_popped[sizes, rows]]
-    ends = state.runs[sizes, rows, starts]
-    state.num_popped[sizes, rows] += 1
-    state.num_left[sizes, rows] -= 1
-    columns = np.arange(state.run_starts.shape[1])
-    inside = columns >= starts[:, np.newaxis]
-    inside &= columns < ends[:, np.newaxis]
-    fits = ends - starts <= state.room[rows]
-    fits &= ~(inside & (state.run_starts[rows] >= 0)).any(axis=1)
-    rows, starts, inside = rows[fits], starts[fits], inside[fits]
-    state.room[rows] -= inside.sum(axis=1)
-    state.run_starts[rows] = np.where(
-        inside, starts[:, np.newaxis], state.run_starts[rows]
-    )
+    starts = draws.orders[sizes, rows, draws.num_popped[sizes, rows]]
+    ends = draws.runs[sizes, rows, starts]
+    draws.num_popped[sizes, rows] += 1
+    draws.num_left[sizes, rows] -= 1
+    words = [starts]
+    fits = (ends - starts <= draws.room[rows]) & (draws.owners[rows, starts] < 0)
+    for number in range(1, len(draws.runs)):
+        # The next word of longer runs, the last one again of shorter ones.
+        following = draws.runs[0, rows, words[-1]]
+        words.append(np.where(sizes >= number, following, words[-1]))
+        fits &= draws.owners[rows, words[-1]] < 0
+    rows, starts, ends = rows[fits], starts[fits], ends[fits]
+    draws.room[rows] -= ends - starts
+    for word in words:
+        draws.owners[rows, word[fits]] = starts

@@ -138,7 +138,7 @@ def draw_runs(words, wanted, random_bits, max_size):
             for first in range(len(words) - size + 1)
         ]
         runs = [run for run in runs if run[-1] - run[0] == len(run) - 1]
-        runs.sort(key=lambda run: (random_bits(3 + size, run[0]) >> 1, run[0]))  # noqa: B023
+        runs.sort(key=lambda run: (random_bits(3 + size, run[0]) >> 20, run[0]))  # noqa: B023
         decks.append(runs)
     total = sum(1 / size for size in range(1, max_size + 1))
     drawn, covered, step = [], set(), 0
