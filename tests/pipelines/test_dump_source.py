@@ -289,7 +289,7 @@ def test_a_page_whose_end_is_lost(tmp_path):
 def test_nothing_of_a_damaged_stream_is_handed_out(tmp_path):
     """The checksum of the stream is its last bytes."""
     rng = random.Random(8)
-    pages = [page_xml(n, rng.randbytes(20_000).hex()) for n in range(1, 40)]
+    pages = [page_xml(n, rng.randbytes(20_000).hex()) for n in range(1, 15)]
     middle = bz2.compress(b"".join(pages))
     streams = [bz2.compress(HEAD), flip(middle, len(middle) - 2)]
     path = write(tmp_path, b"".join([*streams, bz2.compress(page_xml(40))]))
@@ -377,7 +377,7 @@ def test_the_real_multistream_dump_in_random_ranges(shared_data):
     assert len(whole) == 206
     size = wikipedia.DumpSource(path).estimate_size()
     rng = random.Random(5)
-    for num_cuts in (1, 3, 8, 20, 40):
+    for num_cuts in (1, 8, 40):
         cuts = sorted(rng.randrange(size) for _ in range(num_cuts))
         assert read_in_ranges(path, [0, *cuts, size]) == whole
 
