@@ -216,10 +216,9 @@ def encode_batch(batch: Batch, config: ExamplesConfig) -> list[bytes]:
             "next_sentence_labels": labels,
         }
         lengths = {}
-    names = features.V2_NAMES if config.feature_names == "v2" else {}
     return records.encode_examples(
-        {names.get(name, name): value for name, value in values.items()},
-        lengths={names.get(name, name): value for name, value in lengths.items()},
+        {features.stored_name(name, config): v for name, v in values.items()},
+        lengths={features.stored_name(name, config): n for name, n in lengths.items()},
     )
 
 

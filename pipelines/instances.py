@@ -379,27 +379,26 @@ def make_full_sentence_spans(
         as a span of them; B is empty.
     """
     limit = config.max_seq_length - 2  # [CLS] A [SEP]
-    streams, starts, ends, seeds = [], [], [], []
-    offset = 0
+    num_tokens = sum(len(document.token_ids) + 1 for document in documents)
+    tokens = np.empty(config.num_duplicates * num_tokens, dtype)
+    starts, ends, seeds = [], [], []
     for duplicate_index in range(config.num_duplicates):
         draws = []
         for document in documents:
             rng = document_rng(config.random_seed, document.id, duplicate_index)
             draws.append((rng.getrandbits(64), rng.getrandbits(64), document))
         draws.sort(key=lambda draw: (draw[0], draw[2].id))
-        ordered = [document for _, _, document in draws]
-        stream, sentences = _join_with_separators(ordered, separator, dtype)
+        bases = np.array([base for _, base, _ in draws], np.uint64)
+        offset = duplicate_index * num_tokens
+        stream = tokens[offset : offset + num_tokens]
+        firsts, sentences = _join(stream, [draw[2] for draw in draws], separator)
         found = np.array(_pack_sentences(sentences, limit), np.int64).reshape(-1, 2)
-        lengths = np.array([len(document.token_ids) + 1 for document in ordered])
-        first_tokens = np.cumsum(lengths) - lengths
-        first = np.searchsorted(first_tokens, found[:, 0], side="right") - 1
-        bases = np.array([base for _, base, _ in draws], np.uint64)[first]
-        places = found[:, :1] - first_tokens[first, np.newaxis]
-        seeds.append(masking.hash_places(bases, places, purpose=0)[:, 0])
-        streams.append(stream)
+        # The document in which an instance begins decides its masks.
+        of = np.searchsorted(firsts, found[:, 0], side="right") - 1
+        places = found[:, :1] - firsts[of, np.newaxis]
+        seeds.append(masking.hash_places(bases[of], places, purpose=0)[:, 0])
         starts.append(found[:, 0] + offset)
         ends.append(found[:, 1] + offset)
-        offset += len(stream)
     all_ends = np.concatenate(ends)
     spans = Spans(
         a_starts=np.concatenate(starts),
@@ -409,23 +408,30 @@ def make_full_sentence_spans(
         is_random_next=np.zeros(len(all_ends), bool),
         seeds=np.concatenate(seeds),
     )
-    return np.concatenate(streams), spans
+    return tokens, spans
 
 
-def _join_with_separators(
-    documents: Sequence[Document], separator: int, dtype: np.dtype
+def _join(
+    stream: np.ndarray, documents: Sequence[Document], separator: int
 ) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """Tokens of the documents, a separator behind each; start and end of sentences."""
-    pieces, sentences = [], []
-    offset = 0
+    """Fills `stream` with the tokens of documents, a separator behind each.
+
+    Returns:
+        Where each document starts; where each sentence starts and ends.
+    """
+    firsts, sentences = [], []
+    first = 0
     for document in documents:
-        pieces += (np.asarray(document.token_ids, dtype), np.array([separator], dtype))
-        start = 0
+        firsts.append(first)
+        end_of_document = first + len(document.token_ids)
+        stream[first:end_of_document] = document.token_ids
+        stream[end_of_document] = separator
+        start = first
         for end in document.sentence_ends:
-            sentences.append((offset + start, offset + end))
-            start = end
-        offset += len(document.token_ids) + 1
-    return np.concatenate([np.empty(0, dtype), *pieces]), sentences
+            sentences.append((start, first + end))
+            start = first + end
+        first = end_of_document + 1
+    return np.array(firsts, np.int64), sentences
 
 
 def _pack_sentences(
