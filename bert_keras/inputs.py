@@ -220,13 +220,7 @@ def _parsed(
             if stored_name in stored
         }
         for name in parsed.keys() & {"input_ids", "masked_lm_ids"}:
-            ids = parsed[name]
-            # A GPU reads row 0 for an id past the table and says nothing.
-            tf.debugging.assert_less(
-                ids.flat_values if isinstance(ids, tf.RaggedTensor) else ids,
-                tf.constant(vocabulary.size, tf.int64),
-                message=f"{name} beyond the vocabulary of {vocabulary.size}",
-            )
+            _check_ids(name, parsed[name], vocabulary.size)
         if config.masking == "dynamic":
             parsed |= _masked(
                 parsed.pop("input_ids"),
@@ -243,6 +237,15 @@ def _parsed(
 
     return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(
         tf.data.AUTOTUNE
+    )
+
+
+def _check_ids(name: str, ids: tf.Tensor | tf.RaggedTensor, vocab_size: int) -> None:
+    # A GPU reads row 0 for an id past the table and says nothing.
+    tf.debugging.assert_less(
+        ids.flat_values if isinstance(ids, tf.RaggedTensor) else ids,
+        tf.constant(vocab_size, tf.int64),
+        message=f"{name} beyond the vocabulary of {vocab_size}",
     )
 
 

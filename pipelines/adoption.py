@@ -50,17 +50,9 @@ def adopt_examples(
             "again"
         )
     vocabulary = _load_vocabulary(directory, vocab_path, do_lower_case)
-    names = [n for n in files.list_directory(directory) if _is_shard(n)]
-    if not names:
-        raise InputError(
-            f"{directory}: expected files named {_PATTERN}, found none: give the "
-            "directory that holds them"
-        )
-    paths = [files.join(directory, name) for name in names]
+    paths = _find_files(directory)
     format_ = _find_format(paths)
     shards, found = _scan(paths, format_, masking.masking_vocabulary(vocabulary))
-    if not found.num_examples:
-        raise InputError(f"{directory}: its {len(names)} files hold no record")
     vocabulary.save(files.join(directory, records.VOCABULARY_NAME))
     made = manifest.Manifest(
         kind="examples",
@@ -68,22 +60,27 @@ def adopt_examples(
         config=_settings(format_, found, vocabulary, do_lower_case),
         vocab_sha256=vocabulary.sha256,
         vocab_size=len(vocabulary),
-        counters={
-            "examples": found.num_examples,
-            "example_tokens": found.num_tokens,
-            "masked_tokens": found.num_masked,
-            "random_next_examples": found.num_random_next,
-        },
+        counters=found.counters(),
     )
     manifest.write_manifest(directory, made)
     logger.info(
         "adopted %s examples in %d files; train on them with `bert-keras pretrain "
         "--examples %s`",
         f"{found.num_examples:,}",
-        len(names),
+        len(shards),
         directory,
     )
     return made
+
+
+def _find_files(directory: str | Path) -> list[str]:
+    names = [name for name in files.list_directory(directory) if _is_shard(name)]
+    if not names:
+        raise InputError(
+            f"{directory}: expected files named {_PATTERN}, found none: give the "
+            "directory that holds them"
+        )
+    return [files.join(directory, name) for name in names]
 
 
 def _is_shard(name: str) -> bool:
@@ -178,6 +175,15 @@ class _Found:
     """Tokens of second segments."""
     num_bytes: int = 0
     """Bytes of files, for the progress."""
+
+    def counters(self) -> dict[str, int]:
+        """Under the names that `examples` gives them."""
+        return {
+            "examples": self.num_examples,
+            "example_tokens": self.num_tokens,
+            "masked_tokens": self.num_masked,
+            "random_next_examples": self.num_random_next,
+        }
 
     def add(self, batch: dict[str, np.ndarray]) -> None:
         self.num_examples += len(batch["input_ids"])

@@ -14,6 +14,9 @@ from bert_keras.config import ExamplesConfig
 NUM_COMMONEST = 20
 """Tokens that are named; special ones are not."""
 
+NUM_REASONS = 10
+"""Reasons why documents were left out that are shown; JSON has all."""
+
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Counts:
@@ -179,7 +182,7 @@ def _corpus_card(made: manifest.Manifest) -> dict[str, Any]:
         if not slash:
             card[group] = count
         elif group in ("dropped", "rejected"):
-            left_out[name] = count
+            left_out |= {name: count} if count else {}
         else:
             by_source[member][group] = count
     card |= {name: made.counters[name] for name in _COUNTERS if name in made.counters}
@@ -222,8 +225,31 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*")
 
 
-def _sections(card: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+_Rows = list[tuple[str, str]]
+
+
+def _sections(card: Mapping[str, Any]) -> Iterator[tuple[str, _Rows]]:
+    """Titles, and labels with values."""
     corpus = card["corpus"]
+    if rows := _corpus_rows(corpus):
+        yield "Corpus", rows
+    if corpus.get("left_out"):
+        top = list(corpus["left_out"].items())[:NUM_REASONS]
+        yield "Left out of the corpus", [(name, f"{n:,}") for name, n in top]
+    yield "Examples", _example_rows(card)
+    yield "Masks", _mask_rows(card)
+    words = card["vocabulary"]
+    commonest = "  ".join(f"{token} {n:,}" for token, n in words["commonest"].items())
+    yield (
+        "Vocabulary",
+        [
+            ("entries", f"{words['size']:,}, of which {words['seen']:,} occur"),
+            ("commonest", commonest),
+        ],
+    )
+
+
+def _corpus_rows(corpus: Mapping[str, Any]) -> _Rows:
     rows = [
         (name.replace("_", " "), f"{value:,}")
         for name, value in corpus.items()
@@ -232,59 +258,38 @@ def _sections(card: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, st
     if corpus.get("tokens"):
         unknown = corpus.get("unknown_tokens", 0) / corpus["tokens"]
         rows.append(("unknown share", f"{unknown:.3%}"))
-    rows += [
-        (source, _joined(counts))
-        for source, counts in corpus.get("sources", {}).items()
+    sources = corpus.get("sources", {})
+    return rows + [(source, _joined(counts)) for source, counts in sources.items()]
+
+
+def _example_rows(card: Mapping[str, Any]) -> _Rows:
+    examples = card["examples"]
+    second = ("B", "none: full sentences, no next-sentence prediction")
+    if "next_sentence" in card:
+        second = ("B is random", f"{card['next_sentence']['random_share']:.2%}")
+    return [
+        ("files", f"{examples['files']:,}, {examples['bytes'] / 1e6:,.1f} MB"),
+        ("examples", f"{examples['examples']:,}"),
+        ("tokens", f"{examples['tokens']:,}, {_described(card['length'])} an example"),
+        ("padding", f"{examples['padding_share']:.1%}"),
+        ("unknown", f"{examples['unknown_share']:.3%} of the tokens"),
+        second,
     ]
-    if rows:
-        yield "Corpus", rows
-    if corpus.get("left_out"):
-        top = list(corpus["left_out"].items())[:10]
-        yield "Left out of the corpus", [(name, f"{n:,}") for name, n in top]
-    examples, masks = card["examples"], card["masking"]
-    yield (
-        "Examples",
-        [
-            ("files", f"{examples['files']:,}, {examples['bytes'] / 1e6:,.1f} MB"),
-            ("examples", f"{examples['examples']:,}"),
-            (
-                "tokens",
-                f"{examples['tokens']:,}, {_described(card['length'])} an example",
-            ),
-            ("padding", f"{examples['padding_share']:.1%}"),
-            ("unknown", f"{examples['unknown_share']:.3%} of the tokens"),
-            *_next_sentence_rows(card),
-        ],
-    )
-    when = "when loaded; here as in a first epoch" if masks["kind"] == "dynamic" else ""
-    yield (
-        "Masks",
-        [
-            ("kind", " ".join([masks["kind"], when]).strip()),
-            ("hidden", f"{masks['hidden_share']:.2%} of the tokens"),
-            ("an example", _described(card["predictions"])),
-            ("[MASK]", f"{masks['mask_share']:.2%}"),
-            ("random", f"{masks['random_share']:.2%}"),
-            ("kept", f"{masks['kept_share']:.2%}"),
-        ],
-    )
-    words = card["vocabulary"]
-    yield (
-        "Vocabulary",
-        [
-            ("entries", f"{words['size']:,}, of which {words['seen']:,} occur"),
-            (
-                "commonest",
-                "  ".join(f"{t} {n:,}" for t, n in words["commonest"].items()),
-            ),
-        ],
-    )
 
 
-def _next_sentence_rows(card: Mapping[str, Any]) -> list[tuple[str, str]]:
-    if "next_sentence" not in card:
-        return [("B", "none: full sentences, no next-sentence prediction")]
-    return [("B is random", f"{card['next_sentence']['random_share']:.2%}")]
+def _mask_rows(card: Mapping[str, Any]) -> _Rows:
+    masks = card["masking"]
+    kind = masks["kind"]
+    if kind == "dynamic":
+        kind += ": made when loaded; here those of a first epoch"
+    return [
+        ("kind", kind),
+        ("hidden", f"{masks['hidden_share']:.2%} of the tokens"),
+        ("an example", _described(card["predictions"])),
+        ("[MASK]", f"{masks['mask_share']:.2%}"),
+        ("random", f"{masks['random_share']:.2%}"),
+        ("kept", f"{masks['kept_share']:.2%}"),
+    ]
 
 
 def _joined(counts: Mapping[str, int]) -> str:

@@ -300,6 +300,7 @@ CORPUS = {
         "words/books": 59_000,
         "dropped/redirect": 70,
         "dropped/list": 900,
+        "dropped/short": 0,
         "rejected/not UTF-8": 2,
     }
 }
@@ -430,7 +431,8 @@ def test_a_card_of_plain_full_sentences(tmp_path):
     )
     lines = card_lines(directory)
     assert "  B         none: full sentences, no next-sentence prediction" in lines
-    assert "  kind        dynamic when loaded; here as in a first epoch" in lines
+    kind = "dynamic: made when loaded; here those of a first epoch"
+    assert f"  kind        {kind}" in lines
     (masked,) = [line for line in lines if line.startswith("  [MASK]")]
     assert float(masked.split()[1].rstrip("%")) == pytest.approx(80, abs=5)
 
