@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert_keras import features, manifest
+from bert_keras import features, files, manifest
 from bert_keras.errors import InputError
 
 MAX_INPUT_CHARS_PER_WORD = 200
@@ -71,7 +71,7 @@ class Vocabulary:
             InputError: unreadable, not UTF-8, or not a vocabulary (see the class).
         """
         try:
-            text = Path(path).read_bytes().decode("utf-8-sig")
+            text = files.read_bytes(path).decode("utf-8-sig")
         except OSError as error:
             raise InputError(
                 f"{path}: expected a vocabulary, cannot read it: {error.strerror}"
