@@ -289,10 +289,15 @@ class TestDynamicMasking:
         pairs = [pair for pair in first.values() if len(pair) == 2]
         assert len(pairs) > 0.9 * num_records
         assert sum(a != b for a, b in pairs) > 0.9 * len(pairs)
+        # Of the last epoch, large batches leave out a few records.
         larger = masks_by_record(batch_size=32)
-        same = [ids for ids in first if len(larger.get(ids, ())) == len(first[ids])]
-        assert len(same) > 0.9 * num_records
-        assert all(larger[ids] == first[ids] for ids in same)
+        pairs = [
+            pair
+            for ids in larger
+            for pair in zip(first[ids], larger[ids], strict=False)
+        ]
+        assert len(pairs) > 1.5 * num_records
+        assert all(a == b for a, b in pairs)
         other = masks_by_record(seed=2)
         assert sum(other.get(ids) != first[ids] for ids in first) > 0.9 * num_records
 
