@@ -37,7 +37,7 @@ VOCABULARY = masking.MaskingVocabulary(
     is_continuation=[token % 3 == 0 and token > 4 for token in range(1000)],
 )
 CONFIG = ExamplesConfig(max_seq_length=64, short_seq_prob=0.3)
-NUM_RUNS = 3000
+NUM_RUNS = 10_000
 
 
 def piece(token):
