@@ -66,8 +66,9 @@ class Counts:
             is_hidden.sum(axis=1), minlength=len(self.by_predictions)
         )
         self.by_token += np.bincount(true_ids[is_token], minlength=len(self.by_token))
-        self.num_masked += int((shown == vocabulary.mask_id).sum())
-        self.num_kept += int((shown == labels).sum())
+        is_masked = shown == vocabulary.mask_id
+        self.num_masked += int(is_masked.sum())
+        self.num_kept += int(((shown == labels) & ~is_masked).sum())
         if "next_sentence_labels" in batch:
             self.num_random_next += int(batch["next_sentence_labels"].sum())
 
@@ -171,7 +172,8 @@ _COUNTERS = (
 def _corpus_card(made: manifest.Manifest) -> dict[str, Any]:
     """What the manifests say of the documents, those of the corpus's own among it.
 
-    Counters of a corpus are `name`, `name/source`, `dropped/reason`, `rejected/reason`.
+    Counters of a corpus are `name`, `name/source`, `dropped/reason`, `rejected/reason`;
+    those of examples `name` and `dropped_reason`.
     """
     known = made.config.get("corpus", {}).get("counters", {})
     by_source: dict[str, dict[str, int]] = defaultdict(dict)
@@ -186,6 +188,9 @@ def _corpus_card(made: manifest.Manifest) -> dict[str, Any]:
         else:
             by_source[member][group] = count
     card |= {name: made.counters[name] for name in _COUNTERS if name in made.counters}
+    for name, count in made.counters.items():
+        if name.startswith("dropped_") and count:
+            left_out[name.replace("_", "/", 1).replace("_", " ")] = count
     if by_source:
         card["sources"] = dict(sorted(by_source.items()))
     if left_out:
@@ -235,7 +240,7 @@ def _sections(card: Mapping[str, Any]) -> Iterator[tuple[str, _Rows]]:
         yield "Corpus", rows
     if corpus.get("left_out"):
         top = list(corpus["left_out"].items())[:NUM_REASONS]
-        yield "Left out of the corpus", [(name, f"{n:,}") for name, n in top]
+        yield "Left out", [(name, f"{n:,}") for name, n in top]
     yield "Examples", _example_rows(card)
     yield "Masks", _mask_rows(card)
     words = card["vocabulary"]

@@ -304,7 +304,14 @@ CORPUS = {
         "rejected/not UTF-8": 2,
     }
 }
-COUNTERS = {"documents": 1234, "sentences": 5000, "tokens": 1000, "unknown_tokens": 5}
+COUNTERS = {
+    "documents": 1234,
+    "sentences": 5000,
+    "tokens": 1000,
+    "unknown_tokens": 5,
+    "dropped_single_sentences": 30,
+    "examples": 3,
+}
 
 
 def card_lines(directory, **changes):
@@ -336,10 +343,11 @@ def test_a_whole_card(carded):
         "  books           234 documents, 59,000 words",
         "  wikipedia       1,000 documents, 40,000 words",
         "",
-        "Left out of the corpus",
-        "  dropped/list        900",
-        "  dropped/redirect    70",
-        "  rejected/not UTF-8  2",
+        "Left out",
+        "  dropped/list              900",
+        "  dropped/redirect          70",
+        "  dropped/single sentences  30",
+        "  rejected/not UTF-8        2",
         "",
         "Examples",
         f"  files        2, {num_bytes / 1e6:.1f} MB",
@@ -403,7 +411,7 @@ def test_the_card_as_json(carded, tmp_path):
         "books": {"documents": 234, "words": 59_000},
         "wikipedia": {"documents": 1000, "words": 40_000},
     }
-    assert list(card["corpus"]["left_out"].values()) == [900, 70, 2]
+    assert list(card["corpus"]["left_out"].values()) == [900, 70, 30, 2]
 
 
 def test_the_card_for_tensorboard(carded, tmp_path):
