@@ -110,6 +110,9 @@ def test_help_loads_nothing_heavy():
         ),
         (["corpus", "--output", "x", "--workers", "0"], "must be at least 1, got 0"),
         (["inspect", "x", "--", "--runner", "y"], "`inspect` takes nothing after `--`"),
+        (["inspect", "x", "--json", "y"], "--json and .* write the card: give --stats"),
+        (["adopt", "x"], "adopt: the following arguments are required: --vocab"),
+        (["adopt", "x", "--vocab", "y"], "y: expected a vocabulary, cannot read it"),
     ],
 )
 def test_a_mistake_gets_one_line(arguments, message, capsys, tmp_path, monkeypatch):
