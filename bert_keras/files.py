@@ -60,7 +60,8 @@ def open_to_read(path: Path) -> BinaryIO:
     if not is_remote(path):
         return open(path, "rb")
     filesystems, uncompressed = _beam(str(path))
-    return filesystems.FileSystems.open(str(path), compression_type=uncompressed)
+    with _errors_of_stores(str(path)):
+        return filesystems.FileSystems.open(str(path), compression_type=uncompressed)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -73,7 +74,9 @@ def exists(path: Path) -> bool:
     """Whether there is such a file (or local directory)."""
     if not is_remote(path):
         return os.path.exists(path)
-    return _beam(str(path))[0].FileSystems.exists(str(path))
+    filesystems, _ = _beam(str(path))
+    with _errors_of_stores(str(path)):
+        return filesystems.FileSystems.exists(str(path))
 
 
 def size(path: Path) -> int:
@@ -168,10 +171,13 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
             if not is_remote(path):
                 file.flush()
                 os.fsync(file.fileno())
+            with _errors_of_stores(temporary):
+                file.close()
         _rename(temporary, str(path))
     except OSError as error:
+        is_ours = error.errno in _NOT_WRITABLE or is_remote(path)
         # Not those of files that are read meanwhile: these have other names.
-        if error.filename not in (None, temporary) or error.errno not in _NOT_WRITABLE:
+        if error.filename not in (None, temporary) or not is_ours:
             raise
         raise InputError(
             f"{path}: cannot be written: {error.strerror}; make room, or choose "
@@ -185,18 +191,50 @@ def _open_to_write(path: str) -> BinaryIO:
     if not is_remote(path):
         return open(path, "wb")
     filesystems, uncompressed = _beam(path)
-    return filesystems.FileSystems.create(path, compression_type=uncompressed)
+    with _errors_of_stores(path):
+        return filesystems.FileSystems.create(path, compression_type=uncompressed)
 
 
 def _rename(source: str, target: str) -> None:
     if is_remote(target):
-        _beam(target)[0].FileSystems.rename([source], [target])
+        filesystems, _ = _beam(target)
+        with _errors_of_stores(source):
+            filesystems.FileSystems.rename([source], [target])
     else:
         os.replace(source, target)
 
 
 def _match(pattern: str) -> list[Any]:
-    return _beam(pattern)[0].FileSystems.match([pattern])[0].metadata_list
+    filesystems, _ = _beam(pattern)
+    # In a bucket that is not there, there is nothing either.
+    with contextlib.suppress(FileNotFoundError), _errors_of_stores(pattern):
+        return filesystems.FileSystems.match([pattern])[0].metadata_list
+    return []
+
+
+@contextlib.contextmanager
+def _errors_of_stores(path: str) -> Iterator[None]:
+    """Turns what is raised for a remote path into the `OSError` of a local one.
+
+    Every store's package has errors of its own, Beam puts some of them into another,
+    as text, and none says what file it was in a way that can be asked for.
+    """
+    if not is_remote(path):
+        yield
+        return
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if 404 in (status, getattr(error, "code", None)) or "NotFound(" in text:
+            reason = "No such file or bucket"
+            raise FileNotFoundError(errno.ENOENT, reason, path) from error
+        refused = status in (401, 403) or getattr(error, "code", None) in (401, 403)
+        number = errno.EACCES if refused or "Forbidden(" in text else errno.EIO
+        raise OSError(number, text[:300], path) from error
 
 
 def _beam(path: str) -> tuple[ModuleType, str]:

@@ -230,3 +230,33 @@ def test_dataflow(text, tmp_path, expected, cloud, monkeypatch):
     assert digests(cloud.bucket / "made") == expected
     for kind in ("corpus", "examples"):
         assert (cloud.bucket / "made" / kind / "manifest.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "output", "message"),
+    [
+        (
+            "gs://none-there/*.jsonl",
+            "gs://bert-bucket/a",
+            "no file matches 'gs://none-",
+        ),
+        (
+            "gs://bert-bucket/x.jsonl",
+            "gs://bert-bucket/a",
+            "no file matches 'gs://bert",
+        ),
+        (
+            "gs://bert-bucket/text/lines.jsonl",
+            "gs://none-there/a",
+            "gs://none-there/a/inputs.json: cannot be written: No such file or bucket",
+        ),
+    ],
+)
+def test_mistakes_on_cloud_storage(source, output, message, text, cloud):
+    cloud.upload(text, "text")
+    command = ["corpus", "--jsonl", source, "--output", output]
+    done = run(command, **cloud.environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    (error,) = done.stderr.splitlines()
+    assert error.startswith("bert-keras corpus: error: ") and message in error
