@@ -6,6 +6,7 @@ are found by a shuffle of their hashes beside that of the documents.
 """
 
 import functools
+import itertools
 import json
 import logging
 import math
@@ -79,6 +80,7 @@ def build_corpus(
         raise InputError(
             f"max_bad_fraction must be between 0 and 1, got {max_bad_fraction}"
         )
+    engine.check_paths(output_dir, *itertools.chain.from_iterable(sources.values()))
     inputs = readers.find_inputs(sources)
     overlap = None
     if exclude_overlap_with:

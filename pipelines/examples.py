@@ -81,6 +81,7 @@ def build_examples(
     """
     if num_shards is not None and num_shards < 1:
         raise InputError(f"--num_shards must be at least 1, got {num_shards}")
+    engine.check_paths(corpus_dir, output_dir)
     vocabulary = _load_vocabulary(vocab_path, do_lower_case)
     corpus = manifest.read_manifest(
         corpus_dir, kind="documents", verb="bert-keras corpus"

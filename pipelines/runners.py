@@ -43,6 +43,15 @@ class Engine:
     memory_limit: int = DEFAULT_MEMORY_LIMIT
     """Bytes that passes may take, all processes together."""
 
+    def check_paths(self, *paths: str | os.PathLike[str]) -> None:
+        """Checks that workers will see what a job reads and writes.
+
+        Raises:
+            InputError: see `engine_options.check_paths`.
+        """
+        if self.options is not None:
+            engine_options.check_paths(self.options, paths)
+
 
 def make_engine(
     arguments: Sequence[str] = (),

@@ -91,6 +91,7 @@ def build_vocabulary(
         InputError: the output exists, an unfinished or changed corpus, one without
             words, a `vocab_size` below what characters alone take.
     """
+    engine.check_paths(corpus_dir, output_path)
     if files.exists(output_path):
         raise InputError(
             f"{output_path}: exists already; choose another --output or delete it"
