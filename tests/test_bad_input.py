@@ -3,13 +3,17 @@
 import bz2
 import json
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 from importlib import resources
 
+import numpy as np
 import pytest
 
 from bert_keras import cli, manifest
-from pipelines import records
+from pipelines import documents, records
 
 PAGE = "<page><title>A</title><ns>0</ns><id>1</id><revision><text>{}</text></revision>"
 
@@ -49,7 +53,10 @@ class TestCorpus:
         )
 
     def test_nothing_to_read(self, check):
-        check("nothing to read: give at least one of --wikipedia, --books and --jsonl")
+        check(
+            "nothing to read: give at least one of --wikipedia, --wikiextractor, "
+            "--books and --jsonl"
+        )
 
     def test_not_xml(self, check, tmp_path):
         (tmp_path / "a.xml").write_text("Dear reader,\n\nthis is a letter.\n")
@@ -81,6 +88,125 @@ class TestCorpus:
             "--wikipedia",
             tmp_path / "a.xml",
         )
+
+    def test_a_place_that_cannot_be_written(self, tmp_path, capsys):
+        (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "Some words."}\n')
+        (tmp_path / "file").touch()
+        command = ["corpus", "--jsonl", tmp_path / "a.jsonl"]
+        assert_error(
+            [*command, "--output", tmp_path / "file/out"],
+            "file/out: cannot be made: Not a directory; choose another place",
+            capsys,
+        )
+
+    def test_a_runner_that_is_misspelt(self, tmp_path, capsys):
+        (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "Some words."}\n')
+        command = [
+            "corpus",
+            "--jsonl",
+            tmp_path / "a.jsonl",
+            "--output",
+            tmp_path / "o",
+        ]
+        for runner, message in [
+            ("FnApiRuner", "got 'FnApiRuner'; did you mean 'FnApiRunner'"),
+            ("DaskRunner", "DaskRunner.*loses"),
+        ]:
+            assert_error([*command, "--", f"--runner={runner}"], message, capsys)
+            assert not (tmp_path / "o").exists()
+
+
+def run(*words, cwd, file_blocks="unlimited"):
+    """A command in a shell whose files cannot grow beyond some kilobytes."""
+    command = shlex.join([sys.executable, "-m", "bert_keras.cli", *map(str, words)])
+    return subprocess.run(
+        ["bash", "-c", f"ulimit -f {file_blocks}; exec {command}"],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=120,
+    )
+
+
+class TestDirtyText:
+    """What real collections hold: it is counted, and the rest is used."""
+
+    def corpus(self, tmp_path, *words):
+        output = tmp_path / "out"
+        command = ["corpus", *words, "--output", output]
+        command += ["--set", "min_document_words=1", "--max_bad_fraction", "0.5"]
+        assert cli.main([str(word) for word in command]) == 0
+        made = manifest.read_manifest(output, kind="documents", verb="corpus")
+        return made.counters, {
+            document["id"].split(":")[0]: document["paragraphs"]
+            for shard in made.shards
+            for document in documents.read_shard(output / shard.name)
+        }
+
+    def test_a_flipped_bit_in_the_middle_of_a_dump(self, tmp_path):
+        pages = [PAGE.format(f"Page {n} is here.") + "</page>" for n in range(5)]
+        pages = [page.replace("<id>1", f"<id>{n}") for n, page in enumerate(pages)]
+        streams = [bz2.compress(page.encode()) for page in pages]
+        damaged = bytearray(streams[2])
+        damaged[len(damaged) // 2] ^= 4
+        head = bz2.compress(b"<mediawiki><siteinfo></siteinfo>")
+        data = b"".join([head, *streams[:2], bytes(damaged), *streams[3:]])
+        (tmp_path / "a.xml.bz2").write_bytes(data)
+        counters, _ = self.corpus(tmp_path, "--wikipedia", tmp_path / "a.xml.bz2")
+        assert counters["documents"] == 4
+        assert counters["rejected/damaged bzip2 stream"] == 1
+
+    def test_nul_bytes_surrogates_and_two_documents_with_one_id(self, tmp_path):
+        lines = [
+            '{"id": "nul", "text": "Nul \\u0000 is here."}',
+            '{"id": "half", "text": "Half a \\ud83d character."}',
+            '{"id": "\\ud83d", "text": "Its id is no text."}',
+            '{"id": "twice", "text": "Second in order."}',
+            '{"id": "twice", "text": "First in order."}',
+            '{"id": "good", "text": "Some words."}',
+        ]
+        (tmp_path / "a.jsonl").write_text("\n".join(lines))
+        counters, found = self.corpus(tmp_path, "--jsonl", tmp_path / "a.jsonl")
+        assert found == {"twice": [["First in order."]], "good": [["Some words."]]}
+        assert counters["dropped/duplicate"] == 1
+        assert counters["rejected/not plain text"] == 3
+        rejects = (tmp_path / "out/rejects.jsonl").read_text().splitlines()
+        assert [json.loads(line)["reason"] for line in rejects] == [
+            "not plain text: it holds NUL characters",
+            "not plain text: it holds lone surrogates",
+            "not plain text: it holds lone surrogates",
+        ]
+
+    def test_a_book_in_latin_1(self, tmp_path):
+        (tmp_path / "a.txt").write_bytes("Él llegó à Tours.\n".encode("latin-1"))
+        counters, found = self.corpus(tmp_path, "--books", tmp_path / "a.txt")
+        assert found["a.txt"] == [["Él llegó à Tours."]]
+        assert counters["encoding/cp1252"] == 1
+
+    def test_a_full_disk(self, tmp_path):
+        """A limit on the size of files fails writing in the same place."""
+        texts = [f"Word{n} " * 40 + "\\n\\n" for n in range(400)]
+        lines = [f'{{"id": {n}, "text": "{text}"}}' for n, text in enumerate(texts)]
+        (tmp_path / "a.jsonl").write_text("\n".join(lines))
+        command = ["corpus", "--jsonl", "a.jsonl", "--output", "out"]
+        failed = run(*command, cwd=tmp_path, file_blocks=4)
+        assert failed.returncode == 2, failed.stderr
+        assert re.search(
+            r"^bert-keras corpus: error: .*out/.*: cannot be written: File too large; "
+            "make room, or choose another place; the same command then goes on where "
+            "it stopped$",
+            failed.stderr,
+            re.MULTILINE,
+        )
+        assert "Traceback" not in failed.stderr
+        assert not (tmp_path / "out/manifest.json").exists()
+        assert run(*command, cwd=tmp_path).returncode == 0
+        assert run(*command[:-1], "whole", cwd=tmp_path).returncode == 0
+        shards = sorted(path.name for path in (tmp_path / "out").glob("documents*"))
+        assert shards
+        for name in [*shards, "manifest.json"]:
+            whole = (tmp_path / "whole" / name).read_bytes()
+            assert (tmp_path / "out" / name).read_bytes() == whole
 
 
 class TestVocabulary:
@@ -143,16 +269,15 @@ class TestPretrain:
         for shard in made.shards:
             path = directory / shard.name
             examples = [records.decode_example(r) for r in records.read_records(path)]
-            encoded = (
-                records.encode_example(
-                    {
-                        name: records.float_feature(values)
-                        if name == "masked_lm_weights"
-                        else records.int64_feature(values)
-                        for name, values in change(example).items()
-                    }
-                )
-                for example in examples
+            changed = [change(example) for example in examples]
+            encoded = records.encode_examples(
+                {
+                    name: np.array(
+                        [example[name] for example in changed],
+                        np.float32 if name == "masked_lm_weights" else np.int64,
+                    )
+                    for name in changed[0]
+                }
             )
             shards.append(records.write_shard(path, encoded))
         manifest.write_manifest(
