@@ -110,7 +110,7 @@ class TestCorpus:
         ]
         for runner, message in [
             ("FnApiRuner", "got 'FnApiRuner'; did you mean 'FnApiRunner'"),
-            ("DaskRunner", "DaskRunner.*loses"),
+            ("DaskRunner", "DaskRunner is refused: .*drops what goes to the others"),
         ]:
             assert_error([*command, "--", f"--runner={runner}"], message, capsys)
             assert not (tmp_path / "o").exists()
