@@ -7,43 +7,59 @@ abbreviation, an initial or an ordinal number; and at `。`, `！`, `？` anywhe
 
 import re
 
+# It begins with one set of characters, so that the engine skips from one to the next,
+# and not inside of an ellipsis such as "..." or ". . .", which keeps it linear.
 _BOUNDARY = re.compile(
-    r"[.!?…؟۔।]+(?:[\"'”’)\]]|\s?»)*\s+"
-    r"|[。！？｡]+[」』）”’)\]]*\s*"
+    r"[.!?…؟۔।。！？｡](?:"
+    r"(?<=[.!?…؟۔।])(?<![.!?…؟۔।].)(?<![.!?…؟۔।] .)(?: ?[.!?…؟۔।](?!\w))*+"
+    r"(?:[\"'”’“‘)\]«_]|\s?»(?!\w)|\[\w{1,3}\])*+\s++"
+    r"|(?<=[。！？｡])[。！？｡]*+[」』）”’)\]]*+\s*+)"
 )
-_OPENING = "\"'“‘«([{¿¡„‚「『（—–-_*"
+_OPENING = "\"'“‘«»([{¿¡„‚「『（—–-_*"
 
 # A point after these never ends a sentence; after those in _MAY_END it does where a
 # word follows that likes to begin one.
 _NEVER_END = frozenset(
-    "mr mrs ms dr prof rev hon gen col lt capt cpt sgt maj cmdr adm gov sen rep pres "
-    "st sts mt ft messrs mme mlle mm vs viz cf e.g i.e eg ie al ca c approx fig figs "
-    "no nos nr vol vols p pp pt ch sec ed eds trans transl rev lit fl b d r abbr pron "
-    "resp incl excl ser op cit ibid dept univ assn bros gebr hl bzw vgl ggf sog geb "
-    "gest art abs bd hrsg usf u.a d.h z.b v p.ex m n.b pron lat gr им св ул т.е т.н "
-    "др проф акад".split()
+    "mr mrs ms dr drs prof profs rev revd hon gen col lt lieut capt cpt sgt sergt cpl "
+    "maj brig cmdr comdr adm gov sen rep pres supt insp messrs mssrs mme mlle mmes "
+    "mlles st sts ste mt wm thos chas geo jas jno vs viz cf e.g i.e eg ie al ca c "
+    "approx fig figs no nos nr vol vols p pp pt ch chap sec ed eds trans transl lit "
+    "fl b d r abbr pron resp incl excl ser op cit ibid dept univ assn proc bros gebr "
+    "hl bzw vgl ggf sog geb gest art abb abs bd hrsg u.a d.h z.b p.ex n.b lat gr "
+    "sr.ta sra srta dña dott sig dhr mevr św им св ул "
+    "т.е т.н др проф акад рис см".split()
 )
-_BEFORE_NUMBERS = frozenset("no nos art fig figs p pp sec vol ch abs abd".split())
+_BEFORE_NUMBERS = frozenset(
+    "no nos art fig figs p pp pt sec vol vols ch chap abb abs abd op рис".split()
+)
 _MAY_END = frozenset(
-    "inc ltd co corp jr sr etc est a.m p.m u.s u.k u.n d.c ph.d b.c a.d b.a m.a usw "
-    "jan feb mar apr jun jul aug sep sept oct nov dec г гг в вв".split()
+    "inc ltd co corp jr sr jun esq etc est ft mm v a.m p.m u.s u.k u.n d.c ph.d m.d "
+    "b.c a.d b.a m.a usw usf ult inst prox jan feb mar apr aug sep sept oct nov dec г "
+    "гг в вв н.э".split()
 )
+_ABBREVIATIONS = _NEVER_END | _MAY_END
 _STARTERS = frozenset(
     "the a an in on at by for from with as after before during since although though "
     "while when where if it its he she his her they their this that these those there "
     "we our i you my however but and or so then thus also another some many most "
     "several both each all no not one two three other according to because despite "
+    "what who why how which now here only even still yet once "
     "der die das ein eine er sie es im am dies diese le la les un une il elle ils en "
-    "он она они это в на по".split()
+    "el los las una он она они это в на по".split()
 )
-_MONTHS = frozenset(
+# After a number of one or two digits: "am 3. Oktober", "das 19. Jahrhundert".
+_COUNTED = frozenset(
     "januar februar märz april mai juni juli august september oktober november "
     "dezember jahrhundert jahrhunderts jh january february march may june july "
-    "october december".split()
+    "october december weltkrieg weltkriegs weltkriege auflage".split()
 )
-_LAST_WORD = re.compile(r"[\w.’'-]+$")
-_NEXT_WORD = re.compile(r"[\w]+")
+# Longer words are no abbreviations: looking back a little bounds the work.
+_MAX_WORD = 24
+_LAST_WORD = re.compile(r"[^\W_][\w.’']*$")
+_NEXT_WORD = re.compile(r"\w+")
 _ACRONYM = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")
+_DUTCH_WORD = re.compile(r"['’][nst] [A-Z]")
+_ROMAN = re.compile(r"[IVXLC]+")
 # Speech that goes on after its closing bracket, as in 「…。」と言った.
 _CONTINUES_QUOTE = "とっのがをにはもでな、，"
 
@@ -67,38 +83,57 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def _is_end(text: str, start: int, boundary: re.Match[str]) -> bool:
-    mark, end = boundary[0], boundary.end()
+    mark, position = boundary[0], boundary.end()
     if mark[0] in "。！？｡":
-        return not (mark[-1] in "」』）”’)]" and text[end] in _CONTINUES_QUOTE)
-    position = end
-    while position < len(text) - 1 and text[position] in _OPENING:
+        return not (mark[-1] in "」』）”’)]" and text[position] in _CONTINUES_QUOTE)
+    # Several may open a sentence: ("¿Qué?
+    while text[position] in _OPENING and position < len(text) - 1:
         position += 1
     if text[position].islower():
-        return False
-    if mark[0] != "." or mark[1] == ".":
+        # But Dutch sentences begin so: "'s Avonds", "'t Is".
+        return _DUTCH_WORD.match(text, position - 1) is not None
+    if text[position] in _OPENING:
+        return False  # Only a closing mark is left: .' "
+    if mark != ". " and mark.strip() != ".":
+        # More than a point: "(b. 1950) The" ends, '"etc." The' ends.
         return True
-    if not mark[1].isspace() or "»" in mark:
-        # A quote or bracket closed: "(b. 1950) The" ends, '"etc." The' ends.
-        return True
-    return not _is_abbreviation(text, start, boundary.start(), position)
-
-
-def _is_abbreviation(text: str, start: int, point: int, position: int) -> bool:
-    """Whether the point at `point` belongs to the word before it."""
-    # Words are short: looking back a little bounds the work.
-    last = _LAST_WORD.search(text, max(start, point - 24), point)
-    if last is None:
-        return False
-    word = last[0]
+    word, is_first = _last_word(text, start, boundary.start())
     lower = word.lower()
+    if len(word) > 4 and lower not in _ABBREVIATIONS and "." not in word:
+        return True  # Most words: what follows is for the others.
     following = _NEXT_WORD.match(text, position)
     next_word = following[0].lower() if following else ""
+    return not _is_abbreviation(word, next_word, is_first=is_first)
+
+
+def _last_word(text: str, start: int, point: int) -> tuple[str, bool]:
+    """The word before a point, and whether the sentence begins with it."""
+    earliest = max(start, point - _MAX_WORD)
+    word_start = text.rfind(" ", earliest, point) + 1 or earliest
+    word = text[word_start:point]
+    is_first = word_start == start
+    if not word.isalnum():
+        # More than a word, such as "(b" or "°C".
+        last = _LAST_WORD.search(word)
+        if last is None:
+            return "", False
+        if len(last[0]) == 1 and last.start() and word[-2] not in _OPENING:
+            return "", False  # A unit or symbol, not an initial.
+        word = last[0]
+        is_first = is_first and not last.start()
+    return word, is_first
+
+
+def _is_abbreviation(word: str, next_word: str, *, is_first: bool) -> bool:
+    """Whether the point behind `word` belongs to it, as `next_word` has it."""
+    lower = word.lower()
     is_initial = len(word) == 1 and word.isupper()
-    if is_initial and last.start() > start and text[last.start() - 1] not in " (\u00a0":
-        return False  # A unit or symbol, such as "°C".
+    is_number = word.isdigit() and len(word) < 3
+    if is_first and (is_initial or is_number or _ROMAN.fullmatch(word)):
+        return True  # "1. The first of them": it counts what follows.
     if lower in _NEVER_END and not is_initial:
         # "No." and "Art." are also words: they abbreviate only before a number.
         return lower not in _BEFORE_NUMBERS or next_word[:1].isdigit()
     if lower in _MAY_END or is_initial or _ACRONYM.fullmatch(word):
         return next_word not in _STARTERS
-    return word.isdigit() and len(word) < 3 and next_word in _MONTHS
+    return is_number and next_word in _COUNTED
