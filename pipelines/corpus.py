@@ -10,6 +10,7 @@ import itertools
 import json
 import logging
 import math
+import pickle
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -88,6 +89,9 @@ def build_corpus(
     work = _plan_work(output_dir, inputs, config, overlap)
     settings = _settings(work, inputs)
     manifest.claim_output_directory(output_dir, settings)
+    if overlap:
+        files.make_directory(work.work_dir)
+        files.write_atomically(work.overlap_path, pickle.dumps(overlap))
     done = jobs.run(_job(work, inputs), engine)
     results = [result for step in done.values() for result in step]
     counters = steps.sum_counters(results)
@@ -112,10 +116,22 @@ class Work:
 
     output_dir: str
     config: CorpusConfig
-    overlap: filters.Overlap | None
+    overlap_sha256: str | None
+    """Of the evaluation lines to keep out. They can be many, so workers read them from
+    `overlap_path` and the job's graph does not hold them."""
     num_shards: int
     num_partitions: int
     """Of paragraph hashes."""
+
+    @property
+    def work_dir(self) -> str:
+        """For what lies between the steps."""
+        return files.join(self.output_dir, steps.WORK_NAME)
+
+    @property
+    def overlap_path(self) -> str:
+        """Of the pickled `filters.Overlap`."""
+        return files.join(self.work_dir, "overlap.pickle")
 
 
 def _plan_work(
@@ -130,7 +146,7 @@ def _plan_work(
     return Work(
         output_dir=str(output_dir),
         config=config,
-        overlap=overlap,
+        overlap_sha256=overlap.sha256 if overlap else None,
         num_shards=min(max(_MIN_SHARDS, num_shards), _MAX_SHARDS),
         num_partitions=math.ceil(num_bytes / _BYTES_PER_PARTITION),
     )
@@ -146,7 +162,7 @@ def _settings(work: Work, inputs: Iterable[readers.Input]) -> dict[str, Any]:
         "inputs": sorted([i.kind, files.name_of(i.path), i.num_bytes] for i in inputs),
         "num_shards": work.num_shards,
         **work.config.model_dump(mode="json"),
-        "exclude_overlap_sha256": work.overlap.sha256 if work.overlap else None,
+        "exclude_overlap_sha256": work.overlap_sha256,
     }
 
 
@@ -163,7 +179,7 @@ def _job(work: Work, inputs: Iterable[readers.Input]) -> steps.Job:
             _PARAGRAPHS: work.num_partitions,
             _MARKS: work.num_shards,
         },
-        work_dir=files.join(work.output_dir, steps.WORK_NAME),
+        work_dir=work.work_dir,
     )
 
 
@@ -272,6 +288,11 @@ class _Read(beam.DoFn):
         self._work = work
         self._heartbeat = heartbeat
 
+    def setup(self) -> None:
+        self._overlap = None
+        if self._work.overlap_sha256 is not None:
+            self._overlap = pickle.loads(files.read_bytes(self._work.overlap_path))
+
     def process(self, item: readers.Range) -> Iterator[Any]:
         config, counts = self._work.config, Counter()
         rejects, rows = [], []
@@ -287,7 +308,7 @@ class _Read(beam.DoFn):
                 rejects.append(found)
                 continue
             paragraphs = keep_paragraphs(
-                found, config=config, overlap=self._work.overlap, count=count
+                found, config=config, overlap=self._overlap, count=count
             )
             if not paragraphs:
                 continue
