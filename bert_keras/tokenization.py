@@ -156,7 +156,15 @@ class Tokenizer:
         self.vocabulary = vocabulary
         self.do_lower_case = do_lower_case
         self.typecode = typecode_for(len(vocabulary))
-        self._ids = dict(vocabulary.ids)
+        packed = [array(self.typecode, [i]).tobytes() for i in range(len(vocabulary))]
+        self._unknown = packed[vocabulary.unk_id]
+        # What may begin a word, and what may go on with one.
+        self._first = dict(zip(vocabulary.tokens, packed, strict=True))
+        self._inner = {
+            token.removeprefix(CONTINUATION_PREFIX): number
+            for token, number in self._first.items()
+            if token.startswith(CONTINUATION_PREFIX)
+        }
         self._longest = max(map(len, vocabulary.tokens))
         # Many stretches are a known word with a comma or a quote.
         self._word_ids = _Memo(self._encode_word)
@@ -191,23 +199,20 @@ class Tokenizer:
         return b"".join(map(self._word_ids.__getitem__, words))
 
     def _encode_word(self, word: str) -> bytes:
-        return array(self.typecode, self._split_word(word)).tobytes()
-
-    def _split_word(self, word: str) -> list[int]:
         """Greedy: always the longest entry that fits next."""
-        unknown = [self.vocabulary.unk_id]
-        if len(word) > MAX_INPUT_CHARS_PER_WORD:
-            return unknown
-        ids, start, prefix = [], 0, ""
-        while start < len(word):
-            for end in range(min(len(word), start + self._longest), start, -1):
-                if (i := self._ids.get(prefix + word[start:end])) is not None:
-                    break
-            else:
-                return unknown
-            ids.append(i)
-            start, prefix = end, CONTINUATION_PREFIX
-        return ids
+        length = len(word)
+        if length > MAX_INPUT_CHARS_PER_WORD:
+            return self._unknown
+        pieces, start, entries = [], 0, self._first
+        while start < length:
+            end = min(length, start + self._longest)
+            while (piece := entries.get(word[start:end])) is None:
+                end -= 1
+                if end == start:
+                    return self._unknown
+            pieces.append(piece)
+            start, entries = end, self._inner
+        return b"".join(pieces)
 
 
 class _Memo(dict[str, bytes]):
