@@ -247,18 +247,33 @@ def test_cost_of_hostile_pages_grows_with_their_size(name):
     assert cpu_seconds(page(4 * num)) < 9 * cpu_seconds(page(num)) + 0.01
 
 
+SOUP = (
+    "[[ ]] [ ] {{ }} {{{ }}} | \n \n\n {| |} |- ! '' ''' ''''' = == <ref> </ref> "
+    "<ref/> <math> </math> <nowiki> </nowiki> <!-- --> <br> <div> <table> </table> <li> -{ }- "
+    "&amp; &nbsp; &#xD800; &#0; ( ) , . : * # ; - __TOC__ [http://x File: Category: "
+    "lang|fr| convert|5|km 1= a b é 漢 。 \x00 \ud800 \u200e \t"
+).split(" ")
+
+
 def test_any_soup_of_markup_is_cleaned():
     rng = random.Random(0)
-    marks = (
-        "[[ ]] [ ] {{ }} {{{ }}} | \n \n\n {| |} |- ! '' ''' ''''' = == <ref> </ref> "
-        "<ref/> <math> </math> <!-- --> <br> <table> </table> <li> "
-        "&amp; ( ) , . : * # ; -{ }- __TOC__ [http://x File: Category: a b é 漢"
-    ).split(" ")
+    counts = Counter()
     for _ in range(4000):
-        source = "".join(rng.choices(marks, k=40))
-        for paragraph in wikitext.clean(source):
-            assert paragraph == paragraph.strip() != ""
-            assert "\n" not in paragraph
+        source = "".join(rng.choices(SOUP, k=40))
+        for paragraph in wikitext.clean(source, counts):
+            assert paragraph == " ".join(paragraph.split()) != ""
+            assert re.search(r"[^\W\d_]", paragraph)
+    assert set(counts) < set(wikitext.RULES)
+    assert min(counts.values()) > 0
+
+
+def test_every_white_space_becomes_one_space():
+    spaces = {chr(code) for code in range(0x110000) if chr(code).isspace()} - {"\n"}
+    assert len(spaces) > 20
+    for space in spaces:
+        assert wikitext.clean(f"a{space}{space}b.{space}") == ["a b."]
+    for entity in ("&nbsp;", "&#160;", "&#x2009;", "&thinsp;", "&#10;", "&emsp;"):
+        assert wikitext.clean(f"a{entity}{entity} b.") == ["a b."]
 
 
 DUMPS = ("*.bz2", "*.xml", "other_languages/*")
