@@ -274,7 +274,7 @@ def write_shard(
             stream: _HashedFile | gzip.GzipFile = hashed
             if compression == "gzip":
                 # Neither a time nor a name in the header.
-                stream = gzip.GzipFile("", "wb", 6, hashed, mtime=0)  # type: ignore
+                stream = gzip.GzipFile("", "wb", 6, hashed, mtime=0)
                 stack.enter_context(stream)
             for record in records:
                 stream.write(frame(record))
