@@ -249,9 +249,9 @@ def test_cost_of_hostile_pages_grows_with_their_size(name):
 
 SOUP = (
     "[[ ]] [ ] {{ }} {{{ }}} | \n \n\n {| |} |- ! '' ''' ''''' = == <ref> </ref> "
-    "<ref/> <math> </math> <nowiki> </nowiki> <!-- --> <br> <div> <table> </table> <li> -{ }- "
-    "&amp; &nbsp; &#xD800; &#0; ( ) , . : * # ; - __TOC__ [http://x File: Category: "
-    "lang|fr| convert|5|km 1= a b é 漢 。 \x00 \ud800 \u200e \t"
+    "<ref/> <math> </math> <nowiki> </nowiki> <!-- --> <br> <div> <table> </table> "
+    "<li> -{ }- &amp; &nbsp; &#xD800; &#0; ( ) , . : * # ; - __TOC__ [http://x File: "
+    "Category: lang|fr| convert|5|km 1= a b é 漢 。 \x00 \ud800 \u200e \t"
 ).split(" ")
 
 
