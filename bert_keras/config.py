@@ -80,8 +80,8 @@ class ExamplesConfig(StrictModel):
     short_seq_prob: float = pydantic.Field(0.1, ge=0, le=1)
     """Fraction of examples that aims at a random shorter length."""
     masking: Literal["static", "dynamic"] = "static"
-    """`static` writes masked and padded examples; `dynamic` writes plain ones, which are
-    masked when they are loaded, differently in each epoch."""
+    """`static` writes masked and padded examples; `dynamic` writes plain ones, masked
+    when they are loaded, differently in each epoch."""
     mask_token_prob: float = pydantic.Field(0.8, ge=0, le=1)
     """Fraction of the chosen tokens that becomes `[MASK]`."""
     random_token_prob: float = pydantic.Field(0.1, ge=0, le=1)

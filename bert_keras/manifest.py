@@ -15,6 +15,8 @@ from bert_keras.config import StrictModel, build_config
 from bert_keras.errors import InputError
 
 MANIFEST_NAME = "manifest.json"
+WORK_NAME = ".work"
+"""Of the directory in it for what lies between the steps of a job."""
 _INPUTS_NAME = "inputs.json"
 
 
@@ -133,6 +135,8 @@ def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -
     if os.path.isfile(directory):
         raise InputError(f"{directory}: expected a directory to write into, is a file")
     if files.exists(files.join(directory, MANIFEST_NAME)):
+        # Of a run that was killed when all but this was done.
+        _delete_leftovers(directory)
         raise InputError(
             f"{directory}: holds a finished output already; choose another directory "
             "or delete it"
@@ -164,21 +168,22 @@ def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -
     )
 
 
-def finish_output_directory(
-    directory: str | Path, manifest: Manifest, *, work_name: str
-) -> None:
+def finish_output_directory(directory: str | Path, manifest: Manifest) -> None:
     """Writes the manifest, then deletes what only an unfinished directory needs.
 
     Args:
         directory: from `claim_output_directory`, with all shards in it.
-        work_name: of the directory in it for what lies between the steps.
 
     Raises:
         InputError: a shard is not there, or of another size.
     """
     verify_shards(directory, manifest, hashes=False)
     write_manifest(directory, manifest)
-    files.delete_tree(files.join(directory, work_name))
+    _delete_leftovers(directory)
+
+
+def _delete_leftovers(directory: str | Path) -> None:
+    files.delete_tree(files.join(directory, WORK_NAME))
     for name in files.list_directory(directory):
         # Of processes that were killed while they wrote.
         if name.startswith(".") and name.endswith(".tmp"):

@@ -105,7 +105,7 @@ def build_corpus(
         config=settings,
         counters=counters,
     )
-    manifest.finish_output_directory(output_dir, result, work_name=steps.WORK_NAME)
+    manifest.finish_output_directory(output_dir, result)
     _log(result)
     return result
 
@@ -126,7 +126,7 @@ class Work:
     @property
     def work_dir(self) -> str:
         """For what lies between the steps."""
-        return files.join(self.output_dir, steps.WORK_NAME)
+        return files.join(self.output_dir, manifest.WORK_NAME)
 
     @property
     def overlap_path(self) -> str:

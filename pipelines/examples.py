@@ -109,7 +109,7 @@ def build_examples(
         vocab_size=len(vocabulary),
         counters=steps.sum_counters(results),
     )
-    manifest.finish_output_directory(output_dir, finished, work_name=steps.WORK_NAME)
+    manifest.finish_output_directory(output_dir, finished)
     _log_summary(finished)
     return finished
 
@@ -173,7 +173,7 @@ def _job(work: Work, corpus_dir: str | Path, corpus: manifest.Manifest) -> steps
         ],
         steps=functools.partial(_steps, work),
         shuffles={_DOCUMENTS: work.num_shards},
-        work_dir=files.join(work.output_dir, steps.WORK_NAME),
+        work_dir=files.join(work.output_dir, manifest.WORK_NAME),
     )
 
 
@@ -185,8 +185,8 @@ def _steps(work: Work, heartbeat: runners.Heartbeat) -> list[steps.Step]:
         name="Write",
         do=_Write(work),
         reads=(_DOCUMENTS,),
-        # The packed documents twice, and the spans of their pairs.
-        memory_per_byte=3 + 0.6 * work.config.num_duplicates,
+        # The packed documents twice, and the spans of their examples.
+        memory_per_byte=5 + 1.3 * work.config.num_duplicates,
     )
     return [tokenize, write]
 
@@ -259,15 +259,17 @@ def _log_summary(made: manifest.Manifest) -> None:
     counts = Counter(made.counters)
     num_examples = counts["examples"]
     capacity = num_examples * made.config["max_seq_length"]
+    random_percent = 100 * counts["random_next_examples"] / num_examples
+    has_pairs = made.config["packing"] == "sentence_pairs"
     logger.info(
         "examples: %s from %s documents, in %s files; %s tokens, %.1f %% padding; "
-        "B is random in %.1f %%; %.2f %% of the corpus's pieces are [UNK]",
+        "%s%.2f %% of the corpus's pieces are [UNK]",
         f"{num_examples:,}",
         f"{counts['documents']:,}",
         f"{len(made.shards):,}",
         f"{counts['example_tokens']:,}",
         100 * (1 - counts["example_tokens"] / capacity),
-        100 * counts["random_next_examples"] / num_examples,
+        f"B is random in {random_percent:.1f} %; " if has_pairs else "",
         100 * counts["unknown_tokens"] / counts["tokens"],
     )
     if counts["duplicate_documents"]:

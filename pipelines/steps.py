@@ -13,10 +13,6 @@ import apache_beam as beam
 from pipelines import runners
 
 
-WORK_NAME = ".work"
-"""Of the directory, in an output directory, for what lies between the steps."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Item:
     """A part of the input that one worker reads."""
@@ -60,7 +56,7 @@ class Job:
     shuffles: Mapping[str, int]
     """Number of keys of each shuffle: keys are 0, 1, ..."""
     work_dir: str
-    """For what lies between the steps. What is left there of a run that was stopped must
+    """For what lies between the steps. What a run that was stopped has left there must
     be of the same job; whoever has the results deletes it."""
 
 

@@ -121,9 +121,15 @@ class TestFinish:
         (finished / ".work/Read").mkdir(parents=True)
         (finished / ".work/Read/0.spill").touch()
         (finished / ".shard.0123.tmp").write_bytes(b"a")
-        manifest.finish_output_directory(finished, made, work_name=".work")
+        manifest.finish_output_directory(finished, made)
         assert files.list_directory(finished) == ["manifest.json", "shard"]
         assert read(finished) == made
+
+    def test_it_was_killed_before_they_went(self, finished):
+        (finished / ".work").mkdir()
+        with pytest.raises(InputError, match="holds a finished output already"):
+            manifest.claim_output_directory(finished, {})
+        assert files.list_directory(finished) == ["manifest.json", "shard"]
 
     def test_a_shard_that_is_gone(self, finished):
         made = read(finished)
@@ -131,5 +137,5 @@ class TestFinish:
         (finished / "shard").unlink()
         (finished / ".work").mkdir()
         with pytest.raises(InputError, match="shard: listed .* but missing"):
-            manifest.finish_output_directory(finished, made, work_name=".work")
+            manifest.finish_output_directory(finished, made)
         assert files.list_directory(finished) == [".work"]
