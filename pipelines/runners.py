@@ -200,6 +200,12 @@ def input_errors_of_workers() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of a class of each runner's own
+        # Which can be imported only where Google's packages are.
+        if type(error).__name__ == "DataflowJobAlreadyExistsError":
+            reason = str(error).partition(". ")[0]
+            raise InputError(
+                f"{reason}; wait for its end, then run this command again"
+            ) from None
         name = re.escape(f"{InputError.__module__}.{InputError.__qualname__}")
         pattern = r"^(.*)$" if isinstance(error, InputError) else rf"^{name}: (.*)$"
         lines = re.findall(pattern, str(error), flags=re.MULTILINE)

@@ -1,6 +1,7 @@
 """Stand-ins for what a cluster has: workers elsewhere, Cloud Storage, Dataflow."""
 
 import bz2
+import json
 import os
 import random
 import signal
@@ -157,9 +158,28 @@ class Cloud:
     environment: dict[str, str]
     """What a driver needs."""
     dataflow_endpoint: str
+    hold: Path
+    """Jobs wait while there is this file."""
     bucket: Path
     """Where the emulator keeps the bucket's files."""
     upload_url: str
+
+    @property
+    def jobs_url(self) -> str:
+        """Of Dataflow's REST interface."""
+        place = "projects/test-project/locations/test"
+        return f"{self.dataflow_endpoint}/v1b3/{place}/jobs"
+
+    def jobs(self, name: str) -> list[dict]:
+        """The jobs of a name that Dataflow has been sent."""
+        with urllib.request.urlopen(self.jobs_url) as answer:
+            listed = json.load(answer)["jobs"]
+        return [job for job in listed if job["name"] == name]
+
+    def send(self, job: bytes) -> None:
+        """Starts a job, as the service does from a template."""
+        request = urllib.request.Request(self.jobs_url, job, method="POST")
+        urllib.request.urlopen(request).close()
 
     def upload(self, folder: Path, name: str) -> str:
         """Copies the files of a folder to `gs://`; returns its path there."""
@@ -193,15 +213,17 @@ def cloud(tmp_path_factory, start, start_worker_pool) -> Cloud:
         "GCE_METADATA_IP": f"localhost:{port}",
     }
     pool = start_worker_pool(**environment)
+    hold = tmp_path_factory.mktemp("service") / "hold"
     service = [sys.executable, HERE / "dataflow_service.py", "--worker_pool", pool]
     start(
-        [*service, "--port", "PORT"],
+        [*service, "--port", "PORT", "--hold", hold],
         environment=own_environment(**environment),
         port=port,
     )
     return Cloud(
         environment=environment,
         dataflow_endpoint=f"http://localhost:{port}",
+        hold=hold,
         bucket=folder / ".cloudstorage" / BUCKET,
         upload_url=f"{storage}/upload/storage/v1/b/{BUCKET}/o",
     )

@@ -10,8 +10,10 @@ import argparse
 import json
 import sys
 import threading
+import time
 import traceback
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
@@ -36,9 +38,10 @@ VM = {
 
 
 class Service(ThreadingHTTPServer):
-    def __init__(self, port: int, worker_pool: str):
+    def __init__(self, port: int, *, worker_pool: str, hold: Path):
         super().__init__(("localhost", port), Handler)
         self.worker_pool = worker_pool
+        self.hold = hold
         self.jobs: dict[str, dict[str, Any]] = {}
         self.messages: dict[str, list[str]] = {}
 
@@ -60,6 +63,8 @@ class Service(ThreadingHTTPServer):
         return created
 
     def run(self, created: dict[str, Any], sent: dict[str, Any]) -> None:
+        while self.hold.exists():
+            time.sleep(0.1)
         try:
             options = sent["environment"]["sdkPipelineOptions"]["options"]
             with FileSystems.open(options["pipelineUrl"]) as file:
@@ -112,7 +117,9 @@ class Handler(BaseHTTPRequestHandler):
         parts = path.split("/")
         if "jobs" not in parts:
             return self.send_error(404)
-        job_id, *what = parts[parts.index("jobs") + 1 :]
+        job_id, *what = parts[parts.index("jobs") + 1 :] or [""]
+        if not job_id:
+            return self.answer({"jobs": list(self.server.jobs.values())})
         if what == ["messages"]:
             texts = self.server.messages[job_id]
             self.answer(
@@ -148,5 +155,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--worker_pool", required=True)
+    parser.add_argument("--hold", type=Path, help="file: jobs wait while it exists")
     arguments = parser.parse_args()
-    Service(arguments.port, arguments.worker_pool).serve_forever()
+    service = Service(
+        arguments.port, worker_pool=arguments.worker_pool, hold=arguments.hold
+    )
+    service.serve_forever()

@@ -3,10 +3,12 @@
 import base64
 import bz2
 import os
+import shlex
 import subprocess
 import sys
+import time
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,10 +20,12 @@ from apache_beam.runners import runner
 from bert_keras import cli, files
 from bert_keras.errors import NotRun
 from pipelines import readers
-from tpu import wheel
+from tpu import flex_template, wheel
+from tpu.launch import job_name
 
 SETTINGS = ["--max_seq_length", "64", "--num_shards", "3", "--set", "dupe_factor=2"]
-TIMEOUT_SECONDS = 300
+TIMEOUT_SECONDS = 200
+RUNNING = "JOB_STATE_RUNNING"
 
 
 def sources(text: Path | str) -> list[str]:
@@ -43,10 +47,14 @@ def line(text: Path | str, folder: Path | str) -> list[list[str]]:
     ]
 
 
-def digests(folder: Path | str) -> dict[str, str]:
+def digests(
+    folder: Path | str, kinds: Sequence[str] = ("corpus", "examples")
+) -> dict[str, str]:
     """sha256 of every file that stays: shards, vocabularies, rejects."""
-    found = {"vocab.txt": files.sha256(files.join(folder, "vocab.txt"))}
-    for kind in ("corpus", "examples"):
+    found = {}
+    if "examples" in kinds:
+        found["vocab.txt"] = files.sha256(files.join(folder, "vocab.txt"))
+    for kind in kinds:
         directory = files.join(folder, kind)
         for name in files.list_directory(directory):
             if name != "manifest.json" and not name.startswith("."):
@@ -230,6 +238,85 @@ def test_dataflow(text, tmp_path, expected, cloud, monkeypatch):
     assert digests(cloud.bucket / "made") == expected
     for kind in ("corpus", "examples"):
         assert (cloud.bucket / "made" / kind / "manifest.json").is_file()
+
+
+def corpus_digests(found: dict[str, str]) -> dict[str, str]:
+    return {name: found[name] for name in found if name.startswith("corpus/")}
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    for _ in range(TIMEOUT_SECONDS * 5):
+        if condition():
+            return
+        time.sleep(0.2)
+    raise TimeoutError
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_gone(text, tmp_path, expected, cloud, monkeypatch):
+    """Its job ends without it; the same command finds what it has made."""
+    monkeypatch.chdir(tmp_path)
+    output = "gs://bert-bucket/gone/corpus"
+    command = ["corpus", *sources(cloud.upload(text, "text")), "--output", output]
+    name = job_name("corpus", command)
+    command = [*launch(cloud), *command]
+    command += ["--", "--dataflow_endpoint", cloud.dataflow_endpoint]
+    cloud.hold.touch()
+    with subprocess.Popen(
+        [sys.executable, "-m", "bert_keras.cli", *command],
+        env={**os.environ, **cloud.environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as driver:
+        wait_for(lambda: cloud.jobs(name))
+        driver.kill()
+    done = run(command, **cloud.environment)
+    assert done.returncode == 2
+    assert f"already active job named {name}" in done.stderr
+    assert "wait for its end, then run this command again\n" in done.stderr
+    cloud.hold.unlink()
+    wait_for(lambda: cloud.jobs(name)[0]["currentState"] != RUNNING)
+    done = run(command, **cloud.environment)
+    assert done.returncode == 0, done.stderr
+    assert len(cloud.jobs(name)) == 1
+    found = digests(cloud.bucket / "gone", kinds=("corpus",))
+    assert found == corpus_digests(expected)
+
+
+@pytest.mark.slow
+def test_a_template(text, tmp_path, expected, cloud):
+    """As Dataflow's launcher makes it; a job that is started from it; the manifest."""
+    output = cloud.bucket / "template/corpus"
+    arguments = [*sources(cloud.upload(text, "text")), "--output"]
+    arguments += ["gs://bert-bucket/template/corpus"]
+    options = {
+        **{"verb": "corpus", "arguments": shlex.join(arguments)},
+        **{"runner": "DataflowRunner", "project": "test-project", "region": "test"},
+        **{"temp_location": "gs://bert-bucket/tmp", "job_name": "from-template"},
+        "dataflow_endpoint": cloud.dataflow_endpoint,
+        "extra_package": wheel.write_wheel(tmp_path),
+        "template_location": "gs://bert-bucket/templates/corpus.json",
+    }
+    done = subprocess.run(
+        [sys.executable, flex_template.__file__]
+        + [f"--{name}={value}" for name, value in options.items()],
+        env={**os.environ, **cloud.environment},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "templates/corpus.json is written; when a job that was" in done.stderr
+    assert not cloud.jobs("from-template")
+    cloud.send((cloud.bucket / "templates/corpus.json").read_bytes())
+    wait_for(lambda: cloud.jobs("from-template")[0]["currentState"] != RUNNING)
+    assert not (output / "manifest.json").exists()
+    command = ["corpus", *arguments, "--", "--runner", "FnApiRunner"]
+    done = run(command, **cloud.environment)
+    assert done.returncode == 0, done.stderr
+    assert (output / "manifest.json").exists()
+    found = digests(output.parent, kinds=("corpus",))
+    assert found == corpus_digests(expected)
 
 
 @pytest.mark.slow
