@@ -2,7 +2,9 @@
 
 import base64
 import bz2
+import gzip
 import os
+import random
 import shlex
 import subprocess
 import sys
@@ -217,7 +219,7 @@ def test_workers_elsewhere_without_the_package(text, tmp_path, elsewhere):
     assert "No module named 'pipelines'" in done.stderr
 
 
-def launch(cloud) -> list[str]:
+def launch() -> list[str]:
     return [
         *("launch", "dataflow", "--project", "test-project", "--region", "test"),
         *("--temp_location", "gs://bert-bucket/tmp", "--"),
@@ -231,7 +233,7 @@ def test_dataflow(text, tmp_path, expected, cloud, monkeypatch):
     endpoint = ["--", "--dataflow_endpoint", cloud.dataflow_endpoint]
     uploaded = cloud.upload(text, "text")
     for command in line(uploaded, "gs://bert-bucket/made"):
-        done = run([*launch(cloud), *command, *endpoint], **cloud.environment)
+        done = run([*launch(), *command, *endpoint], **cloud.environment)
         assert done.returncode == 0, done.stderr
         (printed,) = done.stdout.splitlines()
         assert printed.startswith(f"bert-keras {command[0]} ")
@@ -259,7 +261,7 @@ def test_a_driver_that_is_gone(text, tmp_path, expected, cloud, monkeypatch):
     output = "gs://bert-bucket/gone/corpus"
     command = ["corpus", *sources(cloud.upload(text, "text")), "--output", output]
     name = job_name("corpus", command)
-    command = [*launch(cloud), *command]
+    command = [*launch(), *command]
     command += ["--", "--dataflow_endpoint", cloud.dataflow_endpoint]
     cloud.hold.touch()
     with subprocess.Popen(
@@ -347,3 +349,43 @@ def test_mistakes_on_cloud_storage(source, output, message, text, cloud):
     assert (done.returncode, done.stdout) == (2, "")
     (error,) = done.stderr.splitlines()
     assert error.startswith("bert-keras corpus: error: ") and message in error
+
+
+@pytest.mark.slow
+def test_a_mistake_that_only_workers_see(text, tmp_path, cloud, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    articles = bz2.decompress((text / "dump.xml.bz2").read_bytes())
+    noise = random.Random(0).randbytes(1_000_000).hex().encode()
+    (tmp_path / "bad").mkdir()
+    whole = gzip.compress(articles.replace(b"</mediawiki>", noise))
+    (tmp_path / "bad/cut.xml.gz").write_bytes(whole[:-1000])
+    dump = cloud.upload(tmp_path / "bad", "bad") + "/cut.xml.gz"
+    command = ["corpus", "--wikipedia", dump, "--output", "gs://bert-bucket/bad/corpus"]
+    command += ["--", "--dataflow_endpoint", cloud.dataflow_endpoint]
+    done = run([*launch(), *command], **cloud.environment)
+    assert done.returncode == 2, done.stderr
+    # Before it stands what Beam logs of the service's messages.
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith("bert-keras launch: error: ") and dump in error
+
+
+def test_dataflow_reads_no_local_file(text, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("google.cloud.dataflow")
+    monkeypatch.chdir(tmp_path)
+    for command, path in (
+        (["corpus", *sources(text), "--output", "gs://bucket/c"], text),
+        (["corpus", *sources("gs://bucket"), "--output", "c"], "c"),
+        (["vocab", "--corpus", "c", "--output", "gs://bucket/vocab.txt"], "c"),
+        (["vocab", "--corpus", "gs://bucket/c", "--output", "vocab.txt"], "vocab.txt"),
+        (
+            [
+                *("examples", "--corpus", "c", "--vocab", "v.txt"),
+                *("--output", "gs://bucket/e"),
+            ],
+            "c",
+        ),
+    ):
+        assert cli.main([*launch(), *command]) == 2
+        error = capsys.readouterr().err
+        assert f"expected a path gs://BUCKET/..., but '{path}" in error
+    assert os.listdir(tmp_path) == ["dist"]

@@ -85,9 +85,7 @@ def test_workers_are_those_of_this_machine():
     assert direct.direct_running_mode == "multi_processing"
     with pytest.raises(InputError, match="--workers must be at least 1, got 0"):
         engine_options.parse([], num_workers=0)
-    with pytest.raises(
-        InputError, match="--workers is for FnApiRunner, .* with Bun"
-    ):
+    with pytest.raises(InputError, match="--workers is for FnApiRunner, .* with Bun"):
         engine_options.parse(["--runner", "BundleBasedDirectRunner"], num_workers=2)
 
 
