@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -116,6 +117,17 @@ def test_mistakes(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(arguments) == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_commands_of_the_documentation():
+    page = Path(__file__).resolve().parents[2] / "docs/engines.md"
+    commands = re.findall(r"^bert-keras (.*)$", page.read_text(), re.MULTILINE)
+    assert len(commands) == 6
+    for command in commands:
+        parsed = cli._parse(shlex.split(command))
+        if parsed.verb == "launch":
+            parsed = cli._parse(parsed.beam_arguments)
+        assert parsed.verb == "corpus"
 
 
 # The template.
