@@ -26,6 +26,9 @@ RUNNERS = (
 )
 """By name. Any other runner can be given by the dotted path of its class."""
 
+ELSEWHERE = ("DataflowRunner", "FlinkRunner", "SparkRunner")
+"""Runners whose workers are on other machines, so that their progress is not seen."""
+
 _SWITCHES = ("DirectRunner", "SwitchingDirectRunner")
 _BUCKET = re.compile(r"gs://[a-z0-9][-_.a-z0-9]{1,}[a-z0-9]/")
 _PROJECT = re.compile(r"([a-z][-a-z0-9.]*:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
@@ -106,6 +109,20 @@ def check_paths(
                 f"{runner}: expected a path gs://BUCKET/..., but {path!r} {what}; copy "
                 "inputs there first (gcloud storage cp --recursive), and write there"
             )
+
+
+def is_elsewhere(options: pipeline_options.PipelineOptions) -> bool:
+    """Whether the workers are on other machines."""
+    return options.view_as(pipeline_options.StandardOptions).runner in ELSEWHERE
+
+
+def job_page(options: pipeline_options.PipelineOptions, job_id: str) -> str:
+    """Where Google shows a job of Dataflow."""
+    cloud = options.view_as(pipeline_options.GoogleCloudOptions)
+    return (
+        f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{job_id}"
+        f"?project={cloud.project}"
+    )
 
 
 def why_not_run(options: pipeline_options.PipelineOptions) -> str | None:

@@ -1,6 +1,7 @@
 """Which Beam runner, with which options; progress. Knows nothing about BERT."""
 
 import contextlib
+import logging
 import os
 import queue
 import re
@@ -20,6 +21,8 @@ from apache_beam.runners.runner import PipelineResult
 from bert_keras import progress
 from bert_keras.errors import InputError, NotRun
 from pipelines import engine_options
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_MEMORY_LIMIT = 4_000_000_000
 """Bytes."""
@@ -137,11 +140,13 @@ def run(
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as directory:
         pipeline = beam.Pipeline(options=options)
         build(pipeline, Heartbeat(directory))
-        with progress.Progress(
+        shown = progress.Progress(
             title, total=total, unit=unit, read=lambda: sum_of_heartbeats(directory)
-        ):
-            with input_errors_of_workers(), _quiet_workers(options):
-                result = _run_to_end(pipeline)
+        )
+        if engine_options.is_elsewhere(options):
+            shown = contextlib.nullcontext()
+        with shown, input_errors_of_workers(), _quiet_workers(options):
+            result = _run_to_end(pipeline)
     if reason := engine_options.why_not_run(options):
         raise NotRun(reason)
     counters: dict[str, int] = {}
@@ -163,6 +168,9 @@ def _run_to_end(pipeline: beam.Pipeline) -> PipelineResult:
     def run() -> None:
         try:
             result = pipeline.run()
+            if getattr(result, "has_job", False):  # only Dataflow's
+                page = engine_options.job_page(pipeline.options, result.job_id())
+                logger.info("runs as %s", page)
             result.wait_until_finish()
             outcomes.put(result)
         except BaseException as error:  # whatever it is, it is raised below

@@ -235,6 +235,9 @@ def test_dataflow(text, tmp_path, expected, cloud, monkeypatch):
     for command in line(uploaded, "gs://bert-bucket/made"):
         done = run([*launch(), *command, *endpoint], **cloud.environment)
         assert done.returncode == 0, done.stderr
+        assert "\nruns as https://console.cloud.google.com/dataflow/jobs/test/job-" in (
+            f"\n{done.stderr}"
+        )
         (printed,) = done.stdout.splitlines()
         assert printed.startswith(f"bert-keras {command[0]} ")
     assert digests(cloud.bucket / "made") == expected
