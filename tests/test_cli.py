@@ -9,7 +9,7 @@ from pipelines import runners
 
 VERBS = (
     "corpus vocab examples adopt inspect pretrain fill-mask finetune evaluate predict "
-    "export demo"
+    "export demo launch"
 ).split()
 
 
