@@ -10,7 +10,6 @@ import itertools
 import json
 import logging
 import math
-import pickle
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -91,7 +90,7 @@ def build_corpus(
     manifest.claim_output_directory(output_dir, settings)
     if overlap:
         files.make_directory(work.work_dir)
-        files.write_atomically(work.overlap_path, pickle.dumps(overlap))
+        files.write_atomically(work.overlap_path, overlap.to_bytes())
     done = jobs.run(_job(work, inputs), engine)
     results = [result for step in done.values() for result in step]
     counters = steps.sum_counters(results)
@@ -130,8 +129,8 @@ class Work:
 
     @property
     def overlap_path(self) -> str:
-        """Of the pickled `filters.Overlap`."""
-        return files.join(self.work_dir, "overlap.pickle")
+        """Of the `filters.Overlap` that workers read."""
+        return files.join(self.work_dir, "overlap.npz")
 
 
 def _plan_work(
@@ -291,7 +290,9 @@ class _Read(beam.DoFn):
     def setup(self) -> None:
         self._overlap = None
         if self._work.overlap_sha256 is not None:
-            self._overlap = pickle.loads(files.read_bytes(self._work.overlap_path))
+            self._overlap = filters.Overlap.from_bytes(
+                files.read_bytes(self._work.overlap_path)
+            )
 
     def process(self, item: readers.Range) -> Iterator[Any]:
         config, counts = self._work.config, Counter()

@@ -195,6 +195,9 @@ def normalise(text: str) -> list[str]:
     return unicodedata.normalize("NFC", text).translate(_NORMALISE).split()
 
 
+_ARRAYS = ("heads", "lengths", "digests", "may_be_head")
+
+
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Overlap:
     """Lines of evaluation files, by hashes: about 40 bytes a line, whatever its length.
@@ -234,6 +237,32 @@ class Overlap:
             if line := self._line_at(words, start, heads[start]):
                 return line
         return None
+
+    def to_bytes(self) -> bytes:
+        """For a file that workers read; nothing in it can be run."""
+        buffer = io.BytesIO()
+        words = "\n".join(self.word_ids).encode("utf-8", "surrogatepass")
+        np.savez(
+            buffer,
+            words=np.frombuffer(words, np.uint8),
+            word_numbers=np.fromiter(self.word_ids.values(), np.int64),
+            sha256=np.array(self.sha256),
+            **{name: getattr(self, name) for name in _ARRAYS},
+        )
+        return buffer.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Overlap":
+        """What `to_bytes` gave."""
+        with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+            words = stored["words"].tobytes().decode("utf-8", "surrogatepass")
+            return cls(
+                word_ids=dict(
+                    zip(words.split("\n"), stored["word_numbers"].tolist(), strict=True)
+                ),
+                sha256=str(stored["sha256"]),
+                **{name: stored[name] for name in _ARRAYS},
+            )
 
     def _line_at(self, words: list[str], start: int, head: np.uint64) -> str | None:
         first, last = np.searchsorted(self.heads, [head, head + np.uint64(1)])
@@ -372,6 +401,7 @@ def _read_tsv(text: str) -> Iterator[str]:
 
 
 def _read_csv(text: str) -> Iterator[str]:
+    csv.field_size_limit(2**31 - 1)
     for row in csv.reader(io.StringIO(text, newline="")):
         yield from row
 

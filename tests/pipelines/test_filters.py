@@ -1,7 +1,6 @@
 """Pages that are dropped and, above all, pages that must not be; evaluation lines."""
 
 import json
-import pickle
 import random
 import re
 import time
@@ -261,7 +260,9 @@ def test_finds_what_a_naive_search_finds():
         expected = naive(lines, paragraphs)
         overlap = filters.make_overlap(lines)
         assert overlap.find(paragraphs) == expected
-        assert pickle.loads(pickle.dumps(overlap)).find(paragraphs) == expected
+        again = filters.Overlap.from_bytes(overlap.to_bytes())
+        assert again.find(paragraphs) == expected
+        assert again.sha256 == overlap.sha256
         found.append(expected and expected.count(" ") + 1)
     # Lines of all lengths, and documents without any.
     assert set(found) == {None, 8, 9, 10, 11}
@@ -377,7 +378,6 @@ def test_reads_lines_fields_and_strings(tmp_path):
         ("a.tsv", b"a b c d e f g h\0", "expected UTF-8 text .*: it holds NUL"),
         ("a.json", b'{"a": ', "expected UTF-8 text of the kind .*: Expecting value"),
         ("a.json", b"[" * 200_000, "expected UTF-8 text of the kind .*recursion"),
-        ("a.csv", b'"' + b"a " * 99_999, "expected UTF-8 text .*: field larger than"),
         ("a.txt", b"token O\ntoken O\n", "no line of at least 8 words, so nothing"),
     ],
 )
