@@ -136,7 +136,8 @@ def write_sentences(corpus: Path, path: Path) -> None:
 def own_examples(corpus: str, vocab: str, dupe_factor: str, output: str) -> None:
     """Our `examples` in one process: one graph on Beam's in-memory runner."""
     from bert_keras.config import ExamplesConfig
-    from pipelines import examples, runners
+    from pipelines import examples
+    from pipelines.engine import runners
 
     engine = runners.make_engine(["--runner=FnApiRunner"])
     start = time.process_time()
@@ -181,7 +182,8 @@ def peer_examples(sentences: str, vocab: str, dupe_factor: str, output: str) -> 
 
 def own_stages(data: str) -> None:
     """CPU seconds of what `corpus` does to the English dumps, stage by stage."""
-    from pipelines import duplicates, readers, sentences, wikipedia, wikitext
+    from pipelines import duplicates, sentences, wikitext
+    from pipelines.sources import readers, wikipedia
 
     paths = sorted(Path(data, "wikipedia").glob("enwiki*.bz2"))
     timed: Counter[str] = Counter()

@@ -143,7 +143,7 @@ def _dataflow(args: argparse.Namespace) -> Any:
 
 
 def _engine(args: argparse.Namespace) -> Any:
-    from pipelines import runners
+    from pipelines.engine import runners
 
     return runners.make_engine(
         args.beam_arguments,
@@ -154,10 +154,10 @@ def _engine(args: argparse.Namespace) -> Any:
 
 def _inspect(args: argparse.Namespace) -> None:
     _quiet_beam()
-    from pipelines import inspection
+    from pipelines.inspection import description
 
     if args.stats:
-        lines = inspection.describe_all(
+        lines = description.describe_all(
             args.examples,
             vocab_path=args.vocab,
             json_path=args.json,
@@ -166,7 +166,7 @@ def _inspect(args: argparse.Namespace) -> None:
     elif args.json or args.tensorboard:
         raise InputError("--json and --tensorboard write the card: give --stats too")
     else:
-        lines = inspection.describe_examples(
+        lines = description.describe_examples(
             args.examples, vocab_path=args.vocab, limit=args.limit
         )
     for line in lines:
@@ -175,7 +175,7 @@ def _inspect(args: argparse.Namespace) -> None:
 
 def _adopt(args: argparse.Namespace) -> None:
     _quiet_beam()
-    from pipelines import adoption
+    from pipelines.inspection import adoption
 
     adoption.adopt_examples(args.directory, args.vocab, do_lower_case=not args.cased)
 

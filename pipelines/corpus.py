@@ -22,17 +22,9 @@ import numpy as np
 from bert_keras import files, manifest
 from bert_keras.config import CorpusConfig
 from bert_keras.errors import InputError
-from pipelines import (
-    documents,
-    duplicates,
-    filters,
-    instances,
-    jobs,
-    readers,
-    runners,
-    sentences,
-    steps,
-)
+from pipelines import documents, duplicates, filters, instances, sentences
+from pipelines.engine import jobs, runners, steps
+from pipelines.sources import readers
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ import apache_beam as beam
 from bert_keras import files, manifest, masking, tokenization
 from bert_keras.config import ExamplesConfig
 from bert_keras.errors import InputError
-from pipelines import buckets, documents, instances, jobs, records, runners, steps
+from pipelines import buckets, documents, instances, records
+from pipelines.engine import jobs, runners, steps
 
 logger = logging.getLogger(__name__)
 

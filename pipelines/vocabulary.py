@@ -26,7 +26,8 @@ import numpy as np
 
 from bert_keras import files, manifest, tokenization
 from bert_keras.errors import InputError
-from pipelines import documents, jobs, runners, steps, wordpiece
+from pipelines import documents, wordpiece
+from pipelines.engine import jobs, runners, steps
 
 logger = logging.getLogger(__name__)
 

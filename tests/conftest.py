@@ -55,7 +55,8 @@ def tiny_examples(tmp_path_factory, tiny_vocab) -> Path:
     Each sentence counts up through the words from where the last one ended, so that
     both tasks can be learnt.
     """
-    from pipelines import examples, runners
+    from pipelines import examples
+    from pipelines.engine import runners
 
     directory = tmp_path_factory.mktemp("examples")
     choose = random.Random(0)

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from bert_keras import cli
-from pipelines import runners
+from pipelines.engine import runners
 
 VERBS = (
     "corpus vocab examples adopt inspect pretrain fill-mask finetune evaluate predict "

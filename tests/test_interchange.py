@@ -15,7 +15,9 @@ from bert_keras import (
     tokenization,
     training,
 )
-from pipelines import adoption, examples, inspection, runners
+from pipelines import examples
+from pipelines.engine import runners
+from pipelines.inspection import adoption, description
 
 LENGTH, PREDICTIONS = 32, 5
 NAMES = [f.name for f in features.pretraining_features(LENGTH, PREDICTIONS)]
@@ -253,6 +255,6 @@ def test_adopted_records_are_trained_on_and_shown(make_theirs, tiny_vocab, tmp_p
         strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
     )
     assert results["steps"] == 3 and "next_sentence_loss" in results["eval"]
-    lines = list(inspection.describe_examples(directory, vocab_path=None, limit=1))
+    lines = list(description.describe_examples(directory, vocab_path=None, limit=1))
     assert lines[2] == "made by another program: how is not known"
     assert lines[4].startswith("── a.tfrecord, record 0: B ")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_keras.errors import InputError, nearest
-from pipelines import engine_options
+from pipelines.engine import runner_options
 
 VERBS = ("corpus", "vocab", "examples")
 """What Beam does."""
@@ -79,7 +79,7 @@ def dataflow_command(
     if wheel:
         options += ["--extra_package", wheel]
     options += beam_arguments
-    engine_options.parse(options)
+    runner_options.parse(options)
     return ["bert-keras", verb, *verb_arguments, "--", *options]
 
 

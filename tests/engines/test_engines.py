@@ -21,7 +21,7 @@ from apache_beam.runners import runner
 
 from bert_keras import cli, files
 from bert_keras.errors import NotRun
-from pipelines import readers
+from pipelines.sources import readers
 from tpu import flex_template, wheel
 from tpu.launch import job_name
 

@@ -11,7 +11,9 @@ import pytest
 from bert_keras import manifest
 from bert_keras.config import CorpusConfig
 from bert_keras.errors import InputError
-from pipelines import corpus, instances, passes, readers, runners
+from pipelines import corpus, instances
+from pipelines.engine import passes, runners
+from pipelines.sources import readers
 
 DEMO = Path(__file__).resolve().parents[2] / "bert_keras" / "demo_articles.xml"
 HEAD = "<mediawiki><siteinfo><dbname>xwiki</dbname></siteinfo>"

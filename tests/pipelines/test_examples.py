@@ -12,7 +12,8 @@ import pytest
 from bert_keras import features, manifest, tokenization
 from bert_keras.config import ExamplesConfig
 from bert_keras.errors import InputError
-from pipelines import examples, instances, passes, records, runners
+from pipelines import examples, instances, records
+from pipelines.engine import passes, runners
 
 WORDS = [f"w{i}" for i in range(300)]
 CONFIG = ExamplesConfig(max_seq_length=32, dupe_factor=3)

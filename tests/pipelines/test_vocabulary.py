@@ -13,7 +13,8 @@ import pytest
 
 from bert_keras import manifest, tokenization
 from bert_keras.errors import InputError
-from pipelines import runners, vocabulary, wordpiece
+from pipelines import vocabulary, wordpiece
+from pipelines.engine import runners
 
 # Special tokens and what every uncased vocabulary spells with.
 LEAST = 104 + 68 + 36

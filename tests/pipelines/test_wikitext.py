@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import wikipedia, wikitext
+from pipelines import wikitext
+from pipelines.sources import wikipedia
 from pipelines.wikitext import lines, markup
 
 DEMO = Path(__file__).resolve().parents[2] / "bert_keras" / "demo_articles.xml"

@@ -1,0 +1,1 @@
+"""How a job is run: steps and shuffles, one Beam graph or passes on this machine."""

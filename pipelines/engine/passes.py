@@ -1,0 +1,383 @@
+"""The local engine: a job in passes, each a small pipeline in a process of its own.
+
+A pass runs one step on some of its items or keys. What it writes into shuffles goes to
+disk, so that memory holds one key's values at a time, whatever the corpus. A pass that
+is done leaves a marker; a job that was stopped goes on with what has none.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+
+from bert_keras import files, progress
+from bert_keras.errors import InputError
+from pipelines.engine import runners, spills, steps
+
+PASS_BYTES = 32_000_000
+"""Of items or values that one pass reads: enough to make little of starting it."""
+
+_MAX_ATTEMPTS = 3
+# What a process with Beam takes before it does anything. Beside the workers there are
+# this one and the one that they are forked from.
+_PROCESS_BYTES = 200_000_000
+# What a pass needs beside the values of one key: a page, the values not yet spilled.
+_LEAST_WORK_BYTES = 100_000_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pass:
+    """One step on some units; everything that its process needs."""
+
+    steps: Callable[[runners.Heartbeat], Sequence[steps.Step]]
+    step_name: str
+    units: tuple[int, ...]
+    """Numbers of the job's items, or keys."""
+    items: tuple[Any, ...] | None
+    """None: the step reads shuffles."""
+    inputs: Mapping[str, tuple[str, ...]]
+    """Paths of the files of each shuffle that is read."""
+    num_keys: Mapping[str, int]
+    """Of each of the job's shuffles."""
+    directory: str
+    """Of the step, for markers and spilled files."""
+
+    def path(self, suffix: str) -> str:
+        """A path that no other pass of the job has."""
+        return f"{self.directory}/{self.units[0]:06d}-{self.units[-1]:06d}{suffix}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Marker:
+    """What a finished pass leaves."""
+
+    units: list[int]
+    results: list[dict[str, Any]]
+    spilled: dict[str, list[str]]
+    """Paths of the files that it wrote, by shuffle."""
+
+
+def run(
+    job: steps.Job, *, num_workers: int, memory_limit: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Runs a job on this machine; see `jobs.run`.
+
+    Args:
+        num_workers: passes that run at a time.
+        memory_limit: bytes that all processes may take together. A key whose values
+            need more is refused before its step starts.
+
+    Raises:
+        InputError: as `jobs.run`.
+    """
+    budget = _memory_of_a_pass(num_workers, memory_limit)
+    work = _Work(job)
+    for step in job.steps(runners.Heartbeat(None)):
+        sizes = work.sizes_left(step)
+        _check_memory(step, sizes, budget)
+        planned = [work.plan(step, units) for units in _group(sizes, num_workers)]
+        with progress.Progress(
+            f"{job.title}: {step.name.lower()}",
+            total=sum(sizes.values()),
+            unit="bytes",
+            read=_Reading(planned),
+        ):
+            _supervise(planned, num_workers, type(step.do).__module__)
+        work.collect(step)
+    return work.results
+
+
+def _memory_of_a_pass(num_workers: int, memory_limit: int) -> int:
+    """Bytes for the values of one key."""
+    least = (2 + num_workers) * _PROCESS_BYTES + num_workers * _LEAST_WORK_BYTES
+    if memory_limit < least:
+        raise InputError(
+            f"--memory_limit {memory_limit / 1e9:.1f} GB is too little for "
+            f"{num_workers} workers: give at least {least / 1e9:.1f} GB, or fewer "
+            "--workers"
+        )
+    return (memory_limit - least) // num_workers + _LEAST_WORK_BYTES
+
+
+def _check_memory(step: steps.Step, sizes: Mapping[int, int], budget: int) -> None:
+    if not step.reads or not sizes:
+        return
+    key = max(sizes, key=sizes.__getitem__)
+    needed = sizes[key] * step.memory_per_byte
+    if needed > budget:
+        raise InputError(
+            f"shard {key} of {step.name} would take {needed / 1e9:.1f} GB of memory, "
+            f"a worker may take {budget / 1e9:.1f} GB: give more --memory_limit, fewer "
+            "--workers or more --num_shards"
+        )
+
+
+def _group(sizes: Mapping[int, int], num_workers: int) -> Iterator[tuple[int, ...]]:
+    """Cuts units into passes of about `PASS_BYTES`, and work for every worker."""
+    limit = min(PASS_BYTES, sum(sizes.values()) / num_workers)
+    group: list[int] = []
+    num_bytes = 0
+    for unit in sorted(sizes):
+        if group and num_bytes + sizes[unit] / 2 > limit:
+            yield tuple(group)
+            group, num_bytes = [], 0
+        group.append(unit)
+        num_bytes += sizes[unit]
+    if group:
+        yield tuple(group)
+
+
+class _Reading:
+    """How many bytes passes have read so far; called by the progress line."""
+
+    def __init__(self, planned: Sequence[Pass]):
+        self._directories = [one.path(".heartbeats") for one in planned]
+
+    def __call__(self) -> int:
+        return sum(map(runners.sum_of_heartbeats, self._directories))
+
+
+class _Work:
+    """What is done of a job, by the markers in its working directory."""
+
+    def __init__(self, job: steps.Job):
+        self._job = job
+        self._root = _local_directory(job.work_dir)
+        self._spilled: dict[str, list[str]] = {name: [] for name in job.shuffles}
+        self.results: dict[str, list[dict[str, Any]]] = {}
+
+    def sizes_left(self, step: steps.Step) -> dict[int, int]:
+        """Bytes of the items or keys of a step that no finished pass did."""
+        directory = self._directory(step)
+        directory.mkdir(parents=True, exist_ok=True)
+        if step.reads:
+            paths = [path for name in step.reads for path in self._spilled[name]]
+            sizes = sum(map(spills.spilled_bytes, paths))
+            sizes = enumerate(sizes.tolist() if paths else [])
+            sizes = {key: size for key, size in sizes if size}
+        else:
+            sizes = {n: item.num_bytes for n, item in enumerate(self._job.items)}
+        for marker in _read_markers(directory):
+            for unit in marker.units:
+                sizes.pop(unit, None)
+        return sizes
+
+    def plan(self, step: steps.Step, units: tuple[int, ...]) -> Pass:
+        """A pass over some units of a step."""
+        items = tuple(self._job.items[unit].value for unit in units if not step.reads)
+        return Pass(
+            steps=self._job.steps,
+            step_name=step.name,
+            units=units,
+            items=None if step.reads else items,
+            inputs={name: tuple(self._spilled[name]) for name in step.reads},
+            num_keys=self._job.shuffles,
+            directory=str(self._directory(step)),
+        )
+
+    def collect(self, step: steps.Step) -> None:
+        """Takes up what the finished passes of a step left."""
+        self.results[step.name] = []
+        for marker in _read_markers(self._directory(step)):
+            self.results[step.name] += marker.results
+            for name, paths in marker.spilled.items():
+                self._spilled[name] += paths
+
+    def _directory(self, step: steps.Step) -> Path:
+        return self._root / step.name
+
+
+def _local_directory(work_dir: str) -> Path:
+    if not files.is_remote(work_dir):
+        return Path(work_dir)
+    # The same one when the same command is given again.
+    name = hashlib.blake2b(work_dir.encode(), digest_size=8).hexdigest()
+    return Path(tempfile.gettempdir(), f"bert-keras-{name}")
+
+
+def _read_markers(directory: Path) -> list[Marker]:
+    paths = sorted(directory.glob("*.done"))
+    return [Marker(**json.loads(path.read_bytes())) for path in paths]
+
+
+# The supervisor.
+
+
+def _supervise(planned: Sequence[Pass], num_workers: int, module: str) -> None:
+    """Runs passes, some at a time; one whose process dies is tried again.
+
+    Args:
+        module: what all of them import.
+
+    Raises:
+        InputError: that of a pass, or a process died again and again.
+        RuntimeError: a pass failed in any other way.
+    """
+    context = multiprocessing.get_context("forkserver")
+    # Heeded when the first job of this process begins; else each pass imports it.
+    context.set_forkserver_preload([__name__, module])
+    waiting = deque(planned)
+    attempts: Counter[tuple[int, ...]] = Counter()
+    running: dict[int, tuple[Any, Pass]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < num_workers:
+                one = waiting.popleft()
+                attempts[one.units] += 1
+                process = context.Process(target=_run_pass, args=(one,), daemon=True)
+                process.start()
+                running[process.sentinel] = process, one
+            for sentinel in connection.wait(list(running)):
+                process, one = running.pop(sentinel)
+                process.join()
+                if process.exitcode:
+                    _raise_failure(one, process.exitcode, attempts[one.units])
+                    waiting.append(one)
+    finally:
+        for process, _ in running.values():
+            process.kill()
+            process.join()
+
+
+def _raise_failure(one: Pass, exit_code: int, num_attempts: int) -> None:
+    """Raises what a pass failed with; nothing if it may be tried again."""
+    shutil.rmtree(one.path(".heartbeats"), ignore_errors=True)
+    failure = Path(one.path(".failure"))
+    if failure.exists():
+        is_input_error, message = json.loads(failure.read_bytes())
+        failure.unlink()
+        raise InputError(message) if is_input_error else RuntimeError(message)
+    if num_attempts >= _MAX_ATTEMPTS:
+        raise InputError(
+            f"a worker process died {num_attempts} times at the same place "
+            f"({one.step_name}, exit code {exit_code}), perhaps for want of memory: "
+            "use fewer --workers, then run the same command again"
+        )
+
+
+# What the process of a pass does.
+
+
+def _run_pass(one: Pass) -> None:
+    """Runs a pass and leaves its marker, or tells why it failed and exits with 1."""
+    # The supervisor is who answers to Ctrl-C.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_supervisor, daemon=True).start()
+    # What goes wrong is raised by the supervisor.
+    logging.getLogger().setLevel(logging.CRITICAL)
+    try:
+        _run_pipeline(one)
+    except InputError as error:
+        _leave_failure(one, True, str(error))
+    except Exception:  # whatever it is, the supervisor raises it
+        _leave_failure(one, False, traceback.format_exc())
+
+
+def _end_with_the_supervisor() -> None:
+    connection.wait([multiprocessing.parent_process().sentinel])
+    os._exit(1)
+
+
+def _leave_failure(one: Pass, is_input_error: bool, message: str) -> None:
+    with contextlib.suppress(InputError):  # a full disk: the exit code must do
+        data = json.dumps([is_input_error, message]).encode()
+        files.write_atomically(one.path(".failure"), data)
+    os._exit(1)
+
+
+def _run_pipeline(one: Pass) -> None:
+    heartbeats = Path(one.path(".heartbeats"))
+    heartbeats.mkdir(exist_ok=True)
+    heartbeat = runners.Heartbeat(str(heartbeats))
+    (step,) = (s for s in one.steps(heartbeat) if s.name == one.step_name)
+    # Of an attempt that died.
+    for path in _result_paths(one):
+        path.unlink()
+    pipeline = beam.Pipeline(options=runners.beam_options())
+    elements = pipeline | beam.Create(one.items or one.units, reshuffle=False)
+    if step.reads:
+        elements |= "Group" >> beam.Map(_group_of, one.inputs, heartbeat)
+    outputs = elements | step.name >> beam.ParDo(step.do).with_outputs(
+        *step.writes, main="results"
+    )
+    kinds = [outputs.results | "Results" >> beam.Map(_of_kind, None)]
+    for name in step.writes:
+        write = spills.WriteSpills(one.path(f"-{name}"), num_keys=one.num_keys[name])
+        spilled = outputs[name] | f"Spill{name}" >> beam.ParDo(write)
+        kinds.append(spilled | f"Spilled{name}" >> beam.Map(_of_kind, name))
+    save = _SaveResults(one.path("-results"))
+    _ = kinds | beam.Flatten() | "Save" >> beam.ParDo(save)
+    with runners.input_errors_of_workers():
+        pipeline.run().wait_until_finish()
+    heartbeat.flush()
+    _leave_marker(one)
+
+
+def _group_of(
+    key: int, inputs: Mapping[str, tuple[str, ...]], heartbeat: runners.Heartbeat
+) -> tuple[int, Any]:
+    advance = heartbeat.add
+    return key, {
+        name: spills.SpilledValues(paths, key, advance=advance)
+        for name, paths in inputs.items()
+    }
+
+
+def _of_kind(value: Any, kind: str | None) -> tuple[str | None, Any]:
+    return kind, value
+
+
+class _SaveResults(beam.DoFn):
+    """(kind, value) -> files of them. Collecting them in Beam would take a shuffle."""
+
+    def __init__(self, prefix: str):
+        self._prefix = prefix
+        self._num_files = 0
+
+    def start_bundle(self) -> None:
+        self._made: list[tuple[str | None, Any]] = []
+
+    def process(self, element: tuple[str | None, Any]) -> None:
+        self._made.append(element)
+
+    def finish_bundle(self) -> None:
+        path = f"{self._prefix}-{self._num_files}.json"
+        files.write_atomically(path, json.dumps(self._made).encode())
+        self._num_files += 1
+
+
+def _result_paths(one: Pass) -> list[Path]:
+    prefix = Path(one.path("-results-"))
+    return sorted(prefix.parent.glob(f"{prefix.name}*.json"))
+
+
+def _leave_marker(one: Pass) -> None:
+    paths = _result_paths(one)
+    made = [pair for path in paths for pair in json.loads(path.read_bytes())]
+    marker = Marker(
+        units=list(one.units),
+        results=[value for kind, value in made if kind is None],
+        spilled={
+            name: sorted(path for kind, path in made if kind == name)
+            for name in one.num_keys
+        },
+    )
+    data = json.dumps(dataclasses.asdict(marker)).encode()
+    files.write_atomically(one.path(".done"), data)
+    for path in paths:
+        path.unlink()

@@ -1,0 +1,252 @@
+"""Which Beam runner, with which options; progress. Knows nothing about BERT."""
+
+import contextlib
+import logging
+import os
+import queue
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import apache_beam as beam
+from apache_beam.options import pipeline_options
+from apache_beam.runners.runner import PipelineResult
+
+from bert_keras import progress
+from bert_keras.errors import InputError, NotRun
+from pipelines.engine import runner_options
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_MEMORY_LIMIT = 4_000_000_000
+"""Bytes."""
+
+
+def beam_options(
+    arguments: Sequence[str] = (), *, num_workers: int = 1
+) -> pipeline_options.PipelineOptions:
+    """Beam options from what stands after `--`: see `runner_options.parse`."""
+    return runner_options.parse(arguments, num_workers=num_workers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """What runs a job: one Beam runner, or passes on this machine."""
+
+    options: pipeline_options.PipelineOptions | None
+    """Of the runner that is given the whole job as one graph; None: passes."""
+    num_workers: int = 1
+    """Processes of passes that run at a time."""
+    memory_limit: int = DEFAULT_MEMORY_LIMIT
+    """Bytes that passes may take, all processes together."""
+
+    def check_paths(self, *paths: str | os.PathLike[str]) -> None:
+        """Checks that workers will see what a job reads and writes.
+
+        Raises:
+            InputError: see `runner_options.check_paths`.
+        """
+        if self.options is not None:
+            runner_options.check_paths(self.options, paths)
+
+
+def make_engine(
+    arguments: Sequence[str] = (),
+    *,
+    num_workers: int = 1,
+    memory_limit: int = DEFAULT_MEMORY_LIMIT,
+) -> Engine:
+    """The engine for a command line.
+
+    Args:
+        arguments: Beam's own options. If there are any, the job is one graph for the
+            runner that they name; if not, it is run in passes on this machine.
+        num_workers: local processes.
+        memory_limit: bytes, of passes.
+
+    Raises:
+        InputError: see `beam_options`.
+    """
+    options = beam_options(arguments, num_workers=num_workers)
+    return Engine(
+        options=options if arguments else None,
+        num_workers=num_workers,
+        memory_limit=memory_limit,
+    )
+
+
+class Heartbeat:
+    """Counts work done by one worker where the driver can see it.
+
+    No local runner gives live metrics, so each worker process writes its running total
+    into a file of its own. Picklable; the file is made on first use in the worker.
+    """
+
+    _totals: ClassVar[dict[str, int]] = {}
+    _written_at: ClassVar[dict[str, float]] = {}
+
+    def __init__(self, directory: str | None):
+        """`directory`: for these files; None: nobody looks."""
+        self._directory = directory
+
+    def add(self, amount: int) -> None:
+        """Adds `amount` to this process's total."""
+        if self._directory is None:
+            return
+        self._totals[self._directory] = self._totals.get(self._directory, 0) + amount
+        now = time.monotonic()
+        if now - self._written_at.get(self._directory, 0.0) >= 0.5:
+            self._written_at[self._directory] = now
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes the total, which `add` does twice a second at most."""
+        total = self._totals.get(self._directory or "")
+        if total is not None:
+            # Another machine has no such directory, and nobody looks into its own.
+            with contextlib.suppress(OSError):
+                Path(self._directory, str(os.getpid())).write_text(str(total))
+
+
+def run(
+    build: Callable[[beam.Pipeline, Heartbeat], object],
+    *,
+    options: pipeline_options.PipelineOptions,
+    title: str,
+    total: int,
+    unit: str,
+) -> dict[str, int]:
+    """Builds and runs a pipeline to its end, showing progress on stderr.
+
+    Args:
+        build: adds the transforms; given the pipeline and the heartbeat that its
+            DoFns advance.
+        title: what is being made, for the progress line.
+        total: how much work there is, in `unit`s, as the heartbeat counts it.
+
+    Returns:
+        Beam's committed counters, by name.
+
+    Raises:
+        InputError: one that was raised in a worker, as it was; or a worker died.
+        NotRun: only a template, or a dry run on Dataflow, was asked for.
+    """
+    with tempfile.TemporaryDirectory(prefix="bert-keras-") as directory:
+        pipeline = beam.Pipeline(options=options)
+        build(pipeline, Heartbeat(directory))
+        shown = progress.Progress(
+            title, total=total, unit=unit, read=lambda: sum_of_heartbeats(directory)
+        )
+        if runner_options.is_elsewhere(options):
+            shown = contextlib.nullcontext()
+        with shown, input_errors_of_workers(), _quiet_workers(options):
+            result = _run_to_end(pipeline)
+    if reason := runner_options.why_not_run(options):
+        raise NotRun(reason)
+    counters: dict[str, int] = {}
+    for counter in result.metrics().query()["counters"]:
+        name = counter.key.metric.name
+        counters[name] = counters.get(name, 0) + counter.committed
+    return counters
+
+
+def _run_to_end(pipeline: beam.Pipeline) -> PipelineResult:
+    """Runs a pipeline; fails when one of its local worker processes dies.
+
+    Beam itself waits for ever for the answer of a process that was killed, and says so
+    only in a thread of its own. What is left of the pipeline then ends with this
+    process.
+    """
+    outcomes: queue.SimpleQueue[PipelineResult | BaseException] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            result = pipeline.run()
+            if getattr(result, "has_job", False):  # only Dataflow's
+                page = runner_options.job_page(pipeline.options, result.job_id())
+                logger.info("runs as %s", page)
+            result.wait_until_finish()
+            outcomes.put(result)
+        except BaseException as error:  # whatever it is, it is raised below
+            outcomes.put(error)
+
+    def thread_failed(failure: threading.ExceptHookArgs) -> None:
+        if failure.thread is not None and failure.thread.name == "run_worker":
+            outcomes.put(
+                InputError(
+                    f"a worker process died ({failure.exc_value}), perhaps for want of "
+                    "memory: use fewer --workers"
+                )
+            )
+        else:
+            previous(failure)
+
+    previous, threading.excepthook = threading.excepthook, thread_failed
+    try:
+        threading.Thread(target=run, daemon=True).start()
+        outcome = outcomes.get()
+    finally:
+        threading.excepthook = previous
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
+
+
+@contextlib.contextmanager
+def input_errors_of_workers() -> Iterator[None]:
+    """Turns what Beam makes of a worker's InputError into an InputError again.
+
+    Beam appends the step's name to the message, and across processes passes the whole
+    traceback as the text of a RuntimeError.
+    """
+    try:
+        yield
+    except Exception as error:  # of a class of each runner's own
+        # Which can be imported only where Google's packages are.
+        if type(error).__name__ == "DataflowJobAlreadyExistsError":
+            reason = str(error).partition(". ")[0]
+            raise InputError(
+                f"{reason}; wait for its end, then run this command again"
+            ) from None
+        name = re.escape(f"{InputError.__module__}.{InputError.__qualname__}")
+        pattern = r"^(.*)$" if isinstance(error, InputError) else rf"^{name}: (.*)$"
+        lines = re.findall(pattern, str(error), flags=re.MULTILINE)
+        if not lines:
+            raise
+        message = re.sub(r" \[while running '[^']*'\]$", "", lines[-1])
+        raise InputError(message) from None
+
+
+@contextlib.contextmanager
+def _quiet_workers(options: pipeline_options.PipelineOptions) -> Iterator[None]:
+    """Keeps local worker processes from writing to the user's terminal.
+
+    They inherit the standard error of this process and tell there of each start and
+    stop; what goes wrong in them is raised here in any case.
+    """
+    direct = options.view_as(pipeline_options.DirectOptions)
+    if direct.direct_running_mode != "multi_processing":
+        yield
+        return
+    original, duplicate = sys.stderr, os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        with os.fdopen(os.dup(duplicate), "w", buffering=1) as sys.stderr:
+            yield
+    finally:
+        sys.stderr = original
+        os.dup2(duplicate, 2)
+        os.close(duplicate)
+
+
+def sum_of_heartbeats(directory: str | Path) -> int:
+    """What all processes have added to heartbeats of a directory."""
+    totals = (path.read_text() for path in Path(directory).glob("*"))
+    return sum(int(total) for total in totals if total)

@@ -1,0 +1,1 @@
+"""Examples looked at: decoded, counted, and those of others taken in."""

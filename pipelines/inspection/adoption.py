@@ -1,0 +1,260 @@
+"""`adopt`: records that another program made become a directory of examples.
+
+Reads what google-research/bert and tf-models-official write (`tf.train.Example`s with
+the older or the newer names), checks every record, and adds what `examples` would have
+written beside them: the vocabulary and a manifest.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_keras import features, files, manifest, masking, progress, tokenization
+from bert_keras.config import ExamplesConfig
+from bert_keras.errors import InputError
+from pipelines import records
+from pipelines.inspection import example_decoding, example_reading
+
+logger = logging.getLogger(__name__)
+
+_PATTERN = "*.tfrecord*"
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+
+
+def adopt_examples(
+    directory: str | Path, vocab_path: str | Path, *, do_lower_case: bool
+) -> manifest.Manifest:
+    """Makes `pretrain --examples DIRECTORY` possible; no record is changed.
+
+    Args:
+        directory: holds files whose names match `*.tfrecord*`, plain or gzip.
+        vocab_path: the vocabulary that they were made with; copied beside them.
+        do_lower_case: whether the text was lower-cased when they were made.
+
+    Returns:
+        The manifest, which is written last. What the records do not tell, such as how
+        often each document was used, is not in it.
+
+    Raises:
+        InputError: a finished directory, no such files, a record that breaks a rule
+            (the first one is named), a vocabulary that cannot be theirs.
+    """
+    if files.exists(files.join(directory, manifest.MANIFEST_NAME)):
+        raise InputError(
+            f"{directory}: has a {manifest.MANIFEST_NAME} already, so nothing is left "
+            "to adopt: use it as it is, or delete that file to have the records read "
+            "again"
+        )
+    vocabulary = _load_vocabulary(directory, vocab_path, do_lower_case)
+    paths = _find_files(directory)
+    format_ = _find_format(paths)
+    shards, found = _scan(paths, format_, masking.masking_vocabulary(vocabulary))
+    vocabulary.save(files.join(directory, records.VOCABULARY_NAME))
+    made = manifest.Manifest(
+        kind="examples",
+        shards=tuple(shards),
+        config=_settings(format_, found, vocabulary, do_lower_case),
+        vocab_sha256=vocabulary.sha256,
+        vocab_size=len(vocabulary),
+        counters=found.counters(),
+    )
+    manifest.write_manifest(directory, made)
+    logger.info(
+        "adopted %s examples in %d files; train on them with `bert-keras pretrain "
+        "--examples %s`",
+        f"{found.num_examples:,}",
+        len(shards),
+        directory,
+    )
+    return made
+
+
+def _find_files(directory: str | Path) -> list[str]:
+    names = [name for name in files.list_directory(directory) if _is_shard(name)]
+    if not names:
+        raise InputError(
+            f"{directory}: expected files named {_PATTERN}, found none: give the "
+            "directory that holds them"
+        )
+    return [files.join(directory, name) for name in names]
+
+
+def _is_shard(name: str) -> bool:
+    return fnmatch(name, _PATTERN) and not name.startswith(".")
+
+
+def _load_vocabulary(
+    directory: str | Path, vocab_path: str | Path, do_lower_case: bool
+) -> tokenization.Vocabulary:
+    vocabulary = tokenization.Vocabulary.load(vocab_path)
+    try:
+        tokenization.check_casing(vocabulary, do_lower_case)
+    except InputError as error:
+        raise InputError(f"{vocab_path}: {error}") from None
+    kept = files.join(directory, records.VOCABULARY_NAME)
+    if files.exists(kept):
+        sha256 = tokenization.Vocabulary.load(kept).sha256
+        if sha256 != vocabulary.sha256:
+            raise InputError(
+                f"{kept}: another vocabulary than {vocab_path}: give the one that the "
+                "records were made with, and delete the other"
+            )
+    return vocabulary
+
+
+# What kind of records they are.
+
+
+def _find_format(paths: list[str]) -> ExamplesConfig:
+    """Names, lengths and compression, from the first record that there is."""
+    for path in paths:
+        compression = _compression_of(path)
+        for message in records.read_records(path, compression=compression):
+            origin = f"{path}, record 0"
+            try:
+                decoded = example_decoding.decode_examples([message])
+            except InputError as error:
+                raise InputError(f"{origin}: {error}") from None
+            settings = _format_of(decoded, origin) | {"compression": compression}
+            return features.examples_config(settings, origin=origin)
+    raise InputError(f"{', '.join(paths[:3])}: expected examples, found no record")
+
+
+def _compression_of(path: str) -> str:
+    # A plain file that begins so has a first record of half a megabyte.
+    with files.open_to_read(path) as file:
+        return "gzip" if file.read(3) == _GZIP_MAGIC else "none"
+
+
+def _format_of(
+    decoded: dict[str, example_decoding.Ragged], origin: str
+) -> dict[str, Any]:
+    names = "v2" if features.V2_NAMES["input_ids"] in decoded else "v1"
+    ids = features.V2_NAMES["input_ids"] if names == "v2" else "input_ids"
+    for name in (ids, "masked_lm_positions"):
+        if name not in decoded:
+            raise InputError(
+                f"{origin}: expected the features of masked examples "
+                f"({', '.join(_known_names())}), found {', '.join(sorted(decoded))}"
+            )
+    return {
+        "feature_names": names,
+        "max_seq_length": int(decoded[ids].lengths[0]),
+        "max_predictions_per_seq": int(decoded["masked_lm_positions"].lengths[0]),
+        # Some who train without next sentences leave their labels out.
+        "packing": (
+            "sentence_pairs" if "next_sentence_labels" in decoded else "full_sentences"
+        ),
+    }
+
+
+def _known_names() -> list[str]:
+    names = [feature.name for feature in features.pretraining_features(1, 1)]
+    return [
+        f"{name} or {features.V2_NAMES[name]}" if name in features.V2_NAMES else name
+        for name in names
+    ]
+
+
+# What they hold.
+
+
+@dataclass(kw_only=True)
+class _Found:
+    """Sums over all records."""
+
+    num_examples: int = 0
+    num_tokens: int = 0
+    num_masked: int = 0
+    num_random_next: int = 0
+    num_second_tokens: int = 0
+    """Tokens of second segments."""
+    num_bytes: int = 0
+    """Bytes of files, for the progress."""
+
+    def counters(self) -> dict[str, int]:
+        """Under the names that `examples` gives them."""
+        return {
+            "examples": self.num_examples,
+            "example_tokens": self.num_tokens,
+            "masked_tokens": self.num_masked,
+            "random_next_examples": self.num_random_next,
+        }
+
+    def add(self, batch: dict[str, np.ndarray]) -> None:
+        self.num_examples += len(batch["input_ids"])
+        self.num_tokens += int(batch["input_mask"].sum())
+        self.num_masked += int(batch["masked_lm_weights"].sum())
+        self.num_second_tokens += int(batch["segment_ids"].sum())
+        if "next_sentence_labels" in batch:
+            self.num_random_next += int(batch["next_sentence_labels"].sum())
+
+
+def _scan(
+    paths: list[str], format_: ExamplesConfig, vocabulary: masking.MaskingVocabulary
+) -> tuple[list[manifest.Shard], _Found]:
+    """Reads and checks every record of every file."""
+    found, shards = _Found(), []
+    reader = example_reading.Reader(config=format_, vocabulary=vocabulary)
+    total = sum(map(files.size, paths))
+    with progress.Progress(
+        "adopt", total=total, unit="bytes", read=lambda: found.num_bytes
+    ):
+        for path in paths:
+            before = found.num_examples
+            messages = _read_messages(path, format_.compression, found)
+            for batch in reader.read(messages, path=path, first_record=0):
+                found.add(batch)
+            shards.append(
+                manifest.Shard(
+                    name=files.name_of(path),
+                    num_records=found.num_examples - before,
+                    num_bytes=files.size(path),
+                    sha256=files.sha256(path),
+                )
+            )
+    return shards, found
+
+
+def _read_messages(path: str, compression: str, found: _Found) -> Iterator[bytes]:
+    """The records of a file; counts its bytes as they are read."""
+    size = files.size(path)
+    if size and (actual := _compression_of(path)) != compression:
+        raise InputError(
+            f"{path}: expected compression {compression}, as in the first file, found "
+            f"{actual}: compress all files or none"
+        )
+    end = found.num_bytes + size
+    if not size:
+        return
+    for message in records.read_records(path, compression=compression):
+        # Of a compressed file only the end is known.
+        found.num_bytes = min(found.num_bytes + len(message), end - 1)
+        yield message
+    found.num_bytes = end
+
+
+def _settings(
+    format_: ExamplesConfig,
+    found: _Found,
+    vocabulary: tokenization.Vocabulary,
+    do_lower_case: bool,
+) -> dict[str, Any]:
+    """What is known of how the records were made."""
+    # Labels that are all alike, of texts without a second segment, teach nothing.
+    has_pairs = found.num_second_tokens > 0 and format_.packing == "sentence_pairs"
+    return {
+        "max_seq_length": format_.max_seq_length,
+        "max_predictions_per_seq": format_.num_predictions,
+        "masking": "static",
+        "packing": "sentence_pairs" if has_pairs else "full_sentences",
+        "feature_names": format_.feature_names,
+        "compression": format_.compression,
+        "do_lower_case": do_lower_case,
+        "vocab_sha256": vocabulary.sha256,
+    }

@@ -1,0 +1,325 @@
+"""`inspect`: masked examples as a person reads them, and a card of all of them."""
+
+import itertools
+import json
+import shutil
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_keras import features, files, manifest, masking, progress, tokenization
+from bert_keras.config import ExamplesConfig
+from bert_keras.errors import InputError
+from pipelines import records
+from pipelines.inspection import data_card, event_files, example_reading
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Examples:
+    """A directory of examples and what its manifest says of it."""
+
+    directory: str
+    made: manifest.Manifest
+    config: ExamplesConfig
+    vocabulary: tokenization.Vocabulary
+    reader: example_reading.Reader
+
+    def read(
+        self, shard: manifest.Shard, *, limit: int | None = None
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Batches of the first `limit` examples of a shard."""
+        shards = self.made.shards
+        before = shards[: shards.index(shard)]
+        path = files.join(self.directory, shard.name)
+        messages = records.read_records(path, compression=self.config.compression)
+        return self.reader.read(
+            itertools.islice(messages, limit),
+            path=path,
+            first_record=sum(shard.num_records for shard in before),
+        )
+
+
+def _open_examples(
+    examples_dir: str | Path, vocab_path: str | Path | None
+) -> _Examples:
+    made = manifest.read_manifest(
+        examples_dir, kind="examples", verb="bert-keras examples"
+    )
+    vocab_path = vocab_path or files.join(examples_dir, records.VOCABULARY_NAME)
+    vocabulary = tokenization.Vocabulary.load(vocab_path)
+    if vocabulary.sha256 != made.vocab_sha256:
+        raise InputError(
+            f"{vocab_path}: expected the vocabulary that the examples were made with "
+            f"(sha256 {str(made.vocab_sha256)[:12]}…), found another "
+            f"({vocabulary.sha256[:12]}…): give that one, or leave --vocab out"
+        )
+    config = features.examples_config(
+        made.config, origin=files.join(examples_dir, manifest.MANIFEST_NAME)
+    )
+    reader = example_reading.Reader(
+        config=config, vocabulary=masking.masking_vocabulary(vocabulary)
+    )
+    return _Examples(
+        directory=str(examples_dir),
+        made=made,
+        config=config,
+        vocabulary=vocabulary,
+        reader=reader,
+    )
+
+
+# The card of all examples.
+
+_NUM_SHOWN_BESIDE_CARD = 10
+"""Examples that TensorBoard gets."""
+
+
+def describe_all(
+    examples_dir: str | Path,
+    *,
+    vocab_path: str | Path | None,
+    json_path: str | Path | None,
+    tensorboard_dir: str | Path | None,
+) -> Iterator[str]:
+    """Lines of the data card, for which every example is read.
+
+    Args:
+        examples_dir: made by `examples` or `adopt`.
+        vocab_path: `None`: the vocabulary kept with the examples.
+        json_path: a file to write the card to; `None`: none.
+        tensorboard_dir: where to write its histograms and texts for TensorBoard;
+            `None`: nowhere.
+
+    Raises:
+        InputError: an unfinished directory, a shard that was cut or changed, a record
+            that breaks a rule, another vocabulary than that of the examples.
+    """
+    found = _open_examples(examples_dir, vocab_path)
+    counts = _count_all(found)
+    card = data_card.make_card(counts, found.made, found.config, found.vocabulary)
+    if json_path is not None:
+        text = json.dumps(card, indent=1, ensure_ascii=False) + "\n"
+        files.write_atomically(json_path, text.encode())
+    if tensorboard_dir is not None:
+        shown = _describe_first(found, limit=_NUM_SHOWN_BESIDE_CARD, width=120)
+        event_files.write_card(
+            tensorboard_dir,
+            histograms={
+                "examples/tokens": counts.by_length,
+                "examples/hidden_tokens": counts.by_predictions,
+            },
+            texts={
+                "data_card": data_card.card_markdown(card),
+                # Indented: Markdown leaves it as it is.
+                "examples": "".join(f"    {line}\n" for line in shown),
+            },
+        )
+    yield f"{examples_dir}: every example of {len(found.made.shards):,} files was read"
+    yield ""
+    yield from data_card.card_text(card, width=_terminal_width())
+
+
+def _count_all(found: _Examples) -> data_card.Counts:
+    # The records' own checksums are enough: each is read anyway.
+    manifest.verify_shards(found.directory, found.made, hashes=False)
+    counts = data_card.Counts.empty(found.config, vocab_size=len(found.vocabulary))
+    with progress.Progress(
+        "inspect",
+        total=found.made.num_records,
+        unit="examples",
+        read=lambda: counts.num_examples,
+    ):
+        for shard in found.made.shards:
+            before = counts.num_examples
+            for batch in found.read(shard):
+                counts.add(batch, found.reader.vocabulary)
+            if counts.num_examples - before != shard.num_records:
+                raise InputError(
+                    f"{files.join(found.directory, shard.name)}: "
+                    f"{counts.num_examples - before} records, {manifest.MANIFEST_NAME} "
+                    f"says {shard.num_records}: make the examples again"
+                )
+    return counts
+
+
+# Some examples.
+
+
+def describe_examples(
+    examples_dir: str | Path, *, vocab_path: str | Path | None, limit: int
+) -> Iterator[str]:
+    """Lines that show how a directory was made, then its first examples.
+
+    A hidden token reads `[MASK→capital]`, `capital→capital` where it was kept and
+    `harbour→capital` where a random one stands.
+
+    Args:
+        examples_dir: made by `examples` or `adopt`.
+        vocab_path: `None`: the vocabulary kept with the examples.
+        limit: how many examples to show.
+
+    Raises:
+        InputError: an unfinished directory, a shard that was changed, another
+            vocabulary than that of the examples, `limit` below 1.
+    """
+    if limit < 1:
+        raise InputError(f"--limit must be at least 1, got {limit}")
+    found = _open_examples(examples_dir, vocab_path)
+    yield from _describe_first(found, limit=limit, width=_terminal_width())
+
+
+def _describe_first(found: _Examples, *, limit: int, width: int) -> Iterator[str]:
+    yield from _describe_manifest(found)
+    for shard, index, example in _first_examples(found, limit):
+        yield ""
+        yield from describe_example(
+            example,
+            found.vocabulary,
+            title=f"{shard.name}, record {index}",
+            width=width,
+        )
+
+
+def _terminal_width() -> int:
+    return min(shutil.get_terminal_size((100, 24)).columns, 120)
+
+
+def _describe_manifest(found: _Examples) -> Iterator[str]:
+    made, config, known = found.made, found.config, found.made.config
+    casing = "uncased" if known["do_lower_case"] else "cased"
+    documents = ""
+    if "documents" in made.counters:
+        documents = f" from {made.counters['documents']:,} documents"
+    yield (
+        f"{found.directory}: {made.num_records:,} examples{documents}, in "
+        f"{len(made.shards):,} files"
+    )
+    yield (
+        f"{casing} vocabulary of {made.vocab_size:,}; at most {config.max_seq_length} "
+        f"tokens and {config.num_predictions} predictions"
+    )
+    if "masked_lm_prob" in known:
+        yield (
+            f"{config.masked_lm_prob:.0%} hidden as {_unit(config)}; "
+            f"dupe_factor {config.num_duplicates}, seed {config.random_seed}"
+        )
+    else:
+        yield "made by another program: how is not known"
+    if config.packing == "full_sentences":
+        yield "full sentences across documents, no next-sentence prediction"
+    if config.masking == "dynamic":
+        yield (
+            "masked when loaded; shown as in the first epoch of a run with seed "
+            f"{config.random_seed}"
+        )
+
+
+def _unit(config: ExamplesConfig) -> str:
+    if config.max_ngram_size > 1:
+        return f"runs of up to {config.max_ngram_size} words"
+    return "whole words" if config.do_whole_word_mask else "single pieces"
+
+
+def _first_examples(
+    found: _Examples, limit: int
+) -> Iterator[tuple[manifest.Shard, int, dict[str, np.ndarray]]]:
+    for shard in found.made.shards:
+        if not limit:
+            return
+        # Only what is shown is checked: hashing all of a large directory takes hours.
+        only = found.made.model_copy(update={"shards": (shard,)})
+        manifest.verify_shards(found.directory, only)
+        index = 0
+        for batch in found.read(shard, limit=limit):
+            for row in range(len(batch["input_ids"])):
+                yield shard, index, {name: v[row] for name, v in batch.items()}
+                index += 1
+        limit -= index
+
+
+def describe_example(
+    example: Mapping[str, Sequence[float] | np.ndarray],
+    vocabulary: tokenization.Vocabulary,
+    *,
+    title: str,
+    width: int,
+) -> Iterator[str]:
+    """The lines of one example: what it is, segment A, segment B if it has one.
+
+    Args:
+        example: the features of `features.batch_features`, one row of each.
+        title: where it comes from.
+        width: columns of a line.
+    """
+    length = int(sum(example["input_mask"]))
+    ids = [int(token) for token in example["input_ids"][:length]]
+    segment_ids = example["segment_ids"]
+    labels = _labels(example)
+    pieces = [
+        _Piece(vocabulary.tokens[shown], vocabulary.tokens[labels.get(i, shown)])
+        for i, shown in enumerate(ids)
+    ]
+    label = "full sentences"
+    if "next_sentence_labels" in example:
+        is_random = example["next_sentence_labels"][0]
+        label = "B is random" if is_random else "B follows A"
+    yield f"── {title}: {label}"
+    for segment, name in enumerate("AB"):
+        text = "".join(
+            piece.text(is_target=i in labels)
+            for i, piece in enumerate(pieces)
+            if segment_ids[i] == segment
+        )
+        yield from textwrap.wrap(
+            text,
+            width,
+            initial_indent=f"{name} ",
+            subsequent_indent="   ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    kinds = Counter(pieces[i].kind for i in labels)
+    yield (
+        f"   {length} tokens, {len(example['input_ids']) - length} padding; "
+        f"{len(labels)} hidden: {kinds['masked']} [MASK], {kinds['kept']} kept, "
+        f"{kinds['random']} random"
+    )
+
+
+def _labels(example: Mapping[str, Sequence[float] | np.ndarray]) -> dict[int, int]:
+    """True ids by position."""
+    slots = zip(
+        example["masked_lm_positions"],
+        example["masked_lm_ids"],
+        example["masked_lm_weights"],
+        strict=True,
+    )
+    return {int(position): int(label) for position, label, weight in slots if weight}
+
+
+class _Piece(NamedTuple):
+    """A piece as the model sees it, and the true one."""
+
+    shown: str
+    true: str
+
+    @property
+    def kind(self) -> str:
+        if self.shown == features.MASK_TOKEN:
+            return "masked"
+        return "kept" if self.shown == self.true else "random"
+
+    def text(self, *, is_target: bool) -> str:
+        """With a blank before it, unless the true piece continues a word."""
+        prefix = tokenization.CONTINUATION_PREFIX
+        blank = "" if self.true.startswith(prefix) else " "
+        if not is_target:
+            return blank + self.true.removeprefix(prefix)
+        if self.kind == "masked":
+            return f"{blank}[MASK→{self.true}]"
+        return f"{blank}{self.shown}→{self.true}"

@@ -1,0 +1,152 @@
+"""Examples from their records, checked, as the model would be given them."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert_keras import dynamic_masking, features, masking
+from bert_keras.config import ExamplesConfig
+from bert_keras.errors import InputError
+from pipelines.inspection import example_decoding
+
+BATCH_SIZE = 512
+"""Records that are decoded together."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reader:
+    """Turns the records of a directory into what the model is given."""
+
+    config: ExamplesConfig
+    """How the examples were made."""
+    vocabulary: masking.MaskingVocabulary
+
+    def read(
+        self, messages: Iterable[bytes], *, path: str, first_record: int
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Batches of the examples of a shard, in order.
+
+        Args:
+            messages: all records of the shard.
+            path: of the shard, for errors.
+            first_record: place of the shard's first record in all shards together.
+
+        Returns:
+            `features.batch_features(config)`, each `(n, length)`, integers or float32.
+            Plain examples are masked as in the first epoch of a run whose seed is that
+            of the examples.
+
+        Raises:
+            InputError: names the first record that breaks a rule, and the rule.
+        """
+        messages, start = iter(messages), 0
+        while chunk := list(itertools.islice(messages, BATCH_SIZE)):
+            arrays = self._load(chunk, path=path, start=start)
+            if self.config.masking == "dynamic":
+                arrays = self._mask(arrays, first_record + start)
+            yield arrays
+            start += len(chunk)
+
+    def _load(
+        self, messages: Sequence[bytes], *, path: str, start: int
+    ) -> dict[str, np.ndarray]:
+        try:
+            decoded = example_decoding.decode_examples(messages)
+            arrays = self._to_arrays(decoded, len(messages))
+            self._check(arrays)
+        except InputError as error:
+            if len(messages) == 1:
+                raise InputError(f"{path}, record {start}: {error}") from None
+            # Which one is it?
+            for index, message in enumerate(messages):
+                self._load([message], path=path, start=start + index)
+            raise
+        return arrays
+
+    def _to_arrays(
+        self, decoded: Mapping[str, example_decoding.Ragged], num_rows: int
+    ) -> dict[str, np.ndarray]:
+        """Matrices by the names that the model knows; plain `input_ids` are padded."""
+        arrays = {}
+        nothing = example_decoding.Ragged(np.empty(0), np.zeros(num_rows, np.int64))
+        names = {
+            features.stored_name(feature.name, self.config): feature.name
+            for feature in features.batch_features(self.config)
+        }
+        for feature in features.record_features(self.config):
+            column = decoded.get(feature.name, nothing)
+            limits = (feature.length, feature.length)
+            if feature.length is None:
+                limits = (1, self.config.max_seq_length)
+            _check_lengths(feature.name, column.lengths, limits)
+            if column.values.dtype != feature.dtype:
+                raise InputError(
+                    f"expected {feature.dtype} values of {feature.name}, found "
+                    f"{column.values.dtype}: make the examples again"
+                )
+            arrays[names[feature.name]] = _padded(column, limits[1])
+        return arrays
+
+    def _check(self, arrays: Mapping[str, np.ndarray]) -> None:
+        size, length = self.vocabulary.size, self.config.max_seq_length
+        limits = {
+            "input_ids": size,
+            "masked_lm_ids": size,
+            "masked_lm_positions": length,
+        }
+        for name, values in arrays.items():
+            limit = limits.get(name, 2)
+            low, high = values.min(), values.max()
+            if not 0 <= low <= high < limit:
+                raise InputError(
+                    f"expected {name} from 0 to {limit - 1}, found {low:g} to "
+                    f"{high:g}: make the examples again"
+                )
+        rules = {"[CLS] first": arrays["input_ids"][:, 0] == self.vocabulary.cls_id}
+        if self.config.masking == "static":
+            weights, mask = arrays["masked_lm_weights"], arrays["input_mask"]
+            rules |= {
+                "masked_lm_weights of 0 or 1": (weights == 0) | (weights == 1),
+                "an input_mask of ones, then zeros": mask[:, 1:] <= mask[:, :-1],
+            }
+        for expected, holds in rules.items():
+            if not holds.all():
+                raise InputError(
+                    f"expected {expected}, found other values: make the examples again"
+                )
+
+    def _mask(
+        self, arrays: dict[str, np.ndarray], first_record: int
+    ) -> dict[str, np.ndarray]:
+        input_ids = arrays["input_ids"]
+        # No token of a plain example is padding.
+        lengths = (input_ids != 0).sum(axis=1)
+        records = np.arange(first_record, first_record + len(input_ids))
+        seeds = dynamic_masking.record_seeds(
+            self.config.random_seed, np.zeros_like(records), records
+        )
+        return arrays | dynamic_masking.mask_examples(
+            input_ids, lengths, seeds, vocabulary=self.vocabulary, config=self.config
+        )
+
+
+def _check_lengths(name: str, lengths: np.ndarray, limits: tuple[int, int]) -> None:
+    low, high = limits
+    is_wrong = (lengths < low) | (lengths > high)
+    if is_wrong.any():
+        wanted = str(low) if low == high else f"{low} to {high}"
+        raise InputError(
+            f"expected {wanted} values of {name}, found "
+            f"{lengths[is_wrong.argmax()]}: make the examples again"
+        )
+
+
+def _padded(column: example_decoding.Ragged, width: int) -> np.ndarray:
+    if (column.lengths == width).all():
+        return column.values.reshape(-1, width)
+    padded = np.zeros((len(column.lengths), width), column.values.dtype)
+    is_filled = np.arange(width) < column.lengths[:, np.newaxis]
+    padded[is_filled] = column.values
+    return padded

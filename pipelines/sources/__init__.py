@@ -1,0 +1,1 @@
+"""Files that people have, read as documents: dumps, extracted text, books, JSON."""

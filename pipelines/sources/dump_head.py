@@ -1,0 +1,223 @@
+"""The head of a MediaWiki export: its encoding, its root, and what wiki it is of."""
+
+import codecs
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
+from xml.etree import ElementTree
+
+from bert_keras.errors import InputError
+from pipelines.sources import multistream
+
+UTF8 = "utf-8"
+_MAX_HEAD_BYTES = 1 << 22
+
+# What the namespaces are called where a dump does not say.
+_DEFAULT_NAMESPACES = {
+    "media": -2,
+    "special": -1,
+    "talk": 1,
+    "user": 2,
+    "user talk": 3,
+    "wikipedia": 4,
+    "wikipedia talk": 5,
+    "project": 4,
+    "project talk": 5,
+    "file": 6,
+    "file talk": 7,
+    "image": 6,
+    "image talk": 7,
+    "mediawiki": 8,
+    "mediawiki talk": 9,
+    "template": 10,
+    "template talk": 11,
+    "help": 12,
+    "help talk": 13,
+    "category": 14,
+    "category talk": 15,
+    "portal": 100,
+    "portal talk": 101,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """What the head of a dump says about its wiki."""
+
+    wiki: str
+    namespaces: Mapping[str, int]
+    """Namespace number by lower-case name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """What must be known of a dump to read it from any place on."""
+
+    site: Site
+    root: int
+    """Where <mediawiki> begins, in bytes of the text as UTF-8."""
+    encoding: str
+    """`utf-8`, or one that must be converted to it."""
+
+
+def read_head(file: BinaryIO, path: str) -> Head:
+    """Reads a dump up to its site information.
+
+    Raises:
+        InputError: it is empty, no MediaWiki export, damaged or truncated.
+    """
+    chunks = multistream.read_all(file, path)
+    first = next(chunks, b"")
+    # A declaration of the encoding ends there; the first bzip2 streams may be short.
+    while b">" not in first and (chunk := next(chunks, b"")):
+        first += chunk
+        if len(first) > _MAX_HEAD_BYTES:
+            break
+    encoding = _encoding_name(first, path)
+    head, name, root = b"", None, 0
+    for chunk in in_utf8(itertools.chain([first], chunks), encoding):
+        head += chunk
+        if name is None:
+            name, root = _root_element(head)
+        if name is not None and name != b"mediawiki":
+            break
+        is_whole = name and re.search(b"</siteinfo>|<page>|</mediawiki>", head[root:])
+        if is_whole or len(head) > _MAX_HEAD_BYTES:
+            break
+    if name != b"mediawiki":
+        raise _not_a_dump(head, name, path)
+    return Head(site=_parse_site(head[root:]), root=root, encoding=encoding)
+
+
+_ELEMENT = re.compile(rb"<([A-Za-z_][\w.:-]*)([\s/>])?")
+
+
+def _root_element(text: bytes) -> tuple[bytes | None, int]:
+    """The name of the first element, and where it begins.
+
+    The name is empty if there can be none, None if the text does not reach that far. A
+    comment before the root may hold anything, even a page.
+    """
+    position = len(codecs.BOM_UTF8) if text.startswith(codecs.BOM_UTF8) else 0
+    while True:
+        while text[position : position + 1].isspace():
+            position += 1
+        rest = text[position : position + 4]
+        if rest.startswith((b"<?", b"<!")):
+            close = b"-->" if rest == b"<!--" else b">"
+            end = text.find(close, position + 2)
+            if end < 0:
+                return None, 0
+            position = end + len(close)
+        elif element := _ELEMENT.match(text, position):
+            return (element[1] if element[2] else None), position
+        else:
+            return (None if rest in (b"", b"<") else b""), position
+
+
+def _not_a_dump(head: bytes, root: bytes | None, path: str) -> InputError:
+    expected = "expected a MediaWiki export (XML with the root <mediawiki>)"
+    text = head[:4096].decode("utf-8-sig", errors="replace")
+    if not text.strip():
+        return InputError(f"{path}: {expected}, but the file is empty")
+    if (root or b"").lower() == b"html" or is_html(text):
+        return InputError(f"{path}: {expected}, but this is an HTML page")
+    if re.match(r"\d+:\d+:", text):
+        what = "the index of a multistream dump, which is not needed: leave it out"
+        return InputError(f"{path}: {expected}, but this is {what}")
+    if root:
+        what = f"XML with the root <{root.decode()}>"
+        return InputError(f"{path}: {expected}, but this is {what}")
+    return InputError(
+        f"{path}: {expected}, but this is not XML; it begins with {text[:24]!r}"
+    )
+
+
+def _parse_site(head: bytes) -> Site:
+    match = re.search(b"<siteinfo>.*?</siteinfo>", head, re.DOTALL)
+    try:
+        info = ElementTree.fromstring(match[0] if match else b"<siteinfo/>")
+    except ElementTree.ParseError:
+        info = ElementTree.Element("siteinfo")
+    numbers = {
+        (item.text or "").lower(): number_of(item.get("key"))
+        for item in info.iter("namespace")
+    }
+    namespaces = {name: key for name, key in numbers.items() if key is not None}
+    wiki = info.findtext("dbname") or wiki_of(info.findtext("base") or "")
+    return Site(wiki=wiki, namespaces=namespaces or _DEFAULT_NAMESPACES)
+
+
+def number_of(text: str | None) -> int | None:
+    """The integer of up to 18 digits that a text is, if it is one."""
+    return int(text) if text and _NUMBER.fullmatch(text) else None
+
+
+_NUMBER = re.compile(r"\s*-?[0-9]{1,18}\s*")
+
+
+def is_html(text: str) -> bool:
+    """Whether a file that begins like this is a web page."""
+    return _HTML.match(text) is not None
+
+
+_HTML = re.compile(r"\s*<(?:!doctype html|html[\s>])", re.IGNORECASE)
+
+
+def wiki_of(url: str) -> str:
+    """`enwiki` for a page of en.wikipedia.org; `wiki` for one of no known host."""
+    host = (_HOST.match(url) or ["", ""])[1].lower().split(".")
+    if len(host) == 3 and host[1].startswith("wik"):
+        family = "wiki" if host[1] == "wikipedia" else host[1]
+        return host[0].replace("-", "_") + family
+    return "wiki"
+
+
+_HOST = re.compile(r"https?://([\w.-]+)")
+
+
+# From bytes in any encoding to UTF-8.
+
+
+def _mark_undecodable(error: UnicodeError) -> tuple[str, int]:
+    # NUL cannot occur in XML, so it shows which page the bad bytes are in.
+    return "\0", error.end if isinstance(error, UnicodeDecodeError) else 0
+
+
+codecs.register_error("bert_keras.mark", _mark_undecodable)
+
+
+def in_utf8(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    """Converts text; each run of bytes that are not in the encoding becomes a NUL."""
+    if encoding == UTF8:
+        yield from chunks
+        return
+    decoder = codecs.getincrementaldecoder(encoding)("bert_keras.mark")
+    for chunk in chunks:
+        yield decoder.decode(chunk).encode()
+    yield decoder.decode(b"", final=True).encode()
+
+
+def _encoding_name(start: bytes, path: str) -> str:
+    for mark, name in (
+        (codecs.BOM_UTF32_LE, "utf-32"),
+        (codecs.BOM_UTF32_BE, "utf-32"),
+        (codecs.BOM_UTF16_LE, "utf-16"),
+        (codecs.BOM_UTF16_BE, "utf-16"),
+        (b"<\0", "utf-16-le"),
+        (b"\0<", "utf-16-be"),
+    ):
+        if start.startswith(mark):
+            return name
+    declared = re.match(rb"\s*<\?xml[^>]*?encoding\s*=\s*[\"']([\w.:-]+)", start)
+    if not declared:
+        return UTF8
+    try:
+        name = codecs.lookup(declared[1].decode()).name
+        return UTF8 if name == "ascii" else name
+    except LookupError:
+        raise InputError(
+            f"{path}: unknown encoding {declared[1].decode()!r} in the XML"
+        ) from None

@@ -1,0 +1,386 @@
+"""Source files -> documents: one reader for each kind of file. Knows no pipeline.
+
+A file is split into ranges of bytes, which workers read independently. A reader yields
+a `SourceDocument` for each document and a `Reject` for each item that it cannot read;
+it counts what it leaves out on purpose.
+"""
+
+import hashlib
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from pipelines import filters, wikitext
+from pipelines.sources import (
+    books,
+    dump_head,
+    multistream,
+    text_lines,
+    wikiextractor,
+    wikipedia,
+)
+
+logger = logging.getLogger(__name__)
+
+_MAX_BOOK_BYTES = 1 << 28
+# Above this, one worker for a file is worth a warning: it needs about a minute.
+_LONG_BYTES = 1 << 29
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """One file to read."""
+
+    kind: str
+    """`wikipedia`, `wikiextractor`, `books` or `jsonl`."""
+    path: str
+    num_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """A part of a file: what begins in it, from `start` up to but not at `stop`."""
+
+    kind: str
+    path: str
+    start: int
+    """In bytes of the file as it is, that is, compressed."""
+    stop: int
+
+
+class SourceDocument(NamedTuple):
+    """A document as it came, not yet split into sentences."""
+
+    id: str
+    rank: str
+    """Of documents with the same id, the one with the greatest rank is kept."""
+    source: str
+    title: str
+    paragraphs: list[str]
+
+
+class Reject(NamedTuple):
+    """An item that could not be read."""
+
+    file: str
+    item: str
+    """Page id, place in the file or nothing."""
+    title: str
+    reason: str
+
+
+Advance = Callable[[int], object]
+"""Called with the number of bytes of the range just consumed."""
+Count = Callable[..., object]
+"""Called with the name of what is counted, and how many if not one."""
+
+
+def find_inputs(patterns: Mapping[str, Sequence[str]]) -> list[Input]:
+    """Expands patterns into files, each once, and looks at how each begins.
+
+    Args:
+        patterns: by kind; paths or patterns, local or `gs://`.
+
+    Raises:
+        InputError: no pattern at all, one that matches nothing, or a file that cannot
+            be what it is said to be.
+    """
+    if not any(patterns.values()):
+        raise InputError(
+            "nothing to read: give at least one of --wikipedia, --wikiextractor, "
+            "--books and --jsonl"
+        )
+    inputs: dict[tuple[str, str], Input] = {}
+    for kind, kind_patterns in patterns.items():
+        for pattern in kind_patterns:
+            paths = _match(kind, pattern)
+            for path in paths:
+                key = path if files.is_remote(path) else os.path.realpath(path)
+                if (kind, key) not in inputs:
+                    inputs[kind, key] = _input(kind, path)
+    return sorted(inputs.values(), key=lambda item: (item.kind, item.path))
+
+
+def _match(kind: str, pattern: str) -> list[str]:
+    try:
+        paths = files.match(pattern)
+    except OSError as error:
+        raise _unreadable(pattern, error) from None
+    if not paths:
+        raise InputError(f"--{kind}: no file matches {pattern!r}")
+    return paths
+
+
+def _input(kind: str, path: str) -> Input:
+    try:
+        num_bytes = files.size(path)
+        if kind == "wikipedia":
+            wikipedia.check_dump(path)
+        else:
+            _check_text(kind, path, num_bytes)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return Input(kind=kind, path=path, num_bytes=num_bytes)
+
+
+def _unreadable(path: str, error: OSError) -> InputError:
+    return InputError(f"{path}: cannot be read: {error.strerror or error}")
+
+
+def _check_text(kind: str, path: str, num_bytes: int) -> None:
+    with files.open_to_read(path) as file:
+        if kind == "books":
+            start = file.read(4096)
+        else:
+            start = next(multistream.read_all(file, path), b"")
+            if multistream.compression(file) == "bz2":
+                multistream.check_end(file, path)
+    if kind == "wikiextractor":
+        wikiextractor.is_json(start, path)
+    elif dump_head.is_html(start[:4096].decode("utf-8-sig", errors="replace")):
+        expected = "a plain-text book" if kind == "books" else "lines of JSON"
+        raise InputError(f"{path}: expected {expected}, but this is an HTML page")
+    if kind == "books" and num_bytes > _MAX_BOOK_BYTES:
+        raise InputError(
+            f"{path}: {num_bytes / 1e6:,.0f} MB are too much for one book, which is "
+            f"held in memory ({_MAX_BOOK_BYTES / 1e6:,.0f} MB at most); give many "
+            "books as one file of JSON lines, with --jsonl"
+        )
+
+
+def split_input(item: Input, *, max_bytes: int = 32 << 20) -> list[Range]:
+    """Divides a file into ranges that workers can read independently.
+
+    Dumps in bzip2 with many streams, and all that is not compressed but for books, are
+    divided; any other file is one range. Warns of a long dump that only one worker can
+    read.
+
+    Args:
+        item: from `find_inputs`.
+        max_bytes: in each range.
+    """
+    num_ranges = -(-item.num_bytes // max_bytes)
+    if num_ranges > 1 and not _is_splittable(item):
+        num_ranges = 1
+        if item.kind == "wikipedia" and item.num_bytes > _LONG_BYTES:
+            logger.warning(
+                "%s: %.1f GB that cannot be divided, so one worker must read all of "
+                "it; many can share the dump whose name ends in "
+                "-pages-articles-multistream.xml.bz2, from dumps.wikimedia.org, or "
+                "this one packed again with pbzip2",
+                *(item.path, item.num_bytes / 1e9),
+            )
+    num_ranges = max(num_ranges, 1)
+    bounds = [item.num_bytes * n // num_ranges for n in range(num_ranges + 1)]
+    return [
+        Range(kind=item.kind, path=item.path, start=start, stop=stop)
+        for start, stop in zip(bounds, bounds[1:], strict=False)
+    ]
+
+
+def _is_splittable(item: Input) -> bool:
+    if item.kind == "books":
+        return False
+    if item.kind == "wikipedia":
+        return wikipedia.is_splittable(item.path)
+    with files.open_to_read(item.path) as file:
+        return multistream.compression(file) is None
+
+
+def read_range(
+    item: Range, advance: Advance, count: Count, *, drop_lists: bool = True
+) -> Iterator[SourceDocument | Reject]:
+    """Reads the documents that begin in a range.
+
+    Args:
+        item: from `split_input`.
+        advance: called with the number of bytes of the range just consumed.
+        count: called with `items_read` for each item, and with `dropped/` and the
+            reason for each that is left out on purpose.
+        drop_lists: leave disambiguation and list pages of Wikipedia out.
+
+    Raises:
+        InputError: the file is damaged beyond what a `Reject` can say.
+    """
+    if item.kind == "wikipedia":
+        yield from _read_wikipedia(item, advance, count, drop_lists)
+    elif item.kind == "wikiextractor":
+        yield from _read_wikiextractor(item, advance, count, drop_lists)
+    elif item.kind == "books":
+        yield from _read_book(item, advance, count)
+    else:
+        yield from _read_jsonl(item, advance, count)
+
+
+def _read_wikipedia(
+    item: Range, advance: Advance, count: Count, drop_lists: bool
+) -> Iterator[SourceDocument | Reject]:
+    """The articles of a dump: namespace 0, no redirects, running text only."""
+    cleaned: Counter[str] = Counter()
+    for page in wikipedia.read_pages(
+        item.path, start=item.start, stop=item.stop, advance=advance
+    ):
+        count("items_read")
+        if isinstance(page, wikipedia.BadPage):
+            page_id = "" if page.page_id is None else str(page.page_id)
+            yield Reject(item.path, page_id, page.title or "", page.reason)
+        elif reason := _page_reason(page, drop_lists):
+            count(f"dropped/{reason}")
+        elif paragraphs := wikitext.clean(page.text, cleaned):
+            yield SourceDocument(
+                id=f"{page.wiki}:{page.page_id}:{page.title}",
+                rank=page.timestamp,
+                source="wikipedia",
+                title=page.title,
+                paragraphs=paragraphs,
+            )
+        else:
+            count("dropped/no running text")
+    for rule, amount in cleaned.items():
+        count(f"cleaned/{rule}", amount)
+
+
+def _page_reason(page: wikipedia.Page, drop_lists: bool) -> str | None:
+    if page.namespace != 0:
+        return "other namespace"
+    if page.is_redirect:
+        return "redirect"
+    if page.model != "wikitext":
+        return "not wikitext"
+    return filters.page_reason(page.title, page.text) if drop_lists else None
+
+
+def _read_wikiextractor(
+    item: Range, advance: Advance, count: Count, drop_lists: bool
+) -> Iterator[SourceDocument | Reject]:
+    """The documents of a file that WikiExtractor wrote."""
+    num_fragments = 0
+    with files.open_to_read(item.path) as file:
+        start = next(multistream.read_all(file, item.path), b"")
+        progress = multistream.Progress(file, item.start, item.stop, advance)
+        stop = item.stop if multistream.compression(file) is None else _NO_END
+        lines = text_lines.read_lines(file, item.path, item.start)
+        for document in wikiextractor.parse(lines, stop, start, item.path):
+            progress.update()
+            count("items_read")
+            if isinstance(document, wikiextractor.BadDocument):
+                place = f"byte {document.offset}"
+                yield Reject(item.path, place, document.title, document.reason)
+                continue
+            num_fragments += document.num_fragments
+            if drop_lists and (reason := filters.title_reason(document.title)):
+                count(f"dropped/{reason}")
+            elif document.paragraphs:
+                yield SourceDocument(
+                    id=document.id,
+                    rank="",
+                    source="wikipedia",
+                    title=document.title,
+                    paragraphs=document.paragraphs,
+                )
+            else:
+                count("dropped/no running text")
+        progress.finish()
+    count("cleaned/fragments", num_fragments)
+
+
+_NO_END = 1 << 63
+
+
+def _read_book(
+    item: Range, advance: Advance, count: Count
+) -> Iterator[SourceDocument | Reject]:
+    """The one document of a plain-text book."""
+    data = files.read_bytes(item.path)
+    advance(len(data))
+    count("items_read")
+    text, encoding = books.decode(data)
+    if "\0" in text:
+        reason = "not plain text: it holds NUL characters"
+        yield Reject(item.path, "", "", reason)
+        return
+    count(f"encoding/{encoding}")
+    name = files.name_of(item.path)
+    book = books.parse_book(text, name=os.path.splitext(name)[0])
+    if book.paragraphs:
+        yield SourceDocument(
+            id=f"{name}:{hashlib.sha256(data).hexdigest()[:12]}",
+            rank="",
+            source="books",
+            title=book.title,
+            paragraphs=list(book.paragraphs),
+        )
+    else:
+        count("dropped/no running text")
+
+
+def _read_jsonl(
+    item: Range, advance: Advance, count: Count
+) -> Iterator[SourceDocument | Reject]:
+    """The documents of a file of JSON lines."""
+    with files.open_to_read(item.path) as file:
+        progress = multistream.Progress(file, item.start, item.stop, advance)
+        stop = item.stop if multistream.compression(file) is None else _NO_END
+        lines = text_lines.read_lines(file, item.path, item.start)
+        for number, (offset, line) in enumerate(lines, 1):
+            if offset >= stop:
+                break
+            progress.update()
+            if line is not None and not line.strip():
+                continue
+            count("items_read")
+            try:
+                document = parse_line(line)
+            except ValueError as error:
+                # How many lines come before a range is not known.
+                place = f"byte {offset}" if item.start else f"line {number}"
+                yield Reject(item.path, place, "", str(error))
+                continue
+            if document is None:
+                count("dropped/no running text")
+            else:
+                yield document
+        progress.finish()
+
+
+def parse_line(line: bytes | None) -> SourceDocument | None:
+    """Reads one line of JSON; None if its text is blank.
+
+    Args:
+        line: None if it is too long to be read.
+
+    Raises:
+        ValueError: not an object with an `id` (a string or integer) and a `text`.
+    """
+    if line is None:
+        raise ValueError("longer than 64 MiB")
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError("not an object")
+    document_id, text = values.get("id"), values.get("text")
+    if isinstance(document_id, int) and not isinstance(document_id, bool):
+        document_id = str(document_id)
+    if not isinstance(document_id, str) or not document_id:
+        raise ValueError("no 'id', which must be a string or integer")
+    title, source = values.get("title") or "", values.get("source") or "jsonl"
+    for name, value in (("text", text), ("title", title), ("source", source)):
+        if not isinstance(value, str):
+            raise ValueError(f"no {name!r}, which must be a string")
+    if problem := text_lines.problem_of(document_id + title + source + text):
+        raise ValueError(problem)
+    blocks = text.replace("\r\n", "\n").split("\n\n")
+    paragraphs = [" ".join(block.split()) for block in blocks if block.strip()]
+    if not paragraphs:
+        return None
+    return SourceDocument(
+        id=document_id, rank="", source=source, title=title, paragraphs=paragraphs
+    )

@@ -1,0 +1,299 @@
+"""MediaWiki export XML -> pages, one at a time, in bounded memory, from any byte on.
+
+Reads versions 0.3 to 0.11, plain, bzip2 (one stream or many) or gzip, in any encoding
+that a byte-order mark or the XML declaration names. The XML is never parsed as a
+whole: it is cut into `<page>...</page>` and each is parsed by itself, so that a bad
+page costs that page and a dump without an end is still read.
+"""
+
+import html
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+from xml.etree import ElementTree
+
+from apache_beam.io import iobase, range_trackers
+
+from bert_keras import files
+from pipelines.sources import dump_head, multistream, page_cutter
+
+_REDIRECT = re.compile(
+    r"\s*#\s*(?:redirect|redirection|weiterleitung|doorverwijzing|redirección"
+    r"|rinvia|redirecionamento|patrz|przekieruj|tam|omdirigering|пренасочване|виж"
+    r"|перенаправление|перенапр|перенаправлення|تحويل|転送|リダイレクト|重定向|넘겨주기)"
+    r"\s*:?\s*\[\[",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """The newest revision of one page."""
+
+    wiki: str
+    """`enwiki` for English Wikipedia; `wiki` where the dump does not say."""
+    page_id: int
+    title: str
+    namespace: int
+    """0 for articles."""
+    timestamp: str
+    """Of the revision, ISO 8601; empty where the dump does not say."""
+    is_redirect: bool
+    model: str
+    """`wikitext` unless the page is CSS, JavaScript, JSON, Lua, ..."""
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BadPage:
+    """A page that cannot be read."""
+
+    page_id: int | None
+    title: str | None
+    reason: str
+
+
+class DumpSource(iobase.BoundedSource):
+    """A dump as a Beam source of `Page` and `BadPage`, which runners may split.
+
+    Positions are bytes of the file. A page is read by the range that holds the start of
+    its bzip2 stream or, in plain UTF-8, of the page itself, so that each is read once,
+    however the file is split. Other files cannot be split: their one position is 0.
+    """
+
+    def __init__(self, path: str):
+        self._path = path
+
+    def estimate_size(self) -> int:
+        return files.size(self._path)
+
+    def split(
+        self,
+        desired_bundle_size: int,
+        start_position: int | None = None,
+        stop_position: int | None = None,
+    ) -> Iterator[iobase.SourceBundle]:
+        tracker = self.get_range_tracker(start_position, stop_position)
+        start, stop = tracker.start_position(), tracker.stop_position()
+        step = max(desired_bundle_size, 1) if is_splittable(self._path) else stop
+        for begin in range(start, stop, max(step, 1)):
+            end = min(begin + step, stop)
+            yield iobase.SourceBundle(end - begin, self, begin, end)
+
+    def get_range_tracker(
+        self, start_position: int | None, stop_position: int | None
+    ) -> range_trackers.OffsetRangeTracker:
+        stop = self.estimate_size() if stop_position is None else stop_position
+        return range_trackers.OffsetRangeTracker(start_position or 0, stop)
+
+    def read(
+        self, range_tracker: range_trackers.OffsetRangeTracker
+    ) -> Iterator[Page | BadPage]:
+        yield from _read(self._path, range_tracker, lambda _: None)
+
+    def display_data(self) -> dict[str, Any]:
+        return {"path": self._path}
+
+
+def read_pages(
+    path: str,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    advance: Callable[[int], object] = lambda _: None,
+) -> Iterator[Page | BadPage]:
+    """Reads the pages of a dump that begin in a range of the file.
+
+    Args:
+        path: a `.xml`, `.xml.bz2` or `.xml.gz` file (told apart by content).
+        start: in bytes of the file as it is, that is, compressed.
+        stop: the end of the file, if None. Ranges that meet hold each page once.
+        advance: called with the number of bytes of the range just consumed.
+
+    Raises:
+        InputError: not a MediaWiki export, a truncated compressed file, or a damaged
+            one of which the rest cannot be saved. Of one with many bzip2 streams,
+            a damaged stream is a `BadPage`.
+    """
+    tracker = DumpSource(path).get_range_tracker(start, stop)
+    yield from _read(path, tracker, advance)
+
+
+def check_dump(path: str) -> None:
+    """Finds in an instant what would otherwise stop the job later.
+
+    Raises:
+        InputError: the file is empty, not a MediaWiki export, or a bzip2 file whose
+            end is missing.
+    """
+    with files.open_to_read(path) as file:
+        dump_head.read_head(file, path)
+        if multistream.compression(file) == "bz2":
+            multistream.check_end(file, path)
+
+
+def is_splittable(path: str) -> bool:
+    """Whether several workers can share a dump: plain or many bzip2 streams; UTF-8."""
+    with files.open_to_read(path) as file:
+        if dump_head.read_head(file, path).encoding != dump_head.UTF8:
+            return False
+        kind = multistream.compression(file)
+        return kind is None or (kind == "bz2" and multistream.has_streams(file))
+
+
+def parse_page(xml: bytes, site: dump_head.Site) -> Page | BadPage:
+    """Parses one `<page>...</page>`, in UTF-8."""
+    try:
+        page = ElementTree.fromstring(xml)
+    except ElementTree.ParseError as error:
+        if b"\0" in xml or not _is_utf8(xml):
+            return _bad_page(xml, "bytes that are not in the file's encoding")
+        return _bad_page(xml, f"not well-formed XML: {error}")
+    title, page_id = page.findtext("title"), dump_head.number_of(page.findtext("id"))
+    revisions = page.findall("revision")
+    if not title or page_id is None or not revisions:
+        return _bad_page(xml, "no title, id or revision")
+    revision = max(revisions, key=lambda item: item.findtext("timestamp") or "")
+    text = revision.findtext("text") or ""
+    namespace = dump_head.number_of(page.findtext("ns"))
+    return Page(
+        wiki=site.wiki,
+        page_id=page_id,
+        title=title,
+        namespace=_namespace(title, site) if namespace is None else namespace,
+        timestamp=revision.findtext("timestamp") or "",
+        is_redirect=page.find("redirect") is not None or bool(_REDIRECT.match(text)),
+        model=revision.findtext("model") or "wikitext",
+        text=text,
+    )
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _namespace(title: str, site: dump_head.Site) -> int:
+    prefix, colon, _ = title.partition(":")
+    return site.namespaces.get(prefix.strip().lower(), 0) if colon else 0
+
+
+def _bad_page(xml: bytes, reason: str) -> BadPage:
+    start = xml[:4096].decode(errors="replace")
+    title = re.search(r"<title>([^<]*)</title>", start)
+    page_id = re.search(r"<id>\s*(\d{1,18})\s*</id>", start)
+    return BadPage(
+        page_id=int(page_id[1]) if page_id else None,
+        title=html.unescape(title[1]) if title else None,
+        reason=reason,
+    )
+
+
+# From a range of bytes to `<page>...</page>`.
+
+
+def _read(
+    path: str,
+    tracker: range_trackers.OffsetRangeTracker,
+    advance: Callable[[int], object],
+) -> Iterator[Page | BadPage]:
+    start, stop = tracker.start_position(), tracker.stop_position()
+    with files.open_to_read(path) as file:
+        head = dump_head.read_head(file, path)
+        file.seek(start)
+        progress = multistream.Progress(file, start, stop, advance)
+        for xml, problem in _cut_pages(file, path, head, tracker):
+            yield _bad_page(xml, problem) if problem else parse_page(xml, head.site)
+            progress.update()
+        progress.finish()
+
+
+def _cut_pages(
+    file: BinaryIO,
+    path: str,
+    head: dump_head.Head,
+    tracker: range_trackers.OffsetRangeTracker,
+) -> Iterator[page_cutter.Cut]:
+    kind = multistream.compression(file)
+    if head.encoding != dump_head.UTF8 or kind == "gz":
+        return _cut_whole(file, path, head, tracker)
+    if kind == "bz2":
+        return _cut_streams(file, path, head, tracker)
+    return _cut_plain(file, head, tracker)
+
+
+def _cut_whole(
+    file: BinaryIO,
+    path: str,
+    head: dump_head.Head,
+    tracker: range_trackers.OffsetRangeTracker,
+) -> Iterator[page_cutter.Cut]:
+    """Cuts a file that cannot be split: all of it is at position 0."""
+    if tracker.start_position() > 0 or not tracker.try_claim(0):
+        return
+    cutter = page_cutter.PageCutter(skip=head.root)
+    for chunk in dump_head.in_utf8(multistream.read_all(file, path), head.encoding):
+        yield from cutter.feed(chunk)
+    yield from cutter.cut_off(_DUMP_ENDS)
+
+
+def _cut_plain(
+    file: BinaryIO, head: dump_head.Head, tracker: range_trackers.OffsetRangeTracker
+) -> Iterator[page_cutter.Cut]:
+    """Cuts a plain file, in which each page has a position of its own."""
+    start = tracker.start_position()
+    cutter = page_cutter.PageCutter(
+        offset=start, skip=head.root, claim=tracker.try_claim
+    )
+    file.seek(start)
+    while not cutter.is_finished:
+        if file.tell() >= tracker.stop_position() and not cutter.is_open:
+            return
+        chunk = file.read(multistream.CHUNK_BYTES)
+        if not chunk:
+            break
+        yield from cutter.feed(chunk)
+    yield from cutter.cut_off(_DUMP_ENDS)
+
+
+def _cut_streams(
+    file: BinaryIO,
+    path: str,
+    head: dump_head.Head,
+    tracker: range_trackers.OffsetRangeTracker,
+) -> Iterator[page_cutter.Cut]:
+    """Cuts a bzip2 file, in which each stream has a position.
+
+    A stream that begins where the range has ended is read only to finish a page, or a
+    tag, that the stream before it has left open.
+    """
+    start, stop = tracker.start_position(), tracker.stop_position()
+    cutter = page_cutter.PageCutter()
+    try:
+        for event in multistream.read_streams(file, start, stop):
+            if isinstance(event, bytes):
+                yield from cutter.feed(event)
+            elif isinstance(event, multistream.Damage):
+                if event.offset == 0 and not multistream.has_streams(file):
+                    raise multistream.damaged(path, event.reason)
+                yield from cutter.cut_off("cut off: its end is in a damaged stream")
+                if cutter.stop is None:
+                    reason = f"damaged bzip2 stream: {event.reason}"
+                    yield b"", f"{reason}, at byte {event.offset}"
+            else:
+                if event.offset == 0:
+                    cutter.skip = head.root
+                if cutter.stop is None and not tracker.try_claim(event.offset):
+                    cutter.stop = cutter.offset
+            if cutter.is_finished:
+                return
+    except EOFError:
+        raise multistream.truncated(path) from None
+    yield from cutter.cut_off(_DUMP_ENDS)
+
+
+_DUMP_ENDS = "cut off: the dump ends before </page>"

@@ -1,0 +1,27 @@
+"""Run by test_runners.py: a pipeline with two worker processes, one of which dies."""
+
+import os
+import sys
+
+import apache_beam as beam
+
+from bert_keras.errors import InputError
+from pipelines.engine import runners
+
+
+def die(number):
+    os._exit(137)
+
+
+def build(pipeline, heartbeat):
+    _ = pipeline | beam.Create([1]) | beam.Reshuffle() | beam.Map(die)
+
+
+if __name__ == "__main__":
+    options = runners.beam_options(num_workers=2)
+    try:
+        runners.run(build, options=options, title="test", total=1, unit="lines")
+    except InputError as error:
+        print(error, flush=True)
+        os._exit(2)
+    sys.exit(0)

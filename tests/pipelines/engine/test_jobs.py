@@ -1,0 +1,242 @@
+"""A job of three steps, on both engines, killed and run again."""
+
+import functools
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+
+from bert_keras.errors import InputError
+from pipelines.engine import jobs, passes, runners, steps
+
+TEXTS = ("to be or not to be", "that is the question", "be that as it may", "")
+NUM_KEYS = 5
+
+
+class SplitWords(beam.DoFn):
+    """A text -> its words, by length; and its length, by parity."""
+
+    def __init__(self, heartbeat, before):
+        self._heartbeat = heartbeat
+        self._before = before
+
+    def process(self, text):
+        self._before(text)
+        words = text.split()
+        for word in words:
+            key = len(word) % NUM_KEYS
+            yield beam.pvalue.TaggedOutput("words", (key, word.encode()))
+        yield beam.pvalue.TaggedOutput("lengths", (len(words) % 2, b"%d" % len(words)))
+        self._heartbeat.add(len(text))
+        yield steps.counted({"texts": 1, "words": len(words)})
+
+
+class SumLengths(beam.DoFn):
+    """Lengths of one parity -> their sum, into another shuffle."""
+
+    def process(self, element):
+        parity, groups = element
+        total = sum(map(int, groups["lengths"]))
+        yield beam.pvalue.TaggedOutput("sums", (total % NUM_KEYS, b"%d" % total))
+        yield steps.counted({}, parity=parity)
+
+
+class CountWords(beam.DoFn):
+    """Words of one length, and sums -> their counts."""
+
+    def process(self, element):
+        key, groups = element
+        counts = Counter(word.decode() for word in groups["words"])
+        sums = sorted(map(int, groups["sums"]))
+        yield steps.counted(
+            {"distinct": len(counts)}, key=key, counts=counts, sums=sums
+        )
+
+
+def nothing(text):
+    pass
+
+
+def make_steps(before, heartbeat):
+    split = SplitWords(heartbeat, before)
+    return [
+        steps.Step(name="Split", do=split, writes=("words", "lengths")),
+        steps.Step(name="Sum", do=SumLengths(), reads=("lengths",), writes=("sums",)),
+        steps.Step(name="Count", do=CountWords(), reads=("words", "sums")),
+    ]
+
+
+def make_job(work_dir, before=nothing, texts=TEXTS):
+    return steps.Job(
+        title="count",
+        items=[steps.Item(value=text, num_bytes=len(text) + 1) for text in texts],
+        steps=functools.partial(make_steps, before),
+        shuffles={"words": NUM_KEYS, "lengths": 2, "sums": NUM_KEYS},
+        work_dir=str(work_dir),
+    )
+
+
+def digest(done):
+    """What a run gave, whatever the order."""
+    results = [result for step in done.values() for result in step]
+    counted = {r["key"]: (r["counts"], r["sums"]) for r in done["Count"]}
+    parities = sorted(result["parity"] for result in done["Sum"])
+    return counted, parities, steps.sum_counters(results)
+
+
+EXPECTED = (
+    {
+        2: ({"to": 2, "be": 3, "or": 1, "is": 1, "as": 1, "it": 1}, []),
+        3: ({"not": 1, "the": 1, "may": 1, "question": 1}, []),
+        4: ({"that": 2}, []),
+        # Texts of 6, 4 and 0 words, and one of 5.
+        0: ({}, [5, 10]),
+    },
+    [0, 1],
+    {"distinct": 11, "texts": 4, "words": 15},
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "num_workers"),
+    [
+        ([], 1),
+        ([], 3),
+        (["--runner=FnApiRunner"], 1),
+        (["--runner=BundleBasedDirectRunner"], 1),
+    ],
+    ids=["passes", "passes of three workers", "one graph", "old runner"],
+)
+def test_every_engine_gives_the_same(arguments, num_workers, tmp_path):
+    engine = runners.make_engine(arguments, num_workers=num_workers)
+    assert digest(jobs.run(make_job(tmp_path / "w"), engine)) == EXPECTED
+
+
+def test_many_small_passes_give_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(passes, "PASS_BYTES", 1)
+    done = passes.run(make_job(tmp_path), num_workers=2, memory_limit=4 * 10**9)
+    assert digest(done) == EXPECTED
+    assert len(list(tmp_path.glob("Split/*.done"))) == len(TEXTS)
+
+
+def run(job, num_workers=1):
+    return passes.run(job, num_workers=num_workers, memory_limit=4 * 10**9)
+
+
+def die_once(flag, text):
+    if text.startswith("that") and not os.path.exists(flag):
+        Path(flag).touch()
+        os._exit(137)
+
+
+def test_a_pass_whose_process_dies_is_tried_again(tmp_path):
+    job = make_job(tmp_path / "w", functools.partial(die_once, f"{tmp_path}/flag"))
+    assert digest(run(job)) == EXPECTED
+    assert (tmp_path / "flag").exists()
+
+
+def die(text):
+    os._exit(137)
+
+
+def test_a_pass_that_dies_again_and_again(tmp_path):
+    with pytest.raises(InputError) as caught:
+        run(make_job(tmp_path, die))
+    assert str(caught.value) == (
+        "a worker process died 3 times at the same place (Split, exit code 137), "
+        "perhaps for want of memory: use fewer --workers, then run the same command "
+        "again"
+    )
+
+
+def refuse(text):
+    raise InputError("expected verse")
+
+
+def fail(text):
+    raise ZeroDivisionError("by nothing")
+
+
+def test_what_is_raised_in_a_pass(tmp_path):
+    with pytest.raises(InputError, match="^expected verse$"):
+        run(make_job(tmp_path / "a", refuse))
+    with pytest.raises(RuntimeError, match="(?s)Traceback.*in fail.*by nothing"):
+        run(make_job(tmp_path / "b", fail))
+
+
+def note(path, stop_at, text):
+    with open(path, "a") as file:
+        file.write(f"{text}\n")
+    if text.startswith(stop_at):
+        raise InputError("stop")
+
+
+def test_a_job_that_was_stopped_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(passes, "PASS_BYTES", 1)
+    log, work = tmp_path / "log", tmp_path / "w"
+    with pytest.raises(InputError, match="stop"):
+        run(make_job(work, functools.partial(note, str(log), "be that")))
+    assert log.read_text().splitlines() == list(TEXTS[:3])
+    monkeypatch.setattr(passes, "PASS_BYTES", 1000)  # other passes than before
+    log.unlink()
+    job = make_job(work, functools.partial(note, str(log), "never"))
+    assert digest(run(job, num_workers=2)) == EXPECTED
+    assert sorted(log.read_text().splitlines()) == sorted(TEXTS[2:])
+
+
+def test_memory_that_is_not_enough(tmp_path):
+    with pytest.raises(InputError) as caught:
+        passes.run(make_job(tmp_path), num_workers=4, memory_limit=10**9)
+    assert str(caught.value) == (
+        "--memory_limit 1.0 GB is too little for 4 workers: give at least 1.6 GB, or "
+        "fewer --workers"
+    )
+
+
+def test_a_key_that_takes_too_much(tmp_path, monkeypatch):
+    monkeypatch.setattr(passes, "_LEAST_WORK_BYTES", 50)
+    monkeypatch.setattr(passes, "_PROCESS_BYTES", 0)
+    with pytest.raises(InputError) as caught:
+        passes.run(make_job(tmp_path), num_workers=1, memory_limit=50)
+    assert str(caught.value) == (
+        "shard 2 of Count would take 0.0 GB of memory, a worker may take 0.0 GB: give "
+        "more --memory_limit, fewer --workers or more --num_shards"
+    )
+
+
+def wait(path, text):
+    with open(path, "a") as file:
+        file.write(f"{os.getpid()}\n")
+    time.sleep(60)
+
+
+@pytest.mark.slow
+def test_workers_end_with_their_supervisor(tmp_path):
+    """Even when it is killed and can tell nobody."""
+    program = (
+        "import sys; sys.path.insert(0, '')\n"
+        "from tests.pipelines.engine import test_jobs as t\n"
+        f"job = t.make_job({str(tmp_path / 'w')!r},\n"
+        f"  t.functools.partial(t.wait, {str(tmp_path / 'pids')!r}))\n"
+        "if __name__ == '__main__': t.run(job, num_workers=2)\n"
+    )
+    supervisor = subprocess.Popen([sys.executable, "-c", program])
+    wait_for(lambda: (tmp_path / "pids").exists())
+    time.sleep(1)
+    supervisor.kill()
+    supervisor.wait()
+    pids = (tmp_path / "pids").read_text().split()
+    assert pids
+    wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
+
+
+def wait_for(is_true):
+    deadline = time.monotonic() + 50
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

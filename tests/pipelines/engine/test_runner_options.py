@@ -1,0 +1,210 @@
+"""What stands after `--`."""
+
+import re
+import sys
+
+import pytest
+from apache_beam.options import pipeline_options
+
+from bert_keras.errors import InputError
+from pipelines.engine import runner_options
+
+DATAFLOW = {
+    "--runner": "DataflowRunner",
+    "--project": "my-project-1",
+    "--region": "europe-west4",
+    "--temp_location": "gs://bucket/tmp",
+    "--sdk_container_image": "image:1",
+}
+
+
+def runner_of(options):
+    return options.view_as(pipeline_options.StandardOptions).runner
+
+
+def dataflow(**changes):
+    """Arguments for Dataflow, some of them changed or (None) left out."""
+    changed = {**DATAFLOW, **{f"--{name}": value for name, value in changes.items()}}
+    return [f"{name}={value}" for name, value in changed.items() if value is not None]
+
+
+@pytest.mark.parametrize(
+    ("given", "runner"),
+    [
+        ([], "FnApiRunner"),
+        # Both try to download another runner.
+        (["--runner", "DirectRunner"], "FnApiRunner"),
+        (["--runner=SwitchingDirectRunner"], "FnApiRunner"),
+        (["--runner", "direct"], "FnApiRunner"),
+        (["--runner", "bundlebaseddirectrunner"], "BundleBasedDirectRunner"),
+        (["--runner", "portable", "--job_endpoint", "embed"], "PortableRunner"),
+        (["--runner", "FlinkRunner", "--job_endpoint", "host:8099"], "FlinkRunner"),
+        (
+            ["--runner", "apache_beam.runners.render.RenderRunner"],
+            "apache_beam.runners.render.RenderRunner",
+        ),
+    ],
+)
+def test_runners_by_name(given, runner):
+    assert runner_of(runner_options.parse(given)) == runner
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            ["--runner", "FnApiRuner"],
+            r"--runner is one of FnApiRunner, .*got 'FnApiRuner'; did you mean "
+            r"'FnApiRunner'\?",
+        ),
+        (["--runner", "DataflwRunner"], "did you mean 'DataflowRunner'"),
+        (["--runner", "nowhere.Runner"], "--runner nowhere.Runner: No module named"),
+        (["--runner", "apache_beam.Runner"], "has no attribute 'Runner'"),
+        (["--runner", "DaskRunner"], "DaskRunner is refused: .* drops .* use one of"),
+        (
+            ["--runner", "apache_beam.runners.dask.dask_runner.DaskRunner"],
+            "DaskRunner is refused",
+        ),
+        (["--runer", "x"], "Beam has no option '--runer'; did you mean '--runner'"),
+        (["--max_num_workers", "many"], "--max_num_workers: invalid int .*'many'"),
+        (["gs://bucket"], "'gs://bucket' belongs to no option of Beam"),
+        (["--extra_package", "none.whl"], "none.whl: to be staged .* not there"),
+        (["--runner", "PortableRunner"], "PortableRunner needs --job_endpoint"),
+    ],
+)
+def test_mistakes(given, message):
+    with pytest.raises(InputError, match=message) as raised:
+        runner_options.parse(given)
+    assert "\n" not in str(raised.value)
+
+
+def test_workers_are_those_of_this_machine():
+    options = runner_options.parse([], num_workers=3)
+    direct = options.view_as(pipeline_options.DirectOptions)
+    assert direct.direct_num_workers == 3
+    assert direct.direct_running_mode == "multi_processing"
+    with pytest.raises(InputError, match="--workers must be at least 1, got 0"):
+        runner_options.parse([], num_workers=0)
+    with pytest.raises(InputError, match="--workers is for FnApiRunner, .* with Bun"):
+        runner_options.parse(["--runner", "BundleBasedDirectRunner"], num_workers=2)
+
+
+def test_main_is_not_pickled_unless_asked_for():
+    def saved(*arguments):
+        options = runner_options.parse(arguments)
+        return options.view_as(pipeline_options.SetupOptions).save_main_session
+
+    assert saved() is False
+    assert saved("--no_save_main_session") is False
+    assert saved("--save_main_session") is True
+
+
+def test_the_setup_file_is_absolute(tmp_path, monkeypatch):
+    """Beam changes the directory before it opens it."""
+    (tmp_path / "setup.py").touch()
+    monkeypatch.chdir(tmp_path)
+    options = runner_options.parse(["--setup_file", "./setup.py"])
+    setup = options.view_as(pipeline_options.SetupOptions)
+    assert setup.setup_file == str(tmp_path / "setup.py")
+
+
+# Dataflow.
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"project": None}, "DataflowRunner needs --project after `--`"),
+        ({"region": None}, "DataflowRunner needs --region after `--`"),
+        ({"project": "123456789"}, "--project expects the id .* got '123456789'"),
+        ({"project": "My project"}, "--project expects the id .* got 'My project'"),
+        ({"temp_location": None}, "DataflowRunner needs --temp_location gs://BUCKET"),
+        ({"temp_location": "/tmp"}, "--temp_location expects gs://.* got '/tmp'"),
+        ({"temp_location": "gs://b/tmp"}, "three small letters .* got 'gs://b/tmp'"),
+        ({"temp_location": "gs://bucket"}, "--temp_location expects gs://BUCKET/"),
+        ({"staging_location": "here"}, "--staging_location expects .* got 'here'"),
+        ({"sdk_container_image": None}, "need this package; `bert-keras launch data"),
+    ],
+)
+def test_what_dataflow_needs(changes, message):
+    pytest.importorskip("google.cloud.dataflow")
+    with pytest.raises(InputError, match=message):
+        runner_options.parse(dataflow(**changes))
+
+
+def test_one_location_stands_for_both():
+    pytest.importorskip("google.cloud.dataflow")
+
+    def locations(**changes):
+        options = runner_options.parse(dataflow(**changes))
+        cloud = options.view_as(pipeline_options.GoogleCloudOptions)
+        return cloud.temp_location, cloud.staging_location
+
+    assert locations() == ("gs://bucket/tmp", "gs://bucket/tmp")
+    other = {"temp_location": None, "staging_location": "gs://bucket/s"}
+    assert locations(**other) == ("gs://bucket/s", "gs://bucket/s")
+    both = {"temp_location": "gs://bucket/t", "staging_location": "gs://bucket/s"}
+    assert locations(**both) == ("gs://bucket/t", "gs://bucket/s")
+
+
+def test_google_packages_are_asked_for(monkeypatch):
+    """As it is where only the package itself is installed."""
+    name = "apache_beam.runners.dataflow.internal.apiclient"
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(InputError, match=r"pip install 'bert-keras\[gcp\]'"):
+        runner_options.parse(dataflow())
+
+
+def test_paths_that_workers_see():
+    pytest.importorskip("google.cloud.dataflow")
+    options = runner_options.parse(dataflow())
+    runner_options.check_paths(options, ["gs://bucket", "gs://bucket/a/*.bz2"])
+    for path, what in (
+        ("/data/dump.xml", "'/data/dump.xml' is on this machine"),
+        ("s3://bucket/x", "'s3://bucket/x' is not on Google Cloud Storage"),
+    ):
+        with pytest.raises(InputError, match=re.escape(what)):
+            runner_options.check_paths(options, ["gs://bucket/a", path])
+    runner_options.check_paths(runner_options.parse(), ["/data/dump.xml"])
+
+
+# Runners that need a program.
+
+
+def test_without_java(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for runner in ("FlinkRunner", "SparkRunner"):
+        message = f"{runner} starts .* with Java, but there is no 'java' .*--job_endpo"
+        with pytest.raises(InputError, match=message):
+            runner_options.parse(["--runner", runner])
+
+
+@pytest.mark.parametrize(
+    ("runner", "option"),
+    [
+        ("FlinkRunner", "--flink_job_server_jar"),
+        ("SparkRunner", "--spark_job_server_jar"),
+        ("PrismRunner", "--prism_location"),
+    ],
+)
+def test_a_program_that_is_not_there(runner, option, tmp_path, monkeypatch):
+    java = tmp_path / "java"
+    java.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    missing = str(tmp_path / "missing")
+    with pytest.raises(InputError, match=f"{runner}: .* not to be had: .*{option} PAT"):
+        runner_options.parse(["--runner", runner, option, missing])
+    program = tmp_path / "program"
+    program.touch()
+    options = runner_options.parse(["--runner", runner, option, str(program)])
+    assert runner_of(options) == runner
+
+
+def test_a_program_that_cannot_be_fetched(tmp_path, monkeypatch):
+    java = tmp_path / "java"
+    java.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    nowhere = "http://localhost:9/flink.jar"
+    options = ["--flink_job_server_jar", nowhere, "--jar_cache_dir", str(tmp_path)]
+    with pytest.raises(InputError, match=rf"not to be had: .*{nowhere}.*refused"):
+        runner_options.parse(["--runner", "FlinkRunner", *options])

@@ -1,0 +1,73 @@
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+
+from pipelines.engine import runners
+
+
+class CountWords(beam.DoFn):
+    def __init__(self, heartbeat):
+        self._heartbeat = heartbeat
+        self._words = beam.metrics.Metrics.counter("test", "words")
+
+    def process(self, line):
+        self._words.inc(len(line.split()))
+        self._heartbeat.add(1)
+        yield line
+
+
+def test_counters_are_returned_by_name():
+    def build(pipeline, heartbeat):
+        lines = pipeline | beam.Create(["a b", "c", ""])
+        lines | beam.ParDo(CountWords(heartbeat))
+
+    counters = runners.run(
+        build, options=runners.beam_options(), title="test", total=3, unit="lines"
+    )
+    assert counters["words"] == 3
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_heartbeats_add_up(tmp_path, copies):
+    (tmp_path / "another process").write_text("7")
+    original = runners.Heartbeat(str(tmp_path))
+    for _ in range(copies):
+        copy = pickle.loads(pickle.dumps(original))
+        copy.add(5)
+    copy.flush()
+    assert runners.sum_of_heartbeats(tmp_path) == 7 + 5 * copies
+
+
+def test_a_heartbeat_nobody_looks_at_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runners.Heartbeat(None).add(1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_fails_in_a_worker_is_raised():
+    def build(pipeline, heartbeat):
+        _ = pipeline | beam.Create([0]) | beam.Map(lambda x: 1 / x)
+
+    with pytest.raises(Exception, match="division by zero"):
+        runners.run(
+            build, options=runners.beam_options(), title="test", total=1, unit="lines"
+        )
+
+
+def test_a_worker_that_dies_ends_the_job():
+    """Beam would wait for ever."""
+    program = Path(__file__).with_name("dying_worker.py")
+    done = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2, done.stderr
+    assert re.fullmatch(
+        r"a worker process died \(.* return code 137\), perhaps for want of memory: "
+        r"use fewer --workers\n",
+        done.stdout,
+    )

@@ -1,0 +1,62 @@
+import random
+
+import numpy as np
+import pytest
+
+from pipelines.engine import spills
+
+VALUES = {0: [b"a", b""], 3: [b"bcd" * 1000], 4: [b"\0\n", b"x"]}
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = str(tmp_path / "s.spill")
+    spills.write_spill(path, VALUES, num_keys=5)
+    return path
+
+
+def read(paths, key, advance=lambda _: None):
+    return spills.SpilledValues(paths, key, advance=advance)
+
+
+def test_values_come_back_by_key(path):
+    assert {key: list(read([path], key)) for key in range(5)} == {
+        key: VALUES.get(key, []) for key in range(5)
+    }
+
+
+def test_values_of_several_files_and_twice(path, tmp_path):
+    other = str(tmp_path / "other.spill")
+    spills.write_spill(other, {3: [b"z"]}, num_keys=5)
+    values = read([path, other], 3)
+    assert list(values) == list(values) == [b"bcd" * 1000, b"z"]
+
+
+def test_bytes_of_each_key(path):
+    sizes = spills.spilled_bytes(path)
+    # Each value has four bytes before it.
+    np.testing.assert_array_equal(sizes, [9, 0, 0, 3004, 11])
+    passed = []
+    for key in range(5):
+        list(read([path], key, passed.append))
+    assert sum(passed) == sizes.sum()
+
+
+def test_what_a_worker_spills_is_all_of_it(tmp_path):
+    choose = random.Random(3)
+    pairs = [(choose.randrange(7), choose.randbytes(9)) for _ in range(500)]
+    write = spills.WriteSpills(f"{tmp_path}/w", num_keys=7, flush_bytes=9_000)
+    write.start_bundle()
+    paths = [path for pair in pairs for path in write.process(pair)]
+    paths += [last.value for last in write.finish_bundle()]
+    assert len(paths) == 5
+    assert sorted(map(str, tmp_path.iterdir())) == paths
+    for key in range(7):
+        assert list(read(paths, key)) == [value for k, value in pairs if k == key]
+
+
+def test_nothing_spilled_makes_no_file(tmp_path):
+    write = spills.WriteSpills(f"{tmp_path}/w", num_keys=7)
+    write.start_bundle()
+    assert list(write.finish_bundle()) == []
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,244 @@
+"""Adoption: what other programs wrote is checked and described, and never changed."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from bert_keras import features, files, manifest, tokenization
+from bert_keras.errors import InputError
+from pipelines import records
+from pipelines.inspection import adoption
+
+TOKENS = (*features.SPECIAL_TOKENS, *"the capital of france is paris .".split())
+VALUES = {
+    "input_ids": [2, 5, 4, 7, 3, 9, 4, 3, 0, 0],
+    "input_mask": [1] * 8 + [0] * 2,
+    "segment_ids": [0] * 5 + [1] * 3 + [0] * 2,
+    "masked_lm_positions": [2, 6, 0],
+    "masked_lm_ids": [6, 11, 0],
+    "masked_lm_weights": [1.0, 1.0, 0.0],
+    "next_sentence_labels": [1],
+}
+
+
+def message(*, v2=False, without=(), **changed):
+    values = {k: v for k, v in (VALUES | changed).items() if k not in without}
+    names = features.V2_NAMES if v2 else {}
+    (encoded,) = records.encode_examples(
+        {
+            names.get(name, name): np.array(
+                [numbers], np.float32 if "weights" in name else np.int64
+            )
+            for name, numbers in values.items()
+        }
+    )
+    return encoded
+
+
+def write(path, messages, *, compressed=False):
+    data = b"".join(map(records.frame, messages))
+    path.write_bytes(gzip.compress(data) if compressed else data)
+
+
+@pytest.fixture
+def vocab(tmp_path):
+    path = tmp_path / "vocabulary.txt"
+    tokenization.Vocabulary(TOKENS).save(path)
+    return path
+
+
+@pytest.fixture
+def directory(tmp_path):
+    directory = tmp_path / "theirs"
+    directory.mkdir()
+    return directory
+
+
+def adopt(directory, vocab, *, do_lower_case=True):
+    return adoption.adopt_examples(directory, vocab, do_lower_case=do_lower_case)
+
+
+@pytest.mark.parametrize("v2", [False, True])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_whole_adoption(v2, compressed, directory, vocab):
+    other = message(v2=v2, next_sentence_labels=[0])
+    paths = [directory / "x.tfrecord-00001-of-2", directory / "x.tfrecord-00002-of-2"]
+    write(paths[0], [message(v2=v2), other, other], compressed=compressed)
+    write(paths[1], [message(v2=v2)] * 2, compressed=compressed)
+    (directory / "README").write_text("not theirs")
+    before = [path.read_bytes() for path in paths]
+    made = adopt(directory, vocab)
+    assert [path.read_bytes() for path in paths] == before
+    assert manifest.read_manifest(directory, kind="examples", verb="adopt") == made
+    manifest.verify_shards(directory, made)
+    assert (directory / "vocab.txt").read_bytes() == vocab.read_bytes()
+    values = json.loads((directory / "manifest.json").read_text())
+    shards = [
+        {
+            "name": path.name,
+            "num_records": count,
+            "num_bytes": path.stat().st_size,
+            "sha256": files.sha256(path),
+        }
+        for path, count in zip(paths, (3, 2), strict=True)
+    ]
+    sha256 = tokenization.Vocabulary(TOKENS).sha256
+    assert values | {"code_version": ""} == {
+        "kind": "examples",
+        "shards": shards,
+        "config": {
+            "max_seq_length": 10,
+            "max_predictions_per_seq": 3,
+            "masking": "static",
+            "packing": "sentence_pairs",
+            "feature_names": "v2" if v2 else "v1",
+            "compression": "gzip" if compressed else "none",
+            "do_lower_case": True,
+            "vocab_sha256": sha256,
+        },
+        "vocab_sha256": sha256,
+        "vocab_size": 12,
+        "counters": {
+            "examples": 5,
+            "example_tokens": 40,
+            "masked_tokens": 10,
+            "random_next_examples": 3,
+        },
+        "code_version": "",
+    }
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [message(without=("next_sentence_labels",))],
+        [message(next_sentence_labels=[0], segment_ids=[0] * 10)] * 2,
+    ],
+)
+def test_examples_of_one_segment(messages, directory, vocab):
+    write(directory / "x.tfrecord", messages)
+    assert adopt(directory, vocab).config["packing"] == "full_sentences"
+
+
+def test_an_empty_file_among_others(directory, vocab):
+    write(directory / "a.tfrecord", [])
+    write(directory / "b.tfrecord", [message()])
+    made = adopt(directory, vocab)
+    assert [shard.num_records for shard in made.shards] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"input_ids": [2, 12] + [5] * 8}, "input_ids from 0 to 11, found 2 to 12"),
+        ({"input_ids": [5] * 10}, "[CLS] first, found other values"),
+        ({"input_ids": [2] * 9}, "10 values of input_ids, found 9"),
+        ({"input_mask": [1, 0] * 5}, "an input_mask of ones, then zeros, found other"),
+        ({"segment_ids": [2] * 10}, "segment_ids from 0 to 1, found 2 to 2"),
+        (
+            {"masked_lm_positions": [0, 1, 10]},
+            "masked_lm_positions from 0 to 9, found 0 to 10",
+        ),
+        (
+            {"masked_lm_ids": [-1, 0, 0]},
+            "masked_lm_ids from 0 to 11, found -1 to 0",
+        ),
+        (
+            {"masked_lm_weights": [0.5, 0.0, 0.0]},
+            "masked_lm_weights of 0 or 1, found other values",
+        ),
+        (
+            {"masked_lm_weights": [float("nan"), 0.0, 0.0]},
+            "masked_lm_weights from 0 to 1, found nan to nan",
+        ),
+        ({"next_sentence_labels": [2]}, "next_sentence_labels from 0 to 1, found 2"),
+        ({"without": ["input_mask"]}, "10 values of input_mask, found 0"),
+        ({"v2": True}, "10 values of input_ids, found 0"),
+    ],
+)
+def test_the_first_violation_is_named(changed, expected, directory, vocab):
+    good, worse = message(), message(input_ids=[11] * 10, segment_ids=[7] * 10)
+    write(directory / "a.tfrecord", [good])
+    write(directory / "b.tfrecord", [good] * 600 + [message(**changed), good, worse])
+    with pytest.raises(InputError) as raised:
+        adopt(directory, vocab)
+    origin = f"{directory / 'b.tfrecord'}, record 600: "
+    assert str(raised.value).startswith(f"{origin}expected {expected}")
+    assert not (directory / "manifest.json").exists()
+    assert not (directory / "vocab.txt").exists()
+
+
+def test_weights_that_are_integers(directory, vocab):
+    example = {name: np.array([numbers], int) for name, numbers in VALUES.items()}
+    write(directory / "a.tfrecord", [message(), *records.encode_examples(example)])
+    with pytest.raises(
+        InputError, match="record 1: expected float32 .*_weights, found int64"
+    ):
+        adopt(directory, vocab)
+
+
+def test_records_of_another_kind(directory, vocab):
+    (other,) = records.encode_examples({"label": np.array([[1]])})
+    write(directory / "a.tfrecord", [other])
+    with pytest.raises(
+        InputError,
+        match=r"a\.tfrecord, record 0: expected the features of masked examples "
+        r"\(input_ids or input_word_ids, .*, next_sentence_labels\), found label",
+    ):
+        adopt(directory, vocab)
+
+
+def test_a_file_that_was_cut(directory, vocab):
+    write(directory / "a.tfrecord", [message()] * 3)
+    path = directory / "a.tfrecord"
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(InputError, match="the file ends within the record"):
+        adopt(directory, vocab)
+
+
+def test_compressed_and_plain_files_together(directory, vocab):
+    write(directory / "a.tfrecord", [message()])
+    write(directory / "b.tfrecord.gz", [message()], compressed=True)
+    with pytest.raises(
+        InputError, match=r"b\.tfrecord\.gz: expected compression none, .* found gzip"
+    ):
+        adopt(directory, vocab)
+
+
+def test_a_finished_directory(directory, vocab):
+    write(directory / "a.tfrecord", [message()])
+    adopt(directory, vocab)
+    with pytest.raises(InputError, match=r"has a manifest\.json already, so nothing"):
+        adopt(directory, vocab)
+
+
+@pytest.mark.parametrize("names", [(), (".hidden.tfrecord", "examples.txt")])
+def test_no_records(names, directory, vocab):
+    for name in names:
+        write(directory / name, [message()])
+    with pytest.raises(InputError, match=r"files named \*\.tfrecord\*, found none"):
+        adopt(directory, vocab)
+
+
+def test_only_empty_files(directory, vocab):
+    write(directory / "a.tfrecord", [])
+    with pytest.raises(InputError, match="expected examples, found no record"):
+        adopt(directory, vocab)
+
+
+def test_another_vocabulary_beside_them(directory, vocab):
+    write(directory / "a.tfrecord", [message()])
+    tokenization.Vocabulary((*TOKENS, "more")).save(directory / "vocab.txt")
+    with pytest.raises(InputError, match=r"vocab\.txt: another vocabulary than "):
+        adopt(directory, vocab)
+
+
+def test_a_vocabulary_of_the_other_casing(directory, tmp_path):
+    write(directory / "a.tfrecord", [message()])
+    cased = tmp_path / "cased.txt"
+    tokenization.Vocabulary((*TOKENS, "P")).save(cased)
+    with pytest.raises(InputError, match=r"cased\.txt: the vocabulary is cased .*'P'"):
+        adopt(directory, cased)
+    assert adopt(directory, cased, do_lower_case=False).config["do_lower_case"] is False

@@ -1,0 +1,466 @@
+"""Inspection: what a person sees of an example, and what is refused."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from bert_keras import dynamic_masking, features, manifest, masking, tokenization
+from bert_keras.config import ExamplesConfig
+from bert_keras.errors import InputError
+from pipelines import records
+from pipelines.inspection import description
+
+TOKENS = (
+    *features.SPECIAL_TOKENS,
+    *"the capital of france is paris play ##ing ##ed harbour .".split(),
+)
+SETTINGS = {
+    "max_seq_length": 16,
+    "max_predictions_per_seq": 4,
+    "masked_lm_prob": 0.15,
+    "dupe_factor": 10,
+    "do_whole_word_mask": False,
+    "do_lower_case": True,
+    "random_seed": 12345,
+}
+FIRST = {
+    # The second hidden token was kept, the others but the first are random.
+    "input_ids": "[CLS] the [MASK] of france is harbour . [SEP] "
+    "paris play ##ed . [SEP]",
+    "segment_ids": [0] * 9 + [1] * 5,
+    "masked": {2: "capital", 4: "france", 6: "paris", 11: "##ing"},
+    "next_sentence_labels": [1],
+}
+SECOND = {
+    "input_ids": "[CLS] play [MASK] [SEP] . [SEP]",
+    "segment_ids": [0] * 4 + [1] * 2,
+    "masked": {2: "##ing"},
+    "next_sentence_labels": [0],
+}
+
+
+def plain(example):
+    """A record for dynamic masking, made of the text `example`."""
+    ids = np.array([[TOKENS.index(token) for token in example.split()]])
+    return records.encode_examples(
+        {"input_ids": ids, "next_sentence_labels": np.array([[1]])}
+    )[0]
+
+
+def encode(example, **changed):
+    ids = [TOKENS.index(token) for token in example["input_ids"].split()]
+    positions = list(example["masked"])
+    labels = [TOKENS.index(token) for token in example["masked"].values()]
+    values = {
+        "input_ids": ids,
+        "input_mask": [1] * len(ids),
+        "segment_ids": example["segment_ids"],
+        "masked_lm_positions": positions,
+        "masked_lm_ids": labels,
+        "masked_lm_weights": [1.0] * len(labels),
+        "next_sentence_labels": example["next_sentence_labels"],
+    }
+    for feature in features.pretraining_features(16, 4):
+        padding = feature.length - len(values[feature.name])
+        values[feature.name] = [*values[feature.name], *[0] * padding]
+    values |= changed
+    (message,) = records.encode_examples(
+        {
+            name: np.array(
+                [numbers], np.float32 if name == "masked_lm_weights" else np.int64
+            )
+            for name, numbers in values.items()
+        }
+    )
+    return message
+
+
+def write_examples(directory, shards, *, counters=None, **settings):
+    directory.mkdir()
+    vocabulary = tokenization.Vocabulary(TOKENS)
+    vocabulary.save(directory / "vocab.txt")
+    written = [
+        records.write_shard(
+            directory / f"examples-{number:05d}-of-00002.tfrecord",
+            encoded,
+            compression=settings.get("compression", "none"),
+        )
+        for number, encoded in enumerate(shards)
+    ]
+    made = manifest.Manifest(
+        kind="examples",
+        shards=tuple(written),
+        config=SETTINGS | settings,
+        vocab_sha256=vocabulary.sha256,
+        vocab_size=len(vocabulary),
+        counters={"documents": 1234} if counters is None else counters,
+    )
+    manifest.write_manifest(directory, made)
+    return directory
+
+
+@pytest.fixture
+def examples_dir(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    shards = [[encode(FIRST)], [encode(SECOND), encode(FIRST)]]
+    return write_examples(tmp_path / "examples", shards)
+
+
+def describe(examples_dir, *, vocab_path=None, limit=10):
+    return list(
+        description.describe_examples(examples_dir, vocab_path=vocab_path, limit=limit)
+    )
+
+
+def test_a_whole_description(examples_dir):
+    assert describe(examples_dir, limit=2) == [
+        f"{examples_dir}: 3 examples from 1,234 documents, in 2 files",
+        "uncased vocabulary of 16; at most 16 tokens and 4 predictions",
+        "15% hidden as single pieces; dupe_factor 10, seed 12345",
+        "",
+        "── examples-00000-of-00002.tfrecord, record 0: B is random",
+        "A  [CLS] the [MASK→capital] of france→france is",
+        "   harbour→paris . [SEP]",
+        "B  paris play##ed→##ing . [SEP]",
+        "   14 tokens, 2 padding; 4 hidden: 1 [MASK], 1 kept, 2 random",
+        "",
+        "── examples-00001-of-00002.tfrecord, record 0: B follows A",
+        "A  [CLS] play[MASK→##ing] [SEP]",
+        "B  . [SEP]",
+        "   6 tokens, 10 padding; 1 hidden: 1 [MASK], 0 kept, 0 random",
+    ]
+
+
+def test_the_limit_ends_the_lines(examples_dir):
+    titles = [line for line in describe(examples_dir, limit=10) if line[0:1] == "─"]
+    assert [title.split(":")[0] for title in titles] == [
+        "── examples-00000-of-00002.tfrecord, record 0",
+        "── examples-00001-of-00002.tfrecord, record 0",
+        "── examples-00001-of-00002.tfrecord, record 1",
+    ]
+    assert len([line for line in describe(examples_dir, limit=1) if "──" in line]) == 1
+
+
+def test_cased_and_whole_words(tmp_path):
+    directory = write_examples(
+        tmp_path / "examples",
+        [[encode(FIRST)]],
+        do_lower_case=False,
+        do_whole_word_mask=True,
+    )
+    _, second, third, *_ = describe(directory)
+    assert second.startswith("cased vocabulary of 16;")
+    assert third.startswith("15% hidden as whole words;")
+
+
+def test_lines_fit_the_terminal(examples_dir):
+    lines = describe(examples_dir)
+    segments = [line for line in lines if line.startswith(("A  ", "B  "))]
+    assert 40 < max(map(len, segments)) <= 60
+
+
+def test_the_vocabulary_may_be_given(examples_dir, tmp_path):
+    copy = tmp_path / "copy.txt"
+    copy.write_bytes((examples_dir / "vocab.txt").read_bytes())
+    assert describe(examples_dir, vocab_path=copy) == describe(examples_dir)
+
+
+def test_another_vocabulary(examples_dir, tmp_path):
+    other = tmp_path / "other.txt"
+    tokenization.Vocabulary((*TOKENS, "more")).save(other)
+    with pytest.raises(
+        InputError,
+        match=r"other\.txt: expected the vocabulary that the examples were made with",
+    ):
+        describe(examples_dir, vocab_path=other)
+
+
+def test_no_manifest(examples_dir):
+    (examples_dir / manifest.MANIFEST_NAME).unlink()
+    with pytest.raises(InputError, match="not a finished output of `bert-keras examp"):
+        describe(examples_dir)
+
+
+def test_a_changed_shard(examples_dir):
+    path = examples_dir / "examples-00000-of-00002.tfrecord"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"examples-00000.*sha256 .* was changed"):
+        describe(examples_dir)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_below_one(examples_dir, limit):
+    with pytest.raises(InputError, match=f"--limit must be at least 1, got {limit}"):
+        describe(examples_dir, limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"input_ids": [16] * 16}, "expected input_ids from 0 to 15, found 16 to 16"),
+        (
+            {"masked_lm_positions": [2, 4, 6, 16]},
+            "expected masked_lm_positions from 0 to 15, found 2 to 16",
+        ),
+        (
+            {"next_sentence_labels": [-1]},
+            "expected next_sentence_labels from 0 to 1, found -1 to -1",
+        ),
+        ({"segment_ids": [0] * 8}, "expected 16 values of segment_ids, found 8"),
+        ({"input_mask": []}, "expected 16 values of input_mask, found 0"),
+    ],
+)
+def test_a_record_that_cannot_be_shown(tmp_path, changed, message):
+    directory = write_examples(tmp_path / "examples", [[encode(FIRST, **changed)]])
+    with pytest.raises(
+        InputError, match=rf"00002\.tfrecord, record 0: {message}: make the examples"
+    ):
+        describe(directory)
+
+
+# === Kinds of records ===
+
+
+def test_names_and_compression_of_another_kind(tmp_path, examples_dir):
+    renamed = []
+    for example in (FIRST, SECOND):
+        values = records.decode_example(encode(example))
+        arrays = {
+            features.V2_NAMES.get(name, name): np.array(
+                [numbers], np.float32 if name == "masked_lm_weights" else np.int64
+            )
+            for name, numbers in values.items()
+        }
+        renamed += records.encode_examples(arrays)
+    directory = write_examples(
+        tmp_path / "v2", [renamed], feature_names="v2", compression="gzip"
+    )
+    assert next(directory.glob("*.tfrecord*")).read_bytes()[:2] == b"\x1f\x8b"
+    shown = [line for line in describe(directory) if not line.startswith("──")]
+    known = [line for line in describe(examples_dir) if not line.startswith("──")]
+    assert shown[3:9] == known[3:9]
+
+
+def test_plain_examples_are_shown_as_in_a_first_epoch(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    text = "[CLS] the capital of france is paris . [SEP] play ##ing . [SEP]"
+    directory = write_examples(
+        tmp_path / "examples", [[plain(text)], [plain(text)]], masking="dynamic"
+    )
+    lines = describe(directory)
+    assert lines[3] == (
+        "masked when loaded; shown as in the first epoch of a run with seed 12345"
+    )
+    # Which two of thirteen tokens are hidden follows from (seed, epoch, record).
+    vocabulary = masking.masking_vocabulary(tokenization.Vocabulary(TOKENS))
+    config = ExamplesConfig(max_seq_length=16, max_predictions_per_seq=4)
+    ids = np.array([[TOKENS.index(token) for token in text.split()]], np.int32)
+    masked = [
+        masking.mask_batch(
+            ids,
+            np.array([13]),
+            dynamic_masking.record_seeds(12345, np.array([0]), np.array([record])),
+            vocabulary=vocabulary,
+            config=config,
+        )
+        for record in (0, 1)
+    ]
+    assert masked[0].positions.tolist() != masked[1].positions.tolist()
+    _, first, second = "\n".join(lines).split("── ")
+    for shown, expected in zip((first, second), masked, strict=True):
+        assert "record 0: B is random\nA  [CLS]" in shown
+        assert re.findall(r"→([^\s\]]+)", shown) == [
+            TOKENS[label] for label in expected.labels[0, :2]
+        ]
+
+
+def test_full_sentences(tmp_path):
+    whole = dict(FIRST, segment_ids=[0] * 14)
+    directory = write_examples(
+        tmp_path / "examples", [[encode(whole)]], packing="full_sentences"
+    )
+    lines = describe(directory)
+    assert lines[3] == "full sentences across documents, no next-sentence prediction"
+    assert lines[5].endswith("record 0: full sentences")
+    assert not any(line.startswith("B ") for line in lines)
+
+
+# === The card ===
+
+CORPUS = {
+    "counters": {
+        "documents": 1234,
+        "words": 99_000,
+        "documents/wikipedia": 1000,
+        "words/wikipedia": 40_000,
+        "documents/books": 234,
+        "words/books": 59_000,
+        "dropped/redirect": 70,
+        "dropped/list": 900,
+        "dropped/short": 0,
+        "rejected/not UTF-8": 2,
+    }
+}
+COUNTERS = {
+    "documents": 1234,
+    "sentences": 5000,
+    "tokens": 1000,
+    "unknown_tokens": 5,
+    "dropped_single_sentences": 30,
+    "examples": 3,
+}
+
+
+def card_lines(directory, **changes):
+    arguments = {"vocab_path": None, "json_path": None, "tensorboard_dir": None}
+    return list(description.describe_all(directory, **arguments | changes))
+
+
+@pytest.fixture
+def carded(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    shards = [[encode(FIRST)], [encode(SECOND), encode(FIRST)]]
+    return write_examples(
+        tmp_path / "examples", shards, corpus=CORPUS, counters=COUNTERS
+    )
+
+
+def test_a_whole_card(carded):
+    num_bytes = sum(path.stat().st_size for path in carded.glob("*.tfrecord"))
+    assert card_lines(carded) == [
+        f"{carded}: every example of 2 files was read",
+        "",
+        "Corpus",
+        "  documents       1,234",
+        "  words           99,000",
+        "  sentences       5,000",
+        "  tokens          1,000",
+        "  unknown tokens  5",
+        "  unknown share   0.500%",
+        "  books           234 documents, 59,000 words",
+        "  wikipedia       1,000 documents, 40,000 words",
+        "",
+        "Left out",
+        "  dropped/list              900",
+        "  dropped/redirect          70",
+        "  dropped/single sentences  30",
+        "  rejected/not UTF-8        2",
+        "",
+        "Examples",
+        f"  files        2, {num_bytes / 1e6:.1f} MB",
+        "  examples     3",
+        "  tokens       34, 11.3 on average, 6 to 14, 90% from 6 to 14 an example",
+        "  padding      29.2%",
+        "  unknown      0.000% of the tokens",
+        "  B is random  66.67%",
+        "",
+        "Masks",
+        "  kind        static",
+        "  hidden      26.47% of the tokens",
+        "  an example  3.0 on average, 1 to 4, 90% from 1 to 4",
+        "  [MASK]      33.33%",
+        "  random      44.44%",
+        "  kept        22.22%",
+        "",
+        "Vocabulary",
+        "  entries    16, of which 11 occur",
+        "  commonest  . 5  paris 4  play 3  ##ing 3  the 2  capital 2  of 2  "
+        "france 2  is 2",
+        "",
+        "Examples by tokens",
+        "        0-1             0",
+        "        2-3             0",
+        "        4-5             0",
+        "        6-7             1  ███████████████",
+        "        8-9             0",
+        "      10-11             0",
+        "      12-13             0",
+        "      14-15             2  ██████████████████████████████",
+        "         16             0",
+        "",
+        "Examples by hidden tokens",
+        "          0             0",
+        "          1             1  ███████████████",
+        "          2             0",
+        "          3             0",
+        "          4             2  ██████████████████████████████",
+        "",
+    ]
+
+
+def test_the_card_as_json(carded, tmp_path):
+    card_lines(carded, json_path=tmp_path / "card.json")
+    card = json.loads((tmp_path / "card.json").read_text())
+    assert card["masking"] == {
+        "kind": "static",
+        "hidden_share": round(9 / 34, 6),
+        "mask_share": round(3 / 9, 6),
+        "random_share": round(4 / 9, 6),
+        "kept_share": round(2 / 9, 6),
+    }
+    assert card["next_sentence"] == {"random_share": round(2 / 3, 6)}
+    assert card["length"] == {
+        "mean": round(34 / 3, 3),
+        **{"min": 6, "p5": 6, "median": 14, "p95": 14, "max": 14},
+        "histogram": [0] * 6 + [1] + [0] * 7 + [2] + [0] * 2,
+    }
+    assert card["corpus"]["sources"] == {
+        "books": {"documents": 234, "words": 59_000},
+        "wikipedia": {"documents": 1000, "words": 40_000},
+    }
+    assert list(card["corpus"]["left_out"].values()) == [900, 70, 30, 2]
+
+
+def test_the_card_for_tensorboard(carded, tmp_path):
+    card_lines(carded, tensorboard_dir=tmp_path / "logs")
+    (path,) = (tmp_path / "logs").iterdir()
+    events = b"".join(records.read_records(path))
+    for tag in (b"examples/tokens", b"examples/hidden_tokens", b"data_card"):
+        assert tag in events
+    assert "    A  [CLS] the [MASK→capital] of france→france is".encode() in events
+    assert b"| rejected/not UTF-8 | 2 |" in events
+
+
+def test_a_card_of_examples_made_elsewhere(tmp_path):
+    directory = write_examples(tmp_path / "examples", [[encode(FIRST)]], counters={})
+    lines = card_lines(directory)
+    assert "Corpus" not in lines
+    assert lines[2] == "Examples"
+
+
+def test_a_card_of_plain_full_sentences(tmp_path):
+    ids = np.array([[2, 5, 6, 7, 8, 9, 3]])
+    messages = records.encode_examples({"input_ids": np.repeat(ids, 600, axis=0)})
+    directory = write_examples(
+        tmp_path / "examples", [messages], masking="dynamic", packing="full_sentences"
+    )
+    lines = card_lines(directory)
+    assert "  B         none: full sentences, no next-sentence prediction" in lines
+    kind = "dynamic: made when loaded; here those of a first epoch"
+    assert f"  kind        {kind}" in lines
+    (masked,) = [line for line in lines if line.startswith("  [MASK]")]
+    assert float(masked.split()[1].rstrip("%")) == pytest.approx(80, abs=5)
+
+
+def test_more_or_fewer_records_than_the_manifest_says(carded):
+    path = carded / manifest.MANIFEST_NAME
+    values = json.loads(path.read_text())
+    values["shards"][1]["num_records"] = 3
+    path.write_text(json.dumps(values))
+    with pytest.raises(
+        InputError, match=r"00001-of-00002\.tfrecord: 2 records, .* 3: "
+    ):
+        card_lines(carded)
+
+
+def test_a_record_that_breaks_a_rule_stops_the_card(tmp_path):
+    bad = encode(FIRST, input_ids=[5] * 16)
+    directory = write_examples(
+        tmp_path / "examples", [[encode(FIRST)] * 700 + [bad, encode(FIRST)]]
+    )
+    with pytest.raises(InputError, match=r"record 700: expected \[CLS\] first, found"):
+        card_lines(directory)

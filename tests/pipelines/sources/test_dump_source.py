@@ -1,0 +1,421 @@
+"""Dumps read in ranges: each page once, however a file is split, packed or damaged."""
+
+import bz2
+import gzip
+import pickle
+import random
+import re
+import tracemalloc
+
+import apache_beam as beam
+import pytest
+from apache_beam.io import source_test_utils
+from apache_beam.runners.portability import fn_api_runner
+from apache_beam.testing.util import assert_that, equal_to
+
+from bert_keras.errors import InputError
+from pipelines.sources import multistream, wikipedia
+
+HEAD = (
+    b"<!-- not a <page> -->\n<mediawiki>\n<siteinfo><dbname>xxwiki</dbname>"
+    b"<namespaces><namespace key='0'/></namespaces></siteinfo>\n"
+)
+
+
+def page_xml(number, text="Größe 文."):
+    return (
+        f"  <page>\n<title>T{number}</title><ns>0</ns><id>{number}</id>"
+        f"<revision><id>1</id><text>{text * (number % 5)}</text></revision></page>\n"
+    ).encode()
+
+
+def multistream_dump(num_pages=12, pages_each=3):
+    """As Wikimedia makes them: the head, pages by the hundred, the end."""
+    pages = [page_xml(n) for n in range(num_pages)]
+    groups = [pages[n : n + pages_each] for n in range(0, num_pages, pages_each)]
+    return [HEAD, *map(b"".join, groups), b"</mediawiki>"]
+
+
+def cut_everywhere(text, sizes):
+    """As pbzip2 makes them: cut after so many bytes, wherever that is."""
+    pieces, position, turn = [], 0, 0
+    while position < len(text):
+        size = sizes[turn % len(sizes)]
+        pieces.append(text[position : position + size])
+        position, turn = position + size, turn + 1
+    return pieces
+
+
+# The head is whole, since it is read by itself.
+PBZIP2 = [HEAD, *cut_everywhere(b"".join(multistream_dump()[1:]), (97, 1, 2, 3, 210))]
+IN_TAGS = [HEAD] + [
+    piece
+    for n in range(1, 7)
+    for piece in (page_xml(n)[: n + 2], page_xml(n)[n + 2 :] + b"<pa", b"", b"x")
+]
+DUMPS = {
+    "multistream": b"".join(map(bz2.compress, multistream_dump())),
+    "cut anywhere": b"".join(map(bz2.compress, PBZIP2)),
+    "cut in tags": b"".join(map(bz2.compress, IN_TAGS)),
+    "one stream": bz2.compress(b"".join(multistream_dump())),
+    "plain": b"".join(multistream_dump()),
+    "gzip": gzip.compress(b"".join(multistream_dump())),
+    "utf-16": bz2.compress(b"".join(multistream_dump()).decode().encode("utf-16")),
+}
+
+
+def write(tmp_path, data):
+    path = tmp_path / "dump"
+    path.write_bytes(data)
+    return str(path)
+
+
+@pytest.fixture(params=DUMPS)
+def dump(request, tmp_path):
+    return write(tmp_path, DUMPS[request.param])
+
+
+def titles(pages):
+    return [page.title for page in pages]
+
+
+def read_in_ranges(path, bounds):
+    return [
+        page
+        for start, stop in zip(bounds, bounds[1:], strict=False)
+        for page in wikipedia.read_pages(path, start=start, stop=stop)
+    ]
+
+
+def test_every_page_once_by_every_single_cut(dump):
+    whole = list(wikipedia.read_pages(dump))
+    size = wikipedia.DumpSource(dump).estimate_size()
+    assert [page.title for page in whole] == (
+        [f"T{n}" for n in range(1, 7)]
+        if len(whole) == 6
+        else [f"T{n}" for n in range(12)]
+    )
+    assert {page.text for page in whole} <= {"Größe 文." * n for n in range(5)}
+    for cut in range(size + 1):
+        assert read_in_ranges(dump, [0, cut, size]) == whole, cut
+
+
+def owners_by_hand(data):
+    """Title and position of each page of a bzip2 dump: the start of its stream."""
+    text, owner_of = b"", []
+    starts = [m.start() for m in re.finditer(b"BZh91AY&SY|BZh9\x17rE8P", data)]
+    for start, stop in zip(starts, [*starts[1:], len(data)], strict=True):
+        text += bz2.decompress(data[start:stop])
+        owner_of += [start] * (len(text) - len(owner_of))
+    root = text.index(b"<mediawiki>")
+    pages = re.finditer(rb"<page>\s*<title>(.*?)</title>", text[root:])
+    return [(m[1].decode(), owner_of[root + m.start()]) for m in pages]
+
+
+@pytest.mark.parametrize("name", ["multistream", "cut anywhere", "cut in tags"])
+def test_a_page_belongs_to_the_range_of_its_stream(tmp_path, name):
+    path = write(tmp_path, DUMPS[name])
+    owners = owners_by_hand(DUMPS[name])
+    rng = random.Random(1)
+    for _ in range(200):
+        start, stop = sorted(rng.randrange(len(DUMPS[name])) for _ in range(2))
+        expected = [title for title, owner in owners if start <= owner < stop]
+        assert titles(wikipedia.read_pages(path, start=start, stop=stop)) == expected
+
+
+def test_chunks_of_any_size(dump, monkeypatch):
+    whole = list(wikipedia.read_pages(dump))
+    size = wikipedia.DumpSource(dump).estimate_size()
+    rng = random.Random(2)
+    for chunk in (1, 2, 5, 9, 10, 11, 64):
+        monkeypatch.setattr(multistream, "CHUNK_BYTES", chunk)
+        bounds = [0, *sorted(rng.randrange(size) for _ in range(6)), size]
+        assert read_in_ranges(dump, bounds) == whole
+
+
+def test_beam_splits_equal_the_whole(dump):
+    source = wikipedia.DumpSource(dump)
+    for size in (1, 37, 300, 10**9):
+        bundles = list(source.split(size))
+        source_test_utils.assert_sources_equal_reference_source(
+            (source, None, None),
+            [(b.source, b.start_position, b.stop_position) for b in bundles],
+        )
+    parts = list(source.split(50, 100, 333))
+    assert (parts[0].start_position, parts[-1].stop_position) == (100, 333)
+
+
+@pytest.mark.parametrize("name", ["multistream", "cut anywhere", "plain"])
+def test_beam_splits_while_it_reads(tmp_path, name):
+    texts = multistream_dump(num_pages=5, pages_each=1)
+    if name == "cut anywhere":
+        texts = [HEAD, *cut_everywhere(b"".join(texts[1:]), (130,))]
+    data = b"".join(texts if name == "plain" else map(bz2.compress, texts))
+    source = wikipedia.DumpSource(write(tmp_path, data))
+    source_test_utils.assert_split_at_fraction_exhaustive(source)
+
+
+def test_a_split_of_one_stream_leaves_nothing_behind(tmp_path):
+    source = wikipedia.DumpSource(write(tmp_path, DUMPS["one stream"]))
+    tracker = source.get_range_tracker(None, None)
+    pages = source.read(tracker)
+    first = next(pages)
+    assert tracker.try_split(tracker.stop_position() // 2)
+    assert titles([first, *pages]) == [f"T{n}" for n in range(12)]
+
+
+def test_a_source_travels_to_workers(dump):
+    source = pickle.loads(pickle.dumps(wikipedia.DumpSource(dump)))
+    assert source.default_output_coder() is not None
+    assert len(list(source.read(source.get_range_tracker(None, None)))) in (6, 12)
+
+
+def test_which_dumps_can_be_shared(dump, request):
+    name = request.node.callspec.params["dump"]
+    can = name in ("multistream", "cut anywhere", "cut in tags", "plain")
+    assert wikipedia.is_splittable(dump) == can
+    assert len(list(wikipedia.DumpSource(dump).split(100))) > 1 if can else True
+
+
+def test_bytes_consumed_add_up(dump):
+    size = wikipedia.DumpSource(dump).estimate_size()
+    consumed = []
+    for start, stop in ((0, 10), (10, size // 2), (size // 2, size)):
+        before = sum(consumed)
+        pages = wikipedia.read_pages(
+            dump, start=start, stop=stop, advance=consumed.append
+        )
+        list(pages)
+        assert sum(consumed) - before == stop - start
+
+
+class CountedFile:
+    """A file that remembers how far it was read."""
+
+    furthest = 0
+
+    def __init__(self, path):
+        self._file = open(path, "rb")
+
+    def read(self, size=-1):
+        data = self._file.read(size)
+        CountedFile.furthest = max(CountedFile.furthest, self._file.tell())
+        return data
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._file.close()
+
+
+@pytest.mark.parametrize("name", ["multistream", "cut anywhere", "one stream", "plain"])
+def test_little_is_read_beyond_the_range(tmp_path, monkeypatch, name):
+    texts = multistream_dump(num_pages=2000, pages_each=20)
+    texts[1:] = [
+        text.replace(b"T", random.Random(3).randbytes(20).hex().encode())
+        for text in texts[1:]
+    ]
+    if name == "cut anywhere":
+        texts = [HEAD, *cut_everywhere(b"".join(texts[1:]), (5000,))]
+    joined = b"".join(texts)
+    packed = b"".join(map(bz2.compress, texts))
+    data = {"plain": joined, "one stream": bz2.compress(joined)}.get(name, packed)
+    path = write(tmp_path, data)
+    monkeypatch.setattr(multistream, "CHUNK_BYTES", 512)
+    monkeypatch.setattr(wikipedia.files, "open_to_read", CountedFile)
+    start, stop = len(data) // 4, len(data) // 2
+    CountedFile.furthest = 0
+    pages = list(wikipedia.read_pages(path, start=start, stop=stop))
+    assert (len(pages) > 100) == (name != "one stream")
+    assert CountedFile.furthest < stop + 4096
+
+
+# Damage.
+
+
+def flip(data, position):
+    return data[:position] + bytes([data[position] ^ 16]) + data[position + 1 :]
+
+
+def test_a_flipped_bit_costs_its_stream(tmp_path):
+    streams = [bz2.compress(text) for text in multistream_dump()]
+    begin = len(b"".join(streams[:2]))
+    for at in range(len(streams[2])):
+        damaged = flip(streams[2], at)
+        path = write(tmp_path, b"".join([*streams[:2], damaged, *streams[3:]]))
+        found = list(wikipedia.read_pages(path))
+        lost = [page for page in found if isinstance(page, wikipedia.BadPage)]
+        assert [page.title for page in found if page.title] == [
+            f"T{n}" for n in range(12) if n not in (3, 4, 5)
+        ]
+        assert len(lost) == 1
+        assert re.fullmatch(
+            f"damaged bzip2 stream: .*, at byte {begin}", lost[0].reason
+        )
+
+
+def test_damage_is_the_same_in_any_ranges(tmp_path):
+    streams = [bz2.compress(piece) for piece in PBZIP2]
+    rng = random.Random(4)
+    for _ in range(12):
+        number = rng.randrange(1, len(streams))
+        damaged = list(streams)
+        damaged[number] = flip(streams[number], rng.randrange(4, len(streams[number])))
+        path = write(tmp_path, b"".join(damaged))
+        size = sum(map(len, damaged))
+        whole = list(wikipedia.read_pages(path))
+        assert any(isinstance(page, wikipedia.BadPage) for page in whole)
+        for _ in range(20):
+            bounds = [0, *sorted(rng.randrange(size) for _ in range(5)), size]
+            assert read_in_ranges(path, bounds) == whole
+
+
+def test_a_page_whose_end_is_lost(tmp_path):
+    streams = [HEAD, page_xml(1)[:60], page_xml(1)[60:] + page_xml(2), page_xml(3)]
+    packed = list(map(bz2.compress, streams))
+    packed[2] = flip(packed[2], 40)
+    found = list(wikipedia.read_pages(write(tmp_path, b"".join(packed))))
+    assert [(page.title, getattr(page, "reason", "")[:29]) for page in found] == [
+        ("T1", "cut off: its end is in a dama"),
+        (None, "damaged bzip2 stream: Invalid"),
+        ("T3", ""),
+    ]
+
+
+def test_nothing_of_a_damaged_stream_is_handed_out(tmp_path):
+    """The checksum of the stream is its last bytes."""
+    rng = random.Random(8)
+    pages = [page_xml(n, rng.randbytes(20_000).hex()) for n in range(1, 15)]
+    middle = bz2.compress(b"".join(pages))
+    streams = [bz2.compress(HEAD), flip(middle, len(middle) - 2)]
+    path = write(tmp_path, b"".join([*streams, bz2.compress(page_xml(40))]))
+    assert [page.title for page in wikipedia.read_pages(path)] == [None, "T40"]
+
+
+def test_bytes_between_streams(tmp_path):
+    streams = [bz2.compress(text) for text in multistream_dump()]
+    data = b"".join([*streams[:2], b"rubbish", *streams[2:]])
+    found = list(wikipedia.read_pages(write(tmp_path, data)))
+    begin = len(streams[0] + streams[1])
+    assert found.pop(3).reason == (
+        f"damaged bzip2 stream: bytes that are no bzip2 stream, at byte {begin}"
+    )
+    assert titles(found) == [f"T{n}" for n in range(12)]
+
+
+def test_zeros_after_the_end_are_no_damage(tmp_path):
+    path = write(tmp_path, DUMPS["multistream"] + bytes(700_000))
+    assert titles(wikipedia.read_pages(path)) == [f"T{n}" for n in range(12)]
+
+
+def test_damage_of_the_only_stream_stops_the_job(tmp_path):
+    text = random.Random(0).randbytes(1_200_000).hex()
+    data = bz2.compress(HEAD + page_xml(1, text) + page_xml(2))
+    path = write(tmp_path, flip(data, len(data) * 3 // 4))
+    wikipedia.check_dump(path)
+    with pytest.raises(InputError, match=r"dump: the compressed file is damaged \(Inv"):
+        list(wikipedia.read_pages(path))
+
+
+def test_the_last_stream_is_cut_short(tmp_path):
+    path = write(tmp_path, DUMPS["multistream"][:-60])
+    with pytest.raises(InputError, match="no end .truncated.; copy or download it"):
+        wikipedia.check_dump(path)
+    with pytest.raises(InputError, match=r"ends in the middle \(truncated\)"):
+        list(wikipedia.read_pages(path))
+
+
+ENCODING = "bytes that are not in the file's encoding"
+REFERENCE = "not well-formed XML: reference to invalid character number"
+
+
+@pytest.mark.parametrize(
+    ("characters", "reason"),
+    [
+        (b"\0", ENCODING),
+        (b"\xff", ENCODING),
+        (b"\xed\xa0\x80", ENCODING),  # a lone surrogate
+        (b"&#xD800;", REFERENCE),  # another
+        (b"&#0;", REFERENCE),
+        (b"\x07", "not well-formed XML: not well-formed (invalid token)"),
+    ],
+)
+def test_characters_that_are_none(tmp_path, characters, reason):
+    bad = page_xml(2).replace("文".encode(), characters)
+    data = b"".join((HEAD, page_xml(1), bad, page_xml(3)))
+    first, lost, last = wikipedia.read_pages(write(tmp_path, data))
+    assert (lost.page_id, lost.title, lost.reason[: len(reason)]) == (2, "T2", reason)
+    assert titles([first, last]) == ["T1", "T3"]
+
+
+@pytest.mark.slow
+def test_a_page_of_100_mb_takes_no_memory(tmp_path):
+    long = page_xml(1).replace(b"<text>", b"<text>" + b"x" * 100_000_000)
+    data = b"".join(map(bz2.compress, (HEAD, long, page_xml(2), page_xml(3))))
+    del long
+    path = write(tmp_path, data)
+    tracemalloc.start()
+    found = list(wikipedia.read_pages(path))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [page.title for page in found] == ["T1", "T2", "T3"]
+    assert found[0].reason == "longer than 64 MiB"
+    assert peak < 80e6
+
+
+# Real dumps.
+
+
+def test_the_real_multistream_dump_in_random_ranges(shared_data):
+    folder = shared_data / "wikipedia" / "multistream"
+    path = str(next(folder.glob("*multistream.xml.bz2")))
+    whole = list(wikipedia.read_pages(path))
+    assert len(whole) == 206
+    size = wikipedia.DumpSource(path).estimate_size()
+    rng = random.Random(5)
+    for num_cuts in (1, 8, 40):
+        cuts = sorted(rng.randrange(size) for _ in range(num_cuts))
+        assert read_in_ranges(path, [0, *cuts, size]) == whole
+
+
+def test_a_real_plain_dump_in_random_ranges(shared_data):
+    path = str(shared_data / "wikipedia" / "enwik8-first-4154399-bytes.xml")
+    whole = list(wikipedia.read_pages(path))
+    size = wikipedia.DumpSource(path).estimate_size()
+    rng = random.Random(6)
+    cuts = sorted(rng.randrange(size) for _ in range(30))
+    assert read_in_ranges(path, [0, *cuts, size]) == whole
+    with open(path, "rb") as file:
+        num_begun = file.read(cuts[15]).count(b"<page>")
+    assert read_in_ranges(path, [0, cuts[15]]) == whole[:num_begun]
+
+
+@pytest.mark.slow
+def test_the_real_dump_as_pbzip2_would_pack_it(shared_data, tmp_path):
+    folder = shared_data / "wikipedia" / "multistream"
+    text = bz2.decompress(next(folder.glob("*multistream.xml.bz2")).read_bytes())
+    pieces = cut_everywhere(text, (90_000,))
+    path = write(tmp_path, b"".join(map(bz2.compress, pieces)))
+    whole = list(wikipedia.read_pages(path))
+    assert len(whole) == 206
+    size = wikipedia.DumpSource(path).estimate_size()
+    rng = random.Random(7)
+    for num_cuts in (1, 10, 60):
+        cuts = sorted(rng.randrange(size) for _ in range(num_cuts))
+        assert read_in_ranges(path, [0, *cuts, size]) == whole
+
+
+def test_beam_reads_the_source_in_a_pipeline(tmp_path):
+    path = write(tmp_path, DUMPS["cut anywhere"])
+    with beam.Pipeline(runner=fn_api_runner.FnApiRunner()) as pipeline:
+        found = (
+            pipeline
+            | beam.io.Read(wikipedia.DumpSource(path))
+            | beam.Map(lambda page: (page.page_id, page.title, page.text))
+        )
+        expected = [(n, f"T{n}", "Größe 文." * (n % 5)) for n in range(12)]
+        assert_that(found, equal_to(expected))

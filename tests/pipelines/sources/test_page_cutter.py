@@ -1,0 +1,91 @@
+"""Chunks -> pages, against a regular expression over the whole text."""
+
+import random
+import re
+
+import pytest
+
+from pipelines.sources import page_cutter
+
+TAGS = (b"<page>", b"</page>", b"<page", b"page>", b"/page>", b"<", b"</", b"x" * 9)
+
+
+def cut_by_hand(text):
+    """All from a `<page>` to the next tag, whatever that is; None if there is none."""
+    tags = list(re.finditer(b"</?page>", text))
+    ends = [*tags, None][1:]
+    for tag, end in zip(tags, ends, strict=True):
+        if tag[0] == b"</page>":
+            continue
+        if end is None:
+            yield text[tag.start() :], "the end"
+        elif end[0] == b"</page>":
+            yield text[tag.start() : end.end()], None
+        else:
+            yield text[tag.start() : end.start()], "no </page>"
+
+
+def cut(text, sizes, **options):
+    cutter = page_cutter.PageCutter(**options)
+    position, found = 0, []
+    for size in sizes:
+        found += cutter.feed(text[position : position + size])
+        position += size
+        assert cutter.offset == options.get("offset", 0) + min(position, len(text))
+        if cutter.is_finished:
+            return found
+    assert position >= len(text)
+    return [*found, *cutter.cut_off("the end")]
+
+
+def random_text(rng):
+    return b"".join(rng.choice(TAGS) for _ in range(rng.randrange(40)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_text_in_chunks_of_any_size(seed):
+    rng = random.Random(seed)
+    for _ in range(50):
+        text = random_text(rng)
+        sizes = [rng.randrange(1, 12) for _ in range(len(text))]
+        assert cut(text, sizes) == list(cut_by_hand(text)), text
+
+
+def test_pages_are_claimed_in_order_up_to_the_first_refusal():
+    rng = random.Random(0)
+    for _ in range(300):
+        text = random_text(rng)
+        starts = [tag.start() + 1000 for tag in re.finditer(b"<page>", text)]
+        limit = rng.choice([*starts, 1000, 5000])
+        asked = []
+
+        def claim(offset, asked=asked, limit=limit):
+            asked.append(offset)
+            return offset < limit
+
+        found = cut(text, [3] * len(text), offset=1000, claim=claim)
+        mine = [start for start in starts if start < limit]
+        assert asked == starts[: len(mine) + 1]
+        assert found == list(cut_by_hand(text))[: len(mine)]
+
+
+def test_what_comes_after_a_loss_has_no_part_in_what_came():
+    cutter = page_cutter.PageCutter()
+    assert list(cutter.feed(b"<page>a</pa")) == []
+    assert list(cutter.cut_off("lost")) == [(b"<page>a</pa", "lost")]
+    assert list(cutter.feed(b"ge>b<pa")) == []
+    assert cutter.is_open
+    assert list(cutter.cut_off("lost")) == []
+    assert not cutter.is_open
+    assert list(cutter.feed(b"ge></page><page></page>")) == [(b"<page></page>", None)]
+
+
+def test_a_page_without_end_is_not_kept(monkeypatch):
+    monkeypatch.setattr(page_cutter, "_MAX_PAGE_BYTES", 10_000)
+    cutter = page_cutter.PageCutter()
+    chunks = [b"<page>", *[b"y" * 1000] * 12, b"</page><page>z</page>"]
+    found = [result for chunk in chunks for result in cutter.feed(chunk)]
+    assert found == [
+        (b"<page>" + b"y" * 4090, "longer than 64 MiB"),
+        (b"<page>z</page>", None),
+    ]

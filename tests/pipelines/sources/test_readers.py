@@ -1,0 +1,419 @@
+"""Files -> ranges -> documents: literal small files, bad ones, and the real ones."""
+
+import bz2
+import collections
+import gzip
+import json
+import logging
+import pickle
+import random
+
+import pytest
+
+from bert_keras.errors import InputError
+from pipelines.sources import readers
+
+DUMP = (
+    "<mediawiki><siteinfo><dbname>xxwiki</dbname></siteinfo>"
+    + "".join(
+        f"<page><title>{title}</title><ns>{ns}</ns><id>{number}</id>{extra}<revision>"
+        f"<timestamp>2020-01-0{number}T00:00:00Z</timestamp>{model}"
+        f"<text>{text}</text></revision></page>"
+        for number, (title, ns, extra, model, text) in enumerate(
+            [
+                (
+                    "Bread",
+                    0,
+                    "",
+                    "",
+                    "'''Bread''' is eaten in the morning.\n\nIt is old.",
+                ),
+                ("Talk:Bread", 1, "", "", "I do not like it."),
+                ("Loaf", 0, '<redirect title="Bread"/>', "", "#REDIRECT [[Bread]]"),
+                ("Bread.js", 0, "", "<model>javascript</model>", "x = 1;"),
+                ("List of breads", 0, "", "", "There are many breads in the world."),
+                ("Roll (disambiguation)", 0, "", "", "A roll is one of these things."),
+                ("Empty", 0, "", "", "{{stub}}"),
+                ("Bad", 0, "", "", "<b>"),
+            ],
+            1,
+        )
+    )
+    + "</mediawiki>"
+)
+BREAD = readers.SourceDocument(
+    id="xxwiki:1:Bread",
+    rank="2020-01-01T00:00:00Z",
+    source="wikipedia",
+    title="Bread",
+    paragraphs=["Bread is eaten in the morning.", "It is old."],
+)
+
+
+class Counts(collections.Counter):
+    """Counts what a reader counts."""
+
+    def __call__(self, name, amount=1):
+        self[name] += amount
+
+
+def ignore(*_):
+    """What a reader is given where nobody listens."""
+
+
+def read(path, kind, *, start=0, stop=None, **options):
+    """All that a reader yields, what it counts, and the bytes that it reports."""
+    counts, consumed = Counts(), []
+    [item] = readers.find_inputs({kind: [str(path)]})
+    stop = item.num_bytes if stop is None else stop
+    part = readers.Range(kind=kind, path=item.path, start=start, stop=stop)
+    found = list(readers.read_range(part, consumed.append, counts, **options))
+    assert sum(consumed) == stop - start
+    return found, dict(counts)
+
+
+def write(tmp_path, data, name="file"):
+    path = tmp_path / name
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+# What is read.
+
+
+@pytest.mark.parametrize("pack", [bytes, bz2.compress, gzip.compress])
+def test_a_dump_literally(tmp_path, pack):
+    path = write(tmp_path, pack(DUMP.encode()))
+    (bread, bad), counts = read(path, "wikipedia")
+    assert bread == BREAD
+    assert bad._replace(reason=bad.reason[:38]) == readers.Reject(
+        str(path), "8", "Bad", "not well-formed XML: mismatched tag: l"
+    )
+    assert counts == {
+        "items_read": 8,
+        "dropped/other namespace": 1,
+        "dropped/redirect": 1,
+        "dropped/not wikitext": 1,
+        "dropped/list page": 1,
+        "dropped/disambiguation page": 1,
+        "dropped/no running text": 1,
+        "cleaned/templates": 1,
+    }
+
+
+def test_lists_may_stay(tmp_path):
+    found, _ = read(write(tmp_path, DUMP), "wikipedia", drop_lists=False)
+    assert [document.title for document in found] == [
+        *("Bread", "List of breads", "Roll (disambiguation)", "Bad"),
+    ]
+
+
+ELEMENTS = """<doc id="1" url="https://xx.wikipedia.org/wiki?curid=1" title="Bread">
+Bread
+
+Bread is eaten in the morning.
+Use in art.
+See
+
+</doc>
+<doc id="2" url="https://xx.wikipedia.org/wiki?curid=2" title="List of breads">
+List of breads
+
+There are many breads in the world.
+
+</doc>
+<doc id="3" url="https://xx.wikipedia.org/wiki?curid=3" title="Empty">
+Empty
+
+
+</doc>
+<doc id="4" url="https://xx.wikipedia.org/wiki?curid=4" title="Bad">
+"""
+
+
+@pytest.mark.parametrize("pack", [bytes, bz2.compress, gzip.compress])
+def test_output_of_wikiextractor_literally(tmp_path, pack):
+    path = write(tmp_path, pack(ELEMENTS.encode()))
+    found, counts = read(path, "wikiextractor")
+    place = f"byte {ELEMENTS.index('<doc id=_4_'.replace('_', chr(34)))}"
+    assert found == [
+        BREAD._replace(rank="", paragraphs=["Bread is eaten in the morning."]),
+        readers.Reject(str(path), place, "Bad", "cut off: the file ends before </doc>"),
+    ]
+    assert counts == {
+        "items_read": 4,
+        "dropped/list page": 1,
+        "dropped/no running text": 1,
+        "cleaned/fragments": 2,
+    }
+
+
+JSONL = [
+    '{"id": 7, "text": "One.\\nTwo.\\n\\n\\r\\n Three. ", "title": "T", "source": "s"}',
+    "",
+    '{"id": "b", "text": "  "}',
+    '{"id": "c"}',
+    "{",
+    '{"id": true, "text": "x"}',
+    '{"id": "d", "text": "a\\ud800"}',
+    '{"id": "e", "text": "a\\u0000"}',
+    "[" * 100_000,
+    '{"id": "f", "text": "Last."}',
+]
+
+
+@pytest.mark.parametrize("pack", [bytes, bz2.compress, gzip.compress])
+def test_json_lines_literally(tmp_path, pack):
+    path = write(tmp_path, pack("\n".join(JSONL).encode()))
+    found, counts = read(path, "jsonl")
+    assert found == [
+        readers.SourceDocument("7", "", "s", "T", ["One. Two.", "Three."]),
+        *(
+            readers.Reject(str(path), f"line {number}", "", reason)
+            for number, reason in [
+                (4, "no 'text', which must be a string"),
+                (
+                    5,
+                    "not JSON: Expecting property name enclosed in double quotes: "
+                    "line 1 column 2 (char 1)",
+                ),
+                (6, "no 'id', which must be a string or integer"),
+                (7, "not plain text: it holds lone surrogates"),
+                (8, "not plain text: it holds NUL characters"),
+                (9, found[6].reason),
+            ]
+        ),
+        readers.SourceDocument("f", "", "jsonl", "", ["Last."]),
+    ]
+    assert found[6].reason.startswith("not JSON: maximum recursion depth")
+    assert counts == {"items_read": 9, "dropped/no running text": 1}
+
+
+def test_json_lines_in_every_range(tmp_path):
+    lines = [*JSONL[:8], "\u6587" * 9, *JSONL[9:]]
+    path = write(tmp_path, "\n".join(lines) + "\n")
+    whole, _ = read(path, "jsonl")
+    size = path.stat().st_size
+    places = {
+        line: len("\n".join(lines[:n]).encode()) + (n > 0)
+        for n, line in enumerate(lines)
+    }
+    for cut in range(1, size):
+        left, left_counts = read(path, "jsonl", stop=cut)
+        right, right_counts = read(path, "jsonl", start=cut)
+        assert [found[0] for found in left + right] == [found[0] for found in whole]
+        assert (
+            left_counts.get("items_read", 0) + right_counts.get("items_read", 0) == 9
+        ), cut
+    assert read(path, "jsonl", start=places["{"])[0][0].item == f"byte {places['{']}"
+
+
+def test_a_line_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers.text_lines, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(readers.multistream, "CHUNK_BYTES", 300)
+    long = json.dumps({"id": "a", "text": "x" * 5000})
+    path = write(tmp_path, "\n".join([JSONL[0], long, JSONL[-1]]))
+    first, bad, last = read(path, "jsonl")[0]
+    assert (first.id, last.id) == ("7", "f")
+    assert bad == readers.Reject(str(path), "line 2", "", "longer than 64 MiB")
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "encoding"),
+    [
+        ("Größe und “Maß”.".encode(), "Größe und “Maß”.", "utf-8-sig"),
+        ("Größe und Maß.".encode("latin-1"), "Größe und Maß.", "cp1252"),
+        ("Größe und “Maß”.".encode("cp1252"), "Größe und “Maß”.", "cp1252"),
+        ("\ufeffGröße.".encode("utf-16-le"), "Größe.", "utf-16"),
+        ("Größe und “Ma".encode() + b"\xff.", "Größe und “Ma\ufffd.", "utf-8-sig"),
+    ],
+)
+def test_books_in_any_encoding(tmp_path, data, text, encoding):
+    path = write(tmp_path, data, "Das Maß.txt")
+    [book], counts = read(path, "books")
+    assert (book.title, book.source, book.paragraphs) == ("Das Maß", "books", [text])
+    assert book.id.startswith("Das Maß.txt:")
+    assert counts == {"items_read": 1, f"encoding/{encoding}": 1}
+
+
+def test_a_book_with_nul(tmp_path):
+    path = write(tmp_path, b"PK\3\4\0\0")
+    assert read(path, "books")[0] == [
+        readers.Reject(str(path), "", "", "not plain text: it holds NUL characters")
+    ]
+
+
+# Which files there are.
+
+
+def test_inputs_are_sorted_and_each_is_there_once(tmp_path, monkeypatch):
+    (tmp_path / "AA").mkdir()
+    for name in ("AA/wiki_01", "AA/wiki_00"):
+        write(tmp_path, ELEMENTS, name)
+    book = write(tmp_path, "A book.", "b[1].txt")
+    (tmp_path / "link.txt").symlink_to(book)
+    monkeypatch.chdir(tmp_path)
+    pattern = str(tmp_path / "*" / "wiki_*")
+    found = readers.find_inputs(
+        {
+            "wikiextractor": [pattern, str(tmp_path / "AA" / "wiki_01")],
+            "books": ["b[1].txt", str(tmp_path / "*.txt")],
+            "jsonl": [],
+        }
+    )
+    assert found == [
+        readers.Input(kind="books", path="b[1].txt", num_bytes=7),
+        *(
+            readers.Input(
+                kind="wikiextractor", path=str(tmp_path / name), num_bytes=len(ELEMENTS)
+            )
+            for name in ("AA/wiki_00", "AA/wiki_01")
+        ),
+    ]
+
+
+HTML = b"\xef\xbb\xbf\n<!DOCTYPE HTML><html><body>404</body></html>"
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "message"),
+    [
+        ("wikipedia", HTML, "expected a MediaWiki export .*, but this is an HTML page"),
+        ("wikiextractor", HTML, "expected output of WikiExtractor .*this is an HTML p"),
+        ("books", HTML, "expected a plain-text book, but this is an HTML page"),
+        ("jsonl", HTML, "expected lines of JSON, but this is an HTML page"),
+        ("jsonl", gzip.compress(HTML), "expected lines of JSON, but this is an HTML"),
+        ("jsonl", bz2.compress(b"{}")[:-9], r"ends in the middle \(truncated\)"),
+        ("wikipedia", b"BZh9nonsense", "the compressed file is damaged"),
+        ("wikipedia", b"", "but the file is empty"),
+    ],
+)
+def test_files_that_are_something_else(tmp_path, kind, data, message):
+    path = write(tmp_path, data)
+    with pytest.raises(InputError, match=message) as error:
+        readers.find_inputs({kind: [str(path)]})
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
+
+
+def test_nothing_to_read(tmp_path):
+    with pytest.raises(InputError) as error:
+        readers.find_inputs({"wikipedia": [], "books": ()})
+    assert str(error.value) == (
+        "nothing to read: give at least one of --wikipedia, --wikiextractor, --books "
+        "and --jsonl"
+    )
+    with pytest.raises(InputError, match=r"^--books: no file matches '.*x\*'$"):
+        readers.find_inputs({"books": [str(tmp_path / "x*")]})
+    with pytest.raises(InputError, match="cannot be read: Is a directory$"):
+        readers.find_inputs({"books": [str(tmp_path)]})
+
+
+def test_a_book_that_is_too_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "_MAX_BOOK_BYTES", 2_000_000)
+    path = write(tmp_path, b"Text. " * 500_000)
+    message = "3 MB are too much for one book.*2 MB at most.*--jsonl$"
+    with pytest.raises(InputError, match=message):
+        readers.find_inputs({"books": [str(path)]})
+
+
+# How they are divided.
+
+
+def streams(num_streams):
+    text = DUMP.encode()
+    step = -(-len(text) // num_streams)
+    pieces = [text[at : at + step] for at in range(0, len(text), step)]
+    return b"".join(map(bz2.compress, pieces))
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "is_divided"),
+    [
+        ("wikipedia", DUMP.encode(), True),
+        ("wikipedia", streams(4), True),
+        ("wikipedia", streams(1), False),
+        ("wikipedia", gzip.compress(DUMP.encode()), False),
+        ("wikipedia", DUMP.encode("utf-16"), False),
+        ("wikiextractor", ELEMENTS.encode(), True),
+        ("wikiextractor", bz2.compress(ELEMENTS.encode()), False),
+        ("jsonl", "\n".join(JSONL).encode(), True),
+        ("jsonl", gzip.compress("\n".join(JSONL).encode()), False),
+        ("books", b"A book. " * 100, False),
+    ],
+)
+def test_ranges(tmp_path, kind, data, is_divided, caplog):
+    [item] = readers.find_inputs({kind: [str(write(tmp_path, data))]})
+    ranges = readers.split_input(item, max_bytes=100)
+    assert (len(ranges) > 1) == is_divided
+    assert (ranges[0].start, ranges[-1].stop) == (0, len(data))
+    assert all(a.stop == b.start for a, b in zip(ranges, ranges[1:], strict=False))
+    if is_divided:
+        assert max(part.stop - part.start for part in ranges) <= 100
+    assert pickle.loads(pickle.dumps(ranges)) == ranges
+    assert readers.split_input(item) == [
+        readers.Range(kind=kind, path=item.path, start=0, stop=len(data))
+    ]
+    found = [
+        result for part in ranges for result in readers.read_range(part, ignore, ignore)
+    ]
+    whole = read(item.path, kind)[0]
+    assert [result[:1] for result in found] == [result[:1] for result in whole]
+    assert not caplog.records
+
+
+def test_an_empty_file_is_one_range(tmp_path):
+    path = write(tmp_path, b"")
+    [item] = readers.find_inputs({"jsonl": [str(path)]})
+    assert len(readers.split_input(item)) == 1
+    assert read(path, "jsonl") == ([], {})
+    assert read(path, "wikiextractor") == ([], {"cleaned/fragments": 0})
+
+
+def test_a_long_dump_of_one_stream_is_warned_of(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(readers, "_LONG_BYTES", 100)
+    for data in (streams(4), DUMP.encode(), streams(1)):
+        assert not caplog.records
+        [item] = readers.find_inputs({"wikipedia": [str(write(tmp_path, data))]})
+        with caplog.at_level(logging.WARNING):
+            readers.split_input(item, max_bytes=300)
+    [record] = caplog.records
+    assert record.getMessage().startswith(f"{item.path}: 0.0 GB that cannot be divided")
+    assert "multistream.xml.bz2, from dumps.wikimedia.org" in record.getMessage()
+
+
+# Real files.
+
+
+@pytest.mark.parametrize(
+    ("name", "num_files", "num_documents", "num_words"),
+    [
+        ("enwiki_2018_articles", 24, 37_225, 3_800_000),
+        ("enwiki_first_articles", 1, 37, 163_000),
+        ("enwikinews_json", 12, 12_137, 1_900_000),
+    ],
+)
+def test_real_output_of_wikiextractor(
+    shared_data, name, num_files, num_documents, num_words
+):
+    pattern = str(shared_data / "wikipedia_extracted" / name / "*" / "wiki_*")
+    inputs = readers.find_inputs({"wikiextractor": [pattern]})
+    assert len(inputs) == num_files
+    counts = Counts()
+    rng = random.Random(0)
+    found = [
+        document
+        for item in inputs
+        for part in readers.split_input(item, max_bytes=rng.randrange(1 << 17, 1 << 20))
+        for document in readers.read_range(part, ignore, counts)
+    ]
+    assert counts["items_read"] == num_documents
+    dropped = sum(n for name, n in counts.items() if name.startswith("dropped/"))
+    assert dropped == num_documents - len(found)
+    assert len({document.id for document in found}) == len(found)
+    paragraphs = [text for document in found for text in document.paragraphs]
+    # Titles, headings and lists are the rest.
+    assert 0.8 < sum(len(text.split()) for text in paragraphs) / num_words < 1
+    marks = ("&lt;", "&amp;", "<br", "<ref", "</", "__NO", "()", " ,", "BULLET:")
+    for mark in marks:
+        assert sum(mark in text for text in paragraphs) <= len(paragraphs) / 2000, mark

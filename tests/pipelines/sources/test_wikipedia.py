@@ -1,0 +1,304 @@
+"""Dumps -> pages: literal small dumps, damaged files, and the real dumps."""
+
+import bz2
+import gzip
+import random
+
+import pytest
+
+from bert_keras.errors import InputError
+from pipelines.sources import multistream, page_cutter, wikipedia
+
+HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" version="0.10">
+<siteinfo><dbname>xxwiki</dbname><base>https://xx.wikipedia.org/wiki/Main</base>
+<namespaces><namespace key="0" /><namespace key="1">Tolk</namespace></namespaces>
+</siteinfo>
+"""
+
+
+def page_xml(number, title="Title", text="Text.", *, ns=0, extra=""):
+    ns_tag = "" if ns is None else f"<ns>{ns}</ns>"
+    return (
+        f"<page><title>{title}</title>{ns_tag}<id>{number}</id>{extra}<revision>"
+        f"<id>9</id><timestamp>2020-01-01T00:00:00Z</timestamp><text>{text}</text>"
+        "</revision></page>\n"
+    )
+
+
+DUMP = HEAD + page_xml(1) + page_xml(2, "A &amp; B", "x &lt;ref>") + "</mediawiki>"
+
+
+def write(tmp_path, data, name="dump.xml"):
+    path = tmp_path / name
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return str(path)
+
+
+def read(path):
+    return list(wikipedia.read_pages(path))
+
+
+def titles(path):
+    return [page.title for page in read(path)]
+
+
+def test_a_page_literally(tmp_path):
+    _, second = read(write(tmp_path, DUMP))
+    assert second == wikipedia.Page(
+        wiki="xxwiki",
+        page_id=2,
+        title="A & B",
+        namespace=0,
+        timestamp="2020-01-01T00:00:00Z",
+        is_redirect=False,
+        model="wikitext",
+        text="x <ref>",
+    )
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+def test_encodings_and_crlf(tmp_path, encoding):
+    dump = DUMP.replace("\n", "\r\n").replace("Text.", "Größe 文\r\nx")
+    first, second = read(write(tmp_path, dump.encode(encoding)))
+    assert first.text == "Größe 文\nx"
+    assert second.title == "A & B"
+
+
+def test_declared_encoding(tmp_path):
+    dump = '<?xml version="1.0" encoding="iso-8859-1"?>\n' + DUMP
+    path = write(tmp_path, dump.replace("Text.", "Größe").encode("latin-1"))
+    assert read(path)[0].text == "Größe"
+
+
+def test_unknown_encoding(tmp_path):
+    path = write(tmp_path, '<?xml version="1.0" encoding="klingon"?>\n' + DUMP)
+    with pytest.raises(InputError, match="unknown encoding 'klingon'"):
+        read(path)
+
+
+@pytest.mark.parametrize("num_streams", [1, 5])
+@pytest.mark.parametrize("compress", [bz2.compress, gzip.compress])
+def test_compressed_streams(tmp_path, compress, num_streams):
+    dump = (HEAD + "".join(page_xml(n, f"T{n}") for n in range(200))).encode()
+    step = len(dump) // num_streams + 1
+    data = b"".join(compress(dump[at : at + step]) for at in range(0, len(dump), step))
+    path = write(tmp_path, data)
+    consumed = []
+    wikipedia.check_dump(path)
+    pages = list(wikipedia.read_pages(path, advance=consumed.append))
+    assert [page.title for page in pages] == [f"T{n}" for n in range(200)]
+    assert sum(consumed) == len(data)
+
+
+def test_pages_across_chunks_of_any_size(monkeypatch, tmp_path):
+    dump = HEAD + "".join(page_xml(n, f"T{n}", "x" * (n * 7)) for n in range(30))
+    expected = read(write(tmp_path, dump))
+    rng = random.Random(0)
+    for size in [1, 2, 3, 5, 7, 64] + [rng.randrange(8, 400) for _ in range(10)]:
+        monkeypatch.setattr(multistream, "CHUNK_BYTES", size)
+        assert read(write(tmp_path, dump)) == expected
+
+
+def test_no_siteinfo_no_end_and_comment_first(tmp_path):
+    dump = "<!-- a <page> -->\n<mediawiki>\n" + page_xml(1, ns=None)
+    [page] = read(write(tmp_path, dump))
+    assert (page.wiki, page.namespace) == ("wiki", 0)
+
+
+@pytest.mark.parametrize(
+    ("title", "namespace"),
+    [("Tolk: x", 1), ("tolk:x", 1), ("Talk:x", 0), ("Art: a life", 0), ("x", 0)],
+)
+def test_namespace_by_title_where_pages_have_none(tmp_path, title, namespace):
+    [page] = read(write(tmp_path, HEAD + page_xml(1, title, ns=None)))
+    assert page.namespace == namespace
+
+
+def test_default_namespaces_without_siteinfo(tmp_path):
+    [page] = read(write(tmp_path, "<mediawiki>" + page_xml(1, "User talk:x", ns=None)))
+    assert page.namespace == 3
+
+
+def test_wiki_from_base_where_there_is_no_dbname(tmp_path):
+    dump = HEAD.replace("<dbname>xxwiki</dbname>", "") + page_xml(1)
+    assert read(write(tmp_path, dump))[0].wiki == "xxwiki"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["#REDIRECT [[x]]", " #redirect: [[x]]", "#WEITERLEITUNG [[x]]", "#転送 [[x]]"],
+)
+def test_redirect_without_tag(tmp_path, text):
+    [page] = read(write(tmp_path, HEAD + page_xml(1, text=text)))
+    assert page.is_redirect
+
+
+def test_redirect_tag_and_plain_list(tmp_path):
+    dump = HEAD + page_xml(1, extra='<redirect title="y" />') + page_xml(2, text="#a")
+    assert [page.is_redirect for page in read(write(tmp_path, dump))] == [True, False]
+
+
+def test_newest_revision_counts(tmp_path):
+    older = "<revision><timestamp>2001</timestamp><text>old</text></revision>"
+    [page] = read(write(tmp_path, HEAD + page_xml(1, extra=older)))
+    assert page.text == "Text."
+
+
+def test_bad_pages_cost_only_themselves(tmp_path):
+    bad = page_xml(3, "C").replace("</text>", "")
+    dump = (
+        (HEAD + page_xml(1) + bad).encode()
+        + page_xml(4, "D", "QQ").encode().replace(b"QQ", b"\xff\xfe")
+        + page_xml(5, "E").replace("</page>", "").encode()
+        + b"<page><title>F</title></page>"
+        + page_xml(7, "G").encode()
+        + b"<page><title>H &amp; I</title><id>8</id><revi"
+    )
+    found = read(write(tmp_path, dump))
+    assert [(page.page_id, page.title) for page in found] == [
+        (1, "Title"),
+        (3, "C"),
+        (4, "D"),
+        (5, "E"),
+        (None, "F"),
+        (7, "G"),
+        (8, "H & I"),
+    ]
+    reasons = {page.title: page.reason for page in found if not hasattr(page, "text")}
+    assert reasons.pop("C").startswith("not well-formed XML: mismatched tag")
+    assert reasons == {
+        "D": "bytes that are not in the file's encoding",
+        "E": "no </page>",
+        "F": "no title, id or revision",
+        "H & I": "cut off: the dump ends before </page>",
+    }
+
+
+def test_deep_nesting_is_no_trouble(tmp_path):
+    deep = "<b>" * 50_000
+    dump = HEAD + page_xml(1, text=deep) + page_xml(2, text=deep + "</b>" * 50_000)
+    first, second, third = read(write(tmp_path, dump + page_xml(3)))
+    assert first.reason.startswith("not well-formed XML: mismatched tag")
+    assert (second.text, third.text) == ("", "Text.")
+
+
+def test_endless_page_is_given_up(monkeypatch, tmp_path):
+    monkeypatch.setattr(page_cutter, "_MAX_PAGE_BYTES", 1_000_000)
+    dump = HEAD + page_xml(1, "Long", "x" * 3_000_000) + page_xml(2, "After")
+    long, after = read(write(tmp_path, dump))
+    assert (long.title, long.reason[:11]) == ("Long", "longer than")
+    assert after.title == "After"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"  \n", "the file is empty"),
+        (b"Hello, world", "not XML; it begins with 'Hello, world'"),
+        (b"<html><body>404</body></html>", "this is an HTML page"),
+        (b"<!DOCTYPE html>\n<html lang='en'>", "this is an HTML page"),
+        (b"<rss version='2.0'></rss>", "XML with the root <rss>"),
+        (b"<mediawik", "not XML"),
+        (
+            b"597:10:Bread\n597:12:Loaf",
+            "index of a multistream dump, which is not need",
+        ),
+    ],
+)
+def test_not_a_dump(tmp_path, data, message):
+    path = write(tmp_path, data)
+    for check in (wikipedia.check_dump, read):
+        with pytest.raises(InputError, match=message) as error:
+            check(path)
+        assert "expected a MediaWiki export" in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("compress", [bz2.compress, gzip.compress])
+def test_truncated_compressed_file(tmp_path, compress):
+    rng = random.Random(0)
+    text = "".join(chr(rng.randrange(97, 123)) for _ in range(100_000))
+    data = compress((HEAD + page_xml(1, text=text)).encode())
+    with pytest.raises(InputError, match="truncated"):
+        read(write(tmp_path, data[: len(data) // 2]))
+
+
+def test_truncated_bz2_is_found_without_reading_it(tmp_path):
+    dump = (HEAD + "".join(page_xml(n, f"T{n}") for n in range(9000))).encode()
+    data = bz2.compress(dump, 1)
+    path = write(tmp_path, data)
+    wikipedia.check_dump(path)
+    wikipedia.check_dump(write(tmp_path, data + bytes(100)))
+    with pytest.raises(InputError, match="no end .truncated."):
+        wikipedia.check_dump(write(tmp_path, data[:-100]))
+
+
+def test_damage_in_a_later_gzip_member_is_no_silent_end(tmp_path):
+    half = gzip.compress(HEAD.encode()) + b"rubbish that is no gzip"
+    with pytest.raises(InputError, match="the compressed file is damaged"):
+        read(write(tmp_path, half))
+
+
+REAL = [
+    # file, pages read, bad, articles (namespace 0), redirects, wiki
+    ("enwik8-first-4154399-bytes.xml", 491, 1, 490, 243, "enwiki"),
+    ("enwiki-2022-excerpt-pages-articles.xml.bz2", 251, 0, 250, 112, "enwiki"),
+    (
+        "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2",
+        *(206, 0, 205, 100, "enwiki"),
+    ),
+    ("enwiki-minidump.xml.bz2", 27, 0, 26, 2, "enwiki"),
+    ("enwiki-table-markup.xml.bz2", 5, 0, 5, 0, "wiki"),
+    (
+        "multistream/enwiki-excerpt-pages-articles-multistream.xml.bz2",
+        *(206, 0, 205, 100, "enwiki"),
+    ),
+    (
+        "other_languages/jawiki-2022-excerpt-pages-articles.xml.bz2",
+        *(262, 0, 223, 31, "jawiki"),
+    ),
+    (
+        "other_languages/ltgwiki-latest-pages-articles.xml",
+        *(2004, 0, 1050, 195, "ltgwiki"),
+    ),
+    (
+        "other_languages/aawiki-20260101-pages-meta-current.xml.bz2",
+        *(507, 0, 2, 19, "aawiki"),
+    ),
+    (
+        "other_languages/bgwiki-latest-pages-articles-shortened.xml.bz2",
+        *(3, 0, 1, 0, "bgwiki"),
+    ),
+    (
+        "other_languages/nlwiki-20140927-pages-articles-sample.xml",
+        *(21, 0, 21, 2, "nlwiki"),
+    ),
+    ("other_languages/dewiki-minidump.xml.bz2", 2, 0, 2, 0, "enwiki"),
+    ("other_languages/frwiki-minidump.xml.bz2", 3, 0, 3, 0, "enwiki"),
+    ("other_languages/ruwiki-minidump.xml.bz2", 1, 0, 1, 0, "enwiki"),
+    ("other_languages/arwiki-minidump.xml.bz2", 3, 0, 3, 0, "enwiki"),
+    ("other_languages/zhwiki-minidump.xml.bz2", 1, 0, 1, 0, "enwiki"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "num_pages", "num_bad", "num_articles", "num_redirects", "wiki"), REAL
+)
+def test_real_dumps(
+    shared_data, name, num_pages, num_bad, num_articles, num_redirects, wiki
+):
+    path = str(shared_data / "wikipedia" / name)
+    wikipedia.check_dump(path)
+    found = read(path)
+    pages = [page for page in found if isinstance(page, wikipedia.Page)]
+    assert len(pages) == num_pages
+    assert len(found) - len(pages) == num_bad
+    assert sum(page.namespace == 0 for page in pages) == num_articles
+    assert sum(page.is_redirect for page in pages) == num_redirects
+    assert {page.wiki for page in pages} == {wiki}
+
+
+def test_multistream_holds_the_same_pages(shared_data):
+    folder = shared_data / "wikipedia"
+    assert read(str(folder / REAL[5][0])) == read(str(folder / REAL[2][0]))
