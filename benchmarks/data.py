@@ -165,7 +165,7 @@ def peer_examples(sentences: str, vocab: str, dupe_factor: str, output: str) -> 
     instances = original.create_training_instances(
         [sentences],
         tokenizer,
-        lambda text: text,
+        str.strip,
         128,
         int(dupe_factor),
         0.1,
