@@ -165,7 +165,7 @@ def peer_examples(sentences: str, vocab: str, dupe_factor: str, output: str) -> 
     instances = original.create_training_instances(
         [sentences],
         tokenizer,
-        str.strip,
+        original.get_processor_text_fn(False, True),
         128,
         int(dupe_factor),
         0.1,
