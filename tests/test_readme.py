@@ -73,8 +73,8 @@ def test_commands_on_your_own_text(tmp_path, monkeypatch, capsys):
         assert cli.main(arguments) == 0, capsys.readouterr().err
         verbs.append(arguments[0])
     assert verbs == [
-        *("corpus", "vocab", "examples", "inspect", "pretrain", "fill-mask"),
-        *("finetune", "evaluate", "predict", "export"),
+        *("corpus", "vocab", "examples", "inspect", "inspect"),
+        *("pretrain", "fill-mask", "finetune", "evaluate", "predict", "export"),
     ]
     printed = capsys.readouterr().out
     assert "the capital of france is [MASK]." in printed
@@ -128,7 +128,7 @@ def test_the_tree_is_that_of_the_repository():
         for name in listed.stdout.split()
         if re.match(r"(bert_keras|pipelines|tpu)/.*\.py$", name)
     } - {""}
-    packages = {"wikitext/", "checkpoints/", "tasks/"}
+    packages = {"wikitext/", "checkpoints/", "tasks/", "engine/", "sources/"}
     assert modules - names == {"lines.py", "markup.py", "templates.py"}
     assert {n for n in names if n.endswith(".py")} <= modules
     assert packages <= names
