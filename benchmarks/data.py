@@ -6,7 +6,8 @@
 Sections: `speed` and `memory` compare `examples` with the program of
 tf-models-official, on the same text with the same vocabulary; `flat` compares the
 memory of 50 MB and of 1 GB of text; `stages` gives the cost of each stage and, from
-these, of the English Wikipedia with books; `disk` the size of records.
+these, of the English Wikipedia with books; `disk` the size of records; `engines` runs
+one command on every engine of this machine and compares the bytes.
 
 Rates are per second of CPU time after imports. Text is that of real books and dumps;
 where more is wanted it is repeated under new ids, each paragraph made unique.
@@ -16,6 +17,7 @@ import argparse
 import bz2
 import datetime
 import gzip
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -23,6 +25,7 @@ import platform
 import random
 import shutil
 import statistics
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -429,7 +432,77 @@ def disk(data: Path, work: Path, num_runs: int) -> Iterator[str]:
         yield f"| {name} | {per_million:.1f} | 1 / {static / per_million:.1f} |"
 
 
-SECTIONS = {f.__name__: f for f in (speed, memory, flat, stages, disk)}
+PORTABLE = "--runner=PortableRunner --job_endpoint=embed --environment_type=LOOPBACK"
+ENGINES = {
+    "passes": "",
+    "passes, 4 workers": "--workers 4",
+    "passes of 1 MB, 2 workers": "--workers 2",
+    "FnApiRunner": "-- --runner=FnApiRunner",
+    "FnApiRunner, 2 processes": "--workers 2 -- --runner=FnApiRunner",
+    "FnApiRunner, 4 processes": "--workers 4 -- --runner=FnApiRunner",
+    "BundleBasedDirectRunner": "-- --runner=BundleBasedDirectRunner",
+    "PortableRunner, LOOPBACK": f"-- {PORTABLE}",
+}
+SMALL_PASSES = (
+    "import sys; from bert_keras import cli; from pipelines.engine import passes\n"
+    "passes.PASS_BYTES = 1_000_000\n"
+    "sys.exit(cli.main(sys.argv[1:]))"
+)
+
+
+def engines(data: Path, work: Path, num_runs: int) -> Iterator[str]:
+    """The same bytes from every engine."""
+    vocab = data / "vocab/uncased_L-12_H-768_A-12/vocab.txt"
+    corpus = sized_corpus(work, make_corpus(data, work), 20)
+    output = work / "own"
+    command = ["examples", "--corpus", str(corpus), "--vocab", str(vocab)]
+    command += ["--output", str(output), "--set", "dupe_factor=1"]
+    yield "| `examples`, 20 MB of text | wall s | CPU s | peak MB | sha256 of all |"
+    yield "|---|---|---|---|---|"
+    for name, words in ENGINES.items():
+        program = [sys.executable, "-c", SMALL_PASSES]
+        program = program if "1 MB" in name else BERT_KERAS
+        fresh(output)
+        made = process_tree.run([*program, *command, *words.split()])
+        yield (
+            f"| {name} | {made.seconds:.0f} | {made.cpu_seconds:.0f} | "
+            f"{made.peak_megabytes:,.0f} | {sha256_of(output)} |"
+        )
+    fresh(output)
+    num_kills = kill_and_repeat([sys.executable, "-c", SMALL_PASSES, *command])
+    name = f"passes of 1 MB, killed {num_kills} times"
+    yield f"| {name} | | | | {sha256_of(output)} |"
+    yield ""
+    yield (
+        "`tests/engines` compares these, workers in another environment, and the real "
+        "`DataflowRunner` on a stand-in of the service, too."
+    )
+
+
+def sha256_of(directory: Path) -> str:
+    """The first digits of one digest of all shards."""
+    digest = hashlib.sha256()
+    for path in sorted(directory.glob("*.tfrecord")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def kill_and_repeat(command: list[str]) -> int:
+    """Kills a command with SIGKILL after 3, 4, ... seconds, until it is done before."""
+    num_kills = 0
+    while True:
+        process = subprocess.Popen(command)
+        try:
+            if process.wait(timeout=3 + num_kills):
+                sys.exit("the command that was killed fails when run again")
+            return num_kills
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            num_kills += 1
+
+
+SECTIONS = {f.__name__: f for f in (speed, memory, flat, stages, disk, engines)}
 
 
 def main() -> None:
