@@ -114,14 +114,6 @@ def verify_shards(
             )
 
 
-# For callers that have not yet moved on.
-file_sha256, write_atomically, open_atomically = (
-    files.sha256,
-    files.write_atomically,
-    files.open_atomically,
-)
-
-
 def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -> None:
     """Makes a data directory ours, or refuses one that holds something else.
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert_keras import features, files, manifest
+from bert_keras import features, files
 from bert_keras.errors import InputError
 
 MAX_INPUT_CHARS_PER_WORD = 200
@@ -89,7 +89,7 @@ class Vocabulary:
 
     def save(self, path: str | Path) -> None:
         """Writes the file that `load` reads back; never leaves a part of one."""
-        manifest.write_atomically(path, self._file_bytes())
+        files.write_atomically(path, self._file_bytes())
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -372,6 +372,20 @@ def check_casing(vocabulary: Vocabulary, do_lower_case: bool) -> None:
             "every capitalised word would be unknown: leave --cased out, or give a "
             "cased vocabulary"
         )
+
+
+def load_vocabulary(path: files.Path, *, do_lower_case: bool) -> Vocabulary:
+    """Reads a vocabulary that is right for this use.
+
+    Raises:
+        InputError: see `Vocabulary.load` and `check_casing`.
+    """
+    vocabulary = Vocabulary.load(path)
+    try:
+        check_casing(vocabulary, do_lower_case)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return vocabulary
 
 
 def pack_pair(

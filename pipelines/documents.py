@@ -8,6 +8,7 @@ from typing import Any
 
 from bert_keras import files, manifest
 from bert_keras.errors import InputError
+from pipelines.engine import steps
 
 
 def write_shard(path: str | Path, lines: Iterable[bytes]) -> manifest.Shard:
@@ -29,6 +30,17 @@ def write_shard(path: str | Path, lines: Iterable[bytes]) -> manifest.Shard:
         num_bytes=files.size(path),
         sha256=files.sha256(path),
     )
+
+
+def shard_items(directory: str | Path, corpus: manifest.Manifest) -> list[steps.Item]:
+    """What a job reads of a corpus: (path, bytes) of each shard."""
+    return [
+        steps.Item(
+            value=(files.join(directory, shard.name), shard.num_bytes),
+            num_bytes=shard.num_bytes,
+        )
+        for shard in corpus.shards
+    ]
 
 
 def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:

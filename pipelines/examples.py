@@ -83,7 +83,7 @@ def build_examples(
     if num_shards is not None and num_shards < 1:
         raise InputError(f"--num_shards must be at least 1, got {num_shards}")
     engine.check_paths(corpus_dir, output_dir)
-    vocabulary = _load_vocabulary(vocab_path, do_lower_case)
+    vocabulary = tokenization.load_vocabulary(vocab_path, do_lower_case=do_lower_case)
     corpus = manifest.read_manifest(
         corpus_dir, kind="documents", verb="bert-keras corpus"
     )
@@ -134,17 +134,6 @@ def _no_examples(corpus_dir: str | Path, corpus: manifest.Manifest) -> InputErro
     )
 
 
-def _load_vocabulary(
-    vocab_path: str | Path, do_lower_case: bool
-) -> tokenization.Vocabulary:
-    vocabulary = tokenization.Vocabulary.load(vocab_path)
-    try:
-        tokenization.check_casing(vocabulary, do_lower_case)
-    except InputError as error:
-        raise InputError(f"{vocab_path}: {error}") from None
-    return vocabulary
-
-
 def _settings(
     work: Work, corpus: manifest.Manifest, vocabulary: tokenization.Vocabulary
 ) -> dict[str, Any]:
@@ -165,13 +154,7 @@ def _settings(
 def _job(work: Work, corpus_dir: str | Path, corpus: manifest.Manifest) -> steps.Job:
     return steps.Job(
         title="examples",
-        items=[
-            steps.Item(
-                value=(files.join(corpus_dir, shard.name), shard.num_bytes),
-                num_bytes=shard.num_bytes,
-            )
-            for shard in corpus.shards
-        ],
+        items=documents.shard_items(corpus_dir, corpus),
         steps=functools.partial(_steps, work),
         shuffles={_DOCUMENTS: work.num_shards},
         work_dir=files.join(work.output_dir, manifest.WORK_NAME),

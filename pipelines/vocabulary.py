@@ -144,13 +144,7 @@ def _work_dir(
 def _job(work: Work, corpus_dir: str | Path, corpus: manifest.Manifest) -> steps.Job:
     return steps.Job(
         title="vocab",
-        items=[
-            steps.Item(
-                value=(files.join(corpus_dir, shard.name), shard.num_bytes),
-                num_bytes=shard.num_bytes,
-            )
-            for shard in corpus.shards
-        ],
+        items=documents.shard_items(corpus_dir, corpus),
         steps=functools.partial(_steps, work),
         shuffles={_COUNTS: work.num_partitions},
         work_dir=work.work_dir,

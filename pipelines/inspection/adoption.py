@@ -91,11 +91,7 @@ def _is_shard(name: str) -> bool:
 def _load_vocabulary(
     directory: str | Path, vocab_path: str | Path, do_lower_case: bool
 ) -> tokenization.Vocabulary:
-    vocabulary = tokenization.Vocabulary.load(vocab_path)
-    try:
-        tokenization.check_casing(vocabulary, do_lower_case)
-    except InputError as error:
-        raise InputError(f"{vocab_path}: {error}") from None
+    vocabulary = tokenization.load_vocabulary(vocab_path, do_lower_case=do_lower_case)
     kept = files.join(directory, records.VOCABULARY_NAME)
     if files.exists(kept):
         sha256 = tokenization.Vocabulary.load(kept).sha256

@@ -10,8 +10,8 @@ import tensorflow as tf
 from bert_keras import (
     config,
     dynamic_masking,
+    files,
     fill_mask,
-    manifest,
     masking,
     pretraining,
     training,
@@ -119,7 +119,7 @@ def rewrite(source, directory, *, packing):
             for example in examples:
                 writer.write(plain(example, with_label=is_pairs).SerializeToString())
         shard |= {
-            "sha256": manifest.file_sha256(path),
+            "sha256": files.sha256(path),
             "num_bytes": path.stat().st_size,
         }
     (directory / "manifest.json").write_text(json.dumps(values))

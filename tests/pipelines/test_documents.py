@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from bert_keras import manifest
+from bert_keras import files
 from bert_keras.errors import InputError
 from pipelines import documents
 
@@ -17,7 +17,7 @@ def test_round_trip_and_what_the_manifest_says(tmp_path):
     assert list(documents.read_shard(path)) == [DOCUMENT, DOCUMENT]
     assert (shard.name, shard.num_records) == ("d.jsonl.gz", 2)
     assert shard.num_bytes == path.stat().st_size
-    assert shard.sha256 == manifest.file_sha256(path)
+    assert shard.sha256 == files.sha256(path)
     assert gzip.decompress(path.read_bytes()) == LINE + b"\n" + LINE + b"\n"
 
 

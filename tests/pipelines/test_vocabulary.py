@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from bert_keras import manifest, tokenization
+from bert_keras import files, manifest, tokenization
 from bert_keras.errors import InputError
 from pipelines import vocabulary, wordpiece
 from pipelines.engine import runners
@@ -44,7 +44,7 @@ def write_corpus(directory, shards):
                 name=name,
                 num_records=len(texts),
                 num_bytes=path.stat().st_size,
-                sha256=manifest.file_sha256(path),
+                sha256=files.sha256(path),
             )
         )
     made = manifest.Manifest(kind="documents", shards=tuple(listed), config={})
@@ -161,7 +161,8 @@ def test_same_bytes_however_the_work_is_shared(tmp_path, monkeypatch):
     vocabularies.append(build(many, tmp_path / "made/partitions.txt"))
     script = """
         import sys
-        from pipelines import runners, vocabulary
+        from pipelines import vocabulary
+        from pipelines.engine import runners
         if __name__ == "__main__":
             vocabulary.build_vocabulary(
                 *sys.argv[1:], vocab_size=500, do_lower_case=True,
