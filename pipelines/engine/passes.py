@@ -95,7 +95,7 @@ def run(
             f"{job.title}: {step.name.lower()}",
             total=sum(sizes.values()),
             unit="bytes",
-            read=_Reading(planned),
+            read=_Reading(planned, sizes),
         ):
             _supervise(planned, num_workers, type(step.do).__module__)
         work.collect(step)
@@ -145,11 +145,20 @@ def _group(sizes: Mapping[int, int], num_workers: int) -> Iterator[tuple[int, ..
 class _Reading:
     """How many bytes passes have read so far; called by the progress line."""
 
-    def __init__(self, planned: Sequence[Pass]):
-        self._directories = [one.path(".heartbeats") for one in planned]
+    def __init__(self, planned: Sequence[Pass], sizes: Mapping[int, int]):
+        self._done = 0
+        self._left = [(one, sum(sizes[unit] for unit in one.units)) for one in planned]
 
     def __call__(self) -> int:
-        return sum(map(runners.sum_of_heartbeats, self._directories))
+        left, running = [], 0
+        for one, num_bytes in self._left:
+            if os.path.exists(one.path(".done")):
+                self._done += num_bytes
+            else:
+                left.append((one, num_bytes))
+                running += runners.sum_of_heartbeats(one.path(".heartbeats"))
+        self._left = left
+        return self._done + running
 
 
 class _Work:

@@ -189,6 +189,33 @@ def test_a_job_that_was_stopped_goes_on(tmp_path, monkeypatch):
     assert sorted(log.read_text().splitlines()) == sorted(TEXTS[2:])
 
 
+def test_progress_counts_what_is_done_and_what_is_read(tmp_path):
+    """Whole passes by their size, those that run by what they have read."""
+
+    def one(*units):
+        return passes.Pass(
+            steps=functools.partial(make_steps, nothing),
+            step_name="Split",
+            units=units,
+            items=(),
+            inputs={},
+            num_keys={},
+            directory=str(tmp_path),
+        )
+
+    planned = [one(0, 1), one(2), one(3)]
+    read = passes._Reading(planned, {0: 10, 1: 20, 2: 40, 3: 80})
+    assert read() == 0
+    heartbeats = tmp_path / "000002-000002.heartbeats"
+    heartbeats.mkdir()
+    (heartbeats / "1").write_text("7")
+    assert read() == 7
+    (tmp_path / "000000-000001.done").touch()
+    assert read() == read() == 37
+    (tmp_path / "000002-000002.done").touch()
+    assert read() == 70
+
+
 def test_memory_that_is_not_enough(tmp_path):
     with pytest.raises(InputError) as caught:
         passes.run(make_job(tmp_path), num_workers=4, memory_limit=10**9)
