@@ -248,5 +248,9 @@ def _quiet_workers(options: pipeline_options.PipelineOptions) -> Iterator[None]:
 
 def sum_of_heartbeats(directory: str | Path) -> int:
     """What all processes have added to heartbeats of a directory."""
-    totals = (path.read_text() for path in Path(directory).glob("*"))
-    return sum(int(total) for total in totals if total)
+    total = 0
+    # The directory of a process that failed may go while it is read.
+    with contextlib.suppress(OSError):
+        for path in Path(directory).glob("*"):
+            total += int(path.read_text() or 0)
+    return total
