@@ -29,7 +29,7 @@ from pipelines.sources import readers
 logger = logging.getLogger(__name__)
 
 REJECTS_NAME = "rejects.jsonl"
-_BYTES_PER_SHARD = 64_000_000
+_BYTES_PER_SHARD = 32_000_000
 _MIN_SHARDS = 4
 _MAX_SHARDS = 1024
 # Text in a compressed file, as a multiple of the file.

@@ -18,7 +18,7 @@ from bert_keras import files
 
 _LENGTH = struct.Struct("<I")
 _FOOTER = struct.Struct("<Q")
-_FLUSH_BYTES = 48 << 20
+_FLUSH_BYTES = 16 << 20
 # Of a bytes object, beside what it holds.
 _VALUE_OVERHEAD = 64
 
