@@ -140,9 +140,9 @@ def own_examples(corpus: str, vocab: str, dupe_factor: str, output: str) -> None
     """Our `examples` in one process: one graph on Beam's in-memory runner."""
     from bert_keras.config import ExamplesConfig
     from pipelines import examples
-    from pipelines.engine import runners
+    from pipelines.engine import engines
 
-    engine = runners.make_engine(["--runner=FnApiRunner"])
+    engine = engines.make_engine(["--runner=FnApiRunner"])
     start = time.process_time()
     made = examples.build_examples(
         corpus,

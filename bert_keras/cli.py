@@ -143,9 +143,9 @@ def _dataflow(args: argparse.Namespace) -> Any:
 
 
 def _engine(args: argparse.Namespace) -> Any:
-    from pipelines.engine import runners
+    from pipelines.engine import engines
 
-    return runners.make_engine(
+    return engines.make_engine(
         args.beam_arguments,
         num_workers=args.workers,
         memory_limit=round(args.memory_limit * 1e9),

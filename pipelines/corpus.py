@@ -16,14 +16,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import apache_beam as beam
 import numpy as np
 
 from bert_keras import files, manifest
 from bert_keras.config import CorpusConfig
 from bert_keras.errors import InputError
 from pipelines import documents, duplicates, filters, instances, sentences
-from pipelines.engine import jobs, runners, steps
+from pipelines.engine import steps
 from pipelines.sources import readers
 
 logger = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ def build_corpus(
     config: CorpusConfig,
     exclude_overlap_with: Sequence[str] = (),
     max_bad_fraction: float = 0.01,
-    engine: runners.Engine,
+    engine: steps.Engine,
 ) -> manifest.Manifest:
     """Reads sources and writes documents, rejects and, last, the manifest.
 
@@ -83,8 +82,8 @@ def build_corpus(
     if overlap:
         files.make_directory(work.work_dir)
         files.write_atomically(work.overlap_path, overlap.to_bytes())
-    done = jobs.run(_job(work, inputs), engine)
-    results = [result for step in done.values() for result in step]
+    done = engine.run(_job(work, inputs))
+    results = list(steps.all_results(done))
     counters = steps.sum_counters(results)
     rejects = sorted(tuple(reject) for r in results for reject in r.get("rejects", ()))
     _write_rejects(output_dir, rejects)
@@ -174,7 +173,7 @@ def _job(work: Work, inputs: Iterable[readers.Input]) -> steps.Job:
     )
 
 
-def _steps(work: Work, heartbeat: runners.Heartbeat) -> list[steps.Step]:
+def _steps(work: Work, heartbeat: steps.Heartbeat) -> list[steps.Step]:
     read = steps.Step(
         name="Read",
         do=_Read(work, heartbeat),
@@ -272,10 +271,10 @@ class Record(NamedTuple):
         return cls(*json.loads(head), line)
 
 
-class _Read(beam.DoFn):
+class _Read(steps.Worker):
     """A range of a file -> its documents, and the hashes of their paragraphs."""
 
-    def __init__(self, work: Work, heartbeat: runners.Heartbeat):
+    def __init__(self, work: Work, heartbeat: steps.Heartbeat):
         self._work = work
         self._heartbeat = heartbeat
 
@@ -309,7 +308,7 @@ class _Read(beam.DoFn):
                 rows.append(_paragraph_rows(found.id, paragraphs, config))
             bucket = instances.bucket_of(found.id, self._work.num_shards)
             record = make_record(found, paragraphs)
-            yield beam.pvalue.TaggedOutput(_DOCUMENTS, (bucket, record.to_bytes()))
+            yield steps.Send(_DOCUMENTS, bucket, record.to_bytes())
         if rows:
             yield from _tagged(
                 _PARAGRAPHS, np.concatenate(rows), self._work.num_partitions
@@ -387,24 +386,24 @@ def _paragraph_rows(
 
 def _tagged(
     shuffle: str, rows: np.ndarray, num_partitions: int
-) -> Iterator[beam.pvalue.TaggedOutput]:
+) -> Iterator[steps.Send]:
     for keyed in duplicates.partition(rows, num_partitions).items():
-        yield beam.pvalue.TaggedOutput(shuffle, keyed)
+        yield steps.Send(shuffle, *keyed)
 
 
-class _FindDuplicates(beam.DoFn):
+class _FindDuplicates(steps.Worker):
     """Hashes of paragraphs -> which documents lose which of them, by shard."""
 
     def __init__(self, work: Work):
         self._work = work
 
-    def process(self, element: tuple[int, Any]) -> Iterator[beam.pvalue.TaggedOutput]:
+    def process(self, element: tuple[int, Any]) -> Iterator[steps.Send]:
         _, groups = element
         rows = duplicates.find(groups[_PARAGRAPHS])
         yield from _tagged(_MARKS, rows, self._work.num_shards)
 
 
-class _Write(beam.DoFn):
+class _Write(steps.Worker):
     """All documents of a bucket -> one shard, sorted by id."""
 
     def __init__(self, work: Work):

@@ -17,13 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
-
 from bert_keras import files, manifest, masking, tokenization
 from bert_keras.config import ExamplesConfig
 from bert_keras.errors import InputError
 from pipelines import buckets, documents, instances, records
-from pipelines.engine import jobs, runners, steps
+from pipelines.engine import steps
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +61,7 @@ def build_examples(
     config: ExamplesConfig,
     do_lower_case: bool,
     num_shards: int | None,
-    engine: runners.Engine,
+    engine: steps.Engine,
 ) -> manifest.Manifest:
     """Makes `examples-00017-of-01024.tfrecord` and a manifest from documents.
 
@@ -97,8 +95,8 @@ def build_examples(
     settings = _settings(work, corpus, vocabulary)
     manifest.claim_output_directory(output_dir, settings)
     vocabulary.save(work.vocab_path)
-    done = jobs.run(_job(work, corpus_dir, corpus), engine)
-    results = [result for step in done.values() for result in step]
+    done = engine.run(_job(work, corpus_dir, corpus))
+    results = list(steps.all_results(done))
     shards = [manifest.Shard(**r["shard"]) for r in results if "shard" in r]
     if not shards:
         raise _no_examples(corpus_dir, corpus)
@@ -161,7 +159,7 @@ def _job(work: Work, corpus_dir: str | Path, corpus: manifest.Manifest) -> steps
     )
 
 
-def _steps(work: Work, heartbeat: runners.Heartbeat) -> list[steps.Step]:
+def _steps(work: Work, heartbeat: steps.Heartbeat) -> list[steps.Step]:
     tokenize = steps.Step(
         name="Tokenize", do=_Tokenize(work, heartbeat), writes=(_DOCUMENTS,)
     )
@@ -178,10 +176,10 @@ def _steps(work: Work, heartbeat: runners.Heartbeat) -> list[steps.Step]:
 # What a worker does.
 
 
-class _Tokenize(beam.DoFn):
+class _Tokenize(steps.Worker):
     """A shard of documents -> each of them packed, by bucket."""
 
-    def __init__(self, work: Work, heartbeat: runners.Heartbeat):
+    def __init__(self, work: Work, heartbeat: steps.Heartbeat):
         self._work = work
         self._heartbeat = heartbeat
 
@@ -199,12 +197,12 @@ class _Tokenize(beam.DoFn):
             if document.sentence_ends:
                 bucket = instances.bucket_of(document.id, self._work.num_shards)
                 packed = buckets.pack(document)
-                yield beam.pvalue.TaggedOutput(_DOCUMENTS, (bucket, packed))
+                yield steps.Send(_DOCUMENTS, bucket, packed)
         self._heartbeat.add(num_bytes)
         yield steps.counted(counts)
 
 
-class _Write(beam.DoFn):
+class _Write(steps.Worker):
     """The packed documents of a bucket -> its shard, if they give any example."""
 
     def __init__(self, work: Work):

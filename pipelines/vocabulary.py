@@ -21,13 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 
 from bert_keras import files, manifest, tokenization
 from bert_keras.errors import InputError
 from pipelines import documents, wordpiece
-from pipelines.engine import jobs, runners, steps
+from pipelines.engine import steps
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +73,7 @@ def build_vocabulary(
     *,
     vocab_size: int,
     do_lower_case: bool,
-    engine: runners.Engine,
+    engine: steps.Engine,
 ) -> None:
     """Writes a vocabulary of exactly `vocab_size` entries, learnt from documents.
 
@@ -108,7 +107,7 @@ def build_vocabulary(
         num_partitions=min(MAX_PARTITIONS, 1 + num_bytes // BYTES_PER_PARTITION),
         do_lower_case=do_lower_case,
     )
-    merged = jobs.run(_job(work, corpus_dir, corpus), engine).get("Merge", [])
+    merged = engine.run(_job(work, corpus_dir, corpus)).get("Merge", [])
     words = most_frequent(work, [result["partition"] for result in merged])
     try:
         if not words:
@@ -151,7 +150,7 @@ def _job(work: Work, corpus_dir: str | Path, corpus: manifest.Manifest) -> steps
     )
 
 
-def _steps(work: Work, heartbeat: runners.Heartbeat) -> list[steps.Step]:
+def _steps(work: Work, heartbeat: steps.Heartbeat) -> list[steps.Step]:
     return [
         steps.Step(name="Count", do=_Count(work, heartbeat), writes=(_COUNTS,)),
         steps.Step(
@@ -166,10 +165,10 @@ def _steps(work: Work, heartbeat: runners.Heartbeat) -> list[steps.Step]:
 # What a worker does.
 
 
-class _Count(beam.DoFn):
+class _Count(steps.Worker):
     """A shard of documents -> blocks of words and counts, by partition."""
 
-    def __init__(self, work: Work, heartbeat: runners.Heartbeat):
+    def __init__(self, work: Work, heartbeat: steps.Heartbeat):
         self._work = work
         self._heartbeat = heartbeat
 
@@ -180,11 +179,11 @@ class _Count(beam.DoFn):
         ):
             blocks = partition(words, self._work.num_partitions)
             for element in blocks.items():
-                yield beam.pvalue.TaggedOutput(_COUNTS, element)
+                yield steps.Send(_COUNTS, *element)
         self._heartbeat.add(num_bytes)
 
 
-class _Merge(beam.DoFn):
+class _Merge(steps.Worker):
     """All blocks of a partition -> a file of its most frequent words."""
 
     def __init__(self, work: Work):

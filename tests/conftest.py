@@ -56,7 +56,7 @@ def tiny_examples(tmp_path_factory, tiny_vocab) -> Path:
     both tasks can be learnt.
     """
     from pipelines import examples
-    from pipelines.engine import runners
+    from pipelines.engine import engines
 
     directory = tmp_path_factory.mktemp("examples")
     choose = random.Random(0)
@@ -79,6 +79,6 @@ def tiny_examples(tmp_path_factory, tiny_vocab) -> Path:
         config=config.ExamplesConfig(max_seq_length=32, dupe_factor=2),
         do_lower_case=True,
         num_shards=3,
-        engine=runners.make_engine(),
+        engine=engines.make_engine(),
     )
     return directory / "examples"

@@ -111,6 +111,13 @@ def test_a_beam_worker_loads_no_tensorflow():
     assert not loaded & (set(HEAVY) - {"apache_beam"})
 
 
+def test_passes_on_this_machine_load_no_beam():
+    """It would take 140 MB in every process."""
+    names = ("corpus", "examples", "vocabulary", "inspection.description")
+    modules = [f"pipelines.{name}" for name in names] + ["pipelines.engine.engines"]
+    assert not modules_loaded_by("import " + ", ".join(modules)) & set(HEAVY)
+
+
 @pytest.mark.parametrize("path", product_files(), ids=module_name)
 def test_a_module_stays_readable(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 550

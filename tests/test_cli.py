@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from bert_keras import cli
-from pipelines.engine import runners
+from pipelines.engine import runner_options
 
 VERBS = (
     "corpus vocab examples adopt inspect pretrain fill-mask finetune evaluate predict "
@@ -145,16 +145,16 @@ class TestBeamOptions:
     def test_the_runner_is_named(self):
         """`DirectRunner` may download another runner and switch to it."""
         for arguments in ([], ["--runner", "DirectRunner"]):
-            options = runners.beam_options(arguments).get_all_options()
+            options = runner_options.parse(arguments).get_all_options()
             assert options["runner"] == "FnApiRunner"
 
     def test_several_workers_are_processes(self):
-        options = runners.beam_options(num_workers=3).get_all_options()
+        options = runner_options.parse(num_workers=3).get_all_options()
         assert options["direct_num_workers"] == 3
         assert options["direct_running_mode"] == "multi_processing"
 
     def test_options_reach_beam(self):
         arguments = ["--runner=PortableRunner", "--job_endpoint=embed"]
-        options = runners.beam_options(arguments).get_all_options()
+        options = runner_options.parse(arguments).get_all_options()
         assert options["runner"] == "PortableRunner"
         assert options["job_endpoint"] == "embed"

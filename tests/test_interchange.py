@@ -16,7 +16,7 @@ from bert_keras import (
     training,
 )
 from pipelines import examples
-from pipelines.engine import runners
+from pipelines.engine import engines
 from pipelines.inspection import adoption, description
 
 LENGTH, PREDICTIONS = 32, 5
@@ -38,7 +38,7 @@ def make_ours(tiny_examples, tiny_vocab, tmp_path_factory):
             ),
             do_lower_case=True,
             num_shards=2,
-            engine=runners.make_engine([]),
+            engine=engines.make_engine([]),
         )
         return directory
 

@@ -1,4 +1,4 @@
-"""The local engine: a job in passes, each a small pipeline in a process of its own.
+"""The local engine: a job in passes, each a part of a step in a process of its own.
 
 A pass runs one step on some of its items or keys. What it writes into shuffles goes to
 disk, so that memory holds one key's values at a time, whatever the corpus. A pass that
@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import logging
 import multiprocessing
 import os
 import shutil
@@ -23,19 +22,17 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
-
 from bert_keras import files, progress
 from bert_keras.errors import InputError
-from pipelines.engine import runners, spills, steps
+from pipelines.engine import spills, steps
 
 PASS_BYTES = 32_000_000
 """Of items or values that one pass reads: enough to make little of starting it."""
 
 _MAX_ATTEMPTS = 3
-# What a process with Beam takes before it does anything. Beside the workers there are
+# What a process takes before it does anything. Beside the workers there are
 # this one and the one that they are forked from.
-_PROCESS_BYTES = 200_000_000
+_PROCESS_BYTES = 60_000_000
 # What a pass needs beside the values of one key: a page, the values not yet spilled.
 _LEAST_WORK_BYTES = 100_000_000
 
@@ -44,7 +41,7 @@ _LEAST_WORK_BYTES = 100_000_000
 class Pass:
     """One step on some units; everything that its process needs."""
 
-    steps: Callable[[runners.Heartbeat], Sequence[steps.Step]]
+    steps: Callable[[steps.Heartbeat], Sequence[steps.Step]]
     step_name: str
     units: tuple[int, ...]
     """Numbers of the job's items, or keys."""
@@ -67,39 +64,51 @@ class Marker:
     """What a finished pass leaves."""
 
     units: list[int]
-    results: list[dict[str, Any]]
+    results: list[steps.Result]
     spilled: dict[str, list[str]]
     """Paths of the files that it wrote, by shuffle."""
 
 
-def run(
-    job: steps.Job, *, num_workers: int, memory_limit: int
-) -> dict[str, list[dict[str, Any]]]:
-    """Runs a job on this machine; see `jobs.run`.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Passes:
+    """The engine that runs a job on this machine."""
 
-    Args:
-        num_workers: passes that run at a time.
-        memory_limit: bytes that all processes may take together. A key whose values
-            need more is refused before its step starts.
+    num_workers: int
+    """Passes that run at a time."""
+    memory_limit: int
+    """Bytes that all processes may take together. A key whose values need more is
+    refused before its step starts."""
 
-    Raises:
-        InputError: as `jobs.run`.
-    """
-    budget = _memory_of_a_pass(num_workers, memory_limit)
-    work = _Work(job)
-    for step in job.steps(runners.Heartbeat(None)):
-        sizes = work.sizes_left(step)
-        _check_memory(step, sizes, budget)
-        planned = [work.plan(step, units) for units in _group(sizes, num_workers)]
-        with progress.Progress(
-            f"{job.title}: {step.name.lower()}",
-            total=sum(sizes.values()),
-            unit="bytes",
-            read=_Reading(planned, sizes),
-        ):
-            _supervise(planned, num_workers, type(step.do).__module__)
-        work.collect(step)
-    return work.results
+    def __post_init__(self) -> None:
+        if self.num_workers < 1:
+            raise InputError(f"--workers must be at least 1, got {self.num_workers}")
+
+    def run(self, job: steps.Job) -> dict[str, list[steps.Result]]:
+        """See `steps.Engine`.
+
+        Raises:
+            InputError: one that was raised in a worker, as it was; a worker died again
+                and again; more memory is needed than may be taken.
+        """
+        budget = _memory_of_a_pass(self.num_workers, self.memory_limit)
+        work = _Work(job)
+        for step in job.steps(steps.Heartbeat(None)):
+            sizes = work.sizes_left(step)
+            _check_memory(step, sizes, budget)
+            groups = _group(sizes, self.num_workers)
+            planned = [work.plan(step, units) for units in groups]
+            with progress.Progress(
+                f"{job.title}: {step.name.lower()}",
+                total=sum(sizes.values()),
+                unit="bytes",
+                read=_Reading(planned, sizes),
+            ):
+                _supervise(planned, self.num_workers, type(step.do).__module__)
+            work.collect(step)
+        return work.results
+
+    def check_paths(self, *paths: str | os.PathLike[str]) -> None:
+        """See `steps.Engine`: this machine sees whatever it is given."""
 
 
 def _memory_of_a_pass(num_workers: int, memory_limit: int) -> int:
@@ -156,7 +165,7 @@ class _Reading:
                 self._done += num_bytes
             else:
                 left.append((one, num_bytes))
-                running += runners.sum_of_heartbeats(one.path(".heartbeats"))
+                running += steps.sum_of_heartbeats(one.path(".heartbeats"))
         self._left = left
         return self._done + running
 
@@ -168,7 +177,7 @@ class _Work:
         self._job = job
         self._root = _local_directory(job.work_dir)
         self._spilled: dict[str, list[str]] = {name: [] for name in job.shuffles}
-        self.results: dict[str, list[dict[str, Any]]] = {}
+        self.results: dict[str, list[steps.Result]] = {}
 
     def sizes_left(self, step: steps.Step) -> dict[int, int]:
         """Bytes of the items or keys of a step that no finished pass did."""
@@ -287,10 +296,8 @@ def _run_pass(one: Pass) -> None:
     # The supervisor is who answers to Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_supervisor, daemon=True).start()
-    # What goes wrong is raised by the supervisor.
-    logging.getLogger().setLevel(logging.CRITICAL)
     try:
-        _run_pipeline(one)
+        _do(one)
     except InputError as error:
         _leave_failure(one, True, str(error))
     except Exception:  # whatever it is, the supervisor raises it
@@ -309,84 +316,39 @@ def _leave_failure(one: Pass, is_input_error: bool, message: str) -> None:
     os._exit(1)
 
 
-def _run_pipeline(one: Pass) -> None:
+def _do(one: Pass) -> None:
     heartbeats = Path(one.path(".heartbeats"))
     heartbeats.mkdir(exist_ok=True)
-    heartbeat = runners.Heartbeat(str(heartbeats))
+    heartbeat = steps.Heartbeat(str(heartbeats))
     (step,) = (s for s in one.steps(heartbeat) if s.name == one.step_name)
-    # Of an attempt that died.
-    for path in _result_paths(one):
-        path.unlink()
-    pipeline = beam.Pipeline(options=runners.beam_options())
-    elements = pipeline | beam.Create(one.items or one.units, reshuffle=False)
-    if step.reads:
-        elements |= "Group" >> beam.Map(_group_of, one.inputs, heartbeat)
-    outputs = elements | step.name >> beam.ParDo(step.do).with_outputs(
-        *step.writes, main="results"
-    )
-    kinds = [outputs.results | "Results" >> beam.Map(_of_kind, None)]
-    for name in step.writes:
-        write = spills.WriteSpills(one.path(f"-{name}"), num_keys=one.num_keys[name])
-        spilled = outputs[name] | f"Spill{name}" >> beam.ParDo(write)
-        kinds.append(spilled | f"Spilled{name}" >> beam.Map(_of_kind, name))
-    save = _SaveResults(one.path("-results"))
-    _ = kinds | beam.Flatten() | "Save" >> beam.ParDo(save)
-    with runners.input_errors_of_workers():
-        pipeline.run().wait_until_finish()
-    heartbeat.flush()
-    _leave_marker(one)
-
-
-def _group_of(
-    key: int, inputs: Mapping[str, tuple[str, ...]], heartbeat: runners.Heartbeat
-) -> tuple[int, Any]:
-    advance = heartbeat.add
-    return key, {
-        name: spills.SpilledValues(paths, key, advance=advance)
-        for name, paths in inputs.items()
+    writers = {
+        name: spills.SpillWriter(one.path(f"-{name}"), num_keys=one.num_keys[name])
+        for name in step.writes
     }
-
-
-def _of_kind(value: Any, kind: str | None) -> tuple[str | None, Any]:
-    return kind, value
-
-
-class _SaveResults(beam.DoFn):
-    """(kind, value) -> files of them. Collecting them in Beam would take a shuffle."""
-
-    def __init__(self, prefix: str):
-        self._prefix = prefix
-        self._num_files = 0
-
-    def start_bundle(self) -> None:
-        self._made: list[tuple[str | None, Any]] = []
-
-    def process(self, element: tuple[str | None, Any]) -> None:
-        self._made.append(element)
-
-    def finish_bundle(self) -> None:
-        path = f"{self._prefix}-{self._num_files}.json"
-        files.write_atomically(path, json.dumps(self._made).encode())
-        self._num_files += 1
-
-
-def _result_paths(one: Pass) -> list[Path]:
-    prefix = Path(one.path("-results-"))
-    return sorted(prefix.parent.glob(f"{prefix.name}*.json"))
-
-
-def _leave_marker(one: Pass) -> None:
-    paths = _result_paths(one)
-    made = [pair for path in paths for pair in json.loads(path.read_bytes())]
-    marker = Marker(
-        units=list(one.units),
-        results=[value for kind, value in made if kind is None],
-        spilled={
-            name: sorted(path for kind, path in made if kind == name)
-            for name in one.num_keys
-        },
-    )
-    data = json.dumps(dataclasses.asdict(marker)).encode()
+    results = []
+    step.do.setup()
+    for element in _elements(one, heartbeat):
+        for made in step.do.process(element):
+            if isinstance(made, steps.Send):
+                writers[made.shuffle].add(made.key, made.value)
+            else:
+                results.append(made)
+    spilled = {name: writer.close() for name, writer in writers.items()}
+    heartbeat.flush()
+    marker = Marker(units=list(one.units), results=results, spilled=spilled)
+    data = json.dumps(vars(marker)).encode()
     files.write_atomically(one.path(".done"), data)
-    for path in paths:
-        path.unlink()
+
+
+def _elements(one: Pass, heartbeat: steps.Heartbeat) -> Iterator[Any]:
+    if one.items is not None:
+        yield from one.items
+        return
+    for key in one.units:
+        yield (
+            key,
+            {
+                name: spills.SpilledValues(paths, key, advance=heartbeat.add)
+                for name, paths in one.inputs.items()
+            },
+        )

@@ -8,11 +8,7 @@ import re
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar
+from collections.abc import Callable, Iterator
 
 import apache_beam as beam
 from apache_beam.options import pipeline_options
@@ -20,102 +16,13 @@ from apache_beam.runners.runner import PipelineResult
 
 from bert_keras import progress
 from bert_keras.errors import InputError, NotRun
-from pipelines.engine import runner_options
+from pipelines.engine import runner_options, steps
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_MEMORY_LIMIT = 4_000_000_000
-"""Bytes."""
-
-
-def beam_options(
-    arguments: Sequence[str] = (), *, num_workers: int = 1
-) -> pipeline_options.PipelineOptions:
-    """Beam options from what stands after `--`: see `runner_options.parse`."""
-    return runner_options.parse(arguments, num_workers=num_workers)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Engine:
-    """What runs a job: one Beam runner, or passes on this machine."""
-
-    options: pipeline_options.PipelineOptions | None
-    """Of the runner that is given the whole job as one graph; None: passes."""
-    num_workers: int = 1
-    """Processes of passes that run at a time."""
-    memory_limit: int = DEFAULT_MEMORY_LIMIT
-    """Bytes that passes may take, all processes together."""
-
-    def check_paths(self, *paths: str | os.PathLike[str]) -> None:
-        """Checks that workers will see what a job reads and writes.
-
-        Raises:
-            InputError: see `runner_options.check_paths`.
-        """
-        if self.options is not None:
-            runner_options.check_paths(self.options, paths)
-
-
-def make_engine(
-    arguments: Sequence[str] = (),
-    *,
-    num_workers: int = 1,
-    memory_limit: int = DEFAULT_MEMORY_LIMIT,
-) -> Engine:
-    """The engine for a command line.
-
-    Args:
-        arguments: Beam's own options. If there are any, the job is one graph for the
-            runner that they name; if not, it is run in passes on this machine.
-        num_workers: local processes.
-        memory_limit: bytes, of passes.
-
-    Raises:
-        InputError: see `beam_options`.
-    """
-    options = beam_options(arguments, num_workers=num_workers)
-    return Engine(
-        options=options if arguments else None,
-        num_workers=num_workers,
-        memory_limit=memory_limit,
-    )
-
-
-class Heartbeat:
-    """Counts work done by one worker where the driver can see it.
-
-    No local runner gives live metrics, so each worker process writes its running total
-    into a file of its own. Picklable; the file is made on first use in the worker.
-    """
-
-    _totals: ClassVar[dict[str, int]] = {}
-    _written_at: ClassVar[dict[str, float]] = {}
-
-    def __init__(self, directory: str | None):
-        """`directory`: for these files; None: nobody looks."""
-        self._directory = directory
-
-    def add(self, amount: int) -> None:
-        """Adds `amount` to this process's total."""
-        if self._directory is None:
-            return
-        self._totals[self._directory] = self._totals.get(self._directory, 0) + amount
-        now = time.monotonic()
-        if now - self._written_at.get(self._directory, 0.0) >= 0.5:
-            self._written_at[self._directory] = now
-            self.flush()
-
-    def flush(self) -> None:
-        """Writes the total, which `add` does twice a second at most."""
-        total = self._totals.get(self._directory or "")
-        if total is not None:
-            # Another machine has no such directory, and nobody looks into its own.
-            with contextlib.suppress(OSError):
-                Path(self._directory, str(os.getpid())).write_text(str(total))
-
 
 def run(
-    build: Callable[[beam.Pipeline, Heartbeat], object],
+    build: Callable[[beam.Pipeline, steps.Heartbeat], object],
     *,
     options: pipeline_options.PipelineOptions,
     title: str,
@@ -139,9 +46,12 @@ def run(
     """
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as directory:
         pipeline = beam.Pipeline(options=options)
-        build(pipeline, Heartbeat(directory))
+        build(pipeline, steps.Heartbeat(directory))
         shown = progress.Progress(
-            title, total=total, unit=unit, read=lambda: sum_of_heartbeats(directory)
+            title,
+            total=total,
+            unit=unit,
+            read=lambda: steps.sum_of_heartbeats(directory),
         )
         if runner_options.is_elsewhere(options):
             shown = contextlib.nullcontext()
@@ -244,13 +154,3 @@ def _quiet_workers(options: pipeline_options.PipelineOptions) -> Iterator[None]:
         sys.stderr = original
         os.dup2(duplicate, 2)
         os.close(duplicate)
-
-
-def sum_of_heartbeats(directory: str | Path) -> int:
-    """What all processes have added to heartbeats of a directory."""
-    total = 0
-    # The directory of a process that failed may go while it is read.
-    with contextlib.suppress(OSError):
-        for path in Path(directory).glob("*"):
-            total += int(path.read_text() or 0)
-    return total

@@ -7,12 +7,8 @@ before it; at its end, for each key, where its values begin.
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
-import apache_beam as beam
 import numpy as np
-from apache_beam.transforms import window
-from apache_beam.utils import windowed_value
 
 from bert_keras import files
 
@@ -77,38 +73,34 @@ def _values_of(path: str, key: int) -> Iterator[bytes]:
             start += _LENGTH.size + length
 
 
-class WriteSpills(beam.DoFn):
-    """(key, value) -> the paths of the files that hold them."""
+class SpillWriter:
+    """Takes values by key and writes them into files, one when enough have come."""
 
     def __init__(self, prefix: str, *, num_keys: int, flush_bytes: int = _FLUSH_BYTES):
-        """`prefix`: of the files' paths, which no other transform uses."""
+        """`prefix`: of the files' paths, which nobody else uses."""
         self._prefix = prefix
         self._num_keys = num_keys
         self._flush_bytes = flush_bytes
-        self._num_files = 0
-
-    def start_bundle(self) -> None:
         self._values: dict[int, list[bytes]] = defaultdict(list)
         self._num_bytes = 0
+        self._paths: list[str] = []
 
-    def process(self, element: tuple[int, bytes]) -> Iterator[str]:
-        key, value = element
+    def add(self, key: int, value: bytes) -> None:
+        """Takes a value."""
         self._values[key].append(value)
         self._num_bytes += len(value) + _VALUE_OVERHEAD
         if self._num_bytes >= self._flush_bytes:
-            yield self._flush()
+            self._flush()
 
-    def finish_bundle(self) -> Iterator[Any]:
+    def close(self) -> list[str]:
+        """Writes what is left; the paths of all files."""
         if self._values:
-            yield windowed_value.WindowedValue(
-                self._flush(),
-                window.GlobalWindow().max_timestamp(),
-                [window.GlobalWindow()],
-            )
+            self._flush()
+        return self._paths
 
-    def _flush(self) -> str:
-        path = f"{self._prefix}-{self._num_files}.spill"
-        self._num_files += 1
+    def _flush(self) -> None:
+        path = f"{self._prefix}-{len(self._paths)}.spill"
         write_spill(path, self._values, num_keys=self._num_keys)
-        self.start_bundle()
-        return path
+        self._paths.append(path)
+        self._values.clear()
+        self._num_bytes = 0

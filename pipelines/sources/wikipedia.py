@@ -10,10 +10,8 @@ import html
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO, Protocol
 from xml.etree import ElementTree
-
-from apache_beam.io import iobase, range_trackers
 
 from bert_keras import files
 from pipelines.sources import dump_head, multistream, page_cutter
@@ -54,46 +52,37 @@ class BadPage:
     reason: str
 
 
-class DumpSource(iobase.BoundedSource):
-    """A dump as a Beam source of `Page` and `BadPage`, which runners may split.
+class Tracker(Protocol):
+    """What is left of a range of bytes; Beam's offset trackers are such."""
 
-    Positions are bytes of the file. A page is read by the range that holds the start of
-    its bzip2 stream or, in plain UTF-8, of the page itself, so that each is read once,
-    however the file is split. Other files cannot be split: their one position is 0.
-    """
+    def start_position(self) -> int:
+        """The first byte."""
 
-    def __init__(self, path: str):
-        self._path = path
+    def stop_position(self) -> int:
+        """The byte behind the last one; a runner may lower it at any time."""
 
-    def estimate_size(self) -> int:
-        return files.size(self._path)
+    def try_claim(self, position: int) -> bool:
+        """Whether what begins at `position` is still in the range."""
 
-    def split(
-        self,
-        desired_bundle_size: int,
-        start_position: int | None = None,
-        stop_position: int | None = None,
-    ) -> Iterator[iobase.SourceBundle]:
-        tracker = self.get_range_tracker(start_position, stop_position)
-        start, stop = tracker.start_position(), tracker.stop_position()
-        step = max(desired_bundle_size, 1) if is_splittable(self._path) else stop
-        for begin in range(start, stop, max(step, 1)):
-            end = min(begin + step, stop)
-            yield iobase.SourceBundle(end - begin, self, begin, end)
 
-    def get_range_tracker(
-        self, start_position: int | None, stop_position: int | None
-    ) -> range_trackers.OffsetRangeTracker:
-        stop = self.estimate_size() if stop_position is None else stop_position
-        return range_trackers.OffsetRangeTracker(start_position or 0, stop)
+@dataclass(frozen=True)
+class ByteRange:
+    """A range that nobody changes."""
 
-    def read(
-        self, range_tracker: range_trackers.OffsetRangeTracker
-    ) -> Iterator[Page | BadPage]:
-        yield from _read(self._path, range_tracker, lambda _: None)
+    start: int
+    stop: int
 
-    def display_data(self) -> dict[str, Any]:
-        return {"path": self._path}
+    def start_position(self) -> int:
+        """See `Tracker`."""
+        return self.start
+
+    def stop_position(self) -> int:
+        """See `Tracker`."""
+        return self.stop
+
+    def try_claim(self, position: int) -> bool:
+        """See `Tracker`."""
+        return position < self.stop
 
 
 def read_pages(
@@ -116,8 +105,8 @@ def read_pages(
             one of which the rest cannot be saved. Of one with many bzip2 streams,
             a damaged stream is a `BadPage`.
     """
-    tracker = DumpSource(path).get_range_tracker(start, stop)
-    yield from _read(path, tracker, advance)
+    stop = files.size(path) if stop is None else stop
+    yield from read_range(path, ByteRange(start, stop), advance)
 
 
 def check_dump(path: str) -> None:
@@ -196,11 +185,10 @@ def _bad_page(xml: bytes, reason: str) -> BadPage:
 # From a range of bytes to `<page>...</page>`.
 
 
-def _read(
-    path: str,
-    tracker: range_trackers.OffsetRangeTracker,
-    advance: Callable[[int], object],
+def read_range(
+    path: str, tracker: Tracker, advance: Callable[[int], object]
 ) -> Iterator[Page | BadPage]:
+    """See `read_pages`; of a range that may shrink while it is read."""
     start, stop = tracker.start_position(), tracker.stop_position()
     with files.open_to_read(path) as file:
         head = dump_head.read_head(file, path)
@@ -216,7 +204,7 @@ def _cut_pages(
     file: BinaryIO,
     path: str,
     head: dump_head.Head,
-    tracker: range_trackers.OffsetRangeTracker,
+    tracker: Tracker,
 ) -> Iterator[page_cutter.Cut]:
     kind = multistream.compression(file)
     if head.encoding != dump_head.UTF8 or kind == "gz":
@@ -230,7 +218,7 @@ def _cut_whole(
     file: BinaryIO,
     path: str,
     head: dump_head.Head,
-    tracker: range_trackers.OffsetRangeTracker,
+    tracker: Tracker,
 ) -> Iterator[page_cutter.Cut]:
     """Cuts a file that cannot be split: all of it is at position 0."""
     if tracker.start_position() > 0 or not tracker.try_claim(0):
@@ -242,7 +230,7 @@ def _cut_whole(
 
 
 def _cut_plain(
-    file: BinaryIO, head: dump_head.Head, tracker: range_trackers.OffsetRangeTracker
+    file: BinaryIO, head: dump_head.Head, tracker: Tracker
 ) -> Iterator[page_cutter.Cut]:
     """Cuts a plain file, in which each page has a position of its own."""
     start = tracker.start_position()
@@ -264,7 +252,7 @@ def _cut_streams(
     file: BinaryIO,
     path: str,
     head: dump_head.Head,
-    tracker: range_trackers.OffsetRangeTracker,
+    tracker: Tracker,
 ) -> Iterator[page_cutter.Cut]:
     """Cuts a bzip2 file, in which each stream has a position.
 

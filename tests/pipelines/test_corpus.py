@@ -12,7 +12,7 @@ from bert_keras import manifest
 from bert_keras.config import CorpusConfig
 from bert_keras.errors import InputError
 from pipelines import corpus, instances
-from pipelines.engine import passes, runners
+from pipelines.engine import engines, passes
 from pipelines.sources import readers
 
 DEMO = Path(__file__).resolve().parents[2] / "bert_keras" / "demo_articles.xml"
@@ -43,7 +43,7 @@ def build(output, *, engine=None, config=SHORT, **options):
         str(output),
         sources=sources,
         config=CorpusConfig(**config),
-        engine=engine or runners.make_engine(),
+        engine=engine or engines.make_engine(),
         **options,
     )
 
@@ -165,12 +165,12 @@ def test_same_bytes_on_every_engine(sources, tmp_path, monkeypatch):
     first = build(tmp_path / "1", **sources)
     assert first.num_records == 7 + 30
     monkeypatch.setattr(passes, "PASS_BYTES", 1000)
-    engines = [
-        runners.make_engine(num_workers=3),
-        runners.make_engine(["--runner=FnApiRunner"]),
-        runners.make_engine(["--runner=BundleBasedDirectRunner"]),
+    others = [
+        engines.make_engine(num_workers=3),
+        engines.make_engine(["--runner=FnApiRunner"]),
+        engines.make_engine(["--runner=BundleBasedDirectRunner"]),
     ]
-    for run, engine in enumerate(engines, start=2):
+    for run, engine in enumerate(others, start=2):
         assert build(tmp_path / str(run), engine=engine, **sources) == first
     for name in ["manifest.json", "rejects.jsonl"]:
         texts = {(tmp_path / run / name).read_bytes() for run in "1234"}
@@ -349,7 +349,7 @@ def test_truncated_file_found_in_a_worker(tmp_path, arguments):
     path = write(tmp_path, "a.xml.gz", data[: len(data) // 2])
     readers.find_inputs({"wikipedia": [path]})
     with pytest.raises(InputError) as error:
-        engine = runners.make_engine(arguments)
+        engine = engines.make_engine(arguments)
         build(tmp_path / "out", wikipedia=[path], engine=engine)
     assert str(error.value) == (
         f"{path}: the compressed file ends in the middle (truncated); copy or download "

@@ -13,7 +13,7 @@ from bert_keras import features, manifest, tokenization
 from bert_keras.config import ExamplesConfig
 from bert_keras.errors import InputError
 from pipelines import examples, instances, records
-from pipelines.engine import passes, runners
+from pipelines.engine import engines, passes
 
 WORDS = [f"w{i}" for i in range(300)]
 CONFIG = ExamplesConfig(max_seq_length=32, dupe_factor=3)
@@ -88,7 +88,7 @@ def build(corpus_dir, vocab_path, output_dir, **changed):
         "config": CONFIG,
         "do_lower_case": True,
         "num_shards": 2,
-        "engine": runners.make_engine(),
+        "engine": engines.make_engine(),
     }
     return examples.build_examples(
         corpus_dir, vocab_path, output_dir, **(arguments | changed)
@@ -340,7 +340,7 @@ def test_another_engine_gives_the_same_bytes(
     monkeypatch,
 ):
     monkeypatch.setattr(passes, "PASS_BYTES", pass_bytes)
-    engine = runners.make_engine(arguments, num_workers=num_workers)
+    engine = engines.make_engine(arguments, num_workers=num_workers)
     build(corpus_dir, vocab_path, tmp_path / "again", engine=engine)
     assert contents(tmp_path / "again") == contents(examples_dir)
 
@@ -567,7 +567,7 @@ def check_bad_line(tmp_path, vocab_path, mangled, reason, *, arguments):
         num_shards=1,
         mangle=lambda lines: lines + mangled,
     )
-    engine = runners.make_engine(arguments, num_workers=2)
+    engine = engines.make_engine(arguments, num_workers=2)
     with pytest.raises(InputError) as caught:
         build(corpus_dir, vocab_path, tmp_path / "made", engine=engine)
     assert re.fullmatch(

@@ -14,7 +14,7 @@ import pytest
 from bert_keras import files, manifest, tokenization
 from bert_keras.errors import InputError
 from pipelines import vocabulary, wordpiece
-from pipelines.engine import runners
+from pipelines.engine import engines
 
 # Special tokens and what every uncased vocabulary spells with.
 LEAST = 104 + 68 + 36
@@ -71,7 +71,7 @@ def build(corpus, output, *, vocab_size=500, do_lower_case=True, engine=None):
         output,
         vocab_size=vocab_size,
         do_lower_case=do_lower_case,
-        engine=engine or runners.make_engine(),
+        engine=engine or engines.make_engine(),
     )
     return tokenization.Vocabulary.load(output)
 
@@ -155,18 +155,18 @@ def test_same_bytes_however_the_work_is_shared(tmp_path, monkeypatch):
     one = write_corpus(tmp_path / "one", [texts])
     many = write_corpus(tmp_path / "many", [texts[i::3] for i in (2, 0, 1)])
     vocabularies = [build(one, tmp_path / "made/vocab.txt")]
-    graph = runners.Engine(options=runners.beam_options())
+    graph = engines.make_engine(["--runner=FnApiRunner"])
     vocabularies.append(build(many, tmp_path / "made/graph.txt", engine=graph))
     monkeypatch.setattr(vocabulary, "BYTES_PER_PARTITION", 700)
     vocabularies.append(build(many, tmp_path / "made/partitions.txt"))
     script = """
         import sys
         from pipelines import vocabulary
-        from pipelines.engine import runners
+        from pipelines.engine import engines
         if __name__ == "__main__":
             vocabulary.build_vocabulary(
                 *sys.argv[1:], vocab_size=500, do_lower_case=True,
-                engine=runners.make_engine(num_workers=2),
+                engine=engines.make_engine(num_workers=2),
             )
             sys.exit(99 if "tensorflow" in sys.modules else 0)
     """

@@ -6,7 +6,7 @@ import sys
 import apache_beam as beam
 
 from bert_keras.errors import InputError
-from pipelines.engine import runners
+from pipelines.engine import runner_options, runners
 
 
 def die(number):
@@ -18,7 +18,7 @@ def build(pipeline, heartbeat):
 
 
 if __name__ == "__main__":
-    options = runners.beam_options(num_workers=2)
+    options = runner_options.parse(num_workers=2)
     try:
         runners.run(build, options=options, title="test", total=1, unit="lines")
     except InputError as error:

@@ -8,17 +8,16 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import apache_beam as beam
 import pytest
 
 from bert_keras.errors import InputError
-from pipelines.engine import jobs, passes, runners, steps
+from pipelines.engine import engines, passes, steps
 
 TEXTS = ("to be or not to be", "that is the question", "be that as it may", "")
 NUM_KEYS = 5
 
 
-class SplitWords(beam.DoFn):
+class SplitWords(steps.Worker):
     """A text -> its words, by length; and its length, by parity."""
 
     def __init__(self, heartbeat, before):
@@ -30,23 +29,23 @@ class SplitWords(beam.DoFn):
         words = text.split()
         for word in words:
             key = len(word) % NUM_KEYS
-            yield beam.pvalue.TaggedOutput("words", (key, word.encode()))
-        yield beam.pvalue.TaggedOutput("lengths", (len(words) % 2, b"%d" % len(words)))
+            yield steps.Send("words", key, word.encode())
+        yield steps.Send("lengths", len(words) % 2, b"%d" % len(words))
         self._heartbeat.add(len(text))
         yield steps.counted({"texts": 1, "words": len(words)})
 
 
-class SumLengths(beam.DoFn):
+class SumLengths(steps.Worker):
     """Lengths of one parity -> their sum, into another shuffle."""
 
     def process(self, element):
         parity, groups = element
         total = sum(map(int, groups["lengths"]))
-        yield beam.pvalue.TaggedOutput("sums", (total % NUM_KEYS, b"%d" % total))
+        yield steps.Send("sums", total % NUM_KEYS, b"%d" % total)
         yield steps.counted({}, parity=parity)
 
 
-class CountWords(beam.DoFn):
+class CountWords(steps.Worker):
     """Words of one length, and sums -> their counts."""
 
     def process(self, element):
@@ -113,19 +112,20 @@ EXPECTED = (
     ids=["passes", "passes of three workers", "one graph", "old runner"],
 )
 def test_every_engine_gives_the_same(arguments, num_workers, tmp_path):
-    engine = runners.make_engine(arguments, num_workers=num_workers)
-    assert digest(jobs.run(make_job(tmp_path / "w"), engine)) == EXPECTED
+    engine = engines.make_engine(arguments, num_workers=num_workers)
+    assert digest(engine.run(make_job(tmp_path / "w"))) == EXPECTED
 
 
 def test_many_small_passes_give_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(passes, "PASS_BYTES", 1)
-    done = passes.run(make_job(tmp_path), num_workers=2, memory_limit=4 * 10**9)
+    done = run(make_job(tmp_path), num_workers=2)
     assert digest(done) == EXPECTED
     assert len(list(tmp_path.glob("Split/*.done"))) == len(TEXTS)
 
 
 def run(job, num_workers=1):
-    return passes.run(job, num_workers=num_workers, memory_limit=4 * 10**9)
+    engine = passes.Passes(num_workers=num_workers, memory_limit=4 * 10**9)
+    return engine.run(job)
 
 
 def die_once(flag, text):
@@ -218,9 +218,9 @@ def test_progress_counts_what_is_done_and_what_is_read(tmp_path):
 
 def test_memory_that_is_not_enough(tmp_path):
     with pytest.raises(InputError) as caught:
-        passes.run(make_job(tmp_path), num_workers=4, memory_limit=10**9)
+        passes.Passes(num_workers=4, memory_limit=5 * 10**8).run(make_job(tmp_path))
     assert str(caught.value) == (
-        "--memory_limit 1.0 GB is too little for 4 workers: give at least 1.6 GB, or "
+        "--memory_limit 0.5 GB is too little for 4 workers: give at least 0.8 GB, or "
         "fewer --workers"
     )
 
@@ -229,7 +229,7 @@ def test_a_key_that_takes_too_much(tmp_path, monkeypatch):
     monkeypatch.setattr(passes, "_LEAST_WORK_BYTES", 50)
     monkeypatch.setattr(passes, "_PROCESS_BYTES", 0)
     with pytest.raises(InputError) as caught:
-        passes.run(make_job(tmp_path), num_workers=1, memory_limit=50)
+        passes.Passes(num_workers=1, memory_limit=50).run(make_job(tmp_path))
     assert str(caught.value) == (
         "shard 2 of Count would take 0.0 GB of memory, a worker may take 0.0 GB: give "
         "more --memory_limit, fewer --workers or more --num_shards"

@@ -7,7 +7,7 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
-from pipelines.engine import runners
+from pipelines.engine import runner_options, runners, steps
 
 
 class CountWords(beam.DoFn):
@@ -27,7 +27,7 @@ def test_counters_are_returned_by_name():
         lines | beam.ParDo(CountWords(heartbeat))
 
     counters = runners.run(
-        build, options=runners.beam_options(), title="test", total=3, unit="lines"
+        build, options=runner_options.parse(), title="test", total=3, unit="lines"
     )
     assert counters["words"] == 3
 
@@ -35,17 +35,17 @@ def test_counters_are_returned_by_name():
 @pytest.mark.parametrize("copies", [1, 3])
 def test_heartbeats_add_up(tmp_path, copies):
     (tmp_path / "another process").write_text("7")
-    original = runners.Heartbeat(str(tmp_path))
+    original = steps.Heartbeat(str(tmp_path))
     for _ in range(copies):
         copy = pickle.loads(pickle.dumps(original))
         copy.add(5)
     copy.flush()
-    assert runners.sum_of_heartbeats(tmp_path) == 7 + 5 * copies
+    assert steps.sum_of_heartbeats(tmp_path) == 7 + 5 * copies
 
 
 def test_a_heartbeat_nobody_looks_at_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    runners.Heartbeat(None).add(1)
+    steps.Heartbeat(None).add(1)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -55,7 +55,7 @@ def test_what_fails_in_a_worker_is_raised():
 
     with pytest.raises(Exception, match="division by zero"):
         runners.run(
-            build, options=runners.beam_options(), title="test", total=1, unit="lines"
+            build, options=runner_options.parse(), title="test", total=1, unit="lines"
         )
 
 

@@ -45,10 +45,10 @@ def test_bytes_of_each_key(path):
 def test_what_a_worker_spills_is_all_of_it(tmp_path):
     choose = random.Random(3)
     pairs = [(choose.randrange(7), choose.randbytes(9)) for _ in range(500)]
-    write = spills.WriteSpills(f"{tmp_path}/w", num_keys=7, flush_bytes=9_000)
-    write.start_bundle()
-    paths = [path for pair in pairs for path in write.process(pair)]
-    paths += [last.value for last in write.finish_bundle()]
+    writer = spills.SpillWriter(f"{tmp_path}/w", num_keys=7, flush_bytes=9_000)
+    for pair in pairs:
+        writer.add(*pair)
+    paths = writer.close()
     assert len(paths) == 5
     assert sorted(map(str, tmp_path.iterdir())) == paths
     for key in range(7):
@@ -56,7 +56,5 @@ def test_what_a_worker_spills_is_all_of_it(tmp_path):
 
 
 def test_nothing_spilled_makes_no_file(tmp_path):
-    write = spills.WriteSpills(f"{tmp_path}/w", num_keys=7)
-    write.start_bundle()
-    assert list(write.finish_bundle()) == []
+    assert spills.SpillWriter(f"{tmp_path}/w", num_keys=7).close() == []
     assert list(tmp_path.iterdir()) == []

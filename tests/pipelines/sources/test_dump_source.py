@@ -14,7 +14,7 @@ from apache_beam.runners.portability import fn_api_runner
 from apache_beam.testing.util import assert_that, equal_to
 
 from bert_keras.errors import InputError
-from pipelines.sources import multistream, wikipedia
+from pipelines.sources import dump_source, multistream, wikipedia
 
 HEAD = (
     b"<!-- not a <page> -->\n<mediawiki>\n<siteinfo><dbname>xxwiki</dbname>"
@@ -89,7 +89,7 @@ def read_in_ranges(path, bounds):
 
 def test_every_page_once_by_every_single_cut(dump):
     whole = list(wikipedia.read_pages(dump))
-    size = wikipedia.DumpSource(dump).estimate_size()
+    size = dump_source.DumpSource(dump).estimate_size()
     assert [page.title for page in whole] == (
         [f"T{n}" for n in range(1, 7)]
         if len(whole) == 6
@@ -125,7 +125,7 @@ def test_a_page_belongs_to_the_range_of_its_stream(tmp_path, name):
 
 def test_chunks_of_any_size(dump, monkeypatch):
     whole = list(wikipedia.read_pages(dump))
-    size = wikipedia.DumpSource(dump).estimate_size()
+    size = dump_source.DumpSource(dump).estimate_size()
     rng = random.Random(2)
     for chunk in (1, 2, 5, 9, 10, 11, 64):
         monkeypatch.setattr(multistream, "CHUNK_BYTES", chunk)
@@ -134,7 +134,7 @@ def test_chunks_of_any_size(dump, monkeypatch):
 
 
 def test_beam_splits_equal_the_whole(dump):
-    source = wikipedia.DumpSource(dump)
+    source = dump_source.DumpSource(dump)
     for size in (1, 37, 300, 10**9):
         bundles = list(source.split(size))
         source_test_utils.assert_sources_equal_reference_source(
@@ -151,12 +151,12 @@ def test_beam_splits_while_it_reads(tmp_path, name):
     if name == "cut anywhere":
         texts = [HEAD, *cut_everywhere(b"".join(texts[1:]), (130,))]
     data = b"".join(texts if name == "plain" else map(bz2.compress, texts))
-    source = wikipedia.DumpSource(write(tmp_path, data))
+    source = dump_source.DumpSource(write(tmp_path, data))
     source_test_utils.assert_split_at_fraction_exhaustive(source)
 
 
 def test_a_split_of_one_stream_leaves_nothing_behind(tmp_path):
-    source = wikipedia.DumpSource(write(tmp_path, DUMPS["one stream"]))
+    source = dump_source.DumpSource(write(tmp_path, DUMPS["one stream"]))
     tracker = source.get_range_tracker(None, None)
     pages = source.read(tracker)
     first = next(pages)
@@ -165,7 +165,7 @@ def test_a_split_of_one_stream_leaves_nothing_behind(tmp_path):
 
 
 def test_a_source_travels_to_workers(dump):
-    source = pickle.loads(pickle.dumps(wikipedia.DumpSource(dump)))
+    source = pickle.loads(pickle.dumps(dump_source.DumpSource(dump)))
     assert source.default_output_coder() is not None
     assert len(list(source.read(source.get_range_tracker(None, None)))) in (6, 12)
 
@@ -174,11 +174,11 @@ def test_which_dumps_can_be_shared(dump, request):
     name = request.node.callspec.params["dump"]
     can = name in ("multistream", "cut anywhere", "cut in tags", "plain")
     assert wikipedia.is_splittable(dump) == can
-    assert len(list(wikipedia.DumpSource(dump).split(100))) > 1 if can else True
+    assert len(list(dump_source.DumpSource(dump).split(100))) > 1 if can else True
 
 
 def test_bytes_consumed_add_up(dump):
-    size = wikipedia.DumpSource(dump).estimate_size()
+    size = dump_source.DumpSource(dump).estimate_size()
     consumed = []
     for start, stop in ((0, 10), (10, size // 2), (size // 2, size)):
         before = sum(consumed)
@@ -375,7 +375,7 @@ def test_the_real_multistream_dump_in_random_ranges(shared_data):
     path = str(next(folder.glob("*multistream.xml.bz2")))
     whole = list(wikipedia.read_pages(path))
     assert len(whole) == 206
-    size = wikipedia.DumpSource(path).estimate_size()
+    size = dump_source.DumpSource(path).estimate_size()
     rng = random.Random(5)
     for num_cuts in (1, 8, 40):
         cuts = sorted(rng.randrange(size) for _ in range(num_cuts))
@@ -385,7 +385,7 @@ def test_the_real_multistream_dump_in_random_ranges(shared_data):
 def test_a_real_plain_dump_in_random_ranges(shared_data):
     path = str(shared_data / "wikipedia" / "enwik8-first-4154399-bytes.xml")
     whole = list(wikipedia.read_pages(path))
-    size = wikipedia.DumpSource(path).estimate_size()
+    size = dump_source.DumpSource(path).estimate_size()
     rng = random.Random(6)
     cuts = sorted(rng.randrange(size) for _ in range(30))
     assert read_in_ranges(path, [0, *cuts, size]) == whole
@@ -402,7 +402,7 @@ def test_the_real_dump_as_pbzip2_would_pack_it(shared_data, tmp_path):
     path = write(tmp_path, b"".join(map(bz2.compress, pieces)))
     whole = list(wikipedia.read_pages(path))
     assert len(whole) == 206
-    size = wikipedia.DumpSource(path).estimate_size()
+    size = dump_source.DumpSource(path).estimate_size()
     rng = random.Random(7)
     for num_cuts in (1, 10, 60):
         cuts = sorted(rng.randrange(size) for _ in range(num_cuts))
@@ -414,7 +414,7 @@ def test_beam_reads_the_source_in_a_pipeline(tmp_path):
     with beam.Pipeline(runner=fn_api_runner.FnApiRunner()) as pipeline:
         found = (
             pipeline
-            | beam.io.Read(wikipedia.DumpSource(path))
+            | beam.io.Read(dump_source.DumpSource(path))
             | beam.Map(lambda page: (page.page_id, page.title, page.text))
         )
         expected = [(n, f"T{n}", "Größe 文." * (n % 5)) for n in range(12)]

@@ -1,0 +1,34 @@
+"""Which engine a command line asks for."""
+
+from collections.abc import Sequence
+
+from pipelines.engine import passes, steps
+
+DEFAULT_MEMORY_LIMIT = 4_000_000_000
+"""Bytes."""
+
+
+def make_engine(
+    arguments: Sequence[str] = (),
+    *,
+    num_workers: int = 1,
+    memory_limit: int = DEFAULT_MEMORY_LIMIT,
+) -> steps.Engine:
+    """The engine for a command line.
+
+    Args:
+        arguments: Beam's own options. If there are any, the job is one graph for the
+            runner that they name; if not, it is run in passes on this machine.
+        num_workers: local processes.
+        memory_limit: bytes, of passes.
+
+    Raises:
+        InputError: no worker; see `runner_options.parse`.
+    """
+    if not arguments:
+        return passes.Passes(num_workers=num_workers, memory_limit=memory_limit)
+    # Not at the top: loading Beam takes a second and 140 MB, and passes need none.
+    from pipelines.engine import graphs, runner_options
+
+    options = runner_options.parse(arguments, num_workers=num_workers)
+    return graphs.BeamRunner(options)

@@ -1,0 +1,121 @@
+"""A job as one Beam graph, for any runner."""
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options import pipeline_options
+
+from bert_keras import files
+from pipelines.engine import runner_options, runners, steps
+
+_RESULTS_NAME = "results.json"
+
+
+@dataclass(frozen=True)
+class BeamRunner:
+    """The engine that gives a whole job to one Beam runner."""
+
+    options: pipeline_options.PipelineOptions
+    """Name the runner and tell it what it needs; from `runner_options.parse`."""
+
+    def run(self, job: steps.Job) -> dict[str, list[steps.Result]]:
+        """See `steps.Engine`.
+
+        A graph that was run to its end is not run again, not even if the process that
+        had started it was gone by then.
+
+        Raises:
+            InputError: one that was raised in a worker, as it was; or a worker died.
+            NotRun: see `runners.run`.
+        """
+        path = files.join(job.work_dir, _RESULTS_NAME)
+        if not files.exists(path):
+            files.make_directory(job.work_dir)
+            runners.run(
+                lambda pipeline, heartbeat: _build(pipeline, job, heartbeat, path),
+                options=self.options,
+                title=job.title,
+                total=sum(item.num_bytes for item in job.items),
+                unit="bytes",
+            )
+        return json.loads(files.read_bytes(path))
+
+    def check_paths(self, *paths: str | os.PathLike[str]) -> None:
+        """See `steps.Engine` and `runner_options.check_paths`."""
+        runner_options.check_paths(self.options, paths)
+
+
+class _Run(beam.DoFn):
+    """The worker of a step as a `DoFn`: results are its main output."""
+
+    def __init__(self, worker: steps.Worker):
+        self._worker = worker
+
+    def setup(self) -> None:
+        self._worker.setup()
+
+    def process(self, element: Any) -> Iterator[Any]:
+        for made in self._worker.process(element):
+            if isinstance(made, steps.Send):
+                yield beam.pvalue.TaggedOutput(made.shuffle, (made.key, made.value))
+                continue
+            # For whoever watches the job: a service shows them while it runs.
+            for name, amount in made.get(steps.COUNTERS, {}).items():
+                beam.metrics.Metrics.counter("bert_keras", name).inc(amount)
+            yield made
+
+
+def _build(
+    pipeline: beam.Pipeline, job: steps.Job, heartbeat: steps.Heartbeat, path: str
+) -> None:
+    """Adds the whole job to a pipeline; its results are written to `path`."""
+    written: dict[str, list[beam.PCollection]] = defaultdict(list)
+    results = []
+    for step in job.steps(heartbeat):
+        run = beam.ParDo(_Run(step.do)).with_outputs(*step.writes, main="results")
+        outputs = _elements(pipeline, job, step, written) | step.name >> run
+        for name in step.writes:
+            written[name].append(outputs[name])
+        results.append(
+            outputs.results | f"Name{step.name}" >> beam.Map(_name, step.name)
+        )
+    _ = (
+        results
+        | "Results" >> beam.Flatten(pipeline=pipeline)
+        | "ListResults" >> beam.combiners.ToList()
+        | "SaveResults" >> beam.Map(_save_results, path)
+    )
+
+
+def _elements(
+    pipeline: beam.Pipeline,
+    job: steps.Job,
+    step: steps.Step,
+    written: dict[str, list[beam.PCollection]],
+) -> beam.PCollection:
+    if not step.reads:
+        values = [item.value for item in job.items]
+        # Without reshuffling, all go to the one worker that created the list.
+        items = pipeline | f"Items{step.name}" >> beam.Create(values, reshuffle=False)
+        return items | f"Spread{step.name}" >> beam.Reshuffle()
+    groups = {
+        name: written[name] | f"All{step.name}{name}" >> beam.Flatten(pipeline=pipeline)
+        for name in step.reads
+    }
+    return groups | f"Group{step.name}" >> beam.CoGroupByKey(pipeline=pipeline)
+
+
+def _name(result: Any, step_name: str) -> tuple[str, Any]:
+    return step_name, result
+
+
+def _save_results(named: list[tuple[str, steps.Result]], path: str) -> None:
+    by_step: dict[str, list[steps.Result]] = defaultdict(list)
+    for step_name, result in named:
+        by_step[step_name].append(result)
+    files.write_atomically(path, json.dumps(by_step).encode())
