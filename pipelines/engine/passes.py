@@ -41,7 +41,7 @@ _LEAST_WORK_BYTES = 100_000_000
 class Pass:
     """One step on some units; everything that its process needs."""
 
-    steps: Callable[[steps.Heartbeat], Sequence[steps.Step]]
+    make_steps: Callable[[steps.Heartbeat], Sequence[steps.Step]]
     step_name: str
     units: tuple[int, ...]
     """Numbers of the job's items, or keys."""
@@ -199,7 +199,7 @@ class _Work:
         """A pass over some units of a step."""
         items = tuple(self._job.items[unit].value for unit in units if not step.reads)
         return Pass(
-            steps=self._job.steps,
+            make_steps=self._job.steps,
             step_name=step.name,
             units=units,
             items=None if step.reads else items,
@@ -320,7 +320,7 @@ def _do(one: Pass) -> None:
     heartbeats = Path(one.path(".heartbeats"))
     heartbeats.mkdir(exist_ok=True)
     heartbeat = steps.Heartbeat(str(heartbeats))
-    (step,) = (s for s in one.steps(heartbeat) if s.name == one.step_name)
+    (step,) = (s for s in one.make_steps(heartbeat) if s.name == one.step_name)
     writers = {
         name: spills.SpillWriter(one.path(f"-{name}"), num_keys=one.num_keys[name])
         for name in step.writes

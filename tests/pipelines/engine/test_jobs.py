@@ -194,7 +194,7 @@ def test_progress_counts_what_is_done_and_what_is_read(tmp_path):
 
     def one(*units):
         return passes.Pass(
-            steps=functools.partial(make_steps, nothing),
+            make_steps=functools.partial(make_steps, nothing),
             step_name="Split",
             units=units,
             items=(),
