@@ -68,7 +68,7 @@ def run_with_kills(command, folder):
     while True:
         process = start(command, folder)
         try:
-            _, errors = process.communicate(timeout=1.5 + 0.4 * num_kills)
+            _, errors = process.communicate(timeout=0.4 + 0.2 * num_kills)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.communicate()
