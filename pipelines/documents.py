@@ -10,6 +10,9 @@ from bert_keras import files, manifest
 from bert_keras.errors import InputError
 from pipelines.engine import steps
 
+_LEVEL = 4
+"""Of gzip: three times as fast as 6, for files that are 6 % larger."""
+
 
 def write_shard(path: str | Path, lines: Iterable[bytes]) -> manifest.Shard:
     """Writes documents, each a line of JSON: the same lines give the same bytes.
@@ -20,7 +23,7 @@ def write_shard(path: str | Path, lines: Iterable[bytes]) -> manifest.Shard:
     num_records = 0
     with files.open_atomically(path) as file:
         # Neither a time nor a name in the header.
-        with gzip.GzipFile("", "wb", 6, file, mtime=0) as stream:
+        with gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as stream:
             for line in lines:
                 stream.write(line + b"\n")
                 num_records += 1
