@@ -28,7 +28,7 @@ from pipelines.sources import readers
 logger = logging.getLogger(__name__)
 
 REJECTS_NAME = "rejects.jsonl"
-_BYTES_PER_SHARD = 32_000_000
+_BYTES_PER_SHARD = 16_000_000
 _MIN_SHARDS = 4
 _MAX_SHARDS = 1024
 # Text in a compressed file, as a multiple of the file.
@@ -354,10 +354,11 @@ def make_record(document: readers.SourceDocument, paragraphs: Sequence[str]) -> 
             "paragraphs": [paragraph for paragraph in split if paragraph],
         },
         rank=document.rank,
+        num_words=_num_words(paragraphs),
     )
 
 
-def _pack(document: Mapping[str, Any], *, rank: str) -> Record:
+def _pack(document: Mapping[str, Any], *, rank: str, num_words: int) -> Record:
     line = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     paragraphs = document["paragraphs"]
     return Record(
@@ -365,7 +366,7 @@ def _pack(document: Mapping[str, Any], *, rank: str) -> Record:
         rank=rank,
         source=document["source"],
         num_sentences=sum(map(len, paragraphs)),
-        num_words=sum(map(_num_words, paragraphs)),
+        num_words=num_words,
         line=zlib.compress(line.encode("utf-8", "replace"), 1),
     )
 
@@ -448,11 +449,12 @@ class _Write(steps.Worker):
         )
         num_dropped = len(document["paragraphs"]) - len(paragraphs)
         counts["dropped_paragraphs/in another document"] += num_dropped
-        made = _pack({**document, "paragraphs": paragraphs}, rank=record.rank)
-        if not paragraphs or made.num_words < config.min_document_words:
+        num_words = sum(map(_num_words, paragraphs))
+        if not paragraphs or num_words < config.min_document_words:
             counts["dropped/too short without duplicates"] += 1
             return None
-        return made
+        document["paragraphs"] = paragraphs
+        return _pack(document, rank=record.rank, num_words=num_words)
 
 
 def newest(records: Iterable[Record]) -> tuple[list[Record], int]:

@@ -174,7 +174,10 @@ def _text(paragraph: Paragraph) -> str:
 
 def _has_words(paragraph: Paragraph, min_words: int) -> bool:
     text = _text(paragraph)
+    # Each stretch between white space has a word at least.
+    if len(text.split(maxsplit=min_words)) >= min_words:
+        return True
     if text.isascii():
-        return len(text.split(None, min_words)) >= min_words
+        return False
     words = itertools.islice(_WORD.finditer(text), min_words)
     return sum(1 for _ in words) == min_words
