@@ -98,7 +98,7 @@ class Passes:
             groups = _group(sizes, self.num_workers)
             planned = [work.plan(step, units) for units in groups]
             with progress.Progress(
-                f"{job.title}: {step.name.lower()}",
+                f"{job.title}: {step.title}",
                 total=sum(sizes.values()),
                 unit="bytes",
                 read=_Reading(planned, sizes),

@@ -5,8 +5,10 @@ machine (`passes`). Both give the same results, since a step knows nothing of wh
 runs. No Beam here, nor in what is built on it: loading it takes a second and 140 MB.
 """
 
+import abc
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,12 +38,13 @@ Result = dict[str, Any]
 """What a step tells the driver: few, small, and made of what JSON has."""
 
 
-class Worker:
+class Worker(abc.ABC):
     """What a step does; picklable. What it gives depends on the element alone."""
 
-    def setup(self) -> None:
-        """Called in each process, before the first element."""
+    def setup(self) -> None:  # noqa: B027
+        """Called in each process, before the first element; most need none of it."""
 
+    @abc.abstractmethod
     def process(self, element: Any) -> Iterable[Send | Result]:
         """Turns one element into values for shuffles and results.
 
@@ -50,7 +53,6 @@ class Worker:
                 `(key, {name of shuffle: iterable of bytes})`, for each key that has
                 any value.
         """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +60,17 @@ class Step:
     """A worker, and what it reads and writes."""
 
     name: str
-    """A verb, in camel case."""
+    """Words in camel case that say what is done, such as `FindDuplicates`."""
     do: Worker
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     memory_per_byte: float = 1.0
     """Bytes of memory taken for each byte of the values of one key."""
+
+    @property
+    def title(self) -> str:
+        """The name for people: `find duplicates`."""
+        return re.sub(r"(?<=.)(?=[A-Z])", " ", self.name).lower()
 
 
 class Heartbeat:

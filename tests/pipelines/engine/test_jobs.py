@@ -116,6 +116,18 @@ def test_every_engine_gives_the_same(arguments, num_workers, tmp_path):
     assert digest(engine.run(make_job(tmp_path / "w"))) == EXPECTED
 
 
+def test_each_step_reports_itself(tmp_path, capsys):
+    done = steps.Step(name="FindDuplicates", do=SumLengths())
+    assert done.title == "find duplicates"
+    run(make_job(tmp_path))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rpartition(" done in ")[0] for line in lines] == [
+        "count: split:",
+        "count: sum:",
+        "count: count:",
+    ]
+
+
 def test_many_small_passes_give_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(passes, "PASS_BYTES", 1)
     done = run(make_job(tmp_path), num_workers=2)
