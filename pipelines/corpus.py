@@ -34,7 +34,7 @@ _MAX_SHARDS = 1024
 # Text in a compressed file, as a multiple of the file.
 _EXPANSION = {".bz2": 4, ".gz": 3}
 # Of paragraph hashes, 16 bytes for each paragraph.
-_BYTES_PER_PARTITION = 400_000_000
+_BYTES_PER_PARTITION = 100_000_000
 
 _DOCUMENTS, _PARAGRAPHS, _MARKS = "documents", "paragraphs", "marks"
 
@@ -138,7 +138,7 @@ def _plan_work(
         config=config,
         overlap_sha256=overlap.sha256 if overlap else None,
         num_shards=min(max(_MIN_SHARDS, num_shards), _MAX_SHARDS),
-        num_partitions=math.ceil(num_bytes / _BYTES_PER_PARTITION),
+        num_partitions=min(math.ceil(num_bytes / _BYTES_PER_PARTITION), _MAX_SHARDS),
     )
 
 
