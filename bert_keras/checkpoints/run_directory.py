@@ -24,11 +24,28 @@ RESULTS_NAME = "results.json"
 class Task(config.StrictModel):
     """What a run's heads answer."""
 
-    kind: Literal["pretraining", "classification", "regression"]
+    kind: Literal[
+        "pretraining",
+        "encoder",
+        "classification",
+        "regression",
+        "tagging",
+        "span",
+        "choice",
+    ]
+    """`encoder`: no head at all; `tagging`: a class for each token; `span`: where an
+    answer begins and ends; `choice`: the best of several endings."""
     labels: tuple[str, ...] | None = None
     """The classes, in the order of the logits."""
     has_text_pair: bool = False
     """Whether it was trained on pairs of texts."""
+
+    @property
+    def num_labels(self) -> int:
+        """Outputs of the head: one for each class, two of a span, else one."""
+        if self.labels is not None:
+            return len(self.labels)
+        return 2 if self.kind == "span" else 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,314 @@
+"""A trained model's weights under this project's names, whichever file they come from.
+
+The names are the paths of the Keras weights without the model's name, but with query,
+key and value apart, as every other format has them. A foreign format is a table of
+`Row`s, from our names to its names, that serves both directions.
+"""
+
+import dataclasses
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+import keras
+import numpy as np
+
+from bert_keras import config, encoder, tokenization
+from bert_keras.checkpoints import run_directory
+from bert_keras.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+Layout = Literal["as_is", "transposed", "heads_out", "heads_in"]
+"""How a foreign array differs from ours: not at all; axes the other way round; the last
+axis or the first one split into `(num_attention_heads, size_per_head)`."""
+
+_FUSED = "query_key_value"
+_APART = ("query", "key", "value")
+
+
+class Row(NamedTuple):
+    """One weight, or with `{i}` in both names that of every layer."""
+
+    ours: str
+    theirs: str
+    layout: Layout = "as_is"
+
+
+class Source(Protocol):
+    """The tensors of an opened file; nothing is read before it is asked for."""
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """All tensors by their names."""
+
+    def read(self, name: str) -> np.ndarray:
+        """One tensor, of whatever dtype it has."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A trained model out of a file."""
+
+    bert_config: config.BertConfig
+    task: run_directory.Task
+    """What it answers; `labels` are `0`, `1`, ... where the format keeps no names."""
+    arrays: Mapping[str, np.ndarray]
+    """Float32 by our names, maybe read only when asked for. What the task's network has
+    (see `shapes`) and this has not was not in the file."""
+    vocabulary: tokenization.Vocabulary | None
+    """`None`: the files had none."""
+    do_lower_case: bool | None
+    """`None`: the files do not say."""
+    unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Tensors of the file that have no place here, by their own names, and why."""
+
+
+class Arrays(Mapping[str, np.ndarray]):
+    """The tensors of a source under our names, read and converted one by one.
+
+    Args:
+        source: the opened file.
+        rows: the table of its format, without `{i}`; rows whose tensor the source has
+            not are passed over.
+        bert_config: what the shapes must agree with.
+        num_labels: outputs of the classifier, if there is one.
+        path: to name in errors.
+
+    Raises:
+        InputError: a shape that contradicts `bert_config`.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        rows: Iterable[Row],
+        bert_config: config.BertConfig,
+        *,
+        num_labels: int = 1,
+        path: str | Path,
+    ):
+        self._source = source
+        self._shapes = all_shapes(bert_config, num_labels=num_labels)
+        self._rows: dict[str, Row] = {}
+        found = source.shapes()
+        for row in rows:
+            if row.theirs not in found:
+                continue
+            expected = their_shape(row, self._shapes[row.ours], bert_config)
+            if tuple(found[row.theirs]) != expected:
+                raise InputError(
+                    f"{path}: tensor {row.theirs!r} has the shape "
+                    f"{tuple(found[row.theirs])}, but by the configuration beside it "
+                    f"it has {expected}: they do not belong together"
+                )
+            self._rows[row.ours] = row
+
+    @property
+    def their_names(self) -> frozenset[str]:
+        """The tensors of the source that have a place here."""
+        return frozenset(row.theirs for row in self._rows.values())
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        row = self._rows[name]
+        array = np.asarray(self._source.read(row.theirs))
+        array = array.T if row.layout == "transposed" else array
+        return array.reshape(self._shapes[name]).astype(np.float32, copy=False)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def expand(rows: Iterable[Row], num_hidden_layers: int) -> list[Row]:
+    """Puts the numbers of the layers, from 0, where rows have `{i}`."""
+    return [
+        Row(row.ours.format(i=index), row.theirs.format(i=index), row.layout)
+        for row in rows
+        for index in (range(num_hidden_layers) if "{i}" in row.ours else (0,))
+    ]
+
+
+def their_shape(
+    row: Row, shape: tuple[int, ...], bert_config: config.BertConfig
+) -> tuple[int, ...]:
+    """The shape that an array of ours with `shape` has in the foreign format."""
+    num_heads = bert_config.num_attention_heads
+    per_head = (num_heads, bert_config.hidden_size // num_heads)
+    if row.layout == "transposed":
+        return shape[::-1]
+    if row.layout == "heads_out":
+        return (*shape[:-1], *per_head)
+    if row.layout == "heads_in":
+        return (*per_head, *shape[1:])
+    return shape
+
+
+def to_theirs(
+    row: Row, array: np.ndarray, bert_config: config.BertConfig
+) -> np.ndarray:
+    """An array of ours as the foreign format has it."""
+    shape = their_shape(row, array.shape, bert_config)
+    return (array.T if row.layout == "transposed" else array).reshape(shape)
+
+
+def write_rows(
+    rows: Iterable[Row],
+    arrays: Mapping[str, np.ndarray],
+    bert_config: config.BertConfig,
+) -> Iterator[tuple[str, np.ndarray]]:
+    """The foreign names and arrays of all rows whose weight is there, one by one."""
+    for row in rows:
+        if row.ours in arrays:
+            yield row.theirs, to_theirs(row, arrays[row.ours], bert_config)
+
+
+def all_shapes(
+    bert_config: config.BertConfig, *, num_labels: int
+) -> dict[str, tuple[int, ...]]:
+    """The shape of every weight that any network of this project has, by our names."""
+    hidden, inner = bert_config.hidden_size, bert_config.intermediate_size
+    shapes = {
+        "encoder/embeddings/word_embeddings": (bert_config.vocab_size, hidden),
+        "encoder/embeddings/position_embeddings": (
+            bert_config.max_position_embeddings,
+            hidden,
+        ),
+        "encoder/embeddings/type_embeddings": (bert_config.type_vocab_size, hidden),
+        **_norm("encoder/embeddings/layer_norm", hidden),
+    }
+    for index in range(bert_config.num_hidden_layers):
+        layer = f"encoder/layer_{index}"
+        for name in _APART:
+            shapes |= _dense(f"{layer}/self_attention/{name}", hidden, hidden)
+        shapes |= {
+            **_dense(f"{layer}/self_attention/output_dense", hidden, hidden),
+            **_norm(f"{layer}/attention_layer_norm", hidden),
+            **_dense(f"{layer}/feed_forward/intermediate_dense", hidden, inner),
+            **_dense(f"{layer}/feed_forward/output_dense", inner, hidden),
+            **_norm(f"{layer}/output_layer_norm", hidden),
+        }
+    return shapes | {
+        **_dense("encoder/pooler", hidden, hidden),
+        **_dense("masked_lm_head/transform", hidden, hidden),
+        **_norm("masked_lm_head/layer_norm", hidden),
+        "masked_lm_head/output_bias": (bert_config.vocab_size,),
+        **_dense("next_sentence_head/classifier", hidden, 2),
+        **_dense("head/classifier", hidden, num_labels),
+    }
+
+
+def _dense(name: str, num_in: int, num_out: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}/kernel": (num_in, num_out), f"{name}/bias": (num_out,)}
+
+
+def _norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}/gamma": (size,), f"{name}/beta": (size,)}
+
+
+def names_of(network: keras.Model) -> list[str]:
+    """The names of the arrays that a built network is made of."""
+    names = []
+    for weight in network.weights:
+        name = _name(network, weight)
+        parts = _APART if _FUSED in name else (_FUSED,)
+        names += [name.replace(_FUSED, part) for part in parts]
+    return names
+
+
+def from_network(network: keras.Model) -> dict[str, np.ndarray]:
+    """The weights of a built network by our names, as copies."""
+    arrays = {}
+    for weight in network.weights:
+        name = _name(network, weight)
+        value = keras.ops.convert_to_numpy(weight)
+        if _FUSED in name:
+            parts = np.split(value, len(_APART), axis=-1)
+            for part, array in zip(_APART, parts, strict=True):
+                arrays[name.replace(_FUSED, part)] = array
+        else:
+            arrays[name] = value
+    return arrays
+
+
+def assign(network: keras.Model, arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """Gives a built network the weights that there are; shapes must agree.
+
+    Returns:
+        The names that `arrays` has not: those weights stay as they are.
+
+    Raises:
+        InputError: a shape that contradicts the network's.
+    """
+    missing = []
+    for weight in network.weights:
+        name = _name(network, weight)
+        parts = [name.replace(_FUSED, part) for part in _APART]
+        names = parts if _FUSED in name else [name]
+        lacking = [part for part in names if part not in arrays]
+        missing += lacking
+        if lacking:
+            continue
+        value = np.concatenate([arrays[part] for part in names], axis=-1)
+        if value.shape != tuple(weight.shape):
+            raise InputError(
+                f"weight {name!r} has the shape {value.shape}, the network's has "
+                f"{tuple(weight.shape)}"
+            )
+        weight.assign(value)
+    return missing
+
+
+def _name(network: keras.Model, weight: keras.Variable) -> str:
+    """The path in the network of a task, of which an encoder is a part."""
+    rest = weight.path.partition("/")[2]
+    return f"encoder/{rest}" if isinstance(network, encoder.BertEncoder) else rest
+
+
+def check(checkpoint: Checkpoint, *, path: str | Path) -> None:
+    """Looks for what a file can have wrong although each tensor has its shape.
+
+    Reads every array once, and warns of values that are not finite, by name.
+
+    Raises:
+        InputError: a weight of the encoder is missing, or the vocabulary has another
+            length than the embedding.
+    """
+    lacking = [
+        name
+        for name in all_shapes(checkpoint.bert_config, num_labels=1)
+        if name.startswith("encoder/")
+        and not name.startswith("encoder/pooler/")
+        and name not in checkpoint.arrays
+    ]
+    if lacking:
+        raise InputError(
+            f"{path}: {len(lacking)} weights of the encoder are missing, such as "
+            + ", ".join(lacking[:3])
+        )
+    if checkpoint.vocabulary is not None:
+        num_tokens, num_rows = (
+            len(checkpoint.vocabulary),
+            checkpoint.bert_config.vocab_size,
+        )
+        if num_tokens > num_rows:
+            raise InputError(
+                f"{path}: the vocabulary has {num_tokens} entries, the embedding only "
+                f"{num_rows} rows: they do not belong together"
+            )
+        if num_tokens < num_rows:
+            logger.warning(
+                "%s: the vocabulary has %d entries, the embedding %d rows; the rows "
+                "above are kept and never used",
+                path,
+                num_tokens,
+                num_rows,
+            )
+    for name, array in checkpoint.arrays.items():
+        # A sum is finite if all are, and needs no array of its own size.
+        if not math.isfinite(float(array.sum(dtype=np.float64))):
+            count = int(np.size(array) - np.isfinite(array).sum())
+            logger.warning("%s: %d values of %s are not finite", path, count, name)
