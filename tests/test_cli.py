@@ -9,7 +9,7 @@ from pipelines.engine import runner_options
 
 VERBS = (
     "corpus vocab examples adopt inspect pretrain fill-mask finetune evaluate predict "
-    "export demo launch"
+    "export convert demo launch"
 ).split()
 
 
@@ -136,7 +136,7 @@ def test_an_interrupt_is_no_traceback(monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_inspect", interrupted)
+    monkeypatch.setitem(cli._VERBS, "inspect", interrupted)
     code, _, err = run("inspect", "x", capsys=capsys)
     assert (code, err) == (130, "bert-keras inspect: interrupted\n")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import cli
+from bert_keras import cli, verbs
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -62,7 +62,7 @@ def own_text(directory: Path) -> None:
 def test_commands_on_your_own_text(tmp_path, monkeypatch, capsys):
     own_text(tmp_path)
     monkeypatch.chdir(tmp_path)
-    verbs = []
+    found = []
     for line in run_blocks():
         program, *arguments = shlex.split(line)
         if program == "tensorboard":
@@ -71,8 +71,8 @@ def test_commands_on_your_own_text(tmp_path, monkeypatch, capsys):
         assert program == "bert-keras"
         arguments += shlex.split(SHORTER.get(arguments[0], ""))
         assert cli.main(arguments) == 0, capsys.readouterr().err
-        verbs.append(arguments[0])
-    assert verbs == [
+        found.append(arguments[0])
+    assert found == [
         *("corpus", "vocab", "examples", "inspect", "inspect"),
         *("pretrain", "report", "fill-mask"),
         *("finetune", "evaluate", "predict", "export"),
@@ -114,8 +114,8 @@ def test_other_commands_are_understood():
     commands = re.findall(r"^bert-keras [a-z-]+ .*$", README, re.MULTILINE)
     assert len(commands) >= len(run_blocks())
     for line in commands:
-        arguments, _ = cli._split_at_dashes(shlex.split(line)[1:])
-        assert cli._parser().parse_args(arguments).verb == arguments[0]
+        arguments, _ = verbs.split_at_dashes(shlex.split(line)[1:])
+        assert verbs.build_parser().parse_args(arguments).verb == arguments[0]
 
 
 def test_the_tree_is_that_of_the_repository():

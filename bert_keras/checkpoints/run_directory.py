@@ -7,6 +7,7 @@ keys, `vocab.txt`, `tokenizer_config.json`, `task.json` (what the heads answer),
 
 import json
 import os
+import typing
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,18 +22,23 @@ WEIGHTS_NAME = "model.weights.h5"
 RESULTS_NAME = "results.json"
 
 
+Kind = Literal[
+    "pretraining",
+    "encoder",
+    "classification",
+    "regression",
+    "tagging",
+    "span",
+    "choice",
+]
+KINDS: tuple[Kind, ...] = typing.get_args(Kind)
+"""Of all tasks."""
+
+
 class Task(config.StrictModel):
     """What a run's heads answer."""
 
-    kind: Literal[
-        "pretraining",
-        "encoder",
-        "classification",
-        "regression",
-        "tagging",
-        "span",
-        "choice",
-    ]
+    kind: Kind
     """`encoder`: no head at all; `tagging`: a class for each token; `span`: where an
     answer begins and ends; `choice`: the best of several endings."""
     labels: tuple[str, ...] | None = None
@@ -103,12 +109,14 @@ def create_run(
     if is_chief:
         decisive = settings.model_dump(mode="json", exclude=set(changeable))
         manifest.claim_output_directory(directory, {**inputs, **_flat(decisive)})
-        _describe_run(run, settings)
+        describe_run(run, settings)
     return run
 
 
-def _describe_run(run: Run, settings: config.StrictModel) -> None:
-    config.save_config(settings, run.directory / "config.yaml")
+def describe_run(run: Run, settings: config.StrictModel | None) -> None:
+    """Writes all but weights and results; `settings`, if there are any."""
+    if settings is not None:
+        config.save_config(settings, run.directory / "config.yaml")
     tokenizer_config = {"do_lower_case": run.do_lower_case}
     _write_json(run.directory / "bert_config.json", run.bert_config.model_dump())
     _write_json(run.directory / "tokenizer_config.json", tokenizer_config)
@@ -130,7 +138,7 @@ def read_results(directory: str | Path) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def read_run(directory: str | Path, *, kinds: tuple[str, ...], verb: str) -> Run:
+def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run:
     """Reads a finished run directory.
 
     Args:

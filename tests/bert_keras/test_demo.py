@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from bert_keras import cli, demo
+from bert_keras import demo, verbs
 from bert_keras.errors import InputError
 
 SOURCE = textwrap.dedent('''
@@ -77,12 +77,12 @@ def test_texts_of_the_demo(tmp_path, monkeypatch):
 
 
 def test_every_command_of_the_demo_is_one(tmp_path):
-    verbs = []
+    found = []
     for command in demo.commands(tmp_path):
-        parsed = cli._parser().parse_args(command)
-        verbs.append(parsed.verb)
+        parsed = verbs.build_parser().parse_args(command)
+        found.append(parsed.verb)
         assert shlex.join(command)
-    assert verbs == [
+    assert found == [
         *("corpus", "vocab", "examples", "inspect", "pretrain", "fill-mask"),
         *("finetune", "finetune", "evaluate", "evaluate", "export"),
     ]

@@ -1,0 +1,256 @@
+"""From one checkpoint format to another, checked by reading the result back."""
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import keras
+import numpy as np
+
+from bert_keras import networks
+from bert_keras.checkpoints import (
+    google_tf1,
+    hugging_face,
+    keras_hub,
+    model_garden,
+    native,
+    weights,
+)
+from bert_keras.errors import InputError, nearest
+
+FORMATS: dict[str, ModuleType] = {
+    "native": native,
+    "keras_hub": keras_hub,
+    "hugging_face": hugging_face,
+    "model_garden": model_garden,
+    "google": google_tf1,
+}
+"""Each has `ACTIVATIONS`, `recognizes`, `read` and `write`."""
+
+TOLERANCE = 1e-6
+"""Of the outputs of the result against those of the source."""
+
+_BATCH_SIZE, _LENGTH = 2, 16
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """What became of a checkpoint."""
+
+    source: str
+    """Its format."""
+    kind: str
+    """Of its task."""
+    num_weights: int
+    """Arrays that were written."""
+    num_parameters: int
+    unused: dict[str, str]
+    """Tensors of the source that were left, by their names there, and why."""
+    left_out: dict[str, str]
+    """Weights that the new format has no place for, by our names, and why."""
+    made_new: tuple[str, ...]
+    """Weights that the source had not and the result has, by our names."""
+    difference: float
+    """Between the outputs of both on a fixed batch, at most."""
+
+
+def recognize(path: str | Path) -> str:
+    """The format of a checkpoint, a key of `FORMATS`.
+
+    Raises:
+        InputError: there is none, or more than one.
+    """
+    path = Path(path)
+    found = [name for name, form in FORMATS.items() if form.recognizes(path)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InputError(
+            f"{path}: holds checkpoints of {' and '.join(found)}: put the one that is "
+            "meant into a directory of its own"
+        )
+    is_there = path.exists() or path.parent.is_dir()
+    raise InputError(
+        f"{path}: "
+        + ("no checkpoint that is known" if is_there else "no such directory")
+        + "; expected a run directory, bert_model.ckpt.index with bert_config.json "
+        "(Google, Model Garden), config.json with model.safetensors (Hugging Face) or "
+        "with model.weights.h5 (KerasHub)"
+    )
+
+
+def read(path: str | Path) -> weights.Checkpoint:
+    """Reads a checkpoint of any format, and looks for what can be wrong with it.
+
+    Args:
+        path: its directory; for TensorFlow checkpoints also their prefix, such as
+            `model.ckpt-6910` in it.
+
+    Raises:
+        InputError: no known format, damaged, or no BERT.
+    """
+    path = Path(path)
+    checkpoint = FORMATS[recognize(path)].read(path)
+    weights.check(checkpoint, path=path)
+    return checkpoint
+
+
+def convert(
+    input_path: str | Path,
+    output_dir: str | Path,
+    *,
+    to: str,
+    approximate_gelu: bool = False,
+) -> Conversion:
+    """Writes a checkpoint in another format.
+
+    The directory appears when what is in it was read back, has the same weights, and
+    gives the same outputs for a batch.
+
+    Args:
+        input_path: as for `read`.
+        output_dir: to make.
+        to: a key of `FORMATS`.
+        approximate_gelu: replace the exact GELU by its tanh form where the new format
+            has only that one; the outputs then differ by `Conversion.difference`.
+
+    Raises:
+        InputError: the source cannot be used, the directory holds something, or the
+            format cannot say what the source is.
+        RuntimeError: what was written is not what was read.
+    """
+    if to not in FORMATS:
+        known = list(FORMATS)
+        raise InputError(
+            f"--to is one of {', '.join(known)}, got {to!r}{nearest(to, known)}"
+        )
+    output_dir = Path(output_dir).absolute()
+    if output_dir.exists() and (output_dir.is_file() or any(output_dir.iterdir())):
+        raise InputError(f"{output_dir}: not empty; choose another directory")
+    source_format = recognize(input_path)
+    if source_format == to:
+        raise InputError(f"{input_path}: is in the format {to!r} already")
+    source = read(input_path)
+    wanted = _expressible(source, to, approximate_gelu=approximate_gelu)
+    output_dir.parent.mkdir(parents=True, exist_ok=True)
+    temporary = output_dir.with_name(f".{output_dir.name}.partial")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        left_out = FORMATS[to].write(wanted, temporary)
+        result = FORMATS[to].read(temporary)
+        made_new = _check_weights(wanted, result, left_out)
+        difference = _largest_difference(source, result)
+        if wanted is source and difference > TOLERANCE:
+            raise RuntimeError(
+                f"the outputs of what was written differ by {difference:.3g}: nothing "
+                "was kept"
+            )
+        os.replace(temporary, output_dir)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return Conversion(
+        source=source_format,
+        kind=source.task.kind,
+        num_weights=len(result.arrays),
+        num_parameters=sum(array.size for array in result.arrays.values()),
+        unused=dict(source.unused),
+        left_out=left_out,
+        made_new=made_new,
+        difference=difference,
+    )
+
+
+def _expressible(
+    source: weights.Checkpoint, to: str, *, approximate_gelu: bool
+) -> weights.Checkpoint:
+    """The checkpoint, if the format can say what it is, else with the tanh GELU."""
+    bert_config, known = source.bert_config, FORMATS[to].ACTIVATIONS
+    if to != "native" and bert_config.attention != "bidirectional":
+        raise InputError(
+            f"the model attends {bert_config.attention}, which {to} cannot say"
+        )
+    if bert_config.hidden_act in known:
+        return source
+    if bert_config.hidden_act != "gelu" or "gelu_tanh" not in known:
+        raise InputError(
+            f"the activation is {bert_config.hidden_act!r}, {to} has only "
+            + ", ".join(known)
+        )
+    if not approximate_gelu:
+        raise InputError(
+            f"the model was trained with the exact GELU, {to} computes its tanh form: "
+            "outputs would differ a little; if you accept that, give --approximate_gelu"
+        )
+    changed = bert_config.model_copy(update={"hidden_act": "gelu_tanh"})
+    return dataclasses.replace(source, bert_config=changed)
+
+
+def _check_weights(
+    source: weights.Checkpoint, result: weights.Checkpoint, left_out: dict[str, str]
+) -> tuple[str, ...]:
+    """Compares all that both have bit by bit; returns what only the result has."""
+    for name, array in source.arrays.items():
+        if name in left_out:
+            continue
+        if name not in result.arrays:
+            raise RuntimeError(f"{name} was not found in what was written")
+        if array.tobytes() != result.arrays[name].tobytes():
+            raise RuntimeError(f"{name} was written with other values")
+    return tuple(name for name in result.arrays if name not in source.arrays)
+
+
+def _largest_difference(
+    source: weights.Checkpoint, result: weights.Checkpoint
+) -> float:
+    """Between all outputs of both, as networks of the result's task."""
+    outputs = []
+    for checkpoint in (source, result):
+        network = networks.build(checkpoint.bert_config, result.task, seed=native.SEED)
+        weights.assign(network, checkpoint.arrays)
+        features = _fixed_batch(checkpoint, result.task.kind)
+        outputs.append(network(features, training=False))
+        del network
+    differences = [
+        np.abs(keras.ops.convert_to_numpy(first - outputs[1][name])).max()
+        for name, first in outputs[0].items()
+    ]
+    return float(np.max(differences))
+
+
+def _fixed_batch(checkpoint: weights.Checkpoint, kind: str) -> dict[str, np.ndarray]:
+    """Random ids, two segments, and padding at the end of the second example."""
+    bert_config = checkpoint.bert_config
+    length = min(_LENGTH, bert_config.max_position_embeddings)
+    ids = np.random.default_rng(0).integers(
+        bert_config.vocab_size, size=(_BATCH_SIZE, length), dtype="int32"
+    )
+    mask, segments = np.ones_like(ids), np.zeros_like(ids)
+    mask[1, length - length // 4 :] = 0
+    segments[:, length // 2 :] = min(1, bert_config.type_vocab_size - 1)
+    batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+    if kind == "choice":
+        return {name: array[:, None] for name, array in batch.items()}
+    return batch | {"masked_lm_positions": ids[:, :2] % length}
+
+
+def describe(conversion: Conversion, *, to: str) -> Iterator[str]:
+    """Lines for people."""
+    yield f"read a {conversion.source} checkpoint, {conversion.kind}"
+    for name, reason in conversion.unused.items():
+        yield f"  not used: {name} ({reason})"
+    yield (
+        f"wrote {conversion.num_weights} weights, {conversion.num_parameters:,} "
+        f"parameters, as {to}"
+    )
+    for name, reason in conversion.left_out.items():
+        yield f"  left out: {name} ({reason})"
+    for name in conversion.made_new:
+        yield f"  made new: {name}"
+    yield (
+        "read back: same weights; outputs on a fixed batch differ by "
+        f"{conversion.difference:.2g} at most"
+    )
