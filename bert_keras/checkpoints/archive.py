@@ -64,6 +64,16 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def read_headers(path: str | Path) -> dict[str, ArrayHeader]:
+    """What an archive holds, by name; no data are read.
+
+    Raises:
+        UnreadableArchive: see `read_arrays`.
+    """
+    with _open(path) as archive:
+        return _read_headers(archive)
+
+
 def read_arrays(
     path: str | Path, names: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:

@@ -1,9 +1,12 @@
 """This project's own run directories, as one format among the others."""
 
+import re
 from pathlib import Path
 
+import numpy as np
+
 from bert_keras import config, networks
-from bert_keras.checkpoints import run_directory, weights
+from bert_keras.checkpoints import archive, run_directory, weights
 from bert_keras.errors import InputError
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_tanh", "relu": "relu"}
@@ -12,25 +15,37 @@ SEED = 12345
 """Of weights that a checkpoint has not and its task needs."""
 
 _LONGEST_INPUT = 512
+_VERBS = "pretrain` or `bert-keras finetune"
 
 
 def recognizes(path: Path) -> bool:
-    """Whether this is a run directory, finished or not."""
-    return (path / "task.json").is_file()
+    """Whether this is a run directory, finished or not, or a checkpoint in one."""
+    return (path / "task.json").is_file() or _is_state(path)
+
+
+def _is_state(path: Path) -> bool:
+    return path.suffix == ".npz" and path.is_file()
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Reads a finished run.
+    """Reads a finished run, or one `checkpoints/step-....npz` of a pre-training.
 
     Raises:
         InputError: unfinished or damaged.
     """
-    run = run_directory.read_run(
-        path, kinds=run_directory.KINDS, verb="pretrain` or `bert-keras finetune"
-    )
-    network = networks.build(run.bert_config, run.task)
-    run_directory.load_weights(run, network)
-    arrays = weights.from_network(network)
+    if _is_state(path):
+        run = run_directory.read_run(
+            path.absolute().parents[1],
+            kinds=("pretraining",),
+            verb="pretrain",
+            must_be_finished=False,
+        )
+        arrays = _read_state(path)
+    else:
+        run = run_directory.read_run(path, kinds=run_directory.KINDS, verb=_VERBS)
+        network = networks.build(run.bert_config, run.task)
+        run_directory.load_weights(run, network)
+        arrays = weights.from_network(network)
     if not _next_sentence_was_trained(run):
         untrained = ("encoder/pooler/", "next_sentence_head/")
         arrays = {k: v for k, v in arrays.items() if not k.startswith(untrained)}
@@ -41,6 +56,18 @@ def read(path: Path) -> weights.Checkpoint:
         vocabulary=run.vocabulary,
         do_lower_case=run.do_lower_case,
     )
+
+
+def _read_state(path: Path) -> dict[str, np.ndarray]:
+    """The model's weights of a checkpoint, without the optimizer's state."""
+    name_in_file = re.compile(r"(?:non_)?(?:trainable|weights)/bert_pretrainer/(.+)")
+    names = {
+        name: match[1]
+        for name in archive.read_headers(path)
+        if (match := name_in_file.fullmatch(name))
+    }
+    values = archive.read_arrays(path, names)
+    return weights.with_parts_apart((names[name], values[name]) for name in values)
 
 
 def _next_sentence_was_trained(run: run_directory.Run) -> bool:

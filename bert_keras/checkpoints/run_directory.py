@@ -16,10 +16,12 @@ from typing import Any, Literal
 import keras
 
 from bert_keras import config, files, manifest, tokenization
+from bert_keras.checkpoints import training_state
 from bert_keras.errors import InputError
 
 WEIGHTS_NAME = "model.weights.h5"
 RESULTS_NAME = "results.json"
+CHECKPOINTS_NAME = "checkpoints"
 
 
 Kind = Literal[
@@ -138,13 +140,21 @@ def read_results(directory: str | Path) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run:
-    """Reads a finished run directory.
+def read_run(
+    directory: str | Path,
+    *,
+    kinds: Collection[str],
+    verb: str,
+    must_be_finished: bool = True,
+) -> Run:
+    """Reads a run directory.
 
     Args:
         directory: made by `verb`.
         kinds: the kinds of task that the reader can use.
         verb: the command to name in errors.
+        must_be_finished: whether to refuse one without results, and so without
+            weights.
 
     Raises:
         InputError: no run directory, unfinished, damaged, or of another kind.
@@ -160,9 +170,13 @@ def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run
         raise InputError(
             f"{directory}: a {task.kind} run, expected one made by `bert-keras {verb}`"
         )
-    if read_results(directory) is None:
+    if must_be_finished and read_results(directory) is None:
+        best = training_state.CheckpointDirectory(
+            directory / CHECKPOINTS_NAME, keep=1, is_chief=False
+        ).best()
         raise InputError(
             f"{directory}: the run is not finished; give its command again to resume it"
+            + (f", or take its best checkpoint, {best}" if best else "")
         )
     return Run(
         directory=directory,

@@ -221,10 +221,18 @@ def names_of(network: keras.Model) -> list[str]:
 
 def from_network(network: keras.Model) -> dict[str, np.ndarray]:
     """The weights of a built network by our names, as copies."""
+    return with_parts_apart(
+        (_name(network, weight), keras.ops.convert_to_numpy(weight))
+        for weight in network.weights
+    )
+
+
+def with_parts_apart(
+    weights: Iterable[tuple[str, np.ndarray]],
+) -> dict[str, np.ndarray]:
+    """Paths and values of Keras weights as arrays with query, key and value apart."""
     arrays = {}
-    for weight in network.weights:
-        name = _name(network, weight)
-        value = keras.ops.convert_to_numpy(weight)
+    for name, value in weights:
         if _FUSED in name:
             parts = np.split(value, len(_APART), axis=-1)
             for part, array in zip(_APART, parts, strict=True):
