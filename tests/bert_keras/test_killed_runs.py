@@ -169,9 +169,9 @@ def test_killed_ten_times(start, whole, tmp_path):
     assert_same_runs(tmp_path / "run", whole)
 
 
-def test_two_replicas_killed(start, tmp_path):
+def test_two_replicas_killed_ten_times(start, tmp_path):
     assert start(tmp_path / "whole", num_replicas=2) == 0
-    kill_until_finished(start, tmp_path / "run", num_replicas=2, num_deaths=3)
+    kill_until_finished(start, tmp_path / "run", num_replicas=2, num_deaths=10)
     assert_same_runs(tmp_path / "run", tmp_path / "whole")
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -76,12 +77,20 @@ def log_of(run, index):
     return (run.parent / f"worker-{index}.log").read_text()
 
 
-def wait_for_checkpoints(run, count, processes):
+def wait_for_step(run, step, processes):
+    """Until there is a checkpoint of this step or a later one."""
     deadline = time.monotonic() + 240
-    while len(list(run.glob("checkpoints/step-*.npz"))) < count:
+    while (
+        not (paths := list(run.glob("checkpoints/step-*.npz")))
+        or step_of(max(paths)) < step
+    ):
         assert all(process.poll() is None for process in processes)
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def step_of(path):
+    return int(path.stem.removeprefix("step-"))
 
 
 def state(run):
@@ -122,19 +131,23 @@ def test_two_workers_equal_one_device(tiny_examples, tmp_path):
         np.testing.assert_allclose(one[name], two[name], atol=1e-6, err_msg=name)
 
 
-def test_a_killed_worker_ends_the_other_and_both_go_on(
-    uninterrupted, tiny_examples, tmp_path
-):
-    run = tmp_path / "run"
-    processes = start_workers(tiny_examples, run, **LONG)
-    wait_for_checkpoints(run, 3, processes)
-    processes[1].send_signal(signal.SIGKILL)
-    assert finish(processes) == [2, -signal.SIGKILL]
-    assert "task 1 no longer answers" in log_of(run, 0)
-    assert "start all workers again with the same command" in log_of(run, 0)
-    assert not (run / "results.json").exists()
+def test_one_worker_is_killed_ten_times(uninterrupted, tiny_examples, tmp_path):
+    """Either of them; each time the other one ends too, and both are started again."""
+    run, choose = tmp_path / "run", random.Random(1)
+    for count in range(10):
+        processes = start_workers(tiny_examples, run, **LONG)
+        wait_for_step(run, LONG["save_checkpoint_steps"] * 2 * (count + 1), processes)
+        time.sleep(choose.uniform(0, 0.2))
+        killed = choose.randrange(2)
+        processes[killed].send_signal(signal.SIGKILL)
+        codes = finish(processes)
+        assert codes[killed] == -signal.SIGKILL
+        assert codes[1 - killed] == 2, log_of(run, 1 - killed)
+        assert f"task {killed} no longer answers" in log_of(run, 1 - killed)
+        assert "start all workers again with the same" in log_of(run, 1 - killed)
+        assert not (run / "results.json").exists()
+        assert ("resuming after step" in log_of(run, 0)) == (count > 0)
     assert finish(start_workers(tiny_examples, run, **LONG)) == [0, 0], log_of(run, 0)
-    assert "resuming after step" in log_of(run, 0)
     assert_same_state(uninterrupted, run)
 
 
@@ -144,12 +157,12 @@ def test_sigterm_to_one_stops_both_at_the_same_step(
 ):
     run = tmp_path / "run"
     processes = start_workers(tiny_examples, run, **LONG)
-    wait_for_checkpoints(run, 2, processes)
+    wait_for_step(run, 2 * LONG["save_checkpoint_steps"], processes)
     os.kill(processes[index].pid, signal.SIGTERM)
     assert finish(processes) == [0, 0], log_of(run, index)
     stops = [log_of(run, worker).splitlines()[-1] for worker in range(2)]
     assert stops[0] == stops[1]
-    step = int(max(run.glob("checkpoints/*")).stem.removeprefix("step-"))
+    step = step_of(max(run.glob("checkpoints/*")))
     assert f"stopped by SIGTERM at step {step}" in stops[0]
     assert finish(start_workers(tiny_examples, run, **LONG)) == [0, 0], log_of(run, 0)
     assert_same_state(uninterrupted, run)
