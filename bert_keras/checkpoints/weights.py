@@ -246,7 +246,8 @@ def assign(network: keras.Model, arrays: Mapping[str, np.ndarray]) -> list[str]:
     """Gives a built network the weights that there are; shapes must agree.
 
     Returns:
-        The names that `arrays` has not: those weights stay as they are.
+        The names of the weights that stay as they are, because `arrays` has them not;
+        query, key and value stay together.
 
     Raises:
         InputError: a shape that contradicts the network's.
@@ -256,9 +257,8 @@ def assign(network: keras.Model, arrays: Mapping[str, np.ndarray]) -> list[str]:
         name = _name(network, weight)
         parts = [name.replace(_FUSED, part) for part in _APART]
         names = parts if _FUSED in name else [name]
-        lacking = [part for part in names if part not in arrays]
-        missing += lacking
-        if lacking:
+        if not all(part in arrays for part in names):
+            missing += names
             continue
         value = np.concatenate([arrays[part] for part in names], axis=-1)
         if value.shape != tuple(weight.shape):

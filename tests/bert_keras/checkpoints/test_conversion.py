@@ -1,0 +1,241 @@
+import dataclasses
+import json
+import logging
+
+import numpy as np
+import pytest
+
+from bert_keras import cli, features, finetuning, networks, tokenization
+from bert_keras.checkpoints import conversion, native, run_directory, weights
+from bert_keras.errors import InputError
+
+VOCABULARY = tokenization.Vocabulary(
+    (*features.SPECIAL_TOKENS, *(f"w{i}" for i in range(35)))
+)
+LABELS = ("no", "maybe", "yes")
+
+
+@pytest.fixture
+def make_checkpoint(tiny_config, randomize):
+    """A function that makes a checkpoint with random weights."""
+
+    def make(kind="pretraining", **config_changes):
+        labels = LABELS if kind in ("classification", "tagging") else None
+        task = run_directory.Task(kind=kind, labels=labels)
+        changes = {"hidden_act": "gelu_tanh", **config_changes}
+        bert_config = tiny_config.model_copy(update=changes)
+        network = networks.build(bert_config, task)
+        randomize(network)
+        return weights.Checkpoint(
+            bert_config=bert_config,
+            task=task,
+            arrays=weights.from_network(network),
+            vocabulary=VOCABULARY,
+            do_lower_case=True,
+        )
+
+    return make
+
+
+@pytest.fixture
+def run_dir(make_checkpoint, tmp_path):
+    """A function that writes a run directory with random weights."""
+
+    def write(*args, **kwargs):
+        directory = tmp_path / "run"
+        directory.mkdir()
+        native.write(make_checkpoint(*args, **kwargs), directory)
+        return directory
+
+    return write
+
+
+@pytest.mark.parametrize("kind", run_directory.KINDS)
+def test_a_run_is_read_as_it_was_written(kind, make_checkpoint, run_dir):
+    checkpoint, found = make_checkpoint(kind), conversion.read(run_dir(kind))
+    assert (found.task, found.bert_config) == (checkpoint.task, checkpoint.bert_config)
+    assert (found.vocabulary, found.do_lower_case) == (VOCABULARY, True)
+    assert found.arrays.keys() == checkpoint.arrays.keys()
+    for name, array in checkpoint.arrays.items():
+        assert array.tobytes() == found.arrays[name].tobytes()
+
+
+def test_a_converted_classifier_predicts(run_dir):
+    tuned = finetuning.TunedModel(run_dir("classification"))
+    assert tuned.run.task.labels == LABELS
+    assert tuned.settings.max_seq_length == 32
+
+
+def test_untrained_heads_of_a_run_are_not_taken(run_dir):
+    directory = run_dir()
+    (directory / "config.yaml").write_text("next_sentence: false\n")
+    names = set(conversion.read(directory).arrays)
+    assert "masked_lm_head/output_bias" in names
+    assert not any(n.startswith(("encoder/pooler", "next_sentence")) for n in names)
+
+
+@pytest.mark.parametrize("to", [f for f in conversion.FORMATS if f != "native"])
+def test_there_and_back(to, run_dir, tmp_path):
+    kind = "encoder" if to == "keras_hub" else "pretraining"
+    source = conversion.read(run_dir(kind))
+    first = conversion.convert(tmp_path / "run", tmp_path / to, to=to)
+    assert (first.source, first.kind, first.difference) == ("native", kind, 0.0)
+    assert (first.left_out, first.made_new) == ({}, ())
+    assert conversion.recognize(tmp_path / to) == to
+    back = conversion.convert(tmp_path / to, tmp_path / "back", to="native")
+    assert (back.source, back.unused, back.made_new) == (to, {}, ())
+    result = conversion.read(tmp_path / "back")
+    assert (result.task, result.vocabulary) == (source.task, source.vocabulary)
+    ignored = {"hidden_dropout_prob", "attention_probs_dropout_prob"}
+    assert result.bert_config.model_dump(exclude=ignored) == (
+        source.bert_config.model_dump(exclude=ignored)
+    )
+    for name, array in source.arrays.items():
+        assert array.tobytes() == result.arrays[name].tobytes()
+
+
+def test_what_is_made_new_and_left_out(make_checkpoint, tmp_path):
+    """A masked LM without next sentence and pooler, then an encoder of a tagger."""
+    whole = make_checkpoint()
+    arrays = {k: v for k, v in whole.arrays.items() if "masked_lm" in k or "layer" in k}
+    arrays |= {k: v for k, v in whole.arrays.items() if "embeddings" in k}
+    (tmp_path / "hf").mkdir()
+    masked_lm = dataclasses.replace(whole, arrays=arrays)
+    conversion.FORMATS["hugging_face"].write(masked_lm, tmp_path / "hf")
+    done = conversion.convert(tmp_path / "hf", tmp_path / "native", to="native")
+    assert set(done.made_new) == {
+        *("encoder/pooler/kernel", "encoder/pooler/bias"),
+        "next_sentence_head/classifier/kernel",
+        "next_sentence_head/classifier/bias",
+    }
+    lines = list(conversion.describe(done, to="native"))
+    assert lines[0] == "read a hugging_face checkpoint, pretraining"
+    assert "  made new: encoder/pooler/kernel" in lines
+    results = json.loads((tmp_path / "native/results.json").read_text())
+    assert set(results["made_new"]) == set(done.made_new)
+
+
+def test_heads_that_a_format_has_no_place_for(run_dir, tmp_path, capsys):
+    directory = run_dir("classification")
+    arguments = ["--input", str(directory), "--output", str(tmp_path / "hub")]
+    assert cli.main(["convert", *arguments, "--to", "keras_hub"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "read a native checkpoint, classification"
+    assert [line.split(" (")[0] for line in lines[2:4]] == [
+        "  left out: head/classifier/kernel",
+        "  left out: head/classifier/bias",
+    ]
+    assert lines[-1] == (
+        "read back: same weights; outputs on a fixed batch differ by 0 at most"
+    )
+
+
+class TestActivations:
+    def test_the_exact_gelu_needs_consent(self, run_dir, tmp_path):
+        directory = run_dir(hidden_act="gelu")
+        with pytest.raises(InputError, match="give --approximate_gelu"):
+            conversion.convert(directory, tmp_path / "out", to="google")
+        done = conversion.convert(
+            directory, tmp_path / "out", to="google", approximate_gelu=True
+        )
+        assert 1e-6 < done.difference < 0.1
+        assert conversion.read(tmp_path / "out").bert_config.hidden_act == "gelu_tanh"
+
+    def test_hugging_face_knows_both(self, run_dir, tmp_path):
+        directory = run_dir(hidden_act="gelu")
+        done = conversion.convert(directory, tmp_path / "hf", to="hugging_face")
+        assert done.difference == 0.0
+        written = json.loads((tmp_path / "hf/config.json").read_text())
+        assert written["hidden_act"] == "gelu"
+
+    def test_keras_hub_has_only_gelu(self, run_dir, tmp_path):
+        with pytest.raises(InputError, match="'relu', keras_hub has only gelu_tanh"):
+            conversion.convert(
+                run_dir("encoder", hidden_act="relu"), tmp_path / "o", to="keras_hub"
+            )
+
+    def test_only_ours_attend_to_the_left(self, run_dir, tmp_path):
+        directory = run_dir(attention="left_to_right")
+        with pytest.raises(InputError, match="left_to_right, which google cannot"):
+            conversion.convert(directory, tmp_path / "out", to="google")
+
+
+class TestBadInput:
+    def test_nothing_there(self, tmp_path):
+        with pytest.raises(InputError, match="no checkpoint that is known; expected"):
+            conversion.read(tmp_path)
+        with pytest.raises(InputError, match="no such directory"):
+            conversion.read(tmp_path / "no" / "where")
+
+    def test_two_formats_in_one_directory(self, run_dir, tmp_path):
+        directory = run_dir()
+        conversion.convert(directory, tmp_path / "hf", to="hugging_face")
+        for path in (tmp_path / "hf").iterdir():
+            path.rename(directory / path.name)
+        message = "holds checkpoints of native and hugging_face: put"
+        with pytest.raises(InputError, match=message):
+            conversion.read(directory)
+
+    def test_the_same_format(self, run_dir, tmp_path):
+        with pytest.raises(InputError, match="is in the format 'native' already"):
+            conversion.convert(run_dir(), tmp_path / "out", to="native")
+
+    def test_an_output_that_holds_something(self, run_dir, tmp_path):
+        directory = run_dir()
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out/notes.txt").write_text("mine")
+        with pytest.raises(InputError, match="out: not empty; choose another"):
+            conversion.convert(directory, tmp_path / "out", to="google")
+        assert (tmp_path / "out/notes.txt").read_text() == "mine"
+
+    def test_a_format_that_is_misspelt(self, run_dir, tmp_path):
+        with pytest.raises(InputError, match="did you mean 'google'"):
+            conversion.convert(run_dir(), tmp_path / "out", to="gogle")
+
+    def test_a_run_needs_a_vocabulary(self, make_checkpoint, tmp_path):
+        hugging_face = conversion.FORMATS["hugging_face"]
+        (tmp_path / "hf").mkdir()
+        nameless = dataclasses.replace(make_checkpoint(), vocabulary=None)
+        hugging_face.write(nameless, tmp_path / "hf")
+        with pytest.raises(InputError, match="put its vocab.txt beside"):
+            conversion.convert(tmp_path / "hf", tmp_path / "out", to="native")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["hf"]
+
+    def test_values_that_are_not_finite_are_reported(self, run_dir, tmp_path, caplog):
+        caplog.set_level(logging.WARNING)
+        checkpoint = conversion.read(run_dir())
+        checkpoint.arrays["encoder/pooler/bias"][0] = np.nan
+        (tmp_path / "hf").mkdir()
+        conversion.FORMATS["hugging_face"].write(checkpoint, tmp_path / "hf")
+        conversion.read(tmp_path / "hf")
+        assert "1 values of encoder/pooler/bias are not finite" in caplog.text
+
+
+class TestCheckpointsOfARun:
+    """One checkpoint of a pre-training that is under way."""
+
+    @pytest.fixture
+    def unfinished(self, tiny_examples, tmp_path):
+        arguments = [
+            *("pretrain", "--examples", str(tiny_examples), "--strategy", "cpu"),
+            *("--output_dir", str(tmp_path / "unfinished")),
+            *("--set", "model.num_hidden_layers=1", "--set", "model.hidden_size=16"),
+            *("--set", "model.num_attention_heads=2", "--set", "num_train_steps=4"),
+            *("--set", "model.intermediate_size=16", "--set", "global_batch_size=4"),
+            *("--set", "optimizer.warmup_steps=1", "--set", "save_checkpoint_steps=2"),
+        ]
+        assert cli.main(arguments) == 0
+        return tmp_path / "unfinished"
+
+    def test_one_is_a_model_too(self, unfinished):
+        final = conversion.read(unfinished)
+        last = conversion.read(unfinished / "checkpoints/step-0000000004.npz")
+        assert last.task == final.task
+        assert last.arrays.keys() == final.arrays.keys()
+        for name, array in final.arrays.items():
+            assert array.tobytes() == last.arrays[name].tobytes()
+
+    def test_the_best_one_is_named(self, unfinished):
+        (unfinished / "results.json").unlink()
+        with pytest.raises(InputError, match="or take its best checkpoint, .*step-0+"):
+            conversion.read(unfinished)

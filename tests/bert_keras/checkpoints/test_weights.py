@@ -1,0 +1,187 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from bert_keras import features, networks, tokenization
+from bert_keras.checkpoints import run_directory, weights
+from bert_keras.errors import InputError
+
+ROWS = (
+    weights.Row("encoder/layer_{i}/self_attention/query/kernel", "q{i}", "heads_out"),
+    weights.Row("encoder/layer_{i}/self_attention/query/bias", "b{i}", "heads_out"),
+    weights.Row(
+        "encoder/layer_{i}/self_attention/output_dense/kernel", "o{i}", "heads_in"
+    ),
+    weights.Row("encoder/pooler/kernel", "p", "transposed"),
+    weights.Row("encoder/pooler/bias", "pb"),
+)
+
+
+class Tensors:
+    """A source in memory that counts what is read."""
+
+    def __init__(self, tensors):
+        self.tensors = tensors
+        self.num_reads = 0
+
+    def shapes(self):
+        return {name: array.shape for name, array in self.tensors.items()}
+
+    def read(self, name):
+        self.num_reads += 1
+        return self.tensors[name]
+
+
+@pytest.fixture
+def network(tiny_config, randomize):
+    task = run_directory.Task(kind="classification", labels=("a", "b", "c"))
+    network = networks.build(tiny_config, task)
+    randomize(network)
+    return network
+
+
+@pytest.fixture
+def checkpoint(tiny_config, network):
+    return weights.Checkpoint(
+        bert_config=tiny_config,
+        task=run_directory.Task(kind="classification", labels=("a", "b", "c")),
+        arrays=weights.from_network(network),
+        vocabulary=None,
+        do_lower_case=None,
+    )
+
+
+def replace(checkpoint, **changes):
+    return dataclasses.replace(checkpoint, **changes)
+
+
+@pytest.mark.parametrize("kind", run_directory.KINDS)
+def test_the_names_and_shapes_are_those_of_the_network(kind, tiny_config):
+    labels = ("a", "b", "c") if kind in ("classification", "tagging") else None
+    task = run_directory.Task(kind=kind, labels=labels)
+    network = networks.build(tiny_config, task)
+    shapes = weights.all_shapes(tiny_config, num_labels=task.num_labels)
+    arrays = weights.from_network(network)
+    assert list(arrays) == weights.names_of(network)
+    assert {name: array.shape for name, array in arrays.items()} == {
+        name: shapes[name] for name in arrays
+    }
+    assert sum(a.size for a in arrays.values()) == network.count_params()
+
+
+def test_query_key_and_value_are_the_thirds_of_the_fused_kernel(network):
+    fused = network.encoder.transformer_layers[1].self_attention.query_key_value
+    arrays = weights.from_network(network)
+    name = "encoder/layer_1/self_attention/{}/kernel"
+    for index, part in enumerate(("query", "key", "value")):
+        third = fused.kernel.numpy()[:, 16 * index : 16 * (index + 1)]
+        np.testing.assert_array_equal(arrays[name.format(part)], third)
+
+
+def test_assign_is_the_inverse(tiny_config, network):
+    arrays = weights.from_network(network)
+    task = run_directory.Task(kind="classification", labels=("a", "b", "c"))
+    other = networks.build(tiny_config, task)
+    assert weights.assign(other, arrays) == []
+    again = weights.from_network(other)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(again[name], array)
+
+
+def test_what_is_not_there_stays_as_it_was(network):
+    before = weights.from_network(network)
+    arrays = {name: array + 1 for name, array in before.items()}
+    del arrays["encoder/layer_0/self_attention/key/bias"], arrays["encoder/pooler/bias"]
+    biases = [f"encoder/layer_0/self_attention/{p}/bias" for p in weights._APART]
+    gone = [*biases, "encoder/pooler/bias"]
+    assert weights.assign(network, arrays) == gone
+    after = weights.from_network(network)
+    for name in gone:
+        np.testing.assert_array_equal(after[name], before[name])
+    changed = "encoder/layer_0/self_attention/query/kernel"
+    np.testing.assert_array_equal(after[changed], before[changed] + 1)
+
+
+def test_another_shape_cannot_be_assigned(network):
+    arrays = weights.from_network(network) | {"encoder/pooler/bias": np.zeros(3, "f4")}
+    with pytest.raises(InputError, match=r"pooler/bias' has the shape \(3,\), .*16"):
+        weights.assign(network, arrays)
+
+
+def test_layouts(tiny_config):
+    """4 heads of 4 in a hidden size of 16."""
+    numbers = np.arange(256, dtype="f4").reshape(16, 16)
+    rows = weights.expand(ROWS, 1)
+    ours = {row.ours: numbers[0] if "bias" in row.ours else numbers for row in rows}
+    theirs = dict(weights.write_rows(rows, ours, tiny_config))
+    assert {name: array.shape for name, array in theirs.items()} == {
+        "q0": (16, 4, 4),
+        "b0": (4, 4),
+        "o0": (4, 4, 16),
+        "p": (16, 16),
+        "pb": (16,),
+    }
+    assert theirs["q0"][5, 1, 2] == numbers[5, 4 * 1 + 2]
+    assert theirs["o0"][1, 2, 5] == numbers[4 * 1 + 2, 5]
+    assert theirs["p"][3, 7] == numbers[7, 3]
+    source = Tensors(theirs | {"other": np.zeros(2)})
+    arrays = weights.Arrays(source, rows, tiny_config, path="x")
+    assert source.num_reads == 0
+    assert arrays.their_names == set(theirs)
+    assert set(arrays) == set(ours)
+    for name in ours:
+        np.testing.assert_array_equal(arrays[name], ours[name])
+    assert source.num_reads == len(rows)
+
+
+def test_tensors_become_float32(tiny_config):
+    source = Tensors({"pb": np.arange(16, dtype=np.float16)})
+    arrays = weights.Arrays(source, ROWS[-1:], tiny_config, path="x")
+    assert arrays["encoder/pooler/bias"].dtype == np.float32
+
+
+def test_a_shape_that_contradicts_the_configuration(tiny_config):
+    source = Tensors({"p": np.zeros((16, 8))})
+    message = r"model: tensor 'p' has the shape \(16, 8\), but by .* \(16, 16\)"
+    with pytest.raises(InputError, match=message):
+        weights.Arrays(source, ROWS[3:4], tiny_config, path="model")
+    assert source.num_reads == 0
+
+
+def test_missing_weights_of_the_encoder(checkpoint):
+    arrays = dict(checkpoint.arrays)
+    weights.check(replace(checkpoint, arrays=arrays), path="x")
+    for name in ("encoder/pooler/kernel", "head/classifier/bias"):
+        del arrays[name]
+    weights.check(replace(checkpoint, arrays=arrays), path="x")
+    del arrays["encoder/layer_1/output_layer_norm/beta"]
+    message = "x: 1 weights of the encoder are missing, such as encoder/layer_1/output"
+    with pytest.raises(InputError, match=message):
+        weights.check(replace(checkpoint, arrays=arrays), path="x")
+
+
+@pytest.mark.parametrize("excess", [-3, 0, 1])
+def test_the_vocabulary_and_the_embedding(checkpoint, caplog, excess):
+    words = [f"w{i}" for i in range(40 + excess - len(features.SPECIAL_TOKENS))]
+    vocabulary = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *words))
+    checkpoint = replace(checkpoint, vocabulary=vocabulary)
+    if excess > 0:
+        message = "the vocabulary has 41 entries, the embedding only 40 rows"
+        with pytest.raises(InputError, match=message):
+            weights.check(checkpoint, path="x")
+        return
+    weights.check(checkpoint, path="x")
+    warned = "the vocabulary has 37 entries, the embedding 40 rows" in caplog.text
+    assert warned == (excess < 0)
+
+
+def test_values_that_are_not_finite_are_named(checkpoint, caplog):
+    arrays = dict(checkpoint.arrays)
+    arrays["encoder/pooler/kernel"][3, 4] = np.nan
+    arrays["encoder/pooler/bias"][:2] = np.inf, -np.inf
+    weights.check(replace(checkpoint, arrays=arrays), path="x")
+    assert [record.getMessage() for record in caplog.records] == [
+        "x: 1 values of encoder/pooler/kernel are not finite",
+        "x: 2 values of encoder/pooler/bias are not finite",
+    ]
