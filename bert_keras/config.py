@@ -347,6 +347,8 @@ def read_bert_config(path: str | Path) -> BertConfig:
         raise InputError(
             f"{path}: expected Google's bert_config.json: {error}"
         ) from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: expected Google's bert_config.json: keys and values")
     values = {key: v for key, v in values.items() if key not in _UNUSED_GOOGLE_KEYS}
     return build_config(BertConfig, values, origin=path)
 

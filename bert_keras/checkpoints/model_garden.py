@@ -1,0 +1,485 @@
+"""Checkpoints of tf-models-official (TensorFlow's Model Garden), without that package.
+
+`NAME-1.index`, `NAME-1.data-00000-of-00001`, `checkpoint`, and, if there is one, a
+`bert_config.json` or the `params.yaml` of a training run. A tensor's key is the path of
+any attribute that leads to it, so the same weight has different keys in different
+files. What counts is the graph of the objects, which each file holds: an encoder is
+found in it wherever it is, and so are the heads of `BertPretrainerV2`,
+`BertPretrainer`, `BertClassifier`, `BertTokenClassifier` and `BertSpanLabeler`.
+"""
+
+import logging
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+import yaml
+
+from bert_keras import config
+from bert_keras.checkpoints import google_tf1, tensor_bundle, weights
+from bert_keras.checkpoints.weights import Layout, Row
+from bert_keras.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+ACTIVATIONS = google_tf1.ACTIVATIONS
+"""Ours to theirs, which are those of the original."""
+
+NAME = "bert_model.ckpt"
+PARAMS_NAME = "params.yaml"
+
+
+def _dense(ours: str, theirs: str, layout: Layout = "as_is") -> list[Row]:
+    # Its axis is that of the outputs.
+    of_bias: Layout = "as_is" if layout == "heads_in" else layout
+    return [
+        Row(f"{ours}/kernel", f"{theirs}/kernel", layout),
+        Row(f"{ours}/bias", f"{theirs}/bias", of_bias),
+    ]
+
+
+def _norm(ours: str, theirs: str) -> list[Row]:
+    return [Row(f"{ours}/{name}", f"{theirs}/{name}") for name in ("gamma", "beta")]
+
+
+_OURS = "encoder/layer_{i}"
+_THEIRS = "encoder/_transformer_layers/{i}"
+
+_ROWS = [
+    Row(
+        "encoder/embeddings/word_embeddings",
+        "encoder/_embedding_layer/embeddings",
+    ),
+    Row(
+        "encoder/embeddings/position_embeddings",
+        "encoder/_position_embedding_layer/embeddings",
+    ),
+    Row(
+        "encoder/embeddings/type_embeddings",
+        "encoder/_type_embedding_layer/embeddings",
+    ),
+    *_norm("encoder/embeddings/layer_norm", "encoder/_embedding_norm_layer"),
+    *(
+        row
+        for part in ("query", "key", "value")
+        for row in _dense(
+            f"{_OURS}/self_attention/{part}",
+            f"{_THEIRS}/_attention_layer/_{part}_dense",
+            "heads_out",
+        )
+    ),
+    *_dense(
+        f"{_OURS}/self_attention/output_dense",
+        f"{_THEIRS}/_attention_layer/_output_dense",
+        "heads_in",
+    ),
+    *_norm(f"{_OURS}/attention_layer_norm", f"{_THEIRS}/_attention_layer_norm"),
+    *_dense(
+        f"{_OURS}/feed_forward/intermediate_dense", f"{_THEIRS}/_intermediate_dense"
+    ),
+    *_dense(f"{_OURS}/feed_forward/output_dense", f"{_THEIRS}/_output_dense"),
+    *_norm(f"{_OURS}/output_layer_norm", f"{_THEIRS}/_output_layer_norm"),
+    *_dense("encoder/pooler", "pooler"),
+    *_dense("masked_lm_head/transform", "masked_lm/dense"),
+    *_norm("masked_lm_head/layer_norm", "masked_lm/layer_norm"),
+    Row("masked_lm_head/output_bias", "masked_lm/bias"),
+    *_dense("next_sentence_head/classifier", "next_sentence"),
+    *_dense("head/classifier", "classifier"),
+]
+"""Their names begin with a part of the model, which `_find_parts` finds and `_compose`
+puts in its place; the rest is a path from it."""
+
+_QUERY = "_attention_layer/_query_dense/kernel"
+_FIRST_QUERY = f"_transformer_layers/0/{_QUERY}"
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+_PARAMS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_attention_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "dropout_rate": "hidden_dropout_prob",
+    "attention_dropout_rate": "attention_probs_dropout_prob",
+    "max_position_embeddings": "max_position_embeddings",
+    "type_vocab_size": "type_vocab_size",
+    "initializer_range": "initializer_range",
+}
+"""Keys of `task.model.encoder.bert` in `params.yaml` and ours; the defaults agree."""
+
+
+def recognizes(path: Path) -> bool:
+    """Whether there is an object checkpoint with an encoder of Model Garden's."""
+    names = tensor_bundle.names_at(path) or ()
+    return any(name.endswith(f"/{_QUERY}{_VALUE}") for name in names)
+
+
+def read(path: Path) -> weights.Checkpoint:
+    """Opens a checkpoint; its tensors are read when they are asked for.
+
+    Args:
+        path: its directory, or its prefix, such as `bert_model.ckpt-1` in it.
+
+    Raises:
+        InputError: no such checkpoint, damaged, of another model, or of another size
+            than the configuration beside it.
+    """
+    prefix = tensor_bundle.find_prefix(path)
+    bundle = tensor_bundle.Bundle(prefix)
+    shapes = bundle.shapes()
+    graph = tensor_bundle.ObjectGraph(bundle)
+    kind, parts = _find_parts(graph, shapes, path=prefix)
+    bert_config = _read_config(prefix, graph, parts, shapes)
+    google_tf1.check_num_layers(_num_layers(graph, parts), bert_config, path=prefix)
+    rows = [
+        Row(row.ours, key, row.layout)
+        for row in weights.expand(_ROWS, bert_config.num_hidden_layers)
+        if (key := _key(graph, parts, row.theirs))
+    ]
+    shape = shapes.get(_key(graph, parts, "classifier/kernel") or "")
+    num_labels = shape[-1] if shape else 1
+    if kind == "classification" and num_labels == 1:
+        kind = "regression"
+    arrays = weights.Arrays(
+        bundle, rows, bert_config, num_labels=num_labels, path=prefix
+    )
+    used = arrays.their_names
+    poolers = {
+        _key(graph, parts, f"encoder/_pooler_layer/{name}")
+        for name in ("kernel", "bias")
+    }
+    vocabulary = google_tf1.read_vocabulary(prefix.parent)
+    return weights.Checkpoint(
+        bert_config=bert_config,
+        task=google_tf1.numbered_task(kind, num_labels),
+        arrays=arrays,
+        vocabulary=vocabulary,
+        do_lower_case=google_tf1.read_casing(prefix.parent, vocabulary),
+        unused={
+            name: _why_unused(name, poolers)
+            for name in sorted(shapes)
+            if name not in used and name != tensor_bundle.GRAPH
+        },
+    )
+
+
+def _key(
+    graph: tensor_bundle.ObjectGraph, parts: Mapping[str, int], path: str
+) -> str | None:
+    """The tensor at a path that begins with a part of the model."""
+    part, _, rest = path.partition("/")
+    return graph.key(parts.get(part), rest)
+
+
+def _find_parts(
+    graph: tensor_bundle.ObjectGraph, shapes: tensor_bundle.Shapes, *, path: Path
+) -> tuple[str, dict[str, int]]:
+    """The kind of task, and the objects that the names of `_ROWS` begin with."""
+    nodes = graph.from_root()
+    encoder = _find_encoder(graph, nodes, path=path)
+    parts = {"encoder": encoder}
+    if (pooler := graph.find(encoder, "_pooler_layer")) is not None:
+        parts["pooler"] = pooler
+    heads: dict[str, int] = {}
+    for node in nodes:
+        if graph.key(node, "masked_lm/dense/kernel"):
+            heads.setdefault("masked_lm", graph.children[node]["masked_lm"])
+        heads |= _next_sentence_parts(graph, node, shapes)
+    if "masked_lm" in heads:
+        return "pretraining", parts | heads
+    for node in nodes:
+        if graph.find(node, "_network") == encoder:
+            kind, heads = _fine_tuned_parts(graph, node)
+            return kind, parts | heads
+    return "encoder", parts
+
+
+def _find_encoder(
+    graph: tensor_bundle.ObjectGraph, nodes: list[int], *, path: Path
+) -> int:
+    for node in nodes:
+        if graph.key(node, _FIRST_QUERY):
+            return node
+        if graph.key(node, f"layer_with_weights-4/{_QUERY}"):
+            _name_layers(graph, node)
+            return node
+    raise InputError(f"{path}.index: expected an encoder of Model Garden's BERT in it")
+
+
+def _name_layers(graph: tensor_bundle.ObjectGraph, encoder: int) -> None:
+    """Gives the layers of an encoder of 2020 the names that they have today.
+
+    They are only numbered there, in the order of computation, and the output of
+    attention is one of the transformer layer.
+    """
+    children = graph.children[encoder]
+    layers: dict[str, int] = {}
+    while graph.key(encoder, f"layer_with_weights-{len(layers) + 4}/{_QUERY}"):
+        layer = children[f"layer_with_weights-{len(layers) + 4}"]
+        output = graph.find(layer, "_attention_output_dense")
+        if output is not None:
+            attention = graph.children[layer]["_attention_layer"]
+            graph.children[attention]["_output_dense"] = output
+        layers[str(len(layers))] = layer
+    children["_transformer_layers"] = graph.add(layers)
+    numbers = {
+        "_embedding_layer": 0,
+        "_position_embedding_layer": 1,
+        "_type_embedding_layer": 2,
+        "_embedding_norm_layer": 3,
+        "_pooler_layer": len(layers) + 4,
+    }
+    for name, number in numbers.items():
+        if (layer := graph.find(encoder, f"layer_with_weights-{number}")) is not None:
+            children.setdefault(name, layer)
+
+
+def _next_sentence_parts(
+    graph: tensor_bundle.ObjectGraph, node: int, shapes: tensor_bundle.Shapes
+) -> dict[str, int]:
+    """The next sentence head of a pre-training model, and the pooler that is its own.
+
+    Heads have no names of their own: if there are several, the name that the pooler has
+    beside the model tells.
+    """
+    if graph.key(node, "masked_lm/dense/kernel"):
+        classifier = graph.find(node, "classification/layer_with_weights-0")
+        if graph.key(classifier, "kernel"):
+            return {"next_sentence": classifier}
+    heads = graph.find(node, "classification_heads")
+    candidates = [] if heads is None else list(graph.children[heads].values())
+    named = graph.find(0, "next_sentence.pooler_dense")
+    for head in candidates:
+        dense = graph.find(head, "dense")
+        shape = shapes.get(graph.key(head, "out_proj/kernel") or "", ())
+        is_meant = len(candidates) == 1 if named is None else dense == named
+        if is_meant and shape[-1:] == (2,) and dense is not None:
+            return {"next_sentence": graph.children[head]["out_proj"], "pooler": dense}
+    return {}
+
+
+def _fine_tuned_parts(
+    graph: tensor_bundle.ObjectGraph, model: int
+) -> tuple[str, dict[str, int]]:
+    """The kind and the head of a model around an encoder."""
+    for path, kind in _CLASSIFIERS.items():
+        classifier = graph.find(model, path)
+        if not graph.key(classifier, "kernel"):
+            continue
+        parts = {"classifier": classifier}
+        pooler = graph.find(model, "classifier/dense")
+        if kind == "classification" and pooler is not None:
+            parts["pooler"] = pooler
+        return kind, parts
+    return "encoder", {}
+
+
+_CLASSIFIERS = {
+    "classifier/out_proj": "classification",
+    "classifier/layer_with_weights-0": "classification",
+    "classifier": "tagging",
+    "span_labeling/layer_with_weights-0": "span",
+}
+"""Where `BertClassifier` (today's and that of 2020), `BertTokenClassifier` and
+`BertSpanLabeler` have their last layer."""
+
+
+def _why_unused(name: str, poolers: Collection[str | None]) -> str:
+    first = name.partition("/")[0]
+    if first in ("save_counter", "global_step"):
+        return "step counter"
+    if "/.OPTIMIZER_SLOT/" in name or first == "optimizer":
+        return "optimizer slot"
+    if name in poolers:
+        return "the head has a pooler of its own"
+    return "not part of BERT"
+
+
+def _num_layers(graph: tensor_bundle.ObjectGraph, parts: Mapping[str, int]) -> int:
+    return len(graph.children[graph.find(parts["encoder"], "_transformer_layers")])
+
+
+def _read_config(
+    prefix: Path,
+    graph: tensor_bundle.ObjectGraph,
+    parts: Mapping[str, int],
+    shapes: tensor_bundle.Shapes,
+) -> config.BertConfig:
+    """From `bert_config.json`, else `params.yaml`, else the shapes of the tensors."""
+    directory = prefix.parent
+    if (directory / google_tf1.CONFIG_NAME).is_file():
+        return google_tf1.read_config(directory)
+    if (directory / PARAMS_NAME).is_file():
+        return _read_params(directory / PARAMS_NAME)
+    found = {}
+    for path, names in _SIZES.items():
+        shape = shapes.get(_key(graph, parts, f"encoder/{path}") or "", ())
+        if len(shape) != len(names):
+            raise InputError(
+                f"{prefix}.index: no {google_tf1.CONFIG_NAME} beside it, and its "
+                f"tensors do not tell the sizes: {path} is missing or has the shape "
+                f"{shape}"
+            )
+        found |= dict(zip(names, shape, strict=True))
+    found.pop("")
+    logger.warning(
+        "%s: neither %s nor %s beside it: sizes are taken from its tensors, the "
+        "activation is taken to be Google's gelu, the dropout 0.1",
+        prefix,
+        google_tf1.CONFIG_NAME,
+        PARAMS_NAME,
+    )
+    values = {
+        "num_hidden_layers": _num_layers(graph, parts),
+        "hidden_act": "gelu_tanh",
+        **found,
+    }
+    return config.build_config(config.BertConfig, values, origin=prefix)
+
+
+_SIZES = {
+    "_embedding_layer/embeddings": ("vocab_size", "hidden_size"),
+    "_position_embedding_layer/embeddings": ("max_position_embeddings", ""),
+    "_type_embedding_layer/embeddings": ("type_vocab_size", ""),
+    _FIRST_QUERY: ("", "num_attention_heads", ""),
+    "_transformer_layers/0/_intermediate_dense/kernel": ("", "intermediate_size"),
+}
+"""What the axes of an encoder's tensors tell."""
+
+
+def _read_params(path: Path) -> config.BertConfig:
+    """Reads the configuration of a training run.
+
+    Raises:
+        InputError: not YAML, or of a model that is not BERT as published.
+    """
+    try:
+        values: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        model = dict(values["task"]["model"])
+        encoder = dict(model["encoder"]["bert"])
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: expected YAML with task.model.encoder.bert: "
+            + " ".join(str(error).split())[:300]
+        ) from None
+    sizes = {ours: encoder[name] for name, ours in _PARAMS.items() if name in encoder}
+    activation = encoder.get("hidden_activation", "gelu")
+    widths = (None, sizes.get("hidden_size"))
+    for name, found, known in (
+        ("encoder.bert.norm_first", encoder.get("norm_first", False), (False,)),
+        ("encoder.bert.embedding_size", encoder.get("embedding_size"), widths),
+        ("encoder.bert.hidden_activation", activation, tuple(ACTIVATIONS.values())),
+        ("mlm_activation", model.get("mlm_activation", activation), (activation,)),
+    ):
+        if found not in known:
+            raise InputError(
+                f"{path}: task.model.{name} is {found!r}, BERT has "
+                + " or ".join(repr(value) for value in known)
+            )
+    theirs = {theirs: ours for ours, theirs in ACTIVATIONS.items()}
+    return config.build_config(
+        config.BertConfig, {**sizes, "hidden_act": theirs[activation]}, origin=path
+    )
+
+
+def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
+    """Writes a checkpoint as its own models do.
+
+    It is restored by `tf.train.Checkpoint(encoder=...)` into an encoder, and by
+    `tf.train.Checkpoint(model=...)` into the model of its task: `BertPretrainerV2`,
+    `BertClassifier`, `BertTokenClassifier` or `BertSpanLabeler`. A pre-training model
+    and a classifier have a pooler of their own there, so that is there twice.
+
+    Returns:
+        Our names of weights that have no place there, and why: Model Garden has no
+        model for multiple choice.
+
+    Raises:
+        InputError: attention is not bidirectional, or the disk is full.
+    """
+    kind = checkpoint.task.kind
+    google_tf1.write_companions(checkpoint, directory)
+    rows = [
+        row
+        for row in weights.expand(_ROWS, checkpoint.bert_config.num_hidden_layers)
+        if row.ours.startswith(("encoder/", *_HEADS[kind]))
+    ]
+    parts: dict[str, Any] = {}
+    for path, array in weights.write_rows(
+        rows, checkpoint.arrays, checkpoint.bert_config
+    ):
+        *parents, name = path.split("/")
+        branch = parts
+        for parent in parents:
+            branch = branch.setdefault(parent, {})
+        branch[name] = array
+    with tensor_bundle.errors_of_writing(directory / NAME):
+        _compose(kind, parts).save(str(directory / NAME))
+    placed = {row.ours for row in rows}
+    return {
+        name: f"Model Garden has no place for it in a {kind} checkpoint"
+        for name in checkpoint.arrays
+        if name not in placed
+    }
+
+
+_HEADS = {
+    "pretraining": ("masked_lm_head/", "next_sentence_head/"),
+    "encoder": (),
+    "classification": ("head/",),
+    "regression": ("head/",),
+    "tagging": ("head/",),
+    "span": ("head/",),
+    "choice": (),
+}
+"""What our names of a head's weights begin with."""
+
+
+def _compose(kind: str, parts: dict[str, Any]) -> tf.train.Checkpoint:
+    """Objects with the attributes of Model Garden's, around the weights."""
+    pooler = parts.get("pooler")
+    own_pooler = {"_pooler_layer": pooler} if pooler else {}
+    encoder = _object(parts["encoder"] | own_pooler)
+    root: dict[str, Any] = {"encoder": encoder}
+    model: dict[str, Any] = {}
+    if kind == "pretraining":
+        model["encoder_network"] = encoder
+        if "masked_lm" in parts:
+            root["masked_lm"] = model["masked_lm"] = _object(parts["masked_lm"])
+        if "next_sentence" in parts:
+            head = _head(parts["next_sentence"], pooler)
+            model["classification_heads"] = [head]
+            if pooler:
+                root["next_sentence.pooler_dense"] = head.dense
+    elif "classifier" in parts:
+        model["_network"] = encoder
+        if kind == "tagging":
+            model["classifier"] = _object(parts["classifier"])
+        elif kind == "span":
+            labeling = {"layer_with_weights-0": parts["classifier"]}
+            model["span_labeling"] = _object(labeling)
+        else:
+            model["classifier"] = head = _head(parts["classifier"], pooler)
+            if pooler:
+                root["sentence_prediction.pooler_dense"] = head.dense
+    if model:
+        root["model"] = tf.train.Checkpoint(**model)
+    return tf.train.Checkpoint(**root)
+
+
+def _head(
+    classifier: dict[str, Any], pooler: dict[str, Any] | None
+) -> tf.train.Checkpoint:
+    return _object({"out_proj": classifier, **({"dense": pooler} if pooler else {})})
+
+
+def _object(tree: Mapping[str, Any]) -> Any:
+    """An object with attributes, or a list of objects where names are numbers."""
+    values = {
+        name: _object(value) if isinstance(value, dict) else tf.Variable(value)
+        for name, value in tree.items()
+    }
+    if "0" in values:
+        return [values[str(index)] for index in range(len(values))]
+    return tf.train.Checkpoint(**values)
