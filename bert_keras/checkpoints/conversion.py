@@ -85,6 +85,8 @@ def recognize(path: str | Path) -> str:
 def read(path: str | Path) -> weights.Checkpoint:
     """Reads a checkpoint of any format, and looks for what can be wrong with it.
 
+    Whether text is lower-cased is taken from the vocabulary, if nothing else says it.
+
     Args:
         path: its directory; for TensorFlow checkpoints also their prefix, such as
             `model.ckpt-6910` in it.
@@ -95,6 +97,9 @@ def read(path: str | Path) -> weights.Checkpoint:
     path = Path(path)
     checkpoint = FORMATS[recognize(path)].read(path)
     weights.check(checkpoint, path=path)
+    if checkpoint.do_lower_case is None and checkpoint.vocabulary is not None:
+        casing = google_tf1.casing_of(checkpoint.vocabulary)
+        checkpoint = dataclasses.replace(checkpoint, do_lower_case=casing)
     return checkpoint
 
 

@@ -1,0 +1,310 @@
+"""Hugging Face's directories of a BERT: `config.json`, `model.safetensors` or shards of
+it, and a tokenizer.
+
+Read and written without their packages but safetensors; nothing that the files name is
+imported or run. `config.json` says which of their classes the model is; without that,
+its tensors do, as far as they can.
+"""
+
+import json
+import logging
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from bert_keras import config, files
+from bert_keras.checkpoints import (
+    hugging_face_config,
+    hugging_face_tokenizer,
+    safetensors_files,
+    weights,
+)
+from bert_keras.checkpoints.weights import Row
+from bert_keras.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+ACTIVATIONS = hugging_face_config.ACTIVATIONS
+
+_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+def _dense(ours: str, theirs: str) -> list[Row]:
+    return [
+        Row(f"{ours}/kernel", f"{theirs}.weight", "transposed"),
+        Row(f"{ours}/bias", f"{theirs}.bias"),
+    ]
+
+
+def _norm(ours: str, theirs: str) -> list[Row]:
+    return [
+        Row(f"{ours}/gamma", f"{theirs}.LayerNorm.weight"),
+        Row(f"{ours}/beta", f"{theirs}.LayerNorm.bias"),
+    ]
+
+
+_WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
+_LAYER, _THEIR_LAYER = "encoder/layer_{i}", "bert.encoder.layer.{i}"
+
+_ENCODER_ROWS = [
+    Row("encoder/embeddings/word_embeddings", _WORD_EMBEDDINGS),
+    Row(
+        "encoder/embeddings/position_embeddings",
+        "bert.embeddings.position_embeddings.weight",
+    ),
+    Row(
+        "encoder/embeddings/type_embeddings",
+        "bert.embeddings.token_type_embeddings.weight",
+    ),
+    *_norm("encoder/embeddings/layer_norm", "bert.embeddings"),
+    *_dense(f"{_LAYER}/self_attention/query", f"{_THEIR_LAYER}.attention.self.query"),
+    *_dense(f"{_LAYER}/self_attention/key", f"{_THEIR_LAYER}.attention.self.key"),
+    *_dense(f"{_LAYER}/self_attention/value", f"{_THEIR_LAYER}.attention.self.value"),
+    *_dense(
+        f"{_LAYER}/self_attention/output_dense",
+        f"{_THEIR_LAYER}.attention.output.dense",
+    ),
+    *_norm(f"{_LAYER}/attention_layer_norm", f"{_THEIR_LAYER}.attention.output"),
+    *_dense(
+        f"{_LAYER}/feed_forward/intermediate_dense",
+        f"{_THEIR_LAYER}.intermediate.dense",
+    ),
+    *_dense(f"{_LAYER}/feed_forward/output_dense", f"{_THEIR_LAYER}.output.dense"),
+    *_norm(f"{_LAYER}/output_layer_norm", f"{_THEIR_LAYER}.output"),
+    *_dense("encoder/pooler", "bert.pooler.dense"),
+]
+
+_CLASSIFIER_ROWS = _dense("head/classifier", "classifier")
+
+_HEAD_ROWS: dict[str, list[Row]] = {
+    "pretraining": [
+        *_dense("masked_lm_head/transform", "cls.predictions.transform.dense"),
+        *_norm("masked_lm_head/layer_norm", "cls.predictions.transform"),
+        Row("masked_lm_head/output_bias", "cls.predictions.bias"),
+        *_dense("next_sentence_head/classifier", "cls.seq_relationship"),
+    ],
+    "encoder": [],
+    "classification": _CLASSIFIER_ROWS,
+    "regression": _CLASSIFIER_ROWS,
+    "tagging": _CLASSIFIER_ROWS,
+    "span": _dense("head/classifier", "qa_outputs"),
+    "choice": _CLASSIFIER_ROWS,
+}
+
+_NO_PLACE = {
+    "BertForMaskedLM": ("encoder/pooler/", "next_sentence_head/"),
+    "BertForNextSentencePrediction": ("masked_lm_head/",),
+    "BertForTokenClassification": ("encoder/pooler/",),
+    "BertForQuestionAnswering": ("encoder/pooler/",),
+}
+"""What their classes have not, of all that is in a checkpoint of the kind."""
+
+# Names of the same tensor, of which files have one, or several if they were made from
+# copies: the first is today's.
+_SPELLINGS = (
+    ("LayerNorm.weight", "LayerNorm.gamma"),
+    ("LayerNorm.bias", "LayerNorm.beta"),
+    ("cls.predictions.bias", "cls.predictions.decoder.bias"),
+)
+_DECODER = "cls.predictions.decoder.weight"
+
+_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+
+
+def recognizes(path: Path) -> bool:
+    """Whether there are weights of theirs, of whatever model, readable or not."""
+    names = (safetensors_files.NAME, safetensors_files.INDEX_NAME, *_PICKLES)
+    has_config = os.path.isfile(path / hugging_face_config.NAME)
+    return has_config and any(os.path.isfile(path / name) for name in names)
+
+
+def read(path: Path) -> weights.Checkpoint:
+    """Opens a directory of theirs; its tensors are read when they are asked for.
+
+    Numbers of other precisions become float32, which is logged.
+
+    Raises:
+        InputError: another model than BERT, one that computes something else, weights
+            that are damaged or only in a pickle, or another tokenizer.
+    """
+    config_path = path / hugging_face_config.NAME
+    values = safetensors_files.read_json(config_path)
+    hugging_face_config.check_model(values, config_path)
+    architecture = hugging_face_config.named_architecture(values, config_path)
+    _check_weights_are_there(path, architecture or "BertModel")
+    source = safetensors_files.SafetensorsFiles(path)
+    shapes = source.shapes()
+    if architecture is None:
+        architecture = hugging_face_config.architecture_by_tensors(shapes, config_path)
+    bert_config = hugging_face_config.read_bert_config(values, config_path)
+    _check_num_layers(shapes, bert_config, path=source.path)
+    task = hugging_face_config.read_task(values, architecture, shapes, config_path)
+    # A head that the class has not may be anything.
+    names = [n for n in shapes if task.kind == "pretraining" or n[:4] != "cls."]
+    rows, copies = _resolve(_rows(task.kind, bert_config), names)
+    arrays = weights.Arrays(
+        source, rows, bert_config, num_labels=task.num_labels, path=source.path
+    )
+    dtypes = source.dtypes([*arrays.their_names, *copies]) - {"float32"}
+    if dtypes:
+        logger.warning(
+            "%s: weights are %s, read as float32", path, " and ".join(sorted(dtypes))
+        )
+    _check_copies(copies, source)
+    vocabulary, do_lower_case = hugging_face_tokenizer.read(path)
+    return weights.Checkpoint(
+        bert_config=bert_config,
+        task=task,
+        arrays=arrays,
+        vocabulary=vocabulary,
+        do_lower_case=do_lower_case,
+        unused={
+            name: _why_unused(name, architecture, copies)
+            for name in sorted(shapes)
+            if name not in arrays.their_names
+        },
+    )
+
+
+def _check_weights_are_there(path: Path, architecture: str) -> None:
+    names = (safetensors_files.NAME, safetensors_files.INDEX_NAME)
+    if any((path / name).is_file() for name in names):
+        return
+    found = [name for name in _PICKLES if (path / name).is_file()]
+    if not found:
+        raise InputError(f"{path}: expected {names[0]} or {names[1]}, found neither")
+    raise InputError(
+        f"{path}: the weights are in {found[0]}, a pickle, which can run any code when "
+        "it is read; if you trust it, convert it where transformers is installed: "
+        f'python -c "from transformers import {architecture} as M; '
+        f'M.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})"'
+    )
+
+
+def _rows(kind: str, bert_config: config.BertConfig) -> list[Row]:
+    rows = [*_ENCODER_ROWS, *_HEAD_ROWS[kind]]
+    return weights.expand(rows, bert_config.num_hidden_layers)
+
+
+def _check_num_layers(
+    names: Iterable[str], bert_config: config.BertConfig, *, path: Path
+) -> None:
+    """Compares the layers in a file with those in the configuration.
+
+    Before as many rows are made as the configuration claims.
+    """
+    matches = [re.match(r"(?:bert\.)?encoder\.layer\.(\d+)\.", n) for n in names]
+    num_layers = len({match[1] for match in matches if match})
+    if num_layers != bert_config.num_hidden_layers:
+        raise InputError(
+            f"{path}: has {num_layers} layers, but by {hugging_face_config.NAME} "
+            f"{bert_config.num_hidden_layers}: they do not belong together"
+        )
+
+
+def _spellings(theirs: str) -> list[str]:
+    """All names that a tensor may have in a file, today's first."""
+    names = [theirs]
+    for new, old in _SPELLINGS:
+        names += [name.replace(new, old) for name in names if new in name]
+    names += [n.removeprefix("bert.") for n in names if n.startswith("bert.")]
+    return names + [_DECODER] if theirs == _WORD_EMBEDDINGS else names
+
+
+def _resolve(
+    rows: Iterable[Row], found: Iterable[str]
+) -> tuple[list[Row], dict[str, str]]:
+    """Puts the names that tensors have in a file into the table.
+
+    Returns:
+        The rows whose tensor was found, and other tensors that must be copies of one
+        of these, with its name.
+    """
+    found, resolved, copies = set(found), [], {}
+    for row in rows:
+        first, *others = [n for n in _spellings(row.theirs) if n in found] or [None]
+        if first is not None:
+            resolved.append(row._replace(theirs=first))
+            copies |= dict.fromkeys(others, first)
+    return resolved, copies
+
+
+def _check_copies(
+    copies: Mapping[str, str], source: safetensors_files.SafetensorsFiles
+) -> None:
+    for name, original in copies.items():
+        arrays = source.read(name), source.read(original)
+        if not np.array_equal(*arrays, equal_nan=True):
+            raise InputError(
+                f"{source.path}: {name!r} and {original!r} differ, but are one weight "
+                "of a BERT: a model that was trained with them apart cannot be "
+                "represented here"
+            )
+
+
+def _why_unused(name: str, architecture: str, copies: Mapping[str, str]) -> str:
+    if name in copies:
+        is_table = name == _DECODER
+        return f"a copy of {'the word embeddings' if is_table else copies[name]}"
+    if name.endswith(_BUFFERS):
+        return "numbers of positions, not a weight"
+    if name.startswith(("cls.", "classifier.", "qa_outputs.")):
+        return f"a {architecture} has no such head"
+    return "not part of BERT"
+
+
+def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
+    """Writes a directory that `from_pretrained` of their class takes.
+
+    A `BertModel` always has a pooler: theirs makes a new one for an encoder without.
+
+    Returns:
+        Our names of weights that the class has no place for, and why.
+
+    Raises:
+        InputError: there is a vocabulary, but nothing says whether text is lower-cased;
+            or the disk is full.
+    """
+    arrays = checkpoint.arrays
+    architecture = hugging_face_config.choose_architecture(checkpoint)
+    rows = [
+        row
+        for row in _rows(checkpoint.task.kind, checkpoint.bert_config)
+        if not row.ours.startswith(_NO_PLACE.get(architecture, ()))
+    ]
+    if lacking := [row.ours for row in rows if row.ours not in arrays]:
+        logger.warning(
+            "%s: a %s has weights that the checkpoint has not; transformers will make "
+            "them new: %s",
+            directory,
+            architecture,
+            ", ".join(lacking),
+        )
+    hugging_face_tokenizer.write(checkpoint, directory)
+    _write_tensors(checkpoint, rows, directory / safetensors_files.NAME)
+    values = hugging_face_config.to_theirs(checkpoint, architecture)
+    text = json.dumps(values, indent=2) + "\n"
+    files.write_atomically(directory / hugging_face_config.NAME, text.encode())
+    placed = {row.ours for row in rows}
+    return {
+        name: f"a {architecture} has no such weight"
+        for name in arrays
+        if name not in placed
+    }
+
+
+def _write_tensors(
+    checkpoint: weights.Checkpoint, rows: Iterable[Row], path: Path
+) -> None:
+    bert_config, num_labels = checkpoint.bert_config, checkpoint.task.num_labels
+    our_shapes = weights.all_shapes(bert_config, num_labels=num_labels)
+    shapes = {
+        row.theirs: weights.their_shape(row, our_shapes[row.ours], bert_config)
+        for row in rows
+        if row.ours in checkpoint.arrays
+    }
+    tensors = weights.write_rows(rows, checkpoint.arrays, bert_config)
+    safetensors_files.write(path, shapes, tensors)

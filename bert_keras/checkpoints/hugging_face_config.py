@@ -1,0 +1,248 @@
+"""`config.json` of Hugging Face's directories: what a model is, and what it is for."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_keras import config
+from bert_keras.checkpoints import run_directory, weights
+from bert_keras.errors import InputError
+
+NAME = "config.json"
+
+ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
+"""Ours to theirs; `gelu_new` is the oldest of their names for the tanh form."""
+
+_OUR_ACTIVATIONS = {
+    **{theirs: ours for ours, theirs in ACTIVATIONS.items()},
+    "gelu_python": "gelu",
+    **dict.fromkeys(("gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"), "gelu_tanh"),
+}
+
+KINDS: dict[str, run_directory.Kind] = {
+    "BertForPreTraining": "pretraining",
+    "BertForMaskedLM": "pretraining",
+    "BertForNextSentencePrediction": "pretraining",
+    "BertModel": "encoder",
+    "BertForSequenceClassification": "classification",
+    "BertForTokenClassification": "tagging",
+    "BertForQuestionAnswering": "span",
+    "BertForMultipleChoice": "choice",
+}
+"""Their classes, and the kind of task; a regression is a classification of theirs."""
+
+_MODEL_NAMES = {
+    "albert": "an ALBERT",
+    "camembert": "a CamemBERT",
+    "deberta": "a DeBERTa",
+    "deberta-v2": "a DeBERTa",
+    "distilbert": "a DistilBERT",
+    "electra": "an ELECTRA",
+    "modernbert": "a ModernBERT",
+    "mpnet": "an MPNet",
+    "roberta": "a RoBERTa",
+    "xlm-roberta": "an XLM-RoBERTa",
+}
+
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+)
+
+_ONLY_VALUES: dict[str, Any] = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "pruned_heads": {},
+    "quantization_config": None,
+}
+"""What a BERT must have; it is another function with any other value."""
+
+# Ours is 1e-12. With 1e-8 the outputs of a trained model of 6 layers and 384 units move
+# by 3e-6, with 1e-7 by 2e-5, and with 1e-5 by 2e-3.
+_LARGEST_EPSILON = 1e-8
+
+
+def check_model(values: Mapping[str, Any], path: Path) -> None:
+    """Raises an `InputError` for any model but BERT as published."""
+    model_type = values.get("model_type", "bert")
+    if model_type != "bert":
+        name = _MODEL_NAMES.get(str(model_type), f"of the type {model_type!r}")
+        raise InputError(f"{path}: the model is {name}, not a BERT")
+    for key, expected in _ONLY_VALUES.items():
+        if values.get(key) not in (None, expected):
+            raise InputError(
+                f'{path}: "{key}" is {values[key]!r}, only {expected!r} is '
+                "known here: such a model computes something else"
+            )
+
+
+def named_architecture(values: Mapping[str, Any], path: Path) -> str | None:
+    """Their class of the model, if it is named.
+
+    Raises:
+        InputError: it is no class that is known.
+    """
+    named = values.get("architectures")
+    if not named:
+        return None
+    for known in KINDS:
+        if named == [known]:
+            return known
+    raise InputError(
+        f'{path}: "architectures" is {named!r}, expected one of '
+        f"{', '.join(KINDS)}; take the key away to go by the tensors"
+    )
+
+
+def architecture_by_tensors(names: Iterable[str], path: Path) -> str:
+    """Their class of the model, by the names of its tensors.
+
+    Raises:
+        InputError: they could belong to more than one.
+    """
+    heads = {name.rpartition(".")[0] for name in names}
+    if "classifier" in heads:
+        raise InputError(
+            f"{path}: nothing says what the classifier is for: put "
+            '"architectures": ["BertForSequenceClassification"] there, or '
+            "BertForTokenClassification or BertForMultipleChoice"
+        )
+    if "cls.predictions.transform.dense" in heads:
+        has_pairs = "cls.seq_relationship" in heads
+        return "BertForPreTraining" if has_pairs else "BertForMaskedLM"
+    if "cls.seq_relationship" in heads:
+        return "BertForNextSentencePrediction"
+    return "BertForQuestionAnswering" if "qa_outputs" in heads else "BertModel"
+
+
+def read_bert_config(values: Mapping[str, Any], path: Path) -> config.BertConfig:
+    """The encoder's configuration, in our keys.
+
+    Raises:
+        InputError: a key is missing, or its value cannot be had here.
+    """
+    # Theirs have defaults, but no tensor would show a wrong number of heads.
+    if lacking := [key for key in _SIZES if key not in values]:
+        raise InputError(f"{path}: expected the keys {', '.join(lacking)} too")
+    epsilon = values.get("layer_norm_eps", 1e-12)
+    if not isinstance(epsilon, float | int) or not 0 <= epsilon <= _LARGEST_EPSILON:
+        raise InputError(
+            f'{path}: "layer_norm_eps" is {epsilon!r}, here it is 1e-12, and above '
+            f"{_LARGEST_EPSILON} the outputs would be others"
+        )
+    hidden_act = values.get("hidden_act", "gelu")
+    if not isinstance(hidden_act, str) or hidden_act not in _OUR_ACTIVATIONS:
+        raise InputError(
+            f'{path}: "hidden_act" is {hidden_act!r}, expected one of '
+            + ", ".join(_OUR_ACTIVATIONS)
+        )
+    known = config.BertConfig.model_fields.keys() - {"attention"}
+    kept = {key: value for key, value in values.items() if key in known}
+    kept["hidden_act"] = _OUR_ACTIVATIONS[hidden_act]
+    return config.build_config(config.BertConfig, kept, origin=path)
+
+
+def read_task(
+    values: Mapping[str, Any],
+    architecture: str,
+    shapes: Mapping[str, Sequence[int]],
+    path: Path,
+) -> run_directory.Task:
+    """What the model answers, and with which labels.
+
+    Raises:
+        InputError: several labels of one text, several numbers, or odd names of labels.
+    """
+    kind = KINDS[architecture]
+    labels = None
+    if kind in ("classification", "tagging"):
+        labels = _read_labels(values, shapes, path)
+    if architecture == "BertForSequenceClassification":
+        problem_type = values.get("problem_type")
+        if problem_type == "multi_label_classification":
+            raise InputError(
+                f'{path}: "problem_type" is "{problem_type}", several classes of one '
+                "text: expected single_label_classification or regression"
+            )
+        if problem_type == "regression" and len(labels) > 1:
+            raise InputError(
+                f"{path}: a regression of {len(labels)} numbers, expected one"
+            )
+        # As theirs decides without `problem_type`.
+        if len(labels) == 1 and problem_type != "single_label_classification":
+            kind, labels = "regression", None
+    return run_directory.Task(kind=kind, labels=labels, has_text_pair=kind == "span")
+
+
+def _read_labels(
+    values: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], path: Path
+) -> tuple[str, ...]:
+    """`id2label` in the order of the logits; their names of labels without names."""
+    id2label = values.get("id2label")
+    if id2label is None:
+        num_labels, *size = shapes.get("classifier.weight", (2,))
+        # Else nothing in the file would have to be as long as the shape claims.
+        num_labels = num_labels if size == [values["hidden_size"]] else 2
+        return tuple(f"LABEL_{i}" for i in range(num_labels))
+    if isinstance(id2label, dict):
+        numbers = [str(i) for i in range(len(id2label))]
+        if numbers and id2label.keys() == set(numbers):
+            return tuple(str(id2label[number]) for number in numbers)
+    raise InputError(
+        f'{path}: expected "id2label" from "0", "1" and so on to the names of labels'
+    )
+
+
+def choose_architecture(checkpoint: weights.Checkpoint) -> str:
+    """The class of theirs to write, that with a place for most of the weights."""
+    kind = checkpoint.task.kind
+    if kind != "pretraining":
+        kind = "classification" if kind == "regression" else kind
+        return next(name for name, theirs in KINDS.items() if theirs == kind)
+    has_masked_lm, has_pooler, has_next_sentence = (
+        f"{name}/kernel" in checkpoint.arrays
+        for name in (
+            "masked_lm_head/transform",
+            "encoder/pooler",
+            "next_sentence_head/classifier",
+        )
+    )
+    if not (has_pooler and has_next_sentence):
+        return "BertForMaskedLM"
+    return "BertForPreTraining" if has_masked_lm else "BertForNextSentencePrediction"
+
+
+def to_theirs(checkpoint: weights.Checkpoint, architecture: str) -> dict[str, Any]:
+    """What `config.json` of a model of that class says.
+
+    Raises:
+        InputError: the model attends from left to right.
+    """
+    if checkpoint.bert_config.attention != "bidirectional":
+        raise InputError(
+            f"{NAME} cannot say that attention is {checkpoint.bert_config.attention}: "
+            "expected a bidirectional model"
+        )
+    values = checkpoint.bert_config.model_dump(exclude={"attention"})
+    values |= {
+        "model_type": "bert",
+        "architectures": [architecture],
+        "hidden_act": ACTIVATIONS[checkpoint.bert_config.hidden_act],
+        "layer_norm_eps": 1e-12,
+        "position_embedding_type": "absolute",
+        "pad_token_id": 0,
+    }
+    if checkpoint.task.kind == "regression":
+        return values | {"problem_type": "regression", "id2label": {"0": "LABEL_0"}}
+    labels = checkpoint.task.labels
+    if labels is not None:
+        values["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        values["label2id"] = {label: i for i, label in enumerate(labels)}
+    if checkpoint.task.kind == "classification":
+        values["problem_type"] = "single_label_classification"
+    return values

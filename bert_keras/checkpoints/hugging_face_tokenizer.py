@@ -1,0 +1,189 @@
+"""What Hugging Face's directories say of tokens: `vocab.txt` or `tokenizer.json`, and
+`tokenizer_config.json`.
+
+Text must be cut here as it was for the model, so a tokenizer that does anything else
+than the original BERT's is refused, not approximated. Two differences remain. Theirs
+takes `[MASK]` and its like for special tokens wherever they are in a text, ours for
+plain text. A word of 101 to 200 characters is unknown to theirs; ours, as the original,
+cuts it into pieces.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_keras import features, files, tokenization
+from bert_keras.checkpoints import safetensors_files, weights
+from bert_keras.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+_VOCABULARY, _TOKENIZER = "vocab.txt", "tokenizer.json"
+_CONFIG = "tokenizer_config.json"
+
+# Those that cut text as BERT's does; the last two are names for any tokenizer.json.
+_CLASSES = frozenset(
+    "BertTokenizer DistilBertTokenizer ElectraTokenizer PreTrainedTokenizer "
+    "TokenizersBackend".split()
+)
+
+_SPECIAL_TOKENS = {
+    "pad_token": features.PAD_TOKEN,
+    "unk_token": features.UNK_TOKEN,
+    "cls_token": features.CLS_TOKEN,
+    "sep_token": features.SEP_TOKEN,
+    "mask_token": features.MASK_TOKEN,
+}
+
+_REMEDY = (
+    "here text would be cut otherwise than for the model; to read its weights alone, "
+    f"take {_VOCABULARY}, {_TOKENIZER} and {_CONFIG} away"
+)
+
+
+def read(directory: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
+    """The vocabulary and whether text is lower-cased, as far as the files say.
+
+    Raises:
+        InputError: damaged, contradictory, or another tokenizer than the original
+            BERT's.
+    """
+    casings = set()
+    vocabulary = None
+    if (directory / _TOKENIZER).is_file():
+        path = directory / _TOKENIZER
+        values = safetensors_files.read_json(path)
+        casings.add(_check_tokenizer(values, path))
+        if not (directory / _VOCABULARY).is_file():
+            vocabulary = _read_vocabulary(values, path)
+    if (directory / _VOCABULARY).is_file():
+        vocabulary = tokenization.Vocabulary.load(directory / _VOCABULARY)
+    if (directory / _CONFIG).is_file():
+        casings.add(_check_config(directory / _CONFIG))
+    casings.discard(None)
+    if len(casings) > 1:
+        raise InputError(
+            f"{directory}: {_TOKENIZER} and {_CONFIG} do not agree on whether text is "
+            "lower-cased: correct the one that is wrong"
+        )
+    return vocabulary, casings.pop() if casings else None
+
+
+def _check_config(path: Path) -> bool | None:
+    """Looks through `tokenizer_config.json`; returns `do_lower_case`, if it says it."""
+    values = safetensors_files.read_json(path)
+    name = values.get("tokenizer_class") or "BertTokenizer"
+    if str(name).removesuffix("Fast") not in _CLASSES:
+        raise InputError(f"{path}: expected a BertTokenizer, found {name}: {_REMEDY}")
+    for key, expected in _SPECIAL_TOKENS.items():
+        token = values.get(key, expected)
+        token = token.get("content") if isinstance(token, dict) else token
+        if token not in (None, expected):
+            raise InputError(
+                f"{path}: {key} is {token!r}, expected {expected!r}: {_REMEDY}"
+            )
+    # Theirs lower-cases unless it is told not to.
+    lowercase = _flag(values, "do_lower_case", path)
+    expected = {"do_basic_tokenize": True, "tokenize_chinese_chars": True}
+    _check_flags(values, path, expected | {"strip_accents": lowercase is not False})
+    return lowercase
+
+
+def _check_tokenizer(values: Mapping[str, Any], path: Path) -> bool:
+    """Looks through `tokenizer.json`; returns whether it lower-cases."""
+    normalizer, pre_tokenizer, model = (
+        _part(values, key) for key in ("normalizer", "pre_tokenizer", "model")
+    )
+    found = {
+        "normalizer": (normalizer.get("type"), "BertNormalizer"),
+        "pre_tokenizer": (pre_tokenizer.get("type"), "BertPreTokenizer"),
+        # Early files do not say it.
+        "model": (model.get("type", "WordPiece"), "WordPiece"),
+        "unk_token": (model.get("unk_token"), features.UNK_TOKEN),
+        "continuing_subword_prefix": (
+            model.get("continuing_subword_prefix"),
+            tokenization.CONTINUATION_PREFIX,
+        ),
+    }
+    for key, (value, expected) in found.items():
+        if value != expected:
+            raise InputError(
+                f"{path}: {key} is {value!r}, expected {expected!r}: {_REMEDY}"
+            )
+    lowercase = _flag(normalizer, "lowercase", path) is True
+    expected = {"strip_accents": lowercase, "clean_text": True}
+    _check_flags(normalizer, path, expected | {"handle_chinese_chars": True})
+    return lowercase
+
+
+def _part(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    part = values.get(key)
+    return part if isinstance(part, dict) else {}
+
+
+def _check_flags(
+    values: Mapping[str, Any], path: Path, expected: Mapping[str, bool]
+) -> None:
+    for key, flag in expected.items():
+        if _flag(values, key, path) not in (None, flag):
+            raise InputError(
+                f"{path}: {key} is {values[key]}, with the original BERT it is {flag}: "
+                + _REMEDY
+            )
+
+
+def _flag(values: Mapping[str, Any], key: str, path: Path) -> bool | None:
+    value = values.get(key)
+    if value is None or isinstance(value, bool):
+        return value
+    raise InputError(f"{path}: {key} is {value!r}, expected true or false")
+
+
+def _read_vocabulary(values: Mapping[str, Any], path: Path) -> tokenization.Vocabulary:
+    """The vocabulary in `tokenizer.json`, as the lines of a `vocab.txt`."""
+    ids = _part(values, "model").get("vocab")
+    if not isinstance(ids, dict) or not all(type(i) is int for i in ids.values()):
+        raise InputError(f"{path}: expected model.vocab, from tokens to their numbers")
+    tokens = tuple(sorted(ids, key=ids.__getitem__))
+    if [ids[token] for token in tokens] != list(range(len(ids))):
+        raise InputError(
+            f"{path}: model.vocab has {len(ids)} tokens, whose numbers are not those "
+            f"from 0 to {len(ids) - 1}: number them without gaps"
+        )
+    # The published Chinese vocabulary has a line separator, and theirs, reading lines,
+    # take it for an end and save nothing in its place. No text ever contains either.
+    tokens = tuple(token or "\u2028" for token in tokens)
+    try:
+        return tokenization.Vocabulary(tokens)
+    except InputError as error:
+        raise InputError(f"{path}: model.vocab: {error}") from None
+
+
+def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
+    """Writes `vocab.txt` and `tokenizer_config.json`, if there is a vocabulary.
+
+    Theirs make a `tokenizer.json` of the two.
+
+    Raises:
+        InputError: there is a vocabulary, but nothing says whether text is lower-cased.
+    """
+    if checkpoint.vocabulary is None:
+        return
+    if checkpoint.do_lower_case is None:
+        raise InputError(
+            "the checkpoint does not say whether text is lower-cased: put a "
+            f'{_CONFIG} with {{"do_lower_case": true}} or false beside it'
+        )
+    values = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": checkpoint.do_lower_case,
+        "model_max_length": checkpoint.bert_config.max_position_embeddings,
+        "strip_accents": None,
+        "tokenize_chinese_chars": True,
+        **_SPECIAL_TOKENS,
+    }
+    checkpoint.vocabulary.save(directory / _VOCABULARY)
+    text = json.dumps(values, indent=2) + "\n"
+    files.write_atomically(directory / _CONFIG, text.encode())
