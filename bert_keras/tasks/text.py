@@ -69,7 +69,7 @@ def read_texts(
         )
     wanted: dict[str, str] | None = None
     examples = []
-    for line, row in read_rows(path, _read_utf8(path)):
+    for line, row in read_rows(path):
         if wanted is None:
             wanted = _wanted_columns(columns, row, has_text_pair, has_label)
         values = {
@@ -133,9 +133,14 @@ def _value(
 _NOT_IN_LABELS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
 
 
-def _read_utf8(path: Path) -> str:
+def read_utf8(path: str | Path) -> str:
+    """The text of a file, less a byte order mark.
+
+    Raises:
+        InputError: it cannot be read, or is not UTF-8 (with the line).
+    """
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise InputError(
             f"{path}: expected a file of texts, cannot read it: {error.strerror}"
@@ -145,23 +150,35 @@ def _read_utf8(path: Path) -> str:
         raise InputError(f"{path}: line {line}: not UTF-8: save it as UTF-8") from None
 
 
-_Rows = Iterator[tuple[int, dict[str, Any]]]
+Rows = Iterator[tuple[int, dict[str, Any]]]
+"""The line where a row begins, and its values by the names of their columns."""
 
 
-def _read_tsv(path: Path, text: str) -> _Rows:
+def split_lines(text: str) -> list[str]:
+    """Lines without their ends, LF or CRLF; the last one may lack it."""
     # Not splitlines(): text may hold U+2028 and others that end no line here.
     lines = text.removesuffix("\n").split("\n")
-    header = _checked_header(path, lines[0].removesuffix("\r").split("\t"))
+    return [line.removesuffix("\r") for line in lines]
+
+
+def _read_tsv(path: Path) -> Rows:
+    lines = split_lines(read_utf8(path))
+    header = _checked_header(path, lines[0].split("\t"))
     for number, line in enumerate(lines[1:], start=2):
-        fields = line.removesuffix("\r").split("\t")
+        fields = line.split("\t")
         if fields != [""] or len(header) == 1:
             yield number, _row(path, number, header, fields)
 
 
-def _read_csv(path: Path, text: str) -> _Rows:
+def read_csv(path: Path) -> Rows:
+    """The rows of a `.csv` file with standard quoting and a line of column names.
+
+    Raises:
+        InputError: see `read_texts`.
+    """
     # A text may be longer than the module's limit of 131,072 characters.
     csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(io.StringIO(read_utf8(path), newline=""), strict=True)
     header, end = None, 0
     while True:
         start, fields = end + 1, None
@@ -178,8 +195,17 @@ def _read_csv(path: Path, text: str) -> _Rows:
             yield start, _row(path, start, header, fields)
 
 
-def _read_jsonl(path: Path, text: str) -> _Rows:
-    for number, line in enumerate(text.split("\n"), start=1):
+def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
+    """The objects of a file of JSON lines; blank lines are passed over.
+
+    Args:
+        path: of the file.
+        expected: what a row looks like, for errors.
+
+    Raises:
+        InputError: see `read_texts`.
+    """
+    for number, line in enumerate(read_utf8(path).split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -188,13 +214,12 @@ def _read_jsonl(path: Path, text: str) -> _Rows:
             raise InputError(f"{path}: line {number}: not JSON: {error}") from None
         if not isinstance(row, dict):
             raise InputError(
-                f'{path}: line {number}: expected {{"text": ..., ...}}, got '
-                f"{line.strip()[:60]}"
+                f"{path}: line {number}: expected {expected}, got {line.strip()[:60]}"
             )
         yield number, row
 
 
-_READERS = {".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_jsonl}
+_READERS = {".tsv": _read_tsv, ".csv": read_csv, ".jsonl": read_jsonl}
 
 
 def _checked_header(path: Path, names: list[str]) -> list[str]:

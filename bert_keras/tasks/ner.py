@@ -1,0 +1,354 @@
+"""Named entities: tagged sentences in, tags and scores out (see also `ner_windows`).
+
+A file is in the columns of CoNLL-2003 (a word a line: the word first, its tag last, a
+blank line between sentences, `-DOCSTART-` before each document; four columns, two or
+any other number) or, named `.jsonl`, has lines of `{"words": [...], "tags": [...]}`.
+Tags are IOB1 or IOB2 in the file and IOB2 from there on. No TensorFlow.
+"""
+
+import itertools
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.special
+from seqeval.metrics import sequence_labeling
+
+from bert_keras.errors import InputError, nearest
+from bert_keras.tasks import text
+
+logger = logging.getLogger(__name__)
+
+OUTSIDE = "O"
+"""The tag of a word that is part of no entity."""
+
+DOCUMENT_START = "-DOCSTART-"
+"""The first column of a line that begins a document."""
+
+
+class Sentence(NamedTuple):
+    """Words that were tagged together."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    """IOB2, one for each word; `None` if they were not read."""
+    document: int
+    """Equal for sentences of one document, which follow one another."""
+    line: int
+    """Where it begins in its file, from 1."""
+
+
+def read(path: str | Path, *, has_tags: bool = True) -> list[Sentence]:
+    """Reads all sentences of a file.
+
+    An entity that begins with `I-`, as in IOB1, is made to begin with `B-`. In a file
+    where most entities begin as only in IOB2 that is a fault of the file: it is mended
+    in the same way, as `conlleval` reads it, and a warning says so.
+
+    Args:
+        path: `.jsonl`, or columns in a file of any other name; UTF-8.
+        has_tags: whether to read tags; if not, `tags` is `None`.
+
+    Raises:
+        InputError: with file and line: unreadable, no sentence, not as many tags as
+            words, lines of different numbers of columns, a tag that is not IOB, a word
+            that is empty or holds a blank.
+    """
+    path = Path(path)
+    is_jsonl = path.suffix.lower() == ".jsonl"
+    read_sentences = _read_jsonl if is_jsonl else _read_columns
+    sentences = list(read_sentences(path, has_tags))
+    if not sentences:
+        raise InputError(f"{path}: holds no sentences, expected at least one")
+    if not has_tags:
+        return sentences
+    _warn_of_faults(sentences, path)
+    return [s._replace(tags=to_iob2(s.tags)) for s in sentences]
+
+
+def _read_columns(path: Path, has_tags: bool) -> Iterator[Sentence]:
+    lines = text.split_lines(text.read_utf8(path))
+    rows = [re.split("[ \t]+", line.strip(" \t")) for line in lines]
+    has_documents = any(row[0] == DOCUMENT_START for row in rows)
+    num_columns, num_documents, num_sentences, first = None, 0, 0, 0
+    # A blank line ends the last sentence too.
+    for number, row in enumerate([*rows, [""]], start=1):
+        if row[0] not in ("", DOCUMENT_START):
+            num_columns = num_columns or len(row)
+            _check_row(row, num_columns, has_tags, place=f"{path}: line {number}")
+            continue
+        if block := rows[first : number - 1]:
+            yield Sentence(
+                words=tuple(row[0] for row in block),
+                tags=tuple(row[-1] for row in block) if has_tags else None,
+                document=num_documents if has_documents else num_sentences,
+                line=first + 1,
+            )
+            num_sentences += 1
+        num_documents += row[0] == DOCUMENT_START
+        first = number
+
+
+def _check_row(row: list[str], num_columns: int, has_tags: bool, *, place: str) -> None:
+    if len(row) != num_columns:
+        raise InputError(
+            f"{place}: expected {num_columns} columns as in the lines before, got "
+            f"{len(row)}"
+        )
+    if not has_tags:
+        return
+    if num_columns < 2:
+        raise InputError(f"{place}: expected a word and its tag, got {row[0]!r}")
+    _check_tag(row[-1], place=place)
+
+
+def _read_jsonl(path: Path, has_tags: bool) -> Iterator[Sentence]:
+    expected = '{"words": [...], "tags": [...]}' if has_tags else '{"words": [...]}'
+    rows = text.read_jsonl(path, expected=expected)
+    for number, (line, row) in enumerate(rows):
+        place = f"{path}: line {line}"
+        words = _strings(row, "words", place=place)
+        for word in words:
+            if not word or _NOT_IN_WORDS.search(word):
+                raise InputError(
+                    f"{place}: expected words without blanks in them, got {word!r}"
+                )
+        tags = _strings(row, "tags", place=place) if has_tags else None
+        if tags is not None and len(tags) != len(words):
+            raise InputError(
+                f"{place}: {len(words)} words, but {len(tags)} tags: expected one for "
+                "each word"
+            )
+        for tag in tags or ():
+            _check_tag(tag, place=place)
+        yield Sentence(words, tags, number, line)
+
+
+def _strings(row: dict[str, Any], name: str, *, place: str) -> tuple[str, ...]:
+    values = row.get(name)
+    if isinstance(values, list) and values:
+        if all(isinstance(value, str) for value in values):
+            return tuple(values)
+    raise InputError(
+        f"{place}: expected {name!r} with a list of one string or more, got "
+        f"{values!r:.60}"
+    )
+
+
+# What would break a file of columns.
+_NOT_IN_WORDS = re.compile("[ \t\r\n\ud800-\udfff]")
+_TAG = re.compile("O|[BI]-[^\\s\x00-\x1f\x7f\ud800-\udfff]+")
+
+
+def _check_tag(tag: str, *, place: str) -> None:
+    if not _TAG.fullmatch(tag):
+        raise InputError(
+            f"{place}: expected the tag O, B-TYPE or I-TYPE (IOB1 or IOB2), got {tag!r}"
+        )
+
+
+def to_iob2(tags: Sequence[str]) -> tuple[str, ...]:
+    """Makes every entity begin with `B-`, the entities being as `conlleval` reads them.
+
+    Args:
+        tags: of one sentence, IOB1, IOB2 or what a model gave.
+    """
+    pairs = itertools.pairwise([OUTSIDE, *tags])
+    return tuple(
+        f"B-{tag[2:]}" if _begins_with_inside(previous, tag) else tag
+        for previous, tag in pairs
+    )
+
+
+def _begins_with_inside(previous: str, tag: str) -> bool:
+    return tag.startswith("I-") and previous[2:] != tag[2:]
+
+
+def _warn_of_faults(sentences: Sequence[Sentence], path: Path) -> None:
+    begun_inside, num_begun_as_iob2 = [], 0
+    for sentence in sentences:
+        for previous, tag in itertools.pairwise([OUTSIDE, *sentence.tags]):
+            if _begins_with_inside(previous, tag):
+                begun_inside.append(sentence.line)
+            # IOB1 has B- only right after an entity of the same type.
+            num_begun_as_iob2 += tag.startswith("B-") and previous[2:] != tag[2:]
+    # The majority tells: CoNLL-2003's own training file, IOB1, has two as in IOB2.
+    if 0 < len(begun_inside) < num_begun_as_iob2:
+        logger.warning(
+            "%s: %d entities of an IOB2 file begin with I-, read as B- (the first is "
+            "in the sentence of line %d)",
+            path,
+            len(begun_inside),
+            begun_inside[0],
+        )
+
+
+def distinct_labels(
+    sentences: Sequence[Sentence], *, path: str | Path
+) -> tuple[str, ...]:
+    """`O`, then `B-` and `I-` of each type of entity, by the alphabet.
+
+    Raises:
+        InputError: there is no entity.
+    """
+    types = {tag[2:] for sentence in sentences for tag in sentence.tags} - {""}
+    if not types:
+        raise InputError(f"{path}: every word is tagged O: expected some entities")
+    return (OUTSIDE, *(f"{p}-{name}" for name in sorted(types) for p in "BI"))
+
+
+def label_ids(
+    sentences: Sequence[Sentence], labels: Sequence[str], *, path: str | Path
+) -> np.ndarray:
+    """The places of all words' tags in `labels`, sentence after sentence.
+
+    Returns:
+        `(num_words,)` int32.
+
+    Raises:
+        InputError: with file and line: a tag that is not in `labels`.
+    """
+    places = {label: place for place, label in enumerate(labels)}
+    for sentence in sentences:
+        for tag in sentence.tags:
+            if tag not in places:
+                raise InputError(
+                    f"{path}: sentence of line {sentence.line}: tag {tag!r} was not in "
+                    f"the training data (known: {', '.join(labels)})"
+                    f"{nearest(tag, labels)}"
+                )
+    return np.array([places[tag] for s in sentences for tag in s.tags], np.int32)
+
+
+def decode(
+    word_logits: np.ndarray, labels: Sequence[str], sentences: Sequence[Sentence]
+) -> list[tuple[str, ...]]:
+    """The likeliest tag of each word, as IOB2.
+
+    Args:
+        word_logits: `(num_words, num_labels)`, sentence after sentence.
+        labels: as from `distinct_labels`.
+        sentences: that these words are in; their tags are not looked at.
+
+    Returns:
+        A tag for each word of each sentence. An entity that the model begins with
+        `I-` is made to begin with `B-`.
+    """
+    tags = iter([labels[place] for place in word_logits.argmax(axis=-1)])
+    return [to_iob2(list(itertools.islice(tags, len(s.words)))) for s in sentences]
+
+
+class EntityScores(NamedTuple):
+    """How good answers are, by whole entities."""
+
+    precision: float
+    recall: float
+    f1: float
+    num_entities: int
+    """In the data."""
+
+
+def scores(
+    word_logits: np.ndarray, labels: Sequence[str], sentences: Sequence[Sentence]
+) -> dict[str, float]:
+    """How good answers are.
+
+    Args:
+        word_logits: `(num_words, num_labels)`, sentence after sentence.
+        labels: as from `distinct_labels`.
+        sentences: with tags, all of which are in `labels`.
+
+    Returns:
+        `loss` (mean cross entropy of the words, nats), `accuracy` of the words, and
+        `precision`, `recall` and `f1` of whole entities, all types together, as
+        `conlleval` counts them. All are fractions of 1; 0 where nothing could be right.
+    """
+    true_label_ids = label_ids(sentences, labels, path="the data")
+    log_probabilities = scipy.special.log_softmax(word_logits.astype(float), axis=-1)
+    rows = np.arange(len(true_label_ids))
+    entities = entity_scores(
+        [s.tags for s in sentences], decode(word_logits, labels, sentences)
+    )
+    return {
+        "loss": float(-log_probabilities[rows, true_label_ids].mean()),
+        "accuracy": float((word_logits.argmax(axis=-1) == true_label_ids).mean()),
+        "precision": entities.precision,
+        "recall": entities.recall,
+        "f1": entities.f1,
+    }
+
+
+def entity_scores(
+    true_tags: Iterable[Sequence[str]], predicted_tags: Iterable[Sequence[str]]
+) -> EntityScores:
+    """Scores of all entities, whatever their type, as `conlleval` counts them.
+
+    Args:
+        true_tags: of each sentence.
+        predicted_tags: the same.
+    """
+    return _as_python(*_entity_scores(true_tags, predicted_tags, average="micro"))
+
+
+def entity_scores_by_type(
+    true_tags: Iterable[Sequence[str]], predicted_tags: Iterable[Sequence[str]]
+) -> dict[str, EntityScores]:
+    """The same by type of entity, of all types that are or were predicted."""
+    true_tags, predicted_tags = list(true_tags), list(predicted_tags)
+    tags = itertools.chain(*true_tags, *predicted_tags)
+    # In the order of seqeval.
+    types = sorted({tag[2:] for tag in tags} - {""})
+    columns = _entity_scores(true_tags, predicted_tags, average=None)
+    rows = zip(*columns, strict=True)
+    return {name: _as_python(*row) for name, row in zip(types, rows, strict=True)}
+
+
+def _entity_scores(
+    true_tags: Iterable[Sequence[str]],
+    predicted_tags: Iterable[Sequence[str]],
+    *,
+    average: str | None,
+) -> tuple[Any, Any, Any, Any]:
+    # This mode of seqeval, not its strict one, finds entities as conlleval does.
+    return sequence_labeling.precision_recall_fscore_support(
+        [list(tags) for tags in true_tags],
+        [list(tags) for tags in predicted_tags],
+        average=average,
+        zero_division=0,
+    )
+
+
+def _as_python(precision: Any, recall: Any, f1: Any, num_entities: Any) -> EntityScores:
+    return EntityScores(float(precision), float(recall), float(f1), int(num_entities))
+
+
+def scores_table(by_type: dict[str, EntityScores]) -> str:
+    """Scores by type as tab-separated lines, with a line of column names."""
+    lines = ["type\tprecision\trecall\tf1\tentities\n"]
+    for name, (precision, recall, f1, num_entities) in by_type.items():
+        lines.append(
+            f"{name}\t{precision:.4f}\t{recall:.4f}\t{f1:.4f}\t{num_entities}\n"
+        )
+    return "".join(lines)
+
+
+def predictions_columns(
+    sentences: Sequence[Sentence], predicted_tags: Sequence[Sequence[str]]
+) -> str:
+    """Answers in columns: word, tag if there is one, predicted tag.
+
+    With tags it is what `conlleval` reads. A blank line ends each sentence.
+    """
+    blocks = []
+    for sentence, predicted in zip(sentences, predicted_tags, strict=True):
+        columns = [
+            sentence.words,
+            *([sentence.tags] if sentence.tags else []),
+            predicted,
+        ]
+        rows = zip(*columns, strict=True)
+        blocks.append("".join(f"{' '.join(row)}\n" for row in rows) + "\n")
+    return "".join(blocks)
