@@ -86,6 +86,18 @@ def _vocab(args: argparse.Namespace) -> None:
     )
 
 
+def _extend_vocab(args: argparse.Namespace) -> None:
+    from bert_keras import extended_vocabulary
+
+    extended_vocabulary.write_extended(
+        args.vocab,
+        args.words,
+        args.output,
+        do_lower_case=not args.cased,
+        into_unused=not args.append,
+    )
+
+
 def _examples(args: argparse.Namespace) -> None:
     _quiet_beam()
     from pipelines import examples
@@ -195,6 +207,7 @@ def _pretrain(args: argparse.Namespace) -> None:
         args.examples,
         args.output_dir,
         vocab_path=args.vocab,
+        init=args.init,
         strategy=devices,
         is_chief=strategy.is_chief(devices),
     )
@@ -255,7 +268,14 @@ def _export(args: argparse.Namespace) -> None:
     _quiet_tensorflow()
     from bert_keras import export
 
-    export.export_model(args.model, args.output)
+    export.export_model(
+        args.model,
+        args.output,
+        to=args.to,
+        embedding=args.embedding,
+        layers=args.layers,
+        top_k=args.top_k,
+    )
 
 
 def _convert(args: argparse.Namespace) -> None:
@@ -292,6 +312,7 @@ def _quiet_tensorflow() -> None:
 _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "corpus": _corpus,
     "vocab": _vocab,
+    "extend-vocab": _extend_vocab,
     "examples": _examples,
     "inspect": _inspect,
     "adopt": _adopt,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from bert_keras import features, pretraining
-from bert_keras.checkpoints import run_directory
+from bert_keras import features, pretraining, tokenization
+from bert_keras.checkpoints import initial, weights
 from bert_keras.errors import InputError
 
 
@@ -20,26 +20,49 @@ class Guess(NamedTuple):
 
 
 def load_pretrainer(
-    directory: str | Path,
-) -> tuple[run_directory.Run, pretraining.BertPretrainer]:
-    """Loads a finished pre-training run with its weights."""
-    run = run_directory.read_run(directory, kinds=("pretraining",), verb="pretrain")
-    network = pretraining.BertPretrainer(run.bert_config)
+    path: str | Path,
+) -> tuple[weights.Checkpoint, pretraining.BertPretrainer]:
+    """Loads a model with a masked-LM head, in float32.
+
+    Weights of next sentences that the checkpoint has not are random.
+
+    Args:
+        path: checkpoint of any format (see `checkpoints.conversion`).
+
+    Raises:
+        InputError: it cannot be used, or has no such head.
+    """
+    checkpoint = initial.read_with_tokenizer(path)
+    lacking = [
+        name
+        for name in weights.all_shapes(checkpoint.bert_config, num_labels=1)
+        if name.startswith("masked_lm_head/") and name not in checkpoint.arrays
+    ]
+    if lacking:
+        raise InputError(
+            f"{path}: has no masked-LM head: no {', '.join(lacking)}; give a model as "
+            "its pre-training left it"
+        )
+    network = pretraining.BertPretrainer(checkpoint.bert_config)
     network.build()
-    run_directory.load_weights(run, network)
-    return run, network
+    weights.assign(network, checkpoint.arrays)
+    return checkpoint, network
 
 
 class FillMask:
     """A pre-trained model that fills in `[MASK]`.
 
     Args:
-        model_dir: run directory of a finished pre-training.
+        model_dir: checkpoint of any format, with a masked-LM head.
     """
 
     def __init__(self, model_dir: str | Path):
-        self._run, self._network = load_pretrainer(model_dir)
-        self._tokenizer = self._run.tokenizer
+        checkpoint, self._network = load_pretrainer(model_dir)
+        self._vocabulary = checkpoint.vocabulary
+        self._tokenizer = tokenization.Tokenizer(
+            checkpoint.vocabulary, do_lower_case=checkpoint.do_lower_case
+        )
+        self._longest = checkpoint.bert_config.max_position_embeddings
 
     def __call__(self, text: str, *, top_k: int = 5) -> list[list[Guess]]:
         """Guesses every `[MASK]` of a text.
@@ -51,7 +74,7 @@ class FillMask:
             InputError: the text has no `[MASK]` or too many tokens for the model.
         """
         input_ids = self._encode(text)
-        positions = np.flatnonzero(input_ids == self._run.vocabulary.mask_id)
+        positions = np.flatnonzero(input_ids == self._vocabulary.mask_id)
         logits = self._network(
             {
                 "input_ids": input_ids[None],
@@ -64,7 +87,7 @@ class FillMask:
         return [self._best(row, top_k) for row in probabilities]
 
     def _encode(self, text: str) -> np.ndarray:
-        vocabulary = self._run.vocabulary
+        vocabulary = self._vocabulary
         # The tokenizer takes "[MASK]" apart like any text, so it is put in between.
         first, *others = text.split(features.MASK_TOKEN)
         if not others:
@@ -73,14 +96,16 @@ class FillMask:
         for part in others:
             ids += [vocabulary.mask_id, *self._tokenizer.encode(part)]
         ids.append(vocabulary.sep_id)
-        limit = self._run.bert_config.max_position_embeddings
-        if len(ids) > limit:
-            raise InputError(f"a text of {len(ids)} tokens, the model takes {limit}")
+        if len(ids) > self._longest:
+            raise InputError(
+                f"a text of {len(ids)} tokens, the model takes {self._longest}"
+            )
         return np.array(ids, "int32")
 
     def _best(self, probabilities: np.ndarray, top_k: int) -> list[Guess]:
-        best = np.argsort(-probabilities, kind="stable")[:top_k]
-        tokens = self._run.vocabulary.tokens
+        tokens = self._vocabulary.tokens
+        # An embedding may have more rows than the vocabulary has entries.
+        best = np.argsort(-probabilities[: len(tokens)], kind="stable")[:top_k]
         return [Guess(tokens[index], float(probabilities[index])) for index in best]
 
 

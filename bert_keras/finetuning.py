@@ -21,10 +21,9 @@ from bert_keras import (
     learner,
     optimization,
     precision,
-    pretraining,
     progress,
 )
-from bert_keras.checkpoints import run_directory
+from bert_keras.checkpoints import initial, run_directory, weights
 from bert_keras.errors import InputError
 from bert_keras.tasks import text
 
@@ -55,7 +54,7 @@ def finetune(
     output_dir: str | Path,
     strategy: tf.distribute.Strategy,
 ) -> dict[str, Any]:
-    """Trains the encoder of another run, and a new head, on labelled texts.
+    """Trains the encoder of a checkpoint, and a new head, on labelled texts.
 
     A finished run in `output_dir` is left as it is. An unfinished one begins anew: it
     is a matter of minutes.
@@ -64,7 +63,8 @@ def finetune(
         settings: the run's configuration.
         train: labelled file to train on (see `bert_keras.tasks.text`).
         dev: the same, to evaluate on after every epoch.
-        init: run directory whose encoder, vocabulary and casing are taken.
+        init: checkpoint of any format (see `checkpoints.conversion`) whose encoder,
+            vocabulary and casing are taken.
         from_scratch: take the sizes of that encoder, but random weights.
         output_dir: the run directory to make.
         strategy: to train under.
@@ -73,26 +73,24 @@ def finetune(
         What `results.json` holds: steps, seconds, examples, the last evaluation.
 
     Raises:
-        InputError: a file, the run to start from or the directory cannot be used.
+        InputError: a file, the checkpoint or the directory cannot be used.
     """
     settings = settings.model_copy(
         update={"precision": precision.resolve(settings.precision, strategy)}
     )
-    init_run = _read_init(init, settings.max_seq_length)
+    start = _read_init(init, settings.max_seq_length)
     task, train_rows, dev_rows = _read_files(settings, train, dev)
     run = run_directory.create_run(
         output_dir,
         settings,
         task=task,
-        bert_config=init_run.bert_config,
-        vocabulary=init_run.vocabulary,
-        do_lower_case=init_run.do_lower_case,
+        bert_config=start.bert_config,
+        vocabulary=start.vocabulary,
+        do_lower_case=start.do_lower_case,
         inputs={
             "train_sha256": files.sha256(train),
             "dev_sha256": files.sha256(dev),
-            "init_sha256": files.sha256(
-                init_run.directory / run_directory.WEIGHTS_NAME
-            ),
+            "init_sha256": initial.digest(start, initial.encoder_arrays(start)),
             "from_scratch": from_scratch,
         },
     )
@@ -103,7 +101,9 @@ def finetune(
     dev_examples = _tokenize(run, settings, dev_rows, path=dev)
     tuner = _build_learner(settings, run, train_examples, strategy)
     if not from_scratch:
-        copy_encoder(init_run, tuner.network.encoder)
+        initial.assign(tuner.network, initial.encoder_arrays(start), path=init)
+    # As large as the model, and not needed once that has begun.
+    del start
     results = _train(settings, run, tuner, train_examples, dev_examples)
     run_directory.finish_run(run, tuner.network, results)
     logger.info("model and results in %s", run.directory)
@@ -240,49 +240,15 @@ def num_labels(task: run_directory.Task) -> int:
     return 1 if task.labels is None else len(task.labels)
 
 
-def copy_encoder(source: run_directory.Run, encoder: keras.Model) -> None:
-    """Gives a built encoder the weights of the encoder in a run.
-
-    Raises:
-        InputError: the run's weights are damaged.
-        ValueError: the encoders differ; then nothing is copied.
-    """
-    if source.task.kind == "pretraining":
-        network = pretraining.BertPretrainer(source.bert_config)
-    else:
-        network = classification.BertClassifier(
-            source.bert_config, num_labels(source.task), dropout_prob=0.0
-        )
-    network.build()
-    run_directory.load_weights(source, network)
-    values = {_path_in_model(weight): weight for weight in network.encoder.weights}
-    targets = {_path_in_model(weight): weight for weight in encoder.weights}
-    if (
-        values.keys() != targets.keys()
-        or len(targets) < len(encoder.weights)
-        or any(values[path].shape != targets[path].shape for path in targets)
-    ):
-        raise ValueError(f"the encoder of {source.directory} has other weights")
-    for path, target in targets.items():
-        target.assign(keras.ops.convert_to_numpy(values[path]))
-
-
-def _path_in_model(weight: keras.Variable) -> str:
-    """The path without the model's name, which depends on how many were made."""
-    return weight.path.partition("/")[2]
-
-
-def _read_init(directory: str | Path, max_seq_length: int) -> run_directory.Run:
-    run = run_directory.read_run(
-        directory, kinds=("pretraining", *TASK_KINDS), verb="pretrain"
-    )
-    longest = run.bert_config.max_position_embeddings
+def _read_init(path: str | Path, max_seq_length: int) -> weights.Checkpoint:
+    checkpoint = initial.read_with_tokenizer(path)
+    longest = checkpoint.bert_config.max_position_embeddings
     if max_seq_length > longest:
         raise InputError(
-            f"`max_seq_length` is {max_seq_length}, but the encoder of {directory} "
+            f"`max_seq_length` is {max_seq_length}, but the encoder of {path} "
             f"takes {longest} tokens at most: --set max_seq_length={longest}"
         )
-    return run
+    return checkpoint
 
 
 def _read_files(

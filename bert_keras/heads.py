@@ -1,4 +1,4 @@
-"""What is put on the encoder: masked words, next sentence, classes of a text."""
+"""What is put on the encoder: masked words, next sentence, classes."""
 
 from typing import Any
 
@@ -136,22 +136,23 @@ class NextSentenceHead(keras.layers.Layer):
 
 
 class ClassificationHead(keras.layers.Layer):
-    """Scores the classes of a text, or predicts one number from it.
+    """Scores the classes of a text or of each of its tokens, or predicts one number.
 
     Args:
         hidden_size: size of the encoder's output.
         num_labels: number of classes; 1 for a number.
-        dropout_rate: fraction of the pooled output that is dropped in training.
+        dropout_rate: fraction of the encoder's output that is dropped in training.
         initializer_range: standard deviation of the initial weights.
         seed: of weights and dropout; `None` for random ones.
 
     Call arguments:
-        pooled_output: `(batch_size, hidden_size)`.
+        encoded: `(batch_size, hidden_size)`, a vector for each text, or `(batch_size,
+            sequence_length, hidden_size)`, one for each token.
         dropout_seeds: `(batch_size,)` int32, needed in training: see
             `bert_keras.dropout`.
 
     Returns:
-        Logits, `(batch_size, num_labels)` float32.
+        Logits, the shape of `encoded` with `num_labels` as its last axis, float32.
     """
 
     def __init__(
@@ -166,6 +167,7 @@ class ClassificationHead(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
+        self.num_labels = num_labels
         parts = {"seed": seed, "dtype": self.dtype_policy}
         self.dropout = layers.dropout_layer(dropout_rate, name="dropout", **parts)
         self.classifier = layers.dense(
@@ -178,6 +180,9 @@ class ClassificationHead(keras.layers.Layer):
     def build(self, input_shape=None):
         self.classifier.build((None, self.hidden_size))
 
-    def call(self, pooled_output, dropout_seeds=None, training=None):
-        dropped = self.dropout(pooled_output, dropout_seeds, training=training)
-        return ops.cast(self.classifier(dropped), "float32")
+    def call(self, encoded, dropout_seeds=None, training=None):
+        dropped = self.dropout(encoded, dropout_seeds, training=training)
+        # One list of all tokens: see `layers.FeedForward`.
+        logits = self.classifier(ops.reshape(dropped, (-1, self.hidden_size)))
+        shape = (-1, *ops.shape(encoded)[1:-1], self.num_labels)
+        return ops.reshape(ops.cast(logits, "float32"), shape)

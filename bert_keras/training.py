@@ -29,7 +29,12 @@ from bert_keras import (
     stopping,
     summaries,
 )
-from bert_keras.checkpoints import run_directory, training_state
+from bert_keras.checkpoints import (
+    conversion,
+    initial,
+    run_directory,
+    training_state,
+)
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -51,6 +56,7 @@ def pretrain(
     *,
     strategy: tf.distribute.Strategy,
     vocab_path: str | Path | None = None,
+    init: str | Path | None = None,
     is_chief: bool = True,
 ) -> dict[str, Any]:
     """Pre-trains a model with masked LM and next sentence prediction.
@@ -64,26 +70,33 @@ def pretrain(
         output_dir: the run directory; with several workers, one that all of them see.
         strategy: to train under.
         vocab_path: a vocabulary to check the examples against; they bring their own.
+        init: checkpoint of any format (see `checkpoints.conversion`) whose weights and
+            architecture are taken, to be trained further by a schedule that begins
+            anew; `None`: new weights. Its vocabulary is that of the examples, or they
+            have one that extends it (see `extended_vocabulary`).
         is_chief: whether this process writes, of several that train together.
 
     Returns:
         What `results.json` holds: steps, seconds, and the last evaluation.
 
     Raises:
-        InputError: the examples, the vocabulary or the directory cannot be used, or
-            the numbers do not stay finite, or another worker is lost.
+        InputError: the examples, the vocabulary, the checkpoint or the directory
+            cannot be used, or the numbers do not stay finite, or another worker is
+            lost.
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
     settings = settings.model_copy(
         update={"precision": precision.resolve(settings.precision, strategy)}
     )
-    planned = phases.read_phases(
-        settings,
-        examples_dirs,
-        vocab_path=vocab_path,
-        num_replicas=strategy.num_replicas_in_sync,
+    settings, planned, start = _plan(
+        settings, examples_dirs, strategy=strategy, vocab_path=vocab_path, init=init
     )
-    run = _create_run(settings, planned, output_dir, is_chief=is_chief)
+    run = _create_run(settings, planned, output_dir, start=start, is_chief=is_chief)
+    replicas.check_equal(
+        strategy,
+        0 if start is None else int(start.sha256[:6], 16),
+        f"{init}: the workers begin with different weights: give all of them the same",
+    )
     replicas.wait_for_all(strategy)
     if (results := run_directory.read_results(output_dir)) is not None:
         logger.info("%s: finished already, at step %d", output_dir, results["steps"])
@@ -96,8 +109,11 @@ def pretrain(
             strategy=strategy,
             is_chief=is_chief,
             stop_signal=stop_signal,
+            start=start,
             learner=_build_learner(settings, run, planned[0], strategy),
         )
+        # As large as the model, and not needed once that has begun.
+        del start
         results = pretraining_run.train()
     if is_chief:
         run_directory.finish_run(run, pretraining_run.learner.network, results)
@@ -107,38 +123,82 @@ def pretrain(
     return results
 
 
+def _plan(
+    settings: config.PretrainingConfig,
+    examples_dirs: Sequence[str | Path],
+    *,
+    strategy: tf.distribute.Strategy,
+    vocab_path: str | Path | None,
+    init: str | Path | None,
+) -> tuple[config.PretrainingConfig, list[phases.Phase], initial.Start | None]:
+    """Reads everything, and settles what the weights to begin with decide."""
+    checkpoint = None if init is None else conversion.read(init)
+    if checkpoint is not None:
+        model = initial.model_config(settings.model, checkpoint, path=init)
+        settings = settings.model_copy(update={"model": model})
+    planned = phases.read_phases(
+        settings,
+        examples_dirs,
+        vocab_path=vocab_path,
+        num_replicas=strategy.num_replicas_in_sync,
+    )
+    if checkpoint is None:
+        return settings, planned, None
+    start = initial.pretraining_start(
+        checkpoint,
+        planned[0].vocabulary,
+        do_lower_case=planned[0].do_lower_case,
+        path=init,
+    )
+    return settings, planned, start
+
+
 def _create_run(
     settings: config.PretrainingConfig,
     planned: Sequence[phases.Phase],
     output_dir: str | Path,
     *,
+    start: initial.Start | None,
     is_chief: bool,
 ) -> run_directory.Run:
     hashes = [phase.manifest_sha256 for phase in planned]
+    inputs = {"examples_sha256": hashes[0] if len(hashes) == 1 else hashes}
+    if start is not None:
+        inputs["init_sha256"] = start.sha256
     return run_directory.create_run(
         output_dir,
         settings,
         task=run_directory.Task(kind="pretraining"),
-        bert_config=_bert_config(settings, planned),
+        bert_config=_bert_config(settings, planned, start),
         vocabulary=planned[0].vocabulary,
         do_lower_case=planned[0].do_lower_case,
-        inputs={"examples_sha256": hashes[0] if len(hashes) == 1 else hashes},
+        inputs=inputs,
         changeable=CHANGEABLE,
         is_chief=is_chief,
     )
 
 
 def _bert_config(
-    settings: config.PretrainingConfig, planned: Sequence[phases.Phase]
+    settings: config.PretrainingConfig,
+    planned: Sequence[phases.Phase],
+    start: initial.Start | None,
 ) -> config.BertConfig:
     bert_config = settings.model.with_vocab_size(len(planned[0].vocabulary))
+    if start is not None:
+        if settings.model.vocab_size not in (None, start.vocab_size):
+            raise InputError(
+                f"`model.vocab_size` is {settings.model.vocab_size}, but with the "
+                f"weights of {start.path} it is {start.vocab_size}: leave it out"
+            )
+        bert_config = settings.model.with_vocab_size(start.vocab_size)
     for phase in planned:
         if phase.examples.max_seq_length > bert_config.max_position_embeddings:
             raise InputError(
                 f"{phase.directory}: sequences of {phase.examples.max_seq_length} "
                 "tokens, but `model.max_position_embeddings` is "
-                f"{bert_config.max_position_embeddings}: raise it or make shorter "
-                "examples"
+                f"{bert_config.max_position_embeddings}"
+                + (": raise it or" if start is None else f" in {start.path}:")
+                + " make shorter examples"
             )
     return bert_config
 
@@ -200,6 +260,7 @@ class _PretrainingRun:
     strategy: tf.distribute.Strategy
     is_chief: bool
     stop_signal: stopping.StopSignal
+    start: initial.Start | None
     learner: learner.Learner
 
     def __post_init__(self) -> None:
@@ -216,7 +277,7 @@ class _PretrainingRun:
 
     def train(self) -> dict[str, Any]:
         """Trains from the last checkpoint to the end; returns the results."""
-        start = time.monotonic()
+        began = time.monotonic()
         step = self._checkpoints.restore_latest(self._state)
         replicas.check_equal(
             self.strategy,
@@ -224,6 +285,11 @@ class _PretrainingRun:
             f"{self.run.directory}: the workers found different checkpoints, this one "
             f"that of step {step}: give all of them one directory that they share",
         )
+        if step == 0 and self.start is not None:
+            initial.assign(
+                self.learner.network, self.start.arrays, path=self.start.path
+            )
+        self.start = None
         while step < self.settings.num_train_steps:
             phase = next(p for p in self.phases if step < p.last_step)
             self._fit(phase, step, self._stretch_end(phase, step))
@@ -238,7 +304,7 @@ class _PretrainingRun:
             )
         return {
             "steps": step,
-            "seconds": round(time.monotonic() - start, 1),
+            "seconds": round(time.monotonic() - began, 1),
             "skipped_steps": int(
                 keras.ops.convert_to_numpy(self.learner.skipped_steps)
             ),

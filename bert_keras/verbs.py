@@ -17,6 +17,14 @@ SOURCES = {
 CHECKPOINT_FORMATS = ("google", "model_garden", "hugging_face", "keras_hub", "native")
 """What `convert` writes."""
 
+EXPORT_FORMS = ("saved_model", "litert", "onnx")
+"""What `export` writes."""
+
+EMBEDDINGS = ("cls", "pooled", "mean", "tokens")
+"""What vectors it can give."""
+
+_ANY_CHECKPOINT = "run directory, or anything that `convert` reads"
+
 
 def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
@@ -59,6 +67,17 @@ def _add_data_verbs(verbs: Any) -> None:
     vocab.add_argument("--output", required=True, help="vocab.txt to write")
     _add_beam(vocab)
 
+    extend = _verb(verbs, "extend-vocab", "your words into a trained vocabulary")
+    extend.add_argument("--vocab", required=True, help="vocab.txt of the trained model")
+    extend.add_argument("--words", required=True, help="text file, one a line")
+    extend.add_argument("--cased", action="store_true", help="keep case and accents")
+    extend.add_argument(
+        "--append",
+        action="store_true",
+        help="put all of them after the last entry, none into [unusedN]",
+    )
+    extend.add_argument("--output", required=True, help="vocab.txt to write")
+
     examples = _verb(verbs, "examples", "documents -> masked TFRecords")
     examples.add_argument("--corpus", required=True, help="made by `corpus`")
     examples.add_argument("--vocab", required=True, help="vocab.txt")
@@ -96,6 +115,7 @@ def _add_model_verbs(verbs: Any) -> None:
         help="made by `examples`; two, of 128 and of 512 tokens, for the two phases",
     )
     pretrain.add_argument("--vocab", help="vocab.txt (default: the examples')")
+    pretrain.add_argument("--init", help=f"train this model further: {_ANY_CHECKPOINT}")
     pretrain.add_argument(
         "--workers",
         type=lambda text: text.split(","),
@@ -114,14 +134,18 @@ def _add_model_verbs(verbs: Any) -> None:
 
     fill = _verb(verbs, "fill-mask", "guess the [MASK] in sentences")
     fill.add_argument("text", nargs="*", help="with [MASK]; none: lines from stdin")
-    fill.add_argument("--model", required=True, help="run directory of `pretrain`")
+    fill.add_argument(
+        "--model", required=True, help=f"with a masked-LM head: {_ANY_CHECKPOINT}"
+    )
     fill.add_argument("--top_k", type=int, default=5, help="guesses for each")
 
     finetune = _verb(verbs, "finetune", "train on labelled text")
     finetune.add_argument("--task", choices=["text"], required=True)
     finetune.add_argument("--train", required=True, help=".tsv, .csv or .jsonl")
     finetune.add_argument("--dev", required=True, help="the same, to evaluate on")
-    finetune.add_argument("--init", required=True, help="run directory to start from")
+    finetune.add_argument(
+        "--init", required=True, help=f"encoder to start from: {_ANY_CHECKPOINT}"
+    )
     finetune.add_argument(
         "--from_scratch",
         action="store_true",
@@ -141,9 +165,30 @@ def _add_tuned_verbs(verbs: Any) -> None:
     predict.add_argument("--input", required=True, help="text without labels")
     predict.add_argument("--output", required=True, help=".tsv to write")
 
-    export = _verb(verbs, "export", "SavedModel: strings in, answers out")
-    export.add_argument("--model", required=True, help="run directory of `finetune`")
+    export = _verb(verbs, "export", "SavedModel, LiteRT or ONNX of a trained model")
+    export.add_argument("--model", required=True, help=_ANY_CHECKPOINT)
     export.add_argument("--output", required=True, help="directory, such as exported/1")
+    export.add_argument(
+        "--to",
+        choices=EXPORT_FORMS,
+        default=EXPORT_FORMS[0],
+        help="saved_model: strings in, answers out; the others: ids in, numbers out "
+        "(default: %(default)s)",
+    )
+    export.add_argument(
+        "--embedding",
+        choices=EMBEDDINGS,
+        help="vectors, instead of what the model was trained to answer",
+    )
+    export.add_argument(
+        "--layers",
+        type=int,
+        nargs="+",
+        help="whose vectors, side by side; -1 is the last (default: that one)",
+    )
+    export.add_argument(
+        "--top_k", type=int, help="guesses for each [MASK] (default: 5)"
+    )
 
 
 def _add_convert(verbs: Any) -> None:

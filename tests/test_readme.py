@@ -76,6 +76,7 @@ def test_commands_on_your_own_text(tmp_path, monkeypatch, capsys):
         *("corpus", "vocab", "examples", "inspect", "inspect"),
         *("pretrain", "report", "fill-mask"),
         *("finetune", "evaluate", "predict", "export"),
+        *("convert", "finetune", "export"),
     ]
     printed = capsys.readouterr().out
     assert "the capital of france is [MASK]." in printed
@@ -130,6 +131,7 @@ def test_the_tree_is_that_of_the_repository():
         if re.match(r"(bert_keras|pipelines|tpu)/.*\.py$", name)
     } - {""}
     packages = {"wikitext/", "checkpoints/", "tasks/", "engine/", "sources/", "report/"}
+    packages |= {"export/"}
     assert modules - names == {"lines.py", "markup.py", "templates.py"}
     assert {n for n in names if n.endswith(".py")} <= modules
     assert packages <= names

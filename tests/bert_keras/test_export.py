@@ -15,6 +15,7 @@ from bert_keras import (
     export,
     features,
     finetuning,
+    text_graph,
     tokenization,
 )
 from bert_keras.checkpoints import run_directory
@@ -223,7 +224,7 @@ def test_only_a_free_place_is_written_to(classifier, tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="file: exists already"):
         export.export_model(run, tmp_path / "file")
-    with pytest.raises(InputError, match="expected a run directory made by"):
+    with pytest.raises(InputError, match="1: no checkpoint that is known; expected a"):
         export.export_model(model, tmp_path / "new")
     assert not (tmp_path / "new").exists()
     assert not [path for path in model.parent.iterdir() if path != model]
@@ -235,8 +236,8 @@ def test_what_answers_otherwise_is_not_kept(classifier, tmp_path, monkeypatch):
         packed["input_ids"] = tf.maximum(packed["input_ids"] - 1, 0)
         return packed
 
-    pack_pairs = export.text_graph.pack_pairs
-    monkeypatch.setattr(export.text_graph, "pack_pairs", shifted)
+    pack_pairs = text_graph.pack_pairs
+    monkeypatch.setattr(text_graph, "pack_pairs", shifted)
     with pytest.raises(RuntimeError, match="the exported model answers differently"):
         export.export_model(classifier[0], tmp_path / "1")
     assert list(tmp_path.iterdir()) == []

@@ -1,3 +1,4 @@
+import dataclasses
 import shutil
 
 import keras
@@ -6,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import config, fill_mask, training
+from bert_keras.checkpoints import conversion, hugging_face, run_directory
 from bert_keras.errors import InputError
 
 
@@ -40,11 +42,11 @@ def fill(model_dir):
 
 
 def test_guesses_are_the_logits_of_the_masked_position(model_dir, fill):
-    run, network = fill_mask.load_pretrainer(model_dir)
+    checkpoint, network = fill_mask.load_pretrainer(model_dir)
     tokens = "[CLS] ba be [MASK] bo da [SEP]".split()
     outputs = network(
         {
-            "input_ids": np.array([[run.vocabulary.ids[t] for t in tokens]]),
+            "input_ids": np.array([[checkpoint.vocabulary.ids[t] for t in tokens]]),
             "input_mask": np.ones((1, 7), "int32"),
             "segment_ids": np.zeros((1, 7), "int32"),
             "masked_lm_positions": np.array([[3]]),
@@ -55,7 +57,7 @@ def test_guesses_are_the_logits_of_the_masked_position(model_dir, fill):
     (guesses,) = fill("ba be [MASK] bo da", top_k=49)
     found = [guess.probability for guess in guesses]
     np.testing.assert_allclose(found, sorted(expected, reverse=True), rtol=1e-4)
-    assert guesses[0].token == run.vocabulary.tokens[int(logits.argmax())]
+    assert guesses[0].token == checkpoint.vocabulary.tokens[int(logits.argmax())]
 
 
 def test_each_mask_has_its_guesses(fill):
@@ -101,8 +103,7 @@ def test_weights_of_another_architecture(model_dir, tmp_path):
 
 
 def test_directories_that_are_no_finished_run(model_dir, tmp_path):
-    message = "expected a run directory made by `bert-keras pretrain`, found no such"
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match="none: no checkpoint that is known; expected"):
         fill_mask.FillMask(tmp_path / "none")
     copy = shutil.copytree(model_dir, tmp_path / "run")
     (copy / "results.json").unlink()
@@ -118,3 +119,53 @@ def test_a_loaded_model_is_the_one_that_was_saved(model_dir, fill):
             path = "weights/bert_pretrainer/" + variable.path.partition("/")[2]
             value = keras.ops.convert_to_numpy(variable)
             np.testing.assert_array_equal(value, arrays[path])
+
+
+def test_models_of_other_formats(model_dir, fill, tmp_path):
+    """Without the part that answers for next sentences, too."""
+    source = conversion.read(model_dir)
+    only_masked_lm = {
+        name: array
+        for name, array in source.arrays.items()
+        if not name.startswith(("encoder/pooler/", "next_sentence_head/"))
+    }
+    hugging_face.write(dataclasses.replace(source, arrays=only_masked_lm), tmp_path)
+    found = fill_mask.FillMask(tmp_path)("[MASK] be bo [MASK]", top_k=49)
+    wanted = fill("[MASK] be bo [MASK]", top_k=49)
+    for some, others in zip(found, wanted, strict=True):
+        assert [guess.token for guess in some] == [guess.token for guess in others]
+        np.testing.assert_allclose(
+            [guess.probability for guess in some],
+            [guess.probability for guess in others],
+            rtol=1e-5,
+        )
+
+
+def test_rows_above_the_vocabulary_are_no_guesses(model_dir, monkeypatch):
+    """Here the likeliest of all, of which nobody knows the name."""
+    source = conversion.read(model_dir)
+    arrays = dict(source.arrays)
+    for name, value in (
+        ("encoder/embeddings/word_embeddings", np.zeros([3, 32])),
+        ("masked_lm_head/output_bias", np.full(3, 20.0)),
+    ):
+        arrays[name] = np.concatenate([arrays[name], value]).astype("float32")
+    bert_config = source.bert_config.model_copy(update={"vocab_size": 52})
+    larger = dataclasses.replace(source, bert_config=bert_config, arrays=arrays)
+    monkeypatch.setattr(conversion, "read", lambda path: larger)
+    (guesses,) = fill_mask.FillMask(model_dir)("ba [MASK]", top_k=52)
+    assert len(guesses) == 49
+    assert sum(guess.probability for guess in guesses) < 0.01
+
+
+def test_a_model_without_a_masked_lm_head(model_dir, tmp_path):
+    source = conversion.read(model_dir)
+    hugging_face.write(
+        dataclasses.replace(source, task=run_directory.Task(kind="encoder")), tmp_path
+    )
+    message = (
+        "has no masked-LM head: no masked_lm_head/transform/kernel, .*output_bias; "
+        "give a model as its pre-training left it"
+    )
+    with pytest.raises(InputError, match=message):
+        fill_mask.FillMask(tmp_path)

@@ -1,6 +1,8 @@
 """Fine-tuning on tiny networks that really train, and what is done with the result."""
 
+import dataclasses
 import json
+import logging
 import random
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from bert_keras import (
     pretraining,
     tokenization,
 )
-from bert_keras.checkpoints import run_directory
+from bert_keras.checkpoints import conversion, initial, run_directory, weights
 from bert_keras.errors import InputError
 from bert_keras.tasks import text
 
@@ -47,10 +49,12 @@ def init(tmp_path_factory) -> Path:
     return make_init(directory, BERT_CONFIG)
 
 
-def make_init(directory: Path, bert_config: config.BertConfig) -> Path:
+def make_init(
+    directory: Path, bert_config: config.BertConfig, *, next_sentence: bool = True
+) -> Path:
     run = run_directory.create_run(
         directory,
-        config.PretrainingConfig(),
+        config.PretrainingConfig(next_sentence=next_sentence),
         task=run_directory.Task(kind="pretraining"),
         bert_config=bert_config,
         vocabulary=VOCABULARY,
@@ -176,31 +180,73 @@ def test_the_same_seed_gives_the_same_weights(init, opinion_files, tmp_path):
     assert np.abs(first[0] - scratch[0]).max() > 0.05  # this one did not
 
 
-@pytest.mark.parametrize("kind", ["pretraining", "classification"])
-def test_the_encoder_is_copied_exactly(kind, init, tuned):
-    run = run_directory.read_run(
-        init if kind == "pretraining" else tuned[0], kinds=(kind,), verb="pretrain"
-    )
-    source = pretraining.BertPretrainer(BERT_CONFIG)
-    if kind == "classification":
-        source = classification.BertClassifier(BERT_CONFIG, 2, dropout_prob=0.0)
-    source.build()
-    run_directory.load_weights(run, source)
-    classifier = classification.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.0)
-    classifier.build()
-    finetuning.copy_encoder(run, classifier.encoder)
-    wanted = source.encoder.get_weights()
-    for got, want in zip(classifier.encoder.get_weights(), wanted, strict=True):
-        np.testing.assert_array_equal(got, want)
+def test_only_the_encoder_of_another_fine_tuning_is_taken(tuned, caplog):
+    source = conversion.read(tuned[0])
+    network = classification.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.0)
+    network.build()
+    head = network.head.classifier.kernel.numpy()
+    initial.assign(network, initial.encoder_arrays(source), path="tuned")
+    found = weights.from_network(network)
+    assert set(source.arrays) == set(found)
+    for name, array in source.arrays.items():
+        if name.startswith("encoder/"):
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
+    np.testing.assert_array_equal(found["head/classifier/kernel"], head)
+    assert "made new" not in caplog.text
 
 
-def test_an_encoder_of_another_size_is_refused(init):
-    run = run_directory.read_run(init, kinds=("pretraining",), verb="pretrain")
-    larger = BERT_CONFIG.model_copy(update={"num_hidden_layers": 2})
-    classifier = classification.BertClassifier(larger, 2, dropout_prob=0.0)
-    classifier.build()
-    with pytest.raises(ValueError, match="has other weights"):
-        finetuning.copy_encoder(run, classifier.encoder)
+def test_a_missing_pooler_is_made_new(tmp_path, caplog):
+    """Nobody trained that of a pre-training without next sentences."""
+    path = make_init(tmp_path / "init", BERT_CONFIG, next_sentence=False)
+    source = conversion.read(path)
+    network = classification.BertClassifier(BERT_CONFIG, 2, dropout_prob=0.0, seed=3)
+    network.build()
+    fresh = weights.from_network(network)
+    initial.assign(network, initial.encoder_arrays(source), path=path)
+    assert f"{path}: has no encoder/pooler; made new from the seed" in caplog.messages
+    for name, array in weights.from_network(network).items():
+        is_new = name.startswith(("encoder/pooler/", "head/"))
+        wanted = (fresh if is_new else source.arrays)[name]
+        np.testing.assert_array_equal(array, wanted, err_msg=name)
+
+
+def test_the_format_of_the_checkpoint_does_not_matter(
+    init, opinion_files, tmp_path, caplog
+):
+    """The same weights of a Hugging Face directory begin the same run."""
+    caplog.set_level(logging.INFO, logger="bert_keras")
+    converted = tmp_path / "hugging_face"
+    conversion.convert(init, converted, to="hugging_face")
+    still = {"num_train_epochs": 0.02, "learning_rate": 1e-30, "weight_decay_rate": 0}
+    run_finetune(converted, *opinion_files, tmp_path / "run", **still)
+    wanted, found = (conversion.read(d).arrays for d in (init, tmp_path / "run"))
+    for name in (name for name in found if name.startswith("encoder/")):
+        np.testing.assert_allclose(found[name], wanted[name], rtol=0, atol=1e-29)
+    run_finetune(init, *opinion_files, tmp_path / "run", **still)
+    assert "finished already" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (
+            {"vocabulary": None},
+            "has no vocabulary: put the vocab.txt that the model was trained with besi",
+        ),
+        (
+            {"do_lower_case": None},
+            "nothing in it says whether text is lower-cased: put a tokenizer_config",
+        ),
+    ],
+)
+def test_a_checkpoint_that_does_not_say_how_text_becomes_input(
+    init, opinion_files, tmp_path, monkeypatch, changes, message
+):
+    without = dataclasses.replace(conversion.read(init), **changes)
+    monkeypatch.setattr(conversion, "read", lambda path: without)
+    with pytest.raises(InputError, match=message):
+        run_finetune(init, *opinion_files, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_regression_on_pairs(init, tmp_path):
@@ -303,7 +349,7 @@ def test_mistakes_are_explained_and_leave_nothing(init, opinion_files, tmp_path)
     for train_path, dev_path, changes, message in cases:
         with pytest.raises(InputError, match=message):
             run_finetune(init, train_path, dev_path, tmp_path / "run", **changes)
-    with pytest.raises(InputError, match="expected a run directory made by"):
+    with pytest.raises(InputError, match="no checkpoint that is known; expected a run"):
         run_finetune(tmp_path, train, dev, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

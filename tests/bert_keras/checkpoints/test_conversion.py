@@ -5,9 +5,18 @@ import logging
 import numpy as np
 import pytest
 
-from bert_keras import cli, features, finetuning, networks, tokenization
+from bert_keras import (
+    cli,
+    export,
+    features,
+    finetuning,
+    networks,
+    tokenization,
+    verbs,
+)
 from bert_keras.checkpoints import conversion, native, run_directory, weights
 from bert_keras.errors import InputError
+from bert_keras.export import embeddings
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *(f"w{i}" for i in range(35)))
@@ -128,6 +137,12 @@ def test_heads_that_a_format_has_no_place_for(run_dir, tmp_path, capsys):
     assert lines[-1] == (
         "read back: same weights; outputs on a fixed batch differ by 0 at most"
     )
+
+
+def test_the_command_line_offers_what_there_is():
+    assert set(verbs.CHECKPOINT_FORMATS) == set(conversion.FORMATS)
+    assert verbs.EXPORT_FORMS == export.FORMS
+    assert verbs.EMBEDDINGS == embeddings.KINDS
 
 
 class TestActivations:

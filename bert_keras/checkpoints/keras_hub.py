@@ -1,0 +1,473 @@
+"""Presets of KerasHub's `BertBackbone`: directories with `config.json`,
+`model.weights.h5`, `tokenizer.json` and `assets/tokenizer/vocabulary.txt`.
+
+Read and written with h5py alone: nothing that the files name is imported or called.
+Only the encoder has a place there. KerasHub has no next-sentence head, and its
+masked-LM head computes something else.
+"""
+
+import collections
+import contextlib
+import json
+import logging
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import keras
+import ml_dtypes
+import numpy as np
+
+from bert_keras import config, files, layers, tokenization
+from bert_keras.checkpoints import google_tf1, native, run_directory, weights
+from bert_keras.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+ACTIVATIONS = {"gelu_tanh": "gelu_approximate"}
+"""KerasHub's name of the only one it has; it is not written."""
+
+_CONFIG, _METADATA, _TOKENIZER = "config.json", "metadata.json", "tokenizer.json"
+_VOCABULARY = "assets/tokenizer/vocabulary.txt"
+_WEIGHTS, _TASK_WEIGHTS = "model.weights.h5", "task.weights.h5"
+_SHARDED_WEIGHTS = "model.weights.json"
+
+_LAYER, _THEIR_LAYER = "encoder/layer_{i}", "layers/transformer_encoder_{i}"
+_ATTENTION, _THEIR_ATTENTION = (
+    f"{_LAYER}/self_attention",
+    f"{_THEIR_LAYER}/_self_attention_layer",
+)
+_NORM = {"gamma": "as_is", "beta": "as_is"}
+_DENSE = {"kernel": "as_is", "bias": "as_is"}
+_TO_HEADS = {"kernel": "heads_out", "bias": "heads_out"}
+_FROM_HEADS = {"kernel": "heads_in", "bias": "as_is"}
+_EMBEDDINGS = "encoder/embeddings"
+
+_LAYERS: tuple[tuple[str, str, Mapping[str, weights.Layout]], ...] = (
+    (_EMBEDDINGS, "layers/reversible_embedding", {"word_embeddings": "as_is"}),
+    (_EMBEDDINGS, "layers/position_embedding", {"position_embeddings": "as_is"}),
+    (_EMBEDDINGS, "layers/embedding", {"type_embeddings": "as_is"}),
+    (f"{_EMBEDDINGS}/layer_norm", "layers/layer_normalization", _NORM),
+    (f"{_ATTENTION}/query", f"{_THEIR_ATTENTION}/query_dense", _TO_HEADS),
+    (f"{_ATTENTION}/key", f"{_THEIR_ATTENTION}/key_dense", _TO_HEADS),
+    (f"{_ATTENTION}/value", f"{_THEIR_ATTENTION}/value_dense", _TO_HEADS),
+    (f"{_ATTENTION}/output_dense", f"{_THEIR_ATTENTION}/output_dense", _FROM_HEADS),
+    (
+        f"{_LAYER}/attention_layer_norm",
+        f"{_THEIR_LAYER}/_self_attention_layer_norm",
+        _NORM,
+    ),
+    (
+        f"{_LAYER}/feed_forward/intermediate_dense",
+        f"{_THEIR_LAYER}/_feedforward_intermediate_dense",
+        _DENSE,
+    ),
+    (
+        f"{_LAYER}/feed_forward/output_dense",
+        f"{_THEIR_LAYER}/_feedforward_output_dense",
+        _DENSE,
+    ),
+    (f"{_LAYER}/output_layer_norm", f"{_THEIR_LAYER}/_feedforward_layer_norm", _NORM),
+    ("encoder/pooler", "layers/dense", _DENSE),
+)
+# Keras names a group after its layer's class, and its datasets by numbers.
+ROWS = tuple(
+    weights.Row(f"{ours}/{name}", f"{theirs}/vars/{number}", layout)
+    for ours, theirs, layouts in _LAYERS
+    for number, (name, layout) in enumerate(layouts.items())
+)
+
+# Theirs -> ours, and what theirs is when it is not there.
+_KEYS = {
+    "vocabulary_size": "vocab_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "hidden_dim": "hidden_size",
+    "intermediate_dim": "intermediate_size",
+    "dropout": "hidden_dropout_prob",
+    "max_sequence_length": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
+}
+_DEFAULTS = {"dropout": 0.1, "max_sequence_length": 512, "num_segments": 2}
+# `dtype` is what theirs computes in: the arrays say themselves what they are.
+_UNUSED_KEYS = frozenset(("name", "trainable", "dtype"))
+
+# With others, text would be cut otherwise than by our tokenizer.
+_TOKENIZER_SETTINGS = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
+
+_LARGEST_JSON = 1 << 20
+
+
+def recognizes(path: Path) -> bool:
+    """Whether this is a preset of KerasHub or KerasNLP, of whatever model."""
+    if not any((path / name).is_file() for name in (_WEIGHTS, _SHARDED_WEIGHTS)):
+        return False
+    try:
+        registered_name = str(_read_json(path / _CONFIG).get("registered_name"))
+    except InputError:
+        return False
+    return registered_name.startswith(("keras_hub>", "keras_nlp>"))
+
+
+def read(path: Path) -> weights.Checkpoint:
+    """Reads the backbone of a preset, which may be that of a task.
+
+    Where KerasHub's own files of a tokenizer are missing, `vocab.txt` and
+    `tokenizer_config.json` are looked for.
+
+    Raises:
+        InputError: not a BERT, weights that are damaged, quantized or in several files,
+            or a tokenizer of another kind.
+    """
+    bert_config = _read_bert_config(path / _CONFIG)
+    if not (path / _WEIGHTS).is_file():
+        raise InputError(
+            f"{path}: expected {_WEIGHTS}, found weights in several files: save the "
+            "preset again with max_shard_size=None"
+        )
+    source = _Datasets(path / _WEIGHTS)
+    if source.num_layers != bert_config.num_hidden_layers:
+        raise InputError(
+            f"{path / _WEIGHTS}: has {source.num_layers} layers, but {_CONFIG} beside "
+            f"it says {bert_config.num_hidden_layers}: they do not belong together"
+        )
+    rows = weights.expand(ROWS, bert_config.num_hidden_layers)
+    arrays = weights.Arrays(source, rows, bert_config, path=path / _WEIGHTS)
+    source.check_dtypes(arrays.their_names)
+    vocabulary, do_lower_case = _read_tokenizer(path)
+    return weights.Checkpoint(
+        bert_config=bert_config,
+        task=run_directory.Task(kind="encoder"),
+        arrays=arrays,
+        vocabulary=vocabulary,
+        do_lower_case=do_lower_case,
+        unused={
+            **source.names_without(arrays.their_names),
+            **_unused_of_task(path / _TASK_WEIGHTS),
+        },
+    )
+
+
+def _read_bert_config(path: Path) -> config.BertConfig:
+    """Takes the numbers out of a serialized backbone; no object is made of it."""
+    description = _read_json(path)
+    name, values = description.get("class_name"), description.get("config")
+    if name != "BertBackbone" or not isinstance(values, dict):
+        raise InputError(f"{path}: expected a BertBackbone of KerasHub, found {name!r}")
+    if unknown := sorted(values.keys() - _KEYS.keys() - _UNUSED_KEYS):
+        raise InputError(
+            f"{path}: a BertBackbone with {unknown[0]!r}, which is not known here and "
+            "may change what it computes"
+        )
+    values = {**_DEFAULTS, **values}
+    if missing := [key for key in _KEYS if key not in values]:
+        raise InputError(f"{path}: expected a key {missing[0]!r} in its `config`")
+    converted = {ours: values[theirs] for theirs, ours in _KEYS.items()}
+    return config.build_config(
+        config.BertConfig,
+        {
+            **converted,
+            # One rate is both of ours.
+            "attention_probs_dropout_prob": values["dropout"],
+            "hidden_act": "gelu_tanh",
+        },
+        origin=path,
+    )
+
+
+class _Datasets:
+    """The arrays of a weights file, by the names that the newest Keras gives them.
+
+    Keras 2 says `_layer_checkpoint_dependencies` for `layers` and `_query_dense` for
+    `query_dense`, and counts each layer twice: `transformer_encoder`,
+    `transformer_encoder_2`, ... Here all layers have numbers, the first one too.
+
+    Raises:
+        InputError: not HDF5, damaged, or with parts outside of the file.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        with _errors_of(path):
+            # Stays open: a directory gets its name after it was read back.
+            self._file = h5py.File(path, "r")
+            datasets = _plain_datasets(self._file)
+            matches = filter(None, map(_ENCODER.match, datasets))
+            numbers = sorted({int(match[1] or 0) for match in matches})
+            places = {number: place for place, number in enumerate(numbers)}
+            self.num_layers = len(places)
+            self._names = {_new_name(name, places): name for name in datasets}
+            self._shapes = {
+                new: datasets[name].shape for new, name in self._names.items()
+            }
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """All arrays by their names."""
+        return self._shapes
+
+    def read(self, name: str) -> np.ndarray:
+        """One array."""
+        with _errors_of(self._path):
+            dataset = self._file[self._names[name]]
+            if _is_bfloat16(dataset):
+                return dataset[()].view(ml_dtypes.bfloat16)
+            return dataset[()]
+
+    def check_dtypes(self, names: Iterable[str]) -> None:
+        """Raises an `InputError` for anything but floating-point numbers."""
+        for name in map(self._names.__getitem__, names):
+            with _errors_of(self._path):
+                dataset = self._file[name]
+                is_float = dataset.dtype.kind == "f" or _is_bfloat16(dataset)
+            if not is_float:
+                raise InputError(
+                    f"{self._path}: {name} holds {dataset.dtype}, expected "
+                    "floating-point numbers; quantized models are not read"
+                )
+
+    def names_without(self, used: Iterable[str]) -> dict[str, str]:
+        """The arrays that are none of BERT's, by their names in the file."""
+        rest = self._names.keys() - set(used)
+        return {self._names[name]: "not part of BERT" for name in sorted(rest)}
+
+
+_ROOT = r"^(?:layers|_layer_checkpoint_dependencies)/"
+_ENCODER = re.compile(rf"{_ROOT}transformer_encoder(?:_(\d{{1,9}}))?/")
+
+
+def _new_name(name: str, places: Mapping[int, int]) -> str:
+    if match := _ENCODER.match(name):
+        rest = re.sub("_layer/_(?=[a-z]+_dense/)", "_layer/", name[match.end() :])
+        return f"layers/transformer_encoder_{places[int(match[1] or 0)]}/{rest}"
+    return re.sub(_ROOT, "layers/", name)
+
+
+def _is_bfloat16(dataset: h5py.Dataset) -> bool:
+    # HDF5 has no such type: Keras writes two bytes of anything, and says what they are.
+    return dataset.dtype == np.dtype("V2") and dataset.attrs.get("dtype") == "bfloat16"
+
+
+@contextlib.contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    """Turns all signs of a damaged file into an `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except _SIGNS_OF_DAMAGE as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"{path}: cannot be read as HDF5: {reason}") from None
+
+
+# What h5py makes of HDF5's errors, and of a name that is not UTF-8 (SystemError).
+_SIGNS_OF_DAMAGE = (
+    OSError,
+    RuntimeError,
+    KeyError,
+    ValueError,
+    TypeError,
+    SystemError,
+)
+
+
+def _plain_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
+    """All datasets of a file, none of which needs another file or more memory than
+    this one takes on disk."""
+    links = {}
+    # An error in the callback would end in one of h5py.
+    file.visititems_links(links.__setitem__)
+    for name, link in links.items():
+        if not isinstance(link, h5py.HardLink):
+            raise InputError(
+                f"{file.filename}: {name} is a link to elsewhere, expected the data "
+                "itself: links are not followed"
+            )
+    found = {name: file[name] for name in links}
+    datasets = {k: v for k, v in found.items() if isinstance(v, h5py.Dataset)}
+    for name, dataset in datasets.items():
+        if dataset.is_virtual or dataset.external or dataset.chunks:
+            raise InputError(
+                f"{file.filename}: {name} is compressed, or kept in another file: "
+                "expected what Keras writes"
+            )
+    size = os.path.getsize(file.filename)
+    if sum(math.prod(d.shape) * d.dtype.itemsize for d in datasets.values()) > size:
+        raise InputError(f"{file.filename}: claims more than its {size} bytes")
+    return datasets
+
+
+def _unused_of_task(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    with _errors_of(path), h5py.File(path, "r") as file:
+        names = list(_plain_datasets(file))
+    return {f"{path.name}: {name}": _why_unused(name) for name in names}
+
+
+def _why_unused(name: str) -> str:
+    if name.startswith("optimizer/"):
+        return "optimizer slot"
+    if "/masked_lm_head/" in name:
+        return _OTHER_HEAD
+    return "of a head; only the backbone is read"
+
+
+_OTHER_HEAD = (
+    "KerasHub's masked-LM head computes the exact GELU and a norm with epsilon 1e-5"
+)
+
+
+def _read_tokenizer(path: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
+    """The vocabulary and whether text is lower-cased, as far as the files say."""
+    theirs = path / _VOCABULARY
+    if theirs.is_file():
+        vocabulary = tokenization.Vocabulary.load(theirs)
+    else:
+        vocabulary = google_tf1.read_vocabulary(path)
+    if (path / _TOKENIZER).is_file():
+        return vocabulary, _read_lowercase(path / _TOKENIZER)
+    return vocabulary, google_tf1.read_casing(path, vocabulary)
+
+
+def _read_lowercase(path: Path) -> bool:
+    description = _read_json(path)
+    name, settings = description.get("class_name"), description.get("config")
+    if name != "BertTokenizer" or not isinstance(settings, dict):
+        raise InputError(f"{path}: expected KerasHub's BertTokenizer, found {name!r}")
+    for key, expected in _TOKENIZER_SETTINGS.items():
+        if settings.get(key, expected) != expected:
+            raise InputError(
+                f"{path}: {key} is {settings[key]!r}, expected {expected!r}: there, "
+                "text is cut otherwise than here"
+            )
+    lowercase, strip = (settings.get(k, False) for k in ("lowercase", "strip_accents"))
+    if not isinstance(lowercase, bool):
+        raise InputError(f"{path}: `lowercase`: expected true or false")
+    if lowercase != strip:
+        logger.warning(
+            "%s: the tokenizer there %s accents; here, as with the original BERT, text "
+            "loses them if it is lower-cased, which it %s",
+            path,
+            "strips" if strip else "keeps",
+            "is" if lowercase else "is not",
+        )
+    return lowercase
+
+
+def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
+    """Writes a preset for `BertBackbone.from_preset`, with its tokenizer.
+
+    A pooler that the checkpoint has not is made new: a backbone has always one.
+
+    Returns:
+        The weights of heads, and why they are left out.
+
+    Raises:
+        InputError: there is a vocabulary, but nothing says whether text is lower-cased.
+    """
+    if checkpoint.vocabulary is not None and checkpoint.do_lower_case is None:
+        raise InputError(
+            "the checkpoint does not say whether text is lower-cased: put a "
+            'tokenizer_config.json with {"do_lower_case": true} or false beside it'
+        )
+    bert_config = checkpoint.bert_config
+    rows = weights.expand(ROWS, bert_config.num_hidden_layers)
+    arrays = collections.ChainMap(checkpoint.arrays, _new_pooler(bert_config))
+    num_parameters = 0
+    with h5py.File(directory / _WEIGHTS, "w") as file:
+        for name, array in weights.write_rows(rows, arrays, bert_config):
+            # The first layer of a class has no number.
+            file[name.replace("transformer_encoder_0/", "transformer_encoder/")] = array
+            num_parameters += array.size
+    metadata = {"keras_version": keras.__version__, "parameter_count": num_parameters}
+    _write_json(directory / _METADATA, metadata)
+    _write_json(directory / _CONFIG, _their_config(bert_config))
+    if checkpoint.vocabulary is not None:
+        _write_tokenizer(checkpoint, directory)
+    written = {row.ours for row in rows}
+    return {n: _why_left_out(n) for n in checkpoint.arrays if n not in written}
+
+
+def _new_pooler(bert_config: config.BertConfig) -> dict[str, np.ndarray]:
+    size = bert_config.hidden_size
+    pooler = layers.dense(
+        size,
+        initializer_range=bert_config.initializer_range,
+        seed=native.SEED,
+        name="pooler",
+        dtype="float32",
+    )
+    pooler.build((None, size))
+    kernel, bias = (keras.ops.convert_to_numpy(weight) for weight in pooler.weights)
+    return {"encoder/pooler/kernel": kernel, "encoder/pooler/bias": bias}
+
+
+def _why_left_out(name: str) -> str:
+    if name.startswith("masked_lm_head/"):
+        return _OTHER_HEAD
+    if name.startswith("next_sentence_head/"):
+        return "KerasHub has no such head"
+    return "a backbone has no head"
+
+
+def _their_config(bert_config: config.BertConfig) -> dict[str, Any]:
+    rates = bert_config.hidden_dropout_prob, bert_config.attention_probs_dropout_prob
+    if rates[0] != rates[1]:
+        logger.warning(
+            "KerasHub has one dropout rate: wrote %s, that of attention was %s", *rates
+        )
+    values = {theirs: getattr(bert_config, ours) for theirs, ours in _KEYS.items()}
+    return _serialized("bert_backbone", "BertBackbone", "float32", values)
+
+
+def _write_tokenizer(checkpoint: weights.Checkpoint, directory: Path) -> None:
+    (directory / _VOCABULARY).parent.mkdir(parents=True)
+    checkpoint.vocabulary.save(directory / _VOCABULARY)
+    values = {
+        "vocabulary": None,
+        "sequence_length": None,
+        "lowercase": checkpoint.do_lower_case,
+        # Not KerasHub's default, but what the original BERT does.
+        "strip_accents": checkpoint.do_lower_case,
+        **_TOKENIZER_SETTINGS,
+    }
+    described = _serialized("bert_tokenizer", "BertTokenizer", "int32", values)
+    _write_json(directory / _TOKENIZER, described)
+
+
+def _serialized(
+    name: str, class_name: str, dtype: str, values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What `keras.saving.serialize_keras_object` says of an object of KerasHub."""
+    policy = {
+        "module": "keras",
+        "class_name": "DTypePolicy",
+        "config": {"name": dtype},
+        "registered_name": None,
+    }
+    return {
+        "module": f"keras_hub.src.models.bert.{name}",
+        "class_name": class_name,
+        "config": {"name": name, "trainable": True, "dtype": policy, **values},
+        "registered_name": f"keras_hub>{class_name}",
+    }
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _LARGEST_JSON:
+            raise ValueError(f"more than {_LARGEST_JSON} bytes")
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: expected JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: expected a JSON object")
+    return values
+
+
+def _write_json(path: Path, values: Mapping[str, Any]) -> None:
+    files.write_atomically(path, (json.dumps(values, indent=4) + "\n").encode())

@@ -1,0 +1,117 @@
+"""Exported encoders: vectors of texts or of their tokens."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+from bert_keras import networks
+from bert_keras.checkpoints import run_directory, weights
+from bert_keras.errors import InputError
+from bert_keras.export import answers
+
+KINDS = ("cls", "pooled", "mean", "tokens")
+"""The first token's vector; the same through the pooler, `tanh(W x + b)`; the mean over
+all tokens, `[CLS]` and `[SEP]` among them and padding not, as sentence-transformers has
+it; or a vector for each token."""
+
+_TEXT_NAME, _TOKENS_NAME = "embedding", "token_embeddings"
+
+
+class Embeddings(tf.Module):
+    """See `answers.Answers`.
+
+    Strings: `text`. Ids: `answers.INPUT_NAMES`.
+
+    Numbers: `embedding`, `(batch_size, size)` float32, or, of kind `tokens`,
+    `token_embeddings`, `(batch_size, sequence_length, size)` float32, where the vectors
+    of padding mean nothing. `size` is `hidden_size` for each layer, one layer after the
+    other.
+    Answers: the same; of kind `tokens` also `tokens`, `(batch_size, sequence_length)`
+    strings, "" for padding.
+
+    Args:
+        checkpoint: of any kind; its heads are left out.
+        path: where it is from.
+        kind: one of `KINDS`.
+        layers: whose outputs are taken, as Python counts: 0 is the first one's, -1 the
+            last one's.
+
+    Raises:
+        InputError: the encoder has no such layer, or no pooler though `kind` asks for
+            it.
+    """
+
+    string_names = ("text",)
+    id_names = answers.INPUT_NAMES
+    labels = None
+
+    def __init__(
+        self,
+        checkpoint: weights.Checkpoint,
+        *,
+        path: Path,
+        kind: str,
+        layers: Sequence[int],
+    ):
+        super().__init__(name="embeddings")
+        self.vocabulary = checkpoint.vocabulary
+        self.do_lower_case = checkpoint.do_lower_case
+        self.max_seq_length = checkpoint.bert_config.max_position_embeddings
+        self._kind = kind
+        self._layers = tuple(layers)
+        num_layers = checkpoint.bert_config.num_hidden_layers
+        for layer in layers:
+            if not -num_layers <= layer < num_layers:
+                raise InputError(
+                    f"{path}: there is no layer {layer}: the encoder has {num_layers}, "
+                    f"from {-num_layers} to {num_layers - 1}"
+                )
+        task = run_directory.Task(kind="encoder")
+        encoder = networks.build(checkpoint.bert_config, task, seed=0)
+        missing = weights.assign(encoder, checkpoint.arrays)
+        if kind == "pooled":
+            answers.check_has(
+                missing, ("encoder/pooler/",), purpose="a pooled vector", path=path
+            )
+        self._forward, self._weights = answers.parts_of(encoder)
+        self._tokenizer = answers.graph_tokenizer_of(checkpoint)
+        self._tokens = tf.constant(self.vocabulary.tokens)
+        self._python_tokenizer = answers.tokenizer_of(checkpoint)
+
+    def encode(self, text):
+        return answers.pack(
+            self._tokenizer(text),
+            None,
+            max_seq_length=self.max_seq_length,
+            vocabulary=self.vocabulary,
+        )
+
+    def compute(self, ids):
+        encoded = self._forward(dict(ids), return_all_layers=True)
+        if self._kind == "pooled":
+            return {_TEXT_NAME: encoded["pooled_output"]}
+        outputs = [encoded["encoder_outputs"][layer] for layer in self._layers]
+        vectors = tf.concat(outputs, axis=-1)
+        if self._kind == "tokens":
+            return {_TOKENS_NAME: vectors}
+        if self._kind == "cls":
+            return {_TEXT_NAME: vectors[:, 0]}
+        is_token = tf.expand_dims(tf.cast(ids["input_mask"], tf.float32), -1)
+        num_tokens = tf.maximum(tf.reduce_sum(is_token, axis=1), 1.0)
+        return {_TEXT_NAME: tf.reduce_sum(vectors * is_token, axis=1) / num_tokens}
+
+    def present(self, ids, numbers):
+        if self._kind != "tokens":
+            return dict(numbers)
+        tokens = tf.gather(self._tokens, ids["input_ids"])
+        return {**numbers, "tokens": tf.where(ids["input_mask"] > 0, tokens, "")}
+
+    def probes(self) -> answers.Probes:
+        ids = answers.tokenize(
+            answers.PROBES,
+            [None] * len(answers.PROBES),
+            self._python_tokenizer,
+            max_seq_length=self.max_seq_length,
+        )
+        return answers.Probes({"text": list(answers.PROBES)}, ids)

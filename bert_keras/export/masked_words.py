@@ -1,0 +1,156 @@
+"""Exported pre-trained models: guesses for every `[MASK]` of a text."""
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras import features, networks, text_graph, tokenization
+from bert_keras.checkpoints import run_directory, weights
+from bert_keras.export import answers
+
+_PROBES = (
+    "[MASK]",
+    "The quick [MASK] fox[MASK]s over the lazy [MASK], doesn't it?",
+    "Ein naïver Käfer … ΟΔΥΣΣΕΥΣ[MASK][MASK]Σ \u0301fährt nach İstanbul [mask]!",
+    "日本語と[MASK]がな, 한국어 🙂 \u200b\ufffd\x00\t[MASK",
+    "nothing is hidden",
+    "",
+    "[MASK]" + "long " * 600 + "[MASK]",
+)
+
+
+class MaskedWords(tf.Module):
+    """See `answers.Answers`.
+
+    Strings: `text`, in which `[MASK]` stands for what is asked for. Ids:
+    `answers.INPUT_NAMES` and `masked_lm_positions`, `(batch_size, num_positions)`
+    int32, padded with 0.
+
+    Numbers: `masked_lm_logits`, `(batch_size, num_positions, vocab_size)` float32.
+    Answers: `num_masks`, `(batch_size,)` int32, how many of the text there are, which
+    is 0 without a `[MASK]` or with none before the text is cut;
+    `masked_lm_positions`, `(batch_size, num_positions)` int32, where they are among
+    the tokens, padded with 0 (there is always one column); and for each of them its
+    likeliest tokens, likeliest first: `tokens`, `(batch_size, num_positions, top_k)`
+    strings, padded with "", and `probabilities`, the same shape, float32, padded with
+    0.
+
+    Args:
+        checkpoint: with a masked-LM head.
+        path: where it is from.
+        top_k: guesses for each mask.
+
+    Raises:
+        InputError: it has no masked-LM head.
+    """
+
+    string_names = ("text",)
+    id_names = (*answers.INPUT_NAMES, "masked_lm_positions")
+    labels = None
+
+    def __init__(self, checkpoint: weights.Checkpoint, *, path: Path, top_k: int):
+        super().__init__(name="masked_words")
+        self.vocabulary = checkpoint.vocabulary
+        self.do_lower_case = checkpoint.do_lower_case
+        self.max_seq_length = checkpoint.bert_config.max_position_embeddings
+        self._top_k = min(top_k, len(self.vocabulary))
+        task = run_directory.Task(kind="pretraining")
+        network = networks.build(checkpoint.bert_config, task, seed=0)
+        missing = weights.assign(network, checkpoint.arrays)
+        answers.check_has(
+            missing, ("masked_lm_head/",), purpose="filling masks", path=path
+        )
+        self._forward, self._weights = answers.parts_of(network)
+        self._tokenizer = answers.graph_tokenizer_of(checkpoint)
+        self._tokens = tf.constant(self.vocabulary.tokens)
+        self._python_tokenizer = answers.tokenizer_of(checkpoint)
+
+    def encode(self, text):
+        ids = answers.pack(
+            encode_with_masks(text, self._tokenizer, self.vocabulary),
+            None,
+            max_seq_length=self.max_seq_length,
+            vocabulary=self.vocabulary,
+        )
+        # No text can spell the id but by `[MASK]` itself.
+        places = tf.where(ids["input_ids"] == self.vocabulary.mask_id)
+        positions = tf.RaggedTensor.from_value_rowids(
+            tf.cast(places[:, 1], tf.int32), places[:, 0], tf.size(text, tf.int64)
+        ).to_tensor()
+        # No positions at all are no input for the head.
+        missing = tf.cast(tf.equal(tf.shape(positions)[1], 0), tf.int32)
+        return {**ids, "masked_lm_positions": tf.pad(positions, [[0, 0], [0, missing]])}
+
+    def compute(self, ids):
+        return {"masked_lm_logits": self._forward(dict(ids))["masked_lm_logits"]}
+
+    def present(self, ids, numbers):
+        probabilities = tf.nn.softmax(numbers["masked_lm_logits"])
+        # An embedding may have more rows than the vocabulary has entries.
+        probabilities, best = tf.math.top_k(
+            probabilities[..., : len(self.vocabulary)], self._top_k
+        )
+        positions = ids["masked_lm_positions"]
+        # The first token is never one that is asked for.
+        is_mask = (positions > 0)[..., tf.newaxis]
+        return {
+            "num_masks": tf.math.count_nonzero(positions, axis=1, dtype=tf.int32),
+            "masked_lm_positions": positions,
+            "tokens": tf.where(is_mask, tf.gather(self._tokens, best), ""),
+            "probabilities": tf.where(is_mask, probabilities, 0.0),
+        }
+
+    def probes(self) -> answers.Probes:
+        rows = [self._python_ids(text) for text in _PROBES]
+        positions = [np.flatnonzero(row == self.vocabulary.mask_id) for row in rows]
+        input_ids = _padded(rows)
+        ids = {
+            "input_ids": input_ids,
+            "input_mask": _padded([np.ones_like(row) for row in rows]),
+            "segment_ids": np.zeros_like(input_ids),
+            "masked_lm_positions": _padded(positions),
+        }
+        return answers.Probes({"text": list(_PROBES)}, ids)
+
+    def _python_ids(self, text: str) -> np.ndarray:
+        first, *others = text.split(features.MASK_TOKEN)
+        ids = self._python_tokenizer.encode(first)
+        for part in others:
+            ids += [self.vocabulary.mask_id, *self._python_tokenizer.encode(part)]
+        packed, _ = tokenization.pack_pair(
+            ids, None, max_seq_length=self.max_seq_length, vocabulary=self.vocabulary
+        )
+        return np.array(packed)
+
+
+def encode_with_masks(
+    texts: tf.Tensor,
+    tokenizer: text_graph.GraphTokenizer,
+    vocabulary: tokenization.Vocabulary,
+) -> tf.RaggedTensor:
+    """Ids of texts in which every literal `[MASK]` is one token.
+
+    Args:
+        texts: `(batch_size,)` strings.
+        tokenizer: which takes `[MASK]` apart like any text.
+        vocabulary: gives the token.
+
+    Returns:
+        `(batch_size, None)` int32.
+    """
+    parts = tf.strings.split(texts, features.MASK_TOKEN)
+    place_in_text = tf.ragged.range(parts.row_lengths()).flat_values
+    num_before = tf.cast(place_in_text > 0, tf.int64)
+    masks = tf.RaggedTensor.from_row_lengths(
+        tf.fill([tf.reduce_sum(num_before)], vocabulary.mask_id), num_before
+    )
+    ids = tf.concat([masks, tokenizer(parts.flat_values)], axis=1)
+    return parts.with_values(ids).merge_dims(1, 2)
+
+
+def _padded(rows: list[np.ndarray]) -> np.ndarray:
+    padded = np.zeros((len(rows), max(map(len, rows))), np.int32)
+    for row, values in zip(padded, rows, strict=True):
+        row[: len(values)] = values
+    return padded

@@ -1,0 +1,70 @@
+"""Answers as an ONNX file: ids in, numbers out.
+
+Needs the extra `onnx`, and so imports its packages only when it is used.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_keras.errors import InputError
+from bert_keras.export import answers
+
+MODEL_NAME = "model.onnx"
+
+# Of 2022, so that runtimes of the last years take it too.
+_OPSET = 17
+
+
+def check_installed() -> None:
+    """Looks for the packages that writing and checking need.
+
+    Raises:
+        InputError: one is not there.
+    """
+    for name in ("onnx", "onnxruntime", "tf2onnx"):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise InputError(
+                f"ONNX needs the package {name}: pip install 'bert-keras[onnx]' "
+                f"({error})"
+            ) from None
+
+
+def write(model: answers.Answers, directory: Path) -> None:
+    """Writes the file, for any batch size and length."""
+    import onnx
+    import tf2onnx
+
+    proto, _ = tf2onnx.convert.from_function(
+        answers.numbers_function(model),
+        input_signature=answers.id_specs(model),
+        opset=_OPSET,
+    )
+    for value in proto.graph.input:
+        is_of_tokens = value.name in answers.INPUT_NAMES
+        length = "sequence_length" if is_of_tokens else "num_positions"
+        _name_axes(value, ("batch_size", length))
+    for value in proto.graph.output:
+        _name_axes(value, ("batch_size",))
+    onnx.save(proto, directory / MODEL_NAME)
+
+
+def _name_axes(value: Any, names: Sequence[str]) -> None:
+    for axis, name in zip(value.type.tensor_type.shape.dim, names, strict=False):
+        axis.dim_param = name
+
+
+def load(directory: Path) -> Callable[[Mapping[str, np.ndarray]], dict]:
+    """Loads the file; what is returned gives numbers for ids."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(
+        directory / MODEL_NAME, providers=["CPUExecutionProvider"]
+    )
+    names = [output.name for output in session.get_outputs()]
+    return lambda ids: dict(zip(names, session.run(None, dict(ids)), strict=True))

@@ -1,0 +1,247 @@
+"""From a trained model to a directory that others load, checked before it is there."""
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.checkpoints import initial
+from bert_keras.errors import InputError, nearest
+from bert_keras.export import (
+    answers,
+    embeddings,
+    labels,
+    litert,
+    masked_words,
+    onnx_file,
+    saved_model,
+)
+
+logger = logging.getLogger(__name__)
+
+FORMS = ("saved_model", "litert", "onnx")
+"""What a model can be written as."""
+
+LABELS_NAME = "labels.txt"
+"""The classes, one a line, in the order of the logits; of a SavedModel in
+`assets.extra/`."""
+
+_ID_FORMS: dict[str, ModuleType] = {"litert": litert, "onnx": onnx_file}
+_TOLERANCE = 1e-5
+
+
+def export_model(
+    model_dir: str | Path,
+    output_dir: str | Path,
+    *,
+    to: str = "saved_model",
+    embedding: str | None = None,
+    layers: Sequence[int] | None = None,
+    top_k: int | None = None,
+) -> None:
+    """Writes a trained model in a form that others load, in float32.
+
+    What it answers: see `labels.Labels` (classes, numbers), `masked_words.MaskedWords`
+    (pre-trained models) and `embeddings.Embeddings` (on request, of any model).
+
+    A SavedModel has the signatures `serving_default`, from strings, and `ids`, from
+    ids, both to answers; with classes, `assets.extra/labels.txt` lists them. The other
+    forms are one file, `model.tflite` or `model.onnx`, from ids to numbers, and beside
+    it what makes ids of text: `vocab.txt`, `tokenizer_config.json`, and of classes
+    `labels.txt`. All take any batch size and length.
+
+    The directory appears when what is in it has been loaded again and has answered
+    some texts as the model itself does.
+
+    Args:
+        model_dir: checkpoint of any format (see `checkpoints.conversion`).
+        output_dir: to make; TensorFlow Serving wants a number for a name.
+        to: one of `FORMS`.
+        embedding: one of `embeddings.KINDS`, to get vectors; `None`: what the model
+            was trained to answer.
+        layers: whose vectors, -1 is the last one; `None`: the last one's.
+        top_k: guesses for each `[MASK]`; `None`: 5.
+
+    Raises:
+        InputError: the model cannot be used or is of a kind that has no answers here,
+            an option does not apply to it, a package is missing, or `output_dir` holds
+            something.
+        RuntimeError: what was written does not answer as the model does.
+    """
+    wanted = _Wanted(to, embedding, layers, top_k)
+    _check_wanted(wanted)
+    output_dir = Path(output_dir).absolute()
+    if output_dir.exists() and (output_dir.is_file() or any(output_dir.iterdir())):
+        raise InputError(f"{output_dir}: exists already; choose another directory")
+    model = _read_model(Path(model_dir), wanted)
+    output_dir.parent.mkdir(parents=True, exist_ok=True)
+    # No number, so that a server that watches the parent does not take it for a model.
+    temporary = output_dir.with_name(f".{output_dir.name}.partial")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        _write_and_check(model, temporary, to)
+        os.replace(temporary, output_dir)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    logger.info("%s in %s", to, output_dir)
+
+
+class _Wanted(NamedTuple):
+    """What `export_model` was asked for."""
+
+    to: str
+    embedding: str | None
+    layers: Sequence[int] | None
+    top_k: int | None
+
+
+def _check_wanted(wanted: _Wanted) -> None:
+    for option, value, known in (
+        ("--to", wanted.to, FORMS),
+        ("--embedding", wanted.embedding or embeddings.KINDS[0], embeddings.KINDS),
+    ):
+        if value not in known:
+            raise InputError(
+                f"{option} is one of {', '.join(known)}, got {value!r}"
+                f"{nearest(value, known)}"
+            )
+    if wanted.layers is not None and wanted.embedding in (None, "pooled"):
+        raise InputError(
+            "--layers is for --embedding cls, mean or tokens: everything else comes "
+            "from the last layer"
+        )
+    if wanted.top_k is not None and wanted.top_k < 1:
+        raise InputError(f"--top_k is 1 or more, got {wanted.top_k}")
+    if wanted.to == "onnx":
+        onnx_file.check_installed()
+
+
+def _read_model(path: Path, wanted: _Wanted) -> answers.Answers:
+    """The model as something that answers what was asked for."""
+    checkpoint = initial.read_with_tokenizer(path)
+    kind = checkpoint.task.kind
+    gives_tokens = kind == "pretraining" and wanted.embedding is None
+    if wanted.top_k is not None and not (gives_tokens and wanted.to == "saved_model"):
+        raise InputError(
+            "--top_k is for the guesses of a pre-trained model as a saved_model"
+        )
+    if wanted.embedding is not None:
+        layers = wanted.layers or (-1,)
+        return embeddings.Embeddings(
+            checkpoint, path=path, kind=wanted.embedding, layers=layers
+        )
+    match kind:
+        case "classification" | "regression":
+            return labels.Labels(checkpoint, path=path)
+        case "pretraining":
+            return masked_words.MaskedWords(
+                checkpoint, path=path, top_k=wanted.top_k or 5
+            )
+    raise InputError(
+        f"{path}: a model of kind {kind!r}, whose answers cannot be exported (those of "
+        "classification, regression and pretraining can); --embedding mean exports its "
+        "encoder"
+    )
+
+
+def _write_and_check(model: answers.Answers, directory: Path, to: str) -> None:
+    if to == "saved_model":
+        _write_saved_model(model, directory)
+    else:
+        _write_for_ids(model, directory, _ID_FORMS[to])
+    # A GPU would round the factors of products to 10 bits.
+    with tf.device("CPU:0"):
+        if to == "saved_model":
+            _check_saved_model(model, directory)
+        else:
+            _check_for_ids(model, _ID_FORMS[to].load(directory))
+
+
+def _write_saved_model(model: answers.Answers, directory: Path) -> None:
+    saved_model.write(model, directory)
+    if model.labels is not None:
+        extra = directory / "assets.extra"
+        extra.mkdir()
+        _write_labels(model.labels, extra)
+
+
+def _check_saved_model(model: answers.Answers, directory: Path) -> None:
+    """Compares all answers, of strings and of ids."""
+    probes = model.probes()
+    ids = {name: tf.constant(value) for name, value in probes.ids.items()}
+    wanted = _as_arrays(model.present(ids, model.compute(ids)))
+    for found in saved_model.answer_probes(directory, probes):
+        _check_close(found, wanted)
+
+
+def _write_for_ids(model: answers.Answers, directory: Path, form: ModuleType) -> None:
+    directory.mkdir()
+    form.write(model, directory)
+    model.vocabulary.save(directory / "vocab.txt")
+    tokenizer_config = {
+        "do_lower_case": model.do_lower_case,
+        # As transformers calls it.
+        "model_max_length": model.max_seq_length,
+    }
+    path = directory / "tokenizer_config.json"
+    path.write_text(json.dumps(tokenizer_config, indent=2) + "\n", encoding="utf-8")
+    if model.labels is not None:
+        _write_labels(model.labels, directory)
+
+
+def _check_for_ids(
+    model: answers.Answers, run: Callable[[Mapping[str, np.ndarray]], dict]
+) -> None:
+    """Compares all numbers, of one batch and of texts by themselves."""
+    for ids in _batches(model.probes().ids):
+        tensors = {name: tf.constant(value) for name, value in ids.items()}
+        _check_close(run(ids), _as_arrays(model.compute(tensors)))
+
+
+def _batches(ids: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+    """All texts at once, and then some of the shorter ones without padding."""
+    yield dict(ids)
+    lengths = ids["input_mask"].sum(axis=1)
+    for row in np.argsort(lengths, kind="stable")[:3]:
+        length = int(lengths[row])
+        yield {
+            name: values[row : row + 1, : length if name in answers.INPUT_NAMES else 1]
+            for name, values in ids.items()
+        }
+
+
+def _write_labels(names: Sequence[str], directory: Path) -> None:
+    lines = "".join(f"{name}\n" for name in names)
+    (directory / LABELS_NAME).write_text(lines, encoding="utf-8")
+
+
+def _as_arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+def _check_close(
+    found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]
+) -> None:
+    for name, values in wanted.items():
+        # Strings follow from the numbers; where two are equal, either may come first.
+        if values.dtype == object:
+            continue
+        if found[name].shape != values.shape:
+            raise RuntimeError(
+                f"the exported model gives {name} of shape {found[name].shape} instead "
+                f"of {values.shape}: nothing was written"
+            )
+        difference = np.abs(found[name] - values).max()
+        # A score has no scale of its own, so its own size counts. Not so for NaN.
+        if not difference <= _TOLERANCE * max(1.0, np.abs(values).max()):
+            raise RuntimeError(
+                f"the exported model answers differently, by up to {difference:.3g} in "
+                f"{name}: nothing was written"
+            )

@@ -1,0 +1,103 @@
+"""BertTagger: the encoder with a head for one label per token."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras import encoder, heads, layers, losses
+from bert_keras.config import BertConfig
+
+
+class BertTagger(keras.Model):
+    """Chooses one of several classes for each token, such as the name it is part of.
+
+    Section 5.3 of the paper, fine-tuned. The encoder's pooler is not used: it keeps
+    its first weights.
+
+    Args:
+        config: sizes and shapes of the encoder.
+        num_labels: number of classes.
+        dropout_prob: fraction of the sequence output that is dropped in training.
+        seed: of weights and dropout; `None` for random ones.
+
+    Call arguments:
+        features: a dict with `input_ids`, `input_mask` and `segment_ids` as in
+            `bert_keras.features`, and `dropout_seeds` as the encoder takes it; other
+            keys are not looked at.
+
+    Returns:
+        A dict with `logits`, `(batch_size, sequence_length, num_labels)` float32.
+    """
+
+    loss_names = ("loss",)
+    """The terms of `loss_terms` whose means add up to the loss."""
+
+    def __init__(
+        self,
+        config: BertConfig,
+        num_labels: int,
+        *,
+        dropout_prob: float,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_labels = num_labels
+        self.encoder = encoder.BertEncoder(
+            config,
+            seed=layers.derive_seed(seed, "encoder"),
+            name="encoder",
+            dtype=self.dtype_policy,
+        )
+        self.head = heads.ClassificationHead(
+            config.hidden_size,
+            num_labels,
+            dropout_rate=dropout_prob,
+            initializer_range=config.initializer_range,
+            seed=layers.derive_seed(seed, "head"),
+            name="head",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape=None):
+        self.encoder.build()
+        self.head.build()
+        # It has no gradient, and weight decay would shrink it.
+        self.encoder.pooler.trainable = False
+
+    def call(self, features, training=None):
+        dropout_seeds = None
+        if training:
+            # The same for the encoder and the head.
+            dropout_seeds = self.encoder.dropout_seeds(features)
+            features = {**features, "dropout_seeds": dropout_seeds}
+        sequence_output = self.encoder(features, training=training)["sequence_output"]
+        return {"logits": self.head(sequence_output, dropout_seeds, training=training)}
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        """The weight of the loss, see `loss_terms`: the number of tokens that count."""
+        return {"loss": ops.sum(_token_weights(features))}
+
+    def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
+        """Sum and weight of each quantity over this batch, to be divided later.
+
+        Args:
+            features: a dict with `label_ids`, `(batch_size, sequence_length)`
+                integers: the true class of each token, below 0 for a token that does
+                not count (a special token, padding, a word's pieces after the first).
+            outputs: what `call` returned for the same batch.
+
+        Returns:
+            From `loss` (nats per token) and `accuracy` to a pair of float32 scalars,
+            the sum and the weight.
+        """
+        label_ids = ops.maximum(features["label_ids"], 0)
+        return losses.classification_terms(
+            outputs["logits"], label_ids, _token_weights(features)
+        )
+
+
+def _token_weights(features):
+    """1 for a token that counts, else 0; the shape of `label_ids`."""
+    return ops.cast(features["label_ids"] >= 0, "float32")

@@ -1,0 +1,428 @@
+"""Questions about a text: files in SQuAD's layout in, windows of tokens out.
+
+Both SQuAD 1.1 and 2.0; other data sets in their layout too (XQuAD, TriviaQA after
+conversion). What becomes of the model's scores is in `squad_predictions`.
+"""
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_keras import files, token_offsets, tokenization
+from bert_keras.errors import InputError
+from bert_keras.tasks import text
+
+
+class Answer(NamedTuple):
+    """What a person marked in the context."""
+
+    text: str
+    start: int | None
+    """Its first character in the context; `None` where it could not be found."""
+
+
+class Question(NamedTuple):
+    """A question, and the text that may hold the answer."""
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...]
+    """None for a question that has no answer, or where answers were not read."""
+
+
+class QuestionSet(NamedTuple):
+    """All questions of a file, and what was wrong with it."""
+
+    questions: tuple[Question, ...]
+    has_impossible: bool
+    """Whether some may have no answer (SQuAD 2.0)."""
+    num_repaired_answers: int
+    """Answers that were not where the file says, but in one other place of the text."""
+    skipped: tuple[str, ...]
+    """A line for each question that was left out: id and reason."""
+
+    def gold_answers(self) -> dict[str, tuple[str, ...]]:
+        """The answers' texts by question id, as `squad_scores` takes them."""
+        return {q.id: tuple(a.text for a in q.answers) for q in self.questions}
+
+
+def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
+    """Reads a `.json` file in the layout of SQuAD 1.1 or 2.0.
+
+    An answer that is not at its `answer_start` is given its place if the text has it
+    exactly once. A question without any answer that has a place is skipped. Keys that
+    are not needed are passed over.
+
+    Args:
+        path: UTF-8, a byte order mark allowed.
+        has_answers: whether to read answers; where not, they need not be there.
+
+    Raises:
+        InputError: with file and place: not such a file, no question, a question with
+            no answer that is not marked `is_impossible` or one with answers that is,
+            two questions with one id.
+    """
+    reader = _Reader(path=str(path), has_answers=has_answers)
+    content = load_json(path)
+    version = content.get("version") if isinstance(content, dict) else None
+    for place, article in items(content, "data", str(path)):
+        for paragraph_place, paragraph in items(article, "paragraphs", place):
+            context = field(paragraph, "context", str, paragraph_place)
+            for question_place, node in items(paragraph, "qas", paragraph_place):
+                reader.add(node, context, question_place)
+    if not reader.places:
+        raise InputError(f"{path}: holds no questions, expected at least one")
+    return QuestionSet(
+        questions=tuple(reader.questions),
+        has_impossible=reader.has_impossible or str(version).lstrip("v") == "2.0",
+        num_repaired_answers=reader.num_repaired_answers,
+        skipped=tuple(reader.skipped),
+    )
+
+
+class _Reader:
+    """Collects the questions of one file."""
+
+    def __init__(self, *, path: str, has_answers: bool):
+        self.path = path
+        self.has_answers = has_answers
+        self.places: dict[str, str] = {}
+        self.questions: list[Question] = []
+        self.has_impossible = False
+        self.num_repaired_answers = 0
+        self.skipped: list[str] = []
+
+    def add(self, node: Any, context: str, place: str) -> None:
+        id = field(node, "id", str, place)
+        question = field(node, "question", str, place)
+        if id in self.places:
+            raise InputError(
+                f"{place}: the id {id!r} is also at "
+                f"{self.places[id].removeprefix(self.path + ': ')}: predictions go by "
+                "id, give each question its own"
+            )
+        self.places[id] = place
+        answers = self._answers(node, context, place) if self.has_answers else ()
+        if answers and all(answer.start is None for answer in answers):
+            self.skipped.append(
+                f"{id}: the text does not have the answer {answers[0].text[:60]!r} "
+                "where it should be, nor exactly once"
+            )
+            return
+        self.questions.append(Question(id, question, context, answers))
+
+    def _answers(self, node: Any, context: str, place: str) -> tuple[Answer, ...]:
+        is_impossible = "is_impossible" in node and field(
+            node, "is_impossible", bool, place
+        )
+        self.has_impossible |= is_impossible
+        answers = []
+        for answer_place, answer in items(node, "answers", place):
+            words = field(answer, "text", str, answer_place)
+            start = field(answer, "answer_start", int, answer_place)
+            found = locate(words, start, context)
+            self.num_repaired_answers += found not in (start, None)
+            answers.append(Answer(words, found))
+        if bool(answers) == is_impossible:
+            raise InputError(
+                f"{place}: expected answers or `is_impossible: true`, got "
+                + ("both" if answers else "neither")
+            )
+        return tuple(answers)
+
+
+def locate(answer: str, start: int, context: str) -> int | None:
+    """Where an answer is: at `start`, or else at the only place that has it."""
+    if not answer.strip():
+        return None
+    if start >= 0 and context.startswith(answer, start):
+        return start
+    first = context.find(answer)
+    return first if first >= 0 and first == context.rfind(answer) else None
+
+
+def load_json(path: files.Path) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+        InputError: it cannot be read, is empty, or is not JSON in UTF-8.
+    """
+    try:
+        content = files.read_bytes(path).decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(
+            f"{path}: expected a JSON file, cannot read it: {error.strerror}"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: byte {error.start}: not UTF-8: save it as UTF-8"
+        ) from None
+    if not content.strip():
+        raise InputError(f"{path}: expected a JSON file, it is empty")
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON: {error}") from None
+
+
+def load_predictions(path: files.Path) -> dict[str, str]:
+    """Reads a `predictions.json`: a text for each question id.
+
+    Raises:
+        InputError: with file and place: not such a file.
+    """
+    content = load_json(path)
+    if not isinstance(content, dict):
+        raise InputError(
+            f"{path}: expected {{question id: answer}}, got {_short(content)}"
+        )
+    return {id: field(content, id, str, str(path)) for id in content}
+
+
+def items(node: Any, name: str, place: str) -> list[tuple[str, Any]]:
+    """The members of a list below `node`, each with its place."""
+    separator = "." if place.endswith("]") else ": "
+    return [
+        (f"{place}{separator}{name}[{index}]", item)
+        for index, item in enumerate(field(node, name, list, place))
+    ]
+
+
+_KINDS = {
+    str: "a string",
+    int: "a whole number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def field(node: Any, name: str, kind: type, place: str) -> Any:
+    """A value of a JSON object.
+
+    Raises:
+        InputError: with place: no object, no such key, or a value of another kind.
+    """
+    if not isinstance(node, dict):
+        raise InputError(
+            f"{place}: expected an object with {name!r}, got {_short(node)}"
+        )
+    if name not in node:
+        raise InputError(
+            f"{place}: expected {name!r}, which is not there (there: "
+            f"{', '.join(list(node)[:8]) or 'nothing'}): is it SQuAD's layout?"
+        )
+    value = node[name]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise InputError(
+            f"{place}: {name!r}: expected {_KINDS[kind]}, got {_short(value)}"
+        )
+    return value
+
+
+def _short(value: Any) -> str:
+    return json.dumps(value)[:60]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """Model inputs `[CLS] question [SEP] window of the context [SEP]`.
+
+    Of each question at least one, one after the other. What is said of tokens is end
+    to end, as in `texts`.
+    """
+
+    texts: text.TokenizedTexts
+    questions: np.ndarray
+    """`(num_windows,)` int32: the place of each window's question among all."""
+    start_positions: np.ndarray
+    """`(num_windows,)` int32: the answer's first token, counted from `[CLS]`, which it
+    is where the window does not hold the whole answer or there is none."""
+    end_positions: np.ndarray
+    """`(num_windows,)` int32: the answer's last token."""
+    char_starts: np.ndarray
+    """`(num_tokens,)` int32: where in its context a token begins; 0 for others."""
+    char_ends: np.ndarray
+    """`(num_tokens,)` int32: where it ends; 0 for tokens that are not the context's."""
+    has_max_context: np.ndarray
+    """`(num_tokens,)` bool: whether a token of the context has more tokens around it
+    here than in the other windows. An answer begins only with such a token."""
+    lost_answers: tuple[str, ...]
+    """Ids of questions whose answer has no token (it is control characters only)."""
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Inputs and positions of some windows, padded to the longest of them."""
+        return {
+            **self.texts.batch(rows),
+            "start_positions": self.start_positions[rows],
+            "end_positions": self.end_positions[rows],
+        }
+
+    def tokens(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the tokens of some windows are among all.
+
+        Returns:
+            `(len(rows), longest)` int64 places, 0 for padding, and a bool mask of the
+            same shape. With them `all_logits[tokens[mask]] = logits_of_batch[mask]`.
+        """
+        lengths = self.texts.lengths[rows]
+        columns = np.arange(lengths.max())
+        mask = columns < lengths[:, None]
+        return np.where(mask, self.first_tokens[rows][:, None] + columns, 0), mask
+
+    @functools.cached_property
+    def first_tokens(self) -> np.ndarray:
+        """`(num_windows,)` int64: where the `[CLS]` of each is among all tokens."""
+        return np.cumsum(self.texts.lengths) - self.texts.lengths
+
+
+def featurize(
+    questions: Sequence[Question],
+    tokenizer: tokenization.Tokenizer,
+    *,
+    max_seq_length: int = 384,
+    doc_stride: int = 128,
+    max_query_length: int = 64,
+) -> Windows:
+    """Cuts each context into overlapping windows, as run_squad.py does.
+
+    The answer is the first one that has a place, from the piece that has its first
+    character to the piece that has its last one: where it begins or ends inside a
+    piece, the whole piece belongs to it.
+
+    Args:
+        questions: as `read_squad` gives them.
+        tokenizer: of the model.
+        max_seq_length: tokens of a window at most, with the question.
+        doc_stride: tokens from the beginning of a window to that of the next.
+        max_query_length: tokens of the question at most; the rest of it is cut off.
+
+    Raises:
+        InputError: no room for any context, or a stride that skips some.
+    """
+    if max_seq_length < max_query_length + 4 or max_query_length < 1:
+        raise InputError(
+            f"a window of max_seq_length={max_seq_length} tokens has no room for "
+            f"max_query_length={max_query_length} of the question, 3 special tokens "
+            "and some of the text: raise the first or lower the second"
+        )
+    if doc_stride < 1:
+        raise InputError(f"`doc_stride` must be at least 1, got {doc_stride}")
+    locate_tokens = token_offsets.OffsetTokenizer(tokenizer).encode
+    context, offsets = None, locate_tokens("")
+    rows: list[dict[str, Any]] = []
+    lost_answers = []
+    for number, question in enumerate(questions):
+        # The questions of a paragraph follow each other.
+        if context is not question.context:
+            context, offsets = question.context, locate_tokens(question.context)
+        answer = next((a for a in question.answers if a.start is not None), None)
+        span = answer and answer_tokens(answer, offsets)
+        if answer and not span:
+            lost_answers.append(question.id)
+        query = tokenizer.encode(question.question)[:max_query_length]
+        for window in cut_windows(
+            len(offsets.ids), max_seq_length - len(query) - 3, doc_stride
+        ):
+            row = _row(query, offsets, window, span, tokenizer.vocabulary)
+            rows.append({"questions": number, **row})
+    return _windows(rows, tuple(lost_answers))
+
+
+class Window(NamedTuple):
+    """Some tokens of a context, from `start` up to `end`."""
+
+    start: int
+    end: int
+    has_max_context: np.ndarray
+    """`(end - start,)` bool, see `Windows`."""
+
+
+def cut_windows(num_tokens: int, window_length: int, doc_stride: int) -> list[Window]:
+    """The windows over a context; a single empty one if it has no tokens."""
+    spans = [(0, min(num_tokens, window_length))]
+    while spans[-1][1] < num_tokens:
+        start = spans[-1][0] + min(window_length, doc_stride)
+        spans.append((start, min(num_tokens, start + window_length)))
+    best = np.full(num_tokens, -np.inf)
+    owners = np.zeros(num_tokens, np.int32)
+    for number, (start, end) in enumerate(spans):
+        # The smaller side counts; among equals the longer window, then the first.
+        left = np.arange(end - start)
+        score = np.minimum(left, left[::-1]) + 0.01 * (end - start)
+        is_better = score > best[start:end]
+        best[start:end][is_better] = score[is_better]
+        owners[start:end][is_better] = number
+    return [
+        Window(start, end, owners[start:end] == number)
+        for number, (start, end) in enumerate(spans)
+    ]
+
+
+def answer_tokens(
+    answer: Answer, offsets: token_offsets.TokenOffsets
+) -> tuple[int, int] | None:
+    """First and last token of the context that have a part of the answer, if any."""
+    first = int(np.searchsorted(offsets.ends, answer.start, side="right"))
+    last = int(np.searchsorted(offsets.starts, answer.start + len(answer.text))) - 1
+    return (first, last) if first <= last else None
+
+
+def _row(
+    query: list[int],
+    offsets: token_offsets.TokenOffsets,
+    window: Window,
+    span: tuple[int, int] | None,
+    vocabulary: tokenization.Vocabulary,
+) -> dict[str, Any]:
+    """One window: lists of what its tokens are, and where the answer is."""
+    start, end, has_max_context = window
+    context = len(query) + 2
+    length = context + end - start + 1
+    tokens = {name: np.zeros(length, kind) for name, kind in _TOKEN_ARRAYS.items()}
+    tokens["input_ids"][:context] = [vocabulary.cls_id, *query, vocabulary.sep_id]
+    tokens["input_ids"][-1] = vocabulary.sep_id
+    tokens["segment_ids"][context:] = 1
+    inside = slice(context, length - 1)
+    tokens["input_ids"][inside] = offsets.ids[start:end]
+    tokens["char_starts"][inside] = offsets.starts[start:end]
+    tokens["char_ends"][inside] = offsets.ends[start:end]
+    tokens["has_max_context"][inside] = has_max_context
+    shift = context - start
+    is_here = span is not None and start <= span[0] and span[1] < end
+    return {
+        **tokens,
+        "lengths": length,
+        "start_positions": span[0] + shift if is_here else 0,
+        "end_positions": span[1] + shift if is_here else 0,
+    }
+
+
+_TOKEN_ARRAYS: Mapping[str, type] = {
+    "input_ids": np.int32,
+    "segment_ids": np.int32,
+    "char_starts": np.int32,
+    "char_ends": np.int32,
+    "has_max_context": np.bool_,
+}
+
+
+def _windows(rows: list[dict[str, Any]], lost_answers: tuple[str, ...]) -> Windows:
+    if not rows:
+        raise InputError("expected at least one question, got none")
+    tokens = {name: np.concatenate([r[name] for r in rows]) for name in _TOKEN_ARRAYS}
+    numbers = {
+        name: np.array([row[name] for row in rows], np.int32)
+        for name in ("questions", "start_positions", "end_positions")
+    }
+    texts = text.TokenizedTexts(
+        input_ids=tokens.pop("input_ids"),
+        segment_ids=tokens.pop("segment_ids"),
+        lengths=np.array([row["lengths"] for row in rows], np.int64),
+    )
+    return Windows(texts=texts, lost_answers=lost_answers, **numbers, **tokens)

@@ -1,0 +1,224 @@
+"""How good answers to questions are, by the official rules of SQuAD 1.1 and 2.0."""
+
+import collections
+import re
+import string
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+GoldAnswers = Mapping[str, Sequence[str]]
+"""The right answers by question id; none for a question that cannot be answered."""
+
+
+def normalize_answer(answer: str) -> str:
+    """Lower case, without ASCII punctuation, English articles and extra white space."""
+    bare = answer.lower().translate(_NO_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", bare).split())
+
+
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+class Score(NamedTuple):
+    """Of one question, from 0 to 1."""
+
+    exact: float
+    f1: float
+
+
+def score_answer(
+    prediction: str, answers: Sequence[str], *, has_impossible: bool = False
+) -> Score:
+    """The best agreement with any of the right answers.
+
+    Args:
+        prediction: the answer that is to be judged.
+        answers: the right ones, at least one for 1.1.
+        has_impossible: whether the rules are those of 2.0: an answer of which
+            normalization leaves nothing does not count as one, and a question without
+            answers is right where nothing is predicted. By those of 1.1, two answers
+            of which nothing is left are equal, but share no word.
+    """
+    predicted = normalize_answer(prediction)
+    right = [normalize_answer(answer) for answer in answers]
+    if has_impossible:
+        right = [answer for answer in right if answer] or [""]
+        if not predicted:
+            return Score(*[float("" in right)] * 2)
+    return Score(
+        exact=float(predicted in right),
+        f1=max(_f1(predicted.split(), answer.split()) for answer in right),
+    )
+
+
+def _f1(predicted: list[str], right: list[str]) -> float:
+    common = collections.Counter(predicted) & collections.Counter(right)
+    num_same = sum(common.values())
+    return 2 * num_same / (len(predicted) + len(right)) if num_same else 0.0
+
+
+def score_each(
+    gold: GoldAnswers, predictions: Mapping[str, str], *, has_impossible: bool
+) -> dict[str, Score]:
+    """The score of every question; one without a prediction has 0.
+
+    So it is in the official script for 1.1; the one for 2.0 leaves such questions out
+    of the mean, which would let a system choose what it is asked.
+    """
+    return {
+        id: score_answer(predictions[id], answers, has_impossible=has_impossible)
+        if id in predictions
+        else Score(0.0, 0.0)
+        for id, answers in gold.items()
+    }
+
+
+def scores(
+    gold: GoldAnswers, predictions: Mapping[str, str], *, has_impossible: bool
+) -> dict[str, float]:
+    """Scores of a whole set, in percent, by the official names.
+
+    Returns:
+        1.1: `exact_match`, `f1` and `total`. 2.0: `exact`, `f1` and `total`, and these
+        of the questions with and without answers (`HasAns_exact`, ..., `NoAns_total`),
+        where there are any. Both: `num_unanswered`, questions without a prediction, and
+        `num_unknown`, predictions for questions that are not in the set.
+    """
+    each = score_each(gold, predictions, has_impossible=has_impossible)
+    counts = {
+        "num_unanswered": sum(id not in predictions for id in gold),
+        "num_unknown": sum(id not in gold for id in predictions),
+    }
+    if not has_impossible:
+        exact, f1, total = _mean(each.values())
+        return {"exact_match": exact, "f1": f1, "total": total, **counts}
+    found = {}
+    for prefix, wanted in (("", (True, False)), ("HasAns_", (1,)), ("NoAns_", (0,))):
+        chosen = [each[id] for id, answers in gold.items() if bool(answers) in wanted]
+        if chosen:
+            exact, f1, total = _mean(chosen)
+            found |= {f"{prefix}exact": exact, f"{prefix}f1": f1}
+            found[f"{prefix}total"] = total
+    return found | counts
+
+
+def _mean(each: Iterable[Score]) -> tuple[float, float, int]:
+    """Exact match and F1 in percent, and the number of questions."""
+    exact, f1 = zip(*each, strict=True)
+    total = len(exact)
+    return 100 * sum(exact) / total, 100 * sum(f1) / total, total
+
+
+def best_thresholds(
+    gold: GoldAnswers, best_texts: Mapping[str, str], null_odds: Mapping[str, float]
+) -> dict[str, float]:
+    """The thresholds on the odds of "no answer" that give the best scores of 2.0.
+
+    An answer is given where the odds are not above the threshold (the paper's tau). To
+    be chosen on development data.
+
+    Args:
+        gold: the right answers.
+        best_texts: for each question the best answer that is not empty.
+        null_odds: for each question the odds that there is none.
+
+    Returns:
+        `best_exact` and `best_f1`, in percent, with `best_exact_thresh` and
+        `best_f1_thresh`, by the official names.
+    """
+    each = score_each(gold, best_texts, has_impossible=True)
+    found = {}
+    for name in Score._fields:
+        gains = {
+            # Given up with an answer: the point for saying that there is none.
+            id: getattr(each[id], name) if answers else -float(bool(best_texts[id]))
+            for id, answers in gold.items()
+            if id in best_texts
+        }
+        best, threshold = _best_threshold(gains, null_odds)
+        best += sum(not answers for id, answers in gold.items() if id in best_texts)
+        found[f"best_{name}"] = 100 * best / len(gold)
+        found[f"best_{name}_thresh"] = threshold
+    return found
+
+
+def _best_threshold(
+    gains: Mapping[str, float], null_odds: Mapping[str, float]
+) -> tuple[float, float]:
+    """What answering up to the best odds adds, and these odds.
+
+    Where it is best to answer nothing, the threshold is the lowest odds less one.
+    """
+    ids = sorted(gains, key=null_odds.__getitem__)
+    best, threshold, total = 0.0, None, 0.0
+    for place, id in enumerate(ids):
+        total += gains[id]
+        # Questions of equal odds are answered together or not at all.
+        is_last = place + 1 == len(ids) or null_odds[ids[place + 1]] > null_odds[id]
+        if is_last and total > best:
+            best, threshold = total, null_odds[id]
+    if threshold is None:
+        threshold = null_odds[ids[0]] - 1 if ids else 0.0
+    return best, threshold
+
+
+class GroupScore(NamedTuple):
+    """The mean of some of the questions, in percent."""
+
+    group: str
+    num_questions: int
+    exact: float
+    f1: float
+
+
+def scores_by(
+    group_of: Mapping[str, str],
+    each: Mapping[str, Score],
+    *,
+    order: Callable[[str], object] = str,
+) -> list[GroupScore]:
+    """The scores of groups of questions.
+
+    Args:
+        group_of: the name of the group of each question id.
+        each: as from `score_each`, of the same questions.
+        order: the key by which groups are sorted.
+    """
+    groups = collections.defaultdict(list)
+    for id, group in group_of.items():
+        groups[group].append(each[id])
+    rows = []
+    for group in sorted(groups, key=order):
+        exact, f1, count = _mean(groups[group])
+        rows.append(GroupScore(group, count, exact, f1))
+    return rows
+
+
+def answer_length_group(answers: Sequence[str]) -> str:
+    """By words of the first right answer: `none`, `1`, `2`, `3`, `4-5`, `6-10`, `11+`.
+
+    Groups in this order of their names: `scores_by(..., order=ANSWER_LENGTHS.index)`.
+    """
+    length = len(answers[0].split()) if answers else 0
+    for group in ANSWER_LENGTHS:
+        low, _, high = group.rstrip("+").partition("-")
+        if group != "none" and int(low) <= length <= int(high or low):
+            return group
+    return "none" if not length else ANSWER_LENGTHS[-1]
+
+
+ANSWER_LENGTHS = ("none", "1", "2", "3", "4-5", "6-10", "11+")
+
+
+def question_word_group(question: str) -> str:
+    """The first word that asks, such as `who` or `how many`; `other` if none does."""
+    match = _QUESTION_WORDS.search(question.lower())
+    return " ".join(match[0].split()) if match else "other"
+
+
+_QUESTION_WORDS = re.compile(
+    r"\b(how\s+(many|much|long|old|often|far)|"
+    "what|which|whose|whom|who|when|where|why|how)"
+    r"\b"
+)

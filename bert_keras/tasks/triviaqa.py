@@ -1,0 +1,156 @@
+"""TriviaQA in its own layout: questions in `qa/*.json`, documents in `evidence/`.
+
+Each pair of a question and a document becomes a question as SQuAD has it, by the first
+place where the document names an answer. TriviaQA that somebody has converted to
+SQuAD's layout is read by `squad`.
+"""
+
+import functools
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bert_keras.errors import InputError
+from bert_keras.tasks import squad, squad_scores
+
+# Where the documents of each list of a question are below `evidence/`.
+_FOLDERS = {"EntityPages": "wikipedia", "SearchResults": "web"}
+
+
+def read_triviaqa(
+    path: str | Path,
+    evidence: str | Path,
+    *,
+    max_words: int | None = 400,
+    has_answers: bool = True,
+) -> squad.QuestionSet:
+    """Reads a file of questions and their documents.
+
+    Ids are `QUESTION_ID--DOCUMENT`, as in TriviaQA's own conversion. Pairs whose
+    document is missing or, with answers, does not name one are skipped.
+
+    Args:
+        path: such as `qa/wikipedia-dev.json`.
+        evidence: the folder with `wikipedia/` and `web/`.
+        max_words: how many words of a document are kept; `None`: all. The paper trained
+            on the first 400 tokens (footnote 12).
+        has_answers: whether to look for answers; test files have none.
+
+    Raises:
+        InputError: with file and place: not such a file, a document outside of the
+            folder or not UTF-8, no pair at all.
+    """
+    content = squad.load_json(path)
+    questions, skipped = {}, []
+    for place, node in squad.items(content, "Data", str(path)):
+        question = squad.field(node, "Question", str, place)
+        question_id = squad.field(node, "QuestionId", str, place)
+        names = _answer_names(node, place) if has_answers else []
+        pattern = _pattern(names)
+        for document, name in _documents(node, Path(evidence), place):
+            pair_id = f"{question_id}--{name}"
+            context = _read_document(document, max_words)
+            answers = () if context is None else _answers(names, pattern, context)
+            if context is None:
+                skipped.append(f"{pair_id}: there is no {document}")
+            elif has_answers and not answers:
+                skipped.append(f"{pair_id}: the text does not name an answer")
+            elif pair_id not in questions:
+                questions[pair_id] = squad.Question(pair_id, question, context, answers)
+    if not questions:
+        raise InputError(
+            f"{path}: no question has a document that can be used (for example "
+            f"{', '.join(skipped[:1]) or 'none lists one'}): give the folder that has "
+            "wikipedia/ and web/, or read more words of each document"
+        )
+    return squad.QuestionSet(
+        questions=tuple(questions.values()),
+        has_impossible=False,
+        num_repaired_answers=0,
+        skipped=tuple(skipped),
+    )
+
+
+def _documents(node: Any, evidence: Path, place: str) -> Iterator[tuple[Path, str]]:
+    """Path and name of each document of a question."""
+    for key, folder in _FOLDERS.items():
+        if key not in node:
+            continue
+        for document_place, document in squad.items(node, key, place):
+            # A page that could not be fetched has no file.
+            if isinstance(document, dict) and "Filename" not in document:
+                continue
+            name = squad.field(document, "Filename", str, document_place)
+            yield _path_inside(evidence / folder, name, document_place), name
+
+
+def _path_inside(folder: Path, name: str, place: str) -> Path:
+    """The path of a file that a name in the data says, which must stay in a folder."""
+    path = folder / name
+    is_bad = not name or "\0" in name or "\\" in name or os.path.isabs(name)
+    # Not by ".." in the text alone: a link can lead out as well.
+    if is_bad or not path.resolve().is_relative_to(folder.resolve()):
+        raise InputError(
+            f"{place}: 'Filename': expected a path inside {folder}, got {name!r}"
+        )
+    return path
+
+
+def _read_document(path: Path, max_words: int | None) -> str | None:
+    """Its first words, with the white space between them; `None` without a file."""
+    try:
+        content = path.read_bytes().decode("utf-8-sig")
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: byte {error.start}: not UTF-8") from None
+    if max_words is None:
+        return content
+    return _first_words(max_words).match(content)[0]
+
+
+@functools.lru_cache(1)
+def _first_words(count: int) -> re.Pattern[str]:
+    # Possessive: nothing is tried twice, however long a document is.
+    return re.compile(rf"(?:\s*+\S++){{0,{count}}}+")
+
+
+def _answer_names(node: Any, place: str) -> list[str]:
+    """What the answer is called, longest first."""
+    answer = squad.field(node, "Answer", dict, place)
+    place = f"{place}.Answer"
+    names = [squad.field(answer, "Value", str, place)]
+    for key in ("Aliases", "NormalizedAliases"):
+        names += squad.field(answer, key, list, place) if key in answer else []
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"{place}: expected names that are strings, got {name!r}")
+    # Articles and signs alone would be found in any text.
+    kept = {name.strip() for name in names if squad_scores.normalize_answer(name)}
+    return sorted(kept, key=lambda name: (-len(name), name))
+
+
+def _pattern(names: list[str]) -> re.Pattern[str] | None:
+    """Finds any name as whole words, in whatever case.
+
+    Of two that begin at one place the first is found.
+    """
+    if not names:
+        return None
+    alternatives = "|".join(map(re.escape, names))
+    return re.compile(rf"(?<!\w)(?:{alternatives})(?!\w)", re.IGNORECASE)
+
+
+def _answers(
+    names: list[str], pattern: re.Pattern[str] | None, context: str
+) -> tuple[squad.Answer, ...]:
+    """The first that is named, with its place; then all names, which are right too."""
+    match = pattern and pattern.search(context)
+    if not match:
+        return ()
+    named = squad.Answer(match[0], match.start())
+    return (named, *(squad.Answer(name, None) for name in names if name != match[0]))
