@@ -39,7 +39,7 @@ class OffsetTokenizer:
     Like `Tokenizer`, it remembers short stretches between white spaces.
     """
 
-    # As in `tokenization`; these entries are larger, so fewer are kept: about 50 MB.
+    # As in `tokenization`; these entries are larger, so fewer are kept: about 60 MB.
     _LONGEST_KEPT = 40
     _MOST_KEPT = 1 << 17
 

@@ -8,8 +8,8 @@ from bert_keras import cli
 from pipelines.engine import runner_options
 
 VERBS = (
-    "corpus vocab extend-vocab examples adopt inspect pretrain fill-mask finetune evaluate predict "
-    "export convert demo launch"
+    "corpus vocab extend-vocab examples adopt inspect pretrain fill-mask finetune "
+    "evaluate predict export convert demo launch"
 ).split()
 
 
