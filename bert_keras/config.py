@@ -31,7 +31,8 @@ class BertConfig(StrictModel):
 
     vocab_size: int = pydantic.Field(30522, gt=0)
     hidden_size: int = pydantic.Field(768, gt=0)
-    num_hidden_layers: int = pydantic.Field(12, gt=0)
+    # Tables of a name for each layer are made of what a file claims here.
+    num_hidden_layers: int = pydantic.Field(12, gt=0, le=1000)
     num_attention_heads: int = pydantic.Field(12, gt=0)
     intermediate_size: int = pydantic.Field(3072, gt=0)
     hidden_act: Literal["gelu", "gelu_tanh", "relu"] = "gelu"

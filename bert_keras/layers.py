@@ -282,7 +282,9 @@ class SelfAttention(keras.layers.Layer):
 
     def _bias(self, input_mask):
         """What is added to the scores, `(batch_size, 1, 1 or query, key)` float32."""
-        excluded = 1.0 - ops.cast(input_mask, "float32")[:, None, None, :]
+        excluded = 1.0 - ops.cast(input_mask, "float32")
+        # Not by indexing with `None`, which LiteRT has for fixed shapes only.
+        excluded = ops.expand_dims(excluded, (1, 2))
         if self.attention == "left_to_right":
             positions = ops.arange(ops.shape(input_mask)[1])
             later = positions[None, :] > positions[:, None]

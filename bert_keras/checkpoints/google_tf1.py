@@ -26,6 +26,7 @@ ACTIVATIONS = {"gelu_tanh": "gelu", "relu": "relu"}
 NAME = "bert_model.ckpt"
 CONFIG_NAME = "bert_config.json"
 VOCABULARY_NAME = "vocab.txt"
+TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
 
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 _ENCODER = "bert/encoder/layer_{i}"
@@ -247,7 +248,7 @@ def read_casing(
     A `tokenizer_config.json` that someone put beside them says it; else the vocabulary
     does, by its capital letters; `None`: it has letters of neither case.
     """
-    path = directory / "tokenizer_config.json"
+    path = directory / TOKENIZER_CONFIG_NAME
     if path.is_file():
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
@@ -305,7 +306,8 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
 
 
 def write_companions(checkpoint: weights.Checkpoint, directory: Path) -> None:
-    """Writes `bert_config.json` and `vocab.txt`."""
+    """Writes `bert_config.json` and `vocab.txt`, and what this does not show of casing
+    into a `tokenizer_config.json`."""
     write_config(checkpoint.bert_config, directory)
     vocabulary = checkpoint.vocabulary
     if vocabulary is None:
@@ -313,9 +315,6 @@ def write_companions(checkpoint: weights.Checkpoint, directory: Path) -> None:
     vocabulary.save(directory / VOCABULARY_NAME)
     lower = checkpoint.do_lower_case
     if lower is not None and casing_of(vocabulary) != lower:
-        logger.warning(
-            "%s: text is %slower-cased for this model, which the format has no place "
-            "for and the vocabulary does not show: tell whoever uses it",
-            directory,
-            "" if lower else "not ",
-        )
+        # Google's own code passes it over; `read_casing` does not.
+        text = json.dumps({"do_lower_case": lower}) + "\n"
+        files.write_atomically(directory / TOKENIZER_CONFIG_NAME, text.encode())

@@ -202,8 +202,8 @@ def pretraining_start(
             ("cased", "lower-cased") if do_lower_case else ("lower-cased", "cased")
         )
         raise InputError(
-            f"{path}: trained on {trained} text, but the examples are of {made}: make "
-            f"them {'with' if do_lower_case else 'without'} --cased"
+            f"{path}: trained on {trained} text, but the examples are of {made} text: "
+            f"make them {'with' if do_lower_case else 'without'} --cased"
         )
     arrays = pretraining_arrays(checkpoint)
     means = extended_vocabulary.sources(

@@ -20,7 +20,9 @@ _VERBS = "pretrain` or `bert-keras finetune"
 
 def recognizes(path: Path) -> bool:
     """Whether this is a run directory, finished or not, or a checkpoint in one."""
-    return (path / "task.json").is_file() or _is_state(path)
+    # KerasHub's presets of tasks have a task.json too.
+    names = ("task.json", "bert_config.json")
+    return all((path / name).is_file() for name in names) or _is_state(path)
 
 
 def _is_state(path: Path) -> bool:
@@ -45,7 +47,10 @@ def read(path: Path) -> weights.Checkpoint:
         run = run_directory.read_run(path, kinds=run_directory.KINDS, verb=_VERBS)
         network = networks.build(run.bert_config, run.task)
         run_directory.load_weights(run, network)
+        # What a conversion made up is not what was trained.
+        made_new = run_directory.read_results(path).get("made_new", ())
         arrays = weights.from_network(network)
+        arrays = {name: a for name, a in arrays.items() if name not in made_new}
     if not _next_sentence_was_trained(run):
         untrained = ("encoder/pooler/", "next_sentence_head/")
         arrays = {k: v for k, v in arrays.items() if not k.startswith(untrained)}

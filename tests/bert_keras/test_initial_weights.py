@@ -355,8 +355,8 @@ class TestUnusableWeights:
     def test_another_casing(self, pretrain, read_as):
         read_as(do_lower_case=False)
         message = (
-            "trained on cased text, but the examples are of lower-cased: make them "
-            "with --cased"
+            "trained on cased text, but the examples are of lower-cased text: make "
+            "them with --cased"
         )
         with pytest.raises(InputError, match=message):
             pretrain()

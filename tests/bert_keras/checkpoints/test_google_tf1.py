@@ -393,12 +393,17 @@ def test_casing(vocabulary, do_lower_case, make_checkpoint, tmp_path, caplog):
     assert result.do_lower_case is do_lower_case
 
 
-def test_casing_that_cannot_be_told(make_checkpoint, tmp_path, caplog):
-    checkpoint = make_checkpoint(vocabulary=WITHOUT_CASE, do_lower_case=False)
-    google_tf1.write(checkpoint, tmp_path)
-    assert "text is not lower-cased for this model" in caplog.text
-    assert google_tf1.read(tmp_path).do_lower_case is None
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_casing_that_the_vocabulary_does_not_show(
+    do_lower_case, make_checkpoint, tmp_path
+):
+    google_tf1.write(
+        make_checkpoint(vocabulary=WITHOUT_CASE, do_lower_case=do_lower_case), tmp_path
+    )
+    assert google_tf1.read(tmp_path).do_lower_case is do_lower_case
     path = tmp_path / "tokenizer_config.json"
+    path.unlink()
+    assert google_tf1.read(tmp_path).do_lower_case is None
     path.write_text('{"do_lower_case": false}')
     assert google_tf1.read(tmp_path).do_lower_case is False
     path.write_text("{")

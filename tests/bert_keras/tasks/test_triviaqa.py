@@ -156,5 +156,7 @@ def test_the_published_sample(shared_data):
     for id, question in found.items():
         context, start = expected[id]
         assert question.answers[0].start == start
-        # They did not cut at no-break spaces, so their words are longer.
-        assert context.startswith(question.context)
+        # They counted words in another way: one of the two is cut off earlier.
+        length = min(len(context), len(question.context))
+        assert length > start
+        assert question.context[:length] == context[:length]
