@@ -147,7 +147,7 @@ def convert(
     try:
         left_out = FORMATS[to].write(wanted, temporary)
         result = FORMATS[to].read(temporary)
-        made_new = _check_weights(wanted, result, left_out)
+        made_new = _check_weights(wanted, result, left_out) + native.made_new(temporary)
         difference = _largest_difference(source, result)
         if wanted is source and difference > TOLERANCE:
             raise RuntimeError(

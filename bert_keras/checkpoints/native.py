@@ -47,10 +47,10 @@ def read(path: Path) -> weights.Checkpoint:
         run = run_directory.read_run(path, kinds=run_directory.KINDS, verb=_VERBS)
         network = networks.build(run.bert_config, run.task)
         run_directory.load_weights(run, network)
-        # What a conversion made up is not what was trained.
-        made_new = run_directory.read_results(path).get("made_new", ())
+        # What a conversion made up was never trained.
         arrays = weights.from_network(network)
-        arrays = {name: a for name, a in arrays.items() if name not in made_new}
+        untrained = made_new(path)
+        arrays = {k: v for k, v in arrays.items() if k not in untrained}
     if not _next_sentence_was_trained(run):
         untrained = ("encoder/pooler/", "next_sentence_head/")
         arrays = {k: v for k, v in arrays.items() if not k.startswith(untrained)}
@@ -73,6 +73,11 @@ def _read_state(path: Path) -> dict[str, np.ndarray]:
     }
     values = archive.read_arrays(path, names)
     return weights.with_parts_apart((names[name], values[name]) for name in values)
+
+
+def made_new(path: Path) -> tuple[str, ...]:
+    """The weights of a run that its conversion had to make, by our names."""
+    return tuple((run_directory.read_results(path) or {}).get("made_new", ()))
 
 
 def _next_sentence_was_trained(run: run_directory.Run) -> bool:
@@ -100,7 +105,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
             'tokenizer_config.json with {"do_lower_case": true} or false beside it'
         )
     network = networks.build(checkpoint.bert_config, checkpoint.task, seed=SEED)
-    made_new = weights.assign(network, checkpoint.arrays)
+    missing = weights.assign(network, checkpoint.arrays)
     run = run_directory.Run(
         directory=directory,
         task=checkpoint.task,
@@ -117,7 +122,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         if checkpoint.task.kind in ("classification", "regression")
         else None,
     )
-    run_directory.finish_run(run, network, {"converted": True, "made_new": made_new})
+    run_directory.finish_run(run, network, {"converted": True, "made_new": missing})
     names = weights.names_of(network)
     return {
         name: f"a {checkpoint.task.kind} run has no such weight"
