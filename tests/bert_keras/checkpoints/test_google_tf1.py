@@ -580,7 +580,7 @@ def test_contradicting_config(written):
     )
     with pytest.raises(InputError, match=message):
         google_tf1.read(written)
-    for number in (1, 3, 10**12):
+    for number in (1, 3, 1000):
         path.write_text(json.dumps({**values, "num_hidden_layers": number}))
         message = f"has 2 layers, but by the configuration beside it {number}: they"
         with pytest.raises(InputError, match=message):
