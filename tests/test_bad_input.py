@@ -401,7 +401,7 @@ class TestLabelledText:
 
     def test_a_model_of_the_wrong_kind(self, model_dir, capsys):
         command = ["fill-mask", "--model", model_dir, "a [MASK]"]
-        assert_error(command, "a classification run, expected one made by", capsys)
+        assert_error(command, "has no masked-LM head: no masked_lm_head", capsys)
 
 
 def test_another_number_of_steps_is_another_run(model_dir, tiny_examples, capsys):
