@@ -231,20 +231,73 @@ def _fill_mask(args: argparse.Namespace) -> None:
 
 
 def _finetune(args: argparse.Namespace) -> None:
-    settings = config.load_config(config.FinetuningConfig, args.config, args.set)
+    settings = finetuning_settings(args)
+    train, dev = _training_files(args, settings)
     _quiet_tensorflow()
     from bert_keras import finetuning
     from tpu import strategy
 
     finetuning.finetune(
         settings,
-        train=args.train,
-        dev=args.dev,
+        train=train,
+        dev=dev,
         init=args.init,
         from_scratch=args.from_scratch,
         output_dir=args.output_dir,
         strategy=strategy.get_strategy(args.strategy),
     )
+
+
+def finetuning_settings(args: argparse.Namespace) -> config.FinetuningConfig:
+    """The configuration of `finetune`, whose task has an option of its own."""
+    overrides = [f"task={args.task}"] if args.task else []
+    settings = config.load_config(
+        config.FinetuningConfig, args.config, [*overrides, *args.set]
+    )
+    from bert_keras.tasks import catalogue
+
+    catalogue.check_name(settings.task)
+    return settings
+
+
+def _training_files(
+    args: argparse.Namespace, settings: config.FinetuningConfig
+) -> tuple[Any, list[Any]]:
+    """The files that `finetune` and `sweep` train and evaluate on."""
+    from bert_keras.tasks import catalogue
+
+    train, dev = args.train, args.dev
+    if (args.data is None) == (train is None or dev is None) or (
+        args.data is not None and (train or dev)
+    ):
+        raise InputError(
+            "give the files with --train and --dev, or the folder of a data set with "
+            "--data"
+        )
+    if args.data is not None:
+        train, dev = catalogue.training_files(settings.task, args.data)
+    return train, dev
+
+
+def _sweep(args: argparse.Namespace) -> None:
+    settings = config.load_config(config.SweepConfig, args.sweep, args.sweep_set)
+    train, dev = _training_files(args, finetuning_settings(args))
+    from bert_keras import sweep
+
+    command = sweep.Command(
+        task=args.task,
+        train=str(train),
+        dev=tuple(map(str, dev)),
+        init=args.init,
+        from_scratch=args.from_scratch,
+        recipe=args.config,
+        overrides=tuple(args.set),
+        strategy=args.strategy,
+    )
+    for line in sweep.run_sweep(
+        settings, command, output_dir=args.output_dir, num_jobs=args.jobs
+    ):
+        print(line)
 
 
 def _evaluate(args: argparse.Namespace) -> None:
@@ -258,10 +311,19 @@ def _evaluate(args: argparse.Namespace) -> None:
 
 
 def _predict(args: argparse.Namespace) -> None:
+    if (args.input is None) == (args.data is None):
+        raise InputError(
+            "give a file with --input, or GLUE's folder with --data for its test files"
+        )
+    if args.input is not None and len(args.model) > 1:
+        raise InputError("several runs go together only with --data")
     _quiet_tensorflow()
     from bert_keras import finetuning
 
-    finetuning.predict(args.model, args.input, args.output)
+    if args.data is not None:
+        finetuning.submit_glue(args.model, args.data, args.output)
+    else:
+        finetuning.predict(args.model[0], args.input, args.output)
 
 
 def _export(args: argparse.Namespace) -> None:
@@ -322,6 +384,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "report": _report,
     "fill-mask": _fill_mask,
     "finetune": _finetune,
+    "sweep": _sweep,
     "evaluate": _evaluate,
     "predict": _predict,
     "export": _export,

@@ -6,6 +6,7 @@ without a slash or a suffix is a recipe in `bert_keras/recipes/`.
 
 import json
 import math
+import typing
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -257,6 +258,43 @@ class PretrainingConfig(StrictModel):
         return _check_warmup(self, self.optimizer.warmup_steps, self.num_train_steps)
 
 
+TaskKind = Literal[
+    "pretraining",
+    "encoder",
+    "classification",
+    "regression",
+    "tagging",
+    "span",
+    "choice",
+]
+TASK_KINDS: tuple[TaskKind, ...] = typing.get_args(TaskKind)
+
+
+class Task(StrictModel):
+    """What a run's heads answer."""
+
+    kind: TaskKind
+    """`encoder`: no head at all; `tagging`: a class for each token; `span`: where an
+    answer begins and ends; `choice`: the best of several endings."""
+    name: str | None = None
+    """Of the data set it was tuned on, such as `MRPC`; null: the user's own."""
+    labels: tuple[str, ...] | None = None
+    """The classes, in the order of the logits."""
+    has_text_pair: bool = False
+    """Whether it was trained on pairs of texts."""
+    has_impossible: bool = False
+    """Whether a question may have no answer."""
+    bilstm_units: int = 0
+    """Cells in each direction of a BiLSTM below the head (paper, Table 5); 0: none."""
+
+    @property
+    def num_labels(self) -> int:
+        """Outputs of the head: one for each class, two of a span, else one."""
+        if self.labels is not None:
+            return len(self.labels)
+        return 2 if self.kind == "span" else 1
+
+
 class TextColumns(StrictModel):
     """Where a labelled file keeps its text and labels."""
 
@@ -266,14 +304,36 @@ class TextColumns(StrictModel):
     label: str = "label"
 
 
-class FinetuningConfig(StrictModel):
-    """One fine-tuning run on labelled text."""
+class SpanConfig(StrictModel):
+    """How answers are looked for in a text, with the names of run_squad.py."""
 
+    doc_stride: int = pydantic.Field(128, gt=0)
+    """Tokens from the beginning of a window to that of the next."""
+    max_query_length: int = pydantic.Field(64, gt=0)
+    """Tokens of a question; the rest of it is cut off."""
+    max_answer_length: int = pydantic.Field(30, gt=0)
+    """Tokens of an answer at most."""
+    n_best_size: int = pydantic.Field(20, gt=0)
+    """Answers that are kept of each question."""
+
+
+class FinetuningConfig(StrictModel):
+    """One fine-tuning run on labelled data."""
+
+    task: str = "text"
+    """A form of your own data (`text`, `tagging`, `span`, `choice`) or the name of a
+    data set, such as `MRPC`: see `bert_keras.tasks.catalogue`."""
     columns: TextColumns = TextColumns()
     regression: bool = False
     """Labels are numbers to be predicted, not classes."""
     max_seq_length: int = pydantic.Field(128, ge=4)
-    """Longer inputs are cut, the longer text of a pair first."""
+    """Longer inputs are cut, the longer text of a pair first; of `span` and `tagging`
+    into windows."""
+    document_context: bool = True
+    """`tagging`: put the sentences before and after beside each, as many as fit."""
+    span: SpanConfig = SpanConfig()
+    bilstm_units: int = pydantic.Field(0, ge=0)
+    """Cells in each direction of a BiLSTM below the head (paper, Table 5); 0: none."""
     batch_size: int = pydantic.Field(32, gt=0)
     num_train_epochs: float = pydantic.Field(3.0, gt=0)
     learning_rate: float = pydantic.Field(5e-5, gt=0)
@@ -283,6 +343,39 @@ class FinetuningConfig(StrictModel):
     """Dropout before the classifier."""
     precision: Precision = "float32"
     seed: int = 12345
+
+
+_PLAIN_VALUE = int | float | str | None
+
+
+class SweepConfig(StrictModel):
+    """Which fine-tuning runs a sweep makes, and how it chooses among them."""
+
+    grid: dict[str, tuple[Any, ...]] = {}
+    """Values for keys of `FinetuningConfig`, with dots for keys of its parts; each
+    combination is a point of the grid."""
+    num_restarts: int = pydantic.Field(1, gt=0)
+    """Runs of each point: with `seed`, `seed` + 1, ..., so with other shuffles and
+    other initial weights of the head, from the same encoder (paper, section 4.1)."""
+    metric: str | None = None
+    """Of `eval` in results.json; null: what the task is usually measured by."""
+    goal: Literal["max", "min"] | None = None
+    """Which value of the metric is best; null: `min` of a loss, `max` of all others."""
+    choose: Literal["best", "mean"] = "best"
+    """`best`: the best single run, as the paper does; `mean`: the point with the best
+    mean over its restarts, and its best run."""
+
+    @pydantic.field_validator("grid", mode="before")
+    @classmethod
+    def _has_lists_of_values(cls, grid: Any) -> Any:
+        for key, values in grid.items() if isinstance(grid, dict) else ():
+            is_list = isinstance(values, list | tuple) and len(values) > 0
+            if not is_list or not all(isinstance(v, _PLAIN_VALUE) for v in values):
+                raise ValueError(
+                    f"`grid.{key}` is a list of values, such as [16, 32], got "
+                    f"{values!r}"
+                )
+        return grid
 
 
 def _check_warmup(config: Any, warmup_steps: int, num_train_steps: int) -> Any:

@@ -176,12 +176,13 @@ class Learner(replicas.ReplicatedModel):
     def _summed(self, gradients, sums):
         """Both summed over all replicas, in one exchange."""
         flat = tf.nest.flatten(sums)
+        num_sums = len(flat)
         if replicas.is_multi_worker(self.distribute_strategy):
             flat.append(self._stop_requested.read_value())
         numbers = tf.stack([tf.cast(value, tf.float32) for value in flat])
         *gradients, numbers = replicas.sum_over_replicas([*gradients, numbers])
         numbers = tf.unstack(numbers)
-        totals = tf.nest.pack_sequence_as(sums, numbers[: len(tf.nest.flatten(sums))])
+        totals = tf.nest.pack_sequence_as(sums, numbers[:num_sums])
         totals["loss"] = (totals["loss"][0], tf.constant(1.0))
         if replicas.is_multi_worker(self.distribute_strategy):
             totals["stop_requested"] = (numbers[-1], tf.constant(1.0))

@@ -5,16 +5,35 @@ import threading
 import time
 from collections.abc import Callable
 
+LINE_SECONDS = 10.0
+"""Between two lines in a log."""
+
 
 class Progress:
     """A line on stderr with share, rate and time left, while a block runs.
 
     On a terminal the line is rewritten every half second; in a log, a new line is
     added every ten seconds.
+
+    Args:
+        title: what is done.
+        total: how many units there are to do.
+        unit: their name; `bytes` are shown in MB.
+        read: how many are done.
+        only_if_long: say nothing of what takes less than ten seconds.
     """
 
-    def __init__(self, title: str, *, total: int, unit: str, read: Callable[[], int]):
+    def __init__(
+        self,
+        title: str,
+        *,
+        total: int,
+        unit: str,
+        read: Callable[[], int],
+        only_if_long: bool = False,
+    ):
         self._title, self._total, self._unit, self._read = title, total, unit, read
+        self._silent_seconds = LINE_SECONDS if only_if_long else 0.0
         self._is_terminal = sys.stderr.isatty()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -30,11 +49,15 @@ class Progress:
         if self._is_terminal:
             sys.stderr.write("\r\x1b[K")
         if exception[0] is None:
-            seconds = time.monotonic() - self._start
+            seconds = self._elapsed()
+            if seconds < self._silent_seconds:
+                return
             sys.stderr.write(f"{self._title}: done in {_duration(seconds)}\n")
 
     def _watch(self) -> None:
-        while not self._stop.wait(0.5 if self._is_terminal else 10):
+        while not self._stop.wait(0.5 if self._is_terminal else LINE_SECONDS):
+            if self._elapsed() < self._silent_seconds:
+                continue
             start, end = ("\r", "\x1b[K") if self._is_terminal else ("", "\n")
             sys.stderr.write(start + self.line(self._read(), self._elapsed()) + end)
             sys.stderr.flush()

@@ -168,7 +168,7 @@ def _create_run(
     return run_directory.create_run(
         output_dir,
         settings,
-        task=run_directory.Task(kind="pretraining"),
+        task=config.Task(kind="pretraining"),
         bert_config=_bert_config(settings, planned, start),
         vocabulary=planned[0].vocabulary,
         do_lower_case=planned[0].do_lower_case,

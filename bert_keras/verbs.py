@@ -139,31 +139,82 @@ def _add_model_verbs(verbs: Any) -> None:
     )
     fill.add_argument("--top_k", type=int, default=5, help="guesses for each")
 
-    finetune = _verb(verbs, "finetune", "train on labelled text")
-    finetune.add_argument("--task", choices=["text"], required=True)
-    finetune.add_argument("--train", required=True, help=".tsv, .csv or .jsonl")
-    finetune.add_argument("--dev", required=True, help="the same, to evaluate on")
-    finetune.add_argument(
+    finetune = _verb(verbs, "finetune", "train on labelled data")
+    _add_task(finetune)
+    _add_config(finetune, config.FinetuningConfig)
+    _add_run(finetune)
+    _add_sweep(verbs)
+
+
+def _add_task(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--task",
+        help="what the data is: your own in the form text, tagging, span or choice, or "
+        "a data set such as MRPC, SQuAD2.0, SWAG, CoNLL-2003 (default: the "
+        "configuration's, else text)",
+    )
+    parser.add_argument("--train", help="file to train on")
+    parser.add_argument(
+        "--dev", nargs="+", help="files to evaluate on, the main one first"
+    )
+    parser.add_argument(
+        "--data", help="instead of both: the data set's folder, as it is unpacked"
+    )
+    parser.add_argument(
         "--init", required=True, help=f"encoder to start from: {_ANY_CHECKPOINT}"
     )
-    finetune.add_argument(
+    parser.add_argument(
         "--from_scratch",
         action="store_true",
         help="take size and vocabulary from --init but random weights: a baseline",
     )
-    _add_config(finetune, config.FinetuningConfig)
-    _add_run(finetune)
+
+
+def _add_sweep(verbs: Any) -> None:
+    sweep = _verb(verbs, "sweep", "many `finetune`, the best on dev")
+    keys = ", ".join(config.SweepConfig.model_fields)
+    sweep.add_argument(
+        "--sweep",
+        required=True,
+        help="a YAML file with a grid, or a recipe: sweep_paper or sweep_glue",
+    )
+    sweep.add_argument(
+        "--sweep_set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"override one key of --sweep, repeatable; keys: {keys}",
+    )
+    sweep.add_argument(
+        "--jobs", type=int, default=1, help="processes at a time (default: 1)"
+    )
+    _add_task(sweep)
+    _add_config(sweep, config.FinetuningConfig)
+    _add_run(sweep)
 
 
 def _add_tuned_verbs(verbs: Any) -> None:
     evaluate = _verb(verbs, "evaluate", "score a tuned model")
     evaluate.add_argument("--model", required=True, help="run directory of `finetune`")
-    evaluate.add_argument("--input", required=True, help="labelled text")
+    evaluate.add_argument("--input", required=True, help="file with what is right")
 
-    predict = _verb(verbs, "predict", "label new text")
-    predict.add_argument("--model", required=True, help="run directory of `finetune`")
-    predict.add_argument("--input", required=True, help="text without labels")
-    predict.add_argument("--output", required=True, help=".tsv to write")
+    predict = _verb(verbs, "predict", "answer new texts")
+    predict.add_argument(
+        "--model",
+        required=True,
+        nargs="+",
+        help="run directory of `finetune`; with --data one for each task",
+    )
+    predict.add_argument("--input", help="file like those it was tuned on")
+    predict.add_argument(
+        "--data", help="GLUE's folder: answer its test files for the leaderboard"
+    )
+    predict.add_argument(
+        "--output",
+        required=True,
+        help="file to write; a directory for answers of several files (span, --data); "
+        ".zip with --data: ready to be uploaded",
+    )
 
     export = _verb(verbs, "export", "SavedModel, LiteRT or ONNX of a trained model")
     export.add_argument("--model", required=True, help=_ANY_CHECKPOINT)

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import config, features, networks, tokenization
-from bert_keras.checkpoints import conversion, native, run_directory, weights
+from bert_keras.checkpoints import conversion, native, weights
 
 pytestmark = [
     pytest.mark.reference,
@@ -90,7 +90,7 @@ def random_arrays(bert_config, task, *, stddev):
 def ring(request, tmp_path_factory):
     kind, size = request.param
     bert_config = SIZES[size]
-    task = run_directory.Task(kind=kind)
+    task = config.Task(kind=kind)
     stddev = 0.04 if size == "base" else 0.3
     arrays = random_arrays(bert_config, task, stddev=stddev)
     folder = tmp_path_factory.mktemp("ring")
@@ -121,7 +121,7 @@ def test_every_stage_has_the_same_weights(ring):
     for name, directory in ring.stages.items():
         found = conversion.read(directory)
         assert found.bert_config == ring.bert_config, name
-        assert found.task == run_directory.Task(kind=ring.kind), name
+        assert found.task == config.Task(kind=ring.kind), name
         assert (found.vocabulary, found.do_lower_case) == (VOCABULARY, True), name
         assert found.arrays.keys() == ring.arrays.keys(), name
         for weight, array in ring.arrays.items():
@@ -146,7 +146,7 @@ def batch(ring):
 def ours(ring, batch):
     """The outputs of the network at the end of the ring, which are those of the
     beginning."""
-    network = networks.build(ring.bert_config, run_directory.Task(kind=ring.kind))
+    network = networks.build(ring.bert_config, config.Task(kind=ring.kind))
     weights.assign(network, conversion.read(ring.stages["native"]).arrays)
     outputs = network(batch, training=False)
     return {n: keras.ops.convert_to_numpy(outputs[n]) for n in OUTPUTS[ring.kind]}

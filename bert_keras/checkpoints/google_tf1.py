@@ -14,7 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from bert_keras import config, files, tokenization
-from bert_keras.checkpoints import run_directory, tensor_bundle, weights
+from bert_keras.checkpoints import tensor_bundle, weights
 from bert_keras.checkpoints.weights import Row
 from bert_keras.errors import InputError
 
@@ -182,10 +182,10 @@ def _why_unused(name: str, names: Collection[str]) -> str:
     return "not part of BERT"
 
 
-def numbered_task(kind: str, num_labels: int) -> run_directory.Task:
+def numbered_task(kind: str, num_labels: int) -> config.Task:
     """The task of a format that keeps no names of classes."""
     has_labels = kind in ("classification", "tagging")
-    return run_directory.Task(
+    return config.Task(
         kind=kind,
         labels=tuple(str(i) for i in range(num_labels)) if has_labels else None,
         has_text_pair=kind == "span",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras import config
-from bert_keras.checkpoints import run_directory, weights
+from bert_keras.checkpoints import weights
 from bert_keras.errors import InputError
 
 NAME = "config.json"
@@ -19,7 +19,7 @@ _OUR_ACTIVATIONS = {
     **dict.fromkeys(("gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"), "gelu_tanh"),
 }
 
-KINDS: dict[str, run_directory.Kind] = {
+KINDS: dict[str, config.TaskKind] = {
     "BertForPreTraining": "pretraining",
     "BertForMaskedLM": "pretraining",
     "BertForNextSentencePrediction": "pretraining",
@@ -152,7 +152,7 @@ def read_task(
     architecture: str,
     shapes: Mapping[str, Sequence[int]],
     path: Path,
-) -> run_directory.Task:
+) -> config.Task:
     """What the model answers, and with which labels.
 
     Raises:
@@ -176,7 +176,7 @@ def read_task(
         # As theirs decides without `problem_type`.
         if len(labels) == 1 and problem_type != "single_label_classification":
             kind, labels = "regression", None
-    return run_directory.Task(kind=kind, labels=labels, has_text_pair=kind == "span")
+    return config.Task(kind=kind, labels=labels, has_text_pair=kind == "span")
 
 
 def _read_labels(

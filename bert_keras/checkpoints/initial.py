@@ -90,6 +90,22 @@ def pretraining_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarra
     return _Part(checkpoint.arrays, names)
 
 
+def tuning_arrays(
+    checkpoint: weights.Checkpoint, task: config.Task
+) -> Mapping[str, np.ndarray]:
+    """The weights that a fine-tuning on a task begins with.
+
+    Those of the encoder, and the head's where it means the same whatever the data: in
+    `span` and `choice`. Classes are another thing in every data set, be they named
+    alike.
+    """
+    old = checkpoint.task
+    is_alike = (old.kind, old.bilstm_units) == (task.kind, task.bilstm_units)
+    if is_alike and task.kind in ("span", "choice"):
+        return checkpoint.arrays
+    return encoder_arrays(checkpoint)
+
+
 def digest(checkpoint: weights.Checkpoint, arrays: Mapping[str, np.ndarray]) -> str:
     """Hex digest of all that a checkpoint decides of a training.
 

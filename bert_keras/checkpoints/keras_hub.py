@@ -23,7 +23,7 @@ import ml_dtypes
 import numpy as np
 
 from bert_keras import config, files, layers, tokenization
-from bert_keras.checkpoints import google_tf1, native, run_directory, weights
+from bert_keras.checkpoints import google_tf1, native, weights
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ def read(path: Path) -> weights.Checkpoint:
     vocabulary, do_lower_case = _read_tokenizer(path)
     return weights.Checkpoint(
         bert_config=bert_config,
-        task=run_directory.Task(kind="encoder"),
+        task=config.Task(kind="encoder"),
         arrays=arrays,
         vocabulary=vocabulary,
         do_lower_case=do_lower_case,

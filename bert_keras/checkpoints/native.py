@@ -44,7 +44,7 @@ def read(path: Path) -> weights.Checkpoint:
         )
         arrays = _read_state(path)
     else:
-        run = run_directory.read_run(path, kinds=run_directory.KINDS, verb=_VERBS)
+        run = run_directory.read_run(path, kinds=config.TASK_KINDS, verb=_VERBS)
         network = networks.build(run.bert_config, run.task)
         run_directory.load_weights(run, network)
         # What a conversion made up was never trained.

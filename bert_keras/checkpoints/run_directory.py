@@ -7,11 +7,10 @@ keys, `vocab.txt`, `tokenizer_config.json`, `task.json` (what the heads answer),
 
 import json
 import os
-import typing
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import keras
 
@@ -24,44 +23,12 @@ RESULTS_NAME = "results.json"
 CHECKPOINTS_NAME = "checkpoints"
 
 
-Kind = Literal[
-    "pretraining",
-    "encoder",
-    "classification",
-    "regression",
-    "tagging",
-    "span",
-    "choice",
-]
-KINDS: tuple[Kind, ...] = typing.get_args(Kind)
-"""Of all tasks."""
-
-
-class Task(config.StrictModel):
-    """What a run's heads answer."""
-
-    kind: Kind
-    """`encoder`: no head at all; `tagging`: a class for each token; `span`: where an
-    answer begins and ends; `choice`: the best of several endings."""
-    labels: tuple[str, ...] | None = None
-    """The classes, in the order of the logits."""
-    has_text_pair: bool = False
-    """Whether it was trained on pairs of texts."""
-
-    @property
-    def num_labels(self) -> int:
-        """Outputs of the head: one for each class, two of a span, else one."""
-        if self.labels is not None:
-            return len(self.labels)
-        return 2 if self.kind == "span" else 1
-
-
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """A run directory that was read, without its weights."""
 
     directory: Path
-    task: Task
+    task: config.Task
     bert_config: config.BertConfig
     vocabulary: tokenization.Vocabulary
     do_lower_case: bool
@@ -76,7 +43,7 @@ def create_run(
     directory: str | Path,
     settings: config.StrictModel,
     *,
-    task: Task,
+    task: config.Task,
     bert_config: config.BertConfig,
     vocabulary: tokenization.Vocabulary,
     do_lower_case: bool,
@@ -165,7 +132,7 @@ def read_run(
             f"{directory}: expected a run directory made by `bert-keras {verb}`, found "
             + ("no task.json in it" if directory.is_dir() else "no such directory")
         )
-    task = config.build_config(Task, _read_json(directory / "task.json"))
+    task = config.build_config(config.Task, _read_json(directory / "task.json"))
     if task.kind not in kinds:
         raise InputError(
             f"{directory}: a {task.kind} run, expected one made by `bert-keras {verb}`"

@@ -16,7 +16,6 @@ import keras
 import numpy as np
 
 from bert_keras import config, encoder, tokenization
-from bert_keras.checkpoints import run_directory
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ class Checkpoint:
     """A trained model out of a file."""
 
     bert_config: config.BertConfig
-    task: run_directory.Task
+    task: config.Task
     """What it answers; `labels` are `0`, `1`, ... where the format keeps no names."""
     arrays: Mapping[str, np.ndarray]
     """Float32 by our names, maybe read only when asked for. What the task's network has

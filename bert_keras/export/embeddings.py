@@ -5,8 +5,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert_keras import networks
-from bert_keras.checkpoints import run_directory, weights
+from bert_keras import config, networks
+from bert_keras.checkpoints import weights
 from bert_keras.errors import InputError
 from bert_keras.export import answers
 
@@ -42,8 +42,8 @@ class Embeddings(tf.Module):
             it.
     """
 
-    string_names = ("text",)
-    id_names = answers.INPUT_NAMES
+    string_specs = (tf.TensorSpec([None], tf.string, "text"),)
+    id_specs = answers.ID_SPECS
     labels = None
 
     def __init__(
@@ -67,7 +67,7 @@ class Embeddings(tf.Module):
                     f"{path}: there is no layer {layer}: the encoder has {num_layers}, "
                     f"from {-num_layers} to {num_layers - 1}"
                 )
-        task = run_directory.Task(kind="encoder")
+        task = config.Task(kind="encoder")
         encoder = networks.build(checkpoint.bert_config, task, seed=0)
         missing = weights.assign(encoder, checkpoint.arrays)
         if kind == "pooled":
@@ -78,6 +78,9 @@ class Embeddings(tf.Module):
         self._tokenizer = answers.graph_tokenizer_of(checkpoint)
         self._tokens = tf.constant(self.vocabulary.tokens)
         self._python_tokenizer = answers.tokenizer_of(checkpoint)
+
+    def signatures(self):
+        return answers.direct_signatures(self)
 
     def encode(self, text):
         return answers.pack(
@@ -107,11 +110,13 @@ class Embeddings(tf.Module):
         tokens = tf.gather(self._tokens, ids["input_ids"])
         return {**numbers, "tokens": tf.where(ids["input_mask"] > 0, tokens, "")}
 
-    def probes(self) -> answers.Probes:
-        ids = answers.tokenize(
+    def id_probes(self):
+        return answers.tokenize(
             answers.PROBES,
             [None] * len(answers.PROBES),
             self._python_tokenizer,
             max_seq_length=self.max_seq_length,
         )
-        return answers.Probes({"text": list(answers.PROBES)}, ids)
+
+    def probes(self):
+        return answers.direct_probes(self, {"text": list(answers.PROBES)})

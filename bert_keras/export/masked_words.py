@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import features, networks, text_graph, tokenization
-from bert_keras.checkpoints import run_directory, weights
+from bert_keras import config, features, networks, text_graph, tokenization
+from bert_keras.checkpoints import weights
 from bert_keras.export import answers
 
 _PROBES = (
@@ -45,8 +45,11 @@ class MaskedWords(tf.Module):
         InputError: it has no masked-LM head.
     """
 
-    string_names = ("text",)
-    id_names = (*answers.INPUT_NAMES, "masked_lm_positions")
+    string_specs = (tf.TensorSpec([None], tf.string, "text"),)
+    id_specs = (
+        *answers.ID_SPECS,
+        tf.TensorSpec([None, None], tf.int32, "masked_lm_positions"),
+    )
     labels = None
 
     def __init__(self, checkpoint: weights.Checkpoint, *, path: Path, top_k: int):
@@ -55,7 +58,7 @@ class MaskedWords(tf.Module):
         self.do_lower_case = checkpoint.do_lower_case
         self.max_seq_length = checkpoint.bert_config.max_position_embeddings
         self._top_k = min(top_k, len(self.vocabulary))
-        task = run_directory.Task(kind="pretraining")
+        task = config.Task(kind="pretraining")
         network = networks.build(checkpoint.bert_config, task, seed=0)
         missing = weights.assign(network, checkpoint.arrays)
         answers.check_has(
@@ -65,6 +68,9 @@ class MaskedWords(tf.Module):
         self._tokenizer = answers.graph_tokenizer_of(checkpoint)
         self._tokens = tf.constant(self.vocabulary.tokens)
         self._python_tokenizer = answers.tokenizer_of(checkpoint)
+
+    def signatures(self):
+        return answers.direct_signatures(self)
 
     def encode(self, text):
         ids = answers.pack(
@@ -101,17 +107,19 @@ class MaskedWords(tf.Module):
             "probabilities": tf.where(is_mask, probabilities, 0.0),
         }
 
-    def probes(self) -> answers.Probes:
+    def id_probes(self):
         rows = [self._python_ids(text) for text in _PROBES]
         positions = [np.flatnonzero(row == self.vocabulary.mask_id) for row in rows]
         input_ids = _padded(rows)
-        ids = {
+        return {
             "input_ids": input_ids,
             "input_mask": _padded([np.ones_like(row) for row in rows]),
             "segment_ids": np.zeros_like(input_ids),
             "masked_lm_positions": _padded(positions),
         }
-        return answers.Probes({"text": list(_PROBES)}, ids)
+
+    def probes(self):
+        return answers.direct_probes(self, {"text": list(_PROBES)})
 
     def _python_ids(self, text: str) -> np.ndarray:
         first, *others = text.split(features.MASK_TOKEN)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras import tokenization
-from bert_keras.tasks import ner, text
+from bert_keras.tasks import dataset, ner, text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +53,16 @@ class TokenizedWords:
             batch["label_ids"] = np.full_like(batch["input_ids"], -1)
             batch["label_ids"][words.rows, words.positions] = self.label_ids[words.ids]
         return batch
+
+    @property
+    def num_answers(self) -> int:
+        """Words of all sentences: each has outputs."""
+        return len(self.positions)
+
+    def places(self, rows: np.ndarray) -> dataset.Places:
+        """Where the outputs for a batch of some windows belong, among all words."""
+        words = self.own_words(rows)
+        return dataset.Places(words.ids, (words.rows, words.positions))
 
     def own_words(self, rows: np.ndarray) -> "OwnWords":
         """The own words of some windows and where they are in a batch of them."""

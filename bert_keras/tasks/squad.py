@@ -8,13 +8,14 @@ import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_keras import files, token_offsets, tokenization
 from bert_keras.errors import InputError
-from bert_keras.tasks import text
+from bert_keras.tasks import dataset, text
 
 
 class Answer(NamedTuple):
@@ -45,10 +46,16 @@ class QuestionSet(NamedTuple):
     """Answers that were not where the file says, but in one other place of the text."""
     skipped: tuple[str, ...]
     """A line for each question that was left out: id and reason."""
+    skipped_answers: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """The answers of those that only a wrong place left out, by question id."""
 
     def gold_answers(self) -> dict[str, tuple[str, ...]]:
-        """The answers' texts by question id, as `squad_scores` takes them."""
-        return {q.id: tuple(a.text for a in q.answers) for q in self.questions}
+        """The answers' texts by question id, as `squad_scores` takes them.
+
+        With those of `skipped_answers`: the official scripts score them too.
+        """
+        gold = {q.id: tuple(a.text for a in q.answers) for q in self.questions}
+        return gold | self.skipped_answers
 
 
 def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
@@ -82,6 +89,7 @@ def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
         has_impossible=reader.has_impossible or str(version).lstrip("v") == "2.0",
         num_repaired_answers=reader.num_repaired_answers,
         skipped=tuple(reader.skipped),
+        skipped_answers=reader.skipped_answers,
     )
 
 
@@ -96,6 +104,7 @@ class _Reader:
         self.has_impossible = False
         self.num_repaired_answers = 0
         self.skipped: list[str] = []
+        self.skipped_answers: dict[str, tuple[str, ...]] = {}
 
     def add(self, node: Any, context: str, place: str) -> None:
         id = field(node, "id", str, place)
@@ -113,6 +122,7 @@ class _Reader:
                 f"{id}: the text does not have the answer {answers[0].text[:60]!r} "
                 "where it should be, nor exactly once"
             )
+            self.skipped_answers[id] = tuple(answer.text for answer in answers)
             return
         self.questions.append(Question(id, question, context, answers))
 
@@ -262,6 +272,21 @@ class Windows:
             "start_positions": self.start_positions[rows],
             "end_positions": self.end_positions[rows],
         }
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """`(num_windows,)` int64: tokens of each window."""
+        return self.texts.lengths
+
+    @property
+    def num_answers(self) -> int:
+        """Tokens of all windows: each has outputs."""
+        return len(self.texts.input_ids)
+
+    def places(self, rows: np.ndarray) -> dataset.Places:
+        """Where the outputs for a batch of some windows belong, among all tokens."""
+        tokens, mask = self.tokens(rows)
+        return dataset.Places(tokens[mask], np.nonzero(mask))
 
     def tokens(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where the tokens of some windows are among all.

@@ -2,9 +2,9 @@
 
     KERAS_BACKEND=jax python jax_networks.py INPUT.npz OUTPUT.npz
 
-INPUT holds `config` and `tasks` (JSON), and for each task by its kind
-`<kind>/weights/<name>` and `<kind>/features/<name>`. OUTPUT gets `<kind>/<output>`,
-`<kind>/terms/<name>` (sum and weight) and `<kind>/gradients/<path>` of the loss, all
+INPUT holds `config` and `tasks` (JSON, from names to tasks), and for each task
+`<task>/weights/<name>` and `<task>/features/<name>`. OUTPUT gets `<task>/<output>`,
+`<task>/terms/<name>` (sum and weight) and `<task>/gradients/<path>` of the loss, all
 with dropout. Fails if anything brought TensorFlow along.
 """
 
@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from bert_keras import networks
-from bert_keras.checkpoints import run_directory, weights
+from bert_keras.checkpoints import weights
 from bert_keras.config import BertConfig
 
 
@@ -55,12 +55,12 @@ def main(input_path: str, output_path: str) -> None:
     archive = dict(np.load(input_path, allow_pickle=False))
     config = BertConfig.model_validate_json(str(archive["config"]))
     results = {}
-    for values in json.loads(str(archive["tasks"])):
-        task = run_directory.Task(**values)
+    for key, values in json.loads(str(archive["tasks"])).items():
+        task = config.Task(**values)
         network = networks.build(config, task, dropout_prob=0.1, seed=1)
-        weights.assign(network, below(archive, f"{task.kind}/weights/"))
-        outcome = results_of(network, below(archive, f"{task.kind}/features/"))
-        results |= {f"{task.kind}/{name}": value for name, value in outcome.items()}
+        weights.assign(network, below(archive, f"{key}/weights/"))
+        outcome = results_of(network, below(archive, f"{key}/features/"))
+        results |= {f"{key}/{name}": value for name, value in outcome.items()}
     if keras.backend.backend() != "jax" or "tensorflow" in sys.modules:
         raise RuntimeError("expected JAX alone, but TensorFlow was loaded")
     np.savez(output_path, **results)

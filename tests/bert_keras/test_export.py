@@ -49,7 +49,7 @@ PAIRS = ["", "a dog", "the cat sat, " * 20, "", "日", "b", "", "и"]
 
 def make_run(directory: Path, randomize, **task) -> Path:
     """A finished fine-tuning run with random weights."""
-    run_task = run_directory.Task(**task)
+    run_task = config.Task(**task)
     run = run_directory.create_run(
         directory,
         config.FinetuningConfig(max_seq_length=20, precision="mixed_bfloat16"),

@@ -47,7 +47,7 @@ def make_run(directory: Path, randomize, *, settings=None, **task) -> Path:
     """A finished run with random weights."""
     run = run_directory.Run(
         directory=directory,
-        task=run_directory.Task(**task),
+        task=config.Task(**task),
         bert_config=BERT_CONFIG,
         vocabulary=VOCABULARY,
         do_lower_case=True,
@@ -110,7 +110,7 @@ def tokenize(texts: list[str], *, max_seq_length: int = 24) -> dict[str, np.ndar
 def outputs_of(run: Path, kind: str, ids, **options):
     """What a network with the weights of a run makes of ids."""
     checkpoint = initial.read_with_tokenizer(run)
-    task = run_directory.Task(kind=kind, labels=checkpoint.task.labels)
+    task = config.Task(kind=kind, labels=checkpoint.task.labels)
     network = networks.build(checkpoint.bert_config, task)
     weights.assign(network, checkpoint.arrays)
     return network(ids, training=False, **options)
@@ -243,7 +243,7 @@ def test_an_exported_encoder_of_a_run_of_another_kind(tagger, tmp_path):
     np.testing.assert_allclose(alone[0], found[1], atol=1e-5)
     assert serve(text=tf.constant([], tf.string))["embedding"].shape == (0, 16)
     stored = tf.train.list_variables(str(tmp_path / "1/variables/variables"))
-    encoder = networks.build(BERT_CONFIG, run_directory.Task(kind="encoder"))
+    encoder = networks.build(BERT_CONFIG, config.Task(kind="encoder"))
     sizes = [np.prod(shape, dtype=int) for _, shape in stored if shape]
     assert sum(sizes) == encoder.count_params()
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import config, fill_mask, training
-from bert_keras.checkpoints import conversion, hugging_face, run_directory
+from bert_keras.checkpoints import conversion, hugging_face
 from bert_keras.errors import InputError
 
 
@@ -161,7 +161,7 @@ def test_rows_above_the_vocabulary_are_no_guesses(model_dir, monkeypatch):
 def test_a_model_without_a_masked_lm_head(model_dir, tmp_path):
     source = conversion.read(model_dir)
     hugging_face.write(
-        dataclasses.replace(source, task=run_directory.Task(kind="encoder")), tmp_path
+        dataclasses.replace(source, task=config.Task(kind="encoder")), tmp_path
     )
     message = (
         "has no masked-LM head: no masked_lm_head/transform/kernel, .*output_bias; "

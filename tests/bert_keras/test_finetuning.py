@@ -21,7 +21,7 @@ from bert_keras import (
 )
 from bert_keras.checkpoints import conversion, initial, run_directory, weights
 from bert_keras.errors import InputError
-from bert_keras.tasks import text
+from bert_keras.tasks import text, text_datasets
 
 GOOD = ["fine", "great", "lovely"]
 BAD = ["dull", "awful", "weak"]
@@ -55,7 +55,7 @@ def make_init(
     run = run_directory.create_run(
         directory,
         config.PretrainingConfig(next_sentence=next_sentence),
-        task=run_directory.Task(kind="pretraining"),
+        task=config.Task(kind="pretraining"),
         bert_config=bert_config,
         vocabulary=VOCABULARY,
         do_lower_case=True,
@@ -90,7 +90,7 @@ def run_finetune(init: Path, train: Path, dev: Path, output_dir: Path, **changes
     return finetuning.finetune(
         SETTINGS.model_copy(update=changes),
         train=train,
-        dev=dev,
+        dev=[dev],
         init=init,
         from_scratch=from_scratch,
         output_dir=output_dir,
@@ -378,8 +378,9 @@ def test_forward_pads_without_changing_answers():
     texts = text.tokenize(rows, tokenizer, max_seq_length=20)
     forward = finetuning.Forward(network)
     forward.TOKENS_PER_BATCH = 100
-    logits = forward(texts)
-    assert forward.num_done == 40
+    inputs_of_texts = text_datasets.LabelledInputs(texts=texts, label_ids=None)
+    logits = forward(inputs_of_texts, title="predicting")
+    assert logits.shape == (40, 3)
     for index in range(40):
         batch = texts.batch(np.array([index]))
         length = int(batch["input_mask"].sum())

@@ -55,7 +55,7 @@ def make_run(directory, vocabulary, *, kind="pretraining", num_nans=0, **sizes):
     """A finished run with random weights, none of them 0 or 1."""
     bert_config = config.BertConfig(**{"vocab_size": len(vocabulary), **SIZES, **sizes})
     labels = ("a", "b", "c") if kind == "classification" else None
-    task = run_directory.Task(kind=kind, labels=labels)
+    task = config.Task(kind=kind, labels=labels)
     run = run_directory.create_run(
         directory,
         config.PretrainingConfig(),
@@ -248,7 +248,7 @@ class TestExtendedVocabulary:
         training.pretrain(still(), [new_examples], run, strategy=CPU, init=tuned)
         bert_config = config.read_bert_config(run / "bert_config.json")
         assert bert_config.vocab_size == len(old) + 2
-        task = run_directory.Task(kind="pretraining")
+        task = config.Task(kind="pretraining")
         fresh = networks.build(bert_config, task, seed=SEED)
         wanted = weights.from_network(fresh)
         wanted |= initial.encoder_arrays(conversion.read(tuned))

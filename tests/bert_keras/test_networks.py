@@ -11,8 +11,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, learner, networks, optimization, replicas
-from bert_keras.checkpoints import run_directory, weights
+from bert_keras import (
+    config,
+    features,
+    learner,
+    networks,
+    optimization,
+    replicas,
+    tokenization,
+)
+from bert_keras.checkpoints import native, weights
 
 HERE = Path(__file__).parent
 CONFIG = config.BertConfig(
@@ -23,30 +31,40 @@ CONFIG = config.BertConfig(
     intermediate_size=24,
     max_position_embeddings=32,
 )
-TASKS = {
-    "tagging": run_directory.Task(kind="tagging", labels=("O", "B", "I")),
-    "span": run_directory.Task(kind="span"),
-    "choice": run_directory.Task(kind="choice"),
+PLAIN_TASKS = {
+    "tagging": config.Task(kind="tagging", labels=("O", "B", "I")),
+    "span": config.Task(kind="span"),
+    "choice": config.Task(kind="choice"),
 }
+BILSTM_TASKS = {
+    "classification bilstm": config.Task(
+        kind="classification", labels=("a", "b", "c"), bilstm_units=5
+    ),
+    **{
+        f"{kind} bilstm": task.model_copy(update={"bilstm_units": 5})
+        for kind, task in PLAIN_TASKS.items()
+    },
+}
+TASKS = PLAIN_TASKS | BILSTM_TASKS
 NUM_ENDINGS = 2
 
 
 @pytest.fixture(scope="module")
 def built(randomize):
-    """The networks of `TASKS` by their kind, with random weights and dropout."""
+    """The networks of `TASKS` by their names, with random weights and dropout."""
     made = {}
-    for kind, task in TASKS.items():
-        made[kind] = networks.build(CONFIG, task, dropout_prob=0.1, seed=1)
-        randomize(made[kind])
+    for name, task in TASKS.items():
+        made[name] = networks.build(CONFIG, task, dropout_prob=0.1, seed=1)
+        randomize(made[name])
     return made
 
 
 @pytest.fixture(scope="module")
 def batches(make_batch):
-    """Labelled batches by kind of task: 4 examples, of tokens that differ in number."""
+    """Labelled batches by name of task: 4 examples, of tokens that differ in number."""
     random = np.random.default_rng(3)
     made = {}
-    for kind in TASKS:
+    for kind in ("classification", *PLAIN_TASKS):
         lengths = (16, 11, 5, 16)
         if kind == "choice":
             lengths = (*lengths, 7, 16, 9, 8)
@@ -65,17 +83,18 @@ def batches(make_batch):
     for name in ("input_ids", "input_mask", "segment_ids"):
         made["choice"][name] = made["choice"][name].reshape(4, NUM_ENDINGS, -1)
     made["choice"]["label_ids"] = np.int32([1, 0, 0, 1])
-    return made
+    made["classification"]["label_ids"] = np.int32([2, 0, 1, 0])
+    return {name: made[task.kind] for name, task in TASKS.items()}
 
 
 @pytest.mark.parametrize(
     "task",
     [
-        *TASKS.values(),
-        run_directory.Task(kind="pretraining"),
-        run_directory.Task(kind="encoder"),
-        run_directory.Task(kind="classification", labels=("a", "b", "c", "d")),
-        run_directory.Task(kind="regression"),
+        *PLAIN_TASKS.values(),
+        config.Task(kind="pretraining"),
+        config.Task(kind="encoder"),
+        config.Task(kind="classification", labels=("a", "b", "c", "d")),
+        config.Task(kind="regression"),
     ],
     ids=lambda task: task.kind,
 )
@@ -92,6 +111,42 @@ def test_every_task_has_a_network_with_the_weights_that_are_agreed_on(task):
         if name.startswith(heads.get(task.kind, ("encoder/", "head/")))
     }
     assert {name: array.shape for name, array in arrays.items()} == expected
+
+
+@pytest.mark.parametrize("name", BILSTM_TASKS)
+def test_a_bilstm_adds_its_weights_to_the_head(name):
+    task = BILSTM_TASKS[name]
+    arrays = weights.from_network(networks.build(CONFIG, task))
+    head = {
+        key.removeprefix("head/"): array.shape
+        for key, array in arrays.items()
+        if key.startswith("head/")
+    }
+    direction = {"kernel": (16, 20), "recurrent_kernel": (5, 20), "bias": (20,)}
+    assert head == {
+        **{f"bilstm/forward/cell/{key}": shape for key, shape in direction.items()},
+        **{f"bilstm/backward/cell/{key}": shape for key, shape in direction.items()},
+        "classifier/kernel": (10, task.num_labels),
+        "classifier/bias": (task.num_labels,),
+    }
+
+
+def test_a_run_directory_keeps_a_bilstm(tmp_path, built):
+    task, network = BILSTM_TASKS["span bilstm"], built["span bilstm"]
+    tokens = [*features.SPECIAL_TOKENS, *(f"t{i}" for i in range(35))]
+    checkpoint = weights.Checkpoint(
+        bert_config=CONFIG,
+        task=task,
+        arrays=weights.from_network(network),
+        vocabulary=tokenization.Vocabulary(tuple(tokens)),
+        do_lower_case=True,
+    )
+    assert native.write(checkpoint, tmp_path) == {}
+    found = native.read(tmp_path)
+    assert found.task == task
+    assert found.arrays.keys() == checkpoint.arrays.keys()
+    for name, array in checkpoint.arrays.items():
+        np.testing.assert_array_equal(found.arrays[name], array)
 
 
 def test_the_seed_alone_decides_the_weights():
@@ -132,7 +187,7 @@ def hugging_face_network(kind, network):
 
 @pytest.mark.reference
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("kind", PLAIN_TASKS)
 def test_outputs_and_loss_equal_hugging_face(kind, built, batches):
     torch = pytest.importorskip("torch")
     network, batch = built[kind], batches[kind]
@@ -162,6 +217,62 @@ def test_outputs_and_loss_equal_hugging_face(kind, built, batches):
     assert float(total / weight) == pytest.approx(expected.loss.item(), rel=1e-5)
 
 
+@pytest.mark.reference
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", BILSTM_TASKS)
+def test_a_bilstm_head_equals_pytorchs_parts(name, built, batches):
+    """On our encoder's output, whose equality others show."""
+    torch = pytest.importorskip("torch")
+    network, batch = built[name], batches[name]
+    ids = batch["input_ids"]
+    texts = {
+        key: batch[key].reshape(-1, ids.shape[-1])
+        for key in ("input_ids", "input_mask", "segment_ids")
+    }
+    encoded = network.encoder(texts)["sequence_output"]
+    head = {
+        key.removeprefix("head/"): torch.tensor(array)
+        for key, array in weights.from_network(network).items()
+        if key.startswith("head/")
+    }
+    lstm = torch.nn.LSTM(16, 5, bidirectional=True, batch_first=True)
+    state = {}
+    for suffix, direction in (("", "forward"), ("_reverse", "backward")):
+        cell = f"bilstm/{direction}/cell"
+        state[f"weight_ih_l0{suffix}"] = head[f"{cell}/kernel"].T
+        state[f"weight_hh_l0{suffix}"] = head[f"{cell}/recurrent_kernel"].T
+        state[f"bias_ih_l0{suffix}"] = head[f"{cell}/bias"]
+        state[f"bias_hh_l0{suffix}"] = torch.zeros(20)
+    lstm.load_state_dict(state)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(
+        torch.tensor(np.array(encoded)),
+        torch.tensor(texts["input_mask"].sum(axis=1)),
+        batch_first=True,
+        enforce_sorted=False,
+    )
+    with torch.no_grad():
+        packed, (last, _) = lstm(packed)
+        read, _ = torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
+        if TASKS[name].kind in ("classification", "choice"):
+            read = torch.cat(list(last), dim=-1)
+        logits = read @ head["classifier/kernel"] + head["classifier/bias"]
+    logits = logits.numpy()
+    outputs = {key: np.array(value) for key, value in network(batch).items()}
+    if TASKS[name].kind == "span":
+        expected = {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+    elif TASKS[name].kind == "choice":
+        expected = {"logits": logits.reshape(4, NUM_ENDINGS)}
+    else:
+        expected = {"logits": logits}
+    assert outputs.keys() == expected.keys()
+    for key, values in outputs.items():
+        if values.shape == ids.shape or values.ndim == 3:
+            is_token = batch["input_mask"] > 0
+            values, expected[key] = values[is_token], expected[key][is_token]
+        assert np.std(values) > 0.05
+        np.testing.assert_allclose(values, expected[key], atol=1e-5, err_msg=key)
+
+
 def gradients_of(network, batch):
     with tf.GradientTape() as tape:
         outputs = network(batch, training=True)
@@ -175,23 +286,23 @@ def test_jax_gives_the_same_with_dropout(tmp_path, built, batches):
     pytest.importorskip("jax")
     arrays = {
         "config": np.array(CONFIG.model_dump_json()),
-        "tasks": np.array(json.dumps([t.model_dump() for t in TASKS.values()])),
+        "tasks": np.array(json.dumps({n: t.model_dump() for n, t in TASKS.items()})),
     }
     expected = {}
-    for kind, network in built.items():
+    for task, network in built.items():
         named = weights.from_network(network).items()
-        arrays |= {f"{kind}/weights/{name}": value for name, value in named}
-        arrays |= {f"{kind}/features/{n}": value for n, value in batches[kind].items()}
-        outputs, terms, gradients = gradients_of(network, batches[kind])
-        expected |= {f"{kind}/{name}": value for name, value in outputs.items()}
-        expected |= {f"{kind}/terms/{n}": np.array(pair) for n, pair in terms.items()}
+        arrays |= {f"{task}/weights/{name}": value for name, value in named}
+        arrays |= {f"{task}/features/{n}": value for n, value in batches[task].items()}
+        outputs, terms, gradients = gradients_of(network, batches[task])
+        expected |= {f"{task}/{name}": value for name, value in outputs.items()}
+        expected |= {f"{task}/terms/{n}": np.array(pair) for n, pair in terms.items()}
         for variable, gradient in zip(
             network.trainable_variables, gradients, strict=True
         ):
             path = variable.path.partition("/")[2]
             # Keras' optimizers are wrong for another kind: see `operations.take_rows`.
             assert isinstance(gradient, tf.Tensor), path
-            expected[f"{kind}/gradients/{path}"] = gradient
+            expected[f"{task}/gradients/{path}"] = gradient
     np.savez(tmp_path / "input.npz", **arrays)
     subprocess.run(
         [
@@ -217,35 +328,65 @@ def test_jax_gives_the_same_with_dropout(tmp_path, built, batches):
 # === What a network promises on its own ===
 
 
-@pytest.mark.parametrize("kind", TASKS)
-def test_an_example_has_its_dropout_wherever_it_stands(kind, built, batches):
-    network, batch = built[kind], batches[kind]
+@pytest.mark.parametrize("name", TASKS)
+def test_an_example_has_its_dropout_wherever_it_stands(name, built, batches):
+    network, batch = built[name], batches[name]
     whole = network(batch, training=True)
     plain = network(batch)
     order = np.array([2, 0, 3])
     some = network({n: values[order] for n, values in batch.items()}, training=True)
-    for name, values in whole.items():
+    for key, values in whole.items():
         values = np.array(values)
-        assert np.abs(values - plain[name]).max() > 0.1
-        np.testing.assert_allclose(some[name], values[order], atol=1e-5)
+        assert np.abs(values - plain[key]).max() > 0.1
+        np.testing.assert_allclose(some[key], values[order], atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", TASKS)
-def test_dropout_without_seeds_differs_from_call_to_call(kind, built, batches):
-    batch = {n: v for n, v in batches[kind].items() if n != "dropout_seeds"}
-    one, another = (built[kind](batch, training=True) for _ in range(2))
-    for name, values in one.items():
-        assert np.abs(np.array(values) - np.array(another[name])).max() > 0.1
+@pytest.mark.parametrize("name", TASKS)
+def test_padding_changes_no_answer(name, built, batches):
+    network, batch = built[name], batches[name]
+    mask = batch["input_mask"]
+    longer = {}
+    for key in ("input_ids", "input_mask", "segment_ids"):
+        widths = [(0, 0)] * (mask.ndim - 1) + [(0, 5)]
+        longer[key] = np.pad(batch[key], widths)
+    longer["input_ids"] = np.where(longer["input_mask"] > 0, longer["input_ids"], 9)
+    for key, values in network(batch).items():
+        values, padded = np.array(values), np.array(network(longer)[key])
+        if values.shape != padded.shape:
+            values, padded = values[mask > 0], padded[longer["input_mask"] > 0]
+        np.testing.assert_allclose(padded, values, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["tagging", "span"])
-def test_the_unused_pooler_is_not_trained_and_not_decayed(kind, built):
-    paths = {v.path.partition("/")[2] for v in built[kind].trainable_variables}
+@pytest.mark.parametrize("name", BILSTM_TASKS)
+def test_a_bilstm_in_mixed_precision_stays_near(name, built, batches):
+    mixed = networks.build(CONFIG, TASKS[name], dtype="mixed_bfloat16")
+    arrays = weights.from_network(built[name])
+    # Of the size that weights have, so that attention is not all or nothing.
+    for network in (mixed, built[name]):
+        weights.assign(network, {key: 0.3 * value for key, value in arrays.items()})
+    for key, values in built[name](batches[name]).items():
+        found = mixed(batches[name])[key]
+        assert found.dtype == "float32"
+        np.testing.assert_allclose(found, values, atol=0.02)
+    weights.assign(built[name], arrays)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_dropout_without_seeds_differs_from_call_to_call(name, built, batches):
+    batch = {n: v for n, v in batches[name].items() if n != "dropout_seeds"}
+    one, another = (built[name](batch, training=True) for _ in range(2))
+    for key, values in one.items():
+        assert np.abs(np.array(values) - np.array(another[key])).max() > 0.1
+
+
+@pytest.mark.parametrize("name", ["tagging", "span", *BILSTM_TASKS])
+def test_the_unused_pooler_is_not_trained_and_not_decayed(name, built):
+    paths = {v.path.partition("/")[2] for v in built[name].trainable_variables}
     assert "head/classifier/kernel" in paths
     assert not any(path.startswith("encoder/pooler") for path in paths)
 
 
-def trained(kind, batch, *, num_replicas, num_steps):
+def trained(name, batch, *, num_replicas, num_steps):
     """A learner after some steps on one batch, traced for batches of any shape."""
     strategy = tf.distribute.MirroredStrategy(
         [f"/cpu:{index}" for index in range(num_replicas)],
@@ -253,22 +394,22 @@ def trained(kind, batch, *, num_replicas, num_steps):
     )
     settings = config.OptimizerConfig(learning_rate=0.02, warmup_steps=1)
     made = learner.build_learner(
-        lambda: networks.build(CONFIG, TASKS[kind], dropout_prob=0.1, seed=1),
-        {name: values[:1] for name, values in batch.items()},
+        lambda: networks.build(CONFIG, TASKS[name], dropout_prob=0.1, seed=1),
+        {key: values[:1] for key, values in batch.items()},
         optimizer=lambda: optimization.build_optimizer(settings, num_train_steps=100),
         strategy=strategy,
         max_grad_norm=1.0,
     )
     signature = {
-        name: tf.TensorSpec([None] * values.ndim, values.dtype)
-        for name, values in batch.items()
+        key: tf.TensorSpec([None] * values.ndim, values.dtype)
+        for key, values in batch.items()
     }
 
     def make_batches(index, num_workers, num_replicas):
         def parts():
             while True:
                 for rows in np.split(np.arange(4), num_replicas):
-                    yield {name: values[rows] for name, values in batch.items()}
+                    yield {key: values[rows] for key, values in batch.items()}
 
         return tf.data.Dataset.from_generator(parts, output_signature=signature)
 
@@ -283,22 +424,22 @@ def trained(kind, batch, *, num_replicas, num_steps):
     return made.network, logs
 
 
-@pytest.mark.parametrize("kind", TASKS)
-def test_learns_a_batch_by_heart(kind, batches):
+@pytest.mark.parametrize("name", TASKS)
+def test_learns_a_batch_by_heart(name, batches):
     # The same dropout in every step, so that this can be learnt, too.
-    _, logs = trained(kind, batches[kind], num_replicas=1, num_steps=40)
+    _, logs = trained(name, batches[name], num_replicas=1, num_steps=40)
     assert logs["loss"] < 0.05
-    accuracies = {name: x for name, x in logs.items() if name.endswith("accuracy")}
+    accuracies = {key: x for key, x in logs.items() if key.endswith("accuracy")}
     assert accuracies and set(accuracies.values()) == {1.0}
     assert logs["skipped_steps"] == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", TASKS)
-def test_two_replicas_do_as_one(kind, batches):
+@pytest.mark.parametrize("name", TASKS)
+def test_two_replicas_do_as_one(name, batches):
     # Not the weights: a bias that a softmax does not feel moves with the last bits.
     one, two = (
-        trained(kind, batches[kind], num_replicas=n, num_steps=4)[1] for n in (1, 2)
+        trained(name, batches[name], num_replicas=n, num_steps=4)[1] for n in (1, 2)
     )
-    for name in one.keys() - {"input_wait"}:
-        assert two[name] == pytest.approx(one[name], rel=1e-4), name
+    for key in one.keys() - {"input_wait"}:
+        assert two[key] == pytest.approx(one[key], rel=1e-4), key

@@ -7,6 +7,7 @@ import pytest
 
 from bert_keras import (
     cli,
+    config,
     export,
     features,
     finetuning,
@@ -14,7 +15,7 @@ from bert_keras import (
     tokenization,
     verbs,
 )
-from bert_keras.checkpoints import conversion, native, run_directory, weights
+from bert_keras.checkpoints import conversion, native, weights
 from bert_keras.errors import InputError
 from bert_keras.export import embeddings
 
@@ -30,7 +31,7 @@ def make_checkpoint(tiny_config, randomize):
 
     def make(kind="pretraining", **config_changes):
         labels = LABELS if kind in ("classification", "tagging") else None
-        task = run_directory.Task(kind=kind, labels=labels)
+        task = config.Task(kind=kind, labels=labels)
         changes = {"hidden_act": "gelu_tanh", **config_changes}
         bert_config = tiny_config.model_copy(update=changes)
         network = networks.build(bert_config, task, seed=1)
@@ -59,7 +60,7 @@ def run_dir(make_checkpoint, tmp_path):
     return write
 
 
-@pytest.mark.parametrize("kind", run_directory.KINDS)
+@pytest.mark.parametrize("kind", config.TASK_KINDS)
 def test_a_run_is_read_as_it_was_written(kind, make_checkpoint, run_dir):
     checkpoint, found = make_checkpoint(kind), conversion.read(run_dir(kind))
     assert (found.task, found.bert_config) == (checkpoint.task, checkpoint.bert_config)

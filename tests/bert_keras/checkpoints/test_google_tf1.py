@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import networks, tokenization
-from bert_keras.checkpoints import google_tf1, run_directory, weights
+from bert_keras import config, networks, tokenization
+from bert_keras.checkpoints import google_tf1, weights
 from bert_keras.errors import InputError
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -41,7 +41,7 @@ def make_checkpoint(bert_config, randomize):
     """A function that makes a checkpoint of a task with random weights."""
 
     def make(kind="pretraining", labels=None, *, without=(), **replaced):
-        task = run_directory.Task(kind=kind, labels=labels)
+        task = config.Task(kind=kind, labels=labels)
         network = networks.build(bert_config, task)
         randomize(network)
         values = {
@@ -135,9 +135,7 @@ def test_published_indexes(name, shared_data, tmp_path):
     shapes = weights.all_shapes(checkpoint.bert_config, num_labels=2)
     unneeded = "head/" if kind == "pretraining" else ("masked_lm", "next_sentence")
     assert set(checkpoint.arrays) == {n for n in shapes if not n.startswith(unneeded)}
-    assert checkpoint.task == run_directory.Task(
-        kind=kind, has_text_pair=kind == "span"
-    )
+    assert checkpoint.task == config.Task(kind=kind, has_text_pair=kind == "span")
     assert checkpoint.bert_config.hidden_act == "gelu_tanh"
     # Zeros are not what was written there.
     with pytest.raises(InputError, match=r"index: cannot be read .*Checksum"):
@@ -180,7 +178,7 @@ def test_published_size(shared_data, tmp_path):
     }
     checkpoint = weights.Checkpoint(
         bert_config=bert_config,
-        task=run_directory.Task(kind="pretraining"),
+        task=config.Task(kind="pretraining"),
         arrays=arrays,
         vocabulary=None,
         do_lower_case=None,
@@ -297,13 +295,13 @@ def test_parts_that_are_not_there(without, kind, make_checkpoint, tmp_path):
     checkpoint = make_checkpoint(without=without)
     google_tf1.write(checkpoint, tmp_path)
     result = google_tf1.read(tmp_path)
-    assert result.task == run_directory.Task(kind=kind)
+    assert result.task == config.Task(kind=kind)
     assert_same_arrays(result.arrays, checkpoint.arrays)
 
 
 def test_no_place(make_checkpoint, tmp_path):
     pretrained = make_checkpoint()
-    task = run_directory.Task(kind="encoder")
+    task = config.Task(kind="encoder")
     checkpoint = make_checkpoint("encoder", arrays=pretrained.arrays, task=task)
     left_out = google_tf1.write(checkpoint, tmp_path)
     heads = ("masked_lm_head/", "next_sentence_head/")
@@ -327,7 +325,7 @@ def test_unused(make_checkpoint, tmp_path):
     }
     save(tmp_path / "bert_model.ckpt", tensors | more)
     result = google_tf1.read(tmp_path)
-    assert result.task == run_directory.Task(kind="classification", labels=("0", "1"))
+    assert result.task == config.Task(kind="classification", labels=("0", "1"))
     heads = [name for name in tensors if name.startswith("cls/")]
     assert result.unused == {
         **dict.fromkeys(

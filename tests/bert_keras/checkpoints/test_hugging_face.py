@@ -15,7 +15,6 @@ from bert_keras import config, networks, tokenization
 from bert_keras.checkpoints import (
     hugging_face,
     hugging_face_config,
-    run_directory,
     safetensors_files,
     weights,
 )
@@ -38,13 +37,13 @@ SIZES = {
 BERT_CONFIG = config.BertConfig(**SIZES)
 
 TASKS = {
-    "pretraining": run_directory.Task(kind="pretraining"),
-    "encoder": run_directory.Task(kind="encoder"),
-    "classification": run_directory.Task(kind="classification", labels=("no", "yes")),
-    "regression": run_directory.Task(kind="regression"),
-    "tagging": run_directory.Task(kind="tagging", labels=("O", "B", "I")),
-    "span": run_directory.Task(kind="span", has_text_pair=True),
-    "choice": run_directory.Task(kind="choice"),
+    "pretraining": config.Task(kind="pretraining"),
+    "encoder": config.Task(kind="encoder"),
+    "classification": config.Task(kind="classification", labels=("no", "yes")),
+    "regression": config.Task(kind="regression"),
+    "tagging": config.Task(kind="tagging", labels=("O", "B", "I")),
+    "span": config.Task(kind="span", has_text_pair=True),
+    "choice": config.Task(kind="choice"),
 }
 
 
@@ -321,7 +320,7 @@ def test_a_trained_model_gives_their_outputs(trained, transformers):
     assert checkpoint.bert_config == config.BertConfig(
         hidden_size=384, num_hidden_layers=6, intermediate_size=1536
     )
-    assert checkpoint.task == run_directory.Task(kind="encoder")
+    assert checkpoint.task == config.Task(kind="encoder")
     assert checkpoint.do_lower_case is True
     assert checkpoint.unused == {
         "embeddings.position_ids": "numbers of positions, not a weight"

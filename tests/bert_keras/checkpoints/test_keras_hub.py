@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert_keras import config, features, networks, tokenization
-from bert_keras.checkpoints import keras_hub, run_directory, weights
+from bert_keras.checkpoints import keras_hub, weights
 from bert_keras.errors import InputError
 
 WORDS = ("the", "cafe", "caf", "##e", "re", "##sume", "!", ",", "[", "]", "mask", "CAF")
@@ -42,7 +42,7 @@ def make_checkpoint(**changes):
     shapes = weights.all_shapes(TINY, num_labels=1)
     values = {
         "bert_config": TINY,
-        "task": run_directory.Task(kind="pretraining"),
+        "task": config.Task(kind="pretraining"),
         "arrays": {
             name: random.standard_normal(shape, np.float32)
             for name, shape in shapes.items()
@@ -134,7 +134,7 @@ def test_their_presets_give_their_outputs(presets, backbone, make_batch, name):
     weights.check(checkpoint, path=presets)
     assert keras_hub.recognizes(presets / name)
     assert checkpoint.bert_config == TINY
-    assert checkpoint.task == run_directory.Task(kind="encoder")
+    assert checkpoint.task == config.Task(kind="encoder")
     assert checkpoint.vocabulary == VOCABULARY
     assert checkpoint.do_lower_case is True
     network = networks.build(TINY, checkpoint.task)
@@ -176,7 +176,7 @@ def test_their_masked_lm_head_is_another_function(hub, backbone):
 def test_our_preset_gives_our_outputs_there(hub, preset, make_batch):
     backbone = hub.models.BertBackbone.from_preset(str(preset))
     expected = make_checkpoint()
-    network = networks.build(TINY, run_directory.Task(kind="encoder"))
+    network = networks.build(TINY, config.Task(kind="encoder"))
     weights.assign(network, expected.arrays)
     theirs, ours = outputs(backbone, network, make_batch(TINY))
     for expected_output, found in zip(ours, theirs, strict=True):
@@ -328,7 +328,7 @@ def test_what_is_written_is_read_back(preset):
     found = keras_hub.read(preset)
     weights.check(found, path=preset)
     assert found.bert_config == TINY
-    assert found.task == run_directory.Task(kind="encoder")
+    assert found.task == config.Task(kind="encoder")
     assert (found.vocabulary, found.do_lower_case) == (VOCABULARY, True)
     assert found.unused == {}
     assert_same_arrays(found.arrays, encoder_only(make_checkpoint().arrays))

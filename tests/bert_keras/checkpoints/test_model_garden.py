@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 import yaml
 
-from bert_keras import networks, tokenization
-from bert_keras.checkpoints import google_tf1, model_garden, run_directory, weights
+from bert_keras import config, networks, tokenization
+from bert_keras.checkpoints import google_tf1, model_garden, weights
 from bert_keras.config import BertConfig
 from bert_keras.errors import InputError
 
@@ -30,8 +30,8 @@ CONFIG = BertConfig(
     max_position_embeddings=32,
 )
 
-PRETRAINING = run_directory.Task(kind="pretraining")
-ENCODER = run_directory.Task(kind="encoder")
+PRETRAINING = config.Task(kind="pretraining")
+ENCODER = config.Task(kind="encoder")
 HEADS = ("masked_lm_head/", "next_sentence_head/")
 
 
@@ -195,7 +195,7 @@ def test_pretrainer_is_restored(way, official, make_checkpoint, make_batch, tmp_
 def test_classifier_is_restored(
     use_encoder_pooler, official, make_checkpoint, make_batch, tmp_path
 ):
-    task = run_directory.Task(kind="classification", labels=("a", "b", "c"))
+    task = config.Task(kind="classification", labels=("a", "b", "c"))
     checkpoint = make_checkpoint(task)
     assert model_garden.write(checkpoint, tmp_path) == {}
     model = official.models.BertClassifier(
@@ -214,8 +214,8 @@ def test_classifier_is_restored(
 @pytest.mark.parametrize(
     "task",
     [
-        run_directory.Task(kind="tagging", labels=("0", "1", "2")),
-        run_directory.Task(kind="span", has_text_pair=True),
+        config.Task(kind="tagging", labels=("0", "1", "2")),
+        config.Task(kind="span", has_text_pair=True),
     ],
 )
 @pytest.mark.reference
@@ -412,9 +412,9 @@ def test_reads_a_classifier(
     )
     checkpoint = model_garden.read(tmp_path)
     if num_classes == 1:
-        assert checkpoint.task == run_directory.Task(kind="regression")
+        assert checkpoint.task == config.Task(kind="regression")
     else:
-        task = run_directory.Task(kind="classification", labels=("0", "1", "2"))
+        task = config.Task(kind="classification", labels=("0", "1", "2"))
         assert checkpoint.task == task
     assert len(checkpoint.unused) == (0 if use_encoder_pooler else 2)
     batch = make_batch(CONFIG)
@@ -491,10 +491,10 @@ def test_reads_an_encoder_of_2020(make_checkpoint, tmp_path):
     [
         PRETRAINING,
         ENCODER,
-        run_directory.Task(kind="classification", labels=("0", "1", "2")),
-        run_directory.Task(kind="regression"),
-        run_directory.Task(kind="tagging", labels=("0", "1", "2")),
-        run_directory.Task(kind="span", has_text_pair=True),
+        config.Task(kind="classification", labels=("0", "1", "2")),
+        config.Task(kind="regression"),
+        config.Task(kind="tagging", labels=("0", "1", "2")),
+        config.Task(kind="span", has_text_pair=True),
     ],
     ids=lambda task: task.kind,
 )
@@ -527,7 +527,7 @@ def test_parts_that_are_not_there(without, task, make_checkpoint, tmp_path):
 
 
 def test_no_place(make_checkpoint, tmp_path):
-    source = make_checkpoint(run_directory.Task(kind="choice"))
+    source = make_checkpoint(config.Task(kind="choice"))
     reason = "Model Garden has no place for it in a choice checkpoint"
     assert model_garden.write(source, tmp_path) == {
         "head/classifier/kernel": reason,

@@ -3,8 +3,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_keras import features, networks, tokenization
-from bert_keras.checkpoints import run_directory, weights
+from bert_keras import config, features, networks, tokenization
+from bert_keras.checkpoints import weights
 from bert_keras.errors import InputError
 
 ROWS = (
@@ -35,7 +35,7 @@ class Tensors:
 
 @pytest.fixture
 def network(tiny_config, randomize):
-    task = run_directory.Task(kind="classification", labels=("a", "b", "c"))
+    task = config.Task(kind="classification", labels=("a", "b", "c"))
     network = networks.build(tiny_config, task)
     randomize(network)
     return network
@@ -45,7 +45,7 @@ def network(tiny_config, randomize):
 def checkpoint(tiny_config, network):
     return weights.Checkpoint(
         bert_config=tiny_config,
-        task=run_directory.Task(kind="classification", labels=("a", "b", "c")),
+        task=config.Task(kind="classification", labels=("a", "b", "c")),
         arrays=weights.from_network(network),
         vocabulary=None,
         do_lower_case=None,
@@ -56,10 +56,10 @@ def replace(checkpoint, **changes):
     return dataclasses.replace(checkpoint, **changes)
 
 
-@pytest.mark.parametrize("kind", run_directory.KINDS)
+@pytest.mark.parametrize("kind", config.TASK_KINDS)
 def test_the_names_and_shapes_are_those_of_the_network(kind, tiny_config):
     labels = ("a", "b", "c") if kind in ("classification", "tagging") else None
-    task = run_directory.Task(kind=kind, labels=labels)
+    task = config.Task(kind=kind, labels=labels)
     network = networks.build(tiny_config, task)
     shapes = weights.all_shapes(tiny_config, num_labels=task.num_labels)
     arrays = weights.from_network(network)
@@ -81,7 +81,7 @@ def test_query_key_and_value_are_the_thirds_of_the_fused_kernel(network):
 
 def test_assign_is_the_inverse(tiny_config, network):
     arrays = weights.from_network(network)
-    task = run_directory.Task(kind="classification", labels=("a", "b", "c"))
+    task = config.Task(kind="classification", labels=("a", "b", "c"))
     other = networks.build(tiny_config, task)
     assert weights.assign(other, arrays) == []
     again = weights.from_network(other)

@@ -1,0 +1,217 @@
+"""All tasks by name: which files they have, and how one is read. No TensorFlow.
+
+A task is one of the forms of your own data, `FORMS`, or a data set in its official
+folder: those of GLUE by the names in `glue.TASKS`, and `DATASETS`.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from bert_keras import config
+from bert_keras.errors import InputError, nearest
+from bert_keras.tasks import (
+    dataset,
+    glue,
+    ner,
+    span_dataset,
+    squad,
+    swag,
+    tagging_dataset,
+    text,
+    text_datasets,
+    triviaqa,
+)
+
+logger = logging.getLogger(__name__)
+
+FORMS = ("text", "tagging", "span", "choice")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Official:
+    """A data set that is not GLUE's. Paths are relative to its folder."""
+
+    form: str
+    train: str
+    dev: str
+    test: str | None = None
+    test_has_labels: bool = False
+
+
+DATASETS: Mapping[str, Official] = MappingProxyType(
+    {
+        "SQuAD1.1": Official(form="span", train="train-v1.1.json", dev="dev-v1.1.json"),
+        "SQuAD2.0": Official(form="span", train="train-v2.0.json", dev="dev-v2.0.json"),
+        "TriviaQA": Official(
+            form="span",
+            train="qa/wikipedia-train.json",
+            dev="qa/wikipedia-dev.json",
+            test="qa/wikipedia-test-without-answers.json",
+        ),
+        "SWAG": Official(
+            form="choice", train="train.csv", dev="val.csv", test="test.csv"
+        ),
+        "CODAH": Official(
+            form="choice",
+            train="train.tsv",
+            dev="dev.tsv",
+            test="test.tsv",
+            test_has_labels=True,
+        ),
+        "CoNLL-2003": Official(
+            form="tagging",
+            train="eng.train",
+            dev="eng.testa",
+            test="eng.testb",
+            test_has_labels=True,
+        ),
+    }
+)
+
+NAMES = (*FORMS, *glue.TASKS, *DATASETS)
+"""Of all tasks."""
+
+
+def check_name(name: str) -> None:
+    """Raises an `InputError` if there is no such task."""
+    if name not in NAMES:
+        raise InputError(
+            f"`task` is one of {', '.join(NAMES)}, got {name!r}{nearest(name, NAMES)}"
+        )
+
+
+def training_files(name: str, directory: str | Path) -> tuple[Path, list[Path]]:
+    """The official files to train on and to evaluate on, the main one first.
+
+    Args:
+        name: of a data set.
+        directory: its folder; of GLUE the one with a folder for each task.
+
+    Raises:
+        InputError: no such data set, or it has nothing to train on; or, with their
+            names, files that are missing.
+    """
+    check_name(name)
+    if name in FORMS:
+        raise InputError(
+            f"`{name}` is a form of your own data: give its files with --train and "
+            "--dev; --data is for a data set in its official folder"
+        )
+    if name in glue.TASKS:
+        task = glue.TASKS[name]
+        if task.train is None:
+            raise InputError(
+                f"{name} has no training data: fine-tune on {task.same_model_as}; "
+                f"`predict --data` with that run answers {name} too"
+            )
+        paths = glue.find_files(directory, name)
+        return paths[task.train], [paths[split] for split in task.dev]
+    official = DATASETS[name]
+    paths = [Path(directory) / file for file in (official.train, official.dev)]
+    missing = [file.name for file in paths if not file.is_file()]
+    if missing:
+        raise InputError(
+            f"{directory}: no {', '.join(missing)}: expected the folder of {name}; "
+            "files of other names go with --train and --dev"
+        )
+    return paths[0], paths[1:]
+
+
+def read(
+    path: str | Path,
+    settings: config.FinetuningConfig,
+    *,
+    has_labels: bool = True,
+    has_text_pair: bool | None = None,
+) -> dataset.Dataset:
+    """Reads a file of a task.
+
+    Args:
+        path: of the file; of a GLUE task, in its official folder.
+        settings: which name the task, and for `text` the columns.
+        has_labels: whether to read what is right.
+        has_text_pair: for `text`, whether to read second texts; `None`: if there are.
+
+    Raises:
+        InputError: with file and line: it cannot be read as such a file.
+    """
+    name, path = settings.task, Path(path)
+    check_name(name)
+    if name in glue.TASKS:
+        return text_datasets.TextDataset(
+            path=path,
+            rows=glue.read(path.parent.parent, name, path.stem),
+            has_labels=has_labels and path.stem not in glue.TASKS[name].submissions,
+            regression=glue.TASKS[name].labels is None,
+            glue_task=name,
+        )
+    data_set = None if name in FORMS else name
+    match name if name in FORMS else DATASETS[name].form:
+        case "text":
+            rows = text.read_texts(
+                path,
+                settings.columns,
+                has_text_pair=has_text_pair,
+                has_label=has_labels,
+            )
+            return text_datasets.TextDataset(
+                path=path,
+                rows=rows,
+                has_labels=has_labels,
+                regression=settings.regression,
+            )
+        case "tagging":
+            return tagging_dataset.TaggingDataset(
+                path=path,
+                sentences=ner.read(path, has_tags=has_labels),
+                has_labels=has_labels,
+                name=data_set,
+            )
+        case "choice":
+            return text_datasets.ChoiceDataset(
+                path=path,
+                questions=swag.read(path, has_label=has_labels),
+                has_labels=has_labels,
+                name=data_set,
+            )
+    return span_dataset.SpanDataset(
+        path=path,
+        questions=_read_questions(path, name, has_answers=has_labels),
+        name=data_set,
+    )
+
+
+def _read_questions(path: Path, name: str, *, has_answers: bool) -> squad.QuestionSet:
+    if name == "TriviaQA":
+        evidence = path.parent.parent / "evidence"
+        questions = triviaqa.read_triviaqa(path, evidence, has_answers=has_answers)
+    else:
+        questions = squad.read_squad(path, has_answers=has_answers)
+    if questions.num_repaired_answers:
+        logger.warning(
+            "%s: %d answers were not where the file says, but in one other place",
+            path,
+            questions.num_repaired_answers,
+        )
+    _warn_of_skipped(path, questions.skipped)
+    return questions
+
+
+_MAX_SHOWN = 10
+
+
+def _warn_of_skipped(path: Path, skipped: Sequence[str]) -> None:
+    if not skipped:
+        return
+    lines = "".join(f"\n  {line}" for line in skipped[:_MAX_SHOWN])
+    more = len(skipped) - _MAX_SHOWN
+    logger.warning(
+        "%s: %d questions left out:%s%s",
+        path,
+        len(skipped),
+        lines,
+        f"\n  and {more} more" if more > 0 else "",
+    )
