@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from bert_keras import config, verbs
+from bert_keras import config, feature_based_config, verbs
 from bert_keras.errors import InputError, NotRun, Stopped
 
 
@@ -301,10 +301,18 @@ def _sweep(args: argparse.Namespace) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    _quiet_tensorflow()
-    from bert_keras import finetuning
+    if (args.model is None) == (args.predictions is None):
+        raise InputError("give a run with --model, or answers with --predictions")
+    if args.predictions is not None:
+        from bert_keras.tasks import span_dataset
 
-    for name, value in finetuning.evaluate(args.model, args.input).items():
+        scores = span_dataset.score_file(args.input, args.predictions)
+    else:
+        _quiet_tensorflow()
+        from bert_keras import finetuning
+
+        scores = finetuning.evaluate(args.model, args.input)
+    for name, value in scores.items():
         print(
             f"{name}\t{value:.4f}" if isinstance(value, float) else f"{name}\t{value}"
         )
@@ -338,6 +346,44 @@ def _export(args: argparse.Namespace) -> None:
         layers=args.layers,
         top_k=args.top_k,
     )
+
+
+def _features(args: argparse.Namespace) -> None:
+    settings = config.load_config(
+        feature_based_config.FeaturesConfig, args.config, args.set
+    )
+    _quiet_tensorflow()
+    from bert_keras import layer_features
+
+    layer_features.write(
+        args.model,
+        args.input,
+        args.output,
+        settings=settings,
+        layers=args.layers,
+        pooling=args.pooling,
+        to=args.to,
+        form=args.form,
+    )
+
+
+def _probe(args: argparse.Namespace) -> None:
+    settings = config.load_config(
+        feature_based_config.ProbeConfig, args.config, args.set
+    )
+    _quiet_tensorflow()
+    from bert_keras import probing
+    from tpu import strategy
+
+    results = probing.run_probes(
+        settings,
+        model=args.model,
+        train=args.train,
+        dev=args.dev,
+        output_dir=args.output_dir,
+        strategy=strategy.get_strategy(args.strategy),
+    )
+    print(probing.table(results), end="")
 
 
 def _convert(args: argparse.Namespace) -> None:
@@ -388,6 +434,8 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "evaluate": _evaluate,
     "predict": _predict,
     "export": _export,
+    "features": _features,
+    "probe": _probe,
     "convert": _convert,
     "demo": _demo,
 }

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any, NoReturn
 
-from bert_keras import __version__, config
+from bert_keras import __version__, config, feature_based_config
 from bert_keras.errors import InputError, nearest
 
 SOURCES = {
@@ -23,6 +23,15 @@ EXPORT_FORMS = ("saved_model", "litert", "onnx")
 EMBEDDINGS = ("cls", "pooled", "mean", "tokens")
 """What vectors it can give."""
 
+FEATURE_FORMATS = ("numpy", "tfrecord")
+"""What `features` writes."""
+
+POOLINGS = ("first", "mean", "none")
+"""What its vectors are of."""
+
+INPUT_FORMS = ("lines", "text", "tagging")
+"""What it reads."""
+
 _ANY_CHECKPOINT = "run directory, or anything that `convert` reads"
 
 
@@ -37,6 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_launch(verbs)
     _add_model_verbs(verbs)
     _add_tuned_verbs(verbs)
+    _add_feature_verbs(verbs)
     _add_convert(verbs)
     demo = _verb(verbs, "demo", "all of the above on text from this machine")
     demo.add_argument("--output_dir", required=True, help="directory to make")
@@ -194,8 +204,11 @@ def _add_sweep(verbs: Any) -> None:
 
 
 def _add_tuned_verbs(verbs: Any) -> None:
-    evaluate = _verb(verbs, "evaluate", "score a tuned model")
-    evaluate.add_argument("--model", required=True, help="run directory of `finetune`")
+    evaluate = _verb(verbs, "evaluate", "score a tuned model, or answers to SQuAD")
+    evaluate.add_argument("--model", help="run directory of `finetune`")
+    evaluate.add_argument(
+        "--predictions", help="instead: predictions.json of any system, for SQuAD"
+    )
     evaluate.add_argument("--input", required=True, help="file with what is right")
 
     predict = _verb(verbs, "predict", "answer new texts")
@@ -240,6 +253,47 @@ def _add_tuned_verbs(verbs: Any) -> None:
     export.add_argument(
         "--top_k", type=int, help="guesses for each [MASK] (default: 5)"
     )
+
+
+def _add_feature_verbs(verbs: Any) -> None:
+    features = _verb(verbs, "features", "vectors of words, from layers of an encoder")
+    features.add_argument("--model", required=True, help=_ANY_CHECKPOINT)
+    features.add_argument("--input", required=True, help="file of texts or of words")
+    features.add_argument("--output", required=True, help="directory to make")
+    features.add_argument(
+        "--layers",
+        type=int,
+        nargs="+",
+        default=[-1],
+        help="0 are the embeddings, 1 is the first layer, -1 the last one (default: "
+        "that one)",
+    )
+    features.add_argument(
+        "--pooling",
+        choices=POOLINGS,
+        default=POOLINGS[0],
+        help="of a word's pieces; none: a vector for each piece (default: %(default)s)",
+    )
+    features.add_argument(
+        "--to",
+        choices=FEATURE_FORMATS,
+        default=FEATURE_FORMATS[0],
+        help="(default: %(default)s)",
+    )
+    features.add_argument(
+        "--form",
+        choices=INPUT_FORMS,
+        help="lines: one text a line; text: a table or JSON lines; tagging: columns of "
+        "CoNLL or JSON lines of words (default: by the file's name)",
+    )
+    _add_config(features, feature_based_config.FeaturesConfig)
+
+    probe = _verb(verbs, "probe", "small taggers on an encoder's layers, scored")
+    probe.add_argument("--model", required=True, help=_ANY_CHECKPOINT)
+    probe.add_argument("--train", required=True, help="tagged words to train on")
+    probe.add_argument("--dev", required=True, help="the same, to score on")
+    _add_config(probe, feature_based_config.ProbeConfig)
+    _add_run(probe)
 
 
 def _add_convert(verbs: Any) -> None:

@@ -80,8 +80,10 @@ def test_help_loads_nothing_heavy():
                 "b",
                 "--init",
                 "c",
+                "--output_dir",
+                "d",
             ],
-            "--task is one of text, got 'textt'; did you mean 'text'",
+            "`task` is one of text, tagging, .*, got 'textt'; did you mean 'text'",
         ),
         (
             [
@@ -158,3 +160,43 @@ class TestBeamOptions:
         options = runner_options.parse(arguments).get_all_options()
         assert options["runner"] == "PortableRunner"
         assert options["job_endpoint"] == "embed"
+
+
+def test_answers_of_any_system_are_scored(shared_data, capsys):
+    """BERT's ensemble on SQuAD 1.1: the leaderboard has 86.2 and 92.2."""
+    squad = shared_data / "squad"
+    predictions = squad / "eval_reference/v1.1/predictions_bert_ensemble.json"
+    arguments = ["--input", str(squad / "v1.1/dev-v1.1.json")]
+    arguments += ["--predictions", str(predictions)]
+    assert cli.main(["evaluate", *arguments]) == 0
+    assert capsys.readouterr().out == (
+        "exact_match\t86.2062\nf1\t92.1956\ntotal\t10570\nnum_unanswered\t0\n"
+        "num_unknown\t0\n"
+    )
+    assert cli.main(["evaluate", *arguments, "--model", "run"]) == 2
+    assert "give a run with --model, or answers with --pre" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("finetune --task MRPX --data d", "got 'MRPX'; did you mean 'MRPC'?"),
+        ("finetune --task MRPC --train t", "give the files with --train and --dev, or"),
+        ("finetune --data d --train t --dev t", "give the files with --train and --de"),
+        ("finetune --task AX --data d", "AX has no training data: fine-tune on MNLI;"),
+        ("finetune --data d", "`text` is a form of your own data: give its files with"),
+    ],
+)
+def test_a_task_without_its_files(arguments, message, capsys):
+    verb, *rest = arguments.split()
+    assert cli.main([verb, *rest, "--init", "i", "--output_dir", "o"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_predict_takes_a_file_or_a_folder(capsys):
+    both = "predict --model a --input x --data y --output z"
+    several = "predict --model a b --input x --output z"
+    assert cli.main(both.split()) == 2
+    assert "give a file with --input, or GLUE's folder with" in capsys.readouterr().err
+    assert cli.main(several.split()) == 2
+    assert "several runs go together only with --data" in capsys.readouterr().err

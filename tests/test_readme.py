@@ -1,6 +1,7 @@
 """Every command of README.md, run in order on small text."""
 
 import bz2
+import json
 import re
 import shlex
 import subprocess
@@ -18,7 +19,8 @@ README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 SHORTER = {
     "pretrain": "--set num_train_steps=3 --set optimizer.warmup_steps=1 "
     "--set global_batch_size=4",
-    "finetune": "--set num_train_epochs=1 --set max_seq_length=16",
+    "finetune": "--set num_train_epochs=1 --set max_seq_length=16 "
+    "--set span.max_query_length=8",
 }
 """What makes a command of days one of seconds."""
 
@@ -57,6 +59,28 @@ def own_text(directory: Path) -> None:
     for name in ("train", "dev"):
         (directory / f"{name}.tsv").write_text("text\tlabel\n" + labelled)
     (directory / "new.tsv").write_text("text\n" + "\n".join(rows) + "\n")
+    (directory / "names").mkdir()
+    for name in ("train", "dev"):
+        tags = "the O\nroad O\nto O\nWinter B-LOC\n\nWinter B-LOC\n"
+        (directory / "names" / f"{name}.txt").write_text(tags)
+    question = {
+        "id": "1",
+        "question": "what was covered",
+        "answers": [{"text": "road", "answer_start": 4}],
+    }
+    paragraph = {"context": "the road was covered with snow", "qas": [question]}
+    questions = {"version": "1.1", "data": [{"paragraphs": [paragraph]}]}
+    (directory / "questions.json").write_text(json.dumps(questions))
+    (directory / "endings.csv").write_text(
+        "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
+        "the horse was tired,it,slept,sang,wrote,snowed,0\n"
+    )
+    (directory / "glue/RTE").mkdir(parents=True)
+    pairs = ["index\tsentence1\tsentence2", "0\tit snowed\tthere was snow"]
+    for name, last in (("train", "\tlabel"), ("dev", "\tlabel"), ("test", "")):
+        label = "\tentailment" if last else ""
+        lines = f"{pairs[0]}{last}\n{pairs[1]}{label}\n"
+        (directory / f"glue/RTE/{name}.tsv").write_text(lines)
 
 
 def test_commands_on_your_own_text(tmp_path, monkeypatch, capsys):
@@ -76,6 +100,8 @@ def test_commands_on_your_own_text(tmp_path, monkeypatch, capsys):
         *("corpus", "vocab", "examples", "inspect", "inspect"),
         *("pretrain", "report", "fill-mask"),
         *("finetune", "evaluate", "predict", "export"),
+        *("finetune", "predict", "finetune", "predict"),
+        *("finetune", "finetune", "predict"),
         *("convert", "finetune", "export"),
     ]
     printed = capsys.readouterr().out
@@ -84,6 +110,9 @@ def test_commands_on_your_own_text(tmp_path, monkeypatch, capsys):
     lines = (tmp_path / "predictions.tsv").read_text().splitlines()
     assert len(lines) == 5
     assert (tmp_path / "exported/1/saved_model.pb").is_file()
+    assert (tmp_path / "names.txt").read_text().startswith("the O")
+    assert (tmp_path / "answers/predictions.json").is_file()
+    assert (tmp_path / "submission/RTE.tsv").read_text().startswith("index\tpred")
 
 
 def check_tensorboard(arguments: list[str]) -> None:

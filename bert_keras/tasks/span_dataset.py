@@ -103,3 +103,24 @@ class SpanAnswers(dataset.Answers):
                 "null_odds": null_odds and null_odds[question.id],
                 "best_text": best_texts[question.id],
             }
+
+
+def score_file(path: str | Path, predictions: str | Path) -> dict[str, float]:
+    """Scores a `predictions.json` of whichever system by the official rules.
+
+    Args:
+        path: in the layout of SQuAD 1.1 or 2.0, with answers.
+        predictions: a text for each question id, empty for "no answer".
+
+    Returns:
+        As `squad_scores.scores`.
+
+    Raises:
+        InputError: either is no such file.
+    """
+    questions = squad.read_squad(path)
+    return squad_scores.scores(
+        questions.gold_answers(),
+        squad.load_predictions(predictions),
+        has_impossible=questions.has_impossible,
+    )
