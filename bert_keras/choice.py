@@ -17,7 +17,8 @@ class BertChooser(keras.Model):
 
     Args:
         config: sizes and shapes of the encoder.
-        dropout_prob: fraction of the pooled output that is dropped in training.
+        dropout_prob: fraction of the head's input that is dropped in training.
+        bilstm_units: see `heads.ClassificationHead`.
         seed: of weights and dropout; `None` for random ones.
 
     Call arguments:
@@ -38,6 +39,7 @@ class BertChooser(keras.Model):
         config: BertConfig,
         *,
         dropout_prob: float,
+        bilstm_units: int = 0,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -52,6 +54,7 @@ class BertChooser(keras.Model):
             config.hidden_size,
             1,
             dropout_rate=dropout_prob,
+            bilstm_units=bilstm_units,
             initializer_range=config.initializer_range,
             seed=layers.derive_seed(seed, "head"),
             name="head",
@@ -61,6 +64,9 @@ class BertChooser(keras.Model):
     def build(self, input_shape=None):
         self.encoder.build()
         self.head.build()
+        if self.head.bilstm is not None:
+            # It has no gradient then, and weight decay would shrink it.
+            self.encoder.pooler.trainable = False
 
     def call(self, features, training=None):
         _, num_endings, length = ops.shape(features["input_ids"])
@@ -75,8 +81,10 @@ class BertChooser(keras.Model):
                 self.encoder.dropout_seeds(features), num_endings
             )
             endings["dropout_seeds"] = dropout_seeds
-        pooled_output = self.encoder(endings, training=training)["pooled_output"]
-        logits = self.head(pooled_output, dropout_seeds, training=training)
+        encoded = self.encoder(endings, training=training)
+        mask = endings["input_mask"]
+        vectors = heads.text_input(self.head, self.encoder, encoded, mask)
+        logits = self.head(vectors, dropout_seeds, mask, training=training)
         return {"logits": ops.reshape(logits, (-1, num_endings))}
 
     def loss_weights(self, features) -> dict[str, Any]:

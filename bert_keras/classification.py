@@ -15,7 +15,8 @@ class BertClassifier(keras.Model):
     Args:
         config: sizes and shapes of the encoder.
         num_labels: number of classes; 1 for a number.
-        dropout_prob: fraction of the pooled output that is dropped in training.
+        dropout_prob: fraction of the head's input that is dropped in training.
+        bilstm_units: see `heads.ClassificationHead`.
         seed: of weights and dropout; `None` for random ones.
 
     Call arguments:
@@ -36,6 +37,7 @@ class BertClassifier(keras.Model):
         num_labels: int,
         *,
         dropout_prob: float,
+        bilstm_units: int = 0,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -51,6 +53,7 @@ class BertClassifier(keras.Model):
             config.hidden_size,
             num_labels,
             dropout_rate=dropout_prob,
+            bilstm_units=bilstm_units,
             initializer_range=config.initializer_range,
             seed=layers.derive_seed(seed, "head"),
             name="head",
@@ -60,6 +63,9 @@ class BertClassifier(keras.Model):
     def build(self, input_shape=None):
         self.encoder.build()
         self.head.build()
+        if self.head.bilstm is not None:
+            # It has no gradient then, and weight decay would shrink it.
+            self.encoder.pooler.trainable = False
 
     def call(self, features, training=None):
         dropout_seeds = None
@@ -67,8 +73,11 @@ class BertClassifier(keras.Model):
             # The same for the encoder and the head.
             dropout_seeds = self.encoder.dropout_seeds(features)
             features = {**features, "dropout_seeds": dropout_seeds}
-        pooled_output = self.encoder(features, training=training)["pooled_output"]
-        return {"logits": self.head(pooled_output, dropout_seeds, training=training)}
+        encoded = self.encoder(features, training=training)
+        mask = features["input_mask"]
+        vectors = heads.text_input(self.head, self.encoder, encoded, mask)
+        logits = self.head(vectors, dropout_seeds, mask, training=training)
+        return {"logits": logits}
 
     def loss_weights(self, features) -> dict[str, Any]:
         """The weight of the loss, see `loss_terms`: the number of examples."""

@@ -26,6 +26,7 @@ from bert_keras import (
 )
 from bert_keras.checkpoints import initial, run_directory, weights
 from bert_keras.errors import InputError
+from bert_keras.report import task_summaries
 from bert_keras.tasks import catalogue, dataset, glue
 
 logger = logging.getLogger(__name__)
@@ -422,9 +423,11 @@ def _train(
         run_callbacks=[score, log],
     )
     seconds = round(time.monotonic() - start, 1)
+    num_steps = callbacks.optimizer_step(tuner)
     _write_answers(run, score.answers, score.scores.get(THRESHOLD))
+    task_summaries.write(run.directory, step=num_steps)
     return {
-        "steps": callbacks.optimizer_step(tuner),
+        "steps": num_steps,
         "seconds": seconds,
         "num_parameters": tuner.network.count_params(),
         "num_train_examples": num_train,

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras import layers, operations
+from bert_keras import bilstm, layers, operations
 
 
 class MaskedLanguageModelHead(keras.layers.Layer):
@@ -141,18 +141,25 @@ class ClassificationHead(keras.layers.Layer):
     Args:
         hidden_size: size of the encoder's output.
         num_labels: number of classes; 1 for a number.
-        dropout_rate: fraction of the encoder's output that is dropped in training.
+        dropout_rate: fraction of what the classifier reads that is dropped in training.
+        bilstm_units: cells in each direction of a BiLSTM below the classifier, as in
+            the ablation of the paper's Table 5; 0: none.
+        per_token: with a BiLSTM: whether to score each token, not the text.
         initializer_range: standard deviation of the initial weights.
         seed: of weights and dropout; `None` for random ones.
 
     Call arguments:
         encoded: `(batch_size, hidden_size)`, a vector for each text, or `(batch_size,
-            sequence_length, hidden_size)`, one for each token.
+            sequence_length, hidden_size)`, one for each token; the latter in any case
+            with a BiLSTM.
         dropout_seeds: `(batch_size,)` int32, needed in training: see
             `bert_keras.dropout`.
+        input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding;
+            needed with a BiLSTM.
 
     Returns:
-        Logits, the shape of `encoded` with `num_labels` as its last axis, float32.
+        Logits, `(batch_size, num_labels)` of texts or `(batch_size, sequence_length,
+        num_labels)` of tokens, float32.
     """
 
     def __init__(
@@ -161,14 +168,27 @@ class ClassificationHead(keras.layers.Layer):
         num_labels: int,
         *,
         dropout_rate: float = 0.1,
+        bilstm_units: int = 0,
+        per_token: bool = False,
         initializer_range: float = 0.02,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.hidden_size = hidden_size
         self.num_labels = num_labels
         parts = {"seed": seed, "dtype": self.dtype_policy}
+        self.bilstm = None
+        self.classified_size = hidden_size
+        if bilstm_units:
+            self.bilstm = bilstm.BiLSTM(
+                hidden_size,
+                bilstm_units,
+                return_sequences=per_token,
+                seed=layers.derive_seed(seed, "bilstm"),
+                name="bilstm",
+                dtype=self.dtype_policy,
+            )
+            self.classified_size = 2 * bilstm_units
         self.dropout = layers.dropout_layer(dropout_rate, name="dropout", **parts)
         self.classifier = layers.dense(
             num_labels,
@@ -178,11 +198,40 @@ class ClassificationHead(keras.layers.Layer):
         )
 
     def build(self, input_shape=None):
-        self.classifier.build((None, self.hidden_size))
+        if self.bilstm is not None:
+            self.bilstm.build()
+        self.classifier.build((None, self.classified_size))
 
-    def call(self, encoded, dropout_seeds=None, training=None):
+    def call(self, encoded, dropout_seeds=None, input_mask=None, training=None):
+        if self.bilstm is not None:
+            encoded = self.bilstm(encoded, input_mask)
         dropped = self.dropout(encoded, dropout_seeds, training=training)
         # One list of all tokens: see `layers.FeedForward`.
-        logits = self.classifier(ops.reshape(dropped, (-1, self.hidden_size)))
+        logits = self.classifier(ops.reshape(dropped, (-1, self.classified_size)))
         shape = (-1, *ops.shape(encoded)[1:-1], self.num_labels)
         return ops.reshape(ops.cast(logits, "float32"), shape)
+
+
+def text_input(head, encoder, encoded, input_mask):
+    """What a head that scores texts is given of the encoder's outputs.
+
+    The pooled vector; but where tokens attend to the left only, the first one has seen
+    nothing of the text, so the last one is pooled in its place, as in GPT. With a
+    BiLSTM, the vectors of all tokens.
+
+    Args:
+        head: a `ClassificationHead`.
+        encoder: a `BertEncoder`.
+        encoded: what the encoder returned.
+        input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding.
+
+    Returns:
+        `(batch_size, hidden_size)` or `(batch_size, sequence_length, hidden_size)`.
+    """
+    if head.bilstm is not None:
+        return encoded["sequence_output"]
+    if encoder.config.attention == "bidirectional":
+        return encoded["pooled_output"]
+    positions = ops.arange(ops.shape(input_mask)[1], dtype="int32")
+    last = ops.max(positions * ops.cast(input_mask, "int32"), axis=1, keepdims=True)
+    return ops.tanh(encoder.pooler(gather_positions(encoded["sequence_output"], last)))

@@ -2,14 +2,21 @@
 
 import keras
 
-from bert_keras import choice, classification, encoder, pretraining, span, tagging
-from bert_keras.checkpoints import run_directory
+from bert_keras import (
+    choice,
+    classification,
+    config,
+    encoder,
+    pretraining,
+    span,
+    tagging,
+)
 from bert_keras.config import BertConfig
 
 
 def build(
     bert_config: BertConfig,
-    task: run_directory.Task,
+    task: config.Task,
     *,
     dropout_prob: float = 0.0,
     seed: int | None = None,
@@ -20,13 +27,13 @@ def build(
     Args:
         bert_config: sizes and shapes of the encoder.
         task: what it answers.
-        dropout_prob: fraction of the encoder's output that is dropped in training, for
-            the tasks whose heads drop any.
+        dropout_prob: fraction of the head's input that is dropped in training, for the
+            tasks whose heads drop any.
         seed: of weights and dropout; `None` for random ones.
         dtype: a Keras dtype policy, such as `mixed_bfloat16`.
     """
     shared = {"seed": seed, "dtype": dtype}
-    head = {"dropout_prob": dropout_prob, **shared}
+    head = {"dropout_prob": dropout_prob, "bilstm_units": task.bilstm_units, **shared}
     match task.kind:
         case "pretraining":
             network = pretraining.BertPretrainer(bert_config, **shared)

@@ -19,8 +19,9 @@ class BertSpanPredictor(keras.Model):
 
     Args:
         config: sizes and shapes of the encoder.
-        dropout_prob: fraction of the sequence output that is dropped in training; none
-            in the original.
+        dropout_prob: fraction of the head's input that is dropped in training; none in
+            the original.
+        bilstm_units: see `heads.ClassificationHead`.
         seed: of weights and dropout; `None` for random ones.
 
     Call arguments:
@@ -41,6 +42,7 @@ class BertSpanPredictor(keras.Model):
         config: BertConfig,
         *,
         dropout_prob: float = 0.0,
+        bilstm_units: int = 0,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -55,6 +57,8 @@ class BertSpanPredictor(keras.Model):
             config.hidden_size,
             2,
             dropout_rate=dropout_prob,
+            bilstm_units=bilstm_units,
+            per_token=True,
             initializer_range=config.initializer_range,
             seed=layers.derive_seed(seed, "head"),
             name="head",
@@ -74,7 +78,9 @@ class BertSpanPredictor(keras.Model):
             dropout_seeds = self.encoder.dropout_seeds(features)
             features = {**features, "dropout_seeds": dropout_seeds}
         sequence_output = self.encoder(features, training=training)["sequence_output"]
-        logits = self.head(sequence_output, dropout_seeds, training=training)
+        logits = self.head(
+            sequence_output, dropout_seeds, features["input_mask"], training=training
+        )
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
     def loss_weights(self, features) -> dict[str, Any]:

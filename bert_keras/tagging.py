@@ -18,7 +18,8 @@ class BertTagger(keras.Model):
     Args:
         config: sizes and shapes of the encoder.
         num_labels: number of classes.
-        dropout_prob: fraction of the sequence output that is dropped in training.
+        dropout_prob: fraction of the head's input that is dropped in training.
+        bilstm_units: see `heads.ClassificationHead`.
         seed: of weights and dropout; `None` for random ones.
 
     Call arguments:
@@ -39,6 +40,7 @@ class BertTagger(keras.Model):
         num_labels: int,
         *,
         dropout_prob: float,
+        bilstm_units: int = 0,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -54,6 +56,8 @@ class BertTagger(keras.Model):
             config.hidden_size,
             num_labels,
             dropout_rate=dropout_prob,
+            bilstm_units=bilstm_units,
+            per_token=True,
             initializer_range=config.initializer_range,
             seed=layers.derive_seed(seed, "head"),
             name="head",
@@ -73,11 +77,14 @@ class BertTagger(keras.Model):
             dropout_seeds = self.encoder.dropout_seeds(features)
             features = {**features, "dropout_seeds": dropout_seeds}
         sequence_output = self.encoder(features, training=training)["sequence_output"]
-        return {"logits": self.head(sequence_output, dropout_seeds, training=training)}
+        logits = self.head(
+            sequence_output, dropout_seeds, features["input_mask"], training=training
+        )
+        return {"logits": logits}
 
     def loss_weights(self, features) -> dict[str, Any]:
         """The weight of the loss, see `loss_terms`: the number of tokens that count."""
-        return {"loss": ops.sum(_token_weights(features))}
+        return {"loss": ops.sum(token_weights(features))}
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         """Sum and weight of each quantity over this batch, to be divided later.
@@ -94,10 +101,10 @@ class BertTagger(keras.Model):
         """
         label_ids = ops.maximum(features["label_ids"], 0)
         return losses.classification_terms(
-            outputs["logits"], label_ids, _token_weights(features)
+            outputs["logits"], label_ids, token_weights(features)
         )
 
 
-def _token_weights(features):
-    """1 for a token that counts, else 0; the shape of `label_ids`."""
+def token_weights(features):
+    """1 for a token that counts, else 0: float32, the shape of `label_ids`."""
     return ops.cast(features["label_ids"] >= 0, "float32")

@@ -5,33 +5,28 @@ normalisation does not (it folds case by NFKC, makes white space of control char
 and counts a word's length in bytes), so characters go through tables made from
 `unicodedata`, and tensorflow-text only splits words into pieces. An exported graph
 therefore keeps the Unicode version of the Python that exported it.
+
+It also says which characters a piece stands for, as `token_offsets` does.
 """
 
-import functools
-import sys
-import unicodedata
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from bert_keras import features, tokenization
+from bert_keras import features, text_graph_characters, tokenization
 
-# What a table says about a character. The low byte holds the canonical combining
-# class of what the character becomes: 0 for all but some marks.
-_COMBINING_CLASS = 0xFF
-_DROPPED = 1 << 8  # deleted at the very start
-_SPACE = 1 << 9
-_ISOLATED = 1 << 10  # a word by itself: punctuation and ideographs
-_EXPANDED = 1 << 11  # becomes several characters: Hangul syllables, mostly
-_STRIPPED = 1 << 12  # an accent: counts for order and final sigma, then vanishes
-_CASED = 1 << 13
-_CASE_IGNORABLE = 1 << 14
 
-_CAPITAL_SIGMA, _FINAL_SIGMA = 0x3A3, 0x3C2
-_LONGEST_EXPANSION = 3
-_BLOCK_SIZE = 128
+class Pieces(NamedTuple):
+    """The pieces of texts, and the characters `text[start:end]` that they stand for.
+
+    Of each text what `token_offsets.TokenOffsets` says of it. All are
+    `(batch_size, None)` ragged int32.
+    """
+
+    ids: tf.RaggedTensor
+    starts: tf.RaggedTensor
+    ends: tf.RaggedTensor
 
 
 class GraphTokenizer(tf.Module):
@@ -44,92 +39,140 @@ class GraphTokenizer(tf.Module):
 
     def __init__(self, vocabulary: tokenization.Vocabulary, *, do_lower_case: bool):
         super().__init__(name="tokenizer")
-        self._do_lower_case = do_lower_case
-        tables = _build_tables(do_lower_case)
-        # Eager constants, which a SavedModel holds once for all its signatures.
-        self._blocks = tf.constant(tables.blocks)
-        self._offsets = tf.constant(tables.offsets)
-        self._flags = tf.constant(tables.flags)
-        self._expansions = tf.constant(tables.expansions)
+        self._characters = text_graph_characters.CharacterTable(
+            do_lower_case=do_lower_case
+        )
+        self._unk_id = vocabulary.unk_id
+        prefix = tokenization.CONTINUATION_PREFIX
+        self._piece_lengths = tf.constant(
+            [len(token.removeprefix(prefix)) for token in vocabulary.tokens]
+        )
         self._wordpiece = tf_text.FastWordpieceTokenizer(
             vocab=list(vocabulary.tokens),
             suffix_indicator=tokenization.CONTINUATION_PREFIX,
             unknown_token=features.UNK_TOKEN,
-            # Length is counted here, in characters: `_join_words`.
+            # Length is counted here, in characters: `_Words.spell`.
             max_bytes_per_word=4 * tokenization.MAX_INPUT_CHARS_PER_WORD,
             token_out_type=tf.int32,
             no_pretokenization=True,
         )
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        # Malformed bytes become U+FFFD, which is dropped like any other U+FFFD.
-        decoded = tf.strings.unicode_decode(texts, "UTF-8")
-        code_points = decoded.flat_values
-        flags, offsets = self._look_up(code_points)
-        characters = _Characters(code_points, flags, decoded.value_rowids())
-        is_kept = ~characters.has(_DROPPED)
-        characters = characters.only(is_kept)
-        if self._do_lower_case:
-            offsets = tf.boolean_mask(offsets, is_kept)
-            characters = self._lower_and_strip(characters, offsets)
-        words, text_of_word = _join_words(characters)
-        pieces = self._wordpiece.tokenize(words)
-        nested = tf.RaggedTensor.from_value_rowids(
-            pieces, text_of_word, nrows=tf.size(texts, tf.int64), validate=False
-        )
-        return nested.merge_dims(1, 2)
+        return self.locate(decode(texts)).ids
 
-    def _look_up(self, code_points: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Flags of code points, and how far away the ones are that they become."""
-        block = tf.gather(self._blocks, code_points // _BLOCK_SIZE)
-        entry = block * _BLOCK_SIZE + code_points % _BLOCK_SIZE
-        return tf.gather(self._flags, entry), tf.gather(self._offsets, entry)
+    def locate(self, code_points: tf.RaggedTensor) -> Pieces:
+        """Cuts texts into pieces that know where they are.
 
-    def _lower_and_strip(
-        self, characters: "_Characters", offsets: tf.Tensor
-    ) -> "_Characters":
-        """`strip_accents(text.lower())`; the rare parts run only when they occur."""
-        sources = characters
-        characters = characters._replace(code_points=sources.code_points + offsets)
-        characters = tf.cond(
-            tf.reduce_any(sources.code_points == _CAPITAL_SIGMA),
-            lambda: characters.put(_final_sigmas(sources), _FINAL_SIGMA),
-            lambda: characters,
-        )
-        characters = tf.cond(
-            tf.reduce_any(characters.has(_EXPANDED)),
-            lambda: self._expand(characters, offsets),
-            lambda: characters,
-        )
-        characters = tf.cond(
-            tf.reduce_any(
-                characters.has(_COMBINING_CLASS) & ~characters.has(_STRIPPED)
-            ),
-            lambda: _order_marks(characters),
-            lambda: characters,
-        )
-        return characters.only(~characters.has(_STRIPPED))
-
-    def _expand(self, characters: "_Characters", offsets: tf.Tensor) -> "_Characters":
-        """Puts the whole decomposition where one character cannot hold it.
-
-        The offset of such a character is its row in the table of expansions.
+        Args:
+            code_points: `(batch_size, None)` int32, as from `decode`.
         """
-        is_expanded = characters.has(_EXPANDED)
-        parts = tf.gather(self._expansions, tf.where(is_expanded, offsets, 0))
-        flags, _ = self._look_up(parts)
-        is_expanded = is_expanded[:, tf.newaxis]
-        first = tf.one_hot(0, _LONGEST_EXPANSION, dtype=tf.int32)
-        unchanged = characters.code_points[:, tf.newaxis] * first
-        unchanged_flags = tf.where(
-            first == 1, characters.flags[:, tf.newaxis], _DROPPED
+        words = _find_words(self._characters(code_points))
+        pieces = self._wordpiece.tokenize(words.spell())
+        nested = tf.RaggedTensor.from_value_rowids(
+            pieces, words.texts(), nrows=code_points.nrows(), validate=False
         )
-        expanded = _Characters(
-            tf.reshape(tf.where(is_expanded, parts, unchanged), [-1]),
-            tf.reshape(tf.where(is_expanded, flags, unchanged_flags), [-1]),
-            tf.repeat(characters.text, _LONGEST_EXPANSION),
+        ids = nested.merge_dims(1, 2)
+        return Pieces(ids, *self._lay_along(words, pieces, code_points, ids))
+
+    def _lay_along(
+        self,
+        words: "_Words",
+        pieces: tf.RaggedTensor,
+        code_points: tf.RaggedTensor,
+        ids: tf.RaggedTensor,
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Starts and ends of pieces, which follow one another as the characters of
+        words do: there is nothing between words, and a word has no rest."""
+        word_lengths = tf.gather(words.lengths(), pieces.value_rowids())
+        lengths = tf.where(
+            # No word is spelled [UNK]: brackets are words of their own.
+            pieces.flat_values == self._unk_id,
+            word_lengths,
+            tf.gather(self._piece_lengths, pieces.flat_values),
         )
-        return expanded.only(~expanded.has(_DROPPED))
+        after = tf.cumsum(lengths)
+        first_of_text = tf.gather(
+            tf.cast(code_points.row_starts(), tf.int32), ids.value_rowids()
+        )
+        starts = tf.gather(words.characters.starts, after - lengths)
+        ends = tf.gather(words.characters.ends, after - 1)
+        return (
+            ids.with_values(starts - first_of_text),
+            ids.with_values(ends - first_of_text),
+        )
+
+
+class WordSplitter(tf.Module):
+    """Where the words of texts are, inside a graph.
+
+    White space ends a word; a punctuation character or an ideograph is a word of its
+    own. So the words are those of `tokenization.basic_tokenize` for cased text, with
+    the control characters inside them.
+    """
+
+    def __init__(self):
+        super().__init__(name="word_splitter")
+        self._characters = text_graph_characters.CharacterTable(do_lower_case=False)
+
+    def __call__(
+        self, code_points: tf.RaggedTensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Starts and ends of words, in characters of their text.
+
+        Args:
+            code_points: `(batch_size, None)` int32, as from `decode`.
+
+        Returns:
+            Two `(batch_size, None)` ragged int64.
+        """
+        words = _find_words(self._characters(code_points))
+        texts = words.texts()
+        first_of_text = tf.gather(code_points.row_starts(), texts)
+        last = words.first + tf.cast(words.lengths(), tf.int64) - 1
+        starts = tf.gather(words.characters.starts, words.first)
+        ends = tf.gather(words.characters.ends, last)
+        return tuple(
+            tf.RaggedTensor.from_value_rowids(
+                tf.cast(places, tf.int64) - first_of_text,
+                texts,
+                nrows=code_points.nrows(),
+                validate=False,
+            )
+            for places in (starts, ends)
+        )
+
+
+def decode(texts: tf.Tensor) -> tf.RaggedTensor:
+    """The characters of texts, as Python counts them.
+
+    Args:
+        texts: `(batch_size,)` strings. Bytes that are not UTF-8 become U+FFFD, as
+            `bytes.decode(errors="replace")` has it.
+
+    Returns:
+        `(batch_size, None)` ragged int32 code points.
+    """
+    return tf.strings.unicode_decode(texts, "UTF-8")
+
+
+def cut(
+    code_points: tf.RaggedTensor, texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+) -> tf.Tensor:
+    """Parts of texts, `text[start:end]`.
+
+    Args:
+        code_points: `(batch_size, None)` int32, as from `decode`.
+        texts: `(num_parts,)` int64, which text a part is of.
+        starts: `(num_parts,)` int64, in characters.
+        ends: the same.
+
+    Returns:
+        `(num_parts,)` strings.
+    """
+    first_of_text = tf.gather(code_points.row_starts(), texts)
+    places = tf.ragged.range(first_of_text + starts, first_of_text + ends)
+    parts = places.with_values(tf.gather(code_points.flat_values, places.values))
+    return tf.strings.unicode_encode(parts, "UTF-8")
 
 
 def pack_pairs(
@@ -164,19 +207,59 @@ def pack_pairs(
     lengths_a, lengths_b = _truncated_lengths(
         lengths_a, lengths_b, max_seq_length - 2 - has_b
     )
-    once = tf.ones_like(lengths_a)
+    return _pack(
+        _first(ids_a, lengths_a),
+        _first(ids_b, lengths_b),
+        has_b,
+        vocabulary=vocabulary,
+        length=max_seq_length if pad_to_max_seq_length else None,
+    )
+
+
+def pack_windows(
+    queries: tf.RaggedTensor,
+    windows: tf.RaggedTensor,
+    *,
+    vocabulary: tokenization.Vocabulary,
+) -> dict[str, tf.Tensor]:
+    """Packs questions with parts of their contexts, as `tasks.squad.featurize` does.
+
+    Unlike a second text of `pack_pairs`, a window is there even when it is empty.
+
+    Args:
+        queries: `(batch_size, None)` int32 ids.
+        windows: the same.
+        vocabulary: gives the special tokens.
+
+    Returns:
+        The same as `pack_pairs`, padded to the longest of the batch.
+    """
+    return _pack(
+        queries, windows, tf.ones_like(queries.row_lengths()), vocabulary=vocabulary
+    )
+
+
+def _pack(
+    ids_a: tf.RaggedTensor,
+    ids_b: tf.RaggedTensor,
+    has_b: tf.Tensor,
+    *,
+    vocabulary: tokenization.Vocabulary,
+    length: int | None = None,
+) -> dict[str, tf.Tensor]:
+    once = tf.ones_like(has_b)
     sep = tf.constant(vocabulary.sep_id)
     parts = [
         _repeat(tf.constant(vocabulary.cls_id), once),
-        _first(ids_a, lengths_a),
+        ids_a,
         _repeat(sep, once),
-        _first(ids_b, lengths_b),
+        ids_b,
         _repeat(sep, has_b),
     ]
     segments = [tf.zeros_like(part) for part in parts[:3]]
     segments += [tf.ones_like(part) for part in parts[3:]]
     input_ids, segment_ids = tf.concat(parts, 1), tf.concat(segments, 1)
-    shape = [None, max_seq_length if pad_to_max_seq_length else None]
+    shape = [None, length]
     return {
         "input_ids": input_ids.to_tensor(vocabulary.pad_id, shape=shape),
         "input_mask": tf.ones_like(input_ids).to_tensor(shape=shape),
@@ -214,152 +297,38 @@ def _first(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_row_lengths(values, lengths)
 
 
-class _Characters(NamedTuple):
-    """All characters of a batch, one after another."""
+class _Words(NamedTuple):
+    """Words, one after another, with nothing between them."""
 
-    code_points: tf.Tensor
-    """`(num_characters,)` int32."""
-    flags: tf.Tensor
-    """`(num_characters,)` int32."""
-    text: tf.Tensor
-    """`(num_characters,)` int64: which text of the batch each belongs to, ascending."""
+    characters: text_graph_characters.Characters
+    first: tf.Tensor
+    """`(num_words,)` int64: where among the characters each begins."""
 
-    def has(self, flag: int) -> tf.Tensor:
-        return tf.bitwise.bitwise_and(self.flags, flag) != 0
+    def texts(self) -> tf.Tensor:
+        """`(num_words,)` int64: which text of the batch each belongs to."""
+        return tf.gather(self.characters.text, self.first)
 
-    def only(self, mask: tf.Tensor) -> "_Characters":
-        return _Characters(*(tf.boolean_mask(values, mask) for values in self))
+    def lengths(self) -> tf.Tensor:
+        """`(num_words,)` int32, in characters."""
+        num_characters = tf.size(self.characters.text, tf.int64)
+        after = tf.concat([self.first, [num_characters]], 0)[1:]
+        return tf.cast(after - self.first, tf.int32)
 
-    def put(self, mask: tf.Tensor, code_point: int) -> "_Characters":
-        return self._replace(code_points=tf.where(mask, code_point, self.code_points))
-
-    def begins_text(self) -> tf.Tensor:
-        """Whether each character is the first one of its text."""
-        return self.text != tf.concat([[-1], self.text[:-1]], 0)
-
-
-def _final_sigmas(characters: _Characters) -> tf.Tensor:
-    """Which characters are capital sigmas that end a word.
-
-    By Unicode's rule, as `str.lower` has it: after a cased letter and not before one,
-    whatever case-ignorable characters (accents, apostrophes) lie between.
-    """
-    is_relevant = ~characters.has(_CASE_IGNORABLE)
-    relevant = characters.only(is_relevant)
-    is_cased, begins = relevant.has(_CASED), relevant.begins_text()
-    after_cased = tf.concat([[False], is_cased[:-1]], 0) & ~begins
-    before_cased = tf.concat([(is_cased & ~begins)[1:], [False]], 0)
-    is_sigma = relevant.code_points == _CAPITAL_SIGMA
-    is_final = is_sigma & after_cased & ~before_cased
-    return tf.tensor_scatter_nd_update(
-        tf.zeros_like(is_relevant), tf.where(is_relevant), is_final
-    )
+    def spell(self) -> tf.Tensor:
+        """`(num_words,)` strings."""
+        words = tf.RaggedTensor.from_row_starts(
+            self.characters.code_points, self.first, validate=False
+        )
+        strings = tf.strings.unicode_encode(words, "UTF-8")
+        is_too_long = words.row_lengths() > tokenization.MAX_INPUT_CHARS_PER_WORD
+        # The entry itself: text cannot spell it, since brackets are words of their own.
+        return tf.where(is_too_long, features.UNK_TOKEN, strings)
 
 
-def _order_marks(characters: _Characters) -> _Characters:
-    """Sorts each run of combining marks by class, as canonical ordering asks.
-
-    Most such marks are stripped as accents; of the others hardly any two that differ
-    in class ever meet.
-    """
-    combining_class = tf.bitwise.bitwise_and(characters.flags, _COMBINING_CLASS)
-    begins_run = (combining_class == 0) | characters.begins_text()
-    run = tf.cumsum(tf.cast(begins_run, tf.int64))
-    order = tf.argsort(run * 256 + tf.cast(combining_class, tf.int64), stable=True)
-    return _Characters(*(tf.gather(values, order) for values in characters))
-
-
-def _join_words(characters: _Characters) -> tuple[tf.Tensor, tf.Tensor]:
-    """Joins characters into words.
-
-    Returns:
-        `(num_words,)` strings, and which text of the batch each belongs to.
-    """
-    is_space, is_isolated = characters.has(_SPACE), characters.has(_ISOLATED)
+def _find_words(characters: text_graph_characters.Characters) -> _Words:
+    is_space = characters.has(text_graph_characters.SPACE)
+    is_isolated = characters.has(text_graph_characters.ISOLATED)
     after_end = tf.concat([[True], (is_space | is_isolated)[:-1]], 0)
     begins_word = is_isolated | after_end | characters.begins_text()
     begins_word = tf.boolean_mask(begins_word, ~is_space)
-    characters = characters.only(~is_space)
-    starts = tf.where(begins_word)[:, 0]
-    words = tf.RaggedTensor.from_row_starts(
-        characters.code_points, starts, validate=False
-    )
-    strings = tf.strings.unicode_encode(words, "UTF-8")
-    is_too_long = words.row_lengths() > tokenization.MAX_INPUT_CHARS_PER_WORD
-    # The entry itself: text cannot spell it, since brackets are words of their own.
-    strings = tf.where(is_too_long, features.UNK_TOKEN, strings)
-    return strings, tf.gather(characters.text, starts)
-
-
-class _Tables(NamedTuple):
-    """What every code point becomes, in blocks of which equal ones are kept once."""
-
-    blocks: np.ndarray
-    """`(0x110000 / _BLOCK_SIZE,)` int32: the block of a code point."""
-    offsets: np.ndarray
-    """`(num_blocks * _BLOCK_SIZE,)` int32: how far it moves, or its expansion."""
-    flags: np.ndarray
-    """The same shape, int32."""
-    expansions: np.ndarray
-    """`(num_expansions, _LONGEST_EXPANSION)` int32 code points, padded with U+0000,
-    which counts as dropped."""
-
-
-@functools.cache
-def _build_tables(do_lower_case: bool) -> _Tables:
-    offsets = np.zeros(sys.maxunicode + 1, np.int32)
-    flags = np.zeros(sys.maxunicode + 1, np.int32)
-    expansions: list[list[int]] = []
-    for first, last in tokenization.CJK_RANGES:
-        flags[first : last + 1] = _ISOLATED
-    for char in map(chr, range(sys.maxunicode + 1)):
-        if unicodedata.category(char) in ("Cn", "Co", "Cs"):
-            continue  # most of Unicode: without case, marks or decomposition
-        code_point = ord(char)
-        flags[code_point] |= _plain_flags(char)
-        if not do_lower_case or flags[code_point] & (_DROPPED | _SPACE):
-            continue
-        decomposed = unicodedata.normalize("NFD", char.lower())
-        kept = tokenization.strip_accents(decomposed)
-        flags[code_point] |= _lowered_flags(char, decomposed, kept)
-        if len(kept) > 1:
-            offsets[code_point] = len(expansions)
-            padding = [0] * (_LONGEST_EXPANSION - len(kept))
-            expansions.append([*map(ord, kept), *padding])
-        elif kept:
-            offsets[code_point] = ord(kept) - code_point
-    pairs = np.stack([offsets, flags], axis=-1).reshape(-1, _BLOCK_SIZE * 2)
-    distinct, blocks = np.unique(pairs, axis=0, return_inverse=True)
-    distinct = distinct.reshape(-1, 2)
-    return _Tables(
-        blocks=blocks.reshape(-1).astype(np.int32),
-        offsets=distinct[:, 0].copy(),
-        flags=distinct[:, 1].copy(),
-        expansions=np.array(expansions, np.int32).reshape(-1, _LONGEST_EXPANSION),
-    )
-
-
-def _plain_flags(char: str) -> int:
-    if tokenization.is_dropped(char):
-        return _DROPPED
-    if char.isspace():
-        return _SPACE
-    return _ISOLATED if tokenization.is_punctuation(char) else 0
-
-
-def _lowered_flags(char: str, decomposed: str, kept: str) -> int:
-    flags = 0
-    if len(kept) > 1:
-        flags |= _EXPANDED
-    elif not kept:
-        flags |= _STRIPPED
-    elif tokenization.is_punctuation(kept):
-        flags |= _ISOLATED
-    # The first one's, since nothing decomposes into a mark and then a letter.
-    flags |= unicodedata.combining(decomposed[0])
-    # `str.lower` knows both properties but shows them only by what it makes of a sigma.
-    if f"{char}Σ".lower().endswith("ς"):
-        flags |= _CASED
-    elif f"A{char}Σ".lower().endswith("ς"):
-        flags |= _CASE_IGNORABLE
-    return flags
+    return _Words(characters.only(~is_space), tf.where(begins_word)[:, 0])

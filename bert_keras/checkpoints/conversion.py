@@ -154,6 +154,7 @@ def convert(
                 f"the outputs of what was written differ by {difference:.3g}: nothing "
                 "was kept"
             )
+        num_parameters = sum(array.size for array in result.arrays.values())
         os.replace(temporary, output_dir)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -161,7 +162,7 @@ def convert(
         source=source_format,
         kind=source.task.kind,
         num_weights=len(result.arrays),
-        num_parameters=sum(array.size for array in result.arrays.values()),
+        num_parameters=num_parameters,
         unused=dict(source.unused),
         left_out=left_out,
         made_new=made_new,
@@ -177,6 +178,12 @@ def _expressible(
     if to != "native" and bert_config.attention != "bidirectional":
         raise InputError(
             f"the model attends {bert_config.attention}, which {to} cannot say"
+        )
+    if to != "native" and source.task.bilstm_units:
+        raise InputError(
+            f"the head has a BiLSTM of {source.task.bilstm_units} units, which {to} "
+            "has no place for: convert the model that it was tuned from, or one that "
+            "was tuned without `bilstm_units`"
         )
     if bert_config.hidden_act in known:
         return source

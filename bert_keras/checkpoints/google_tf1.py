@@ -30,6 +30,7 @@ TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
 
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 _ENCODER = "bert/encoder/layer_{i}"
+_SHARED_LAYERS = "bert/encoder/transformer/group_"
 
 
 def _norm(ours: str, theirs: str) -> list[Row]:
@@ -124,6 +125,11 @@ def read(path: Path) -> weights.Checkpoint:
         raise InputError(
             f"{prefix}.index: expected the names of google-research/bert, such as "
             f"{_WORD_EMBEDDINGS}, found " + ", ".join(sorted(names)[:3])
+        )
+    if any(name.startswith(_SHARED_LAYERS) for name in names):
+        raise InputError(
+            f"{prefix}.index: the model is an ALBERT, whose layers share their "
+            "weights, not a BERT"
         )
     bert_config = read_config(prefix.parent)
     layers = {re.match(r"bert/encoder/layer_\d+/|", name)[0] for name in names} - {""}

@@ -176,7 +176,8 @@ def read_task(
         # As theirs decides without `problem_type`.
         if len(labels) == 1 and problem_type != "single_label_classification":
             kind, labels = "regression", None
-    return config.Task(kind=kind, labels=labels, has_text_pair=kind == "span")
+    has_text_pair = kind in ("span", "choice")
+    return config.Task(kind=kind, labels=labels, has_text_pair=has_text_pair)
 
 
 def _read_labels(

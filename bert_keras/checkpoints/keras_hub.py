@@ -7,23 +7,19 @@ masked-LM head computes something else.
 """
 
 import collections
-import contextlib
 import json
 import logging
-import math
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import h5py
 import keras
-import ml_dtypes
 import numpy as np
 
 from bert_keras import config, files, layers, tokenization
-from bert_keras.checkpoints import google_tf1, native, weights
+from bert_keras.checkpoints import google_tf1, keras_weights, native, weights
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -129,15 +125,21 @@ def read(path: Path) -> weights.Checkpoint:
             f"{path}: expected {_WEIGHTS}, found weights in several files: save the "
             "preset again with max_shard_size=None"
         )
-    source = _Datasets(path / _WEIGHTS)
-    if source.num_layers != bert_config.num_hidden_layers:
+    source = keras_weights.WeightsFile(path / _WEIGHTS)
+    names, num_layers = _names(source.shapes())
+    if num_layers != bert_config.num_hidden_layers:
         raise InputError(
-            f"{path / _WEIGHTS}: has {source.num_layers} layers, but {_CONFIG} beside "
-            f"it says {bert_config.num_hidden_layers}: they do not belong together"
+            f"{path / _WEIGHTS}: has {num_layers} layers, but {_CONFIG} beside it says "
+            f"{bert_config.num_hidden_layers}: they do not belong together"
         )
-    rows = weights.expand(ROWS, bert_config.num_hidden_layers)
+    rows = [
+        row._replace(theirs=names[row.theirs])
+        for row in weights.expand(ROWS, bert_config.num_hidden_layers)
+        if row.theirs in names
+    ]
     arrays = weights.Arrays(source, rows, bert_config, path=path / _WEIGHTS)
-    source.check_dtypes(arrays.their_names)
+    used = arrays.their_names
+    source.check_dtypes(used)
     vocabulary, do_lower_case = _read_tokenizer(path)
     return weights.Checkpoint(
         bert_config=bert_config,
@@ -146,7 +148,11 @@ def read(path: Path) -> weights.Checkpoint:
         vocabulary=vocabulary,
         do_lower_case=do_lower_case,
         unused={
-            **source.names_without(arrays.their_names),
+            **{
+                name: "not part of BERT"
+                for name in sorted(source.shapes())
+                if name not in used
+            },
             **_unused_of_task(path / _TASK_WEIGHTS),
         },
     )
@@ -179,132 +185,35 @@ def _read_bert_config(path: Path) -> config.BertConfig:
     )
 
 
-class _Datasets:
-    """The arrays of a weights file, by the names that the newest Keras gives them.
-
-    Keras 2 says `_layer_checkpoint_dependencies` for `layers` and `_query_dense` for
-    `query_dense`, and counts each layer twice: `transformer_encoder`,
-    `transformer_encoder_2`, ... Here all layers have numbers, the first one too.
-
-    Raises:
-        InputError: not HDF5, damaged, or with parts outside of the file.
-    """
-
-    def __init__(self, path: Path):
-        self._path = path
-        with _errors_of(path):
-            # Stays open: a directory gets its name after it was read back.
-            self._file = h5py.File(path, "r")
-            datasets = _plain_datasets(self._file)
-            matches = filter(None, map(_ENCODER.match, datasets))
-            numbers = sorted({int(match[1] or 0) for match in matches})
-            places = {number: place for place, number in enumerate(numbers)}
-            self.num_layers = len(places)
-            self._names = {_new_name(name, places): name for name in datasets}
-            self._shapes = {
-                new: datasets[name].shape for new, name in self._names.items()
-            }
-
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """All arrays by their names."""
-        return self._shapes
-
-    def read(self, name: str) -> np.ndarray:
-        """One array."""
-        with _errors_of(self._path):
-            dataset = self._file[self._names[name]]
-            if _is_bfloat16(dataset):
-                return dataset[()].view(ml_dtypes.bfloat16)
-            return dataset[()]
-
-    def check_dtypes(self, names: Iterable[str]) -> None:
-        """Raises an `InputError` for anything but floating-point numbers."""
-        for name in map(self._names.__getitem__, names):
-            with _errors_of(self._path):
-                dataset = self._file[name]
-                is_float = dataset.dtype.kind == "f" or _is_bfloat16(dataset)
-            if not is_float:
-                raise InputError(
-                    f"{self._path}: {name} holds {dataset.dtype}, expected "
-                    "floating-point numbers; quantized models are not read"
-                )
-
-    def names_without(self, used: Iterable[str]) -> dict[str, str]:
-        """The arrays that are none of BERT's, by their names in the file."""
-        rest = self._names.keys() - set(used)
-        return {self._names[name]: "not part of BERT" for name in sorted(rest)}
-
-
 _ROOT = r"^(?:layers|_layer_checkpoint_dependencies)/"
 _ENCODER = re.compile(rf"{_ROOT}transformer_encoder(?:_(\d{{1,9}}))?/")
 
 
-def _new_name(name: str, places: Mapping[int, int]) -> str:
-    if match := _ENCODER.match(name):
-        rest = re.sub("_layer/_(?=[a-z]+_dense/)", "_layer/", name[match.end() :])
-        return f"layers/transformer_encoder_{places[int(match[1] or 0)]}/{rest}"
-    return re.sub(_ROOT, "layers/", name)
+def _names(found: Iterable[str]) -> tuple[dict[str, str], int]:
+    """The names of arrays in a file, by those in `ROWS`, and the number of layers.
 
-
-def _is_bfloat16(dataset: h5py.Dataset) -> bool:
-    # HDF5 has no such type: Keras writes two bytes of anything, and says what they are.
-    return dataset.dtype == np.dtype("V2") and dataset.attrs.get("dtype") == "bfloat16"
-
-
-@contextlib.contextmanager
-def _errors_of(path: Path) -> Iterator[None]:
-    """Turns all signs of a damaged file into an `InputError`."""
-    try:
-        yield
-    except InputError:
-        raise
-    except _SIGNS_OF_DAMAGE as error:
-        reason = " ".join(str(error).split())[:300]
-        raise InputError(f"{path}: cannot be read as HDF5: {reason}") from None
-
-
-# What h5py makes of HDF5's errors, and of a name that is not UTF-8 (SystemError).
-_SIGNS_OF_DAMAGE = (
-    OSError,
-    RuntimeError,
-    KeyError,
-    ValueError,
-    TypeError,
-    SystemError,
-)
-
-
-def _plain_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
-    """All datasets of a file, none of which needs another file or more memory than
-    this one takes on disk."""
-    links = {}
-    # An error in the callback would end in one of h5py.
-    file.visititems_links(links.__setitem__)
-    for name, link in links.items():
-        if not isinstance(link, h5py.HardLink):
-            raise InputError(
-                f"{file.filename}: {name} is a link to elsewhere, expected the data "
-                "itself: links are not followed"
-            )
-    found = {name: file[name] for name in links}
-    datasets = {k: v for k, v in found.items() if isinstance(v, h5py.Dataset)}
-    for name, dataset in datasets.items():
-        if dataset.is_virtual or dataset.external or dataset.chunks:
-            raise InputError(
-                f"{file.filename}: {name} is compressed, or kept in another file: "
-                "expected what Keras writes"
-            )
-    size = os.path.getsize(file.filename)
-    if sum(math.prod(d.shape) * d.dtype.itemsize for d in datasets.values()) > size:
-        raise InputError(f"{file.filename}: claims more than its {size} bytes")
-    return datasets
+    Keras 2 says `_layer_checkpoint_dependencies` for `layers` and `_query_dense` for
+    `query_dense`, and counts each layer twice: `transformer_encoder`,
+    `transformer_encoder_2`, ... Here all layers have numbers, the first one too.
+    """
+    matches = {name: _ENCODER.match(name) for name in found}
+    numbers = sorted({int(match[1] or 0) for match in matches.values() if match})
+    places = {number: place for place, number in enumerate(numbers)}
+    names = {}
+    for name, match in matches.items():
+        today = re.sub(_ROOT, "layers/", name)
+        if match:
+            place = places[int(match[1] or 0)]
+            rest = re.sub("_layer/_(?=[a-z]+_dense/)", "_layer/", name[match.end() :])
+            today = f"layers/transformer_encoder_{place}/{rest}"
+        names[today] = name
+    return names, len(places)
 
 
 def _unused_of_task(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
-    with _errors_of(path), h5py.File(path, "r") as file:
-        names = list(_plain_datasets(file))
+    names = keras_weights.WeightsFile(path).shapes()
     return {f"{path.name}: {name}": _why_unused(name) for name in names}
 
 

@@ -1,13 +1,24 @@
 """This project's own run directories, as one format among the others."""
 
+import logging
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from bert_keras import config, networks
-from bert_keras.checkpoints import archive, run_directory, weights
+from bert_keras.checkpoints import (
+    archive,
+    google_tf1,
+    keras_weights,
+    run_directory,
+    training_state,
+    weights,
+)
 from bert_keras.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_tanh", "relu": "relu"}
 
@@ -30,7 +41,10 @@ def _is_state(path: Path) -> bool:
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Reads a finished run, or one `checkpoints/step-....npz` of a pre-training.
+    """Opens a finished run, or reads one `checkpoints/step-....npz` of a pre-training.
+
+    Weights that nobody trained are left out: those that a conversion made new, and
+    those for next sentences if none were predicted.
 
     Raises:
         InputError: unfinished or damaged.
@@ -42,57 +56,139 @@ def read(path: Path) -> weights.Checkpoint:
             verb="pretrain",
             must_be_finished=False,
         )
-        arrays = _read_state(path)
     else:
         run = run_directory.read_run(path, kinds=config.TASK_KINDS, verb=_VERBS)
-        network = networks.build(run.bert_config, run.task)
-        run_directory.load_weights(run, network)
-        # What a conversion made up was never trained.
-        arrays = weights.from_network(network)
-        untrained = made_new(path)
-        arrays = {k: v for k, v in arrays.items() if k not in untrained}
-    if not _next_sentence_was_trained(run):
-        untrained = ("encoder/pooler/", "next_sentence_head/")
-        arrays = {k: v for k, v in arrays.items() if not k.startswith(untrained)}
+    untrained = made_new(run.directory)
+    if not _next_sentence_was_trained(run, path):
+        untrained += ("encoder/pooler/", "next_sentence_head/")
+    read_arrays = _read_state if _is_state(path) else _open_weights
     return weights.Checkpoint(
         bert_config=run.bert_config,
         task=run.task,
-        arrays=arrays,
+        arrays=read_arrays(path, run, without=untrained),
         vocabulary=run.vocabulary,
         do_lower_case=run.do_lower_case,
     )
 
 
-def _read_state(path: Path) -> dict[str, np.ndarray]:
+def _read_state(
+    path: Path, run: run_directory.Run, *, without: tuple[str, ...]
+) -> Mapping[str, np.ndarray]:
     """The model's weights of a checkpoint, without the optimizer's state."""
     name_in_file = re.compile(r"(?:non_)?(?:trainable|weights)/bert_pretrainer/(.+)")
     names = {
         name: match[1]
         for name in archive.read_headers(path)
-        if (match := name_in_file.fullmatch(name))
+        if (match := name_in_file.fullmatch(name)) and not match[1].startswith(without)
     }
     values = archive.read_arrays(path, names)
     return weights.with_parts_apart((names[name], values[name]) for name in values)
 
 
-def made_new(path: Path) -> tuple[str, ...]:
+_HEADS = {"pretraining": ("masked_lm_head/", "next_sentence_head/"), "encoder": ()}
+"""What the names of a head's weights begin with, where it is not `head/`."""
+
+
+def _open_weights(
+    path: Path, run: run_directory.Run, *, without: tuple[str, ...]
+) -> Mapping[str, np.ndarray]:
+    """The weights of a finished run, read when they are asked for."""
+    path = path / run_directory.WEIGHTS_NAME
+    source = keras_weights.WeightsFile(path)
+    root = ("encoder",) if run.task.kind == "encoder" else ()
+    rows = {
+        row.ours: row
+        for name in source.shapes()
+        for row in _rows(name, (*root, *source.layer_names(name)))
+    }
+    layers = {re.match(r"encoder/layer_\d+/|", name)[0] for name in rows} - {""}
+    google_tf1.check_num_layers(len(layers), run.bert_config, path=path)
+    sizes = {
+        "num_labels": run.task.num_labels,
+        "bilstm_units": run.task.bilstm_units,
+    }
+    heads = _HEADS.get(run.task.kind, ("head/",))
+    expected = [
+        name
+        for name in weights.all_shapes(run.bert_config, **sizes)
+        if name.startswith(("encoder/", *heads))
+    ]
+    if missing := [name for name in expected if name not in rows]:
+        raise InputError(
+            f"{path}: not the weights of this model: no {', '.join(missing[:3])}"
+        )
+    return weights.Arrays(
+        source,
+        [rows[name] for name in expected if not name.startswith(without)],
+        run.bert_config,
+        **sizes,
+        path=f"{path}: not the weights of this model",
+    )
+
+
+_VARIABLES = {
+    "embeddings": ("word_embeddings", "position_embeddings", "type_embeddings"),
+    "layer_norm": ("gamma", "beta"),
+    "attention_layer_norm": ("gamma", "beta"),
+    "output_layer_norm": ("gamma", "beta"),
+    "masked_lm_head": ("output_bias",),
+    "cell": ("kernel", "recurrent_kernel", "bias"),
+}
+"""The weights of a layer in the order of their numbers, where they are not `kernel` and
+`bias`."""
+
+
+def _rows(name: str, layers: tuple[str, ...]) -> list[weights.Row]:
+    """The weights of ours that an array in a weights file of Keras holds."""
+    variables = _VARIABLES.get(layers[-1] if layers else "", ("kernel", "bias"))
+    number = name.rpartition("/")[2]
+    if number not in map(str, range(len(variables))):
+        return []
+    ours = "/".join((*layers, variables[int(number)]))
+    if weights.FUSED not in ours:
+        return [weights.Row(ours, name)]
+    return [
+        weights.Row(ours.replace(weights.FUSED, part), name, part)
+        for part in weights.APART
+    ]
+
+
+def made_new(directory: Path) -> tuple[str, ...]:
     """The weights of a run that its conversion had to make, by our names."""
-    return tuple((run_directory.read_results(path) or {}).get("made_new", ()))
+    return tuple((run_directory.read_results(directory) or {}).get("made_new", ()))
 
 
-def _next_sentence_was_trained(run: run_directory.Run) -> bool:
-    path = run.directory / "config.yaml"
-    if run.task.kind != "pretraining" or not path.is_file():
+def _next_sentence_was_trained(run: run_directory.Run, path: Path) -> bool:
+    """Whether a pre-training did: its settings and its examples must both have it.
+
+    Of the examples, only what the run wrote tells.
+    """
+    settings_path = run.directory / "config.yaml"
+    if run.task.kind != "pretraining" or not settings_path.is_file():
         return True
-    return config.load_config(config.PretrainingConfig, path).next_sentence
+    if not config.load_config(config.PretrainingConfig, settings_path).next_sentence:
+        return False
+    evaluation = (run_directory.read_results(run.directory) or {}).get("eval")
+    if evaluation:
+        return "next_sentence_loss" in evaluation
+    states = [path]
+    if not _is_state(path):
+        folder = run.directory / run_directory.CHECKPOINTS_NAME
+        states = training_state.CheckpointDirectory(
+            folder, keep=1, is_chief=False
+        ).paths()
+    frozen = "non_trainable/bert_pretrainer/next_sentence_head/"
+    names = archive.read_headers(states[-1]) if states else ()
+    return not any(name.startswith(frozen) for name in names)
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """Writes a finished run that `finetune`, `fill-mask`, `predict`, ... take.
 
     Weights that the task needs and the checkpoint has not are made new. There is no
-    `config.yaml` to repeat a training with, but for classes and numbers, whose
-    maximal length is taken from the positions of the encoder.
+    training to be repeated with `config.yaml`: it says how inputs are made of data, as
+    long as the encoder has positions for and, as most of others are, without the
+    sentences around a sentence.
 
     Raises:
         InputError: there is no vocabulary, or its casing is not known.
@@ -104,6 +200,13 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
             "the checkpoint does not say whether text is lower-cased: put a "
             'tokenizer_config.json with {"do_lower_case": true} or false beside it'
         )
+    has_texts = _FORMS.get(checkpoint.task.kind) == "text"
+    if has_texts and not checkpoint.task.has_text_pair:
+        logger.warning(
+            "nothing says whether the model was tuned on pairs of texts, so it is "
+            "taken for one of single texts: for pairs, set has_text_pair to true in "
+            "task.json"
+        )
     network = networks.build(checkpoint.bert_config, checkpoint.task, seed=SEED)
     missing = weights.assign(network, checkpoint.arrays)
     run = run_directory.Run(
@@ -113,19 +216,37 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         vocabulary=checkpoint.vocabulary,
         do_lower_case=checkpoint.do_lower_case,
     )
-    longest = min(_LONGEST_INPUT, checkpoint.bert_config.max_position_embeddings)
-    run_directory.describe_run(
-        run,
-        config.FinetuningConfig(
-            regression=checkpoint.task.kind == "regression", max_seq_length=longest
-        )
-        if checkpoint.task.kind in ("classification", "regression")
-        else None,
+    run_directory.describe_run(run, _settings(checkpoint))
+    run_directory.finish_run(
+        run, network, {"converted": True, "made_new": missing, "eval": {}}
     )
-    run_directory.finish_run(run, network, {"converted": True, "made_new": missing})
     names = weights.names_of(network)
     return {
         name: f"a {checkpoint.task.kind} run has no such weight"
         for name in checkpoint.arrays
         if name not in names
     }
+
+
+_FORMS = {
+    "classification": "text",
+    "regression": "text",
+    "tagging": "tagging",
+    "span": "span",
+    "choice": "choice",
+}
+"""The form of data that a kind of task takes."""
+
+
+def _settings(checkpoint: weights.Checkpoint) -> config.FinetuningConfig | None:
+    task = checkpoint.task
+    if task.kind not in _FORMS:
+        return None
+    longest = checkpoint.bert_config.max_position_embeddings
+    return config.FinetuningConfig(
+        task=_FORMS[task.kind],
+        regression=task.kind == "regression",
+        max_seq_length=min(_LONGEST_INPUT, longest),
+        document_context=False,
+        bilstm_units=task.bilstm_units,
+    )

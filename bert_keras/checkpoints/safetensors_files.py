@@ -1,15 +1,17 @@
 """Tensors in safetensors files: a single one, or shards with an index.
 
-The safetensors package reads them: it holds the lengths and offsets of a header against
-the size of the file before any memory is taken. It does not write them, because it
-wants all tensors in memory at once and makes files that only their owner may read.
+The safetensors package judges files: it holds the lengths and offsets of a header
+against the size of the file before any memory is taken. It does not read tensors,
+because it maps the file, which then counts as memory of the process too. Nor does it
+write them, because it wants all of them in memory at once and makes files that only
+their owner may read.
 """
 
 import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -21,13 +23,22 @@ from bert_keras.errors import InputError
 NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 
-# The package asks NumPy for bfloat16 by name, which it knows when ml_dtypes is loaded.
 _FLOATS = {
-    "F64": np.dtype("float64"),
-    "F32": np.dtype("float32"),
-    "F16": np.dtype("float16"),
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
+
+
+class _Tensor(NamedTuple):
+    """Where a tensor is."""
+
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    """Its first byte in the file."""
 
 
 class SafetensorsFiles:
@@ -45,7 +56,7 @@ class SafetensorsFiles:
     def __init__(self, directory: Path):
         self.path = directory / NAME
         """To name in errors: the file, or the index of its shards."""
-        self._files: dict[str, Any] = {}
+        self._tensors: dict[str, _Tensor] = {}
         if self.path.is_file():
             self._open(self.path)
         else:
@@ -68,7 +79,7 @@ class SafetensorsFiles:
                 )
         for name in sorted(set(weight_map.values())):
             self._open(directory / name)
-        if missing := sorted(weight_map.keys() - self._files.keys()):
+        if missing := sorted(weight_map.keys() - self._tensors.keys()):
             raise InputError(
                 f"{self.path}: names {len(missing)} tensors that no shard holds, such "
                 f"as {missing[0]!r}"
@@ -78,27 +89,35 @@ class SafetensorsFiles:
         if not path.is_file():
             raise InputError(f"{path}: missing; {self.path.name} names it: download it")
         try:
-            file = safetensors.safe_open(path, framework="numpy")
+            with safetensors.safe_open(path, framework="numpy"):
+                tensors = _read_header(path)
         except (safetensors.SafetensorError, OSError) as error:
             reason = " ".join(str(error).split())[:300]
             raise InputError(
                 f"{path}: cannot be read as safetensors: {reason}"
             ) from None
-        for name in file.keys():  # noqa: SIM118 (it is no mapping)
-            if name in self._files:
-                raise InputError(f"{path}: {name!r} is in another shard too")
-            self._files[name] = file
+        if twice := sorted(tensors.keys() & self._tensors.keys()):
+            raise InputError(f"{path}: {twice[0]!r} is in another shard too")
+        self._tensors |= tensors
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """All tensors by their names."""
-        return {
-            name: tuple(file.get_slice(name).get_shape())
-            for name, file in self._files.items()
-        }
+        return {name: tensor.shape for name, tensor in self._tensors.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """One tensor, as a copy."""
-        return self._files[name].get_tensor(name)
+        """One tensor of floating-point numbers, see `dtypes`.
+
+        Raises:
+            InputError: the file is no longer what it was.
+        """
+        path, dtype, shape, begin = self._tensors[name]
+        try:
+            values = np.fromfile(
+                path, _FLOATS[dtype], count=math.prod(shape), offset=begin
+            )
+            return values.reshape(shape)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: changed while it was read: {error}") from None
 
     def dtypes(self, names: Iterable[str]) -> set[str]:
         """The dtypes of some tensors.
@@ -108,7 +127,7 @@ class SafetensorsFiles:
         """
         found = set()
         for name in names:
-            dtype = self._files[name].get_slice(name).get_dtype()
+            dtype = self._tensors[name].dtype
             if dtype not in _FLOATS:
                 raise InputError(
                     f"{self.path}: {name!r} holds {dtype}, expected one of "
@@ -116,6 +135,23 @@ class SafetensorsFiles:
                 )
             found.add(_FLOATS[dtype].name)
         return found
+
+
+def _read_header(path: Path) -> dict[str, _Tensor]:
+    """The tensors of a file whose header was found right."""
+    with open(path, "rb") as file:
+        num_bytes = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(num_bytes))
+    header.pop("__metadata__", None)
+    return {
+        name: _Tensor(
+            path=path,
+            dtype=entry["dtype"],
+            shape=tuple(entry["shape"]),
+            begin=8 + num_bytes + entry["data_offsets"][0],
+        )
+        for name, entry in header.items()
+    }
 
 
 def write(

@@ -20,12 +20,15 @@ from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-Layout = Literal["as_is", "transposed", "heads_out", "heads_in"]
+Layout = Literal[
+    "as_is", "transposed", "heads_out", "heads_in", "query", "key", "value"
+]
 """How a foreign array differs from ours: not at all; axes the other way round; the last
-axis or the first one split into `(num_attention_heads, size_per_head)`."""
+axis or the first one split into `(num_attention_heads, size_per_head)`; ours is the
+first, second or last third of its last axis, which is read, but not written."""
 
-_FUSED = "query_key_value"
-_APART = ("query", "key", "value")
+FUSED, APART = "query_key_value", ("query", "key", "value")
+"""Parts of names: one weight of the network, three by our names."""
 
 
 class Row(NamedTuple):
@@ -73,6 +76,7 @@ class Arrays(Mapping[str, np.ndarray]):
             not are passed over.
         bert_config: what the shapes must agree with.
         num_labels: outputs of the classifier, if there is one.
+        bilstm_units: of the BiLSTM below it, if there is one.
         path: to name in errors.
 
     Raises:
@@ -86,10 +90,13 @@ class Arrays(Mapping[str, np.ndarray]):
         bert_config: config.BertConfig,
         *,
         num_labels: int = 1,
+        bilstm_units: int = 0,
         path: str | Path,
     ):
         self._source = source
-        self._shapes = all_shapes(bert_config, num_labels=num_labels)
+        self._shapes = all_shapes(
+            bert_config, num_labels=num_labels, bilstm_units=bilstm_units
+        )
         self._rows: dict[str, Row] = {}
         found = source.shapes()
         for row in rows:
@@ -113,6 +120,9 @@ class Arrays(Mapping[str, np.ndarray]):
         row = self._rows[name]
         array = np.asarray(self._source.read(row.theirs))
         array = array.T if row.layout == "transposed" else array
+        if row.layout in APART:
+            third = APART.index(row.layout)
+            array = np.split(array, len(APART), axis=-1)[third]
         return array.reshape(self._shapes[name]).astype(np.float32, copy=False)
 
     def __iter__(self) -> Iterator[str]:
@@ -143,6 +153,8 @@ def their_shape(
         return (*shape[:-1], *per_head)
     if row.layout == "heads_in":
         return (*per_head, *shape[1:])
+    if row.layout in APART:
+        return (*shape[:-1], len(APART) * shape[-1])
     return shape
 
 
@@ -166,7 +178,7 @@ def write_rows(
 
 
 def all_shapes(
-    bert_config: config.BertConfig, *, num_labels: int
+    bert_config: config.BertConfig, *, num_labels: int, bilstm_units: int = 0
 ) -> dict[str, tuple[int, ...]]:
     """The shape of every weight that any network of this project has, by our names."""
     hidden, inner = bert_config.hidden_size, bert_config.intermediate_size
@@ -181,7 +193,7 @@ def all_shapes(
     }
     for index in range(bert_config.num_hidden_layers):
         layer = f"encoder/layer_{index}"
-        for name in _APART:
+        for name in APART:
             shapes |= _dense(f"{layer}/self_attention/{name}", hidden, hidden)
         shapes |= {
             **_dense(f"{layer}/self_attention/output_dense", hidden, hidden),
@@ -196,7 +208,8 @@ def all_shapes(
         **_norm("masked_lm_head/layer_norm", hidden),
         "masked_lm_head/output_bias": (bert_config.vocab_size,),
         **_dense("next_sentence_head/classifier", hidden, 2),
-        **_dense("head/classifier", hidden, num_labels),
+        **_bilstm("head/bilstm", hidden, bilstm_units),
+        **_dense("head/classifier", 2 * bilstm_units or hidden, num_labels),
     }
 
 
@@ -208,13 +221,27 @@ def _norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
     return {f"{name}/gamma": (size,), f"{name}/beta": (size,)}
 
 
+def _bilstm(name: str, num_in: int, units: int) -> dict[str, tuple[int, ...]]:
+    cell = {
+        "kernel": (num_in, 4 * units),
+        "recurrent_kernel": (units, 4 * units),
+        "bias": (4 * units,),
+    }
+    return {
+        f"{name}/{direction}/cell/{weight}": shape
+        for direction in ("forward", "backward")
+        for weight, shape in cell.items()
+        if units
+    }
+
+
 def names_of(network: keras.Model) -> list[str]:
     """The names of the arrays that a built network is made of."""
     names = []
     for weight in network.weights:
         name = _name(network, weight)
-        parts = _APART if _FUSED in name else (_FUSED,)
-        names += [name.replace(_FUSED, part) for part in parts]
+        parts = APART if FUSED in name else (FUSED,)
+        names += [name.replace(FUSED, part) for part in parts]
     return names
 
 
@@ -232,10 +259,10 @@ def with_parts_apart(
     """Paths and values of Keras weights as arrays with query, key and value apart."""
     arrays = {}
     for name, value in weights:
-        if _FUSED in name:
-            parts = np.split(value, len(_APART), axis=-1)
-            for part, array in zip(_APART, parts, strict=True):
-                arrays[name.replace(_FUSED, part)] = array
+        if FUSED in name:
+            parts = np.split(value, len(APART), axis=-1)
+            for part, array in zip(APART, parts, strict=True):
+                arrays[name.replace(FUSED, part)] = array
         else:
             arrays[name] = value
     return arrays
@@ -254,8 +281,8 @@ def assign(network: keras.Model, arrays: Mapping[str, np.ndarray]) -> list[str]:
     missing = []
     for weight in network.weights:
         name = _name(network, weight)
-        parts = [name.replace(_FUSED, part) for part in _APART]
-        names = parts if _FUSED in name else [name]
+        parts = [name.replace(FUSED, part) for part in APART]
+        names = parts if FUSED in name else [name]
         if not all(part in arrays for part in names):
             missing += names
             continue

@@ -3,19 +3,25 @@
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import text_graph, tokenization
+from bert_keras import config, networks, text_graph, tokenization
 from bert_keras.checkpoints import weights
 from bert_keras.errors import InputError
 from bert_keras.tasks import text
 
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
-"""Of models that take ids: each `(batch_size, sequence_length)` int32."""
+"""Of models that take ids."""
+
+ID_SPECS = tuple(tf.TensorSpec([None, None], tf.int32, name) for name in INPUT_NAMES)
+"""The same, each `(batch_size, sequence_length)`."""
+
+STRINGS, IDS = "serving_default", "ids"
+"""Signatures that every SavedModel has."""
 
 PROBES = (
     "",
@@ -27,57 +33,128 @@ PROBES = (
 """What an export must answer as the model itself does."""
 
 
-class Probes(NamedTuple):
-    """Texts as an exported model takes them, in both ways."""
+class Signature(NamedTuple):
+    """One way to ask a SavedModel."""
 
-    strings: dict[str, list[str]]
-    """By the names of `Answers.string_names`."""
-    ids: dict[str, np.ndarray]
-    """The same texts through the tokenizer in Python, by `Answers.id_names`."""
+    function: Callable[..., dict[str, tf.Tensor]]
+    """From inputs, in their order, to outputs by name."""
+    inputs: tuple[tf.TensorSpec, ...]
+
+
+class Probe(NamedTuple):
+    """Questions to one signature of a SavedModel, and what is right."""
+
+    signature: str
+    inputs: Mapping[str, Any]
+    """By name, as `tf.constant` takes them."""
+    wanted: Mapping[str, np.ndarray]
+    """Outputs, or some of them; where masked, several are right. Strings are not looked
+    at: they follow from the numbers, and where two are equal, either may come first."""
 
 
 class Answers(Protocol):
     """A model that answers one kind of question: a `tf.Module`, float32.
 
-    A SavedModel gives `present(ids, compute(ids))` of ids or of strings; the forms that
-    know nothing but numbers give `compute(ids)`.
+    A SavedModel has `signatures`; the forms that know nothing but numbers have
+    `compute`.
     """
 
-    string_names: tuple[str, ...]
-    """What is asked, `(batch_size,)` strings each."""
-    id_names: tuple[str, ...]
-    """The same as ids, `(batch_size, ...)` int32 each."""
+    id_specs: tuple[tf.TensorSpec, ...]
+    """What is asked as ids, `(batch_size, ...)` int32 each; `INPUT_NAMES` first."""
     vocabulary: tokenization.Vocabulary
     do_lower_case: bool
     max_seq_length: int
-    """Tokens at most; longer texts are cut."""
+    """Tokens at most; longer texts are cut, or read in windows."""
     labels: tuple[str, ...] | None
-
-    def encode(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """From strings to ids, in the graph."""
 
     def compute(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """From ids to numbers, with operations that all forms have."""
+
+    def signatures(self) -> dict[str, Signature]:
+        """How it can be asked: `STRINGS`, `IDS`, and maybe more."""
+
+    def id_probes(self) -> dict[str, np.ndarray]:
+        """Ids to compare numbers on, by the names of `id_specs`."""
+
+    def probes(self) -> list[Probe]:
+        """Questions to compare answers on."""
+
+
+class DirectAnswers(Answers, Protocol):
+    """Where a row of ids is one question: no windows.
+
+    `signatures` and `probes` are then `direct_signatures` and `direct_probes`.
+    """
+
+    string_specs: tuple[tf.TensorSpec, ...]
+    """What is asked as strings, `(batch_size, ...)` each."""
+
+    def encode(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """From strings to ids, in the graph."""
 
     def present(
         self, ids: Mapping[str, tf.Tensor], numbers: Mapping[str, tf.Tensor]
     ) -> dict[str, tf.Tensor]:
         """From numbers to answers."""
 
-    def probes(self) -> Probes:
-        """Texts to compare answers on."""
+
+def direct_signatures(model: DirectAnswers) -> dict[str, Signature]:
+    """Of strings and of ids, both to the same answers."""
+
+    def answer(ids):
+        return model.present(ids, model.compute(ids))
+
+    return {
+        STRINGS: Signature(lambda *t: answer(model.encode(*t)), model.string_specs),
+        IDS: Signature(lambda *v: answer(by_name(model, v)), model.id_specs),
+    }
 
 
-def id_specs(model: Answers) -> list[tf.TensorSpec]:
-    """What a model takes as ids, of any batch size and length."""
-    return [tf.TensorSpec([None, None], tf.int32, name) for name in model.id_names]
+def direct_probes(model: DirectAnswers, strings: Mapping[str, Any]) -> list[Probe]:
+    """Probes of both signatures.
+
+    Args:
+        model: the model.
+        strings: by the names of its `string_specs`; the same texts as `id_probes`,
+            which the tokenizer in Python made.
+    """
+    ids = model.id_probes()
+    tensors = as_tensors(ids)
+    wanted = as_arrays(model.present(tensors, model.compute(tensors)))
+    return [Probe(STRINGS, strings, wanted), Probe(IDS, ids, wanted)]
+
+
+def numbers_probe(model: Answers) -> Probe:
+    """A probe of the signature of ids where it gives what `compute` gives."""
+    ids = model.id_probes()
+    return Probe(IDS, ids, as_arrays(model.compute(as_tensors(ids))))
+
+
+def numbers_signature(model: Answers) -> Signature:
+    """From ids to what `compute` gives."""
+    return Signature(lambda *v: model.compute(by_name(model, v)), model.id_specs)
+
+
+def by_name(model: Answers, values: Sequence[Any]) -> dict[str, Any]:
+    """Ids one by one, as `id_specs` has them, with their names."""
+    names = [spec.name for spec in model.id_specs]
+    return dict(zip(names, values, strict=True))
+
+
+def as_tensors(values: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+    """The same values for TensorFlow."""
+    return {name: tf.constant(value) for name, value in values.items()}
+
+
+def as_arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
+    """The same values for NumPy."""
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 def numbers_function(model: Answers) -> Callable:
     """`compute` as a graph function of the ids one by one, as `id_specs` has them."""
     return tf.function(
-        lambda *values: model.compute(dict(zip(model.id_names, values, strict=True))),
-        autograph=False,
+        lambda *values: model.compute(by_name(model, values)), autograph=False
     )
 
 
@@ -122,6 +199,36 @@ def parts_of(network: keras.Model) -> tuple[Callable, list[tf.Variable]]:
     """
     forward = functools.partial(network, training=False)
     return forward, [weight.value for weight in network.weights]
+
+
+def tuned_parts(
+    checkpoint: weights.Checkpoint, *, path: Path, needs_pooler: bool
+) -> tuple[Callable, list[tf.Variable]]:
+    """`parts_of` the network of a fine-tuned model, with its weights.
+
+    Args:
+        checkpoint: the model.
+        path: where it is from.
+        needs_pooler: whether answers come from the encoder's pooler.
+
+    Raises:
+        InputError: weights that answers come from are not there.
+    """
+    task = checkpoint.task
+    network = networks.build(checkpoint.bert_config, task, seed=0)
+    missing = weights.assign(network, checkpoint.arrays)
+    if not needs_pooler:
+        missing = [n for n in missing if not n.startswith("encoder/pooler/")]
+    check_has(missing, ("encoder/", "head/"), purpose=task.kind, path=path)
+    return parts_of(network)
+
+
+def read_settings(path: Path) -> config.FinetuningConfig | None:
+    """How a model was fine-tuned, if it is a run's and has its `config.yaml`."""
+    settings = path / "config.yaml"
+    if not settings.is_file():
+        return None
+    return config.load_config(config.FinetuningConfig, settings)
 
 
 def tokenizer_of(checkpoint: weights.Checkpoint) -> tokenization.Tokenizer:

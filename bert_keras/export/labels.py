@@ -4,7 +4,6 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert_keras import config, networks
 from bert_keras.checkpoints import weights
 from bert_keras.export import answers
 
@@ -26,25 +25,28 @@ class Labels(tf.Module):
             were in training.
     """
 
-    id_names = answers.INPUT_NAMES
+    id_specs = answers.ID_SPECS
 
     def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
         super().__init__(name="labels")
-        task = checkpoint.task
-        self.string_names = ("text", "text_pair")[: 1 + task.has_text_pair]
+        names = ("text", "text_pair")[: 1 + checkpoint.task.has_text_pair]
+        self.string_specs = tuple(
+            tf.TensorSpec([None], tf.string, name) for name in names
+        )
         self.vocabulary = checkpoint.vocabulary
         self.do_lower_case = checkpoint.do_lower_case
         self.max_seq_length = checkpoint.bert_config.max_position_embeddings
-        if (path / "config.yaml").is_file():
-            settings = config.load_config(config.FinetuningConfig, path / "config.yaml")
+        if settings := answers.read_settings(path):
             self.max_seq_length = settings.max_seq_length
-        self.labels = task.labels
-        network = networks.build(checkpoint.bert_config, task)
-        missing = weights.assign(network, checkpoint.arrays)
-        answers.check_has(missing, ("encoder/", "head/"), purpose=task.kind, path=path)
-        self._forward, self._weights = answers.parts_of(network)
+        self.labels = checkpoint.task.labels
+        self._forward, self._weights = answers.tuned_parts(
+            checkpoint, path=path, needs_pooler=True
+        )
         self._tokenizer = answers.graph_tokenizer_of(checkpoint)
         self._python_tokenizer = answers.tokenizer_of(checkpoint)
+
+    def signatures(self):
+        return answers.direct_signatures(self)
 
     def encode(self, text, text_pair=None):
         return answers.pack(
@@ -66,13 +68,20 @@ class Labels(tf.Module):
             "label": tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1)),
         }
 
-    def probes(self) -> answers.Probes:
-        has_pair = len(self.string_names) == 2
-        seconds = answers.PROBES if has_pair else (None,)
-        pairs = [(first, second) for first in answers.PROBES for second in seconds]
-        columns = [list(column) for column in zip(*pairs, strict=True)]
-        ids = answers.tokenize(
-            *columns, self._python_tokenizer, max_seq_length=self.max_seq_length
+    def id_probes(self):
+        return answers.tokenize(
+            *self._text_probes(),
+            self._python_tokenizer,
+            max_seq_length=self.max_seq_length,
         )
+
+    def probes(self):
+        names = [spec.name for spec in self.string_specs]
         # Without pairs there is one name, and the second column is left.
-        return answers.Probes(dict(zip(self.string_names, columns, strict=False)), ids)
+        strings = dict(zip(names, self._text_probes(), strict=False))
+        return answers.direct_probes(self, strings)
+
+    def _text_probes(self) -> list[list[str | None]]:
+        seconds = answers.PROBES if len(self.string_specs) == 2 else (None,)
+        pairs = [(first, second) for first in answers.PROBES for second in seconds]
+        return [list(column) for column in zip(*pairs, strict=True)]

@@ -15,7 +15,7 @@ MODEL_NAME = "model.tflite"
 def write(model: answers.Answers, directory: Path) -> None:
     """Writes the file, with one signature and any batch size and length."""
     function = answers.numbers_function(model)
-    concrete = function.get_concrete_function(*answers.id_specs(model))
+    concrete = function.get_concrete_function(*model.id_specs)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], model)
     (directory / MODEL_NAME).write_bytes(converter.convert())
 

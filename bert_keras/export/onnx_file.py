@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.export import answers
@@ -42,16 +43,23 @@ def write(model: answers.Answers, directory: Path) -> None:
 
     proto, _ = tf2onnx.convert.from_function(
         answers.numbers_function(model),
-        input_signature=answers.id_specs(model),
+        input_signature=list(model.id_specs),
         opset=_OPSET,
     )
+    specs = {spec.name: spec for spec in model.id_specs}
     for value in proto.graph.input:
-        is_of_tokens = value.name in answers.INPUT_NAMES
-        length = "sequence_length" if is_of_tokens else "num_positions"
-        _name_axes(value, ("batch_size", length))
+        _name_axes(value, _axes_of(specs[value.name]))
     for value in proto.graph.output:
         _name_axes(value, ("batch_size",))
     onnx.save(proto, directory / MODEL_NAME)
+
+
+def _axes_of(spec: tf.TensorSpec) -> tuple[str, ...]:
+    if spec.name not in answers.INPUT_NAMES:
+        return "batch_size", "num_positions"
+    if spec.shape.rank == 3:
+        return "batch_size", "num_endings", "sequence_length"
+    return "batch_size", "sequence_length"
 
 
 def _name_axes(value: Any, names: Sequence[str]) -> None:

@@ -16,12 +16,15 @@ from bert_keras.checkpoints import initial
 from bert_keras.errors import InputError, nearest
 from bert_keras.export import (
     answers,
+    choices,
     embeddings,
     labels,
     litert,
     masked_words,
     onnx_file,
     saved_model,
+    spans,
+    tags,
 )
 
 logger = logging.getLogger(__name__)
@@ -48,11 +51,13 @@ def export_model(
 ) -> None:
     """Writes a trained model in a form that others load, in float32.
 
-    What it answers: see `labels.Labels` (classes, numbers), `masked_words.MaskedWords`
-    (pre-trained models) and `embeddings.Embeddings` (on request, of any model).
+    What it answers: see `labels.Labels` (classes, numbers), `spans.Spans` (questions
+    about a text), `tags.Tags` (entities), `choices.Choices` (endings),
+    `masked_words.MaskedWords` (pre-trained models) and `embeddings.Embeddings` (on
+    request, of any model).
 
-    A SavedModel has the signatures `serving_default`, from strings, and `ids`, from
-    ids, both to answers; with classes, `assets.extra/labels.txt` lists them. The other
+    A SavedModel has the signatures `serving_default`, from strings to answers, and
+    `ids`, from ids; with classes, `assets.extra/labels.txt` lists them. The other
     forms are one file, `model.tflite` or `model.onnx`, from ids to numbers, and beside
     it what makes ids of text: `vocab.txt`, `tokenizer_config.json`, and of classes
     `labels.txt`. All take any batch size and length.
@@ -140,14 +145,19 @@ def _read_model(path: Path, wanted: _Wanted) -> answers.Answers:
     match kind:
         case "classification" | "regression":
             return labels.Labels(checkpoint, path=path)
+        case "span":
+            return spans.Spans(checkpoint, path=path)
+        case "tagging":
+            return tags.Tags(checkpoint, path=path)
+        case "choice":
+            return choices.Choices(checkpoint, path=path)
         case "pretraining":
             return masked_words.MaskedWords(
                 checkpoint, path=path, top_k=wanted.top_k or 5
             )
     raise InputError(
-        f"{path}: a model of kind {kind!r}, whose answers cannot be exported (those of "
-        "classification, regression and pretraining can); --embedding mean exports its "
-        "encoder"
+        f"{path}: an encoder without a head, which answers nothing: --embedding mean "
+        "exports its vectors"
     )
 
 
@@ -175,10 +185,9 @@ def _write_saved_model(model: answers.Answers, directory: Path) -> None:
 def _check_saved_model(model: answers.Answers, directory: Path) -> None:
     """Compares all answers, of strings and of ids."""
     probes = model.probes()
-    ids = {name: tf.constant(value) for name, value in probes.ids.items()}
-    wanted = _as_arrays(model.present(ids, model.compute(ids)))
-    for found in saved_model.answer_probes(directory, probes):
-        _check_close(found, wanted)
+    found = saved_model.answer(directory, probes)
+    for probe, outputs in zip(probes, found, strict=True):
+        _check_close(outputs, probe.wanted)
 
 
 def _write_for_ids(model: answers.Answers, directory: Path, form: ModuleType) -> None:
@@ -200,19 +209,23 @@ def _check_for_ids(
     model: answers.Answers, run: Callable[[Mapping[str, np.ndarray]], dict]
 ) -> None:
     """Compares all numbers, of one batch and of texts by themselves."""
-    for ids in _batches(model.probes().ids):
-        tensors = {name: tf.constant(value) for name, value in ids.items()}
-        _check_close(run(ids), _as_arrays(model.compute(tensors)))
+    for ids in _batches(model.id_probes()):
+        tensors = answers.as_tensors(ids)
+        _check_close(run(ids), answers.as_arrays(model.compute(tensors)))
 
 
 def _batches(ids: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
     """All texts at once, and then some of the shorter ones without padding."""
     yield dict(ids)
-    lengths = ids["input_mask"].sum(axis=1)
+    lengths = ids["input_mask"].sum(axis=-1)
+    # Of endings, which are of one example, the longest counts.
+    lengths = lengths.reshape(len(lengths), -1).max(axis=1)
     for row in np.argsort(lengths, kind="stable")[:3]:
         length = int(lengths[row])
         yield {
-            name: values[row : row + 1, : length if name in answers.INPUT_NAMES else 1]
+            name: values[row : row + 1][
+                ..., : length if name in answers.INPUT_NAMES else 1
+            ]
             for name, values in ids.items()
         }
 
@@ -222,15 +235,10 @@ def _write_labels(names: Sequence[str], directory: Path) -> None:
     (directory / LABELS_NAME).write_text(lines, encoding="utf-8")
 
 
-def _as_arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
-    return {name: tensor.numpy() for name, tensor in tensors.items()}
-
-
 def _check_close(
     found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]
 ) -> None:
     for name, values in wanted.items():
-        # Strings follow from the numbers; where two are equal, either may come first.
         if values.dtype == object:
             continue
         if found[name].shape != values.shape:
@@ -238,10 +246,15 @@ def _check_close(
                 f"the exported model gives {name} of shape {found[name].shape} instead "
                 f"of {values.shape}: nothing was written"
             )
-        difference = np.abs(found[name] - values).max()
+        difference = _largest(found[name] - values)
         # A score has no scale of its own, so its own size counts. Not so for NaN.
-        if not difference <= _TOLERANCE * max(1.0, np.abs(values).max()):
+        if not difference <= _TOLERANCE * max(1.0, _largest(values)):
             raise RuntimeError(
                 f"the exported model answers differently, by up to {difference:.3g} in "
                 f"{name}: nothing was written"
             )
+
+
+def _largest(values: np.ndarray) -> float:
+    """The largest absolute value; masked ones do not count."""
+    return float(np.ma.filled(np.ma.abs(values), 0).max(initial=0))

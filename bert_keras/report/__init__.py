@@ -1,4 +1,4 @@
-"""`bert-keras report`: what a run did, as curves and one page."""
+"""`bert-keras report`: what a run did, as pictures and one page."""
 
 from bert_keras.report.writing import write_report
 

@@ -8,23 +8,7 @@ import matplotlib
 import numpy as np
 from matplotlib import axes, colormaps, figure, ticker
 
-from bert_keras.report import event_log, facts
-
-# Okabe and Ito's palette, which the colour-blind can tell apart.
-_BLUE, _VERMILION, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
-
-_STYLE = {
-    "font.size": 12,
-    "axes.titlesize": 14,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#DDDDDD",
-    "grid.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    # Paths of very many points, which a long run has, are drawn in pieces.
-    "agg.path.chunksize": 10_000,
-}
+from bert_keras.report import drawing, event_log, facts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +51,10 @@ METRICS = (
     ),
     Metric(name="accuracy", title="accuracy", axis="share of examples told right"),
     Metric(name="f1", title="F1", axis="F1"),
+    Metric(name="precision", title="precision", axis="share of answers that are right"),
+    Metric(name="recall", title="recall", axis="share of right answers found"),
+    Metric(name="exact_match", title="exact match", axis="percent"),
+    Metric(name="exact", title="exact match", axis="percent"),
     Metric(name="matthews", title="Matthews correlation", axis="correlation"),
     Metric(name="pearson", title="Pearson correlation", axis="correlation"),
     Metric(name="spearman", title="Spearman correlation", axis="correlation"),
@@ -136,12 +124,12 @@ def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
     """
     drawn = []
     for metric in METRICS:
-        with matplotlib.rc_context(_STYLE):
+        with matplotlib.rc_context(drawing.STYLE):
             picture = draw_metric(run, metric)
             if picture is not None:
                 picture.savefig(directory / f"{metric.name}.png", dpi=150)
                 drawn.append((metric.title, f"{metric.name}.png"))
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(drawing.STYLE):
         picture = draw_update_ratios(run)
         if picture is not None:
             picture.savefig(directory / "update_ratio.png", dpi=150)
@@ -156,16 +144,14 @@ def draw_metric(run: facts.Facts, metric: Metric) -> figure.Figure | None:
     values = [c.values for c in (train, evaluation) if c is not None]
     if not values or (metric.begins_at_zero and not np.any(np.concatenate(values))):
         return None
-    picture = figure.Figure(figsize=(8, 4.5), layout="constrained")
-    picture.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
-    plot = picture.add_subplot(title=f"{run.name}: {metric.title}")
+    picture, plot = drawing.new_plot(f"{run.name}: {metric.title}")
     plot.set(xlabel="step", ylabel=metric.axis)
     if train is not None:
         _draw_training(plot, train, is_smoothed=metric.is_smoothed)
     if evaluation is not None:
         plot.plot(
             *evaluation,
-            color=_VERMILION,
+            color=drawing.VERMILION,
             marker="o",
             markersize=5 if len(evaluation.steps) <= 60 else 2.5,
             linewidth=1.5,
@@ -174,7 +160,11 @@ def draw_metric(run: facts.Facts, metric: Metric) -> figure.Figure | None:
         )
     if isinstance(baseline := run.baseline.get(metric.name), float):
         plot.axhline(
-            baseline, color=_GREEN, linestyle="-.", label="baseline", linewidth=1.5
+            baseline,
+            color=drawing.GREEN,
+            linestyle="-.",
+            label="baseline",
+            linewidth=1.5,
         )
     _scale_axes(
         plot,
@@ -183,8 +173,7 @@ def draw_metric(run: facts.Facts, metric: Metric) -> figure.Figure | None:
     )
     _mark_steps(plot, run.phase_ends, label="next phase", linestyle="--")
     _mark_steps(plot, run.train.restarts, label="restart", linestyle=":")
-    # Below the picture, where it hides nothing.
-    picture.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=11)
+    drawing.add_legend(picture)
     return picture
 
 
@@ -208,9 +197,7 @@ def draw_update_ratios(run: facts.Facts) -> figure.Figure | None:
     }
     if not ratios:
         return None
-    picture = figure.Figure(figsize=(8, 4.5), layout="constrained")
-    picture.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
-    plot = picture.add_subplot(title=f"{run.name}: update ratios")
+    picture, plot = drawing.new_plot(f"{run.name}: update ratios")
     plot.set(xlabel="step", ylabel="norm of the update / norm of the weights")
     colours = colormaps["viridis"](np.linspace(0, 0.9, len(ratios)))
     for (name, curve), colour in zip(ratios.items(), colours, strict=True):
@@ -230,13 +217,13 @@ def _draw_training(
 ) -> None:
     steps, values = curve
     if not is_smoothed or len(steps) < 60:
-        plot.plot(steps, values, color=_BLUE, linewidth=1.8, label="training")
+        plot.plot(steps, values, color=drawing.BLUE, linewidth=1.8, label="training")
         return
-    plot.plot(steps, values, color=_BLUE, linewidth=0.7, alpha=0.35)
+    plot.plot(steps, values, color=drawing.BLUE, linewidth=0.7, alpha=0.35)
     plot.plot(
         steps,
         moving_mean(values, max(5, len(steps) // 40)),
-        color=_BLUE,
+        color=drawing.BLUE,
         linewidth=2,
         label="training, smoothed",
         zorder=3,
@@ -258,7 +245,7 @@ def _mark_steps(
     for number, step in enumerate(steps):
         plot.axvline(
             step,
-            color=_GREY,
+            color=drawing.GREY,
             linestyle=linestyle,
             linewidth=1.5,
             label=label if number == 0 else None,

@@ -18,6 +18,9 @@ _CONFIGS = {
     "pretraining": config.PretrainingConfig,
     "classification": config.FinetuningConfig,
     "regression": config.FinetuningConfig,
+    "tagging": config.FinetuningConfig,
+    "span": config.FinetuningConfig,
+    "choice": config.FinetuningConfig,
 }
 
 
@@ -27,9 +30,7 @@ class Facts:
 
     name: str
     """Of its directory."""
-    kind: str
-    """Of `task.json`."""
-    labels: tuple[str, ...]
+    task: config.Task
     changed_settings: dict[str, Any]
     """By dotted key, what the configuration has other than the defaults."""
     settings: dict[str, Any]
@@ -46,7 +47,7 @@ class Facts:
 
     @property
     def is_pretraining(self) -> bool:
-        return self.kind == "pretraining"
+        return self.task.kind == "pretraining"
 
     @property
     def last_step(self) -> int:
@@ -105,18 +106,7 @@ def read_facts(directory: Path) -> Facts:
     Raises:
         InputError: it is none, damaged, or holds no scalars yet.
     """
-    if not (directory / "task.json").is_file():
-        raise InputError(
-            f"{directory}: expected a run directory made by `bert-keras pretrain` or "
-            "`finetune`, found "
-            + ("no task.json in it" if directory.is_dir() else "no such directory")
-        )
-    task = _read_json(directory / "task.json")
-    if task.get("kind") not in _CONFIGS:
-        raise InputError(
-            f"{directory / 'task.json'}: expected the kind of task to be one of "
-            f"{', '.join(_CONFIGS)}, found {task.get('kind')!r}"
-        )
+    task = read_task(directory)
     train, evaluation, panels = (
         event_log.read_log(directory / "logs" / name)
         for name in ("train", "eval", "panels")
@@ -127,12 +117,11 @@ def read_facts(directory: Path) -> Facts:
             "wait until the run has made its first steps, or resume it"
         )
     settings = flat(_read_yaml(directory / "config.yaml"))
-    defaults = flat(_CONFIGS[task["kind"]]().model_dump(mode="json"))
+    defaults = flat(_CONFIGS[task.kind]().model_dump(mode="json"))
     results = directory / "results.json"
     return Facts(
         name=directory.resolve().name,
-        kind=task["kind"],
-        labels=tuple(task.get("labels") or ()),
+        task=task,
         settings=settings,
         changed_settings={
             key: value
@@ -150,6 +139,28 @@ def read_facts(directory: Path) -> Facts:
         eval=evaluation,
         panels=panels,
     )
+
+
+def read_task(directory: Path) -> config.Task:
+    """Reads the `task.json` of a run directory.
+
+    Raises:
+        InputError: there is none, it is damaged, or no run that is trained has it.
+    """
+    path = directory / "task.json"
+    if not path.is_file():
+        raise InputError(
+            f"{directory}: expected a run directory made by `bert-keras pretrain` or "
+            "`finetune`, found "
+            + ("no task.json in it" if directory.is_dir() else "no such directory")
+        )
+    values = _read_json(path)
+    if values.get("kind") not in _CONFIGS:
+        raise InputError(
+            f"{path}: expected the kind of task to be one of {', '.join(_CONFIGS)}, "
+            f"found {values.get('kind')!r}"
+        )
+    return config.build_config(config.Task, values, origin=path)
 
 
 def find_curve(log: event_log.EventLog, name: str) -> event_log.Curve | None:

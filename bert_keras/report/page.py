@@ -8,16 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.report import event_log, facts
+from bert_keras.report import answers, event_log, facts, markdown, sections
 
 NUM_SENTENCES = 3
 """Of those whose masked words are guessed; TensorBoard shows all."""
+
+MAX_LABELS = 30
+"""Labels of a run that are listed with its settings."""
 
 MARK = "<!-- Made by `bert-keras report`; writing it again replaces all of it. -->"
 """The first line of each page."""
 
 # Metrics of which less is better; of all others, more is.
 _FALLING = ("loss", "perplexity")
+
+# Of these neither is better.
+_COUNTS = ("total", "thresh")
 
 # Parts of results.json that have a place of their own on the page.
 _SHOWN_RESULTS = {
@@ -26,30 +32,40 @@ _SHOWN_RESULTS = {
 }
 
 
-def render(run: facts.Facts, pictures: Sequence[tuple[str, str]]) -> str:
+def render(
+    run: facts.Facts,
+    pictures: Sequence[tuple[str, str]],
+    parts: Sequence[sections.Section] | None = None,
+) -> str:
     """The whole page.
 
     Args:
         run: what is known.
-        pictures: title and file name of each, beside the page.
+        pictures: of curves, title and file name of each, beside the page.
+        parts: about the answers of a fine-tuned run; `None`: there are none.
     """
-    parts = [
+    blocks = [
         f"{MARK}\n# {run.name}",
         _state(run),
         _evaluation(run),
-        _table(("", "the run"), _figures(run)),
+        markdown.table(("", "the run"), _figures(run)),
         "## Model, data and settings",
-        _table(("", "model and data"), _model_and_data(run)),
+        markdown.table(("", "model and data"), _model_and_data(run)),
         _command(run),
         "## Curves",
         *(f"![{title}]({name})" for title, name in pictures),
         *_predictions(run),
+        *_answers(run, parts),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def _state(run: facts.Facts) -> str:
-    verb = "Pre-training" if run.is_pretraining else f"Fine-tuning for {run.kind}"
+    task = run.task
+    verb = "Pre-training"
+    if not run.is_pretraining:
+        name = "" if task.name is None else f"{task.name}, "
+        verb = f"Fine-tuning for {name}{task.kind}"
     total = run.settings.get("num_train_steps")
     of = f" of {total:,}" if isinstance(total, int) else ""
     if run.results is None:
@@ -82,11 +98,13 @@ def _evaluation(run: facts.Facts) -> str:
         notes.append(
             f"Baseline: the commonest masked token, `{token}`, always guessed."
         )
-    return "\n\n".join([_table(header, rows), *notes])
+    return "\n\n".join([markdown.table(header, rows), *notes])
 
 
 def _best(name: str, curve: event_log.Curve) -> int | None:
-    """Where the best value is; `None` if there is no finite one."""
+    """Where the best value is; `None` if there is no finite one, or it is no score."""
+    if name.endswith(_COUNTS) or name.startswith("num_"):
+        return None
     finite = np.flatnonzero(np.isfinite(curve.values))
     if not len(finite):
         return None
@@ -174,8 +192,10 @@ def _model_and_data(run: facts.Facts) -> Iterator[tuple[str, str]]:
     for name in sizes:
         if name in run.bert_config:
             yield name, _plain(run.bert_config[name])
-    if run.labels:
-        yield "labels", ", ".join(f"`{label}`" for label in run.labels)
+    if labels := run.task.labels:
+        shown = ", ".join(map(markdown.literal, labels[:MAX_LABELS]))
+        rest = len(labels) - MAX_LABELS
+        yield "labels", shown + (f", and {rest:,} more" if rest > 0 else "")
     if "precision" in run.settings:
         yield "precision", _plain(run.settings["precision"])
     for name, value in run.inputs.items():
@@ -185,12 +205,15 @@ def _model_and_data(run: facts.Facts) -> Iterator[tuple[str, str]]:
 def _command(run: facts.Facts) -> str:
     """The settings that are not the defaults, as they would be given."""
     verb, data = "pretrain", "--examples EXAMPLES"
+    changed = dict(run.changed_settings)
     if not run.is_pretraining:
-        verb, data = "finetune", "--task text --train TRAIN --dev DEV --init INIT"
+        changed.pop("task", None)
+        task = shlex.quote(run.settings.get("task", "text"))
+        verb, data = "finetune", f"--task {task} --train TRAIN --dev DEV --init INIT"
     elif run.num_phases > 1:
         data += "".join(f" EXAMPLES_{n + 1}" for n in range(1, run.num_phases))
     lines = [f"bert-keras {verb} {data} --output_dir {shlex.quote(run.name)}"]
-    for key, value in run.changed_settings.items():
+    for key, value in changed.items():
         lines.append(f"    --set {shlex.quote(f'{key}={_yaml(value)}')}")
     return (
         "What the configuration has other than the defaults:\n\n```\n"
@@ -225,12 +248,20 @@ def _predictions(run: facts.Facts) -> Iterator[str]:
         yield f"### {tag.rpartition('/')[2].replace('_', ' ')}\n\n{text}"
 
 
-def _table(header: Sequence[str], rows: Any) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
-        for line in lines
-    )
+def _answers(
+    run: facts.Facts, parts: Sequence[sections.Section] | None
+) -> Iterator[str]:
+    """How the tuned model answers the development file."""
+    if run.is_pretraining or run.results is None:
+        return
+    yield "## Answers to the development file"
+    if parts is None:
+        yield f"`{answers.FILE_NAME}` is not in the run directory."
+    for part in parts or ():
+        yield f"### {part.title}"
+        if part.picture is not None:
+            yield f"![{part.title}]({part.name}.png)"
+        yield part.text
 
 
 def _plain(value: Any) -> str:

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 from bert_keras.errors import InputError
-from bert_keras.report import curves, facts, page
+from bert_keras.report import answers, curves, facts, page, task_summaries
 
 logger = logging.getLogger(__name__)
 
@@ -15,7 +15,9 @@ PAGE_NAME = "report.md"
 
 
 def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> Path:
-    """Writes what a run did: `report.md` and a picture of each curve.
+    """Writes what a run did: `report.md` and pictures.
+
+    Its curves, and of a fine-tuned run that has ended how it answers.
 
     Args:
         run_dir: of `pretrain` or `finetune`, finished or not.
@@ -26,8 +28,8 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
         The report's directory.
 
     Raises:
-        InputError: `run_dir` is no run or has logged nothing yet, or `output_dir` holds
-            something else than a report or cannot be written.
+        InputError: `run_dir` is no run, is damaged or has logged nothing yet, or
+            `output_dir` holds something else than a report or cannot be written.
     """
     run_dir = Path(run_dir)
     run = facts.read_facts(run_dir)
@@ -37,7 +39,14 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
     try:
         temporary.mkdir(parents=True)
         pictures = curves.draw_curves(run, temporary)
-        text = page.render(run, pictures)
+        parts = None
+        # Answers without results are of an attempt that was broken off.
+        if run.results is not None and (run_dir / answers.FILE_NAME).is_file():
+            parts = task_summaries.read_sections(run_dir)
+        for part in parts or ():
+            if part.picture is not None:
+                (temporary / f"{part.name}.png").write_bytes(part.picture)
+        text = page.render(run, pictures, parts)
         (temporary / PAGE_NAME).write_text(text, encoding="utf-8")
         _replace(output, temporary)
     except OSError as error:

@@ -82,3 +82,22 @@ def test_gradients_are_dense(tiny_config, batch):
         total, _ = model.loss_terms(labels, model(batch))["loss"]
     for gradient in tape.gradient(total, model.trainable_variables):
         assert isinstance(gradient, tf.Tensor)
+
+
+def test_left_to_right_the_last_token_is_read(tiny_config, batch, randomize):
+    """The first one has seen nothing of the text."""
+    left_to_right = tiny_config.model_copy(update={"attention": "left_to_right"})
+    model = classification.BertClassifier(left_to_right, 3, dropout_prob=0.1)
+    model.build()
+    randomize(model)
+    states = np.array(model.encoder(batch)["sequence_output"])
+    lengths = batch["input_mask"].sum(axis=1)
+    assert len(set(lengths)) > 1
+    last = states[np.arange(len(lengths)), lengths - 1]
+    pooled = np.tanh(last @ model.encoder.pooler.kernel + model.encoder.pooler.bias)
+    kernel, bias = (w.numpy() for w in model.head.trainable_weights)
+    logits = np.array(model(batch)["logits"])
+    np.testing.assert_allclose(logits, pooled @ kernel + bias, atol=1e-5)
+    changed = batch | {"input_ids": batch["input_ids"].copy()}
+    changed["input_ids"][:, 1] = 1 + changed["input_ids"][:, 1] % 30
+    assert (np.abs(model(changed)["logits"] - logits).max(axis=1) > 1e-3).all()

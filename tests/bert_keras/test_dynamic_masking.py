@@ -11,11 +11,11 @@ from bert_keras import (
     config,
     dynamic_masking,
     files,
-    fill_mask,
     masking,
     pretraining,
     training,
 )
+from bert_keras.checkpoints import conversion, run_directory, weights
 
 CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
 BITS = (1 << 64) - 1
@@ -215,7 +215,12 @@ def test_a_resumed_run_ends_like_an_uninterrupted_one(finished, tmp_path):
 
 def test_without_next_sentences_their_weights_stay(packing, finished):
     """Weight decay would shrink what no gradient holds up."""
-    run, network = fill_mask.load_pretrainer(finished / "run")
+    run = run_directory.read_run(
+        finished / "run", kinds=("pretraining",), verb="pretrain"
+    )
+    network = pretraining.BertPretrainer(run.bert_config)
+    network.build()
+    run_directory.load_weights(run, network)
     fresh = pretraining.BertPretrainer(run.bert_config, seed=settings().seed)
     fresh.build()
     for old, new in (
@@ -227,3 +232,24 @@ def test_without_next_sentences_their_weights_stay(packing, finished):
             for a, b in zip(old.variables, new.variables, strict=True)
         ]
         assert all(same) == (packing == "full_sentences"), old.name
+
+
+def test_weights_that_were_not_trained_are_not_read(packing, finished, tmp_path):
+    """A finished run tells by its evaluation, an unfinished one by its checkpoints."""
+    unfinished = shutil.copytree(finished / "run", tmp_path / "unfinished")
+    for name in ("results.json", "model.weights.h5"):
+        (unfinished / name).unlink()
+    checkpoint = "checkpoints/step-0000000010.npz"
+    for path in (
+        finished / "run",
+        finished / "run" / checkpoint,
+        unfinished / checkpoint,
+    ):
+        found = conversion.read(path)
+        lacking = {
+            name.rpartition("/")[0]
+            for name in weights.all_shapes(found.bert_config, num_labels=1)
+            if name not in found.arrays and not name.startswith("head/")
+        }
+        untrained = {"encoder/pooler", "next_sentence_head/classifier"}
+        assert lacking == (untrained if packing == "full_sentences" else set())

@@ -93,6 +93,11 @@ def tagger(folder, randomize) -> Path:
 
 
 @pytest.fixture(scope="module")
+def encoder(folder, randomize) -> Path:
+    return make_run(folder / "encoder", randomize, kind="encoder")
+
+
+@pytest.fixture(scope="module")
 def filler(pretrained, folder):
     """The signatures of a SavedModel that fills masks."""
     export.export_model(pretrained, folder / "filler", top_k=3)
@@ -378,9 +383,9 @@ def test_a_file_that_answers_otherwise_is_not_kept(tagger, tmp_path, monkeypatch
         ("pretrained", {"top_k": 2, "to": "litert"}, "--top_k is for the guesses of"),
         ("classifier", {"top_k": 2}, "--top_k is for the guesses of a pre-trained"),
         (
-            "tagger",
+            "encoder",
             {},
-            "tagger: a model of kind 'tagging', whose answers cannot",
+            "encoder: an encoder without a head, which answers nothing: --embed",
         ),
         (
             "tagger",

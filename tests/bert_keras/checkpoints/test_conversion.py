@@ -2,6 +2,7 @@ import dataclasses
 import json
 import logging
 
+import h5py
 import numpy as np
 import pytest
 
@@ -15,7 +16,7 @@ from bert_keras import (
     tokenization,
     verbs,
 )
-from bert_keras.checkpoints import conversion, native, weights
+from bert_keras.checkpoints import archive, conversion, native, weights
 from bert_keras.errors import InputError
 from bert_keras.export import embeddings
 
@@ -29,9 +30,9 @@ LABELS = ("no", "maybe", "yes")
 def make_checkpoint(tiny_config, randomize):
     """A function that makes a checkpoint with random weights."""
 
-    def make(kind="pretraining", **config_changes):
+    def make(kind="pretraining", *, bilstm_units=0, **config_changes):
         labels = LABELS if kind in ("classification", "tagging") else None
-        task = config.Task(kind=kind, labels=labels)
+        task = config.Task(kind=kind, labels=labels, bilstm_units=bilstm_units)
         changes = {"hidden_act": "gelu_tanh", **config_changes}
         bert_config = tiny_config.model_copy(update=changes)
         network = networks.build(bert_config, task, seed=1)
@@ -60,9 +61,16 @@ def run_dir(make_checkpoint, tmp_path):
     return write
 
 
-@pytest.mark.parametrize("kind", config.TASK_KINDS)
-def test_a_run_is_read_as_it_was_written(kind, make_checkpoint, run_dir):
-    checkpoint, found = make_checkpoint(kind), conversion.read(run_dir(kind))
+@pytest.mark.parametrize(
+    ("kind", "units"),
+    [
+        *((kind, 0) for kind in config.TASK_KINDS),
+        *((kind, 5) for kind in config.TASK_KINDS[2:]),
+    ],
+)
+def test_a_run_is_read_as_it_was_written(kind, units, make_checkpoint, run_dir):
+    checkpoint = make_checkpoint(kind, bilstm_units=units)
+    found = conversion.read(run_dir(kind, bilstm_units=units))
     assert (found.task, found.bert_config) == (checkpoint.task, checkpoint.bert_config)
     assert (found.vocabulary, found.do_lower_case) == (VOCABULARY, True)
     assert found.arrays.keys() == checkpoint.arrays.keys()
@@ -70,10 +78,66 @@ def test_a_run_is_read_as_it_was_written(kind, make_checkpoint, run_dir):
         assert array.tobytes() == found.arrays[name].tobytes()
 
 
-def test_a_converted_classifier_predicts(run_dir):
-    tuned = finetuning.TunedModel(run_dir("classification"))
-    assert tuned.run.task.labels == LABELS
-    assert tuned.settings.max_seq_length == 32
+DATA = {
+    "classification": ("a.tsv", "text\nw1 w2\nw3\n"),
+    "regression": ("a.tsv", "text\nw1 w2\nw3\n"),
+    "tagging": ("a.txt", "w1\nw2\n\nw3\n"),
+    "choice": (
+        "a.csv",
+        "startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3\n"
+        "w1 w2,w1,w2,gold,w3,w4,w5,w6\n",
+    ),
+    "span": (
+        "a.json",
+        json.dumps(
+            {
+                "version": "1.1",
+                "data": [
+                    {
+                        "title": "t",
+                        "paragraphs": [
+                            {
+                                "context": "w1 w2 w3 w4",
+                                "qas": [{"id": "q", "question": "w5", "answers": []}],
+                            }
+                        ],
+                    }
+                ],
+            }
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_a_converted_model_predicts(kind, run_dir, tmp_path):
+    """As others train them: a sentence is tagged by itself."""
+    directory = run_dir(kind, max_position_embeddings=96)
+    settings = finetuning.TunedModel(directory).settings
+    assert (settings.max_seq_length, settings.document_context) == (96, False)
+    name, text = DATA[kind]
+    (tmp_path / name).write_text(text)
+    finetuning.predict(directory, tmp_path / name, tmp_path / "answers")
+    assert (tmp_path / "answers").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_said"), [("classification", True), ("span", False)]
+)
+def test_pairs_of_texts_are_not_taken_for_granted(kind, run_dir, caplog, is_said):
+    run_dir(kind)
+    message = "nothing says whether the model was tuned on pairs of texts, so it is"
+    assert (message in caplog.text) == is_said
+
+
+@pytest.mark.parametrize("to", [f for f in conversion.FORMATS if f != "native"])
+def test_a_bilstm_has_no_place_elsewhere(to, run_dir, tmp_path):
+    directory = run_dir("tagging", bilstm_units=3)
+    assert conversion.read(directory).task.bilstm_units == 3
+    message = f"the head has a BiLSTM of 3 units, which {to} has no place for: convert"
+    with pytest.raises(InputError, match=message):
+        conversion.convert(directory, tmp_path / "out", to=to)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_untrained_heads_of_a_run_are_not_taken(run_dir):
@@ -82,6 +146,37 @@ def test_untrained_heads_of_a_run_are_not_taken(run_dir):
     names = set(conversion.read(directory).arrays)
     assert "masked_lm_head/output_bias" in names
     assert not any(n.startswith(("encoder/pooler", "next_sentence")) for n in names)
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "state", "is_trained"),
+    [
+        ({"loss": 2.0, "masked_lm_loss": 2.0}, None, False),
+        ({"loss": 3.0, "next_sentence_loss": 1.0}, None, True),
+        # It was trained without evaluation.
+        ({}, "non_trainable", False),
+        ({}, "weights", True),
+        # And its checkpoints were deleted.
+        ({}, None, True),
+    ],
+)
+def test_full_sentences_train_no_next_sentence_head(
+    run_dir, evaluation, state, is_trained
+):
+    directory = run_dir()
+    (directory / "config.yaml").write_text("seed: 1\n")
+    results = json.dumps({"steps": 2, "eval": evaluation})
+    (directory / "results.json").write_text(results)
+    if state is not None:
+        (directory / "checkpoints").mkdir()
+        name = f"{state}/bert_pretrainer/next_sentence_head/classifier/bias"
+        archive.write_arrays(
+            directory / "checkpoints/step-0000000002.npz", [(name, np.zeros(2, "f4"))]
+        )
+    names = set(conversion.read(directory).arrays)
+    assert "masked_lm_head/output_bias" in names
+    for name in ("encoder/pooler/kernel", "next_sentence_head/classifier/bias"):
+        assert (name in names) == is_trained
 
 
 @pytest.mark.parametrize("to", [f for f in conversion.FORMATS if f != "native"])
@@ -179,6 +274,26 @@ class TestActivations:
 
 
 class TestBadInput:
+    @pytest.mark.parametrize(
+        ("model_type", "name"),
+        [
+            ("roberta", "a RoBERTa"),
+            ("distilbert", "a DistilBERT"),
+            ("albert", "an ALBERT"),
+        ],
+    )
+    def test_another_model_is_named(
+        self, make_checkpoint, tmp_path, capsys, model_type, name
+    ):
+        (tmp_path / "hf").mkdir()
+        conversion.FORMATS["hugging_face"].write(make_checkpoint(), tmp_path / "hf")
+        path = tmp_path / "hf/config.json"
+        path.write_text(path.read_text().replace('"bert"', f'"{model_type}"'))
+        arguments = ["--input", str(tmp_path / "hf"), "--output", str(tmp_path / "out")]
+        assert cli.main(["convert", *arguments, "--to", "native"]) == 2
+        assert f"{path}: the model is {name}, not a BERT" in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
+
     def test_nothing_there(self, tmp_path):
         with pytest.raises(InputError, match="no checkpoint that is known; expected"):
             conversion.read(tmp_path)
@@ -222,11 +337,61 @@ class TestBadInput:
     def test_values_that_are_not_finite_are_reported(self, run_dir, tmp_path, caplog):
         caplog.set_level(logging.WARNING)
         checkpoint = conversion.read(run_dir())
-        checkpoint.arrays["encoder/pooler/bias"][0] = np.nan
+        arrays = dict(checkpoint.arrays)
+        arrays["encoder/pooler/bias"][0] = np.nan
+        checkpoint = dataclasses.replace(checkpoint, arrays=arrays)
         (tmp_path / "hf").mkdir()
         conversion.FORMATS["hugging_face"].write(checkpoint, tmp_path / "hf")
         conversion.read(tmp_path / "hf")
         assert "1 values of encoder/pooler/bias are not finite" in caplog.text
+
+
+class TestWeightsOfARun:
+    """Damaged, or not those of the configuration beside them."""
+
+    @pytest.mark.parametrize("part", [0, 0.3, 0.9])
+    def test_a_cut_file(self, run_dir, part):
+        directory = run_dir()
+        path = directory / "model.weights.h5"
+        path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
+        with pytest.raises(InputError, match=r"weights\.h5: cannot be read as HDF5"):
+            conversion.read(directory)
+
+    @pytest.mark.parametrize(
+        ("key", "value", "message"),
+        [
+            ("num_hidden_layers", 3, "has 2 layers, but by the configuration beside"),
+            ("num_hidden_layers", 1, "has 2 layers, but by the configuration beside"),
+            (
+                "intermediate_size",
+                32,
+                r"not the weights of this model: tensor 'encoder/.*' has the shape "
+                r"\(16, 24\), but by the configuration beside it it has \(16, 32\)",
+            ),
+            ("hidden_size", 32, r".*has the shape \(40, 16\), but by .* \(40, 32\)"),
+        ],
+    )
+    def test_another_configuration(self, run_dir, key, value, message):
+        directory = run_dir()
+        path = directory / "bert_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+        with pytest.raises(InputError, match=f"model.weights.h5: {message}"):
+            conversion.read(directory)
+
+    def test_another_task(self, run_dir):
+        directory = run_dir()
+        (directory / "task.json").write_text('{"kind": "span"}')
+        message = "not the weights of this model: no head/classifier/kernel, head/class"
+        with pytest.raises(InputError, match=message):
+            conversion.read(directory)
+
+    def test_an_array_that_is_missing(self, run_dir):
+        directory = run_dir()
+        with h5py.File(directory / "model.weights.h5", "r+") as file:
+            del file["encoder/layers/dense/vars/1"]
+        message = "not the weights of this model: no encoder/pooler/bias"
+        with pytest.raises(InputError, match=message):
+            conversion.read(directory)
 
 
 class TestCheckpointsOfARun:

@@ -164,6 +164,32 @@ def test_writes_the_published_names(make_checkpoint, shared_data, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_data_of_the_published_names_shapes_and_types(name, shared_data, tmp_path):
+    """In each tensor one number, its own, which must arrive at the right place."""
+    folder = shared_data / "checkpoint_indexes"
+    prefix, tensors = published_index(folder, name, tmp_path)
+    numbers = {tensor["name"]: i for i, tensor in enumerate(tensors)}
+    save(
+        prefix,
+        {
+            tensor["name"]: np.full(tensor["shape"], i, tensor["dtype"])
+            for i, tensor in enumerate(tensors)
+        },
+    )
+    found = google_tf1.read(prefix)
+    rows = google_tf1._rows(found.task.kind, found.bert_config)
+    theirs = {row.ours: row.theirs for row in rows}
+    used = {theirs[name] for name in found.arrays}
+    assert used | set(found.unused) == set(numbers)
+    assert not used & set(found.unused)
+    assert not used & {n for n in numbers if "adam" in n or n == "global_step"}
+    for ours, array in found.arrays.items():
+        assert (array == numbers[theirs[ours]]).all(), ours
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.slow
 def test_published_size(shared_data, tmp_path):
     """A whole file of BERT-BASE, written by us, is the published one but for values."""
     name = "chinese_L-12_H-768_A-12"
@@ -557,6 +583,20 @@ def test_no_checkpoint(tmp_path):
 def test_other_model(written):
     save(written / "bert_model.ckpt", {"electra/embeddings/x": np.float32(0)})
     message = r"expected the names of google-research/bert.*found electra/embeddings/x"
+    with pytest.raises(InputError, match=message):
+        google_tf1.read(written)
+
+
+def test_an_albert_is_named(written):
+    """Its embeddings have the names of a BERT."""
+    layer = "bert/encoder/transformer/group_0/inner_group_0/attention_1/self/query"
+    tensors = {
+        "bert/embeddings/word_embeddings": np.zeros((40, 8), "f4"),
+        f"{layer}/kernel": np.zeros((16, 16), "f4"),
+    }
+    save(written / "bert_model.ckpt", tensors)
+    assert google_tf1.recognizes(written)
+    message = r"bert_model\.ckpt\.index: the model is an ALBERT, .*, not a BERT"
     with pytest.raises(InputError, match=message):
         google_tf1.read(written)
 

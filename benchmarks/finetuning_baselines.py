@@ -1,0 +1,79 @@
+"""What a task's scores are without a model: always the commonest answer.
+
+No TensorFlow.
+"""
+
+import collections
+from typing import Any
+
+import numpy as np
+
+from bert_keras import config
+from bert_keras.tasks import (
+    dataset,
+    ner,
+    tagging_dataset,
+    text,
+    text_datasets,
+)
+
+
+def commonest(
+    train: dataset.Dataset, dev: dataset.Dataset
+) -> tuple[str, dict[str, Any]] | None:
+    """How it is answered, and the official scores of that.
+
+    Args:
+        train: where answers are counted.
+        dev: what is scored, of the same task.
+
+    Returns:
+        `None`: the task has no commonest answer (SQuAD).
+    """
+    task = train.describe()
+    if isinstance(train, text_datasets.TextDataset):
+        return _commonest_label(train, dev, task)
+    if isinstance(train, tagging_dataset.TaggingDataset):
+        return "each word's commonest tag", _commonest_tags(train, dev, task)
+    return None
+
+
+def _commonest_label(
+    train: text_datasets.TextDataset,
+    dev: text_datasets.TextDataset,
+    task: config.Task,
+) -> tuple[str, dict[str, float]]:
+    known = text.label_ids(train.rows, task.labels, path=train.path)
+    if task.labels is None:
+        how, answer = "the mean", [known.mean()]
+    else:
+        label = np.bincount(known).argmax()
+        how, answer = f"always {task.labels[label]}", np.eye(len(task.labels))[label]
+    answers = text_datasets.TextAnswers(
+        rows=dev.rows,
+        logits=np.tile(np.float32(answer), (len(dev), 1)),
+        label_ids=text.label_ids(dev.rows, task.labels, path=dev.path),
+        task=task,
+    )
+    return how, answers.scores()
+
+
+def _commonest_tags(
+    train: tagging_dataset.TaggingDataset,
+    dev: tagging_dataset.TaggingDataset,
+    task: config.Task,
+) -> dict[str, float]:
+    counts: dict[str, collections.Counter] = collections.defaultdict(
+        collections.Counter
+    )
+    for sentence in train.sentences:
+        for word, tag in zip(sentence.words, sentence.tags, strict=True):
+            counts[word][tag] += 1
+    unknown = collections.Counter({ner.OUTSIDE: 1})
+    places = [
+        task.labels.index(counts.get(word, unknown).most_common(1)[0][0])
+        for sentence in dev.sentences
+        for word in sentence.words
+    ]
+    logits = np.eye(len(task.labels), dtype=np.float32)[places]
+    return ner.scores(logits, task.labels, dev.sentences)

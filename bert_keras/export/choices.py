@@ -1,0 +1,111 @@
+"""Exported choosers: the best of several endings."""
+
+from pathlib import Path
+
+import tensorflow as tf
+
+from bert_keras.checkpoints import weights
+from bert_keras.export import answers
+from bert_keras.tasks import swag
+
+_LONGEST_INPUT = 128
+"""Of a model that does not say how long inputs were in training."""
+
+
+class Choices(tf.Module):
+    """See `answers.DirectAnswers`.
+
+    Strings: `sentence`, `beginning` and `endings`, of which the last is `(batch_size,
+    num_endings)`: each ending goes on with the beginning, which follows the sentence
+    and may be empty. Ids: `answers.INPUT_NAMES`, each `(batch_size, num_endings,
+    sequence_length)` int32. There may be any number of endings, the same for all of a
+    batch.
+
+    Numbers: `logits`, `(batch_size, num_endings)` float32.
+    Answers: `best`, `(batch_size,)` int32, which ending is the most probable one, from
+    0, and `probabilities`, `(batch_size, num_endings)` float32.
+
+    Args:
+        checkpoint: of kind `choice`.
+        path: where it is from; its `config.yaml`, if there is one, says how long inputs
+            were in training.
+    """
+
+    string_specs = (
+        tf.TensorSpec([None], tf.string, "sentence"),
+        tf.TensorSpec([None], tf.string, "beginning"),
+        tf.TensorSpec([None, None], tf.string, "endings"),
+    )
+    id_specs = tuple(
+        tf.TensorSpec([None, None, None], tf.int32, name)
+        for name in answers.INPUT_NAMES
+    )
+    labels = None
+
+    def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
+        super().__init__(name="choices")
+        self.vocabulary = checkpoint.vocabulary
+        self.do_lower_case = checkpoint.do_lower_case
+        num_positions = checkpoint.bert_config.max_position_embeddings
+        self.max_seq_length = min(_LONGEST_INPUT, num_positions)
+        if settings := answers.read_settings(path):
+            self.max_seq_length = settings.max_seq_length
+        self._forward, self._weights = answers.tuned_parts(
+            checkpoint, path=path, needs_pooler=True
+        )
+        self._tokenizer = answers.graph_tokenizer_of(checkpoint)
+        self._python_tokenizer = answers.tokenizer_of(checkpoint)
+
+    def signatures(self):
+        return answers.direct_signatures(self)
+
+    def encode(self, sentence, beginning, endings):
+        shape = tf.shape(endings)
+        examples = tf.repeat(tf.range(shape[0]), shape[1])
+        continuations = tf.strings.join(
+            [tf.gather(beginning, examples), tf.reshape(endings, [-1])], separator=" "
+        )
+        packed = answers.pack(
+            tf.gather(self._tokenizer(sentence), examples),
+            self._tokenizer(continuations),
+            max_seq_length=self.max_seq_length,
+            vocabulary=self.vocabulary,
+        )
+        return {
+            name: tf.reshape(values, [shape[0], shape[1], tf.shape(values)[1]])
+            for name, values in packed.items()
+        }
+
+    def compute(self, ids):
+        return {"logits": self._forward(dict(ids))["logits"]}
+
+    def present(self, ids, numbers):
+        logits = numbers["logits"]
+        return {
+            "best": tf.argmax(logits, axis=-1, output_type=tf.int32),
+            "probabilities": tf.nn.softmax(logits),
+        }
+
+    def id_probes(self):
+        questions = _probe_questions()
+        tokenized = swag.tokenize(
+            questions, self._python_tokenizer, max_seq_length=self.max_seq_length
+        )
+        return tokenized.batch(range(len(questions)))
+
+    def probes(self):
+        questions = _probe_questions()
+        strings = {
+            "sentence": [question.sentence for question in questions],
+            "beginning": [question.beginning for question in questions],
+            "endings": [question.endings for question in questions],
+        }
+        return answers.direct_probes(self, strings)
+
+
+def _probe_questions() -> list[swag.Question]:
+    texts = answers.PROBES
+    return [
+        swag.Question(texts[i], texts[i - 1], texts[:4], None, 0)
+        for i in range(len(texts))
+    ]

@@ -1,0 +1,331 @@
+"""Exported answers to questions about a text, however long it is."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras import config, text_graph
+from bert_keras.checkpoints import run_directory, weights
+from bert_keras.errors import InputError
+from bert_keras.export import answers, span_search, span_windows
+from bert_keras.tasks import squad, squad_predictions
+
+_LONGEST_INPUT = 384
+"""Of a model that does not say how long inputs were in training: the paper's."""
+
+_WINDOWS_AT_ONCE = 16
+"""What a batch of requests needs in memory depends on this, not on how long its texts
+are."""
+
+_CLEAR_CUT = 1e-3
+"""Answers whose scores are nearer to each other may change places with the rounding of
+another batch."""
+
+
+class Spans(tf.Module):
+    """See `answers.Answers`.
+
+    Strings: `question` and `context`, `(batch_size,)` each. Ids: `answers.INPUT_NAMES`.
+
+    Numbers, and what the signature of ids gives: `start_logits` and `end_logits`,
+    `(batch_size, sequence_length)` float32, of each token.
+    Answers, `(batch_size,)` each: `answer`, strings cut from the context, "" for no
+    answer; `start` and `end`, int32, so that `context[start:end]` in Python is the
+    answer; `score`, float32, the sum of both logits; `probability`, float32, of this
+    answer among the best ones; and, if questions of the training may have had no
+    answer, `no_answer_probability`, float32. The context is read in windows, and the
+    answer chosen, as in `squad.featurize` and `squad_predictions.predict`.
+
+    Args:
+        checkpoint: of kind `span`.
+        path: where it is from. The lengths of windows, questions and answers are those
+            of its `config.yaml`, if there is one, else the paper's; the threshold
+            above which there is no answer is that of its `results.json`, if it has
+            one, else 0.
+
+    Raises:
+        InputError: windows that have no room for a context.
+    """
+
+    id_specs = answers.ID_SPECS
+    labels = None
+
+    def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
+        super().__init__(name="spans")
+        self.vocabulary = checkpoint.vocabulary
+        self.do_lower_case = checkpoint.do_lower_case
+        self._has_impossible = checkpoint.task.has_impossible
+        self._threshold = _read_threshold(path)
+        num_positions = checkpoint.bert_config.max_position_embeddings
+        self.max_seq_length = min(_LONGEST_INPUT, num_positions)
+        self._settings = config.SpanConfig()
+        if settings := answers.read_settings(path):
+            self.max_seq_length, self._settings = settings.max_seq_length, settings.span
+        if self.max_seq_length < self._settings.max_query_length + 4:
+            raise InputError(
+                f"{path}: windows of {self.max_seq_length} tokens have no room for "
+                f"{self._settings.max_query_length} of the question, 3 special tokens "
+                "and some of the text"
+            )
+        self._forward, self._weights = answers.tuned_parts(
+            checkpoint, path=path, needs_pooler=False
+        )
+        self._tokenizer = answers.graph_tokenizer_of(checkpoint)
+        self._python_tokenizer = answers.tokenizer_of(checkpoint)
+
+    def signatures(self):
+        names = ("question", "context")
+        specs = tuple(tf.TensorSpec([None], tf.string, name) for name in names)
+        return {
+            answers.STRINGS: answers.Signature(self.answer, specs),
+            answers.IDS: answers.numbers_signature(self),
+        }
+
+    def compute(self, ids):
+        outputs = self._forward(dict(ids))
+        return {name: outputs[name] for name in ("start_logits", "end_logits")}
+
+    def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
+        """From strings to answers, see the class."""
+        code_points = text_graph.decode(context)
+        decision = self._decide(self._tokenizer(question), code_points)
+        starts, ends = decision.starts, decision.ends
+        found = {
+            "answer": text_graph.cut(
+                code_points,
+                tf.range(tf.size(context, tf.int64)),
+                tf.cast(starts, tf.int64),
+                tf.cast(ends, tf.int64),
+            ),
+            "start": starts,
+            "end": ends,
+            "score": decision.scores,
+            "probability": decision.probabilities,
+        }
+        if self._has_impossible:
+            found["no_answer_probability"] = decision.no_answer_probabilities
+        return found
+
+    def _decide(
+        self, questions: tf.RaggedTensor, code_points: tf.RaggedTensor
+    ) -> span_search.Decision:
+        questions = questions[:, : self._settings.max_query_length]
+        pieces = self._tokenizer.locate(code_points)
+        windows = span_windows.cut_windows(
+            pieces.ids.row_lengths(),
+            self.max_seq_length - 3 - questions.row_lengths(),
+            self._settings.doc_stride,
+        )
+        fingerprint = span_search.fingerprinter(code_points)
+        num_windows = tf.size(windows.examples)
+
+        def is_left(first, candidates, null_scores):
+            return first < num_windows
+
+        def read(first, candidates, null_scores):
+            rows = tf.range(first, tf.minimum(first + _WINDOWS_AT_ONCE, num_windows))
+            found, new_null_scores = self._read(
+                tf.cast(rows, tf.int64), questions, pieces, windows, fingerprint
+            )
+            candidates = span_search.keep_best(
+                candidates, found, n_best_size=self._settings.n_best_size
+            )
+            null_scores = tf.minimum(null_scores, new_null_scores)
+            return first + _WINDOWS_AT_ONCE, candidates, null_scores
+
+        none = span_search.no_candidates()
+        null_scores = tf.fill([questions.nrows()], tf.constant(np.inf, tf.float64))
+        of_any_length = tf.TensorShape([None])
+        _, candidates, null_scores = tf.while_loop(
+            is_left,
+            read,
+            (0, none, null_scores),
+            shape_invariants=(
+                tf.TensorShape([]),
+                span_search.Candidates(*[of_any_length] * len(none)),
+                of_any_length,
+            ),
+            # One after the other, or all would be in memory at once.
+            parallel_iterations=1,
+        )
+        return span_search.decide(
+            candidates,
+            null_scores,
+            has_impossible=self._has_impossible,
+            n_best_size=self._settings.n_best_size,
+            threshold=self._threshold,
+        )
+
+    def _read(
+        self,
+        rows: tf.Tensor,
+        questions: tf.RaggedTensor,
+        pieces: text_graph.Pieces,
+        windows: span_windows.Windows,
+        fingerprint,
+    ) -> tuple[span_search.Candidates, tf.Tensor]:
+        """Candidates of some windows, and for each question the lowest score of "no
+        answer" in them, infinite without any."""
+        examples = tf.gather(windows.examples, rows)
+        starts = tf.gather(windows.starts, rows)
+        tokens = tf.ragged.range(starts, tf.gather(windows.ends, rows))
+        queries = tf.gather(questions, examples)
+        numbers = self.compute(
+            text_graph.pack_windows(
+                queries,
+                tokens.with_values(tf.gather(pieces.ids.values, tokens.values)),
+                vocabulary=self.vocabulary,
+            )
+        )
+        start_logits, end_logits = numbers["start_logits"], numbers["end_logits"]
+        # The token of the context that is in each column.
+        first_columns = queries.row_lengths() + 2
+        columns = tf.range(tf.shape(start_logits, tf.int64)[1])
+        within = columns - first_columns[:, tf.newaxis]
+        may_end = (within >= 0) & (within < tokens.row_lengths()[:, tf.newaxis])
+        # One more, which is of no window, for the other columns.
+        owners = tf.concat([windows.owners, [-1]], 0)
+        nowhere = tf.size(windows.owners, tf.int64)
+        places = tf.where(may_end, within + starts[:, tf.newaxis], nowhere)
+        found = span_search.find(
+            start_logits,
+            end_logits,
+            may_begin=tf.gather(owners, places) == rows[:, tf.newaxis],
+            may_end=may_end,
+            n_best_size=self._settings.n_best_size,
+            max_answer_length=self._settings.max_answer_length,
+        )
+        first, last = (
+            tf.gather_nd(
+                places, tf.stack([found.rows, tf.cast(columns, tf.int64)], axis=1)
+            )
+            for columns in (found.first, found.last)
+        )
+        char_starts = tf.gather(pieces.starts.values, first)
+        char_ends = tf.gather(pieces.ends.values, last)
+        of_found = tf.gather(examples, found.rows)
+        candidates = span_search.Candidates(
+            examples=of_found,
+            scores=found.scores,
+            starts=char_starts,
+            ends=char_ends,
+            fingerprints=fingerprint(of_found, char_starts, char_ends),
+        )
+        of_cls = tf.cast(start_logits[:, 0], tf.float64)
+        of_cls += tf.cast(end_logits[:, 0], tf.float64)
+        null_scores = tf.math.unsorted_segment_min(of_cls, examples, questions.nrows())
+        return candidates, null_scores
+
+    def id_probes(self):
+        windows = self._python_windows(_probe_questions())
+        return _ids_of(windows, np.arange(len(windows.questions)))
+
+    def probes(self):
+        questions = _probe_questions()
+        wanted = self._python_answers(questions)
+        strings = {
+            "question": [question.question for question in questions],
+            "context": [question.context for question in questions],
+        }
+        return [
+            answers.Probe(answers.STRINGS, strings, wanted),
+            answers.numbers_probe(self),
+        ]
+
+    def _python_windows(self, questions: Sequence[squad.Question]) -> squad.Windows:
+        return squad.featurize(
+            questions,
+            self._python_tokenizer,
+            max_seq_length=self.max_seq_length,
+            doc_stride=self._settings.doc_stride,
+            max_query_length=self._settings.max_query_length,
+        )
+
+    def _python_answers(
+        self, questions: Sequence[squad.Question]
+    ) -> dict[str, np.ndarray]:
+        """What `squad_predictions` makes of the same network's scores.
+
+        It has no places, only texts: `start` and `end` are masked where the text is not
+        in one place alone, and everything is where another answer is as good.
+        """
+        windows = self._python_windows(questions)
+        start_logits, end_logits = self._python_logits(windows)
+        predictions = squad_predictions.predict(
+            questions,
+            windows,
+            start_logits=start_logits,
+            end_logits=end_logits,
+            has_impossible=self._has_impossible,
+            n_best_size=self._settings.n_best_size,
+            max_answer_length=self._settings.max_answer_length,
+        )
+        texts = predictions.answers(null_score_diff_threshold=self._threshold)
+        rows = [
+            _wanted_row(question, texts[question.id], predictions, self._threshold)
+            for question in questions
+        ]
+        wanted = {
+            name: np.ma.masked_invalid([row[name] for row in rows]) for name in rows[0]
+        }
+        if not self._has_impossible:
+            del wanted["no_answer_probability"]
+        return wanted
+
+    def _python_logits(self, windows: squad.Windows) -> tuple[np.ndarray, np.ndarray]:
+        """Of all tokens, end to end."""
+        logits = np.zeros((2, len(windows.texts.input_ids)), np.float32)
+        num_windows = len(windows.questions)
+        for first in range(0, num_windows, _WINDOWS_AT_ONCE):
+            rows = np.arange(first, min(first + _WINDOWS_AT_ONCE, num_windows))
+            outputs = self.compute(answers.as_tensors(_ids_of(windows, rows)))
+            tokens, mask = windows.tokens(rows)
+            for values, name in zip(
+                logits, ("start_logits", "end_logits"), strict=True
+            ):
+                values[tokens[mask]] = outputs[name].numpy()[mask]
+        return logits[0], logits[1]
+
+
+def _read_threshold(path: Path) -> float:
+    results = run_directory.read_results(path) or {}
+    return float(results.get("eval", {}).get("best_f1_thresh", 0.0))
+
+
+def _ids_of(windows: squad.Windows, rows: np.ndarray) -> dict[str, np.ndarray]:
+    batch = windows.batch(rows)
+    return {name: batch[name] for name in answers.INPUT_NAMES}
+
+
+def _probe_questions() -> list[squad.Question]:
+    texts = answers.PROBES
+    return [
+        squad.Question(str(i), texts[i - 1], texts[i], ()) for i in range(len(texts))
+    ]
+
+
+def _wanted_row(
+    question: squad.Question,
+    text: str,
+    predictions: squad_predictions.Predictions,
+    threshold: float,
+) -> dict[str, float]:
+    """The outputs for one question; NaN where several are right."""
+    candidates = predictions.n_best[question.id]
+    ranked = [c.start_logit + c.end_logit for c in candidates if c.text]
+    gaps = [first - second for first, second in zip(ranked, ranked[1:2], strict=False)]
+    if predictions.null_odds is not None:
+        gaps.append(abs(predictions.null_odds[question.id] - threshold))
+    is_clear = all(gap > _CLEAR_CUT for gap in gaps)
+    is_in_one_place = is_clear and (not text or question.context.count(text) == 1)
+    answer = next(c for c in candidates if c.text == text)
+    start = question.context.find(text) if is_in_one_place else np.nan
+    return {
+        "start": start,
+        "end": start + len(text),
+        "score": answer.start_logit + answer.end_logit if is_clear else np.nan,
+        "probability": answer.probability if is_clear else np.nan,
+        "no_answer_probability": sum(c.probability for c in candidates if not c.text),
+    }

@@ -1,0 +1,128 @@
+"""Sentences cut into windows of words, as graph operations: see `tasks.ner_windows`."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class Windows(NamedTuple):
+    """Windows over the sentences of a batch, one after another, `(num_windows,)` int64.
+
+    Words are counted from the first one of the first sentence. Every word is a window's
+    own exactly once, in this order.
+    """
+
+    own_begins: tf.Tensor
+    """The first word that a window has answers for."""
+    own_ends: tf.Tensor
+    """The word after the last such one."""
+    begins: tf.Tensor
+    """The first word that is in it."""
+    ends: tf.Tensor
+    """The word after its last one."""
+
+
+def cut_windows(num_words: tf.Tensor, starts: tf.Tensor, *, max_pieces: int) -> Windows:
+    """`tasks.ner_windows.tokenize` without document context, for a batch.
+
+    Args:
+        num_words: `(batch_size,)` int64, of each sentence.
+        starts: `(num_words + 1,)` int64: where each word begins among all pieces, and
+            where the last one ends. A word has at least one piece and at most
+            `max_pieces`.
+        max_pieces: of a window.
+    """
+    sentence_ends = tf.cumsum(num_words)
+    sentence_begins = sentence_ends - num_words
+    num_pieces = tf.gather(starts, sentence_ends) - tf.gather(starts, sentence_begins)
+    # Windows of half the length, so that words at the cuts have neighbours.
+    longest = tf.where(num_pieces > max_pieces, max_pieces // 2, max_pieces)
+    first, last, longest = (
+        tf.repeat(values, num_words)
+        for values in (sentence_begins, sentence_ends, longest)
+    )
+    words = tf.range(tf.size(first, tf.int64))
+    fitting = _last_within(starts, starts[:-1] + tf.cast(longest, tf.int64))
+    next_begins = tf.minimum(last, tf.maximum(words + 1, fitting))
+    own_begins = _chain(
+        tf.boolean_mask(sentence_begins, num_words > 0), next_begins, last
+    )
+    own_ends = tf.gather(next_begins, own_begins)
+    return Windows(
+        own_begins,
+        own_ends,
+        *_widen(
+            own_begins,
+            own_ends,
+            starts,
+            first=tf.gather(first, own_begins),
+            last=tf.gather(last, own_begins),
+            max_pieces=max_pieces,
+        ),
+    )
+
+
+def _chain(begins: tf.Tensor, next_begins: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+    """All words that are reached from some others, ascending.
+
+    Args:
+        begins: where to begin, one of a sentence.
+        next_begins: `(num_words,)` int64: which word follows each.
+        last: the same shape: where its sentence ends.
+    """
+
+    def is_left(current, reached):
+        return tf.size(current) > 0
+
+    def follow(current, reached):
+        following = tf.gather(next_begins, current)
+        is_in = following < tf.gather(last, current)
+        reached = tf.concat([reached, current], 0)
+        return tf.boolean_mask(following, is_in), reached
+
+    of_any_length = tf.TensorShape([None])
+    _, reached = tf.while_loop(
+        is_left,
+        follow,
+        (begins, tf.zeros([0], tf.int64)),
+        shape_invariants=(of_any_length, of_any_length),
+    )
+    return tf.sort(reached)
+
+
+def _widen(
+    own_begins: tf.Tensor,
+    own_ends: tf.Tensor,
+    starts: tf.Tensor,
+    *,
+    first: tf.Tensor,
+    last: tf.Tensor,
+    max_pieces: int,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Adds words of the sentence, from `first` up to `last`, on either side: half of
+    the room for each, and what one leaves for the other."""
+    begin_pieces = tf.gather(starts, own_begins)
+    room = max_pieces - (tf.gather(starts, own_ends) - begin_pieces)
+    begins = tf.maximum(first, _first_from(starts, begin_pieces - room // 2))
+    ends = _last_within(starts, tf.gather(starts, begins) + max_pieces)
+    ends = tf.minimum(last, ends)
+    begins = _first_from(starts, tf.gather(starts, ends) - max_pieces)
+    return tf.maximum(first, begins), ends
+
+
+def _first_from(starts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
+    """The first word that begins at a piece or later."""
+    return _search(tf.raw_ops.LowerBound, starts, pieces)
+
+
+def _last_within(starts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
+    """The last word that begins at a piece or earlier."""
+    return _search(tf.raw_ops.UpperBound, starts, pieces) - 1
+
+
+def _search(bound: Callable, starts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
+    # What `tf.searchsorted` does, which cannot search for nothing.
+    return bound(
+        sorted_inputs=starts[tf.newaxis], values=pieces[tf.newaxis], out_type=tf.int64
+    )[0]

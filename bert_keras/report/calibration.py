@@ -1,0 +1,65 @@
+"""Whether a model is right as often as it is sure (Guo et al., 2017)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+NUM_BINS = 15
+"""As Guo et al. have it."""
+
+
+class Bin(NamedTuple):
+    """Answers of about the same confidence."""
+
+    low: float
+    """Confidences above it, and in the first bin 0 too."""
+    high: float
+    """Confidences up to it."""
+    num_answers: int
+    num_right: int
+    confidence: float
+    """The mean."""
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the answers that are right."""
+        return self.num_right / self.num_answers
+
+
+def reliability_bins(
+    confidences: Sequence[float], is_right: Sequence[bool], *, num_bins: int = NUM_BINS
+) -> list[Bin]:
+    """Sorts answers into bins of equal width.
+
+    Args:
+        confidences: the probability of each answer that was given.
+        is_right: whether it was right.
+        num_bins: from 0 to 1.
+
+    Returns:
+        The bins that hold an answer.
+    """
+    confidences = np.asarray(confidences, float)
+    is_right = np.asarray(is_right, bool)
+    edges = np.linspace(0, 1, num_bins + 1)
+    places = np.searchsorted(edges[1:-1], confidences, side="left")
+    bins = []
+    for place in np.unique(places):
+        inside = places == place
+        bins.append(
+            Bin(
+                low=float(edges[place]),
+                high=float(edges[place + 1]),
+                num_answers=int(inside.sum()),
+                num_right=int(is_right[inside].sum()),
+                confidence=float(confidences[inside].mean()),
+            )
+        )
+    return bins
+
+
+def expected_calibration_error(bins: Sequence[Bin]) -> float:
+    """The mean distance of accuracy and confidence, each bin by its answers."""
+    total = sum(b.num_answers for b in bins)
+    return sum(b.num_answers * abs(b.accuracy - b.confidence) for b in bins) / total

@@ -1,0 +1,94 @@
+"""How all pictures of a report look."""
+
+import io
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+
+import matplotlib
+from matplotlib import axes, figure, font_manager, ft2font
+
+# Okabe and Ito's palette, which the colour-blind can tell apart.
+BLUE, VERMILION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
+
+STYLE = {
+    "font.size": 12,
+    "axes.titlesize": 14,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    # Paths of very many points, which a long run has, are drawn in pieces.
+    "agg.path.chunksize": 10_000,
+}
+
+MAX_NAME_LENGTH = 22
+"""Characters of a name in a picture."""
+
+
+def as_png(draw: Callable[[], figure.Figure]) -> bytes:
+    """Draws a picture whose names of labels may hold any characters."""
+    file = io.BytesIO()
+    with matplotlib.rc_context(STYLE | {"text.parse_math": False}):
+        draw().savefig(
+            file, format="png", dpi=150, bbox_inches="tight", pad_inches=0.15
+        )
+    return file.getvalue()
+
+
+def new_plot(
+    title: str, *, width: float = 8, height: float = 4.5
+) -> tuple[figure.Figure, axes.Axes]:
+    """An empty picture with a title; sizes in inches."""
+    picture = figure.Figure(figsize=(width, height), layout="constrained")
+    picture.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
+    plot = picture.add_subplot(title=title)
+    # A run's name may hold dollar signs.
+    plot.title.set_parse_math(False)
+    return picture, plot
+
+
+def add_legend(picture: figure.Figure, *, num_columns: int = 5) -> None:
+    """A legend below the picture, where it hides nothing."""
+    picture.legend(
+        loc="outside lower center", ncols=num_columns, frameon=False, fontsize=11
+    )
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Names as a picture can show them.
+
+    Returns:
+        For each name itself or its beginning; or `#` and its number among them, from
+        1, if the font has not all its characters, they run from right to left, or
+        another name begins in the same way.
+    """
+    plain = [" ".join(name.split()) for name in names]
+    cut = [
+        name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…"
+        for name in plain
+    ]
+    can_be_shown = _letters_of_the_font()
+    return [
+        name
+        if cut.count(name) == 1
+        and name
+        and all(can_be_shown(char) for char in name)
+        and not re.fullmatch(r"#[0-9]+", name)
+        else f"#{number}"
+        for number, name in enumerate(cut, start=1)
+    ]
+
+
+def _letters_of_the_font() -> Callable[[str], bool]:
+    path = font_manager.findfont(font_manager.FontProperties())
+    known = ft2font.FT2Font(path).get_charmap()
+
+    def can_be_shown(char: str) -> bool:
+        # Not all versions of matplotlib turn text that runs from right to left.
+        is_turned = unicodedata.bidirectional(char) in ("R", "AL")
+        return char.isprintable() and ord(char) in known and not is_turned
+
+    return can_be_shown

@@ -1,0 +1,177 @@
+"""Text that anybody may have written, shown in Markdown as it is; and tables.
+
+What is made here looks the same in GitHub's Markdown, CommonMark and TensorBoard.
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+MAX_TEXT_LENGTH = 320
+"""Characters that are shown of a long text, about."""
+
+MAX_LABEL_LENGTH = 80
+"""Characters that are shown of a long name."""
+
+_MAX_RUN_LENGTH = 60
+_NEAREST_BLANK = 20
+
+# Not what has a meaning at the beginning of a line only, such as "-".
+_MARKUP = re.compile(r"[\\`*_{}\[\]<>#|~&$^]|:(?=//)|(?<=www)\.", re.IGNORECASE)
+_BIDI_CONTROLS = re.compile("[\u202a-\u202e\u2066-\u2069]")
+_UNBROKEN = re.compile(f"[!-\u024f]{{{_MAX_RUN_LENGTH + 1},}}")
+
+
+class Mark(NamedTuple):
+    """A stretch of a text that matters."""
+
+    start: int
+    end: int
+    tag: str = "strong"
+    """Of HTML; Markdown's own signs fail beside some punctuation."""
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; cells are Markdown of one line."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
+        for line in lines
+    )
+
+
+def percent(share: float) -> str:
+    """`0.125` as `12.5 %`; NaN, the share of nothing, as a dash."""
+    return "–" if math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def literal(text: str, *, max_length: int = MAX_LABEL_LENGTH) -> str:
+    """A text as one line of Markdown that shows it, cut in the middle if it is long."""
+    return excerpt(text, max_length=max_length)
+
+
+def excerpt(
+    text: str, marks: Sequence[Mark] = (), *, max_length: int = MAX_TEXT_LENGTH
+) -> str:
+    """What matters of a text, as one line of Markdown.
+
+    White space becomes single blanks, a character that cannot be seen its number, such
+    as `\\x00`, and the middle of a word of very many letters an ellipsis. A text of
+    nothing but white space is called empty.
+
+    Args:
+        text: any characters.
+        marks: stretches that are shown, with what is around them, and set off; of none
+            the beginning and the end of the text are shown.
+        max_length: characters of the text that are shown, about; more if there are
+            many marks.
+    """
+    if not text.strip():
+        return "<em>empty</em>"
+    shown = []
+    windows = _windows(text, marks, max_length)
+    for start, end in windows:
+        bounds = {start, end}
+        bounds |= {b for mark in marks for b in mark[:2] if start < b < end}
+        cuts = sorted(bounds)
+        parts = [
+            _tagged(text[low:high], [m.tag for m in marks if _holds(m, low, high)])
+            for low, high in zip(cuts, cuts[1:], strict=False)
+        ]
+        shown.append("".join(parts).strip())
+    line = " … ".join(shown)
+    if windows[0][0] > 0:
+        line = f"… {line}"
+    if windows[-1][1] < len(text):
+        line = f"{line} …"
+    # Isolated, so that text from right to left leaves what stands beside it in place.
+    return f"\u2068{line}\u2069" if _has_right_to_left(text) else line
+
+
+def _holds(mark: Mark, start: int, end: int) -> bool:
+    return mark.start <= start and end <= mark.end and start < end
+
+
+def _tagged(part: str, tags: Sequence[str]) -> str:
+    tags = sorted(set(tags))
+    begin = "".join(f"<{tag}>" for tag in tags)
+    end = "".join(f"</{tag}>" for tag in reversed(tags))
+    return f"{begin}{_escape(part)}{end}"
+
+
+def _escape(text: str) -> str:
+    text = _UNBROKEN.sub(lambda run: _ends(run[0], _MAX_RUN_LENGTH), text)
+    text = re.sub(r"\s+", " ", text)
+    text = "".join(char if _is_seen(char) else _number(char) for char in text)
+    return _MARKUP.sub(lambda char: f"&#{ord(char[0])};", text)
+
+
+def _ends(run: str, length: int) -> str:
+    return f"{run[: 3 * length // 4]}…{run[-length // 4 :]}"
+
+
+def _is_seen(char: str) -> bool:
+    # Joiners belong to their letters and are left alone; half a surrogate pair cannot
+    # be written at all.
+    is_control = unicodedata.category(char) in ("Cc", "Cs")
+    return not is_control and not _BIDI_CONTROLS.match(char)
+
+
+def _number(char: str) -> str:
+    return f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}"
+
+
+def _has_right_to_left(text: str) -> bool:
+    return any(unicodedata.bidirectional(char) in ("R", "AL") for char in text)
+
+
+def _windows(
+    text: str, marks: Sequence[Mark], max_length: int
+) -> list[tuple[int, int]]:
+    """Stretches of the text that are shown, in order and apart."""
+    if len(text) <= max_length:
+        return [(0, len(text))]
+    if not marks:
+        tail = max_length // 4
+        head = _at_blank(text, max_length - tail, -1)
+        return [(0, head), (_at_blank(text, len(text) - tail, 1), len(text))]
+    # Of a long mark both ends; the two windows of a short one are joined.
+    half = max_length // 4
+    room = max_length - sum(mark.end - mark.start for mark in marks)
+    margin = max(_NEAREST_BLANK, room // (2 * len(marks)))
+    windows = []
+    for start, end in sorted(mark[:2] for mark in marks):
+        low = _at_blank(text, max(0, start - margin), 1, limit=start)
+        high = _at_blank(text, min(len(text), end + margin), -1, limit=end)
+        first_end = _at_blank(text, min(end, start + half), -1, limit=start)
+        last_start = _at_blank(text, max(start, end - half), 1, limit=end)
+        windows += [(low, first_end), (last_start, high)]
+    return _joined(windows)
+
+
+def _at_blank(text: str, place: int, step: int, *, limit: int | None = None) -> int:
+    """The nearest place in a direction where a word begins or ends.
+
+    `place` itself if there is none near it, or not before `limit`.
+    """
+    if place in (0, len(text)):
+        return place
+    for found in range(place, place + step * _NEAREST_BLANK, step):
+        if found == limit or not 0 < found < len(text):
+            break
+        if text[found if step < 0 else found - 1].isspace():
+            return found
+    return place
+
+
+def _joined(windows: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those that touch, or nearly do, as one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(windows):
+        if joined and start <= joined[-1][1] + _NEAREST_BLANK:
+            start, previous_end = joined.pop()
+            end = max(end, previous_end)
+        joined.append((start, end))
+    return joined

@@ -1,0 +1,73 @@
+"""How a run answers that gives texts a number."""
+
+import functools
+import math
+import statistics
+from collections.abc import Sequence
+
+from bert_keras.report import (
+    answers,
+    classified_texts,
+    drawing,
+    markdown,
+    sections,
+    task_pictures,
+)
+
+
+def describe(records: Sequence[answers.RatedText]) -> list[sections.Section]:
+    """The parts of the page."""
+    return [_scatter(records), _mistakes(records)]
+
+
+def errors(records: Sequence[answers.RatedText]) -> dict[str, float]:
+    """How far the answers are from the right numbers, in their unit."""
+    all_errors = [record.error for record in records]
+    return {
+        "mean error": statistics.fmean(all_errors),
+        "mean absolute error": statistics.fmean(map(abs, all_errors)),
+        "root mean squared error": math.hypot(*all_errors) / len(all_errors) ** 0.5,
+    }
+
+
+def worst(records: Sequence[answers.RatedText]) -> list[answers.RatedText]:
+    """All answers, the farthest from the right number first."""
+    return sorted(records, key=lambda record: (-abs(record.error), record.line))
+
+
+def _scatter(records: Sequence[answers.RatedText]) -> sections.Section:
+    rows = [[name, f"{value:.4g}"] for name, value in errors(records).items()]
+    draw = functools.partial(
+        task_pictures.draw_scatter,
+        [record.label for record in records],
+        [record.prediction for record in records],
+    )
+    return sections.Section(
+        "Answers and right numbers",
+        "scatter",
+        markdown.table(["", "all answers"], rows),
+        drawing.as_png(draw),
+    )
+
+
+def _mistakes(records: Sequence[answers.RatedText]) -> sections.Section:
+    has_pair = any(record.text_pair is not None for record in records)
+    header = ["line", "right", "answered", "error", "text"]
+    rows = [
+        [
+            str(record.line),
+            f"{record.label:.4g}",
+            f"{record.prediction:.4g}",
+            f"{record.error:+.4g}",
+            *classified_texts.text_cells(
+                record.text, record.text_pair, has_pair=has_pair
+            ),
+        ]
+        for record in worst(records)[: sections.NUM_MISTAKES]
+    ]
+    return sections.mistakes_section(
+        [*header, "second text"] if has_pair else header,
+        rows,
+        found=f"{len(records):,} answers",
+        order="farthest from the right number",
+    )

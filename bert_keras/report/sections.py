@@ -1,0 +1,145 @@
+"""Parts of a page that several kinds of task have."""
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bert_keras.report import (
+    calibration,
+    confusion,
+    drawing,
+    markdown,
+    task_pictures,
+)
+
+NUM_MISTAKES = 20
+"""Mistakes that are shown."""
+
+MAX_LISTED_CLASSES = 200
+"""Rows of a table."""
+
+NUM_CONFUSIONS = 20
+"""Pairs of classes in the list of the commonest confusions."""
+
+
+class Section(NamedTuple):
+    """A part of a page about answers."""
+
+    title: str
+    name: str
+    """Of the picture's file, less `.png`, and of the tags for TensorBoard."""
+    text: str
+    """Markdown; may be empty."""
+    picture: bytes | None = None
+    """PNG."""
+
+
+def confusion_section(whole: confusion.Confusion, *, title: str, name: str) -> Section:
+    """What is taken for what; of more than two classes the commonest confusions too.
+
+    Args:
+        whole: of all classes.
+        title: of the section and the picture.
+        name: of the section.
+    """
+    shown = whole._replace(names=tuple(drawing.short_names(whole.names)))
+    draw = functools.partial(task_pictures.draw_confusion, title, shown)
+    texts = []
+    if len(whole.names) > task_pictures.MAX_MATRIX_CLASSES:
+        texts.append(
+            f"Of {len(whole.names):,} classes the picture has those with most "
+            "mistakes; all others are one, mistakes among them on the diagonal."
+        )
+    commonest = confusion.commonest(whole, NUM_CONFUSIONS)
+    if len(whole.names) > 2 and commonest:
+        rows = [
+            [
+                markdown.literal(right),
+                markdown.literal(answered),
+                f"{count:,}",
+                markdown.percent(share),
+            ]
+            for right, answered, count, share in commonest
+        ]
+        header = ["right", "answered", "how often", "share of the row"]
+        texts.append("The commonest confusions:\n\n" + markdown.table(header, rows))
+    return Section(title, name, "\n\n".join(texts), drawing.as_png(draw))
+
+
+def scores_section(
+    scores: Sequence[confusion.ClassScore], *, title: str, name: str, class_word: str
+) -> Section:
+    """Precision, recall and F1 of each class.
+
+    Args:
+        scores: of all classes, in the order of `confusion_section`.
+        title: of the section and the picture.
+        name: of the section.
+        class_word: what a class is called: "label" or "type".
+    """
+    short = drawing.short_names([score.name for score in scores])
+    drawn = [s._replace(name=n) for s, n in zip(scores, short, strict=True)]
+    draw = functools.partial(task_pictures.draw_class_scores, title, drawn)
+    header = [class_word, "precision", "recall", "F1", "in the file", "answered"]
+    rows = [_score_cells(score) for score in scores[:MAX_LISTED_CLASSES]]
+    if any(name.startswith("#") for name in short):
+        header = ["in pictures", *header]
+        names = [markdown.literal(name) for name in short[:MAX_LISTED_CLASSES]]
+        rows = [[n, *cells] for n, cells in zip(names, rows, strict=True)]
+    text = markdown.table(header, rows)
+    if len(scores) > MAX_LISTED_CLASSES:
+        text = f"The first {MAX_LISTED_CLASSES} of {len(scores):,}:\n\n{text}"
+    return Section(title, name, text, drawing.as_png(draw))
+
+
+def _score_cells(score: confusion.ClassScore) -> list[str]:
+    shares = (score.precision, score.recall, score.f1)
+    return [
+        markdown.literal(score.name),
+        *(markdown.percent(share) for share in shares),
+        f"{score.num_right:,}",
+        f"{score.num_answered:,}",
+    ]
+
+
+def calibration_section(
+    confidences: Sequence[float], is_right: Sequence[bool]
+) -> Section:
+    """Whether a model is right as often as it is sure.
+
+    Args:
+        confidences: the probability of each answer.
+        is_right: whether it is right.
+    """
+    bins = calibration.reliability_bins(confidences, is_right)
+    error = calibration.expected_calibration_error(bins)
+    mean = sum(confidences) / len(confidences)
+    accuracy = sum(is_right) / len(is_right)
+    text = (
+        f"The model gives its answers a probability of {markdown.percent(mean)} on "
+        f"average, and {markdown.percent(accuracy)} of them are right. Expected "
+        f"calibration error, in {calibration.NUM_BINS} bins: {markdown.percent(error)}."
+    )
+    draw = functools.partial(task_pictures.draw_reliability, bins)
+    return Section("Calibration", "calibration", text, drawing.as_png(draw))
+
+
+def mistakes_section(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    found: str,
+    order: str,
+) -> Section:
+    """A table of the worst mistakes.
+
+    Args:
+        header: of its columns.
+        rows: the worst first.
+        found: how many there are.
+        order: which of them are the worst.
+    """
+    text = f"{found}."
+    if rows:
+        text = f"{found}; the {len(rows)} {order}:\n\n{markdown.table(header, rows)}"
+    return Section("Worst mistakes", "worst_mistakes", text)

@@ -1,0 +1,100 @@
+"""How a tuned model answers its development file: for a page and for TensorBoard."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from bert_keras import config
+from bert_keras.report import (
+    answered_questions,
+    answers,
+    chosen_endings,
+    classified_texts,
+    facts,
+    rated_texts,
+    sections,
+    tagged_sentences,
+)
+
+
+def read_sections(run_directory: Path) -> list[sections.Section]:
+    """What is to be shown of the answers of a fine-tuned run.
+
+    Args:
+        run_directory: with `task.json` and `dev_answers.jsonl`.
+
+    Returns:
+        Parts of a page, with their pictures.
+
+    Raises:
+        InputError: a file is missing or damaged, or the two are not of the same run.
+    """
+    task = facts.read_task(run_directory)
+    records = answers.read_answers(run_directory / answers.FILE_NAME, task.kind)
+    return describe(records, task)
+
+
+def describe(
+    records: Sequence[answers.Record], task: config.Task
+) -> list[sections.Section]:
+    """Parts of a page about answers.
+
+    Args:
+        records: of the kind of the task, at least one.
+        task: of the run.
+
+    Raises:
+        InputError: a record has a label that is none of the task's.
+    """
+    if not answers.are_finite(records):
+        text = (
+            "The model computes numbers that are not finite, so its answers mean "
+            "nothing: its training has failed."
+        )
+        return [sections.Section("Answers", "answers", text)]
+    if task.kind == "classification":
+        return classified_texts.describe(records, task.labels)
+    if task.kind == "regression":
+        return rated_texts.describe(records)
+    if task.kind == "choice":
+        return chosen_endings.describe(records)
+    if task.kind == "tagging":
+        return tagged_sentences.describe(records)
+    return answered_questions.describe(records, has_impossible=task.has_impossible)
+
+
+def write(run_directory: str | Path, *, step: int) -> None:
+    """Shows the answers of a fine-tuned run in TensorBoard, as pictures and text.
+
+    They go to `logs/panels`: pictures as `answers/*`, text as `answers/*/text`.
+
+    Args:
+        run_directory: with `task.json` and `dev_answers.jsonl`.
+        step: the run's last.
+
+    Raises:
+        InputError: as `read_sections`.
+    """
+    # Not at the top: a page is written without TensorFlow.
+    import tensorflow as tf
+
+    run_directory = Path(run_directory)
+    parts = read_sections(run_directory)
+    writer = tf.summary.create_file_writer(str(run_directory / "logs" / "panels"))
+    with writer.as_default(step):
+        for section in parts:
+            tag = f"answers/{section.name}"
+            if section.picture is not None:
+                tf.summary.image(tag, _pixels(section.picture)[None])
+            if section.text:
+                # TensorBoard shows one kind of thing of a tag.
+                tf.summary.text(f"{tag}/text", f"## {section.title}\n\n{section.text}")
+    writer.close()
+
+
+def _pixels(png: bytes) -> np.ndarray:
+    """`(height, width, 3)` uint8."""
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))

@@ -1,0 +1,6 @@
+"""`bert-keras sweep`: the paper's way of fine-tuning, many runs and a choice on dev."""
+
+from bert_keras.sweep.planning import Command
+from bert_keras.sweep.running import run_sweep
+
+__all__ = ["Command", "run_sweep"]

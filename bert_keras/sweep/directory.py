@@ -1,0 +1,179 @@
+"""The directory of a sweep, and what is known from it of its runs.
+
+`runs/NAME` are run directories of `finetune`, `logs/NAME.log` what their processes
+said, `plan.json` all runs that were ever planned in it.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_keras import config, files, manifest
+from bert_keras.errors import InputError
+from bert_keras.report import answers
+from bert_keras.sweep import planning, scores
+
+_PLAN_NAME = "plan.json"
+
+
+def run_path(directory: Path, name: str) -> Path:
+    """The directory of a run."""
+    return directory / "runs" / name
+
+
+def log_path(directory: Path, name: str) -> Path:
+    """What the process of a run says."""
+    return directory / "logs" / f"{name}.log"
+
+
+def claim(directory: Path, command: planning.Command) -> None:
+    """Makes a directory that of a sweep, or takes up one of the same sweep.
+
+    All of its runs have the data, the checkpoint and the settings outside of the grid
+    in common; grids and seeds may change.
+
+    Raises:
+        InputError: it holds something else, or another sweep; or a file of the data
+            cannot be read.
+    """
+    init = command.init
+    settings = {
+        "made_by": "bert-keras sweep",
+        "train_sha256": _sha256(command.train),
+        "dev_sha256": [_sha256(path) for path in command.dev],
+        "init": init if files.is_remote(init) else os.path.abspath(init),
+        "from_scratch": command.from_scratch,
+        **command.settings().model_dump(mode="json", exclude={"seed"}),
+    }
+    manifest.claim_output_directory(directory, settings)
+    for name in ("runs", "logs"):
+        files.make_directory(directory / name)
+
+
+def _sha256(path: str) -> str:
+    try:
+        return files.sha256(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def lock(directory: Path) -> Iterator[int]:
+    """Keeps other sweeps out of a directory; yields the descriptor that does.
+
+    Processes that inherit it keep the directory until they have ended, even if this
+    one is killed.
+
+    Raises:
+        InputError: it is kept by another.
+    """
+    with open(directory / ".lock", "wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"{directory}: another sweep is at work in it, or a run of one that "
+                "was killed: wait for its end, or end it"
+            ) from None
+        yield file.fileno()
+
+
+def read_plan(directory: Path) -> tuple[list[str], list[planning.Run]]:
+    """The keys of all grids so far, and their runs; nothing of a new directory."""
+    path = directory / _PLAN_NAME
+    if not path.is_file():
+        return [], []
+    values = _read_json(path)
+    runs = [
+        planning.Run(
+            name=run["name"],
+            overrides=tuple(run["overrides"]),
+            settings=config.build_config(
+                config.FinetuningConfig, run["settings"], origin=path
+            ),
+        )
+        for run in values["runs"]
+    ]
+    return values["keys"], runs
+
+
+def write_plan(
+    directory: Path, keys: Sequence[str], runs: Sequence[planning.Run]
+) -> None:
+    """Writes what `read_plan` reads."""
+    described = [
+        {
+            "name": run.name,
+            "overrides": run.overrides,
+            "settings": run.settings.model_dump(mode="json"),
+        }
+        for run in runs
+    ]
+    text = json.dumps({"keys": list(keys), "runs": described}, indent=1) + "\n"
+    files.write_atomically(directory / _PLAN_NAME, text.encode())
+
+
+def has_begun(directory: Path, name: str) -> bool:
+    """Whether a run was ever accepted: its data and checkpoint can be used."""
+    return (run_path(directory, name) / "task.json").is_file()
+
+
+def read_outcome(
+    directory: Path, run: planning.Run, *, metric: str
+) -> scores.Outcome | None:
+    """What a run came to; `None`: it is not finished.
+
+    Raises:
+        InputError: it has no such metric, or a damaged file.
+    """
+    path = run_path(directory, run.name)
+    if not (path / "results.json").is_file():
+        return None
+    answered = None
+    if (path / answers.FILE_NAME).is_file():
+        answered = _read_json_lines(path / answers.FILE_NAME)
+    return scores.judge(run, _read_json(path / "results.json"), answered, metric=metric)
+
+
+def check_same_inputs(directory: Path, names: Iterable[str]) -> None:
+    """Refuses to compare runs that did not begin with the same data and weights.
+
+    The directory was claimed for the same paths; their contents may have changed since.
+
+    Args:
+        directory: of the sweep.
+        names: of runs that are finished.
+
+    Raises:
+        InputError: names two that differ, and in what.
+    """
+    first: tuple[str, dict[str, Any]] | None = None
+    for name in names:
+        values = _read_json(run_path(directory, name) / "inputs.json")
+        hashes = {key: v for key, v in values.items() if key.endswith("sha256")}
+        first = first or (name, hashes)
+        for key in sorted(hashes.keys() | first[1].keys()):
+            if hashes.get(key) != first[1].get(key):
+                raise InputError(
+                    f"{directory}: `{key}` of {name} is not that of {first[0]}: the "
+                    "data or the checkpoint has changed since; choose another directory"
+                )
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: expected JSON: {error}") from None
+
+
+def _read_json_lines(path: Path) -> list[Any]:
+    try:
+        # As bytes: a text may hold other line ends than those of the file.
+        return [json.loads(line) for line in path.read_bytes().splitlines()]
+    except ValueError as error:
+        raise InputError(f"{path}: expected JSON lines: {error}") from None

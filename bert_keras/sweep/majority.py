@@ -1,0 +1,78 @@
+"""Runs that have learnt nothing: they end at the majority class.
+
+On small data some seeds end so where others do not (paper, section 4.1).
+"""
+
+import collections
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sklearn.metrics
+
+from bert_keras import config
+
+SHARE = 0.99
+"""Of the answers; if so many are the same, they are looked at."""
+
+
+def find_sign(
+    kind: config.TaskKind,
+    evaluation: Mapping[str, float],
+    answers: Sequence[Mapping[str, Any]] | None,
+) -> str | None:
+    """By what one sees that a run has learnt nothing; `None`: there is no such sign.
+
+    Of classes and endings: all answers or nearly all are the same and get no more right
+    than the commonest label would, or the Matthews correlation is 0. Of numbers: they
+    hardly differ. Of spans: F1 below 1 %, or nearly all answers are the same. Of tags:
+    no entity is right.
+
+    Args:
+        kind: of the task.
+        evaluation: metrics on dev; of spans in percent.
+        answers: to dev, with `label` and `prediction`; `None`: they are not known.
+    """
+    if kind == "tagging":
+        return "no entity is right" if evaluation["f1"] < 0.0005 else None
+    if kind == "span" and evaluation["f1"] < 1:
+        return f"F1 is {evaluation['f1']:.2f} %"
+    if not answers:
+        return None
+    predictions = [answer["prediction"] for answer in answers]
+    if kind == "span":
+        return _sameness(predictions)
+    labels = [answer["label"] for answer in answers]
+    if kind == "regression":
+        return _constancy(labels, predictions)
+    return _guessing(labels, predictions)
+
+
+def _guessing(labels: Sequence[Any], predictions: Sequence[Any]) -> str | None:
+    num_right = sum(a == b for a, b in zip(labels, predictions, strict=True))
+    sign = _sameness(predictions)
+    # Where nearly all labels are the same, right answers are, too.
+    if sign is not None and num_right <= max(collections.Counter(labels).values()):
+        return sign
+    # With a single label in dev it is 0, whatever was learnt.
+    if len(set(labels)) > 1:
+        correlation = sklearn.metrics.matthews_corrcoef(labels, predictions)
+        if abs(correlation) < 0.0005:
+            return "the Matthews correlation is 0"
+    return None
+
+
+def _sameness(predictions: Sequence[Any]) -> str | None:
+    answer, count = collections.Counter(predictions).most_common(1)[0]
+    share = count / len(predictions)
+    if share < SHARE:
+        return None
+    shown = json.dumps(answer, ensure_ascii=False)
+    return f"always {shown}" if share == 1 else f"{share:.1%} are {shown}"
+
+
+def _constancy(labels: Sequence[float], predictions: Sequence[float]) -> str | None:
+    if statistics.pstdev(predictions) >= 0.01 * statistics.pstdev(labels):
+        return None
+    return f"always about {statistics.fmean(predictions):.3g}"

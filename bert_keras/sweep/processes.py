@@ -1,0 +1,183 @@
+"""Several commands at a time, each in a process with its share of the machine."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+GRACE_SECONDS = 10.0
+"""That processes have to end when they are told to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A command under way, or that has ended."""
+
+    name: str
+    process: subprocess.Popen
+    log: Path
+    slot: int
+    """Which of the places it has, from 0."""
+    start: float
+    """Of `time.monotonic`."""
+
+    @property
+    def ending(self) -> str:
+        """How a process that has ended did so, with its last words."""
+        code = self.process.returncode
+        how = f"exit code {code}" if code >= 0 else f"ended by {signal_name(-code)}"
+        return f"{how}: {last_line(read_tail(self.log))}"
+
+
+class Processes:
+    """The jobs under way; a context manager, at whose end they end.
+
+    Ctrl-C, SIGTERM and SIGHUP are only noted while it is entered, so that no process is
+    lost between its start and its entry here. Outside of the main thread, where Python
+    gives no signals, they are not.
+
+    Args:
+        runner: the program that is given the arguments of each job.
+        num_slots: jobs at a time.
+        lock: a descriptor that the processes keep open.
+    """
+
+    def __init__(self, runner: Sequence[str], *, num_slots: int, lock: int):
+        self._runner = runner
+        self._num_slots = num_slots
+        self._lock = lock
+        self.received: int | None = None
+        """The signal that came last."""
+        self.jobs: list[Job] = []
+        """Under way."""
+
+    def __enter__(self) -> "Processes":
+        self._previous: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                # `nohup` has SIGHUP ignored, and it is to stay so.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._end_all()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: object) -> None:
+        self.received = number
+
+    @property
+    def has_room(self) -> bool:
+        return len(self.jobs) < self._num_slots
+
+    def start(self, name: str, arguments: Sequence[str], log: Path) -> None:
+        """Starts a job in a free place; its log begins with the command."""
+        slot = min(set(range(self._num_slots)) - {job.slot for job in self.jobs})
+        environment = job_environment(
+            os.environ,
+            slot=slot,
+            num_slots=self._num_slots,
+            num_cores=len(os.sched_getaffinity(0)),
+        )
+        with open(log, "wb") as file:
+            file.write(f"$ {shlex.join(['bert-keras', *arguments])}\n".encode())
+            file.flush()
+            process = subprocess.Popen(
+                [*self._runner, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                pass_fds=(self._lock,),
+                # Ctrl-C is for this process alone, which then ends the others.
+                start_new_session=True,
+            )
+        self.jobs.append(
+            Job(name=name, process=process, log=log, slot=slot, start=time.monotonic())
+        )
+
+    def ended(self) -> list[Job]:
+        """Jobs that have ended since they were last asked for."""
+        ended = [job for job in self.jobs if job.process.poll() is not None]
+        self.jobs = [job for job in self.jobs if job not in ended]
+        return ended
+
+    def _end_all(self) -> None:
+        for job in self.jobs:
+            job.process.terminate()
+        deadline = time.monotonic() + GRACE_SECONDS
+        for job in self.jobs:
+            try:
+                job.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                job.process.kill()
+                job.process.wait()
+        self.jobs = []
+
+
+def job_environment(
+    environment: Mapping[str, str], *, slot: int, num_slots: int, num_cores: int
+) -> dict[str, str]:
+    """The environment of a job among others.
+
+    Each gets its share of the cores, and of the devices in `CUDA_VISIBLE_DEVICES` if
+    several are named there, in turn; jobs on one device take memory as they need it.
+    Threads that the user has set stay.
+
+    Args:
+        environment: of this process.
+        slot: the place of the job, from 0.
+        num_slots: jobs at a time.
+        num_cores: of the machine.
+    """
+    if num_slots == 1:
+        return dict(environment)
+    threads = str(max(1, num_cores // num_slots))
+    shared = {
+        "TF_NUM_INTRAOP_THREADS": threads,
+        "TF_NUM_INTEROP_THREADS": threads,
+        "OMP_NUM_THREADS": threads,
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+    }
+    result = {**shared, **environment}
+    devices = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if len(devices) > 1:
+        result["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
+    return result
+
+
+def read_tail(log: Path) -> str:
+    """The end of what a command said."""
+    with open(log, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+        return file.read().decode("utf-8", "replace")
+
+
+# Of TensorFlow's own log, which goes on after the last word of a program.
+_NOISE = re.compile(r"\d{4}-\d\d-\d\d [\d:.]+: [IWEF] |\[\[\{\{node ")
+
+
+def last_line(said: str) -> str:
+    """The last line of what a program said, without its name."""
+    lines = [line.strip() for line in said.splitlines()]
+    lines = [line for line in lines if line and not _NOISE.match(line)]
+    if not lines or lines[-1].startswith("$ "):
+        return "nothing was said"
+    return re.sub(r"^bert-keras [a-z-]+: (error: )?", "", lines[-1])
+
+
+def signal_name(number: int) -> str:
+    """Such as `SIGTERM`."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,279 @@
+"""A sweep from its beginning to the choice: one `bert-keras finetune` for each run."""
+
+import collections
+import datetime
+import logging
+import re
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bert_keras import config
+from bert_keras.errors import InputError, Stopped
+from bert_keras.sweep import directory as sweep_directory
+from bert_keras.sweep import planning, processes, scores, summary
+
+logger = logging.getLogger(__name__)
+
+RUNNER = (sys.executable, "-m", "bert_keras.cli")
+"""The command that takes the arguments of `bert-keras`."""
+
+PROGRESS_SECONDS = 30.0
+"""Between lines that say how far the runs are."""
+
+_POLL_SECONDS = 0.1
+
+
+def run_sweep(
+    settings: config.SweepConfig,
+    command: planning.Command,
+    *,
+    output_dir: str | Path,
+    num_jobs: int = 1,
+    runner: Sequence[str] = RUNNER,
+) -> list[str]:
+    """Makes the runs of a sweep that are not finished yet, and chooses one.
+
+    A run that fails does not stop the others; the next time it is tried again. Each run
+    adds to results.tsv and report.md; scores.png, best.json and `best` come at the end.
+
+    Args:
+        settings: the grid, and how to choose.
+        command: what all runs have in common.
+        output_dir: the directory to make, or to go on with. Finished runs of another
+            grid in it are compared too.
+        num_jobs: processes at a time.
+        runner: their program.
+
+    Returns:
+        The table of grid points and the chosen run, as lines.
+
+    Raises:
+        InputError: the settings, the data or the directory cannot be used, the first
+            run was refused, or none came to a score.
+        Stopped: SIGTERM or SIGHUP came; the processes were ended.
+        KeyboardInterrupt: Ctrl-C came; the same.
+    """
+    if num_jobs < 1:
+        raise InputError(f"--jobs must be at least 1, got {num_jobs}")
+    ruler = scores.make_ruler(settings, command.settings())
+    planned = planning.plan_runs(settings, command)
+    directory = Path(output_dir)
+    sweep_directory.claim(directory, command)
+    with sweep_directory.lock(directory) as lock:
+        sweep = _Sweep(directory, ruler)
+        sweep.take_up(settings.grid, planned)
+        with processes.Processes(runner, num_slots=num_jobs, lock=lock) as jobs:
+            _run_waiting(sweep, command, jobs)
+        return sweep.close()
+
+
+class _Sweep:
+    """The runs of a directory, ended or not."""
+
+    def __init__(self, directory: Path, ruler: scores.Ruler):
+        self.directory = directory
+        self.ruler = ruler
+        self.keys: tuple[str, ...] = ()
+        self.runs: dict[str, planning.Run] = {}
+        """By name, in the order in which they are made."""
+        self.outcomes: dict[str, scores.Outcome] = {}
+        """Of those that have ended, by name."""
+
+    def take_up(self, keys: Sequence[str], planned: Sequence[planning.Run]) -> None:
+        """Finds what is finished already, and notes the plan."""
+        earlier_keys, earlier = sweep_directory.read_plan(self.directory)
+        planned, others = planning.merge_plans(earlier, planned)
+        for run in (*others, *planned):
+            self._read_outcome(run)
+        kept = [run for run in others if run.name in self.outcomes]
+        if others:
+            logger.info(
+                "going on with a sweep of another grid: of %d other runs %d are "
+                "finished, and compared with the new ones",
+                len(others),
+                len(kept),
+            )
+        self.runs = {run.name: run for run in (*kept, *planned)}
+        self.keys = tuple(dict.fromkeys((*earlier_keys, *keys)))
+        self._check_same_inputs()
+        sweep_directory.write_plan(self.directory, self.keys, [*others, *planned])
+
+    @property
+    def waiting(self) -> list[planning.Run]:
+        return [run for name, run in self.runs.items() if name not in self.outcomes]
+
+    @property
+    def state(self) -> summary.State:
+        return summary.State(
+            directory=self.directory,
+            task=next(iter(self.runs.values())).settings.task,
+            keys=self.keys,
+            ruler=self.ruler,
+            outcomes=tuple(
+                self.outcomes[name] for name in self.runs if name in self.outcomes
+            ),
+            num_runs=len(self.runs),
+        )
+
+    def end(self, job: processes.Job) -> None:
+        """Notes what a run came to.
+
+        Raises:
+            InputError: it was refused before it began, and none has finished: the
+                others would be refused, too.
+        """
+        run = self.runs[job.name]
+        if job.process.returncode == 0:
+            self._read_outcome(run)
+        if job.name not in self.outcomes:
+            is_first = not any(o.score is not None for o in self.outcomes.values())
+            has_begun = sweep_directory.has_begun(self.directory, job.name)
+            if job.process.returncode == 2 and is_first and not has_begun:
+                said = processes.last_line(processes.read_tail(job.log))
+                raise InputError(f"{said} (said by the first run, see {job.log})")
+            self.outcomes[job.name] = scores.Outcome(
+                run=run, score=None, evaluation={}, failure=job.ending
+            )
+        self._check_same_inputs()
+        logger.info("%s", self._line_of(job))
+        summary.write_tables(self.state)
+
+    def close(self) -> list[str]:
+        """Writes what the sweep came to; returns it for people."""
+        state = self.state
+        summary.write_tables(state)
+        summary.write_picture(state)
+        report = self.directory / summary.PAGE_NAME
+        if state.chosen is None:
+            raise InputError(
+                f"no run came to a score: {report} says why; the same command tries "
+                "again"
+            )
+        summary.write_best(state)
+        logger.info("report in %s", report)
+        return [*summary.points_table(state).splitlines(), summary.chosen_line(state)]
+
+    def _read_outcome(self, run: planning.Run) -> None:
+        outcome = sweep_directory.read_outcome(
+            self.directory, run, metric=self.ruler.metric
+        )
+        if outcome is not None:
+            self.outcomes[run.name] = outcome
+
+    def _check_same_inputs(self) -> None:
+        finished = [name for name, o in self.outcomes.items() if o.evaluation]
+        sweep_directory.check_same_inputs(self.directory, finished)
+
+    def _line_of(self, job: processes.Job) -> str:
+        outcome = self.outcomes[job.name]
+        what = f"failed: {outcome.failure}"
+        if outcome.score is not None:
+            what = f"{self.ruler.metric} {outcome.score:.4f}"
+            if outcome.majority is not None:
+                what += f", at the majority class: {outcome.majority}"
+        count = f"[{len(self.outcomes)}/{len(self.runs)}]"
+        return f"{count} {job.name}: {what}; {_duration(time.monotonic() - job.start)}"
+
+
+def _run_waiting(
+    sweep: _Sweep, command: planning.Command, jobs: processes.Processes
+) -> None:
+    waiting = collections.deque(sweep.waiting)
+    clock = _Clock(waiting)
+    logger.info(
+        "%d runs, %d finished already", len(sweep.runs), len(sweep.runs) - len(waiting)
+    )
+    while waiting or jobs.jobs:
+        _check_signal(sweep, jobs.received)
+        while waiting and jobs.has_room:
+            run = waiting.popleft()
+            path = sweep_directory.run_path(sweep.directory, run.name)
+            jobs.start(
+                run.name,
+                command.arguments(run.overrides, str(path)),
+                sweep_directory.log_path(sweep.directory, run.name),
+            )
+        for job in jobs.ended():
+            sweep.end(job)
+            clock.note_end(job.name)
+        for line in clock.lines(jobs.jobs):
+            logger.info("%s", line)
+        time.sleep(_POLL_SECONDS)
+
+
+def _check_signal(sweep: _Sweep, received: int | None) -> None:
+    if received is None:
+        return
+    message = (
+        f"stopped by {processes.signal_name(received)} with {len(sweep.outcomes)} of "
+        f"{len(sweep.runs)} runs ended; the same command goes on with the others"
+    )
+    if received == signal.SIGINT:
+        logger.info("%s", message)
+        raise KeyboardInterrupt
+    raise Stopped(message)
+
+
+class _Clock:
+    """Says now and then how far the runs are.
+
+    Args:
+        waiting: what is to be run.
+    """
+
+    def __init__(self, waiting: Sequence[planning.Run]):
+        self._epochs = {run.name: run.settings.num_train_epochs for run in waiting}
+        self._epochs_done = 0.0
+        self._num_ended = 0
+        self._start = self._last = time.monotonic()
+
+    def note_end(self, name: str) -> None:
+        self._num_ended += 1
+        self._epochs_done += self._epochs[name]
+
+    def lines(self, jobs: Sequence[processes.Job]) -> list[str]:
+        """What is to be said of the jobs under way now; nothing between times."""
+        now = time.monotonic()
+        if now - self._last < PROGRESS_SECONDS or not jobs:
+            return []
+        self._last = now
+        said = {job.name: processes.read_tail(job.log) for job in jobs}
+        under_way = sum(self._epochs[n] * share_done(text) for n, text in said.items())
+        line = progress_line(
+            num_ended=self._num_ended,
+            num_runs=len(self._epochs),
+            share=(self._epochs_done + under_way) / sum(self._epochs.values()),
+            seconds=now - self._start,
+        )
+        return [line, *(f"  {n}: {processes.last_line(t)}" for n, t in said.items())]
+
+
+def progress_line(
+    *, num_ended: int, num_runs: int, share: float, seconds: float
+) -> str:
+    """How far a sweep is.
+
+    Args:
+        num_ended: runs that ended in these `seconds`.
+        num_runs: that were to be made in all.
+        share: of all their epochs, that were trained.
+        seconds: since the first began.
+    """
+    ended = f"sweep: {share:4.0%}  {num_ended}/{num_runs} runs"
+    if not share:
+        return f"{ended}  starting, {_duration(seconds)}"
+    rate = num_runs * share / seconds * 3600
+    return f"{ended}  {rate:.3g} runs/h  {_duration(seconds / share - seconds)} left"
+
+
+def share_done(said: str) -> float:
+    """How much of its steps a run has made, by its last `step 12/48  loss 0.3`."""
+    found = re.findall(r"^step (\d+)/(\d+) ", said, re.MULTILINE)
+    return min(int(found[-1][0]) / max(int(found[-1][1]), 1), 1.0) if found else 0.0
+
+
+def _duration(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=round(seconds)))

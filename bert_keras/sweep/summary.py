@@ -1,0 +1,223 @@
+"""What a sweep came to: results.tsv, report.md, scores.png, best.json and `best`."""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bert_keras import files
+from bert_keras.report import drawing, markdown
+from bert_keras.sweep import picture, planning, scores
+
+PAGE_NAME = "report.md"
+_PICTURE_NAME = "scores.png"
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """A sweep, finished or not."""
+
+    directory: Path
+    task: str
+    keys: tuple[str, ...]
+    """Of the grid."""
+    ruler: scores.Ruler
+    outcomes: tuple[scores.Outcome, ...]
+    """Of the runs that have ended, in the order of the plan."""
+    num_runs: int
+    """Planned."""
+
+    @property
+    def is_finished(self) -> bool:
+        return len(self.outcomes) == self.num_runs
+
+    @property
+    def points(self) -> list[scores.Point]:
+        return scores.points_of(self.outcomes, self.keys)
+
+    @property
+    def chosen(self) -> tuple[scores.Point, scores.Outcome] | None:
+        return scores.choose(self.points, self.ruler)
+
+
+def write_tables(state: State) -> None:
+    """Writes the table of the runs and the page, as far as the sweep is.
+
+    Raises:
+        InputError: the disk is full or does not let us write.
+    """
+    files.write_atomically(state.directory / "results.tsv", runs_tsv(state).encode())
+    files.write_atomically(state.directory / PAGE_NAME, page(state).encode())
+
+
+def write_picture(state: State) -> None:
+    """Draws the scores of all runs.
+
+    Raises:
+        InputError: the disk is full or does not let us write.
+    """
+    image = drawing.as_png(
+        lambda: picture.draw_scores(
+            state.points,
+            state.keys,
+            ruler=state.ruler,
+            title=f"{state.task}: {state.ruler.metric} on dev",
+        )
+    )
+    files.write_atomically(state.directory / _PICTURE_NAME, image)
+
+
+def write_best(state: State) -> None:
+    """Writes best.json and makes `best` a link to the directory of the chosen run.
+
+    Raises:
+        InputError: the disk is full or does not let us write.
+    """
+    values = describe_best(state)
+    text = json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+    files.write_atomically(state.directory / "best.json", text.encode())
+    temporary = state.directory / ".best.tmp"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(values["run"], target_is_directory=True)
+    temporary.replace(state.directory / "best")
+
+
+def describe_best(state: State) -> dict[str, Any]:
+    """What best.json says of the chosen run; there must be one."""
+    point, best = state.chosen
+    return {
+        "run": f"runs/{best.run.name}",
+        "metric": state.ruler.metric,
+        "goal": state.ruler.goal,
+        "choose": state.ruler.choose,
+        "score": best.score,
+        "mean_of_point": point.mean,
+        "point": dict(zip(state.keys, point.values, strict=True)),
+        "seed": best.run.settings.seed,
+        "eval": dict(best.evaluation),
+    }
+
+
+def runs_tsv(state: State) -> str:
+    """Each run on a line, with all its metrics."""
+    metrics = list(dict.fromkeys(n for o in state.outcomes for n in o.evaluation))
+    rows = [["run", *state.keys, "seed", "state", *metrics, "seconds", "note"]]
+    for outcome in state.outcomes:
+        settings = outcome.run.settings
+        row = [
+            f"runs/{outcome.run.name}",
+            *(planning.show(planning.value_of(settings, key)) for key in state.keys),
+            settings.seed,
+            outcome.state,
+            *(outcome.evaluation.get(name, "") for name in metrics),
+            "" if outcome.seconds is None else outcome.seconds,
+            " ".join((outcome.failure or outcome.majority or "").split()),
+        ]
+        rows.append([str(cell) for cell in row])
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+def points_table(state: State) -> str:
+    """The grid points in Markdown, the chosen one in bold."""
+    chosen = state.chosen
+    rows = []
+    for point in state.points:
+        best = point.best(state.ruler)
+        row = [
+            *map(planning.show, point.values),
+            str(len(point.scores)),
+            _number(point.mean),
+            _number(point.deviation),
+            _number(None if best is None else best.score),
+            str(point.num_failed),
+            str(point.num_majority),
+        ]
+        is_chosen = chosen is not None and point.values == chosen[0].values
+        rows.append([f"**{c}**" if is_chosen and c else c for c in row])
+    header = [*state.keys, "n", "mean", "deviation", "best", "failed", "majority"]
+    return markdown.table(header, rows)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def chosen_line(state: State) -> str:
+    """Which run is chosen, and by what."""
+    if state.chosen is None:
+        return "No run has a score."
+    point, best = state.chosen
+    metric = state.ruler.metric
+    how = "the best single run"
+    if state.ruler.choose == "mean":
+        how = f"the best run of the point with the best mean, {point.mean:.4f}"
+    return f"Chosen: {best.run.name}, {metric} {best.score:.4f} on dev, {how}."
+
+
+def page(state: State) -> str:
+    """The whole of report.md."""
+    counts = [
+        sum(outcome.state == name for outcome in state.outcomes)
+        for name in ("failed", "majority")
+    ]
+    parts = [
+        f"# Sweep: {state.task}",
+        f"{len(state.outcomes)} of {state.num_runs} runs have ended, {counts[0]} of "
+        f"them failed and {counts[1]} at the majority class.",
+        chosen_line(state),
+        *_use(state),
+        points_table(state),
+        _EXPLANATION.format(metric=state.ruler.metric, how=_HOW[state.ruler.choose]),
+        *_picture(state),
+        *_notes("Failed runs", {o.run.name: o.failure for o in state.outcomes}),
+        *_notes(
+            "Runs at the majority class",
+            {o.run.name: o.majority for o in state.outcomes},
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+_HOW = {
+    "best": (
+        "the best single run, as in the paper (section 4.1). The best of many runs has "
+        "been lucky on dev, too: what to expect of another run is the mean"
+    ),
+    "mean": (
+        "the point with the best mean, among those with the fewest failed runs, and of "
+        "it the best run"
+    ),
+}
+
+_EXPLANATION = (
+    "n, mean, deviation (of the sample) and best: `{metric}` on dev of the runs that "
+    "did not fail; those at the majority class, which have learnt nothing, are among "
+    "them. Chosen is {how}. Each run is in `results.tsv`, what it said in `logs`."
+)
+
+
+def _use(state: State) -> Iterator[str]:
+    if state.chosen is not None and state.is_finished:
+        model = shlex.quote(str(state.directory / "best"))
+        yield (
+            f"`--model {model}` gives it to `bert-keras predict`, `evaluate` and "
+            "`export`."
+        )
+
+
+def _picture(state: State) -> Iterator[str]:
+    if state.is_finished:
+        yield f"![{state.ruler.metric} of each run]({_PICTURE_NAME})"
+
+
+def _notes(title: str, notes: Mapping[str, str | None]) -> Iterator[str]:
+    lines = [
+        f"- `{name}`: {markdown.literal(note, max_length=markdown.MAX_TEXT_LENGTH)}"
+        for name, note in notes.items()
+        if note
+    ]
+    if lines:
+        yield f"## {title}"
+        yield "\n".join(lines)

@@ -1,0 +1,533 @@
+"""The benchmark of fine-tuning: its plan, its baselines, its page; nothing is trained.
+
+One slow test trains: both implementations from the same tiny weights.
+"""
+
+import dataclasses
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_keras import config
+from bert_keras.tasks import glue, ner, tagging_dataset, text, text_datasets
+
+FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
+sys.path.insert(0, str(FOLDER))
+try:
+    finetuning = importlib.import_module("finetuning")
+    baselines = importlib.import_module("finetuning_baselines")
+    check = importlib.import_module("finetuning_check")
+    page = importlib.import_module("finetuning_page")
+    speed = importlib.import_module("finetuning_speed")
+finally:
+    sys.path.remove(str(FOLDER))
+
+
+# The plan.
+
+
+def test_the_first_seeds_come_first():
+    runs = finetuning.plan(
+        ["MRPC", "SQuAD1.1"], seeds=None, implementations=None, precision="float32"
+    )
+    assert [run.name for run in runs] == [
+        "MRPC.bert_keras.float32.seed-1",
+        "MRPC.transformers.float32.seed-1",
+        "SQuAD1.1.bert_keras.float32.seed-1",
+        "SQuAD1.1.from_scratch.float32.seed-1",
+        "MRPC.bert_keras.float32.seed-2",
+        "MRPC.transformers.float32.seed-2",
+        "MRPC.bert_keras.float32.seed-3",
+        "MRPC.transformers.float32.seed-3",
+    ]
+    runs = finetuning.plan(
+        ["RTE"], seeds=[7], implementations=["from_scratch"], precision="float32"
+    )
+    assert runs == [("RTE", "from_scratch", "float32", 7)]
+
+
+@pytest.mark.parametrize("name", finetuning.TASKS)
+def test_the_table_of_settings_is_sound(name):
+    task = finetuning.TASKS[name]
+    settings = finetuning.settings_of(task, finetuning.override_lines(task, ()))
+    assert settings["task"] == task.data_set
+    assert settings["learning_rate"] == task.settings["learning_rate"]
+    if task.data_set in glue.TASKS:
+        assert task.measure.metric in glue.TASKS[task.data_set].metrics
+    else:
+        assert task.measure.metric == "f1"
+    if page.THEIRS in task.implementations:
+        # Theirs cannot put documents around sentences.
+        assert task.folder == "glue" or not settings["document_context"]
+
+
+def test_the_commands_of_a_run():
+    common = {
+        "data": (Path("d/train.tsv"), Path("d/dev.tsv")),
+        "init": Path("model"),
+        "output": Path("runs/1"),
+    }
+    words = [
+        *("--task", "RTE", "--train", "d/train.tsv", "--dev", "d/dev.tsv"),
+        *("--init", "model", "--output_dir", "runs/1"),
+        *("--set", "learning_rate=5e-05", "--set", "seed=3"),
+    ]
+    lines = ["learning_rate=5e-05", "seed=3"]
+
+    def command(implementation):
+        run = finetuning.Run("RTE", implementation, "float32", 3)
+        return finetuning.command_of(run, lines, **common)
+
+    ours = [sys.executable, "-m", "bert_keras.cli", "finetune", *words]
+    assert command("bert_keras") == ours
+    assert command("from_scratch") == [*ours, "--from_scratch"]
+    script = str(FOLDER / "finetuning_transformers.py")
+    assert command("transformers") == [sys.executable, script, *words]
+
+
+def test_what_replaces_settings_comes_last():
+    task = finetuning.TASKS["RTE"]
+    lines = finetuning.override_lines(task, ["num_train_epochs=0.01"], seed=2)
+    assert lines == [
+        *("batch_size=32", "learning_rate=5e-05", "num_train_epochs=5"),
+        *("max_seq_length=256", "seed=2", "num_train_epochs=0.01"),
+    ]
+    settings = finetuning.settings_of(task, lines)
+    assert (settings["num_train_epochs"], settings["seed"]) == (0.01, 2)
+
+
+def test_every_third_document_is_taken():
+    documents = [f"-DOCSTART- -X- O O\n\nw{n} NN O O\n\n" for n in range(5)]
+    third = finetuning.third_of_documents("".join(documents))
+    assert third == documents[0] + documents[3]
+
+
+def test_what_the_command_line_asks_for(tmp_path, capsys):
+    common = ["--work", str(tmp_path), "--model", "model"]
+    with pytest.raises(SystemExit):
+        finetuning.parse([*common, "--tasks", "RTE"])
+    assert "error: RTE needs --glue" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        finetuning.parse([*common, "--tasks", "SQuAD1.1", "--squad", "s"])
+    assert "error: SST-2 needs --glue" in capsys.readouterr().err
+    args = finetuning.parse(
+        [*common, "--tasks", "SQuAD1.1", "--squad", "s", "--only", "scores"]
+    )
+    assert (args.only, args.squad) == (["scores"], Path("s"))
+    # The page alone needs no data.
+    assert finetuning.parse([*common, "--only"]).only == []
+
+
+@pytest.fixture
+def workshop(tmp_path, monkeypatch):
+    """A workshop whose runs only write what a run leaves, and count themselves."""
+    program = """
+import json, pathlib, sys
+output = pathlib.Path(sys.argv[1])
+output.mkdir(parents=True)
+results = {"eval": {"accuracy": 0.75}, "seconds": 60.0, "steps": 5,
+           "num_train_examples": 2, "num_eval_examples": 4}
+(output / "results.json").write_text(json.dumps(results))
+"""
+    started = []
+
+    def command_of(run, lines, *, data, init, output):
+        started.append(run.name)
+        return [sys.executable, "-c", program, str(output)]
+
+    monkeypatch.setattr(finetuning, "command_of", command_of)
+    monkeypatch.setattr(finetuning, "machine", lambda: "a machine")
+    sizes = {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12}
+    (tmp_path / "package/model").mkdir(parents=True)
+    config_path = tmp_path / "package/model/config.json"
+    config_path.write_text(json.dumps({**sizes, "vocab_size": 30522}))
+    write_tsv(tmp_path / "glue/RTE/train.tsv", ["not_entailment", "entailment"])
+    write_tsv(tmp_path / "glue/RTE/dev.tsv", ["entailment"] * 3 + ["not_entailment"])
+
+    def make(overrides=()):
+        return finetuning.Workshop(
+            tmp_path / "work",
+            folders={"glue": tmp_path / "glue"},
+            init=tmp_path / "package/model",
+            overrides=overrides,
+        )
+
+    make.started = started
+    return make
+
+
+def write_tsv(path, labels):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [f"{n}\tone text\tanother\t{label}\n" for n, label in enumerate(labels)]
+    path.write_text("index\tsentence1\tsentence2\tlabel\n" + "".join(rows))
+
+
+def test_what_is_done_is_not_done_again(workshop):
+    run = finetuning.Run("RTE", "bert_keras", "float32", 1)
+    for _ in range(2):
+        workshop().train(run)
+    workshop().train(run._replace(seed=2))
+    assert workshop.started == [run.name, run._replace(seed=2).name]
+    (first, _) = page.read_records(workshop().results)
+    assert first == page.Record(
+        task="RTE",
+        implementation="bert_keras",
+        precision="float32",
+        seed=1,
+        settings=first.settings,
+        results={
+            "eval": {"accuracy": 0.75},
+            "seconds": 60.0,
+            "steps": 5,
+            "num_train_examples": 2,
+            "num_eval_examples": 4,
+        },
+        machine="a machine",
+    )
+    assert first.settings["max_seq_length"] == 256
+    message = "seed 1 has ended with other settings: batch_size is 32, not 16: choose"
+    with pytest.raises(SystemExit, match=message):
+        workshop(["batch_size=16"]).train(run)
+
+
+def test_a_run_that_fails_ends_all(workshop, monkeypatch):
+    fails = [sys.executable, "-c", "raise SystemExit(3)"]
+    monkeypatch.setattr(finetuning, "command_of", lambda *args, **options: fails)
+    with pytest.raises(SystemExit, match="failed with exit code 3: .*SystemExit"):
+        workshop().train(finetuning.Run("RTE", "bert_keras", "float32", 1))
+    assert page.read_records(workshop().results) == []
+
+
+def test_the_page_of_a_workshop(workshop, tmp_path):
+    path = tmp_path / "results/page.md"
+    with pytest.raises(SystemExit, match="no finished run to write of"):
+        workshop().write_page(path, command="python here")
+    workshop().train(finetuning.Run("RTE", "bert_keras", "float32", 1))
+    workshop().score_baseline("RTE")
+    write_check(tmp_path / "work/check/SST-2")
+    (tmp_path / "work/speed.json").write_text(json.dumps([SPEED_ROW]))
+    workshop().write_page(path, command="python here")
+    made = path.read_text()
+    assert "```\npython here\n```\n\n- a machine\n\n## Scores\n" in made
+    assert "| RTE | accuracy | float32 | 75.00 |  |  | 75.00 |  |  |" in made
+    assert "of `package/model`: 6 layers, 384 wide, 12 heads, a voc" in made
+    assert "![scores](page.png)" in made
+    assert "| SST-2 | 2 | yes | 0.0e+00 | 0.0e+00 | 0.0e+00 | yes |" in made
+    assert "| base | float32 | 48.0; 24.0; 40.0 | 32.0; 24.0; 40.0 | 1.50 |" in made
+    assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def write_check(directory):
+    directory.mkdir(parents=True)
+    for side in ("ours", "theirs"):
+        (directory / f"{side}.json").write_text(json.dumps(STEPS))
+
+
+def test_a_check_that_fails_ends_all(workshop, tmp_path):
+    folder = tmp_path / "work/check/RTE"
+    write_check(folder)
+    workshop().check("RTE")
+    far = [STEPS[0]._replace(loss=0.51), STEPS[1]]
+    (folder / "theirs.json").write_text(json.dumps(far))
+    with pytest.raises(SystemExit, match="RTE: both .* do not compute the same"):
+        workshop().check("RTE")
+
+
+# Baselines.
+
+
+def texts(labels, *, regression=False):
+    rows = [text.LabelledText("a", None, label, 1) for label in labels]
+    return text_datasets.TextDataset(
+        path=Path("x.tsv"), rows=rows, has_labels=True, regression=regression
+    )
+
+
+def test_the_commonest_label():
+    how, scores = baselines.commonest(texts("0111"), texts("1101"))
+    assert how == "always 1"
+    assert scores["accuracy"] == 0.75
+    assert scores["f1"] == pytest.approx(2 * 0.75 / 1.75)
+    assert scores["matthews"] == 0
+    numbers = texts(["1", "2.5"], regression=True)
+    how, scores = baselines.commonest(numbers, numbers)
+    assert (how, scores["pearson"], scores["spearman"]) == ("the mean", 0, 0)
+    assert scores["loss"] == pytest.approx(0.75**2)
+
+
+def test_the_commonest_tag_of_each_word():
+    def sentences(*lines):
+        pairs = [[word.split("/") for word in line.split()] for line in lines]
+        return tagging_dataset.TaggingDataset(
+            path=Path("x"),
+            sentences=[
+                ner.Sentence(tuple(w for w, _ in p), tuple(t for _, t in p), 0, 1)
+                for p in pairs
+            ],
+            has_labels=True,
+        )
+
+    train = sentences("Ann/B-PER went/O", "Ann/B-PER in/O Ann/B-LOC")
+    dev = sentences("Ann/B-PER met/O Bob/B-PER", "in/O Ann/B-LOC")
+    how, scores = baselines.commonest(train, dev)
+    assert how == "each word's commonest tag"
+    # Right: the first Ann; wrong: Bob is unknown, the last Ann is no person.
+    assert (scores["precision"], scores["recall"]) == (1 / 2, 1 / 3)
+    assert scores["accuracy"] == 3 / 5
+
+
+# The page.
+
+MEASURES = {
+    "A": page.Measure(metric="accuracy", bound=89.0),
+    "B": page.Measure(metric="f1", scale=1.0, bound=60.0),
+    "C": page.Measure(metric="f1"),
+}
+
+
+def record(task, implementation, score, *, seed=1, **changed):
+    metric = MEASURES[task].metric
+    results = {"eval": {metric: score, "loss": 9.0}}
+    if implementation != page.BASELINE:
+        counts = {"num_train_examples": 67349, "num_eval_examples": 872}
+        results |= {**counts, "steps": 6315, "seconds": 60.0 * seed}
+    values = {
+        "task": task,
+        "implementation": implementation,
+        "precision": "float32",
+        "seed": seed,
+        "settings": config.FinetuningConfig().model_dump(mode="json"),
+        "results": results,
+        "machine": "one machine",
+        **changed,
+    }
+    return page.Record(**values)
+
+
+RECORDS = [
+    record("A", page.BASELINE, 0.5, seed=0, settings={}),
+    *(record("A", page.OURS, 0.9 + n / 100, seed=n) for n in (1, 2, 3)),
+    *(record("A", page.THEIRS, 0.93 + n / 200, seed=n) for n in (1, 2, 3)),
+    record("B", page.OURS, 59.5, precision="mixed_bfloat16"),
+    record("B", page.SCRATCH, 12.25),
+    record("C", page.OURS, 0.875),
+    record("C", page.THEIRS, 0.87),
+]
+
+
+def test_scores_stand_beside_each_other():
+    rows = page.rows_of(RECORDS, MEASURES)
+    assert page.scores_table(rows, MEASURES).splitlines() == [
+        "| task | metric | precision | commonest answer | bert-keras from random "
+        "weights | transformers | bert-keras | bound | against transformers |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| A | accuracy | float32 | 50.00 |  | 94.00 ± 0.50 (3) | 92.00 ± 1.00 (3) | "
+        "89: reached | -2.00: **lower** |",
+        "| B | f1 | float32 |  | 12.25 |  |  | 60 |  |",
+        "| B | f1 | mixed_bfloat16 |  |  |  | 59.50 | 60: **missed** |  |",
+        "| C | f1 | float32 |  |  | 87.00 | 87.50 |  | +0.50 (one run) |",
+    ]
+
+
+def test_lower_is_lower_by_more_than_their_deviation():
+    def text_of(ours, theirs):
+        cells = {
+            page.OURS: page.Summary(ours, 3.0, 3),
+            page.THEIRS: page.Summary(theirs, 0.5, 3),
+        }
+        return page.difference_text(page.Row("A", "float32", cells))
+
+    assert text_of(90.0, 90.5) == "-0.50: not lower"
+    assert text_of(90.0, 90.75) == "-0.75: **lower**"
+    assert text_of(91.0, 90.5) == "+0.50: not lower"
+
+
+def test_settings_and_cost():
+    assert page.settings_table(RECORDS, ["A"]).splitlines() == [
+        "| task | train | dev | batch size | learning rate | num train epochs | warmup "
+        "proportion | max seq length | dropout prob | steps | minutes of a run |",
+        "| " + " | ".join(["---"] * 11) + " |",
+        "| A | 67,349 | 872 | 32 | 5e-05 | 3 | 0.1 | 128 | 0.1 | 6,315 | "
+        "bert_keras float32 2.0, transformers float32 2.0 |",
+    ]
+
+
+STEPS = [check.Step(0.5, 2.0, "a"), check.Step(0.4, 1.0, "b")]
+
+
+def test_first_steps_are_compared():
+    changed = [check.Step(0.500001, 2.00002, "a"), check.Step(0.4002, 5.0, "b")]
+    found = check.compare(changed, STEPS)
+    assert found[:2] == (2, True)
+    assert found[2:] == pytest.approx((2e-6, 1e-5, 5e-4))
+    assert found.is_close
+    assert page.check_table({"A": found}).splitlines()[2:] == [
+        "| A | 2 | yes | 2.0e-06 | 1.0e-05 | 5.0e-04 | yes |"
+    ]
+    other_tokens = [STEPS[0]._replace(digest="c"), STEPS[1]]
+    far = [
+        [STEPS[0]._replace(loss=0.50001), STEPS[1]],
+        [STEPS[0]._replace(gradient_norm=2.001), STEPS[1]],
+        [STEPS[0], STEPS[1]._replace(loss=0.401)],
+        other_tokens,
+    ]
+    assert [check.compare(steps, STEPS).is_close for steps in far] == [False] * 4
+    shown = page.check_table({"A": check.compare(other_tokens, STEPS)})
+    assert "| A | 2 | **no** | 0.0e+00 | 0.0e+00 | 0.0e+00 | **no** |" in shown
+
+
+def test_the_check_has_no_dropout():
+    lines = check.still_settings({"batch_size": 16, "dropout_prob": 0.1})
+    assert lines == ["batch_size=16", "dropout_prob=0.0", "precision=float32"]
+
+
+TURNS = [
+    speed.Turn(seconds=2.0, cpu_seconds=4.0, num_examples=n, num_tokens=40 * n, loss=n)
+    for n in (64, 320, 96)
+]
+SPEED = {
+    "examples_per_second": 48.0,
+    "examples_per_cpu_second": 24.0,
+    "tokens_per_example": 40.0,
+    "last_loss": 96,
+}
+SPEED_ROW = {
+    "size": "base",
+    "precision": "float32",
+    "speeds": {
+        page.OURS: SPEED,
+        page.THEIRS: {**SPEED, "examples_per_second": 32.0},
+    },
+}
+
+
+def test_speed_is_the_median_of_turns():
+    found = speed.summarize(TURNS)
+    assert found == SPEED_ROW["speeds"][page.OURS]
+    assert page.speed_table([SPEED_ROW]).splitlines()[2:] == [
+        "| base | float32 | 48.0; 24.0; 40.0 | 32.0; 24.0; 40.0 | 1.50 |"
+    ]
+    left = speed.unmeasured(
+        [SPEED_ROW], ["small", "base"], ["float32", "mixed_bfloat16"]
+    )
+    assert list(left) == [
+        ("small", "float32"),
+        ("small", "mixed_bfloat16"),
+        ("base", "mixed_bfloat16"),
+    ]
+
+
+def test_the_whole_page(tmp_path):
+    made = page.render(
+        [*RECORDS, dataclasses.replace(RECORDS[0], machine="another machine")],
+        MEASURES,
+        model="a model",
+        command="python benchmarks/finetuning.py",
+        picture="finetuning.png",
+        agreements={},
+        speeds=[],
+    )
+    headings = [line for line in made.splitlines() if line.startswith("#")]
+    assert headings == [
+        "# Fine-tuning a real trained model",
+        "## Scores",
+        "## Data, settings and cost",
+    ]
+    assert "Full fine-tuning of all weights of a model.\n" in made
+    assert "- another machine\n- one machine\n" in made
+    assert "![scores](finetuning.png)" in made
+    page.draw(page.rows_of(RECORDS, MEASURES), MEASURES, tmp_path / "scores.png")
+    assert (tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG")
+
+
+# Both implementations.
+
+
+@pytest.fixture
+def tiny_model(tmp_path):
+    """A model of random weights in their format, lower-casing."""
+    from bert_keras import tokenization
+    from bert_keras.checkpoints import hugging_face, weights
+
+    words = [f"{a}{b}" for a in "bdgklm" for b in "aeiou"]
+    tokens = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words)
+    shape = config.BertConfig(
+        vocab_size=len(tokens),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=32,
+    )
+    random = np.random.default_rng(1)
+    arrays = {
+        name: np.float32(name.endswith("gamma")) + 0.1 * random.standard_normal(shape)
+        for name, shape in weights.all_shapes(shape, num_labels=1).items()
+        if name.startswith("encoder/")
+    }
+    directory = tmp_path / "model"
+    directory.mkdir()
+    hugging_face.write(
+        weights.Checkpoint(
+            bert_config=shape,
+            task=config.Task(kind="encoder"),
+            arrays={name: np.float32(array) for name, array in arrays.items()},
+            vocabulary=tokenization.Vocabulary(tokens),
+            do_lower_case=True,
+        ),
+        directory,
+    )
+    return directory, words
+
+
+@pytest.mark.slow
+@pytest.mark.reference
+def test_both_compute_the_same(tmp_path, tiny_model):
+    pytest.importorskip("transformers")
+    pytest.importorskip("torch")
+    model, words = tiny_model
+    random = np.random.default_rng(2)
+    lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"]
+    for number in range(96):
+        first, second = (
+            " ".join(random.choice(words, random.integers(2, 9))).title()
+            for _ in range(2)
+        )
+        lines.append(f"{number % 2}\t1\t2\t{first}\t{second}\n")
+    for name in ("train", "dev"):
+        path = tmp_path / f"glue/MRPC/{name}.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(lines))
+    command = [
+        *(sys.executable, "-W", "ignore", str(FOLDER / "finetuning.py")),
+        *("--glue", str(tmp_path / "glue"), "--work", str(tmp_path / "work")),
+        *("--model", str(model), "--tasks", "MRPC", "--only", "scores", "check"),
+        *("--seeds", "1", "--set", "max_seq_length=16"),
+        *("--results", str(tmp_path / "page.md")),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    steps = {
+        side: json.loads((tmp_path / f"work/check/MRPC/{side}.json").read_text())
+        for side in ("ours", "theirs")
+    }
+    agreement = check.compare(
+        *([check.Step(*step) for step in steps[side]] for side in ("ours", "theirs"))
+    )
+    # Three batches of 32 are an epoch: more would be of the next.
+    assert agreement.num_steps == 3
+    assert agreement.is_close
+    made = (tmp_path / "page.md").read_text()
+    assert "## The same computation" in made
+    assert "| MRPC | f1 | float32 | 66.67 |  | " in made
+    names = {path.stem for path in (tmp_path / "work/results").iterdir()}
+    assert names == {
+        "MRPC.baseline",
+        "MRPC.bert_keras.float32.seed-1",
+        "MRPC.transformers.float32.seed-1",
+    }

@@ -1,0 +1,591 @@
+"""Recipes, and docs/paper.md, which says what each is for: what they hold, and that
+every command of theirs runs."""
+
+import argparse
+import bz2
+import csv
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from bert_keras import cli, config, feature_based_config, flops, verbs
+from bert_keras.sweep import planning
+from bert_keras.tasks import catalogue, glue
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PAGE = (REPOSITORY / "docs/paper.md").read_text(encoding="utf-8")
+
+CONFIG_TYPES = {
+    "examples": config.ExamplesConfig,
+    "pretrain": config.PretrainingConfig,
+    "finetune": config.FinetuningConfig,
+    "probe": feature_based_config.ProbeConfig,
+}
+"""Of `--config`, by verb."""
+
+OF_THE_DEMO = {
+    "demo": config.PretrainingConfig,
+    "demo_finetune": config.FinetuningConfig,
+}
+"""Recipes that have nothing to do with the paper; tests of the demo run them."""
+
+
+def header(name: str) -> str:
+    """The comment at the beginning of a recipe, without its signs."""
+    path = resources.files("bert_keras") / f"recipes/{name}.yaml"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return "".join(f"{line[2:]}\n" for line in lines if line.startswith("# "))
+
+
+def commands(text: str) -> list[str]:
+    return re.findall(r"^bert-keras .*$", text, re.MULTILINE)
+
+
+def parse(line: str) -> argparse.Namespace:
+    return verbs.build_parser().parse_args(shlex.split(line)[1:])
+
+
+RECIPES = sorted(set(config.recipe_names()) - set(OF_THE_DEMO))
+ALL_COMMANDS = list(
+    dict.fromkeys(
+        [
+            *commands(PAGE),
+            *(line for name in RECIPES for line in commands(header(name))),
+        ]
+    )
+)
+
+
+# === What they say ===
+
+
+@pytest.mark.parametrize("line", ALL_COMMANDS)
+def test_every_command_is_understood(line):
+    args = parse(line)
+    if args.verb in ("finetune", "sweep"):
+        assert cli.finetuning_settings(args)
+    elif args.verb in CONFIG_TYPES:
+        assert config.load_config(CONFIG_TYPES[args.verb], args.config, args.set)
+    if args.verb == "sweep":
+        assert config.load_config(config.SweepConfig, args.sweep, args.sweep_set)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_header_says_how_its_recipe_is_used(name):
+    """With a command that names it, and it is a configuration of that command."""
+    found = set()
+    for args in map(parse, commands(header(name))):
+        if name == getattr(args, "sweep", None):
+            found.add(config.SweepConfig)
+        elif name == getattr(args, "config", None):
+            found.add(CONFIG_TYPES[args.verb])
+    assert len(found) == 1
+    assert config.load_config(found.pop(), name)
+
+
+@pytest.mark.parametrize(("name", "config_type"), OF_THE_DEMO.items())
+def test_recipes_of_the_demo(name, config_type):
+    assert config.load_config(config_type, name)
+
+
+def test_the_page_names_all_recipes_and_no_others():
+    families = "ablation|bert|glue|masking|ner|probe|squad|sweep"
+    named = re.findall(rf"`((?:{families})_\w+|swag|triviaqa)`", PAGE)
+    assert set(named) == set(RECIPES)
+
+
+def test_a_header_and_the_page_do_not_contradict_each_other():
+    """What two commands write to one place, they write alike."""
+    written = [output(line) for line in ALL_COMMANDS if parse(line).verb in RUN]
+    assert sorted(written) == sorted(set(written))
+
+
+# === What they hold: the paper's settings ===
+
+
+FINETUNING = {
+    **{
+        f"glue_{name}": (task, 32, 3, 2e-5, 128)
+        for name, task in (
+            ("cola", "CoLA"),
+            ("sst2", "SST-2"),
+            ("mrpc", "MRPC"),
+            ("stsb", "STS-B"),
+            ("qqp", "QQP"),
+            ("mnli", "MNLI"),
+            ("qnli", "QNLI"),
+            ("rte", "RTE"),
+            ("wnli", "WNLI"),
+        )
+    },
+    "squad_v1": ("SQuAD1.1", 32, 3, 5e-5, 384),
+    "squad_v2": ("SQuAD2.0", 48, 2, 5e-5, 384),
+    "triviaqa": ("TriviaQA", 32, 3, 5e-5, 384),
+    "swag": ("SWAG", 16, 3, 2e-5, 128),
+    "ner_conll2003": ("CoNLL-2003", 32, 3, 5e-5, 512),
+    "ablation_ltr_bilstm": ("MNLI", 32, 3, 2e-5, 128),
+}
+"""Task, batch, epochs, rate, tokens."""
+
+SIZES = {
+    "bert_base": (12, 768, 12, 3072),
+    "bert_large": (24, 1024, 16, 4096),
+    "bert_l3_h768_a12": (3, 768, 12, 3072),
+    "bert_l6_h768_a3": (6, 768, 3, 3072),
+    "bert_l6_h768_a12": (6, 768, 12, 3072),
+    "bert_l12_h1024_a16": (12, 1024, 16, 4096),
+    "ablation_no_nsp": (12, 768, 12, 3072),
+    "ablation_ltr_no_nsp": (12, 768, 12, 3072),
+}
+"""Layers, hidden size, heads, width of the feed-forward network: 4 times the hidden
+size (footnote 3)."""
+
+MASKING = {
+    "masking_80_10_10": (0.8, 0.1),
+    "masking_100_0_0": (1.0, 0.0),
+    "masking_80_0_20": (0.8, 0.2),
+    "masking_80_20_0": (0.8, 0.0),
+    "masking_0_20_80": (0.0, 0.8),
+    "masking_0_0_100": (0.0, 1.0),
+}
+"""How many become [MASK], how many random ones."""
+
+
+@pytest.mark.parametrize(("name", "expected"), FINETUNING.items())
+def test_fine_tuning(name, expected):
+    found = config.load_config(config.FinetuningConfig, name)
+    assert (
+        found.task,
+        found.batch_size,
+        found.num_train_epochs,
+        found.learning_rate,
+        found.max_seq_length,
+    ) == expected
+    assert found.dropout_prob == 0.1
+    assert found.warmup_proportion == 0.1
+    assert found.weight_decay_rate == 0.01
+    assert found.document_context
+    assert found.span == config.SpanConfig(
+        doc_stride=128, max_query_length=64, max_answer_length=30, n_best_size=20
+    )
+    assert found.bilstm_units == (768 if name == "ablation_ltr_bilstm" else 0)
+
+
+def test_there_is_a_recipe_for_every_data_set_of_the_paper():
+    tasks = {task for task, *_ in FINETUNING.values()}
+    trained = {name for name, task in glue.TASKS.items() if task.train is not None}
+    assert tasks == trained | set(catalogue.DATASETS) - {"CODAH"}
+
+
+def test_features():
+    found = config.load_config(feature_based_config.ProbeConfig, "probe_conll2003")
+    assert found.representations == (
+        "embeddings",
+        "second_to_last",
+        "last",
+        "weighted_sum_last_four",
+        "concat_last_four",
+        "weighted_sum_all",
+    )
+    assert (found.num_bilstm_layers, found.bilstm_units) == (2, 768)
+    assert found.num_restarts == 5
+    assert (found.max_seq_length, found.document_context) == (512, True)
+
+
+@pytest.mark.parametrize(("name", "size"), SIZES.items())
+def test_pre_training(name, size):
+    found = config.load_config(config.PretrainingConfig, name)
+    model, optimizer = found.model, found.optimizer
+    assert size == (
+        model.num_hidden_layers,
+        model.hidden_size,
+        model.num_attention_heads,
+        model.intermediate_size,
+    )
+    assert found.global_batch_size == 256
+    assert found.num_train_steps == 1_000_000
+    assert [phase.fraction for phase in found.phases] == [0.9, 0.1]
+    assert (optimizer.name, optimizer.adamw_mode) == ("adamw", "google")
+    assert (optimizer.learning_rate, optimizer.warmup_steps) == (1e-4, 10_000)
+    assert (optimizer.beta_1, optimizer.beta_2) == (0.9, 0.999)
+    assert optimizer.weight_decay_rate == 0.01
+    assert model.hidden_dropout_prob == model.attention_probs_dropout_prob == 0.1
+    assert found.next_sentence == (not name.startswith("ablation"))
+    is_left_to_right = model.attention == "left_to_right"
+    assert is_left_to_right == (name == "ablation_ltr_no_nsp")
+
+
+@pytest.mark.parametrize(("name", "mix"), MASKING.items())
+def test_masking(name, mix):
+    found = config.load_config(config.ExamplesConfig, name)
+    assert (found.mask_token_prob, found.random_token_prob) == mix
+    others = config.ExamplesConfig(
+        mask_token_prob=mix[0],
+        random_token_prob=mix[1],
+        masked_lm_prob=0.15,
+        do_whole_word_mask=False,
+        packing="sentence_pairs",
+        partner="any_source",
+    )
+    assert found == others
+
+
+@pytest.mark.parametrize(
+    ("sweep", "recipe", "batches", "rates", "epochs"),
+    [
+        ("sweep_glue", "glue_rte", {32}, {5e-5, 4e-5, 3e-5, 2e-5}, {3}),
+        ("sweep_paper", "ner_conll2003", {16, 32}, {5e-5, 3e-5, 2e-5}, {2, 3, 4}),
+    ],
+)
+def test_a_sweep_of_a_recipe(sweep, recipe, batches, rates, epochs):
+    command = planning.Command(train="t", dev=("d",), init="i", recipe=recipe)
+    runs = planning.plan_runs(config.load_config(config.SweepConfig, sweep), command)
+    assert len(runs) == len(batches) * len(rates) * len(epochs)
+    assert {run.settings.batch_size for run in runs} == batches
+    assert {run.settings.learning_rate for run in runs} == rates
+    assert {run.settings.num_train_epochs for run in runs} == epochs
+    assert {run.settings.task for run in runs} == {FINETUNING[recipe][0]}
+
+
+# === What they cost ===
+
+NUM_INPUTS = {
+    "glue_cola": 8551,
+    "glue_sst2": 67_349,
+    "glue_mrpc": 3668,
+    "glue_stsb": 5749,
+    "glue_qqp": 363_846,
+    "glue_mnli": 392_702,
+    "glue_qnli": 104_743,
+    "glue_rte": 2490,
+    "glue_wnli": 635,
+    # Windows: 1.013 and 1.022 a question in the articles at hand, 3 a document.
+    "squad_v1": 88_700,
+    "squad_v2": 133_000,
+    "triviaqa": 332_000,
+    "swag": 73_546,
+    "ner_conll2003": 14_041,
+}
+"""Of an epoch: rows of the official training files, or windows."""
+
+FLOPS_PER_SECOND = 100e12
+
+
+@pytest.mark.parametrize(("name", "num_inputs"), NUM_INPUTS.items())
+def test_cost_of_fine_tuning(name, num_inputs):
+    found = config.load_config(config.FinetuningConfig, name)
+    length, epochs = found.max_seq_length, int(found.num_train_epochs)
+    num_steps = epochs * -(-num_inputs // found.batch_size)
+    num_sequences = epochs * num_inputs * (4 if name == "swag" else 1)
+    each = encoder_flops(length)
+    total = each * num_sequences
+    assert (
+        f"Cost for BASE: {num_steps:,} steps, {num_sequences:,} sequences of at most "
+        f"{length} tokens x {digits(each / 1e9, 3)} GFLOP\n"
+        f"= {digits(total / 1e15, 3)} PFLOP: "
+        f"{digits(total / FLOPS_PER_SECOND / 60, 2)} minutes at 100 TFLOP/s.\n"
+    ) in header(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [
+        *((name, name) for name in sorted(SIZES.keys() - {"bert_base", "bert_large"})),
+        *((name, "bert_base") for name in MASKING),
+    ],
+)
+def test_cost_of_pre_training(name, recipe):
+    found = config.load_config(config.PretrainingConfig, recipe)
+    is_left_to_right = found.model.attention == "left_to_right"
+    total, terms = 0, []
+    for length, phase in zip((128, 512), found.phases, strict=True):
+        slots = config.ExamplesConfig(max_seq_length=length).num_predictions
+        each = flops.pretraining_flops_per_example(
+            found.model.with_vocab_size(30_522),
+            max_seq_length=length,
+            num_predictions=length - 1 if is_left_to_right else slots,
+            next_sentence=found.next_sentence,
+        )
+        steps = round(phase.fraction * found.num_train_steps)
+        number = steps * found.global_batch_size
+        total += number * each
+        terms.append((number, digits(each / 1e9, 3)))
+    (many, short), (few, long) = terms
+    assert (
+        f"{many:,} sequences of 128 tokens x {short} GFLOP + {few:,} of 512 x {long} "
+        f"GFLOP\n= {digits(total / 1e18, 3)} EFLOP: "
+        f"{total / FLOPS_PER_SECOND / 3600:,.0f} hours at 100 TFLOP/s.\n"
+    ) in header(name)
+
+
+def test_cost_of_features():
+    found = config.load_config(feature_based_config.ProbeConfig, "probe_conll2003")
+    train_words, dev_words = 203_621, 51_362
+    num_sentences, hidden_size = 14_041 + 3250, 768
+    forward = encoder_flops(found.max_seq_length) // 3
+    num_floats = (train_words + dev_words) * 13 * hidden_size
+    units = found.bilstm_units
+    total = 0
+    for name in found.representations:
+        width = hidden_size * (4 if name == "concat_last_four" else 1)
+        for input_size in (width, 2 * units):
+            # Two directions, four gates, an addition with each multiplication.
+            total += 3 * train_words * 2 * 4 * 2 * units * (input_size + units)
+    total *= found.num_restarts * int(found.num_train_epochs)
+    said = header("probe_conll2003").replace("\n", " ")
+    assert (
+        f"Cost: {num_sentences:,} sequences of at most {found.max_seq_length} tokens x "
+        f"{digits(forward / 1e9, 3)} GFLOP = "
+        f"{digits(num_sentences * forward / 1e15, 3)} PFLOP and "
+        f"{digits(4 * num_floats / 1e9, 3)} GB of disk for the vectors, which are made "
+        f"once; then 30 taggers, {digits(total / 1e15, 3)} PFLOP, "
+    ) in said
+
+
+def encoder_flops(length: int) -> int:
+    """Of BASE, forwards and backwards. Poolers and heads are below a thousandth."""
+    return flops.pretraining_flops_per_example(
+        config.BertConfig(),
+        max_seq_length=length,
+        num_predictions=0,
+        next_sentence=False,
+    )
+
+
+def digits(number: float, count: int) -> str:
+    """A number with so many significant digits."""
+    return f"{float(f'{number:.{count}g}'):,g}"
+
+
+# === That they run ===
+
+RUN = ("corpus", "vocab", "examples", "pretrain", "finetune", "probe")
+"""Verbs whose commands are run; sweeps have tests of their own."""
+
+SMALLER = {
+    "pretrain": "--set model.num_hidden_layers=1 --set model.hidden_size=48 "
+    "--set model.intermediate_size=64 --set global_batch_size=2 "
+    "--set num_train_steps=20 --set optimizer.warmup_steps=4 "
+    "--set shuffle_buffer_size=100 --set num_eval_steps=1",
+    # Of 20 inputs.
+    "finetune": "--set batch_size=4 --set num_train_epochs=4",
+    # What there is of an encoder of one layer.
+    "probe": "--set representations=[embeddings,last] --set num_restarts=1 "
+    "--set bilstm_units=8 --set batch_size=4 --set num_train_epochs=4",
+}
+"""Sizes, and nothing but sizes: 48 is a multiple of every number of heads."""
+
+
+def output(line: str) -> str:
+    args = parse(line)
+    return args.output_dir if "output_dir" in args else args.output
+
+
+WRITERS = {output(line): line for line in ALL_COMMANDS if parse(line).verb in RUN}
+
+
+class Place:
+    """A directory to run commands in: the working directory."""
+
+    def __init__(self) -> None:
+        self.made: set[str] = set()
+
+    def make(self, path: str) -> None:
+        """Runs the command that writes a path, and before it those it needs."""
+        if path in self.made or path not in WRITERS:
+            return
+        args = parse(WRITERS[path])
+        needed = [vars(args).get(key) for key in ("corpus", "vocab", "init", "model")]
+        for source in (*needed, *vars(args).get("examples", ())):
+            self.make(source)
+        smaller = shlex.split(SMALLER.get(args.verb, ""))
+        assert cli.main([*shlex.split(WRITERS[path])[1:], *smaller]) == 0
+        self.made.add(path)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Iterator[Place]:
+    directory = tmp_path_factory.mktemp("recipes")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(directory)
+        write_raw_text(directory)
+        write_glue(directory / "glue")
+        write_squad(directory / "squad_v1", version="1.1")
+        write_squad(directory / "squad_v2", version="2.0")
+        write_triviaqa(directory / "triviaqa")
+        write_swag(directory / "swag")
+        write_conll(directory / "conll2003")
+        yield Place()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", WRITERS)
+def test_twenty_steps(place, path):
+    place.make(path)
+    args = parse(WRITERS[path])
+    if args.verb in ("pretrain", "finetune"):
+        results = json.loads(Path(path, "results.json").read_text())
+        assert results["steps"] == 20
+        written = config.load_config(CONFIG_TYPES[args.verb], f"{path}/config.yaml")
+        wanted = config.load_config(
+            CONFIG_TYPES[args.verb],
+            args.config,
+            [*args.set, *shlex.split(SMALLER[args.verb])[1::2]],
+        )
+        # Which precision is the machine's to say.
+        update = {"precision": written.precision}
+        if args.verb == "finetune" and args.task:
+            update["task"] = args.task
+        assert written == wanted.model_copy(update=update)
+    elif args.verb == "probe":
+        results = json.loads(Path(path, "results.json").read_text())
+        for name in ("embeddings", "last"):
+            (tagger,) = results["representations"][name]["taggers"]
+            assert tagger["steps"] == 20
+    elif args.verb == "examples":
+        made_with = json.loads(Path(path, "manifest.json").read_text())["config"]
+        found = made_with["mask_token_prob"], made_with["random_token_prob"]
+        assert found == MASKING[args.config]
+        assert made_with["max_seq_length"] == args.max_seq_length
+        assert made_with["do_lower_case"] == (not args.cased)
+
+
+# === Small data in the official layouts ===
+
+NUM_TRAIN, NUM_DEV = 20, 6
+SENTENCES = (
+    "the road to the village was covered with snow",
+    "in the evening the old man lit his lamp",
+    "nobody had come along it for three days",
+)
+
+
+def splits(*names: str) -> Iterator[tuple[str, int]]:
+    """Names of files and how many examples they get: the first is for training."""
+    for name in names:
+        yield name, NUM_TRAIN if name == names[0] else NUM_DEV
+
+
+def write_raw_text(directory: Path) -> None:
+    for name in ("dumps", "books"):
+        (directory / name).mkdir()
+    articles = (resources.files("bert_keras") / "demo_articles.xml").read_bytes()
+    dump = directory / "dumps/demo-pages-articles.xml.bz2"
+    dump.write_bytes(bz2.compress(articles))
+    paragraphs = [f"{s.capitalize()}. Again." for s in SENTENCES]
+    (directory / "books/winter.txt").write_text("\n\n".join(paragraphs))
+
+
+GLUE_COLUMNS = {
+    "CoLA": "source|label|mark|sentence",
+    "SST-2": "sentence|label",
+    "MRPC": "Quality|#1 ID|#2 ID|#1 String|#2 String",
+    "STS-B": "index|genre|filename|year|old_index|source1|source2|sentence1|sentence2|"
+    "score",
+    "QQP": "id|qid1|qid2|question1|question2|is_duplicate",
+    "MNLI": "index|promptID|pairID|genre|sentence1_binary_parse|sentence2_binary_parse|"
+    "sentence1_parse|sentence2_parse|sentence1|sentence2|label1|gold_label",
+    "QNLI": "index|question|sentence|label",
+    "RTE": "index|sentence1|sentence2|label",
+    "WNLI": "index|sentence1|sentence2|label",
+}
+GLUE_LABELS = {
+    "STS-B": "0.0 1.250 2.5 5.000",
+    "MNLI": "neutral contradiction entailment",
+    "QNLI": "entailment not_entailment",
+    "RTE": "entailment not_entailment",
+}
+LABEL_COLUMNS = ("label", "Quality", "score", "is_duplicate", "gold_label")
+TEXT_COLUMNS = re.compile(r"(sentence|question)[12]?|#[12] String")
+
+
+def write_glue(directory: Path) -> None:
+    for name, columns in GLUE_COLUMNS.items():
+        (directory / name).mkdir(parents=True)
+        labels = GLUE_LABELS.get(name, "0 1").split()
+        dev = ["dev_matched", "dev_mismatched"] if name == "MNLI" else ["dev"]
+        for split, number in splits("train", *dev):
+            # CoLA has no line of names.
+            lines = [] if name == "CoLA" else [columns.split("|")]
+            for row in range(number):
+                lines.append(
+                    labels[row % len(labels)]
+                    if column in LABEL_COLUMNS
+                    else SENTENCES[row % 3]
+                    if TEXT_COLUMNS.fullmatch(column)
+                    else str(row)
+                    for column in columns.split("|")
+                )
+            text = "".join("\t".join(line) + "\n" for line in lines)
+            (directory / name / f"{split}.tsv").write_text(text)
+
+
+def write_squad(directory: Path, *, version: str) -> None:
+    directory.mkdir()
+    for split, number in splits("train", "dev"):
+        questions = []
+        for row in range(number):
+            question = {"id": f"{split}{row}", "question": f"Who lit lamp {row}?"}
+            answers = [{"text": "the old man", "answer_start": 15}]
+            if version == "2.0":
+                question["is_impossible"] = row % 2 == 1
+                answers = [] if row % 2 == 1 else answers
+            questions.append({**question, "answers": answers})
+        paragraph = {"context": SENTENCES[1], "qas": questions}
+        article = {"title": "Winter", "paragraphs": [paragraph]}
+        content = {"version": version, "data": [article]}
+        path = directory / f"{split}-v{version}.json"
+        path.write_text(json.dumps(content))
+
+
+def write_triviaqa(directory: Path) -> None:
+    for name in ("qa", "evidence/wikipedia"):
+        (directory / name).mkdir(parents=True)
+    (directory / "evidence/wikipedia/Winter.txt").write_text(". ".join(SENTENCES))
+    for split, number in splits("train", "dev"):
+        data = [
+            {
+                "Question": f"Who lit lamp {row}?",
+                "QuestionId": f"{split}_{row}",
+                "Answer": {"Value": "Old Man", "Aliases": [], "NormalizedAliases": []},
+                "EntityPages": [{"Filename": "Winter.txt", "Title": "Winter"}],
+                "SearchResults": [],
+            }
+            for row in range(number)
+        ]
+        path = directory / f"qa/wikipedia-{split}.json"
+        path.write_text(json.dumps({"Data": data, "Domain": "Wikipedia"}))
+
+
+def write_swag(directory: Path) -> None:
+    directory.mkdir()
+    endings = [f"ending{number}" for number in range(4)]
+    columns = ["", "video-id", "fold-ind", "startphrase", "sent1", "sent2"]
+    columns += ["gold-source", *endings, "label"]
+    for split, number in splits("train", "val"):
+        with open(directory / f"{split}.csv", "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            for row in range(number):
+                given = [row, "v", "f", "-", SENTENCES[row % 3], "the man", "gold"]
+                choices = ["lit his lamp", "was covered", "came", "had snow"]
+                writer.writerow([*given, *choices, row % 4])
+
+
+def write_conll(directory: Path) -> None:
+    directory.mkdir()
+    words = (
+        "the DT I-NP O",
+        "old JJ I-NP I-PER",
+        "man NN I-NP I-PER",
+        "lit VBD I-VP O",
+    )
+    sentence = "\n".join(words) + "\n\n"
+    for split, number in splits("eng.train", "eng.testa"):
+        document = "-DOCSTART- -X- O O\n\n" + sentence * 2
+        (directory / split).write_text(document * (number // 2))
