@@ -160,7 +160,7 @@ def test_the_tree_is_that_of_the_repository():
         if re.match(r"(bert_keras|pipelines|tpu)/.*\.py$", name)
     } - {""}
     packages = {"wikitext/", "checkpoints/", "tasks/", "engine/", "sources/", "report/"}
-    packages |= {"export/"}
+    packages |= {"export/", "sweep/"}
     assert modules - names == {"lines.py", "markup.py", "templates.py"}
     assert {n for n in names if n.endswith(".py")} <= modules
     assert packages <= names
