@@ -25,7 +25,6 @@ ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_tanh", "relu": "relu"}
 SEED = 12345
 """Of weights that a checkpoint has not and its task needs."""
 
-_LONGEST_INPUT = 512
 _VERBS = "pretrain` or `bert-keras finetune"
 
 
@@ -185,10 +184,9 @@ def _next_sentence_was_trained(run: run_directory.Run, path: Path) -> bool:
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """Writes a finished run that `finetune`, `fill-mask`, `predict`, ... take.
 
-    Weights that the task needs and the checkpoint has not are made new. There is no
-    training to be repeated with `config.yaml`: it says how inputs are made of data, as
-    long as the encoder has positions for and, as most of others are, without the
-    sentences around a sentence.
+    Weights that the task needs and the checkpoint has not are made new. How the model
+    was trained is not known: the `config.yaml` of a tuned one says how its inputs are
+    made, of single sentences where they are tagged.
 
     Raises:
         InputError: there is no vocabulary, or its casing is not known.
@@ -237,16 +235,19 @@ _FORMS = {
 }
 """The form of data that a kind of task takes."""
 
+# As `export` has them for a model that says nothing.
+_LONGEST_INPUTS = {"tagging": 128, "span": 384, "choice": 128}
+
 
 def _settings(checkpoint: weights.Checkpoint) -> config.FinetuningConfig | None:
     task = checkpoint.task
     if task.kind not in _FORMS:
         return None
-    longest = checkpoint.bert_config.max_position_embeddings
+    num_positions = checkpoint.bert_config.max_position_embeddings
     return config.FinetuningConfig(
         task=_FORMS[task.kind],
         regression=task.kind == "regression",
-        max_seq_length=min(_LONGEST_INPUT, longest),
+        max_seq_length=min(_LONGEST_INPUTS.get(task.kind, 512), num_positions),
         document_context=False,
         bilstm_units=task.bilstm_units,
     )

@@ -40,14 +40,6 @@ def test_saved_configuration_is_read_back_unchanged(tmp_path):
     assert read == written
 
 
-@pytest.mark.parametrize("name", config.recipe_names())
-def test_every_recipe_is_valid(name):
-    config_type = (
-        config.FinetuningConfig if "finetune" in name else config.PretrainingConfig
-    )
-    assert load(config_type=config_type, source=name)
-
-
 def test_recipe_sizes():
     sizes = {
         name: (
