@@ -142,7 +142,7 @@ def _windows(
     room = max_length - sum(mark.end - mark.start for mark in marks)
     margin = max(_NEAREST_BLANK, room // (2 * len(marks)))
     windows = []
-    for start, end in sorted(mark[:2] for mark in marks):
+    for start, end, _ in marks:
         low = _at_blank(text, max(0, start - margin), 1, limit=start)
         high = _at_blank(text, min(len(text), end + margin), -1, limit=end)
         first_end = _at_blank(text, min(end, start + half), -1, limit=start)
