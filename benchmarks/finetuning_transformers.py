@@ -342,8 +342,12 @@ def finetune(
     )
     batches, num_done, losses = shuffled_batches(examples, settings), 0, []
     start = time.monotonic()
-    title = f"{settings.task} by transformers"
-    with progress.Progress(title, total=num_steps, unit="steps", read=lambda: num_done):
+    with progress.Progress(
+        f"{settings.task} by transformers",
+        total=num_steps * settings.batch_size,
+        unit="examples",
+        read=lambda: num_done * settings.batch_size,
+    ):
         for batch in batches:
             losses.append(trainer.step(batch)[0])
             num_done += 1

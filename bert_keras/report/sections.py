@@ -1,6 +1,7 @@
 """Parts of a page that several kinds of task have."""
 
 import functools
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -82,10 +83,10 @@ def scores_section(
     draw = functools.partial(task_pictures.draw_class_scores, title, drawn)
     header = [class_word, "precision", "recall", "F1", "in the file", "answered"]
     rows = [_score_cells(score) for score in scores[:MAX_LISTED_CLASSES]]
-    if any(name.startswith("#") for name in short):
+    if any(re.fullmatch("#[0-9]+", shown) for shown in short):
         header = ["in pictures", *header]
-        names = [markdown.literal(name) for name in short[:MAX_LISTED_CLASSES]]
-        rows = [[n, *cells] for n, cells in zip(names, rows, strict=True)]
+        names = [markdown.literal(shown) for shown in short[:MAX_LISTED_CLASSES]]
+        rows = [[shown, *cells] for shown, cells in zip(names, rows, strict=True)]
     text = markdown.table(header, rows)
     if len(scores) > MAX_LISTED_CLASSES:
         text = f"The first {MAX_LISTED_CLASSES} of {len(scores):,}:\n\n{text}"

@@ -17,7 +17,6 @@ MAX_ROWS = 40
 
 _YELLOW = "#E69F00"
 
-
 _PERCENT = ticker.PercentFormatter(xmax=1, decimals=0, symbol=" %")
 
 
@@ -39,22 +38,27 @@ def draw_confusion(title: str, whole: confusion.Confusion) -> figure.Figure:
     shares = counts / np.maximum(totals, 1)
     image = plot.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     _write_counts(plot, counts, shares)
+    _name_sides(plot, names, is_flat=size <= 5 and longest <= 10)
+    plot.set(xlabel="answered", ylabel="right")
+    beside = plot.inset_axes((1 + 0.15 / side, 0, 0.2 / side, 1))
+    bar = picture.colorbar(image, cax=beside, format=_PERCENT)
+    bar.set_label("share of the row", fontsize=11)
+    bar.outline.set_visible(False)
+    return picture
+
+
+def _name_sides(plot: axes.Axes, names: Sequence[str], *, is_flat: bool) -> None:
+    """Names at the cells of a matrix, and lines between the cells."""
+    size = len(names)
     small = {"fontsize": 11 if size <= 12 else 9}
-    is_flat = size <= 5 and longest <= 10
     plot.set_xticks(range(size), names, rotation=0 if is_flat else 90, **small)
     plot.set_yticks(range(size), names, **small)
-    plot.set(xlabel="answered", ylabel="right")
     plot.grid(visible=False)
     for axis in (plot.xaxis, plot.yaxis):
         axis.set_ticks(np.arange(size - 1) + 0.5, minor=True)
     plot.grid(visible=True, which="minor")
     plot.tick_params(which="both", length=0)
     plot.spines[:].set_visible(False)
-    beside = plot.inset_axes((1 + 0.15 / side, 0, 0.2 / side, 1))
-    bar = picture.colorbar(image, cax=beside, format=_PERCENT)
-    bar.set_label("share of the row", fontsize=11)
-    bar.outline.set_visible(False)
-    return picture
 
 
 def _write_counts(plot: axes.Axes, counts: np.ndarray, shares: np.ndarray) -> None:
@@ -122,24 +126,7 @@ def draw_reliability(bins: Sequence[calibration.Bin]) -> figure.Figure:
     upper, lower = picture.subplots(2, sharex=True, height_ratios=(3, 1))
     upper.set_title(f"Calibration: expected error {markdown.percent(error)}")
     upper.plot([0, 1], [0, 1], "--", color=drawing.GREY, label="as sure as right")
-    confidences = [b.confidence for b in bins]
-    accuracies = np.array([b.accuracy for b in bins])
-    intervals = [
-        scipy.stats.binomtest(b.num_right, b.num_answers).proportion_ci(method="wilson")
-        for b in bins
-    ]
-    reach = np.abs(np.array([(i.low, i.high) for i in intervals]).T - accuracies)
-    upper.errorbar(
-        confidences,
-        accuracies,
-        yerr=reach,
-        color=drawing.BLUE,
-        marker="o",
-        capsize=3,
-        linewidth=1.2,
-        label="right, with 95 % interval",
-    )
-    upper.set(ylabel="share that is right", ylim=(-0.02, 1.02))
+    _draw_accuracies(upper, bins)
     total = sum(b.num_answers for b in bins)
     lower.bar(
         [b.low for b in bins],
@@ -154,6 +141,27 @@ def draw_reliability(bins: Sequence[calibration.Bin]) -> figure.Figure:
         axis.set_major_formatter(_PERCENT)
     drawing.add_legend(picture)
     return picture
+
+
+def _draw_accuracies(plot: axes.Axes, bins: Sequence[calibration.Bin]) -> None:
+    """With intervals, as a bin may hold very few answers."""
+    accuracies = np.array([b.accuracy for b in bins])
+    intervals = [
+        scipy.stats.binomtest(b.num_right, b.num_answers).proportion_ci(method="wilson")
+        for b in bins
+    ]
+    reach = np.abs(np.array([(i.low, i.high) for i in intervals]).T - accuracies)
+    plot.errorbar(
+        [b.confidence for b in bins],
+        accuracies,
+        yerr=reach,
+        color=drawing.BLUE,
+        marker="o",
+        capsize=3,
+        linewidth=1.2,
+        label="right, with 95 % interval",
+    )
+    plot.set(ylabel="share that is right", ylim=(-0.02, 1.02))
 
 
 def draw_scatter(right: Sequence[float], answered: Sequence[float]) -> figure.Figure:

@@ -15,9 +15,8 @@ import jax
 import keras
 import numpy as np
 
-from bert_keras import networks
+from bert_keras import config, networks
 from bert_keras.checkpoints import weights
-from bert_keras.config import BertConfig
 
 
 def below(archive: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
@@ -53,11 +52,11 @@ def results_of(network: keras.Model, features: dict) -> dict[str, np.ndarray]:
 
 def main(input_path: str, output_path: str) -> None:
     archive = dict(np.load(input_path, allow_pickle=False))
-    config = BertConfig.model_validate_json(str(archive["config"]))
+    bert_config = config.BertConfig.model_validate_json(str(archive["config"]))
     results = {}
     for key, values in json.loads(str(archive["tasks"])).items():
         task = config.Task(**values)
-        network = networks.build(config, task, dropout_prob=0.1, seed=1)
+        network = networks.build(bert_config, task, dropout_prob=0.1, seed=1)
         weights.assign(network, below(archive, f"{key}/weights/"))
         outcome = results_of(network, below(archive, f"{key}/features/"))
         results |= {f"{key}/{name}": value for name, value in outcome.items()}

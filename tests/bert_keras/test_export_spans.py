@@ -212,7 +212,7 @@ def possible_run(folder, randomize) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("n_best_size", "threshold"), [(1, 0.0), (3, 0.0), (8, 0.0), (8, -4.0), (8, 3.0)]
+    ("n_best_size", "threshold"), [(1, 3.0), (3, 0.0), (8, 0.0), (8, -4.0), (8, 3.0)]
 )
 def test_the_search_is_that_of_python(impossible_run, n_best_size, threshold):
     model = model_of(impossible_run)

@@ -101,7 +101,20 @@ def test_a_sentence_has_its_dropout_wherever_it_stands(network, batch):
         assert np.abs(found - plain[row, :length]).max() > 0.01
 
 
-def test_each_bilstms_output_is_dropped_by_itself(network, batch):
+def test_each_bilstms_output_is_dropped(network, batch):
+    seeds, mask = batch["dropout_seeds"], batch["input_mask"]
+    states = batch["vectors"].reshape(*mask.shape, -1)
+    if network.mix is not None:
+        states = network.mix(batch["vectors"])
+    states = network.bilstms[0](states, mask)
+    states = network.dropouts[0](states, seeds, training=True)
+    states = network.bilstms[1](states, mask)
+    expected = network.head(states, seeds, training=True)
+    found = network(batch, training=True)["logits"]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_each_bilstms_output_is_dropped_by_itself(network):
     states = [np.ones((1, 400, 2 * UNITS), "float32") for _ in range(2)]
     layers = [network.dropouts[0], network.head.dropout]
     first, second = (

@@ -106,6 +106,8 @@ def test_labels_that_pictures_number_are_in_the_table():
     assert scores.text.splitlines()[0].startswith("| in pictures | label |")
     assert scores.text.splitlines()[2].startswith("| &#35;1 | 日本 |")
     assert scores.text.splitlines()[3].startswith("| b | b |")
+    _, scores, *_ = classified_texts.describe([text("#a", "b")], ("#a", "b"))
+    assert scores.text.splitlines()[0].startswith("| label |")
 
 
 def test_very_many_labels():
