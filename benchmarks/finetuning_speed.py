@@ -4,16 +4,17 @@
         --output speed.json
 
 Steps as fine-tuning makes them, from real sentences in memory to new weights: batches
-of 32 as each makes them (ours of inputs of about one length, theirs shuffled, as is
-their trainer's default; both padded to the longest of the batch), dropout 0.1,
-clipping, AdamW. The weights are random: only sizes matter. Each implementation has a
-process of its own, and they run in turns: a machine that slows down does so for both.
+of 32 as each makes them, padded to their longest (ours of inputs of about one length;
+theirs shuffled, which is their trainer's default, and by length, which is its option),
+dropout 0.1, clipping, AdamW. The weights are random: only sizes matter. Each has a
+process of its own, and they run in turns: a machine that slows down does so for all.
 A pair of size and precision that is in the output already is not measured again.
 """
 
 import argparse
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -124,7 +125,14 @@ def bert_keras_step(size: step.Size, precision: str, train: Path, init: Path) ->
     return make_step
 
 
-def transformers_step(size: step.Size, precision: str, train: Path, init: Path) -> Step:
+def transformers_step(
+    size: step.Size,
+    precision: str,
+    train: Path,
+    init: Path,
+    *,
+    by_length: bool = False,
+) -> Step:
     """As the peer of the scores makes it."""
     import finetuning_transformers as peer
     import transformers
@@ -144,7 +152,7 @@ def transformers_step(size: step.Size, precision: str, train: Path, init: Path) 
     trainer = peer.Trainer(
         model, settings, warmup_steps=10_000, num_train_steps=1_000_000
     )
-    batches = peer.shuffled_batches(examples, settings)
+    batches = peer.training_batches(examples, settings, by_length=by_length)
 
     def make_step() -> tuple[int, int, float]:
         batch = next(batches)
@@ -154,7 +162,11 @@ def transformers_step(size: step.Size, precision: str, train: Path, init: Path) 
     return make_step
 
 
-IMPLEMENTATIONS = {"bert_keras": bert_keras_step, "transformers": transformers_step}
+IMPLEMENTATIONS = {
+    "bert_keras": bert_keras_step,
+    "transformers": transformers_step,
+    "transformers_by_length": functools.partial(transformers_step, by_length=True),
+}
 
 
 # The processes.

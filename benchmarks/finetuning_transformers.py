@@ -4,9 +4,10 @@
         --dev dev.tsv --init MODEL --output_dir runs/1 --set seed=1
 
 Takes the same settings and files and writes a `results.json` of the same form.
-Tokenizer, model, loss, AdamW and schedule are those of transformers and torch, each as
-it is by default; files are read, answers scored and the windows of SQuAD cut by this
-project. Inputs are shuffled, and padded to the longest of their batch.
+Tokenizer, model and loss are those of transformers; the rest is as in its `Trainer`:
+torch's fused AdamW, a linear schedule with warm-up, clipping to a norm of 1, inputs
+shuffled and padded to the longest of their batch. Files are read, answers scored and
+the windows of SQuAD cut by this project.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 import transformers
+from transformers import trainer_pt_utils
 
 from bert_keras import config, files, progress, tokenization
 from bert_keras.tasks import (
@@ -249,6 +251,7 @@ class Trainer:
                 {"params": others, "weight_decay": 0.0},
             ],
             lr=settings.learning_rate,
+            fused=True,
         )
         self._schedule = transformers.get_linear_schedule_with_warmup(
             self._optimizer, warmup_steps, num_train_steps
@@ -272,12 +275,25 @@ def autocast(settings: config.FinetuningConfig) -> Callable[[], Any]:
     return contextlib.nullcontext
 
 
-def shuffled_batches(examples: Examples, settings: Any) -> Iterator[Batch]:
-    """Endless; every input once in an epoch."""
+def training_batches(
+    examples: Examples, settings: config.FinetuningConfig, *, by_length: bool = False
+) -> Iterator[Batch]:
+    """Endless, shuffled; every input once in an epoch.
+
+    Args:
+        examples: to train on.
+        settings: with the size of a batch.
+        by_length: put inputs of about one length together, an option of their trainer.
+    """
+    sampler = torch.utils.data.RandomSampler(range(len(examples.lengths)))
+    if by_length:
+        sampler = trainer_pt_utils.LengthGroupedSampler(
+            settings.batch_size, lengths=list(examples.lengths)
+        )
     loader = torch.utils.data.DataLoader(
         range(len(examples.lengths)),
         batch_size=settings.batch_size,
-        shuffle=True,
+        sampler=sampler,
         collate_fn=examples.batch,
     )
     while True:
@@ -340,7 +356,7 @@ def finetune(
         warmup_steps=int(settings.warmup_proportion * num_steps),
         num_train_steps=num_steps,
     )
-    batches, num_done, losses = shuffled_batches(examples, settings), 0, []
+    batches, num_done, losses = training_batches(examples, settings), 0, []
     start = time.monotonic()
     with progress.Progress(
         f"{settings.task} by transformers",

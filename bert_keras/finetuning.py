@@ -251,7 +251,7 @@ class TunedModel:
         )
         run_directory.load_weights(self.run, self.network)
         results = run_directory.read_results(directory)
-        self.threshold: float | None = results["eval"].get(THRESHOLD)
+        self.threshold: float | None = results.get("eval", {}).get(THRESHOLD)
         """On the odds that a question has no answer, as chosen on dev."""
 
     def answer(

@@ -160,7 +160,9 @@ def _write_all(
     to: str,
 ) -> dict[str, int]:
     """Writes everything but the facts; returns how much it was."""
-    num_done = num_rows = num_cut = 0
+    num_rows = num_cut = num_done = 0
+    # Of the part that is under way.
+    examples_per_input = 0.0
     make_writer = {"numpy": _NumpyWriter, "tfrecord": _RecordWriter}[to]
     with (
         contextlib.ExitStack() as stack,
@@ -168,7 +170,7 @@ def _write_all(
             "features",
             total=len(examples),
             unit="texts",
-            read=lambda: num_done,
+            read=lambda: num_done + int(examples_per_input * encoder.num_done),
             only_if_long=True,
         ),
     ):
@@ -176,11 +178,12 @@ def _write_all(
         for part in word_inputs.parts(examples):
             made = make_inputs(part)
             writer.describe(made.examples)
-            first, num_inputs = num_done, len(made.inputs)
-            for vectors, inputs_done in encoder.encode(made):
+            encoder.num_done = 0
+            examples_per_input = len(part) / len(made.inputs)
+            for vectors in encoder.encode(made):
                 writer.add(vectors)
-                num_done = first + len(part) * inputs_done // num_inputs
                 num_rows += len(vectors)
+            num_done, examples_per_input = num_done + len(part), 0.0
             num_cut += made.num_cut
         writer.finish()
     return {"num_rows": num_rows, "num_cut": num_cut}
@@ -205,6 +208,8 @@ class LayerEncoder:
         self.layers = resolve_layers(layers, bert_config.num_hidden_layers, path=path)
         self.hidden_size = bert_config.hidden_size
         self._longest, self._path = bert_config.max_position_embeddings, path
+        self.num_done = 0
+        """Inputs that were begun, for a progress line; to be set back by its owner."""
         self._encoder = networks.build(bert_config, config.Task(kind="encoder"), seed=0)
         weights.assign(self._encoder, checkpoint.arrays)
         matrix = tf.TensorSpec([None, None], tf.int32)
@@ -227,14 +232,11 @@ class LayerEncoder:
             )
         return max_seq_length or self._longest
 
-    def encode(
-        self, aligned: word_inputs.AlignedInputs
-    ) -> Iterator[tuple[np.ndarray, int]]:
+    def encode(self, aligned: word_inputs.AlignedInputs) -> Iterator[np.ndarray]:
         """The vectors of all rows, in their order, some at a time.
 
         Yields:
-            `(some_rows, num_layers, hidden_size)` float32, and how many of the inputs
-            are done.
+            `(some_rows, num_layers, hidden_size)` float32.
         """
         bytes_per_row = 4 * len(self.layers) * self.hidden_size
         rows_at_a_time = max(1, BYTES_AT_A_TIME // bytes_per_row)
@@ -242,7 +244,7 @@ class LayerEncoder:
         while begin < num_inputs:
             most = rows_at_a_time + (ends[begin - 1] if begin else 0)
             end = max(begin + 1, int(np.searchsorted(ends, most, side="right")))
-            yield self._encode(aligned, np.arange(begin, end)), end
+            yield self._encode(aligned, np.arange(begin, end))
             begin = end
 
     def _encode(
@@ -255,6 +257,7 @@ class LayerEncoder:
         for batch in _batches(aligned.inputs.lengths, inputs):
             counts = aligned.num_rows[batch]
             rows = word_inputs.ranges(first_rows[batch], counts)
+            self.num_done += len(batch)
             if not len(rows):
                 continue
             num_pieces = aligned.num_pieces[rows]

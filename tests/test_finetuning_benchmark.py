@@ -218,7 +218,7 @@ def test_the_page_of_a_workshop(workshop, tmp_path):
     assert "of `package/model`: 6 layers, 384 wide, 12 heads, a voc" in made
     assert "![scores](page.png)" in made
     assert "| SST-2 | 2 | yes | 0.0e+00 | 0.0e+00 | 0.0e+00 | yes |" in made
-    assert "| base | float32 | 48.0; 24.0; 40.0 | 32.0; 24.0; 40.0 | 1.50 |" in made
+    assert "| base | float32 | 48.0; 24.0; 40.0 | 32.0 (0.67); 24.0; 40.0 | " in made
     assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -402,6 +402,7 @@ SPEED_ROW = {
     "speeds": {
         page.OURS: SPEED,
         page.THEIRS: {**SPEED, "examples_per_second": 32.0},
+        "transformers_by_length": {**SPEED, "examples_per_second": 36.0},
     },
 }
 
@@ -410,8 +411,10 @@ def test_speed_is_the_median_of_turns():
     found = speed.summarize(TURNS)
     assert found == SPEED_ROW["speeds"][page.OURS]
     assert page.speed_table([SPEED_ROW]).splitlines()[2:] == [
-        "| base | float32 | 48.0; 24.0; 40.0 | 32.0; 24.0; 40.0 | 1.50 |"
+        "| base | float32 | 48.0; 24.0; 40.0 | 32.0 (0.67); 24.0; 40.0 | "
+        "36.0 (0.75); 24.0; 40.0 |"
     ]
+    assert set(SPEED_ROW["speeds"]) == set(speed.IMPLEMENTATIONS)
     left = speed.unmeasured(
         [SPEED_ROW], ["small", "base"], ["float32", "mixed_bfloat16"]
     )

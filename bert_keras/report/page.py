@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,8 +23,8 @@ MARK = "<!-- Made by `bert-keras report`; writing it again replaces all of it. -
 # Metrics of which less is better; of all others, more is.
 _FALLING = ("loss", "perplexity")
 
-# Of these neither is better.
-_COUNTS = ("total", "thresh")
+# Of these neither more nor less is better.
+_COUNTS = re.compile(r"(^|_)(total|thresh|num_[a-z]+)$")
 
 # Parts of results.json that have a place of their own on the page.
 _SHOWN_RESULTS = {
@@ -103,7 +104,7 @@ def _evaluation(run: facts.Facts) -> str:
 
 def _best(name: str, curve: event_log.Curve) -> int | None:
     """Where the best value is; `None` if there is no finite one, or it is no score."""
-    if name.endswith(_COUNTS) or name.startswith("num_"):
+    if _COUNTS.search(name):
         return None
     finite = np.flatnonzero(np.isfinite(curve.values))
     if not len(finite):

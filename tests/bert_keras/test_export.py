@@ -60,7 +60,7 @@ def make_run(directory: Path, randomize, **task) -> Path:
         inputs={},
     )
     network = classification.BertClassifier(
-        BERT_CONFIG, finetuning.num_labels(run_task), dropout_prob=0.1
+        BERT_CONFIG, run_task.num_labels, dropout_prob=0.1
     )
     network.build()
     randomize(network, stddev=0.6)

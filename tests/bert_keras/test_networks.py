@@ -424,7 +424,14 @@ def trained(name, batch, *, num_replicas, num_steps):
     return made.network, logs
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # An LSTM's steps, backward too, take a minute to trace and run.
+        pytest.param(name, marks=pytest.mark.slow if "bilstm" in name else ())
+        for name in TASKS
+    ],
+)
 def test_learns_a_batch_by_heart(name, batches):
     # The same dropout in every step, so that this can be learnt, too.
     _, logs = trained(name, batches[name], num_replicas=1, num_steps=60)

@@ -68,6 +68,7 @@ RECORDS = {
         "best_text": "e",
     },
 }
+EVALUATION = {"f1": 0.5, "best_f1_thresh": -1.5, "dev2_total": 3, "num_unknown": 0}
 PICTURES = {
     "classification": ["confusion_matrix", "scores_by_label", "calibration"],
     "regression": ["scatter"],
@@ -86,7 +87,7 @@ def finished_run(directory: Path, kind: str, **changes) -> Path:
         "task.json": json.dumps(TASKS[kind].model_dump(mode="json")),
         "inputs.json": "{}",
         "bert_config.json": "{}",
-        "results.json": json.dumps({"steps": 7, "eval": {"total": 3.0, "f1": 0.5}}),
+        "results.json": json.dumps({"steps": 7, "eval": EVALUATION}),
         "dev_answers.jsonl": json.dumps({**RECORDS[kind], **changes}) + "\n",
     }
     for name, content in files.items():
@@ -129,7 +130,9 @@ def test_the_page_of_a_named_task(tmp_path):
     )
     # What is counted is not better or worse.
     assert "| f1 | 0.5000 | 7 | 0.5000 | 7 |" in page
-    assert "| total | 3.0000 | 7 |  |  |" in page
+    assert "| best_f1_thresh | -1.5000 | 7 |  |  |" in page
+    assert "| dev2_total | 3.0000 | 7 |  |  |" in page
+    assert "| num_unknown | 0.0000 | 7 |  |  |" in page
 
 
 def test_a_run_that_goes_on_shows_no_answers(tmp_path):
@@ -215,5 +218,5 @@ def test_a_page_needs_no_tensorflow(tmp_path):
 
 def test_a_run_is_named_in_any_way(tmp_path):
     run = finished_run(tmp_path / "run", "regression")
-    strange = Path(shutil.copytree(run, tmp_path / "$x^{ _é"))
+    strange = Path(shutil.copytree(run, tmp_path / "$x^{$ é"))
     assert (report.write_report(strange) / "loss.png").is_file()
