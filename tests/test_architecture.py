@@ -77,6 +77,7 @@ def test_imports_follow_the_architecture(path):
 KERAS_ONLY = (
     *("layers", "operations", "dropout", "encoder", "heads", "losses"),
     *("pretraining", "classification", "tagging", "span", "choice", "networks"),
+    *("bilstm", "probe"),
 )
 
 

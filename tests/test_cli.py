@@ -9,7 +9,7 @@ from pipelines.engine import runner_options
 
 VERBS = (
     "corpus vocab extend-vocab examples adopt inspect pretrain fill-mask finetune "
-    "evaluate predict export convert demo launch"
+    "sweep evaluate predict features probe report export convert demo launch"
 ).split()
 
 

@@ -1,7 +1,8 @@
 """Exported answers to questions about a text, however long it is."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -118,38 +119,10 @@ class Spans(tf.Module):
             self.max_seq_length - 3 - questions.row_lengths(),
             self._settings.doc_stride,
         )
-        fingerprint = span_search.fingerprinter(code_points)
-        num_windows = tf.size(windows.examples)
-
-        def is_left(first, candidates, null_scores):
-            return first < num_windows
-
-        def read(first, candidates, null_scores):
-            rows = tf.range(first, tf.minimum(first + _WINDOWS_AT_ONCE, num_windows))
-            found, new_null_scores = self._read(
-                tf.cast(rows, tf.int64), questions, pieces, windows, fingerprint
-            )
-            candidates = span_search.keep_best(
-                candidates, found, n_best_size=self._settings.n_best_size
-            )
-            null_scores = tf.minimum(null_scores, new_null_scores)
-            return first + _WINDOWS_AT_ONCE, candidates, null_scores
-
-        none = span_search.no_candidates()
-        null_scores = tf.fill([questions.nrows()], tf.constant(np.inf, tf.float64))
-        of_any_length = tf.TensorShape([None])
-        _, candidates, null_scores = tf.while_loop(
-            is_left,
-            read,
-            (0, none, null_scores),
-            shape_invariants=(
-                tf.TensorShape([]),
-                span_search.Candidates(*[of_any_length] * len(none)),
-                of_any_length,
-            ),
-            # One after the other, or all would be in memory at once.
-            parallel_iterations=1,
+        batch = _Batch(
+            questions, pieces, windows, span_search.fingerprinter(code_points)
         )
+        candidates, null_scores = self._read_all(batch)
         return span_search.decide(
             candidates,
             null_scores,
@@ -158,36 +131,68 @@ class Spans(tf.Module):
             threshold=self._threshold,
         )
 
+    def _read_all(self, batch: "_Batch") -> tuple[span_search.Candidates, tf.Tensor]:
+        """The best candidates of each question, and its lowest score of "no answer"."""
+        num_windows = tf.size(batch.windows.examples, tf.int64)
+
+        def is_left(first, candidates, null_scores):
+            return first < num_windows
+
+        def read(first, candidates, null_scores):
+            rows = tf.range(first, tf.minimum(first + _WINDOWS_AT_ONCE, num_windows))
+            found, new_null_scores = self._read(rows, batch)
+            candidates = span_search.keep_best(
+                candidates, found, n_best_size=self._settings.n_best_size
+            )
+            null_scores = tf.minimum(null_scores, new_null_scores)
+            return first + _WINDOWS_AT_ONCE, candidates, null_scores
+
+        none = span_search.no_candidates()
+        infinite = tf.constant(np.inf, tf.float64)
+        of_any_length = tf.TensorShape([None])
+        _, candidates, null_scores = tf.while_loop(
+            is_left,
+            read,
+            (
+                tf.constant(0, tf.int64),
+                none,
+                tf.fill([batch.questions.nrows()], infinite),
+            ),
+            shape_invariants=(
+                tf.TensorShape([]),
+                span_search.Candidates(*[of_any_length] * len(none)),
+                of_any_length,
+            ),
+            # One after the other, or all would be in memory at once.
+            parallel_iterations=1,
+        )
+        return candidates, null_scores
+
     def _read(
-        self,
-        rows: tf.Tensor,
-        questions: tf.RaggedTensor,
-        pieces: text_graph.Pieces,
-        windows: span_windows.Windows,
-        fingerprint,
+        self, rows: tf.Tensor, batch: "_Batch"
     ) -> tuple[span_search.Candidates, tf.Tensor]:
         """Candidates of some windows, and for each question the lowest score of "no
         answer" in them, infinite without any."""
-        examples = tf.gather(windows.examples, rows)
-        starts = tf.gather(windows.starts, rows)
-        tokens = tf.ragged.range(starts, tf.gather(windows.ends, rows))
-        queries = tf.gather(questions, examples)
+        examples, starts, ends = (
+            tf.gather(values, rows) for values in batch.windows[:3]
+        )
+        queries = tf.gather(batch.questions, examples)
+        tokens = tf.ragged.range(starts, ends)
         numbers = self.compute(
             text_graph.pack_windows(
                 queries,
-                tokens.with_values(tf.gather(pieces.ids.values, tokens.values)),
+                tokens.with_values(tf.gather(batch.pieces.ids.values, tokens.values)),
                 vocabulary=self.vocabulary,
             )
         )
         start_logits, end_logits = numbers["start_logits"], numbers["end_logits"]
-        # The token of the context that is in each column.
-        first_columns = queries.row_lengths() + 2
+        # After [CLS] question [SEP].
         columns = tf.range(tf.shape(start_logits, tf.int64)[1])
-        within = columns - first_columns[:, tf.newaxis]
-        may_end = (within >= 0) & (within < tokens.row_lengths()[:, tf.newaxis])
-        # One more, which is of no window, for the other columns.
-        owners = tf.concat([windows.owners, [-1]], 0)
-        nowhere = tf.size(windows.owners, tf.int64)
+        within = columns - (queries.row_lengths() + 2)[:, tf.newaxis]
+        may_end = (within >= 0) & (within < (ends - starts)[:, tf.newaxis])
+        # One token more, which is of no window, stands for all outside the context.
+        owners = tf.concat([batch.windows.owners, [-1]], 0)
+        nowhere = tf.size(batch.windows.owners, tf.int64)
         places = tf.where(may_end, within + starts[:, tf.newaxis], nowhere)
         found = span_search.find(
             start_logits,
@@ -197,26 +202,13 @@ class Spans(tf.Module):
             n_best_size=self._settings.n_best_size,
             max_answer_length=self._settings.max_answer_length,
         )
-        first, last = (
-            tf.gather_nd(
-                places, tf.stack([found.rows, tf.cast(columns, tf.int64)], axis=1)
-            )
-            for columns in (found.first, found.last)
-        )
-        char_starts = tf.gather(pieces.starts.values, first)
-        char_ends = tf.gather(pieces.ends.values, last)
-        of_found = tf.gather(examples, found.rows)
-        candidates = span_search.Candidates(
-            examples=of_found,
-            scores=found.scores,
-            starts=char_starts,
-            ends=char_ends,
-            fingerprints=fingerprint(of_found, char_starts, char_ends),
-        )
         of_cls = tf.cast(start_logits[:, 0], tf.float64)
         of_cls += tf.cast(end_logits[:, 0], tf.float64)
-        null_scores = tf.math.unsorted_segment_min(of_cls, examples, questions.nrows())
-        return candidates, null_scores
+        num_questions = batch.questions.nrows()
+        return (
+            _candidates(found, places, examples, batch),
+            tf.math.unsorted_segment_min(of_cls, examples, num_questions),
+        )
 
     def id_probes(self):
         windows = self._python_windows(_probe_questions())
@@ -287,6 +279,46 @@ class Spans(tf.Module):
             ):
                 values[tokens[mask]] = outputs[name].numpy()[mask]
         return logits[0], logits[1]
+
+
+class _Batch(NamedTuple):
+    """Questions and their contexts, tokenized."""
+
+    questions: tf.RaggedTensor
+    """`(batch_size, None)` int32 ids."""
+    pieces: text_graph.Pieces
+    """Of the contexts."""
+    windows: span_windows.Windows
+    fingerprint: Callable[..., tf.Tensor]
+    """See `span_search.fingerprinter`."""
+
+
+def _candidates(
+    found: span_search.Found, places: tf.Tensor, examples: tf.Tensor, batch: _Batch
+) -> span_search.Candidates:
+    """What was found in some windows, by characters of the contexts.
+
+    Args:
+        found: the columns of first and last tokens.
+        places: `(num_windows, length)` int64: which token of all contexts is in each
+            column.
+        examples: `(num_windows,)` int64: of which question each window is.
+        batch: that they are of.
+    """
+    first, last = (
+        tf.gather_nd(places, tf.stack([found.rows, tf.cast(column, tf.int64)], axis=1))
+        for column in (found.first, found.last)
+    )
+    of_question = tf.gather(examples, found.rows)
+    starts = tf.gather(batch.pieces.starts.values, first)
+    ends = tf.gather(batch.pieces.ends.values, last)
+    return span_search.Candidates(
+        examples=of_question,
+        scores=found.scores,
+        starts=starts,
+        ends=ends,
+        fingerprints=batch.fingerprint(of_question, starts, ends),
+    )
 
 
 def _read_threshold(path: Path) -> float:

@@ -137,6 +137,12 @@ def _read_model(path: Path, wanted: _Wanted) -> answers.Answers:
         raise InputError(
             "--top_k is for the guesses of a pre-trained model as a saved_model"
         )
+    has_bilstm = checkpoint.task.bilstm_units > 0 and wanted.embedding is None
+    if has_bilstm and wanted.to == "litert":
+        raise InputError(
+            f"{path}: its head has a BiLSTM, which LiteRT does not have for inputs of "
+            "any length: export it to saved_model or onnx"
+        )
     if wanted.embedding is not None:
         layers = wanted.layers or (-1,)
         return embeddings.Embeddings(

@@ -1,5 +1,6 @@
 """Exported choosers: against `swag`."""
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,15 @@ import pytest
 import scipy.special
 import tensorflow as tf
 
-from bert_keras import config, export, features, networks, text_graph, tokenization
+from bert_keras import (
+    config,
+    export,
+    features,
+    finetuning,
+    networks,
+    text_graph,
+    tokenization,
+)
 from bert_keras.checkpoints import initial, run_directory
 from bert_keras.export import choices
 from bert_keras.tasks import swag
@@ -92,6 +101,22 @@ def test_an_export_answers_as_the_network_does(made, network, exported):
         assert found["best"].numpy().tolist() == wanted.argmax(axis=-1).tolist()
 
 
+def test_an_export_chooses_as_predict_does(made, exported, tmp_path):
+    questions = QUESTIONS[:3]
+    with (tmp_path / "dev.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["sent1", "sent2", *(f"ending{i}" for i in range(4))])
+        rows.writerows([q.sentence, q.beginning, *q.endings] for q in questions)
+    finetuning.predict(made.directory, tmp_path / "dev.csv", tmp_path / "answers.tsv")
+    lines = (tmp_path / "answers.tsv").read_text().splitlines()[1:]
+    best, *probabilities = zip(*(line.split("\t") for line in lines), strict=True)
+    found = exported["serving_default"](**as_strings(questions))
+    assert found["best"].numpy().tolist() == list(map(int, best))
+    np.testing.assert_allclose(
+        found["probabilities"], np.array(probabilities, float).T, atol=1e-5
+    )
+
+
 def test_any_number_of_endings(exported):
     wanted = exported["serving_default"](**as_strings(QUESTIONS))["probabilities"]
     fewer = [q._replace(endings=q.endings[1:3]) for q in QUESTIONS]
@@ -127,7 +152,7 @@ def test_signatures_are_as_documented(exported):
         }
 
 
-def test_ids_are_those_of_a_dev_file(shared_data, made, monkeypatch):
+def test_ids_are_those_of_a_dev_file(shared_data, made):
     path = shared_data / "vocab/uncased_L-12_H-768_A-12/vocab.txt"
     vocabulary = tokenization.Vocabulary.load(path)
     tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)

@@ -98,6 +98,14 @@ def encoder(folder, randomize) -> Path:
 
 
 @pytest.fixture(scope="module")
+def bilstm(folder, randomize) -> Path:
+    labels = ("O", "B")
+    return make_run(
+        folder / "bilstm", randomize, kind="tagging", labels=labels, bilstm_units=4
+    )
+
+
+@pytest.fixture(scope="module")
 def filler(pretrained, folder):
     """The signatures of a SavedModel that fills masks."""
     export.export_model(pretrained, folder / "filler", top_k=3)
@@ -382,6 +390,11 @@ def test_a_file_that_answers_otherwise_is_not_kept(tagger, tmp_path, monkeypatch
         ("pretrained", {"top_k": 0}, "--top_k is 1 or more, got 0"),
         ("pretrained", {"top_k": 2, "to": "litert"}, "--top_k is for the guesses of"),
         ("classifier", {"top_k": 2}, "--top_k is for the guesses of a pre-trained"),
+        (
+            "bilstm",
+            {"to": "litert"},
+            "bilstm: its head has a BiLSTM, which LiteRT does not have for inputs ",
+        ),
         (
             "encoder",
             {},

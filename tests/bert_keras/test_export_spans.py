@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, export, features, networks, tokenization
+from bert_keras import (
+    config,
+    export,
+    features,
+    finetuning,
+    networks,
+    tokenization,
+)
 from bert_keras.checkpoints import initial, run_directory
 from bert_keras.errors import InputError
 from bert_keras.export import span_search, span_windows, spans
@@ -401,6 +408,23 @@ def test_an_export_answers_as_python_does(impossible_run, exported):
     alone = ask(exported["serving_default"], questions[4:8], batch_size=1)
     assert alone["answer"].tolist() == found["answer"][4:8].tolist()
     np.testing.assert_allclose(alone["score"], found["score"][4:8], atol=1e-5)
+
+
+def test_an_export_answers_as_predict_does(impossible_run, exported, tmp_path):
+    questions = hostile_questions()
+    paragraphs = [
+        {"context": q.context, "qas": [{"id": q.id, "question": q.question}]}
+        for q in questions
+    ]
+    (tmp_path / "dev.json").write_text(
+        json.dumps({"data": [{"paragraphs": paragraphs}]})
+    )
+    finetuning.predict(impossible_run, tmp_path / "dev.json", tmp_path / "answers")
+    wanted = json.loads((tmp_path / "answers/predictions.json").read_text())
+    found = ask(exported["serving_default"], questions)
+    answers = [answer.decode() for answer in found["answer"]]
+    assert dict(zip(wanted, answers, strict=True)) == wanted
+    assert list(wanted) == [q.id for q in questions]
 
 
 def test_signatures_are_as_documented(exported, folder):

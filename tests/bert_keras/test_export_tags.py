@@ -9,7 +9,14 @@ import pytest
 import scipy.special
 import tensorflow as tf
 
-from bert_keras import config, export, features, networks, tokenization
+from bert_keras import (
+    config,
+    export,
+    features,
+    finetuning,
+    networks,
+    tokenization,
+)
 from bert_keras.checkpoints import initial, run_directory
 from bert_keras.errors import InputError
 from bert_keras.export import tag_windows, tags, words
@@ -319,6 +326,22 @@ def test_an_export_answers_as_python_does(run, exported):
         check_entities(model, find_entities, [text, ""])
 
 
+def test_an_export_tags_as_predict_does(run, exported, tmp_path):
+    all_words = [words for words in SENTENCES[:-1] if words]
+    lines = [json.dumps({"words": words}) + "\n" for words in all_words]
+    (tmp_path / "dev.jsonl").write_text("".join(lines))
+    finetuning.predict(run, tmp_path / "dev.jsonl", tmp_path / "tags.txt")
+    found = exported["words"](words=padded(all_words))["tags"].numpy()
+    columns = [
+        "".join(
+            f"{word} {tag.decode()}\n" for word, tag in zip(words, of_row, strict=False)
+        )
+        for words, of_row in zip(all_words, found, strict=True)
+    ]
+    wanted = (tmp_path / "tags.txt").read_bytes().decode()
+    assert "".join(f"{block}\n" for block in columns) == wanted
+
+
 def test_signatures_are_as_documented(exported, folder):
     def kinds_of(specs):
         return {name: (spec.shape.rank, spec.dtype) for name, spec in specs.items()}
@@ -391,6 +414,20 @@ def test_ids_give_logits_in_all_forms(run, exported, folder):
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
+def test_a_bilstm_below_the_head(folder, randomize):
+    pytest.importorskip("tf2onnx")
+    settings = config.FinetuningConfig(task="tagging", max_seq_length=MAX_SEQ_LENGTH)
+    run = make_run(
+        folder / "bilstm", randomize, settings=settings, labels=LABELS, bilstm_units=4
+    )
+    export.export_model(run, folder / "bilstm_1")
+    tag = tf.saved_model.load(str(folder / "bilstm_1")).signatures["words"]
+    check_tags(model_of(run), lambda words: tag(words=words), SENTENCES)
+    # Compared with the network before it is kept.
+    export.export_model(run, folder / "bilstm_onnx", to="onnx")
+
+
 def test_a_tagger_needs_labels(folder, randomize):
     run = make_run(folder / "unlabelled", randomize)
     with pytest.raises(InputError, match="unlabelled: tagging needs labels, its task"):
@@ -398,6 +435,7 @@ def test_a_tagger_needs_labels(folder, randomize):
     assert not (folder / "new").exists()
 
 
+@pytest.mark.slow
 def test_what_answers_otherwise_is_not_kept(run, tmp_path, monkeypatch):
     def without_neighbours(*args, **options):
         windows = cut_windows(*args, **options)
