@@ -47,7 +47,7 @@ def test_the_parts_of_the_page_for_1_1():
     records = [
         question("Bert", ["Anna"], question="Who | saw?"),
         question("the Anna", ["Anna", "anna", "Anna saw"], question="How  many?"),
-        question("saw Bert", ["Bert"], question="How many *saw*?"),
+        question("saw Bert", ["Bert", "the bert.", "Bert"], question="How many *saw*?"),
     ]
     length, word, mistakes = answered_questions.describe(records, has_impossible=False)
     assert (

@@ -138,8 +138,10 @@ def test_the_page_of_a_named_task(tmp_path):
 def test_a_run_that_goes_on_shows_no_answers(tmp_path):
     run = finished_run(tmp_path / "run", "classification")
     (run / "results.json").unlink()
-    page = (report.write_report(run) / "report.md").read_text()
+    output = report.write_report(run)
+    page = (output / "report.md").read_text()
     assert "not finished" in page and "Answers" not in page
+    assert {path.name for path in output.iterdir()} == {"report.md", "loss.png"}
 
 
 def test_answers_that_are_missing_are_told(tmp_path):
