@@ -126,6 +126,8 @@ def finetune(
     del start, arrays
     results = _train(settings, run, tuner, train_examples, dev_examples)
     run_directory.finish_run(run, tuner.network, results)
+    # Afterwards: a picture that cannot be drawn does not cost the weights.
+    task_summaries.write(run.directory, step=results["steps"])
     logger.info("model and results in %s", run.directory)
     return results
 
@@ -425,7 +427,6 @@ def _train(
     seconds = round(time.monotonic() - start, 1)
     num_steps = callbacks.optimizer_step(tuner)
     _write_answers(run, score.answers, score.scores.get(THRESHOLD))
-    task_summaries.write(run.directory, step=num_steps)
     return {
         "steps": num_steps,
         "seconds": seconds,

@@ -138,7 +138,7 @@ def _add_model_verbs(verbs: Any) -> None:
     _add_config(pretrain, config.PretrainingConfig)
     _add_run(pretrain)
 
-    report = _verb(verbs, "report", "curves of a run as pictures and a page")
+    report = _verb(verbs, "report", "what a run did, as pictures and a page")
     report.add_argument("run_dir", metavar="RUN", help="run directory")
     report.add_argument("--output", help="directory to make (default: RUN/report)")
 
