@@ -215,9 +215,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         do_lower_case=checkpoint.do_lower_case,
     )
     run_directory.describe_run(run, _settings(checkpoint))
-    run_directory.finish_run(
-        run, network, {"converted": True, "made_new": missing, "eval": {}}
-    )
+    run_directory.finish_run(run, network, {"converted": True, "made_new": missing})
     names = weights.names_of(network)
     return {
         name: f"a {checkpoint.task.kind} run has no such weight"
