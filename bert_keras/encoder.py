@@ -1,5 +1,7 @@
 """BertEncoder: token ids in, one vector per token and one per sequence out."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -7,6 +9,7 @@ from keras import ops
 
 from bert_keras import layers
 from bert_keras.config import BertConfig
+from bert_keras.errors import InputError
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -35,8 +38,8 @@ class BertEncoder(keras.Model):
         A dict.
         `sequence_output`: `(batch_size, sequence_length, hidden_size)`.
         `pooled_output`: `(batch_size, hidden_size)`, from the first token.
-        `encoder_outputs`: on request, a tuple with the output of each layer, first to
-            last, each of the shape of `sequence_output`.
+        `encoder_outputs`: on request, a tuple with the output of the embeddings, then
+            of each layer, first to last, each of the shape of `sequence_output`.
         `attention_probs`: on request, a tuple with the probabilities of each layer,
             before dropout, `(batch_size, num_attention_heads, query, key)` float32.
 
@@ -128,7 +131,7 @@ class BertEncoder(keras.Model):
             dropout_seeds,
             training=training,
         )
-        encoder_outputs, attention_probs = [], []
+        encoder_outputs, attention_probs = [hidden_states], []
         for layer in self.transformer_layers:
             hidden_states = layer(
                 hidden_states,
@@ -158,3 +161,29 @@ class BertEncoder(keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "BertEncoder":
         return cls(**{**config, "config": BertConfig(**config["config"])})
+
+
+def resolve_layers(
+    layers: Sequence[int], num_hidden_layers: int, *, path: str | Path
+) -> tuple[int, ...]:
+    """Layers counted from 0: 0 the embeddings' output, 1 the first layer's, ...
+
+    Args:
+        layers: the same, or negative: -1 the last layer's, -2 that of the one before.
+        num_hidden_layers: of the encoder.
+        path: of its checkpoint, for errors.
+
+    Raises:
+        InputError: there is no such layer, or one is asked for twice.
+    """
+    for layer in layers:
+        if not -num_hidden_layers - 1 <= layer <= num_hidden_layers:
+            raise InputError(
+                f"{path}: there is no layer {layer}: 0 are the embeddings, 1 to "
+                f"{num_hidden_layers} the layers, -1 the last one of them"
+            )
+    resolved = tuple(layer % (num_hidden_layers + 1) for layer in layers)
+    for layer in resolved:
+        if resolved.count(layer) > 1:
+            raise InputError(f"layer {layer} is asked for twice: name it once")
+    return resolved

@@ -27,6 +27,7 @@ from bert_keras import (
     word_inputs,
 )
 from bert_keras.checkpoints import initial, weights
+from bert_keras.encoder import resolve_layers
 from bert_keras.errors import InputError, nearest
 from bert_keras.tasks import text
 
@@ -77,7 +78,7 @@ def write(
         input_path: the file.
         output_dir: to make.
         settings: how the file becomes inputs.
-        layers: see `resolve_layers`.
+        layers: see `encoder.resolve_layers`.
         pooling: one of `word_inputs.POOLINGS`.
         to: one of `FORMATS`.
         form: one of `word_inputs.FORMS`; `None`: by the file's name.
@@ -194,7 +195,7 @@ class LayerEncoder:
 
     Args:
         checkpoint: of any kind; its heads are left out.
-        layers: see `resolve_layers`.
+        layers: see `encoder.resolve_layers`.
         path: of the checkpoint, for errors.
 
     Raises:
@@ -280,39 +281,10 @@ class LayerEncoder:
 
     def _compute(self, features, pieces):
         """`(num_pieces, num_layers, hidden_size)`, at places `(row, position)`."""
-        embedded = self._encoder.embeddings(
-            features["input_ids"], features["segment_ids"], training=False
-        )
         encoded = self._encoder(features, training=False, return_all_layers=True)
-        outputs = (embedded, *encoded["encoder_outputs"])
-        found = [tf.gather_nd(outputs[layer], pieces) for layer in self.layers]
+        outputs = [encoded["encoder_outputs"][layer] for layer in self.layers]
+        found = [tf.gather_nd(output, pieces) for output in outputs]
         return tf.stack(found, axis=1)
-
-
-def resolve_layers(
-    layers: Sequence[int], num_hidden_layers: int, *, path: str | Path
-) -> tuple[int, ...]:
-    """Layers counted from 0: 0 the embeddings' output, 1 the first layer's, ...
-
-    Args:
-        layers: the same, or negative: -1 the last layer's, -2 that of the one before.
-        num_hidden_layers: of the encoder.
-        path: of its checkpoint, for errors.
-
-    Raises:
-        InputError: there is no such layer, or one is asked for twice.
-    """
-    for layer in layers:
-        if not -num_hidden_layers - 1 <= layer <= num_hidden_layers:
-            raise InputError(
-                f"{path}: there is no layer {layer}: 0 are the embeddings, 1 to "
-                f"{num_hidden_layers} the layers, -1 the last one of them"
-            )
-    resolved = tuple(layer % (num_hidden_layers + 1) for layer in layers)
-    for layer in resolved:
-        if resolved.count(layer) > 1:
-            raise InputError(f"layer {layer} is asked for twice: name it once")
-    return resolved
 
 
 def _batches(lengths: np.ndarray, inputs: np.ndarray) -> Iterator[np.ndarray]:

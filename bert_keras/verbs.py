@@ -248,7 +248,8 @@ def _add_tuned_verbs(verbs: Any) -> None:
         "--layers",
         type=int,
         nargs="+",
-        help="whose vectors, side by side; -1 is the last (default: that one)",
+        help="whose vectors, side by side: 0 are the embeddings, 1 is the first layer, "
+        "-1 the last one (default: that one)",
     )
     export.add_argument(
         "--top_k", type=int, help="guesses for each [MASK] (default: 5)"

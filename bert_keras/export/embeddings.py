@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_keras import config, networks
 from bert_keras.checkpoints import weights
-from bert_keras.errors import InputError
+from bert_keras.encoder import resolve_layers
 from bert_keras.export import answers
 
 KINDS = ("cls", "pooled", "mean", "tokens")
@@ -34,12 +34,11 @@ class Embeddings(tf.Module):
         checkpoint: of any kind; its heads are left out.
         path: where it is from.
         kind: one of `KINDS`.
-        layers: whose outputs are taken, as Python counts: 0 is the first one's, -1 the
-            last one's.
+        layers: whose outputs are taken, see `encoder.resolve_layers`.
 
     Raises:
-        InputError: the encoder has no such layer, or no pooler though `kind` asks for
-            it.
+        InputError: the encoder has no such layer, one is asked for twice, or it has no
+            pooler though `kind` asks for it.
     """
 
     string_specs = (tf.TensorSpec([None], tf.string, "text"),)
@@ -59,14 +58,9 @@ class Embeddings(tf.Module):
         self.do_lower_case = checkpoint.do_lower_case
         self.max_seq_length = checkpoint.bert_config.max_position_embeddings
         self._kind = kind
-        self._layers = tuple(layers)
-        num_layers = checkpoint.bert_config.num_hidden_layers
-        for layer in layers:
-            if not -num_layers <= layer < num_layers:
-                raise InputError(
-                    f"{path}: there is no layer {layer}: the encoder has {num_layers}, "
-                    f"from {-num_layers} to {num_layers - 1}"
-                )
+        self._layers = resolve_layers(
+            layers, checkpoint.bert_config.num_hidden_layers, path=path
+        )
         task = config.Task(kind="encoder")
         encoder = networks.build(checkpoint.bert_config, task, seed=0)
         missing = weights.assign(encoder, checkpoint.arrays)

@@ -101,9 +101,10 @@ def test_all_layers_come_on_request(tiny_config, make_batch):
     batch = make_batch(tiny_config)
     assert set(model(batch)) == {"sequence_output", "pooled_output"}
     outputs = model(batch, return_all_layers=True)
-    first, last = outputs["encoder_outputs"]
+    embedded, first, last = outputs["encoder_outputs"]
     np.testing.assert_array_equal(last, outputs["sequence_output"])
-    embedded = model.embeddings(batch["input_ids"], batch["segment_ids"])
+    own = model.embeddings(batch["input_ids"], batch["segment_ids"])
+    np.testing.assert_allclose(embedded, own, atol=1e-6)
     layer = model.transformer_layers[0]
     np.testing.assert_allclose(first, layer(embedded, batch["input_mask"]), atol=1e-6)
 

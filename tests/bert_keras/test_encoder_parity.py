@@ -237,5 +237,5 @@ def test_equals_model_garden(
     for name in ("sequence_output", "pooled_output"):
         assert largest_difference(ours[name], expected[name]) <= TOLERANCE
     for index, output in enumerate(expected["encoder_outputs"]):
-        layer = ours["encoder_outputs"][index]
+        layer = ours["encoder_outputs"][1 + index]
         assert largest_difference(layer, output, batch["input_mask"]) <= TOLERANCE

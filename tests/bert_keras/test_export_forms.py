@@ -214,18 +214,19 @@ def means(vectors: np.ndarray, ids) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", embeddings.KINDS)
 def test_vectors_are_those_of_the_encoder(classifier, kind):
-    chosen = (-1,) if kind == "pooled" else (0, -1)
+    chosen = (-1,) if kind == "pooled" else (0, 1, -1)
     checkpoint = initial.read_with_tokenizer(classifier)
     model = embeddings.Embeddings(checkpoint, path=classifier, kind=kind, layers=chosen)
     ids = tokenize(TEXTS)
     encoded = outputs_of(classifier, "encoder", ids, return_all_layers=True)
-    layers = [layer.numpy() for layer in encoded["encoder_outputs"]]
-    both = np.concatenate([layers[0], layers[1]], axis=-1)
+    embedded, *layers = [layer.numpy() for layer in encoded["encoder_outputs"]]
+    assert len(layers) == 2
+    all_of_them = np.concatenate([embedded, *layers], axis=-1)
     wanted = {
-        "cls": both[:, 0],
+        "cls": all_of_them[:, 0],
         "pooled": encoded["pooled_output"],
-        "mean": means(both, ids),
-        "tokens": both,
+        "mean": means(all_of_them, ids),
+        "tokens": all_of_them,
     }[kind]
     graph_ids = model.encode(tf.constant(TEXTS))
     answers = model.present(graph_ids, model.compute(graph_ids))
@@ -402,8 +403,8 @@ def test_a_file_that_answers_otherwise_is_not_kept(tagger, tmp_path, monkeypatch
         ),
         (
             "tagger",
-            {"embedding": "mean", "layers": (2,)},
-            "tagger: there is no layer 2: the encoder has 2, from -2 to 1",
+            {"embedding": "mean", "layers": (3,)},
+            "tagger: there is no layer 3: 0 are the embeddings, 1 to 2 the layers, -1 ",
         ),
         (
             "pretrained",

@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_keras import (
     cli,
     config,
+    encoder,
     feature_based_config,
     features,
     layer_features,
@@ -334,14 +335,14 @@ def test_what_is_broken_off_leaves_nothing(model, inputs, tmp_path, monkeypatch)
 
 
 def test_layers_are_counted_from_both_ends():
-    assert layer_features.resolve_layers((0, 1, -1, -2), 12, path="x") == (0, 1, 12, 11)
-    assert layer_features.resolve_layers((-13, 12), 12, path="x") == (0, 12)
+    assert encoder.resolve_layers((0, 1, -1, -2), 12, path="x") == (0, 1, 12, 11)
+    assert encoder.resolve_layers((-13, 12), 12, path="x") == (0, 12)
     for layer in (13, -14):
         message = f"x: there is no layer {layer}: 0 are the embeddings, 1 to 12"
         with pytest.raises(InputError, match=message):
-            layer_features.resolve_layers((layer,), 12, path="x")
+            encoder.resolve_layers((layer,), 12, path="x")
     with pytest.raises(InputError, match="layer 12 is asked for twice"):
-        layer_features.resolve_layers((12, -1), 12, path="x")
+        encoder.resolve_layers((12, -1), 12, path="x")
 
 
 @pytest.mark.parametrize(
