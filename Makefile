@@ -23,7 +23,7 @@ demo: install
 	$(BIN)/bert-keras demo --output_dir demo
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto --dist loadfile
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow

@@ -1,6 +1,5 @@
 """What the kinds of exported models have in common."""
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -66,6 +65,7 @@ class Answers(Protocol):
     max_seq_length: int
     """Tokens at most; longer texts are cut, or read in windows."""
     labels: tuple[str, ...] | None
+    network: "Network"
 
     def compute(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """From ids to numbers, with operations that all forms have."""
@@ -191,20 +191,33 @@ def tokenize(
     return tokenized.batch(np.arange(len(rows)))
 
 
-def parts_of(network: keras.Model) -> tuple[Callable, list[tf.Variable]]:
-    """What an exported module keeps of a network: how to call it, and its weights.
+class Network:
+    """A network as it answers, hidden from TensorFlow.
 
-    Not the network itself: a SavedModel holds all that the module holds, and would
-    hold every weight twice.
+    A SavedModel holds all that it finds in a module, and would hold every weight of a
+    Keras model twice: modules keep their network in one of these, and `variables`
+    beside it.
     """
-    forward = functools.partial(network, training=False)
-    return forward, [weight.value for weight in network.weights]
+
+    def __init__(self, network: keras.Model):
+        self._network = network
+
+    def __call__(self, features: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+        return self._network(dict(features), training=False, **options)
+
+    @property
+    def weights(self) -> list[keras.Variable]:
+        return self._network.weights
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        return [weight.value for weight in self.weights]
 
 
-def tuned_parts(
+def tuned_network(
     checkpoint: weights.Checkpoint, *, path: Path, needs_pooler: bool
-) -> tuple[Callable, list[tf.Variable]]:
-    """`parts_of` the network of a fine-tuned model, with its weights.
+) -> Network:
+    """The network of a fine-tuned model, with its weights.
 
     Args:
         checkpoint: the model.
@@ -220,7 +233,7 @@ def tuned_parts(
     if not needs_pooler:
         missing = [n for n in missing if not n.startswith("encoder/pooler/")]
     check_has(missing, ("encoder/", "head/"), purpose=task.kind, path=path)
-    return parts_of(network)
+    return Network(network)
 
 
 def read_settings(path: Path) -> config.FinetuningConfig | None:

@@ -50,9 +50,8 @@ class Choices(tf.Module):
         self.max_seq_length = min(_LONGEST_INPUT, num_positions)
         if settings := answers.read_settings(path):
             self.max_seq_length = settings.max_seq_length
-        self._forward, self._weights = answers.tuned_parts(
-            checkpoint, path=path, needs_pooler=True
-        )
+        self.network = answers.tuned_network(checkpoint, path=path, needs_pooler=True)
+        self._variables = self.network.variables
         self._tokenizer = answers.graph_tokenizer_of(checkpoint)
         self._python_tokenizer = answers.tokenizer_of(checkpoint)
 
@@ -77,7 +76,7 @@ class Choices(tf.Module):
         }
 
     def compute(self, ids):
-        return {"logits": self._forward(dict(ids))["logits"]}
+        return {"logits": self.network(ids)["logits"]}
 
     def present(self, ids, numbers):
         logits = numbers["logits"]

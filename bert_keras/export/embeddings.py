@@ -68,7 +68,8 @@ class Embeddings(tf.Module):
             answers.check_has(
                 missing, ("encoder/pooler/",), purpose="a pooled vector", path=path
             )
-        self._forward, self._weights = answers.parts_of(encoder)
+        self.network = answers.Network(encoder)
+        self._variables = self.network.variables
         self._tokenizer = answers.graph_tokenizer_of(checkpoint)
         self._tokens = tf.constant(self.vocabulary.tokens)
         self._python_tokenizer = answers.tokenizer_of(checkpoint)
@@ -85,7 +86,7 @@ class Embeddings(tf.Module):
         )
 
     def compute(self, ids):
-        encoded = self._forward(dict(ids), return_all_layers=True)
+        encoded = self.network(ids, return_all_layers=True)
         if self._kind == "pooled":
             return {_TEXT_NAME: encoded["pooled_output"]}
         outputs = [encoded["encoder_outputs"][layer] for layer in self._layers]

@@ -39,9 +39,8 @@ class Labels(tf.Module):
         if settings := answers.read_settings(path):
             self.max_seq_length = settings.max_seq_length
         self.labels = checkpoint.task.labels
-        self._forward, self._weights = answers.tuned_parts(
-            checkpoint, path=path, needs_pooler=True
-        )
+        self.network = answers.tuned_network(checkpoint, path=path, needs_pooler=True)
+        self._variables = self.network.variables
         self._tokenizer = answers.graph_tokenizer_of(checkpoint)
         self._python_tokenizer = answers.tokenizer_of(checkpoint)
 
@@ -57,7 +56,7 @@ class Labels(tf.Module):
         )
 
     def compute(self, ids):
-        return {"logits": self._forward(dict(ids))["logits"]}
+        return {"logits": self.network(ids)["logits"]}
 
     def present(self, ids, numbers):
         logits = numbers["logits"]

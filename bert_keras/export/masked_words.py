@@ -64,7 +64,8 @@ class MaskedWords(tf.Module):
         answers.check_has(
             missing, ("masked_lm_head/",), purpose="filling masks", path=path
         )
-        self._forward, self._weights = answers.parts_of(network)
+        self.network = answers.Network(network)
+        self._variables = self.network.variables
         self._tokenizer = answers.graph_tokenizer_of(checkpoint)
         self._tokens = tf.constant(self.vocabulary.tokens)
         self._python_tokenizer = answers.tokenizer_of(checkpoint)
@@ -89,7 +90,7 @@ class MaskedWords(tf.Module):
         return {**ids, "masked_lm_positions": tf.pad(positions, [[0, 0], [0, missing]])}
 
     def compute(self, ids):
-        return {"masked_lm_logits": self._forward(dict(ids))["masked_lm_logits"]}
+        return {"masked_lm_logits": self.network(ids)["masked_lm_logits"]}
 
     def present(self, ids, numbers):
         probabilities = tf.nn.softmax(numbers["masked_lm_logits"])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -41,14 +42,33 @@ def write(model: answers.Answers, directory: Path) -> None:
     import onnx
     import tf2onnx
 
+    # tf2onnx copies what is constant over and over, for BERT-BASE minutes long: it gets
+    # the weights as inputs, and they are put into the file afterwards.
+    weights = {
+        weight.path.replace("/", "."): weight for weight in model.network.weights
+    }
+    specs = [tf.TensorSpec(w.shape, w.dtype, name) for name, w in weights.items()]
+
+    def compute(*values: tf.Tensor) -> dict[str, tf.Tensor]:
+        ids, values = values[: len(model.id_specs)], values[len(model.id_specs) :]
+        mapping = list(zip(weights.values(), values, strict=True))
+        with keras.StatelessScope(state_mapping=mapping):
+            return model.compute(answers.by_name(model, ids))
+
     proto, _ = tf2onnx.convert.from_function(
-        answers.numbers_function(model),
-        input_signature=list(model.id_specs),
+        tf.function(compute, autograph=False),
+        input_signature=[*model.id_specs, *specs],
         opset=_OPSET,
     )
-    specs = {spec.name: spec for spec in model.id_specs}
-    for value in proto.graph.input:
-        _name_axes(value, _axes_of(specs[value.name]))
+    used = {name for node in proto.graph.node for name in node.input}
+    inputs = {value.name: value for value in proto.graph.input}
+    for name, weight in weights.items():
+        proto.graph.input.remove(inputs.pop(name))
+        if name in used:
+            array = keras.ops.convert_to_numpy(weight)
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    for spec in model.id_specs:
+        _name_axes(inputs[spec.name], _axes_of(spec))
     for value in proto.graph.output:
         _name_axes(value, ("batch_size",))
     onnx.save(proto, directory / MODEL_NAME)

@@ -70,9 +70,8 @@ class Spans(tf.Module):
                 f"{self._settings.max_query_length} of the question, 3 special tokens "
                 "and some of the text"
             )
-        self._forward, self._weights = answers.tuned_parts(
-            checkpoint, path=path, needs_pooler=False
-        )
+        self.network = answers.tuned_network(checkpoint, path=path, needs_pooler=False)
+        self._variables = self.network.variables
         self._tokenizer = answers.graph_tokenizer_of(checkpoint)
         self._python_tokenizer = answers.tokenizer_of(checkpoint)
 
@@ -85,7 +84,7 @@ class Spans(tf.Module):
         }
 
     def compute(self, ids):
-        outputs = self._forward(dict(ids))
+        outputs = self.network(ids)
         return {name: outputs[name] for name in ("start_logits", "end_logits")}
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:

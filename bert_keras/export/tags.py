@@ -72,9 +72,8 @@ class Tags(tf.Module):
         self.max_seq_length = min(_LONGEST_INPUT, num_positions)
         if settings := answers.read_settings(path):
             self.max_seq_length = settings.max_seq_length
-        self._forward, self._weights = answers.tuned_parts(
-            checkpoint, path=path, needs_pooler=False
-        )
+        self.network = answers.tuned_network(checkpoint, path=path, needs_pooler=False)
+        self._variables = self.network.variables
         self._tokenizer = answers.graph_tokenizer_of(checkpoint)
         self._split = text_graph.WordSplitter()
         self._python_tokenizer = answers.tokenizer_of(checkpoint)
@@ -89,7 +88,7 @@ class Tags(tf.Module):
         }
 
     def compute(self, ids):
-        return {"logits": self._forward(dict(ids))["logits"]}
+        return {"logits": self.network(ids)["logits"]}
 
     def tag_words(self, padded: tf.Tensor) -> dict[str, tf.Tensor]:
         """From words to tags, see the class."""

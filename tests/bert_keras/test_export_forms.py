@@ -43,19 +43,27 @@ MASKED_TEXTS = [
 ]
 
 
-def make_run(directory: Path, randomize, *, settings=None, **task) -> Path:
+def make_run(
+    directory: Path,
+    randomize,
+    *,
+    settings=None,
+    bert_config=BERT_CONFIG,
+    stddev=0.5,
+    **task,
+) -> Path:
     """A finished run with random weights."""
     run = run_directory.Run(
         directory=directory,
         task=config.Task(**task),
-        bert_config=BERT_CONFIG,
+        bert_config=bert_config,
         vocabulary=VOCABULARY,
         do_lower_case=True,
     )
     directory.mkdir()
     run_directory.describe_run(run, settings)
-    network = networks.build(BERT_CONFIG, run.task)
-    randomize(network, stddev=0.5)
+    network = networks.build(bert_config, run.task)
+    randomize(network, stddev=stddev)
     run_directory.finish_run(run, network, {"steps": 0})
     return directory
 
@@ -318,6 +326,32 @@ def test_onnx_files(classifier, pretrained, tmp_path):
     )
     of_positions = {"masked_lm_positions": ["batch_size", "num_positions"]}
     assert axes == {"classifier": of_tokens, "pretrained": of_tokens | of_positions}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", export.FORMS)
+def test_a_model_of_the_size_of_bert_base(form, randomize, tmp_path):
+    if form == "onnx":
+        pytest.importorskip("tf2onnx")
+    base = make_run(
+        tmp_path / "base",
+        randomize,
+        bert_config=config.BertConfig(),
+        stddev=0.04,
+        kind="pretraining",
+    )
+    # Which compares the answers before the directory is there.
+    export.export_model(base, tmp_path / "exported", to=form)
+    files = [path for path in (tmp_path / "exported").rglob("*") if path.is_file()]
+    num_bytes = sum(path.stat().st_size for path in files)
+    network = networks.build(config.BertConfig(), config.Task(kind="pretraining"))
+    unused = ("pooler", "next_sentence")
+    assert num_bytes > 4 * sum(
+        np.prod(weight.shape, dtype=int)
+        for weight in network.weights
+        if not any(part in weight.path for part in unused)
+    )
+    assert num_bytes < 4.05 * network.count_params()
 
 
 def files_of(directory: Path, model_name: str) -> dict:
