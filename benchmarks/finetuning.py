@@ -217,7 +217,8 @@ def plan(
 
 def override_lines(task: Task, overrides: Sequence[str], **more: Any) -> list[str]:
     """What `--set` is given: the settings of a task, then what replaces them."""
-    values = {**task.settings, **more}
+    # torch's AdamW, which is theirs, corrects.
+    values = {"adamw_mode": "corrected", **task.settings, **more}
     return [*(f"{name}={value}" for name, value in values.items()), *overrides]
 
 

@@ -253,10 +253,10 @@ over as many seeds as stand in brackets. All start from the trained encoder but 
 random weights", which has its sizes and vocabulary alone. "Lower" would be a mean of
 ours below that of transformers by more than the deviation of their runs.
 
-transformers trains its own model class by torch's AdamW (with bias correction,
-epsilon 1e-8) and its linear schedule; bert-keras by BERT's own Adam (without bias
-correction, epsilon 1e-6) and schedule, in batches of about one length. Files are read
-and answers scored by the same functions. "Commonest answer" is the commonest label,
+transformers trains its own model class by torch's AdamW (epsilon 1e-8) and its linear
+schedule; bert-keras by its AdamW (epsilon 1e-6; with bias correction, as theirs:
+`adamw_mode=corrected`) and schedule, in batches of about one length. Files are read and
+answers scored by the same functions. "Commonest answer" is the commonest label,
 the mean, or each word's commonest tag."""
 
 _CHECK_TEXT = """\

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
-from bert_keras import encoder, heads, layers, losses
+from bert_keras import encoder_with_head, losses
 from bert_keras.config import BertConfig
 
 
-class BertChooser(keras.Model):
+class BertChooser(encoder_with_head.EncoderWithHead):
     """Chooses one of several endings of a text, each read as a pair with the text.
 
     Section 4.4 of the paper: one vector scores the pooled output of every ending, and
@@ -31,42 +30,10 @@ class BertChooser(keras.Model):
         A dict with `logits`, `(batch_size, num_endings)` float32.
     """
 
-    loss_names = ("loss",)
-    """The terms of `loss_terms` whose means add up to the loss."""
-
     def __init__(
-        self,
-        config: BertConfig,
-        *,
-        dropout_prob: float,
-        bilstm_units: int = 0,
-        seed: int | None = None,
-        **kwargs: Any,
+        self, config: BertConfig, *, dropout_prob: float, **kwargs: Any
     ) -> None:
-        super().__init__(**kwargs)
-        self.encoder = encoder.BertEncoder(
-            config,
-            seed=layers.derive_seed(seed, "encoder"),
-            name="encoder",
-            dtype=self.dtype_policy,
-        )
-        self.head = heads.ClassificationHead(
-            config.hidden_size,
-            1,
-            dropout_rate=dropout_prob,
-            bilstm_units=bilstm_units,
-            initializer_range=config.initializer_range,
-            seed=layers.derive_seed(seed, "head"),
-            name="head",
-            dtype=self.dtype_policy,
-        )
-
-    def build(self, input_shape=None):
-        self.encoder.build()
-        self.head.build()
-        if self.head.bilstm is not None:
-            # It has no gradient then, and weight decay would shrink it.
-            self.encoder.pooler.trainable = False
+        super().__init__(config, 1, dropout_prob=dropout_prob, **kwargs)
 
     def call(self, features, training=None):
         _, num_endings, length = ops.shape(features["input_ids"])
@@ -74,17 +41,11 @@ class BertChooser(keras.Model):
             name: ops.reshape(features[name], (-1, length))
             for name in ("input_ids", "input_mask", "segment_ids")
         }
-        dropout_seeds = None
         if training:
-            # The same for the encoder and the head.
-            dropout_seeds = ending_seeds(
+            endings["dropout_seeds"] = ending_seeds(
                 self.encoder.dropout_seeds(features), num_endings
             )
-            endings["dropout_seeds"] = dropout_seeds
-        encoded = self.encoder(endings, training=training)
-        mask = endings["input_mask"]
-        vectors = heads.text_input(self.head, self.encoder, encoded, mask)
-        logits = self.head(vectors, dropout_seeds, mask, training=training)
+        logits = self.scores(endings, training=training)
         return {"logits": ops.reshape(logits, (-1, num_endings))}
 
     def loss_weights(self, features) -> dict[str, Any]:

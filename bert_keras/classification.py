@@ -2,14 +2,12 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
-from bert_keras import encoder, heads, layers, losses
-from bert_keras.config import BertConfig
+from bert_keras import encoder_with_head, losses
 
 
-class BertClassifier(keras.Model):
+class BertClassifier(encoder_with_head.EncoderWithHead):
     """Chooses one of several classes for a text or a pair, or predicts a number.
 
     Args:
@@ -28,56 +26,8 @@ class BertClassifier(keras.Model):
         A dict with `logits`, `(batch_size, num_labels)` float32.
     """
 
-    loss_names = ("loss",)
-    """The terms of `loss_terms` whose means add up to the loss."""
-
-    def __init__(
-        self,
-        config: BertConfig,
-        num_labels: int,
-        *,
-        dropout_prob: float,
-        bilstm_units: int = 0,
-        seed: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.num_labels = num_labels
-        self.encoder = encoder.BertEncoder(
-            config,
-            seed=layers.derive_seed(seed, "encoder"),
-            name="encoder",
-            dtype=self.dtype_policy,
-        )
-        self.head = heads.ClassificationHead(
-            config.hidden_size,
-            num_labels,
-            dropout_rate=dropout_prob,
-            bilstm_units=bilstm_units,
-            initializer_range=config.initializer_range,
-            seed=layers.derive_seed(seed, "head"),
-            name="head",
-            dtype=self.dtype_policy,
-        )
-
-    def build(self, input_shape=None):
-        self.encoder.build()
-        self.head.build()
-        if self.head.bilstm is not None:
-            # It has no gradient then, and weight decay would shrink it.
-            self.encoder.pooler.trainable = False
-
     def call(self, features, training=None):
-        dropout_seeds = None
-        if training:
-            # The same for the encoder and the head.
-            dropout_seeds = self.encoder.dropout_seeds(features)
-            features = {**features, "dropout_seeds": dropout_seeds}
-        encoded = self.encoder(features, training=training)
-        mask = features["input_mask"]
-        vectors = heads.text_input(self.head, self.encoder, encoded, mask)
-        logits = self.head(vectors, dropout_seeds, mask, training=training)
-        return {"logits": logits}
+        return {"logits": self.scores(features, training=training)}
 
     def loss_weights(self, features) -> dict[str, Any]:
         """The weight of the loss, see `loss_terms`: the number of examples."""

@@ -339,6 +339,9 @@ class FinetuningConfig(StrictModel):
     learning_rate: float = pydantic.Field(5e-5, gt=0)
     warmup_proportion: float = pydantic.Field(0.1, ge=0, lt=1)
     weight_decay_rate: float = pydantic.Field(0.01, ge=0)
+    adamw_mode: Literal["google", "corrected"] = "google"
+    """`google`: as the paper's results were made; `corrected`: with bias correction,
+    which makes fewer runs on small data fail (Mosbach et al., 2021)."""
     dropout_prob: float = pydantic.Field(0.1, ge=0, lt=1)
     """Dropout before the classifier."""
     precision: Precision = "float32"

@@ -370,6 +370,7 @@ def _build_learner(
     keras.utils.set_random_seed(settings.seed)
     _, num_train_steps = _num_steps(settings, len(train_inputs.lengths))
     optimizer_settings = config.OptimizerConfig(
+        adamw_mode=settings.adamw_mode,
         learning_rate=settings.learning_rate,
         warmup_steps=int(settings.warmup_proportion * num_train_steps),
         weight_decay_rate=settings.weight_decay_rate,

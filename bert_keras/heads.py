@@ -210,28 +210,3 @@ class ClassificationHead(keras.layers.Layer):
         logits = self.classifier(ops.reshape(dropped, (-1, self.classified_size)))
         shape = (-1, *ops.shape(encoded)[1:-1], self.num_labels)
         return ops.reshape(ops.cast(logits, "float32"), shape)
-
-
-def text_input(head, encoder, encoded, input_mask):
-    """What a head that scores texts is given of the encoder's outputs.
-
-    The pooled vector; but where tokens attend to the left only, the first one has seen
-    nothing of the text, so the last one is pooled in its place, as in GPT. With a
-    BiLSTM, the vectors of all tokens.
-
-    Args:
-        head: a `ClassificationHead`.
-        encoder: a `BertEncoder`.
-        encoded: what the encoder returned.
-        input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding.
-
-    Returns:
-        `(batch_size, hidden_size)` or `(batch_size, sequence_length, hidden_size)`.
-    """
-    if head.bilstm is not None:
-        return encoded["sequence_output"]
-    if encoder.config.attention == "bidirectional":
-        return encoded["pooled_output"]
-    positions = ops.arange(ops.shape(input_mask)[1], dtype="int32")
-    last = ops.max(positions * ops.cast(input_mask, "int32"), axis=1, keepdims=True)
-    return ops.tanh(encoder.pooler(gather_positions(encoded["sequence_output"], last)))

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
-from bert_keras import encoder, heads, layers, losses
+from bert_keras import encoder_with_head, losses
 from bert_keras.config import BertConfig
 
 
-class BertSpanPredictor(keras.Model):
+class BertSpanPredictor(encoder_with_head.EncoderWithHead):
     """Scores each token as the first and as the last of the answer to a question.
 
     Section 4.2 of the paper: the head's two columns are its vectors S and E. As in
@@ -34,53 +33,15 @@ class BertSpanPredictor(keras.Model):
         sequence_length)` float32.
     """
 
-    loss_names = ("loss",)
-    """The terms of `loss_terms` whose means add up to the loss."""
+    per_token = True
 
     def __init__(
-        self,
-        config: BertConfig,
-        *,
-        dropout_prob: float = 0.0,
-        bilstm_units: int = 0,
-        seed: int | None = None,
-        **kwargs: Any,
+        self, config: BertConfig, *, dropout_prob: float = 0.0, **kwargs: Any
     ) -> None:
-        super().__init__(**kwargs)
-        self.encoder = encoder.BertEncoder(
-            config,
-            seed=layers.derive_seed(seed, "encoder"),
-            name="encoder",
-            dtype=self.dtype_policy,
-        )
-        self.head = heads.ClassificationHead(
-            config.hidden_size,
-            2,
-            dropout_rate=dropout_prob,
-            bilstm_units=bilstm_units,
-            per_token=True,
-            initializer_range=config.initializer_range,
-            seed=layers.derive_seed(seed, "head"),
-            name="head",
-            dtype=self.dtype_policy,
-        )
-
-    def build(self, input_shape=None):
-        self.encoder.build()
-        self.head.build()
-        # It has no gradient, and weight decay would shrink it.
-        self.encoder.pooler.trainable = False
+        super().__init__(config, 2, dropout_prob=dropout_prob, **kwargs)
 
     def call(self, features, training=None):
-        dropout_seeds = None
-        if training:
-            # The same for the encoder and the head.
-            dropout_seeds = self.encoder.dropout_seeds(features)
-            features = {**features, "dropout_seeds": dropout_seeds}
-        sequence_output = self.encoder(features, training=training)["sequence_output"]
-        logits = self.head(
-            sequence_output, dropout_seeds, features["input_mask"], training=training
-        )
+        logits = self.scores(features, training=training)
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
     def loss_weights(self, features) -> dict[str, Any]:

@@ -94,8 +94,13 @@ def test_what_replaces_settings_comes_last():
     task = finetuning.TASKS["RTE"]
     lines = finetuning.override_lines(task, ["num_train_epochs=0.01"], seed=2)
     assert lines == [
-        *("batch_size=32", "learning_rate=5e-05", "num_train_epochs=5"),
-        *("max_seq_length=256", "seed=2", "num_train_epochs=0.01"),
+        *("adamw_mode=corrected", "batch_size=32", "learning_rate=5e-05"),
+        *(
+            "num_train_epochs=5",
+            "max_seq_length=256",
+            "seed=2",
+            "num_train_epochs=0.01",
+        ),
     ]
     settings = finetuning.settings_of(task, lines)
     assert (settings["num_train_epochs"], settings["seed"]) == (0.01, 2)

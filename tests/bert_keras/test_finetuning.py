@@ -227,6 +227,33 @@ def test_the_format_of_the_checkpoint_does_not_matter(
 
 
 @pytest.mark.parametrize(
+    "mode, first_step", [("google", 0.1 / 0.001**0.5), ("corrected", 1.0)]
+)
+def test_the_first_update_shows_the_bias_correction(
+    init, opinion_files, tmp_path, mode, first_step
+):
+    """Adam's first step is the rate, and without correction the rate times 3.16."""
+    settings = {"learning_rate": 1e-3, "warmup_proportion": 0, "weight_decay_rate": 0}
+    run_finetune(
+        init,
+        *opinion_files,
+        tmp_path / "run",
+        **settings,
+        adamw_mode=mode,
+        num_train_epochs=0.02,
+    )
+    results = json.loads((tmp_path / "run/results.json").read_text())
+    assert results["steps"] == 1
+    before, after = (conversion.read(d).arrays for d in (init, tmp_path / "run"))
+    changes = [
+        np.abs(after[name] - before[name]).max()
+        for name in after
+        if name.startswith("encoder/layer_")
+    ]
+    np.testing.assert_allclose(max(changes), 1e-3 * first_step, rtol=0.02)
+
+
+@pytest.mark.parametrize(
     "changes, message",
     [
         (
