@@ -242,7 +242,9 @@ def broken_off(run, copy, last_step):
     return copy
 
 
-@pytest.mark.parametrize("step", [5, 7, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "step", [7, *(pytest.param(step, marks=pytest.mark.slow) for step in (3, 5))]
+)
 def test_sigterm_writes_a_checkpoint(finished, tiny_examples, tmp_path, step, caplog):
     """In the middle of an epoch and at its end; and the run goes on as if nothing
     had happened."""
