@@ -1,9 +1,10 @@
-"""What a task's scores are without a model: always the commonest answer.
+"""What a task's scores are without a model: mostly, always the commonest answer.
 
 No TensorFlow.
 """
 
 import collections
+import re
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,16 @@ from bert_keras import config
 from bert_keras.tasks import (
     dataset,
     ner,
+    span_dataset,
+    squad,
+    squad_scores,
     tagging_dataset,
     text,
     text_datasets,
 )
 
 
-def commonest(
+def without_model(
     train: dataset.Dataset, dev: dataset.Dataset
 ) -> tuple[str, dict[str, Any]] | None:
     """How it is answered, and the official scores of that.
@@ -28,13 +32,15 @@ def commonest(
         dev: what is scored, of the same task.
 
     Returns:
-        `None`: the task has no commonest answer (SQuAD).
+        `None`: nothing simple answers this task (SWAG).
     """
     task = train.describe()
     if isinstance(train, text_datasets.TextDataset):
         return _commonest_label(train, dev, task)
     if isinstance(train, tagging_dataset.TaggingDataset):
         return "each word's commonest tag", _commonest_tags(train, dev, task)
+    if isinstance(train, span_dataset.SpanDataset):
+        return "the sentence with most words of the question", _sentences(dev)
     return None
 
 
@@ -77,3 +83,22 @@ def _commonest_tags(
     ]
     logits = np.eye(len(task.labels), dtype=np.float32)[places]
     return ner.scores(logits, task.labels, dev.sentences)
+
+
+def _sentences(dev: span_dataset.SpanDataset) -> dict[str, float]:
+    questions = dev.questions
+    return squad_scores.scores(
+        questions.gold_answers(),
+        {q.id: _nearest_sentence(q) for q in questions.questions},
+        has_impossible=questions.has_impossible,
+    )
+
+
+def _nearest_sentence(question: squad.Question) -> str:
+    """The first of those that share most different words with the question."""
+    wanted = set(squad_scores.normalize_answer(question.question).split())
+
+    def num_shared(sentence: str) -> int:
+        return len(wanted & set(squad_scores.normalize_answer(sentence).split()))
+
+    return max(re.split(r"(?<=[.!?])\s+", question.context), key=num_shared)

@@ -14,7 +14,7 @@ from matplotlib import figure
 BASELINE, SCRATCH = "baseline", "from_scratch"
 OURS, THEIRS = "bert_keras", "transformers"
 HEADINGS = {
-    BASELINE: "commonest answer",
+    BASELINE: "no model",
     SCRATCH: "bert-keras from random weights",
     THEIRS: "transformers",
     OURS: "bert-keras",
@@ -256,8 +256,9 @@ ours below that of transformers by more than the deviation of their runs.
 transformers trains its own model class by torch's AdamW (epsilon 1e-8) and its linear
 schedule; bert-keras by its AdamW (epsilon 1e-6; with bias correction, as theirs:
 `adamw_mode=corrected`) and schedule, in batches of about one length. Files are read and
-answers scored by the same functions. "Commonest answer" is the commonest label,
-the mean, or each word's commonest tag."""
+answers scored by the same functions. "No model" answers with the commonest label, the
+mean, each word's commonest tag, or the sentence that shares most words with the
+question."""
 
 _CHECK_TEXT = """\
 Without dropout, in float32, both from the same weights (head included), with the same

@@ -14,7 +14,15 @@ import numpy as np
 import pytest
 
 from bert_keras import config
-from bert_keras.tasks import glue, ner, tagging_dataset, text, text_datasets
+from bert_keras.tasks import (
+    glue,
+    ner,
+    span_dataset,
+    squad,
+    tagging_dataset,
+    text,
+    text_datasets,
+)
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 sys.path.insert(0, str(FOLDER))
@@ -254,13 +262,13 @@ def texts(labels, *, regression=False):
 
 
 def test_the_commonest_label():
-    how, scores = baselines.commonest(texts("0111"), texts("1101"))
+    how, scores = baselines.without_model(texts("0111"), texts("1101"))
     assert how == "always 1"
     assert scores["accuracy"] == 0.75
     assert scores["f1"] == pytest.approx(2 * 0.75 / 1.75)
     assert scores["matthews"] == 0
     numbers = texts(["1", "2.5"], regression=True)
-    how, scores = baselines.commonest(numbers, numbers)
+    how, scores = baselines.without_model(numbers, numbers)
     assert (how, scores["pearson"], scores["spearman"]) == ("the mean", 0, 0)
     assert scores["loss"] == pytest.approx(0.75**2)
 
@@ -279,11 +287,35 @@ def test_the_commonest_tag_of_each_word():
 
     train = sentences("Ann/B-PER went/O", "Ann/B-PER in/O Ann/B-LOC")
     dev = sentences("Ann/B-PER met/O Bob/B-PER", "Ann/B-PER in/O Ann/B-LOC")
-    how, scores = baselines.commonest(train, dev)
+    how, scores = baselines.without_model(train, dev)
     assert how == "each word's commonest tag"
     # Right: the first two Ann; wrong: Bob is unknown, the last Ann is no person.
     assert (scores["precision"], scores["recall"]) == (2 / 3, 1 / 2)
     assert scores["accuracy"] == 4 / 6
+
+
+def test_the_sentence_that_shares_most_words(tmp_path):
+    context = "Ann lives in Rome. Bob lives in Paris, France! Who is he? The end"
+    article = {
+        "context": context,
+        "qas": [
+            {"id": id, "question": question, "answers": [answer]}
+            for id, question, answer in (
+                # The second sentence; it shares "paris" with the answer.
+                ("a", "Where is Bob?", {"text": "Paris", "answer_start": 32}),
+                # None shares a word: the first sentence.
+                ("b", "When?", {"text": "Ann lives in Rome", "answer_start": 0}),
+            )
+        ],
+    }
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [article]}]}))
+    dev = span_dataset.SpanDataset(path=path, questions=squad.read_squad(path))
+    how, scores = baselines.without_model(dev, dev)
+    assert how == "the sentence with most words of the question"
+    assert scores["exact_match"] == 50
+    # One word of five that were given, and of one that is right.
+    assert scores["f1"] == pytest.approx(100 * (1 + 2 / 6) / 2)
 
 
 # The page.
@@ -328,7 +360,7 @@ RECORDS = [
 def test_scores_stand_beside_each_other():
     rows = page.rows_of(RECORDS, MEASURES)
     assert page.scores_table(rows, MEASURES).splitlines() == [
-        "| task | metric | precision | commonest answer | bert-keras from random "
+        "| task | metric | precision | no model | bert-keras from random "
         "weights | transformers | bert-keras | bound | against transformers |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
         "| A | accuracy | float32 | 50.00 |  | 94.00 ± 0.50 (3) | 92.00 ± 1.00 (3) | "
