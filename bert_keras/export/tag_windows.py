@@ -23,8 +23,14 @@ class Windows(NamedTuple):
     """The word after its last one."""
 
 
-def cut_windows(num_words: tf.Tensor, starts: tf.Tensor, *, max_pieces: int) -> Windows:
-    """`tasks.ner_windows.tokenize` without document context, for a batch.
+def cut_windows(
+    num_words: tf.Tensor,
+    starts: tf.Tensor,
+    *,
+    max_pieces: int,
+    documents: tf.Tensor | None = None,
+) -> Windows:
+    """The windows of `tasks.ner_windows.tokenize`, for a batch.
 
     Args:
         num_words: `(batch_size,)` int64, of each sentence.
@@ -32,9 +38,11 @@ def cut_windows(num_words: tf.Tensor, starts: tf.Tensor, *, max_pieces: int) -> 
             where the last one ends. A word has at least one piece and at most
             `max_pieces`.
         max_pieces: of a window.
+        documents: `(batch_size,)` int64, ascending from 0 in steps of 1 at most: which
+            document each sentence is of, whose words fill its windows; `None`: each is
+            one by itself.
     """
-    sentence_ends = tf.cumsum(num_words)
-    sentence_begins = sentence_ends - num_words
+    sentence_begins, sentence_ends = _spans(num_words)
     num_pieces = tf.gather(starts, sentence_ends) - tf.gather(starts, sentence_begins)
     # Windows of half the length, so that words at the cuts have neighbours.
     longest = tf.where(num_pieces > max_pieces, max_pieces // 2, max_pieces)
@@ -49,6 +57,12 @@ def cut_windows(num_words: tf.Tensor, starts: tf.Tensor, *, max_pieces: int) -> 
         tf.boolean_mask(sentence_begins, num_words > 0), next_begins, last
     )
     own_ends = tf.gather(next_begins, own_begins)
+    if documents is not None:
+        of_words = tf.repeat(documents, num_words)
+        first, last = (
+            tf.gather(places, of_words)
+            for places in _spans(tf.math.segment_sum(num_words, documents))
+        )
     return Windows(
         own_begins,
         own_ends,
@@ -61,6 +75,12 @@ def cut_windows(num_words: tf.Tensor, starts: tf.Tensor, *, max_pieces: int) -> 
             max_pieces=max_pieces,
         ),
     )
+
+
+def _spans(num_words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Where texts of so many words begin and end, one after another."""
+    ends = tf.cumsum(num_words)
+    return ends - num_words, ends
 
 
 def _chain(begins: tf.Tensor, next_begins: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
@@ -100,8 +120,8 @@ def _widen(
     last: tf.Tensor,
     max_pieces: int,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Adds words of the sentence, from `first` up to `last`, on either side: half of
-    the room for each, and what one leaves for the other."""
+    """Adds words, from `first` up to `last`, on either side: half of the room for
+    each, and what one leaves for the other."""
     begin_pieces = tf.gather(starts, own_begins)
     room = max_pieces - (tf.gather(starts, own_ends) - begin_pieces)
     begins = tf.maximum(first, _first_from(starts, begin_pieces - room // 2))

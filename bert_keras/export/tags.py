@@ -1,4 +1,4 @@
-"""Exported taggers: the entities of a sentence, or a tag for each of its words."""
+"""Exported taggers: the entities of a text, or a tag for each word of sentences."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +16,9 @@ from bert_keras.tasks import ner, ner_windows
 
 WORDS = "words"
 """The signature of sentences whose words are given."""
+
+DOCUMENTS = "documents"
+"""That of sentences whose words and documents are given."""
 
 _LONGEST_INPUT = 128
 """Of a model that does not say how long inputs were in training."""
@@ -43,12 +46,16 @@ class Tags(tf.Module):
     Answers, of the same shape: `tags`, strings, as `ner.decode` has them, and
     `probability`, float32, of each tag; "" and 0 for padding.
 
+    Signature `documents`, if the model was trained with documents around its sentences:
+    `words` as before, and `document`, `(batch_size,)` strings. Sentences in a row with
+    the same one are read with each other around them. Answers as `words`.
+
     Ids: `answers.INPUT_NAMES`. Numbers, and what their signature gives: `logits`,
     `(batch_size, sequence_length, num_labels)` float32, of each token.
 
-    A sentence stands for itself, and goes through windows if it is long, as in
-    `ner_windows.tokenize` without document context. Labels `B-TYPE` and `I-TYPE` are
-    read as there; of other labels but `O`, equal ones in a row are one entity.
+    Otherwise a sentence stands for itself. It goes through windows if it is long, as
+    in `ner_windows.tokenize`. Labels `B-TYPE` and `I-TYPE` are read as there; of other
+    labels but `O`, equal ones in a row are one entity.
 
     Args:
         checkpoint: of kind `tagging`.
@@ -70,8 +77,10 @@ class Tags(tf.Module):
         self.labels = checkpoint.task.labels
         num_positions = checkpoint.bert_config.max_position_embeddings
         self.max_seq_length = min(_LONGEST_INPUT, num_positions)
+        self.has_documents = False
         if settings := answers.read_settings(path):
             self.max_seq_length = settings.max_seq_length
+            self.has_documents = settings.document_context
         self.network = answers.tuned_network(checkpoint, path=path, needs_pooler=False)
         self._variables = self.network.variables
         self._tokenizer = answers.graph_tokenizer_of(checkpoint)
@@ -81,24 +90,32 @@ class Tags(tf.Module):
     def signatures(self):
         text = tf.TensorSpec([None], tf.string, "text")
         padded_words = tf.TensorSpec([None, None], tf.string, "words")
-        return {
+        document = tf.TensorSpec([None], tf.string, "document")
+        found = {
             answers.STRINGS: answers.Signature(self.find_entities, (text,)),
             WORDS: answers.Signature(self.tag_words, (padded_words,)),
             answers.IDS: answers.numbers_signature(self),
         }
+        if self.has_documents:
+            inputs = (padded_words, document)
+            found[DOCUMENTS] = answers.Signature(self.tag_words, inputs)
+        return found
 
     def compute(self, ids):
         return {"logits": self.network(ids)["logits"]}
 
-    def tag_words(self, padded: tf.Tensor) -> dict[str, tf.Tensor]:
-        """From words to tags, see the class."""
+    def tag_words(
+        self, padded: tf.Tensor, document: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """From words, maybe of documents, to tags, see the class."""
         places = tf.where(padded != "")
         sentences = places[:, 0]
         shape = tf.shape(padded, tf.int64)
         spelled = tf.RaggedTensor.from_value_rowids(
             tf.gather_nd(padded, places), sentences, nrows=shape[0], validate=False
         )
-        logits = self._logits(spelled.values, spelled.row_lengths())
+        documents = None if document is None else _number(document)
+        logits = self._logits(spelled.values, spelled.row_lengths(), documents)
         tagged = _tag(logits, sentences, self.labels)
         names = tf.constant([*self.labels, *map(_as_begin, self.labels)])
         is_begin = tf.cast(tagged.begins_entity, tf.int32)
@@ -140,12 +157,18 @@ class Tags(tf.Module):
         padded = {name: values.to_tensor(shape=shape) for name, values in rows.items()}
         return {"num_entities": tf.cast(num_entities, tf.int32), **padded}
 
-    def _logits(self, spelled: tf.Tensor, num_words: tf.Tensor) -> tf.Tensor:
+    def _logits(
+        self,
+        spelled: tf.Tensor,
+        num_words: tf.Tensor,
+        documents: tf.Tensor | None = None,
+    ) -> tf.Tensor:
         """`(num_words, num_labels)` float32, of all words.
 
         Args:
             spelled: `(num_words,)` strings, sentence after sentence.
             num_words: `(batch_size,)` int64, of each sentence.
+            documents: as for `tag_windows.cut_windows`.
         """
         max_pieces = self.max_seq_length - 2
         pieces = self._tokenizer(spelled)[:, :max_pieces]
@@ -156,7 +179,9 @@ class Tags(tf.Module):
         )
         pieces = tf.concat([pieces, unknown], axis=1)
         starts = pieces.row_splits
-        windows = tag_windows.cut_windows(num_words, starts, max_pieces=max_pieces)
+        windows = tag_windows.cut_windows(
+            num_words, starts, max_pieces=max_pieces, documents=documents
+        )
         num_windows = tf.size(windows.begins)
 
         def is_left(first, logits):
@@ -206,25 +231,26 @@ class Tags(tf.Module):
     def probes(self):
         sentences = _probe_sentences()
         probabilities = self._python_probabilities(sentences)
-        return [
-            self._words_probe(sentences, probabilities),
+        found = [
+            answers.Probe(WORDS, *_of_words(sentences, probabilities)),
             self._text_probe(sentences, probabilities),
             answers.numbers_probe(self),
         ]
+        if self.has_documents:
+            found.append(self._documents_probe())
+        return found
 
-    def _words_probe(
-        self, sentences: Sequence[ner.Sentence], probabilities: Sequence[np.ndarray]
-    ) -> answers.Probe:
-        padded = np.full(
-            (len(sentences), max(len(s.words) for s in sentences)), "", "O"
+    def _documents_probe(self) -> answers.Probe:
+        """Of documents of two sentences."""
+        sentences = [
+            sentence._replace(document=number // 2)
+            for number, sentence in enumerate(_probe_sentences())
+        ]
+        inputs, wanted = _of_words(
+            sentences, self._python_probabilities(sentences, document_context=True)
         )
-        wanted = np.zeros(padded.shape, np.float32)
-        for row, (sentence, of_words) in enumerate(
-            zip(sentences, probabilities, strict=True)
-        ):
-            padded[row, : len(sentence.words)] = sentence.words
-            wanted[row, : len(sentence.words)] = of_words.max(axis=-1)
-        return answers.Probe(WORDS, {"words": padded}, {"probability": wanted})
+        names = np.array([str(sentence.document) for sentence in sentences], "O")
+        return answers.Probe(DOCUMENTS, {**inputs, "document": names}, wanted)
 
     def _text_probe(
         self, sentences: Sequence[ner.Sentence], probabilities: Sequence[np.ndarray]
@@ -250,20 +276,20 @@ class Tags(tf.Module):
         return answers.Probe(answers.STRINGS, inputs, wanted)
 
     def _python_words(
-        self, sentences: Sequence[ner.Sentence]
+        self, sentences: Sequence[ner.Sentence], *, document_context: bool = False
     ) -> ner_windows.TokenizedWords:
         return ner_windows.tokenize(
             sentences,
             self._python_tokenizer,
             max_seq_length=self.max_seq_length,
-            document_context=False,
+            document_context=document_context,
         )
 
     def _python_probabilities(
-        self, sentences: Sequence[ner.Sentence]
+        self, sentences: Sequence[ner.Sentence], *, document_context: bool = False
     ) -> list[np.ndarray]:
         """Of each sentence `(num_words, num_labels)`."""
-        tokenized = self._python_words(sentences)
+        tokenized = self._python_words(sentences, document_context=document_context)
         num_words = [len(sentence.words) for sentence in sentences]
         logits = np.zeros((sum(num_words), len(self.labels)), np.float32)
         for first in range(0, len(tokenized), _WINDOWS_AT_ONCE):
@@ -334,6 +360,15 @@ def _as_begin(label: str) -> str:
     return f"B-{label[2:]}" if label.startswith("I-") else label
 
 
+def _number(documents: tf.Tensor) -> tf.Tensor:
+    """`(batch_size,)` int64: ascending, the same for the same strings in a row."""
+    # The first is not new; without any there is none.
+    changes = tf.concat(
+        [documents[:1] != documents[:1], documents[1:] != documents[:-1]], 0
+    )
+    return tf.cumsum(tf.cast(changes, tf.int64))
+
+
 def _probe_sentences() -> list[ner.Sentence]:
     return [
         ner.Sentence(
@@ -344,6 +379,20 @@ def _probe_sentences() -> list[ner.Sentence]:
         )
         for document, text in enumerate(answers.PROBES)
     ]
+
+
+def _of_words(
+    sentences: Sequence[ner.Sentence], probabilities: Sequence[np.ndarray]
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Words to ask for, and the probabilities of their tags."""
+    padded = np.full((len(sentences), max(len(s.words) for s in sentences)), "", "O")
+    wanted = np.zeros(padded.shape, np.float32)
+    for row, (sentence, of_words) in enumerate(
+        zip(sentences, probabilities, strict=True)
+    ):
+        padded[row, : len(sentence.words)] = sentence.words
+        wanted[row, : len(sentence.words)] = of_words.max(axis=-1)
+    return {"words": padded}, {"probability": wanted}
 
 
 def _margins(probabilities: np.ndarray) -> np.ndarray:

@@ -97,8 +97,12 @@ def exported(run, folder):
     return tf.saved_model.load(str(folder / "1")).signatures
 
 
-def as_sentences(all_words) -> list[ner.Sentence]:
-    return [ner.Sentence(tuple(ws), None, i, 0) for i, ws in enumerate(all_words)]
+def as_sentences(all_words, documents=None) -> list[ner.Sentence]:
+    documents = itertools.count() if documents is None else documents
+    return [
+        ner.Sentence(tuple(ws), None, i, 0)
+        for i, ws in zip(documents, all_words, strict=False)
+    ]
 
 
 def padded(all_words) -> tf.Tensor:
@@ -108,12 +112,12 @@ def padded(all_words) -> tf.Tensor:
 
 
 def word_logits(model, sentences) -> np.ndarray:
-    """Of all words, by way of `ner_windows`."""
+    """Of all words, by way of `ner_windows`; sentences of one document see another."""
     tokenized = ner_windows.tokenize(
         sentences,
         model._python_tokenizer,
         max_seq_length=model.max_seq_length,
-        document_context=False,
+        document_context=True,
     )
     num_words = sum(len(sentence.words) for sentence in sentences)
     logits = np.zeros((num_words, len(model.labels)), np.float32)
@@ -134,12 +138,15 @@ def stand_in(ids):
     return {"logits": tf.cast(mixed * columns % 17, tf.float32)}
 
 
-def check_tags(model, ask, all_words) -> None:
+def check_tags(model, ask, all_words, documents=None) -> None:
     """Tags of words are those of Python, with scores that are exact and often equal."""
-    sentences = as_sentences(all_words)
+    sentences = as_sentences(all_words, documents)
     logits = word_logits(model, sentences)
     wanted = ner.decode(logits, model.labels, sentences)
-    found = ask(padded(all_words))
+    if documents is None:
+        found = ask(padded(all_words))
+    else:
+        found = ask(padded(all_words), tf.constant([f"{d}.txt" for d in documents]))
     probabilities = iter(scipy.special.softmax(logits, axis=-1).max(axis=-1))
     for row, sentence in enumerate(sentences):
         count = len(sentence.words)
@@ -212,6 +219,25 @@ def test_words_are_tagged_as_in_python(run):
         check_tags(model, model.tag_words, SENTENCES)
 
 
+DOCUMENTS = [4, 4, 4, 7, 7, 4, 5, 5, 5]
+"""Of `SENTENCES`; the second 4 is another document than the first."""
+
+
+def test_words_of_documents_are_tagged_as_in_python(run):
+    model = model_of(run)
+    model.compute = stand_in
+    for length in (*range(3, 12), 40):
+        model.max_seq_length = length
+        check_tags(model, model.tag_words, SENTENCES, DOCUMENTS)
+        check_tags(model, model.tag_words, SENTENCES, [0] * len(SENTENCES))
+    check_tags(model, model.tag_words, [(), ()], [1, 1])
+    # Or the above would see nothing.
+    alone = model.tag_words(padded(SENTENCES))
+    names = tf.constant(list(map(str, DOCUMENTS)))
+    together = model.tag_words(padded(SENTENCES), names)
+    assert (alone["tags"] != together["tags"]).numpy().any()
+
+
 def test_texts_are_tagged_as_in_python(run):
     model = model_of(run)
     model.compute = stand_in
@@ -219,18 +245,24 @@ def test_texts_are_tagged_as_in_python(run):
     assert check_entities(model, model.find_entities, TEXTS[1:4]) == 0
 
 
-def test_windows_are_those_of_python():
+@pytest.mark.parametrize("sentences_per_document", [1, 2, 7, 40])
+def test_windows_are_those_of_python(sentences_per_document):
     """All of them at once, and each for itself."""
     rng = np.random.default_rng(3)
+    documents = np.arange(40) // sentences_per_document
     letters = "abcdefgh"
     tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=False)
     for max_seq_length in (3, 4, 7, 20):
-        sentences = as_sentences(
+        all_words = [
             [letters[0] * rng.integers(1, 25) for _ in range(rng.integers(0, 40))]
             for _ in range(40)
-        )
+        ]
+        sentences = as_sentences(all_words, documents.tolist())
         tokenized = ner_windows.tokenize(
-            sentences, tokenizer, max_seq_length=max_seq_length, document_context=False
+            sentences,
+            tokenizer,
+            max_seq_length=max_seq_length,
+            document_context=sentences_per_document > 1,
         )
         max_pieces = max_seq_length - 2
         lengths = [min(len(w), max_pieces) for s in sentences for w in s.words]
@@ -239,6 +271,7 @@ def test_windows_are_those_of_python():
             tf.constant([len(s.words) for s in sentences], tf.int64),
             tf.constant(starts, tf.int64),
             max_pieces=max_pieces,
+            documents=None if sentences_per_document == 1 else tf.constant(documents),
         )
         own_begins, own_ends, begins, ends = (values.numpy() for values in found)
         assert (own_ends - own_begins).tolist() == tokenized.num_words.tolist()
@@ -317,6 +350,11 @@ def test_an_export_answers_as_python_does(run, exported):
     model = model_of(run)
     check_tags(model, lambda words: exported["words"](words=words), SENTENCES)
 
+    def of_documents(words, document):
+        return exported["documents"](words=words, document=document)
+
+    check_tags(model, of_documents, SENTENCES, DOCUMENTS)
+
     def find_entities(text):
         return exported["serving_default"](text=text)
 
@@ -327,11 +365,17 @@ def test_an_export_answers_as_python_does(run, exported):
 
 
 def test_an_export_tags_as_predict_does(run, exported, tmp_path):
-    all_words = [words for words in SENTENCES[:-1] if words]
-    lines = [json.dumps({"words": words}) + "\n" for words in all_words]
-    (tmp_path / "dev.jsonl").write_text("".join(lines))
-    finetuning.predict(run, tmp_path / "dev.jsonl", tmp_path / "tags.txt")
-    found = exported["words"](words=padded(all_words))["tags"].numpy()
+    rows = [(ws, d) for ws, d in zip(SENTENCES, DOCUMENTS, strict=True) if ws][:-1]
+    all_words, documents = zip(*rows, strict=True)
+    blocks = []
+    for _, group in itertools.groupby(rows, key=lambda row: row[1]):
+        sentences = ["".join(f"{word} O\n" for word in words) for words, _ in group]
+        blocks += ["-DOCSTART- O\n", *sentences]
+    (tmp_path / "dev.txt").write_bytes("\n".join(blocks).encode())
+    finetuning.predict(run, tmp_path / "dev.txt", tmp_path / "tags.txt")
+    names = tf.constant(list(map(str, documents)))
+    answers = exported["documents"](words=padded(all_words), document=names)
+    found = answers["tags"].numpy()
     columns = [
         "".join(
             f"{word} {tag.decode()}\n" for word, tag in zip(words, of_row, strict=False)
@@ -346,7 +390,8 @@ def test_signatures_are_as_documented(exported, folder):
     def kinds_of(specs):
         return {name: (spec.shape.rank, spec.dtype) for name, spec in specs.items()}
 
-    strings, by_words, ids = (exported[n] for n in ("serving_default", "words", "ids"))
+    names = ("serving_default", "words", "documents", "ids")
+    strings, by_words, of_documents, ids = (exported[name] for name in names)
     assert strings.structured_input_signature[1] == {
         "text": tf.TensorSpec([None], tf.string, "text")
     }
@@ -365,6 +410,14 @@ def test_signatures_are_as_documented(exported, folder):
         "tags": (2, tf.string),
         "probability": (2, tf.float32),
     }
+    assert of_documents.structured_input_signature[1] == {
+        "words": tf.TensorSpec([None, None], tf.string, "words"),
+        "document": tf.TensorSpec([None], tf.string, "document"),
+    }
+    assert kinds_of(of_documents.structured_outputs) == {
+        "tags": (2, tf.string),
+        "probability": (2, tf.float32),
+    }
     assert kinds_of(ids.structured_outputs) == {"logits": (3, tf.float32)}
     listed = (folder / "1/assets.extra/labels.txt").read_text()
     assert listed.splitlines() == list(LABELS)
@@ -375,8 +428,18 @@ def test_empty_batches(exported):
     assert found["num_entities"].shape == (0,)
     assert {v.shape for n, v in found.items() if n != "num_entities"} == {(0, 1)}
     for shape in ((0, 3), (2, 0)):
-        found = exported["words"](words=tf.zeros(shape, tf.string))
+        words = tf.zeros(shape, tf.string)
+        found = exported["words"](words=words)
         assert {values.shape for values in found.values()} == {shape}
+        document = tf.zeros(shape[:1], tf.string)
+        found = exported["documents"](words=words, document=document)
+        assert {values.shape for values in found.values()} == {shape}
+
+
+def test_documents_are_for_models_that_were_trained_on_them(folder, randomize):
+    settings = config.FinetuningConfig(task="tagging", document_context=False)
+    run = make_run(folder / "alone", randomize, settings=settings, labels=LABELS)
+    assert list(model_of(run).signatures()) == ["serving_default", "words", "ids"]
 
 
 def test_ids_give_logits_in_all_forms(run, exported, folder):
@@ -491,6 +554,8 @@ def test_a_whole_dev_file(shared_data, tmp_path, randomize):
     for first in range(0, len(sentences), 256):
         batch = [s.words for s in sentences[first : first + 256]]
         check_tags(model, model.tag_words, batch)
+        documents = [s.document for s in sentences[first : first + 256]]
+        check_tags(model, model.tag_words, batch, documents)
         check_entities(model, model.find_entities, [" ".join(ws) for ws in batch])
     # All as one sentence, of more than 70,000 pieces.
     everything = [word for sentence in sentences for word in sentence.words]
