@@ -66,7 +66,7 @@ TASKS: Mapping[str, Task] = {
     "SST-2": _glue(
         "SST-2",
         page.Measure(metric="accuracy", bound=89.0),
-        settings={"batch_size": 32, "learning_rate": 5e-5, "num_train_epochs": 1},
+        settings={"batch_size": 32, "learning_rate": 1e-4, "num_train_epochs": 1},
         implementations=COMPARED,
     ),
     "CoLA": _glue(

@@ -7,8 +7,9 @@
 Without dropout, in float32, with the same weights (those of the new head included,
 which `ours` writes in their format), the same examples in the same batches (each side
 tokenizes and pads by itself) and the same optimizer: AdamW with bias correction, which
-is theirs and an option of ours, within its warm-up. What is then left between them is
-what float32 leaves. `benchmarks/finetuning.py` runs both sides and compares.
+is theirs and an option of ours, half of the steps in its warm-up. What is then left
+between them is what float32 leaves. `benchmarks/finetuning.py` runs both sides and
+compares.
 """
 
 import argparse
@@ -126,7 +127,7 @@ def ours(
         adamw_mode="corrected",
         epsilon=1e-8,
         learning_rate=settings.learning_rate,
-        warmup_steps=num_steps,
+        warmup_steps=num_steps // 2,
         weight_decay_rate=settings.weight_decay_rate,
     )
     tuner = learner.build_learner(
@@ -135,7 +136,7 @@ def ours(
         ),
         {name: tf.constant(v) for name, v in examples.batch(np.arange(1)).items()},
         optimizer=lambda: optimization.build_optimizer(
-            optimizer, num_train_steps=num_steps + 1
+            optimizer, num_train_steps=num_steps
         ),
         max_grad_norm=optimizer.max_grad_norm,
         strategy=tf.distribute.get_strategy(),
@@ -146,10 +147,14 @@ def ours(
     hugging_face.write(
         dataclasses.replace(start, task=task, arrays=arrays), directory / START
     )
-    order = {"batch_size": settings.batch_size, "seed": settings.seed}
+    order = {
+        "batch_size": settings.batch_size,
+        "by_length": settings.are_batches_by_length(task),
+        "seed": settings.seed,
+    }
     rows = inputs.epoch_batches(examples.lengths, epoch=0, **order)[:num_steps]
     _write(directory / "rows.json", [batch.tolist() for batch in rows])
-    batches = inputs.bucketed_batches(examples.lengths, examples.batch, **order)
+    batches = inputs.example_batches(examples.lengths, examples.batch, **order)
     # Unknown dimensions: one graph for all lengths.
     step = tf.function(
         tuner.train_step, autograph=False, input_signature=[batches.element_spec]
@@ -180,7 +185,7 @@ def theirs(
     examples = peer.make_examples(data, task, start, settings)
     model = peer.load_model(start, task, settings).train()
     trainer = peer.Trainer(
-        model, settings, warmup_steps=num_steps, num_train_steps=num_steps + 1
+        model, settings, warmup_steps=num_steps // 2, num_train_steps=num_steps
     )
     found = []
     for rows in json.loads((directory / "rows.json").read_text(encoding="utf-8")):

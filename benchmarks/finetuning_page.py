@@ -253,10 +253,11 @@ over as many seeds as stand in brackets. All start from the trained encoder but 
 random weights", which has its sizes and vocabulary alone. "Lower" would be a mean of
 ours below that of transformers by more than the deviation of their runs.
 
-transformers trains its own model class by torch's AdamW (epsilon 1e-8) and its linear
-schedule; bert-keras by its AdamW (epsilon 1e-6; with bias correction, as theirs:
-`adamw_mode=corrected`) and schedule, in batches of about one length. Files are read and
-answers scored by the same functions. "No model" answers with the commonest label, the
+transformers trains its own model class by torch's AdamW (epsilon 1e-8), in shuffled
+batches; bert-keras by its AdamW (epsilon 1e-6; with bias correction, as theirs:
+`adamw_mode=corrected`), in batches of about one length. Both have the original BERT's
+schedule, whose decay is counted from the first step. Files are read and answers scored
+by the same functions. "No model" answers with the commonest label, the
 mean, each word's commonest tag, or the sentence that shares most words with the
 question."""
 

@@ -105,10 +105,11 @@ def bert_keras_step(size: step.Size, precision: str, train: Path, init: Path) ->
         max_grad_norm=1.0,
         strategy=tf.distribute.get_strategy(),
     )
-    batches = inputs.bucketed_batches(
+    batches = inputs.example_batches(
         examples.lengths,
         examples.batch,
         batch_size=settings.batch_size,
+        by_length=settings.are_batches_by_length(task),
         seed=settings.seed,
     )
     train_step = tf.function(

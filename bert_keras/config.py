@@ -335,6 +335,10 @@ class FinetuningConfig(StrictModel):
     bilstm_units: int = pydantic.Field(0, ge=0)
     """Cells in each direction of a BiLSTM below the head (paper, Table 5); 0: none."""
     batch_size: int = pydantic.Field(32, gt=0)
+    batches: Literal["auto", "shuffled", "by_length"] = "auto"
+    """Of examples at random, or of such as are about as long, which pads least. `auto`:
+    `shuffled` for `tagging`, where words of short sentences would otherwise count for
+    more than others, `by_length` for the rest."""
     num_train_epochs: float = pydantic.Field(3.0, gt=0)
     learning_rate: float = pydantic.Field(5e-5, gt=0)
     warmup_proportion: float = pydantic.Field(0.1, ge=0, lt=1)
@@ -346,6 +350,12 @@ class FinetuningConfig(StrictModel):
     """Dropout before the classifier."""
     precision: Precision = "float32"
     seed: int = 12345
+
+    def are_batches_by_length(self, task: Task) -> bool:
+        """What `batches` means for a task."""
+        if self.batches == "auto":
+            return task.kind != "tagging"
+        return self.batches == "by_length"
 
 
 _PLAIN_VALUE = int | float | str | None

@@ -414,10 +414,11 @@ def _train(
     start = time.monotonic()
     learner.fit(
         tuner,
-        inputs.bucketed_batches(
+        inputs.example_batches(
             train_inputs.lengths,
             train_inputs.batch,
             batch_size=settings.batch_size,
+            by_length=settings.are_batches_by_length(run.task),
             seed=settings.seed,
         ),
         last_step=num_train_steps,

@@ -415,14 +415,15 @@ def _parsed(
     )
 
 
-def bucketed_batches(
+def example_batches(
     lengths: np.ndarray,
     make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
     *,
     batch_size: int,
+    by_length: bool,
     seed: int,
 ) -> tf.data.Dataset:
-    """Endless batches of examples held in memory, alike in length within a batch.
+    """Endless batches of examples held in memory.
 
     To what `make_batch` gives come `features.DROPOUT_SEEDS`, `(rows,)` int32, of
     (seed, epoch, row).
@@ -431,6 +432,7 @@ def bucketed_batches(
         lengths: `(num_examples,)` tokens of each example.
         make_batch: arrays of some rows, the rows given by number.
         batch_size: rows of a batch; the last of an epoch may have fewer.
+        by_length: see `epoch_batches`.
         seed: of the order; the same seed gives the same batches.
     """
     signature = {
@@ -442,7 +444,11 @@ def bucketed_batches(
     def batches() -> Iterator[dict[str, np.ndarray]]:
         for epoch in itertools.count():
             for rows in epoch_batches(
-                lengths, batch_size=batch_size, seed=seed, epoch=epoch
+                lengths,
+                batch_size=batch_size,
+                by_length=by_length,
+                seed=seed,
+                epoch=epoch,
             ):
                 seeds = record_parsing.dropout_seeds(
                     seed, np.full(len(rows), epoch), rows
@@ -459,18 +465,21 @@ _MAX_BATCHES_SORTED_TOGETHER = 50
 
 
 def epoch_batches(
-    lengths: np.ndarray, *, batch_size: int, seed: int, epoch: int
+    lengths: np.ndarray, *, batch_size: int, by_length: bool, seed: int, epoch: int
 ) -> list[np.ndarray]:
     """Row numbers of each batch of an epoch; every row comes once.
 
-    The rows are shuffled, cut into chunks of many batches, sorted by length within a
-    chunk, and the batches shuffled. There are at least four chunks if there are four
-    batches, so that no two epochs have the same batches.
+    The rows are shuffled and cut into batches. If `by_length`, they are cut into chunks
+    of many batches, sorted by length within a chunk, and the batches shuffled; there
+    are at least four chunks if there are four batches, so that no two epochs have the
+    same batches.
     """
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(lengths))
     num_batches = -(-len(order) // batch_size)
-    chunk_batches = max(1, min(_MAX_BATCHES_SORTED_TOGETHER, num_batches // 4))
+    chunk_batches = 1
+    if by_length:
+        chunk_batches = max(1, min(_MAX_BATCHES_SORTED_TOGETHER, num_batches // 4))
     chunk_size = chunk_batches * batch_size
     batches = []
     for start in range(0, len(order), chunk_size):

@@ -333,10 +333,12 @@ class _Tagger:
         shutil.rmtree(logs, ignore_errors=True)
         learner.fit(
             made,
-            inputs.bucketed_batches(
+            inputs.example_batches(
                 train.lengths,
                 train.batch,
                 batch_size=settings.batch_size,
+                # As in the fine-tuning of taggers.
+                by_length=False,
                 seed=self._seed,
             ),
             last_step=num_steps,

@@ -420,7 +420,9 @@ def test_forward_pads_without_changing_answers():
 
 def test_an_epoch_has_every_row_once_and_batches_of_like_length():
     lengths = np.random.default_rng(0).integers(3, 128, 10_007)
-    batches = inputs.epoch_batches(lengths, batch_size=32, seed=5, epoch=0)
+    batches = inputs.epoch_batches(
+        lengths, batch_size=32, by_length=True, seed=5, epoch=0
+    )
     assert sorted(np.concatenate(batches)) == list(range(10_007))
     assert sorted({len(rows) for rows in batches}) == [10_007 % 32, 32]
     assert len(batches) == 313
@@ -431,13 +433,41 @@ def test_an_epoch_has_every_row_once_and_batches_of_like_length():
     assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.2
 
 
-def test_epochs_differ_and_repeat_exactly():
+def test_shuffled_batches_do_not_depend_on_length():
+    lengths = np.random.default_rng(0).integers(3, 128, 10_007)
+    place = {"batch_size": 32, "by_length": False, "seed": 5, "epoch": 0}
+    batches = inputs.epoch_batches(lengths, **place)
+    assert sorted(np.concatenate(batches)) == list(range(10_007))
+    assert sorted({len(rows) for rows in batches}) == [10_007 % 32, 32]
+    same = inputs.epoch_batches(np.full(10_007, 9), **place)
+    assert [sorted(rows) for rows in same] == [sorted(rows) for rows in batches]
+
+
+@pytest.mark.parametrize(
+    ("batches", "kind", "by_length"),
+    [
+        ("auto", "tagging", False),
+        ("auto", "classification", True),
+        ("auto", "span", True),
+        ("shuffled", "classification", False),
+        ("by_length", "tagging", True),
+    ],
+)
+def test_which_batches_a_task_has(batches, kind, by_length):
+    settings = config.FinetuningConfig(batches=batches)
+    assert settings.are_batches_by_length(config.Task(kind=kind)) == by_length
+
+
+@pytest.mark.parametrize("by_length", [True, False])
+def test_epochs_differ_and_repeat_exactly(by_length):
     lengths = np.arange(3, 103)
 
     def batches(**place):
         return [
             sorted(rows)
-            for rows in inputs.epoch_batches(lengths, batch_size=8, **place)
+            for rows in inputs.epoch_batches(
+                lengths, batch_size=8, by_length=by_length, **place
+            )
         ]
 
     assert batches(seed=1, epoch=0) == batches(seed=1, epoch=0)
@@ -445,19 +475,20 @@ def test_epochs_differ_and_repeat_exactly():
     first, second = batches(seed=1, epoch=0), batches(seed=1, epoch=1)
     shared = [rows for rows in first if rows in second]
     assert len(shared) <= 1
-    few = inputs.epoch_batches(np.array([5]), batch_size=8, seed=0, epoch=0)
+    few = inputs.epoch_batches(
+        np.array([5]), batch_size=8, by_length=by_length, seed=0, epoch=0
+    )
     assert [rows.tolist() for rows in few] == [[0]]
 
 
 def test_training_batches_are_those_of_every_epoch():
     lengths = np.arange(3, 24)
-    dataset = inputs.bucketed_batches(
-        lengths, lambda rows: {"rows": rows}, batch_size=8, seed=4
-    )
+    order = {"batch_size": 8, "by_length": True, "seed": 4}
+    dataset = inputs.example_batches(lengths, lambda rows: {"rows": rows}, **order)
     drawn = [batch["rows"].numpy().tolist() for batch in dataset.take(7)]
     wanted = [
         rows.tolist()
         for epoch in range(3)
-        for rows in inputs.epoch_batches(lengths, batch_size=8, seed=4, epoch=epoch)
+        for rows in inputs.epoch_batches(lengths, epoch=epoch, **order)
     ]
     assert drawn == wanted[:7]

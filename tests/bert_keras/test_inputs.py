@@ -581,8 +581,8 @@ def test_dropout_seeds_never_change():
 
 def test_dropout_seeds_of_labelled_examples():
     lengths = np.arange(3, 24)
-    dataset = inputs.bucketed_batches(
-        lengths, lambda rows: {"rows": rows}, batch_size=8, seed=4
+    dataset = inputs.example_batches(
+        lengths, lambda rows: {"rows": rows}, batch_size=8, by_length=True, seed=4
     )
     for index, batch in enumerate(drawn(dataset, 7)):
         epochs = np.full(len(batch["rows"]), index // 3)
