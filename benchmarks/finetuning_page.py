@@ -178,7 +178,7 @@ _SHOWN_SETTINGS = (
 
 
 def settings_table(records: Sequence[Record], tasks: Iterable[str]) -> str:
-    """Data, settings and cost of each task; the settings are those of all its runs."""
+    """Data and settings of each task; the settings are those of all its runs."""
     lines = []
     for task in tasks:
         runs = [r for r in records if r.task == task and r.implementation != BASELINE]
@@ -192,20 +192,10 @@ def settings_table(records: Sequence[Record], tasks: Iterable[str]) -> str:
                 f"{results['num_eval_examples']:,}",
                 *(f"{settings[name]:g}" for name in _SHOWN_SETTINGS),
                 f"{results['steps']:,}",
-                ", ".join(_minutes(runs)),
             ]
         )
     names = [name.replace("_", " ") for name in _SHOWN_SETTINGS]
-    return table(["task", "train", "dev", *names, "steps", "minutes of a run"], lines)
-
-
-def _minutes(runs: Sequence[Record]) -> Iterable[str]:
-    seconds: dict[tuple[str, str], list[float]] = {}
-    for run in runs:
-        key = (run.implementation, run.precision)
-        seconds.setdefault(key, []).append(run.results["seconds"])
-    for (name, precision), values in sorted(seconds.items()):
-        yield f"{name} {precision} {statistics.median(values) / 60:.1f}"
+    return table(["task", "train", "dev", *names, "steps"], lines)
 
 
 def check_table(agreements: Mapping[str, finetuning_check.Agreement]) -> str:
@@ -307,11 +297,8 @@ def render(
         scores_table(rows_of(records, measures), measures),
         f"![scores]({picture})",
         _SCORES_TEXT,
-        "## Data, settings and cost",
+        "## Data and settings",
         settings_table(records, measures),
-        "Minutes are those of training and evaluation (bert-keras evaluates after "
-        "every epoch, transformers after the last), on a machine that may have been "
-        "busy: no comparison of speed.",
     ]
     if agreements:
         bounds = {
