@@ -245,11 +245,11 @@ ours below that of transformers by more than the deviation of their runs.
 
 transformers trains its own model class by torch's AdamW (epsilon 1e-8), in shuffled
 batches; bert-keras by its AdamW (epsilon 1e-6; with bias correction, as theirs:
-`adamw_mode=corrected`), in batches of about one length. Both have the original BERT's
-schedule, whose decay is counted from the first step. Files are read and answers scored
-by the same functions. "No model" answers with the commonest label, the
-mean, each word's commonest tag, or the sentence that shares most words with the
-question."""
+`adamw_mode=corrected`), in batches of about one length, but shuffled ones of
+CoNLL-2003. Both have the original BERT's schedule, whose decay is counted from the
+first step. Files are read and answers scored by the same functions. "No model" answers
+with the commonest label, the mean, each word's commonest tag, or the sentence that
+shares most words with the question."""
 
 _CHECK_TEXT = """\
 Without dropout, in float32, both from the same weights (head included), with the same
