@@ -59,7 +59,7 @@ def test_documents_are_asked_for_whole():
         {"words": [[b"d"]], "document": [b"1"]},
     ]
     tags = np.array([[b"O", b"B-PER"], [b"O", b""]], "O")
-    assert read({"tags": tags}, asked[0]) == [["O", "B-PER"], ["O"]]
+    assert read({"tags": tags}) == [["O", "B-PER"], ["O"]]
 
 
 def test_pairs_of_texts_and_numbers():
@@ -72,7 +72,7 @@ def test_pairs_of_texts_and_numbers():
     first, last = requests
     assert sorted(first) == ["text", "text_pair"]
     assert (first["text"].shape, last["text"].shape) == ((64,), (1,))
-    assert (name, read({"score": np.array([0.5])}, last)) == ("serving_default", [0.5])
+    assert (name, read({"score": np.array([0.5])})) == ("serving_default", [0.5])
 
 
 def test_the_page(monkeypatch):
@@ -82,11 +82,10 @@ def test_the_page(monkeypatch):
         "num_examples": 1872,
         "num_different": 0,
         "num_changed": 3,
-        "per_second": 98.7,
     }
     assert benchmark.render([row]).splitlines()[-3:] == [
         "| task | examples | served otherwise than predicted (float32) "
-        "| predicted otherwise in the run's precision | examples a second, served |",
-        "|---|---|---|---|---|",
-        "| SST-2 | 1,872 | 0 | 3 | 99 |",
+        "| predicted otherwise in the run's precision |",
+        "|---|---|---|---|",
+        "| SST-2 | 1,872 | 0 | 3 |",
     ]
