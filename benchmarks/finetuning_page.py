@@ -241,7 +241,8 @@ _SCORES_TEXT = """\
 Per cent on the whole dev set after the last epoch: mean ± deviation (of the sample)
 over as many seeds as stand in brackets. All start from the trained encoder but "from
 random weights", which has its sizes and vocabulary alone. "Lower" would be a mean of
-ours below that of transformers by more than the deviation of their runs.
+ours below that of transformers by more than the deviation of their runs. Batch sizes,
+rates and epochs were chosen on dev, as in the paper, by single runs of bert-keras.
 
 transformers trains its own model class by torch's AdamW (epsilon 1e-8), in shuffled
 batches; bert-keras by its AdamW (epsilon 1e-6; with bias correction, as theirs:
