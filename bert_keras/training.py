@@ -412,13 +412,13 @@ class _PretrainingRun:
         if not phase.has_evaluation:
             return shown
         batches, _ = phases.whole_evaluation_batches(settings, phase)
-        panels = summaries.EvaluationPanels(
+        evaluation_panels = summaries.EvaluationPanels(
             logs,
             tokenizer=self.run.tokenizer,
             batch=next(batches.as_numpy_iterator()),
             last_step=phase.last_step,
         )
-        return [*shown, panels]
+        return [*shown, evaluation_panels]
 
     def _peak_flops(self) -> float:
         dtype = "float32" if self.settings.precision == "float32" else "bfloat16"

@@ -79,7 +79,7 @@ def fitted(model, log, *, steps, extra=()):
     )
 
 
-def training_log(directory, **options):
+def log_callback(directory, **options):
     return callbacks.TrainingLog(
         directory, num_train_steps=50, batch_size=4, **{"every_steps": 10, **options}
     )
@@ -104,7 +104,7 @@ def scalars(directory):
 
 def test_scalars_of_a_run(model, tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="bert_keras")
-    log = training_log(
+    log = log_callback(
         tmp_path, tokens_per_example=128, flops_per_example=1000, peak_flops=1e6
     )
     fitted(model, log, steps=25)
@@ -150,15 +150,15 @@ def test_scalars_of_a_run(model, tmp_path, caplog):
 def test_a_killed_and_resumed_run_has_the_curves_of_an_uninterrupted_one(
     model, tmp_path
 ):
-    fitted(model, training_log(tmp_path / "whole", every_steps=4), steps=20)
+    fitted(model, log_callback(tmp_path / "whole", every_steps=4), steps=20)
     model.optimizer.iterations.assign(0)
-    fitted(model, training_log(tmp_path / "killed", every_steps=4), steps=17)
+    fitted(model, log_callback(tmp_path / "killed", every_steps=4), steps=17)
     # It died while it wrote, and its last checkpoint was that of step 12: 16 comes
     # again.
     (file,) = (tmp_path / "killed" / "train").iterdir()
     file.write_bytes(file.read_bytes()[:-7])
     model.optimizer.iterations.assign(12)
-    fitted(model, training_log(tmp_path / "killed", every_steps=4), steps=8)
+    fitted(model, log_callback(tmp_path / "killed", every_steps=4), steps=8)
     whole, killed = (scalars(tmp_path / name / "train") for name in ("whole", "killed"))
     assert [step for step, _ in whole["loss/loss"]] == [1, 4, 8, 12, 16, 20]
     for tag in ("loss/loss", "accuracy/masked_lm_accuracy", "optimizer/learning_rate"):
@@ -173,8 +173,8 @@ def test_a_killed_and_resumed_run_has_the_curves_of_an_uninterrupted_one(
 
 
 def test_two_phases_write_one_curve(model, tmp_path):
-    fitted(model, training_log(tmp_path), steps=25)
-    fitted(model, training_log(tmp_path), steps=25)
+    fitted(model, log_callback(tmp_path), steps=25)
+    fitted(model, log_callback(tmp_path), steps=25)
     train, evaluation = scalars(tmp_path / "train"), scalars(tmp_path / "eval")
     assert [step for step, _ in train["loss/loss"]] == [1, 10, 20, 30, 40, 50]
     assert [step for step, _ in evaluation["loss/loss"]] == [25, 50]
@@ -184,7 +184,7 @@ def test_several_steps_per_execution(model, tmp_path):
     model.compile(
         optimizer=model.optimizer, loss="mse", steps_per_execution=4, jit_compile=False
     )
-    fitted(model, training_log(tmp_path), steps=32)
+    fitted(model, log_callback(tmp_path), steps=32)
     assert scalars(tmp_path / "train")["loss/loss"] == [
         (12, pytest.approx(1 / 12)),
         (20, pytest.approx(1 / 20)),
@@ -239,7 +239,7 @@ def test_training_stops_at_its_step_within_an_epoch(model, tmp_path):
         stopping.StopAtStep(7),
         stopping.SaveEachEpoch(lambda step, loss: saved.append((step, loss))),
     ]
-    log = training_log(tmp_path)
+    log = log_callback(tmp_path)
     fitted(model, log, steps=25, extra=extra)
     assert callbacks.optimizer_step(model) == 7
     assert saved == [(7, log.last_evaluation["loss"])]

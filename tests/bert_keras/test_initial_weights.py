@@ -299,8 +299,8 @@ def init(vocabulary, tmp_path_factory):
 
 class TestUnusableWeights:
     @pytest.fixture
-    def pretrain(self, tiny_examples, init, tmp_path):
-        def pretrain(init=init, **changes):
+    def train_from(self, tiny_examples, init, tmp_path):
+        def train_from(init=init, **changes):
             assert not (tmp_path / "run").exists()
             training.pretrain(
                 still(**changes),
@@ -310,7 +310,7 @@ class TestUnusableWeights:
                 init=init,
             )
 
-        yield pretrain
+        yield train_from
         assert not (tmp_path / "run").exists()
 
     @pytest.fixture
@@ -327,22 +327,22 @@ class TestUnusableWeights:
 
         return read_as
 
-    def test_another_architecture_than_configured(self, pretrain):
+    def test_another_architecture_than_configured(self, train_from):
         message = (
             "a model of another architecture than configured: `model.intermediate_size`"
             " is 64, of the checkpoint 32; `model.hidden_act` is 'gelu', of the "
             "checkpoint 'gelu_tanh'; leave these keys out"
         )
         with pytest.raises(InputError, match=message):
-            pretrain(model={"intermediate_size": 64, "hidden_act": "gelu"})
+            train_from(model={"intermediate_size": 64, "hidden_act": "gelu"})
 
-    def test_another_size_of_the_vocabulary(self, pretrain):
+    def test_another_size_of_the_vocabulary(self, train_from):
         message = "`model.vocab_size` is 64, but with the weights of .* it is 49: leave"
         with pytest.raises(InputError, match=message):
-            pretrain(model={"vocab_size": 64})
+            train_from(model={"vocab_size": 64})
 
     def test_sequences_longer_than_the_position_table(
-        self, pretrain, vocabulary, tmp_path
+        self, train_from, vocabulary, tmp_path
     ):
         short = make_run(tmp_path / "short", vocabulary, max_position_embeddings=16)
         message = (
@@ -350,33 +350,33 @@ class TestUnusableWeights:
             ".*short: make shorter examples"
         )
         with pytest.raises(InputError, match=message):
-            pretrain(init=short)
+            train_from(init=short)
 
-    def test_another_casing(self, pretrain, read_as):
+    def test_another_casing(self, train_from, read_as):
         read_as(do_lower_case=False)
         message = (
             "trained on cased text, but the examples are of lower-cased text: make "
             "them with --cased"
         )
         with pytest.raises(InputError, match=message):
-            pretrain()
+            train_from()
 
-    def test_no_vocabulary(self, pretrain, read_as):
+    def test_no_vocabulary(self, train_from, read_as):
         read_as(vocabulary=None)
         with pytest.raises(InputError, match="has no vocabulary: put the vocab.txt"):
-            pretrain()
+            train_from()
 
-    def test_values_that_are_not_finite(self, pretrain, vocabulary, tmp_path, caplog):
+    def test_values_that_are_not_finite(self, train_from, vocabulary, tmp_path, caplog):
         """Said before anything else, whatever comes of it."""
         spoilt = make_run(tmp_path / "spoilt", vocabulary, num_nans=1)
         with pytest.raises(InputError, match="another architecture than configured"):
-            pretrain(init=spoilt, model={"num_hidden_layers": 2})
+            train_from(init=spoilt, model={"num_hidden_layers": 2})
         message = "1 values of encoder/embeddings/word_embeddings are not finite"
         assert message in caplog.text
 
-    def test_no_checkpoint(self, pretrain, tmp_path):
+    def test_no_checkpoint(self, train_from, tmp_path):
         with pytest.raises(InputError, match="none/run: no such directory"):
-            pretrain(init=tmp_path / "none" / "run")
+            train_from(init=tmp_path / "none" / "run")
 
 
 class TestDigest:

@@ -281,8 +281,8 @@ def batch(tiny_config, make_batch, tokenizer):
 def test_panels(model, batch, tokenizer, tmp_path):
     tokens = tokenizer.vocabulary.tokens
     weights = Weights()
-    panels = summaries.EvaluationPanels(tmp_path, tokenizer=tokenizer, batch=batch)
-    fitted(model, batch, [panels, weights], steps=3, epochs=2)
+    drawn = summaries.EvaluationPanels(tmp_path, tokenizer=tokenizer, batch=batch)
+    fitted(model, batch, [drawn, weights], steps=3, epochs=2)
     folder = tmp_path / "panels"
 
     ratios = values(folder, "update_ratio/")
@@ -335,10 +335,10 @@ def test_a_fit_that_ends_within_an_epoch_has_its_ratios(
         def on_train_batch_end(self, batch, logs=None):
             self.model.stop_training = batch == 1
 
-    panels = summaries.EvaluationPanels(
+    drawn = summaries.EvaluationPanels(
         tmp_path, tokenizer=tokenizer, batch=batch, last_step=2
     )
-    fitted(model, batch, [panels, Stop()], steps=5, epochs=1)
+    fitted(model, batch, [drawn, Stop()], steps=5, epochs=1)
     assert {step for _, step in values(tmp_path / "panels", "update_ratio/")} == {2}
 
 
