@@ -48,8 +48,9 @@ def write_all(size: str, folder: Path) -> None:
     """A pre-trained model in each format; KerasHub takes the encoder of it."""
     import numpy as np
 
-    from bert_keras import config, features, tokenization
+    from bert_keras import config
     from bert_keras.checkpoints import conversion, weights
+    from bert_keras.data import features, tokenization
 
     bert_config = config.BertConfig(**SIZES[size], hidden_act="gelu_tanh")
     random = np.random.default_rng(1)
@@ -74,8 +75,9 @@ def write_all(size: str, folder: Path) -> None:
 
 def read_one(folder: Path) -> dict[str, float]:
     """Reads the checkpoint of a directory; seconds of each part, and megabytes."""
-    from bert_keras import config, networks
+    from bert_keras import config
     from bert_keras.checkpoints import conversion, weights
+    from bert_keras.model import networks
 
     tiny = config.BertConfig(**SIZES["tiny"], vocab_size=8)
     networks.build(tiny, config.Task(kind="encoder"))

@@ -103,16 +103,12 @@ def ours(
     """Our steps; writes the first weights and the rows of batches for `theirs`."""
     import tensorflow as tf
 
-    from bert_keras import (
-        inputs,
-        learner,
-        networks,
-        optimization,
-        tokenization,
-    )
-    from bert_keras.checkpoints import hugging_face, initial, weights
+    from bert_keras.checkpoints import hugging_face, starting_point, weights
+    from bert_keras.data import tokenization
+    from bert_keras.model import networks
+    from bert_keras.training import learner, optimization, record_batches
 
-    start = initial.read_with_tokenizer(init)
+    start = starting_point.read_with_tokenizer(init)
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     start = dataclasses.replace(
         start, bert_config=start.bert_config.model_copy(update=still)
@@ -141,7 +137,9 @@ def ours(
         max_grad_norm=optimizer.max_grad_norm,
         strategy=tf.distribute.get_strategy(),
     )
-    initial.assign(tuner.network, initial.tuning_arrays(start, task), path=init)
+    starting_point.assign(
+        tuner.network, starting_point.tuning_arrays(start, task), path=init
+    )
     arrays = weights.from_network(tuner.network)
     (directory / START).mkdir(parents=True, exist_ok=True)
     hugging_face.write(
@@ -152,9 +150,9 @@ def ours(
         "by_length": settings.are_batches_by_length(task),
         "seed": settings.seed,
     }
-    rows = inputs.epoch_batches(examples.lengths, epoch=0, **order)[:num_steps]
+    rows = record_batches.epoch_batches(examples.lengths, epoch=0, **order)[:num_steps]
     _write(directory / "rows.json", [batch.tolist() for batch in rows])
-    batches = inputs.example_batches(examples.lengths, examples.batch, **order)
+    batches = record_batches.example_batches(examples.lengths, examples.batch, **order)
     # Unknown dimensions: one graph for all lengths.
     step = tf.function(
         tuner.train_step, autograph=False, input_signature=[batches.element_spec]

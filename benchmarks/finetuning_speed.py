@@ -73,13 +73,9 @@ def bert_keras_step(size: step.Size, precision: str, train: Path, init: Path) ->
     """As `bert-keras finetune` makes it."""
     import tensorflow as tf
 
-    from bert_keras import (
-        inputs,
-        learner,
-        networks,
-        optimization,
-        tokenization,
-    )
+    from bert_keras.data import tokenization
+    from bert_keras.model import networks
+    from bert_keras.training import learner, optimization, record_batches
 
     data, settings = first_examples(train, precision)
     task = data.describe()
@@ -105,7 +101,7 @@ def bert_keras_step(size: step.Size, precision: str, train: Path, init: Path) ->
         max_grad_norm=1.0,
         strategy=tf.distribute.get_strategy(),
     )
-    batches = inputs.example_batches(
+    batches = record_batches.example_batches(
         examples.lengths,
         examples.batch,
         batch_size=settings.batch_size,

@@ -27,7 +27,8 @@ import torch
 import transformers
 from transformers import trainer_pt_utils
 
-from bert_keras import config, files, progress, tokenization
+from bert_keras import config, files, progress
+from bert_keras.data import tokenization
 from bert_keras.tasks import (
     catalogue,
     dataset,

@@ -26,18 +26,16 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_keras import (
-    callbacks,
-    features,
-    inputs,
-    learner,
-    manifest,
-    masking,
-    optimization,
-    pretraining,
-    tokenization,
-)
+from bert_keras import manifest
 from bert_keras.config import PretrainingConfig, load_config
+from bert_keras.data import features, masking, tokenization
+from bert_keras.model import pretrainer
+from bert_keras.training import (
+    learner,
+    optimization,
+    record_batches,
+    training_log,
+)
 
 BATCH_SIZES = {128: 64, 512: 16}
 RECIPES = ("bert_tiny", "bert_mini")
@@ -59,7 +57,7 @@ class Examples:
     length: int
     vocabulary: tokenization.Vocabulary
     found: manifest.Manifest
-    shards: list[inputs.Shard]
+    shards: list[record_batches.Shard]
 
     @property
     def name(self) -> str:
@@ -67,7 +65,7 @@ class Examples:
 
     def batches(self, start_step: int = 0) -> tf.data.Dataset:
         """What `bert-keras pretrain` reads of it."""
-        return inputs.training_batches(
+        return record_batches.training_batches(
             self.shards,
             config=features.examples_config(self.found.config, origin="manifest"),
             vocabulary=masking.masking_vocabulary(self.vocabulary),
@@ -129,7 +127,7 @@ def make_examples(
         length=length,
         vocabulary=tokenization.Vocabulary.load(directory / "vocab.txt"),
         found=found,
-        shards=inputs.read_shards(directory, found),
+        shards=record_batches.read_shards(directory, found),
     )
 
 
@@ -153,7 +151,7 @@ def training(
     bert_config = settings.model.with_vocab_size(len(examples.vocabulary))
     (batch,) = examples.batches().take(1)
     made = learner.build_learner(
-        lambda: pretraining.BertPretrainer(bert_config, seed=1, dtype=precision),
+        lambda: pretrainer.BertPretrainer(bert_config, seed=1, dtype=precision),
         batch,
         optimizer=lambda: optimization.build_optimizer(
             settings.optimizer, num_train_steps=settings.num_train_steps
@@ -164,7 +162,7 @@ def training(
     batches = tf.data.Dataset.from_tensors(batch).repeat()
 
     def train() -> None:
-        last_step = callbacks.optimizer_step(made) + num_steps
+        last_step = training_log.optimizer_step(made) + num_steps
         learner.fit(
             made,
             batches,

@@ -19,8 +19,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import optimization
 from bert_keras.config import BertConfig
+from bert_keras.training import optimization
 
 SIZES = {
     "mini": BertConfig(

@@ -33,10 +33,10 @@ BATCH_SIZE = 64
 
 def predicted(run: Path, dev: Path, precision: str | None) -> list[Any]:
     """What `predict` answers: labels, scores, tags or texts, one of each example."""
-    from bert_keras import finetuning
     from bert_keras.tasks import span_dataset, tagging_dataset
+    from bert_keras.training import finetune
 
-    tuned = finetuning.TunedModel(run, precision=precision)
+    tuned = finetune.TunedModel(run, precision=precision)
     answers, _ = tuned.answer(dev, has_labels=True)
     if isinstance(answers, span_dataset.SpanAnswers):
         texts = answers.predictions.answers(

@@ -79,7 +79,9 @@ def bert_keras_step(size: Size, precision: str) -> Callable[[], float]:
     """This project's own step, as `bert-keras pretrain` makes it."""
     import tensorflow as tf
 
-    from bert_keras import config, learner, optimization, pretraining
+    from bert_keras import config
+    from bert_keras.model import pretrainer
+    from bert_keras.training import learner, optimization
 
     batch = {name: tf.constant(value) for name, value in random_batch(size).items()}
     shape = config.BertConfig(
@@ -90,7 +92,7 @@ def bert_keras_step(size: Size, precision: str) -> Callable[[], float]:
         intermediate_size=size.intermediate_size,
     )
     trained = learner.build_learner(
-        lambda: pretraining.BertPretrainer(shape, seed=1, dtype=precision),
+        lambda: pretrainer.BertPretrainer(shape, seed=1, dtype=precision),
         batch,
         optimizer=lambda: optimization.build_optimizer(
             config.OptimizerConfig(), num_train_steps=1_000_000

@@ -24,7 +24,8 @@ import tensorflow_text as tf_text  # noqa: E402
 import tokenizers  # noqa: E402
 from official.nlp.tools import tokenization as original  # noqa: E402
 
-from bert_keras import text_graph, tokenization  # noqa: E402
+from bert_keras.data import tokenization
+from bert_keras.export import graph_tokenizer
 
 BATCH_SIZE = 256
 Encode = Callable[[list[str]], list[list[int]]]
@@ -59,7 +60,7 @@ def candidates(vocab: Path) -> Iterator[tuple[str, Encode]]:
     """Name and function of every tokenizer; ours first."""
     vocabulary = tokenization.Vocabulary.load(vocab)
     ours = tokenization.Tokenizer(vocabulary, do_lower_case=True)
-    yield "bert_keras.tokenization", lambda texts: [ours.encode(t) for t in texts]
+    yield "bert_keras.data.tokenization", lambda texts: [ours.encode(t) for t in texts]
     google = original.FullTokenizer(str(vocab), do_lower_case=True)
     yield (
         "the original's (tf-models-official)",
@@ -75,8 +76,8 @@ def candidates(vocab: Path) -> Iterator[tuple[str, Encode]]:
             for encoding in rust.encode_batch(texts, add_special_tokens=False)
         ],
     )
-    graph = text_graph.GraphTokenizer(vocabulary, do_lower_case=True)
-    yield "bert_keras.text_graph", in_graph(graph)
+    graph = graph_tokenizer.GraphTokenizer(vocabulary, do_lower_case=True)
+    yield "bert_keras.export.graph_tokenizer", in_graph(graph)
     entries = list(vocabulary.tokens)
     bert = tf_text.BertTokenizer(
         str(vocab), lower_case=True, token_out_type=tf.int32

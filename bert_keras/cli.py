@@ -13,8 +13,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from bert_keras import config, feature_based_config, verbs
+from bert_keras import config, verbs
 from bert_keras.errors import InputError, NotRun, Stopped
+from bert_keras.feature_based import configuration
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,9 +88,9 @@ def _vocab(args: argparse.Namespace) -> None:
 
 
 def _extend_vocab(args: argparse.Namespace) -> None:
-    from bert_keras import extended_vocabulary
+    from bert_keras.data import vocabulary_extension
 
-    extended_vocabulary.write_extended(
+    vocabulary_extension.write_extended(
         args.vocab,
         args.words,
         args.output,
@@ -116,7 +117,7 @@ def _examples(args: argparse.Namespace) -> None:
 
 def _launch_dataflow(args: argparse.Namespace) -> None:
     _quiet_beam()
-    from tpu import launch, wheel
+    from pipelines.dataflow import launch, wheel
 
     staged = None if args.sdk_container_image else wheel.write_wheel("dist")
     command = launch.dataflow_command(
@@ -131,7 +132,7 @@ def _launch_dataflow(args: argparse.Namespace) -> None:
 def _launch_flex_template(args: argparse.Namespace) -> None:
     _quiet_beam()
     from bert_keras import files
-    from tpu import launch
+    from pipelines.dataflow import launch
 
     commands = launch.flex_template_commands(
         args.beam_arguments,
@@ -146,7 +147,7 @@ def _launch_flex_template(args: argparse.Namespace) -> None:
 
 
 def _dataflow(args: argparse.Namespace) -> Any:
-    from tpu import launch
+    from pipelines.dataflow import launch
 
     names = launch.Dataflow.__dataclass_fields__
     return launch.Dataflow(**{name: getattr(args, name) for name in names})
@@ -196,13 +197,13 @@ def _adopt(args: argparse.Namespace) -> None:
 def _pretrain(args: argparse.Namespace) -> None:
     settings = config.load_config(config.PretrainingConfig, args.config, args.set)
     _quiet_tensorflow()
-    from bert_keras import training
+    from bert_keras.training import pretrain
     from tpu import strategy
 
     devices = strategy.get_strategy(
         args.strategy, workers=args.workers, worker_index=args.worker_index
     )
-    training.pretrain(
+    pretrain.pretrain(
         settings,
         args.examples,
         args.output_dir,
@@ -221,7 +222,7 @@ def _report(args: argparse.Namespace) -> None:
 
 def _fill_mask(args: argparse.Namespace) -> None:
     _quiet_tensorflow()
-    from bert_keras import fill_mask
+    from bert_keras.inference import fill_mask
 
     texts = args.text or (line.rstrip("\n") for line in sys.stdin)
     model = fill_mask.FillMask(args.model)
@@ -234,10 +235,10 @@ def _finetune(args: argparse.Namespace) -> None:
     settings = finetuning_settings(args)
     train, dev = _training_files(args, settings)
     _quiet_tensorflow()
-    from bert_keras import finetuning
+    from bert_keras.training import finetune
     from tpu import strategy
 
-    finetuning.finetune(
+    finetune.finetune(
         settings,
         train=train,
         dev=dev,
@@ -309,9 +310,9 @@ def _evaluate(args: argparse.Namespace) -> None:
         scores = span_dataset.score_file(args.input, args.predictions)
     else:
         _quiet_tensorflow()
-        from bert_keras import finetuning
+        from bert_keras.training import finetune
 
-        scores = finetuning.evaluate(args.model, args.input)
+        scores = finetune.evaluate(args.model, args.input)
     for name, value in scores.items():
         print(
             f"{name}\t{value:.4f}" if isinstance(value, float) else f"{name}\t{value}"
@@ -326,12 +327,12 @@ def _predict(args: argparse.Namespace) -> None:
     if args.input is not None and len(args.model) > 1:
         raise InputError("several runs go together only with --data")
     _quiet_tensorflow()
-    from bert_keras import finetuning
+    from bert_keras.training import finetune
 
     if args.data is not None:
-        finetuning.submit_glue(args.model, args.data, args.output)
+        finetune.submit_glue(args.model, args.data, args.output)
     else:
-        finetuning.predict(args.model[0], args.input, args.output)
+        finetune.predict(args.model[0], args.input, args.output)
 
 
 def _export(args: argparse.Namespace) -> None:
@@ -349,13 +350,11 @@ def _export(args: argparse.Namespace) -> None:
 
 
 def _features(args: argparse.Namespace) -> None:
-    settings = config.load_config(
-        feature_based_config.FeaturesConfig, args.config, args.set
-    )
+    settings = config.load_config(configuration.FeaturesConfig, args.config, args.set)
     _quiet_tensorflow()
-    from bert_keras import layer_features
+    from bert_keras.feature_based import layer_vectors
 
-    layer_features.write(
+    layer_vectors.write(
         args.model,
         args.input,
         args.output,
@@ -368,14 +367,12 @@ def _features(args: argparse.Namespace) -> None:
 
 
 def _probe(args: argparse.Namespace) -> None:
-    settings = config.load_config(
-        feature_based_config.ProbeConfig, args.config, args.set
-    )
+    settings = config.load_config(configuration.ProbeConfig, args.config, args.set)
     _quiet_tensorflow()
-    from bert_keras import probing
+    from bert_keras.feature_based import taggers
     from tpu import strategy
 
-    results = probing.run_probes(
+    results = taggers.run_probes(
         settings,
         model=args.model,
         train=args.train,
@@ -383,7 +380,7 @@ def _probe(args: argparse.Namespace) -> None:
         output_dir=args.output_dir,
         strategy=strategy.get_strategy(args.strategy),
     )
-    print(probing.table(results), end="")
+    print(taggers.table(results), end="")
 
 
 def _convert(args: argparse.Namespace) -> None:

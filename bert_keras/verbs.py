@@ -3,8 +3,9 @@
 import argparse
 from typing import Any, NoReturn
 
-from bert_keras import __version__, config, feature_based_config
+from bert_keras import __version__, config
 from bert_keras.errors import InputError, nearest
+from bert_keras.feature_based import configuration
 
 SOURCES = {
     "wikipedia": "MediaWiki dumps: .xml, .xml.bz2, .xml.gz",
@@ -287,13 +288,13 @@ def _add_feature_verbs(verbs: Any) -> None:
         help="lines: one text a line; text: a table or JSON lines; tagging: columns of "
         "CoNLL or JSON lines of words (default: by the file's name)",
     )
-    _add_config(features, feature_based_config.FeaturesConfig)
+    _add_config(features, configuration.FeaturesConfig)
 
     probe = _verb(verbs, "probe", "small taggers on an encoder's layers, scored")
     probe.add_argument("--model", required=True, help=_ANY_CHECKPOINT)
     probe.add_argument("--train", required=True, help="tagged words to train on")
     probe.add_argument("--dev", required=True, help="the same, to score on")
-    _add_config(probe, feature_based_config.ProbeConfig)
+    _add_config(probe, configuration.ProbeConfig)
     _add_run(probe)
 
 

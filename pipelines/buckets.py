@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_keras import features, masking, tokenization
 from bert_keras.config import ExamplesConfig
+from bert_keras.data import features, masking, tokenization
 from pipelines import instances, records
 
 TOKENS_PER_BATCH = 1 << 17

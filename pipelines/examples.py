@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert_keras import files, manifest, masking, tokenization
+from bert_keras import files, manifest
 from bert_keras.config import ExamplesConfig
+from bert_keras.data import masking, tokenization
 from bert_keras.errors import InputError
 from pipelines import buckets, documents, instances, records
 from pipelines.engine import steps

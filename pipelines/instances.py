@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras import masking, tokenization
 from bert_keras.config import ExamplesConfig
+from bert_keras.data import masking, tokenization
 
 
 @dataclass(frozen=True, kw_only=True)

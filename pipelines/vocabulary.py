@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import files, manifest, tokenization
+from bert_keras import files, manifest
+from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from pipelines import documents, wordpiece
 from pipelines.engine import steps

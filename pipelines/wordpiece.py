@@ -11,7 +11,8 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from bert_keras import features, progress, tokenization
+from bert_keras import progress
+from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)

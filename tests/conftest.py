@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import config, features, files, manifest
+from bert_keras import config, files, manifest
+from bert_keras.data import features
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -490,8 +490,8 @@ def test_the_whole_page(tmp_path):
 @pytest.fixture
 def tiny_model(tmp_path):
     """A model of random weights in their format, lower-casing."""
-    from bert_keras import tokenization
     from bert_keras.checkpoints import hugging_face, weights
+    from bert_keras.data import tokenization
 
     words = [f"{a}{b}" for a in "bdgklm" for b in "aeiou"]
     tokens = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words)

@@ -6,15 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import (
-    config,
-    features,
-    inputs,
-    manifest,
-    masking,
-    tokenization,
-    training,
-)
+from bert_keras import config, manifest
+from bert_keras.data import features, masking, tokenization
+from bert_keras.training import pretrain, record_batches
 from pipelines import examples
 from pipelines.engine import engines
 from pipelines.inspection import adoption, description
@@ -50,8 +44,8 @@ def read_by_us(directory):
     made = manifest.read_manifest(directory, kind="examples", verb="examples")
     vocabulary = tokenization.Vocabulary.load(directory / "vocab.txt")
     parts = []
-    for shard in inputs.read_shards(directory, made):
-        batches, count = inputs.evaluation_batches(
+    for shard in record_batches.read_shards(directory, made):
+        batches, count = record_batches.evaluation_batches(
             [shard],
             config=features.examples_config(made.config, origin=directory),
             vocabulary=masking.masking_vocabulary(vocabulary),
@@ -253,7 +247,7 @@ def test_adopted_records_are_trained_on_and_shown(make_theirs, tiny_vocab, tmp_p
             "shuffle_buffer_size": 10,
         },
     )
-    results = training.pretrain(
+    results = pretrain.pretrain(
         settings,
         [directory],
         tmp_path / "run",

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import cli, config, feature_based_config, flops, verbs
+from bert_keras import cli, config, verbs
+from bert_keras.feature_based import configuration
+from bert_keras.model import flops
 from bert_keras.sweep import planning
 from bert_keras.tasks import catalogue, glue
 
@@ -24,7 +26,7 @@ CONFIG_TYPES = {
     "examples": config.ExamplesConfig,
     "pretrain": config.PretrainingConfig,
     "finetune": config.FinetuningConfig,
-    "probe": feature_based_config.ProbeConfig,
+    "probe": configuration.ProbeConfig,
 }
 """Of `--config`, by verb."""
 
@@ -183,7 +185,7 @@ def test_there_is_a_recipe_for_every_data_set_of_the_paper():
 
 
 def test_features():
-    found = config.load_config(feature_based_config.ProbeConfig, "probe_conll2003")
+    found = config.load_config(configuration.ProbeConfig, "probe_conll2003")
     assert found.representations == (
         "embeddings",
         "second_to_last",
@@ -324,7 +326,7 @@ def test_cost_of_pre_training(name, recipe):
 
 
 def test_cost_of_features():
-    found = config.load_config(feature_based_config.ProbeConfig, "probe_conll2003")
+    found = config.load_config(configuration.ProbeConfig, "probe_conll2003")
     train_words, dev_words = 203_621, 51_362
     num_sentences, hidden_size = 14_041 + 3250, 768
     forward = encoder_flops(found.max_seq_length) // 3

@@ -29,7 +29,7 @@ def stock() -> dict[str, float]:
 
 def ours() -> dict[str, float]:
     """Every example has a seed of its own."""
-    from bert_keras import dropout
+    from bert_keras.model import dropout
 
     def call(strategy):
         layer = dropout.Dropout(0.5, seed=1)

@@ -10,7 +10,6 @@ from types import ModuleType
 import keras
 import numpy as np
 
-from bert_keras import networks
 from bert_keras.checkpoints import (
     google_tf1,
     hugging_face,
@@ -20,6 +19,7 @@ from bert_keras.checkpoints import (
     weights,
 )
 from bert_keras.errors import InputError, nearest
+from bert_keras.model import networks
 
 FORMATS: dict[str, ModuleType] = {
     "native": native,

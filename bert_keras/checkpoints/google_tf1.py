@@ -13,9 +13,10 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from bert_keras import config, files, tokenization
+from bert_keras import config, files
 from bert_keras.checkpoints import tensor_bundle, weights
 from bert_keras.checkpoints.weights import Row
+from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)

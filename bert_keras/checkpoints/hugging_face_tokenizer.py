@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_keras import features, files, tokenization
+from bert_keras import files
 from bert_keras.checkpoints import safetensors_files, weights
+from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)

@@ -18,9 +18,11 @@ import h5py
 import keras
 import numpy as np
 
-from bert_keras import config, files, layers, tokenization
-from bert_keras.checkpoints import google_tf1, keras_weights, native, weights
+from bert_keras import config, files
+from bert_keras.checkpoints import google_tf1, keras_files, native, weights
+from bert_keras.data import tokenization
 from bert_keras.errors import InputError
+from bert_keras.model import layers
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +127,7 @@ def read(path: Path) -> weights.Checkpoint:
             f"{path}: expected {_WEIGHTS}, found weights in several files: save the "
             "preset again with max_shard_size=None"
         )
-    source = keras_weights.WeightsFile(path / _WEIGHTS)
+    source = keras_files.WeightsFile(path / _WEIGHTS)
     names, num_layers = _names(source.shapes())
     if num_layers != bert_config.num_hidden_layers:
         raise InputError(
@@ -213,7 +215,7 @@ def _names(found: Iterable[str]) -> tuple[dict[str, str], int]:
 def _unused_of_task(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
-    names = keras_weights.WeightsFile(path).shapes()
+    names = keras_files.WeightsFile(path).shapes()
     return {f"{path.name}: {name}": _why_unused(name) for name in names}
 
 

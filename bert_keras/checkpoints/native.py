@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_keras import config, networks
+from bert_keras import config, run_directory
 from bert_keras.checkpoints import (
-    archive,
     google_tf1,
-    keras_weights,
-    run_directory,
+    keras_files,
+    npz_files,
     training_state,
     weights,
 )
 from bert_keras.errors import InputError
+from bert_keras.model import networks
 
 logger = logging.getLogger(__name__)
 
@@ -77,10 +77,10 @@ def _read_state(
     name_in_file = re.compile(r"(?:non_)?(?:trainable|weights)/bert_pretrainer/(.+)")
     names = {
         name: match[1]
-        for name in archive.read_headers(path)
+        for name in npz_files.read_headers(path)
         if (match := name_in_file.fullmatch(name)) and not match[1].startswith(without)
     }
-    values = archive.read_arrays(path, names)
+    values = npz_files.read_arrays(path, names)
     return weights.with_parts_apart((names[name], values[name]) for name in values)
 
 
@@ -93,7 +93,7 @@ def _open_weights(
 ) -> Mapping[str, np.ndarray]:
     """The weights of a finished run, read when they are asked for."""
     path = path / run_directory.WEIGHTS_NAME
-    source = keras_weights.WeightsFile(path)
+    source = keras_files.WeightsFile(path)
     root = ("encoder",) if run.task.kind == "encoder" else ()
     rows = {
         row.ours: row
@@ -177,7 +177,7 @@ def _next_sentence_was_trained(run: run_directory.Run, path: Path) -> bool:
             folder, keep=1, is_chief=False
         ).paths()
     frozen = "non_trainable/bert_pretrainer/next_sentence_head/"
-    names = archive.read_headers(states[-1]) if states else ()
+    names = npz_files.read_headers(states[-1]) if states else ()
     return not any(name.startswith(frozen) for name in names)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from bert_keras.checkpoints import archive
+from bert_keras.checkpoints import npz_files
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def save_state(
         (name, keras.ops.convert_to_numpy(variable))
         for name, variable in variables.items()
     )
-    archive.write_arrays(path, itertools.chain(facts.arrays().items(), values))
+    npz_files.write_arrays(path, itertools.chain(facts.arrays().items(), values))
 
 
 def restore_state(path: str | Path, variables: Mapping[str, keras.Variable]) -> Facts:
@@ -115,10 +115,12 @@ def restore_state(path: str | Path, variables: Mapping[str, keras.Variable]) -> 
         InputError: it holds other names, shapes or types than the variables.
     """
     expected = {
-        name: archive.ArrayHeader(shape=tuple(value.shape), dtype=np.dtype(value.dtype))
+        name: npz_files.ArrayHeader(
+            shape=tuple(value.shape), dtype=np.dtype(value.dtype)
+        )
         for name, value in (_NO_FACTS.arrays() | dict(variables)).items()
     }
-    headers, arrays = archive.read_arrays_like(path, expected)
+    headers, arrays = npz_files.read_arrays_like(path, expected)
     if arrays is None:
         raise InputError(f"{path}: {_differences(headers, expected)}")
     for name, variable in variables.items():
@@ -127,8 +129,8 @@ def restore_state(path: str | Path, variables: Mapping[str, keras.Variable]) -> 
 
 
 def _differences(
-    found: Mapping[str, archive.ArrayHeader],
-    expected: Mapping[str, archive.ArrayHeader],
+    found: Mapping[str, npz_files.ArrayHeader],
+    expected: Mapping[str, npz_files.ArrayHeader],
 ) -> str:
     names = [
         name
@@ -286,7 +288,7 @@ class CheckpointDirectory:
         for step in reversed(self._steps()):
             try:
                 facts = restore_state(self._path(step), variables)
-            except archive.UnreadableArchive as error:
+            except npz_files.UnreadableArchive as error:
                 logger.warning("%s; trying the checkpoint before it", error)
                 reasons.append(str(error))
                 continue
@@ -333,7 +335,7 @@ class CheckpointDirectory:
 
 def _read_facts(path: Path) -> Facts:
     try:
-        return Facts.from_arrays(archive.read_arrays(path, _NO_FACTS.arrays()))
-    except archive.UnreadableArchive:
+        return Facts.from_arrays(npz_files.read_arrays(path, _NO_FACTS.arrays()))
+    except npz_files.UnreadableArchive:
         # Nothing is known of it, so it stays as long as others without a score.
         return _NO_FACTS

@@ -8,9 +8,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config, networks, text_graph, tokenization
+from bert_keras import config
 from bert_keras.checkpoints import weights
+from bert_keras.data import tokenization
 from bert_keras.errors import InputError
+from bert_keras.export import graph_tokenizer
+from bert_keras.model import networks
 from bert_keras.tasks import text
 
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
@@ -166,7 +169,7 @@ def pack(
     vocabulary: tokenization.Vocabulary,
 ) -> dict[str, tf.Tensor]:
     """`text_graph.pack_pairs`, with at least one column even for no texts at all."""
-    packed = text_graph.pack_pairs(
+    packed = graph_tokenizer.pack_pairs(
         ids_a, ids_b, max_seq_length=max_seq_length, vocabulary=vocabulary
     )
     # Without texts there are no columns, but the pooler wants a first one.
@@ -251,9 +254,11 @@ def tokenizer_of(checkpoint: weights.Checkpoint) -> tokenization.Tokenizer:
     )
 
 
-def graph_tokenizer_of(checkpoint: weights.Checkpoint) -> text_graph.GraphTokenizer:
+def graph_tokenizer_of(
+    checkpoint: weights.Checkpoint,
+) -> graph_tokenizer.GraphTokenizer:
     """The same in a graph."""
-    return text_graph.GraphTokenizer(
+    return graph_tokenizer.GraphTokenizer(
         checkpoint.vocabulary, do_lower_case=checkpoint.do_lower_case
     )
 

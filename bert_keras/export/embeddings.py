@@ -5,10 +5,11 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert_keras import config, networks
+from bert_keras import config
 from bert_keras.checkpoints import weights
-from bert_keras.encoder import resolve_layers
 from bert_keras.export import answers
+from bert_keras.model import networks
+from bert_keras.model.encoder import resolve_layers
 
 KINDS = ("cls", "pooled", "mean", "tokens")
 """The first token's vector; the same through the pooler, `tanh(W x + b)`; the mean over

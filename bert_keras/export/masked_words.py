@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config, features, networks, text_graph, tokenization
+from bert_keras import config
 from bert_keras.checkpoints import weights
-from bert_keras.export import answers
+from bert_keras.data import features, tokenization
+from bert_keras.export import answers, graph_tokenizer
+from bert_keras.model import networks
 
 _PROBES = (
     "[MASK]",
@@ -135,7 +137,7 @@ class MaskedWords(tf.Module):
 
 def encode_with_masks(
     texts: tf.Tensor,
-    tokenizer: text_graph.GraphTokenizer,
+    tokenizer: graph_tokenizer.GraphTokenizer,
     vocabulary: tokenization.Vocabulary,
 ) -> tf.RaggedTensor:
     """Ids of texts in which every literal `[MASK]` is one token.

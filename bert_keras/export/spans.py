@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config, text_graph
-from bert_keras.checkpoints import run_directory, weights
+from bert_keras import config, run_directory
+from bert_keras.checkpoints import weights
 from bert_keras.errors import InputError
-from bert_keras.export import answers, span_search, span_windows
+from bert_keras.export import answers, graph_tokenizer, span_search, span_windows
 from bert_keras.tasks import squad, squad_predictions
 
 _LONGEST_INPUT = 384
@@ -89,11 +89,11 @@ class Spans(tf.Module):
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         """From strings to answers, see the class."""
-        code_points = text_graph.decode(context)
+        code_points = graph_tokenizer.decode(context)
         decision = self._decide(self._tokenizer(question), code_points)
         starts, ends = decision.starts, decision.ends
         found = {
-            "answer": text_graph.cut(
+            "answer": graph_tokenizer.cut(
                 code_points,
                 tf.range(tf.size(context, tf.int64)),
                 tf.cast(starts, tf.int64),
@@ -178,7 +178,7 @@ class Spans(tf.Module):
         queries = tf.gather(batch.questions, examples)
         tokens = tf.ragged.range(starts, ends)
         numbers = self.compute(
-            text_graph.pack_windows(
+            graph_tokenizer.pack_windows(
                 queries,
                 tokens.with_values(tf.gather(batch.pieces.ids.values, tokens.values)),
                 vocabulary=self.vocabulary,
@@ -285,7 +285,7 @@ class _Batch(NamedTuple):
 
     questions: tf.RaggedTensor
     """`(batch_size, None)` int32 ids."""
-    pieces: text_graph.Pieces
+    pieces: graph_tokenizer.Pieces
     """Of the contexts."""
     windows: span_windows.Windows
     fingerprint: Callable[..., tf.Tensor]

@@ -8,10 +8,9 @@ import numpy as np
 import scipy.special
 import tensorflow as tf
 
-from bert_keras import text_graph
 from bert_keras.checkpoints import weights
 from bert_keras.errors import InputError
-from bert_keras.export import answers, tag_windows, words
+from bert_keras.export import answers, graph_tokenizer, tag_windows, words
 from bert_keras.tasks import ner, ner_windows
 
 WORDS = "words"
@@ -84,7 +83,7 @@ class Tags(tf.Module):
         self.network = answers.tuned_network(checkpoint, path=path, needs_pooler=False)
         self._variables = self.network.variables
         self._tokenizer = answers.graph_tokenizer_of(checkpoint)
-        self._split = text_graph.WordSplitter()
+        self._split = graph_tokenizer.WordSplitter()
         self._python_tokenizer = answers.tokenizer_of(checkpoint)
 
     def signatures(self):
@@ -127,10 +126,12 @@ class Tags(tf.Module):
 
     def find_entities(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """From texts to entities, see the class."""
-        code_points = text_graph.decode(text)
+        code_points = graph_tokenizer.decode(text)
         starts, ends = self._split(code_points)
         sentences = starts.value_rowids()
-        spelled = text_graph.cut(code_points, sentences, starts.values, ends.values)
+        spelled = graph_tokenizer.cut(
+            code_points, sentences, starts.values, ends.values
+        )
         logits = self._logits(spelled, starts.row_lengths())
         tagged = _tag(logits, sentences, self.labels)
         first, last, probabilities = _entities(tagged)
@@ -139,7 +140,7 @@ class Tags(tf.Module):
         end = tf.gather(ends.values, last)
         types = tf.constant([_type_of(label) for label in self.labels])
         columns = {
-            "entity": text_graph.cut(code_points, sentence, start, end),
+            "entity": graph_tokenizer.cut(code_points, sentence, start, end),
             "type": tf.gather(types, tf.gather(tagged.label_ids, first)),
             "start": tf.cast(start, tf.int32),
             "end": tf.cast(end, tf.int32),

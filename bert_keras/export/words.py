@@ -1,6 +1,6 @@
 """Where the words of a sentence are, for texts that come without any. No TensorFlow."""
 
-from bert_keras import tokenization
+from bert_keras.data import tokenization
 
 
 def split_words(text: str) -> list[tuple[int, int]]:

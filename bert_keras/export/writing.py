@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import initial
+from bert_keras.checkpoints import starting_point
 from bert_keras.errors import InputError, nearest
 from bert_keras.export import (
     answers,
@@ -130,7 +130,7 @@ def _check_wanted(wanted: _Wanted) -> None:
 
 def _read_model(path: Path, wanted: _Wanted) -> answers.Answers:
     """The model as something that answers what was asked for."""
-    checkpoint = initial.read_with_tokenizer(path)
+    checkpoint = starting_point.read_with_tokenizer(path)
     kind = checkpoint.task.kind
     gives_tokens = kind == "pretraining" and wanted.embedding is None
     if wanted.top_k is not None and not (gives_tokens and wanted.to == "saved_model"):

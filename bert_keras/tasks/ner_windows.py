@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras import tokenization
+from bert_keras.data import tokenization
 from bert_keras.tasks import dataset, ner, text
 
 

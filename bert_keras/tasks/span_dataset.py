@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert_keras import config, tokenization
+from bert_keras import config
+from bert_keras.data import tokenization
 from bert_keras.tasks import dataset, squad, squad_predictions, squad_scores
 
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_keras import files, token_offsets, tokenization
+from bert_keras import files
+from bert_keras.data import token_offsets, tokenization
 from bert_keras.errors import InputError
 from bert_keras.tasks import dataset, text
 

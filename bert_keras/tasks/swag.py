@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_keras import tokenization
+from bert_keras.data import tokenization
 from bert_keras.errors import InputError, nearest
 from bert_keras.tasks import text
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import config, tokenization
+from bert_keras import config
+from bert_keras.data import tokenization
 from bert_keras.tasks import dataset, ner, ner_windows
 
 

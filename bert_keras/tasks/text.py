@@ -20,8 +20,8 @@ import scipy.special
 import scipy.stats
 import sklearn.metrics
 
-from bert_keras import tokenization
 from bert_keras.config import TextColumns
+from bert_keras.data import tokenization
 from bert_keras.errors import InputError, nearest
 
 DEFAULT_TEXT_PAIR_COLUMN = "text_pair"

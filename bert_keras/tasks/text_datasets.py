@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from bert_keras import config, tokenization
+from bert_keras import config
+from bert_keras.data import tokenization
 from bert_keras.tasks import dataset, glue, swag, text
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import features, manifest, masking, tokenization
+from bert_keras import manifest
 from bert_keras.config import ExamplesConfig
+from bert_keras.data import features, masking, tokenization
 
 NUM_COMMONEST = 20
 """Tokens that are named; special ones are not."""

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras import features, files, manifest, masking, progress, tokenization
+from bert_keras import files, manifest, progress
 from bert_keras.config import ExamplesConfig
+from bert_keras.data import features, masking, tokenization
 from bert_keras.errors import InputError
 from pipelines import records
 from pipelines.inspection import data_card, event_files, example_reading

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_keras import dynamic_masking, features, masking
 from bert_keras.config import ExamplesConfig
+from bert_keras.data import dynamic_masking, features, masking
 from bert_keras.errors import InputError
 from pipelines.inspection import example_decoding
 

@@ -21,9 +21,9 @@ from apache_beam.runners import runner
 
 from bert_keras import cli, files
 from bert_keras.errors import NotRun
+from pipelines.dataflow import flex_template, wheel
+from pipelines.dataflow.launch import job_name
 from pipelines.sources import readers
-from tpu import flex_template, wheel
-from tpu.launch import job_name
 
 SETTINGS = ["--max_seq_length", "64", "--num_shards", "3", "--set", "dupe_factor=2"]
 TIMEOUT_SECONDS = 200

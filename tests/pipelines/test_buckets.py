@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bert_keras import features, masking, tokenization
 from bert_keras.config import ExamplesConfig
+from bert_keras.data import features, masking, tokenization
 from pipelines import buckets, instances, records
 
 CLS, SEP, MASK = 2, 3, 4

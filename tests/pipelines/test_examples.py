@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import features, manifest, tokenization
+from bert_keras import manifest
 from bert_keras.config import ExamplesConfig
+from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from pipelines import examples, instances, records
 from pipelines.engine import engines, passes

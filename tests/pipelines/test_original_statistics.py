@@ -24,8 +24,8 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from bert_keras import masking
 from bert_keras.config import ExamplesConfig
+from bert_keras.data import masking
 from pipelines import buckets, instances
 
 CLS, SEP, MASK = 2, 3, 4

@@ -11,7 +11,8 @@ from collections import Counter
 
 import pytest
 
-from bert_keras import files, manifest, tokenization
+from bert_keras import files, manifest
+from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from pipelines import vocabulary, wordpiece
 from pipelines.engine import engines

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import tokenization
+from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from pipelines import wordpiece
 

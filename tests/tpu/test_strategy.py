@@ -89,7 +89,7 @@ def test_a_missing_worker():
 WORKER = """
 import signal, sys
 import tensorflow as tf
-from bert_keras import lost_workers, replicas
+from bert_keras.training import lost_workers, replicas
 from tpu import strategy
 
 made = strategy.get_strategy("auto", startup_timeout_seconds=60, **WORKERS)

@@ -6,19 +6,13 @@ import h5py
 import numpy as np
 import pytest
 
-from bert_keras import (
-    cli,
-    config,
-    export,
-    features,
-    finetuning,
-    networks,
-    tokenization,
-    verbs,
-)
-from bert_keras.checkpoints import archive, conversion, native, weights
+from bert_keras import cli, config, export, verbs
+from bert_keras.checkpoints import conversion, native, npz_files, weights
+from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.export import embeddings
+from bert_keras.model import networks
+from bert_keras.training import finetune
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *(f"w{i}" for i in range(35)))
@@ -113,11 +107,11 @@ DATA = {
 def test_a_converted_model_predicts(kind, run_dir, tmp_path):
     """As others train them: a sentence is tagged by itself."""
     directory = run_dir(kind, max_position_embeddings=96)
-    settings = finetuning.TunedModel(directory).settings
+    settings = finetune.TunedModel(directory).settings
     assert (settings.max_seq_length, settings.document_context) == (96, False)
     name, text = DATA[kind]
     (tmp_path / name).write_text(text)
-    finetuning.predict(directory, tmp_path / name, tmp_path / "answers")
+    finetune.predict(directory, tmp_path / name, tmp_path / "answers")
     assert (tmp_path / "answers").exists()
 
 
@@ -170,7 +164,7 @@ def test_full_sentences_train_no_next_sentence_head(
     if state is not None:
         (directory / "checkpoints").mkdir()
         name = f"{state}/bert_pretrainer/next_sentence_head/classifier/bias"
-        archive.write_arrays(
+        npz_files.write_arrays(
             directory / "checkpoints/step-0000000002.npz", [(name, np.zeros(2, "f4"))]
         )
     names = set(conversion.read(directory).arrays)

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, networks, tokenization
+from bert_keras import config
 from bert_keras.checkpoints import google_tf1, weights
+from bert_keras.data import tokenization
 from bert_keras.errors import InputError
+from bert_keras.model import networks
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNCASED = tokenization.Vocabulary((*SPECIAL, *"abcdefgh"))

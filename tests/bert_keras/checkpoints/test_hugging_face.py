@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from bert_keras import config, networks, tokenization
+from bert_keras import config
 from bert_keras.checkpoints import (
     hugging_face,
     hugging_face_config,
     safetensors_files,
     weights,
 )
+from bert_keras.data import tokenization
 from bert_keras.errors import InputError
+from bert_keras.model import networks
 
 TOKENS = (
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "The", "cafe", "café"),

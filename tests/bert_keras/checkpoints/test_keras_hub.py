@@ -10,9 +10,11 @@ import keras
 import numpy as np
 import pytest
 
-from bert_keras import config, features, networks, tokenization
+from bert_keras import config
 from bert_keras.checkpoints import keras_hub, weights
+from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
+from bert_keras.model import networks
 
 WORDS = ("the", "cafe", "caf", "##e", "re", "##sume", "!", ",", "[", "]", "mask", "CAF")
 VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *WORDS, "漢", "字"))

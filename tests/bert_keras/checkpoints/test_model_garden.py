@@ -7,10 +7,12 @@ import pytest
 import tensorflow as tf
 import yaml
 
-from bert_keras import config, networks, tokenization
+from bert_keras import config
 from bert_keras.checkpoints import google_tf1, model_garden, weights
 from bert_keras.config import BertConfig
+from bert_keras.data import tokenization
 from bert_keras.errors import InputError
+from bert_keras.model import networks
 
 # What the other package warns of is its own to mend.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.checkpoints import archive, training_state
+from bert_keras.checkpoints import npz_files, training_state
 from bert_keras.checkpoints.training_state import Facts
 from bert_keras.errors import InputError
 
@@ -128,7 +128,7 @@ class TestOneFile:
             "w08: (8,) in the file, (9,) here; "
             "give the configuration that it was made with, or another directory"
         )
-        assert not isinstance(raised.value, archive.UnreadableArchive)
+        assert not isinstance(raised.value, npz_files.UnreadableArchive)
 
     def test_names_that_one_side_lacks(self, tmp_path):
         path = tmp_path / "s.npz"
@@ -151,7 +151,7 @@ class TestOneFile:
         path.write_bytes(data)
         variables = state(1)
         with pytest.raises(
-            archive.UnreadableArchive, match="s.npz: cannot be read as a"
+            npz_files.UnreadableArchive, match="s.npz: cannot be read as a"
         ):
             training_state.restore_state(path, variables)
         assert_same_bits(values(variables), values(state(1)))
@@ -164,7 +164,9 @@ class TestOneFile:
         data = path.read_bytes()
         assert data.count(b"'descr': '<f4'") == 1
         path.write_bytes(data.replace(b"'descr': '<f4'", b"'descr': '<i4'"))
-        with pytest.raises(archive.UnreadableArchive, match="bad checksum of 'w.npy'"):
+        with pytest.raises(
+            npz_files.UnreadableArchive, match="bad checksum of 'w.npy'"
+        ):
             training_state.restore_state(path, variables)
 
     def test_a_disk_that_does_not_let_us_write(self, tmp_path):

@@ -3,9 +3,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_keras import config, features, networks, tokenization
+from bert_keras import config
 from bert_keras.checkpoints import weights
+from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
+from bert_keras.model import networks
 
 ROWS = (
     weights.Row("encoder/layer_{i}/self_attention/query/kernel", "q{i}", "heads_out"),

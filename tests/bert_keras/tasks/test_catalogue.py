@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras import config, features, tokenization
+from bert_keras import config
+from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.tasks import catalogue, dataset, glue
 

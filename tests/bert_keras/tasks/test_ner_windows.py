@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from bert_keras import features, tokenization
+from bert_keras.data import features, tokenization
 from bert_keras.tasks import ner, ner_windows
 
 # "aa" is two pieces, "aaa" three.

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from bert_keras import features, tokenization
+from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.tasks import squad
 

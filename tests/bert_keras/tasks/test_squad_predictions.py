@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from bert_keras import features, tokenization
+from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.tasks import squad, squad_predictions, squad_scores
 

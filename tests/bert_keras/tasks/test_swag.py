@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras import features, tokenization
+from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.tasks import swag
 

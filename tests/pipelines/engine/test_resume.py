@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import features
+from bert_keras.data import features
 
 WORDS = [a + b for a in "bdfgklmnprstvz" for b in ("a", "en", "io", "um")]
 # Small passes, so that a few seconds hold many.

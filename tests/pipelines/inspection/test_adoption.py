@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from bert_keras import features, files, manifest, tokenization
+from bert_keras import files, manifest
+from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from pipelines import records
 from pipelines.inspection import adoption

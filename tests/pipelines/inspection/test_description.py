@@ -6,8 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from bert_keras import dynamic_masking, features, manifest, masking, tokenization
+from bert_keras import manifest
 from bert_keras.config import ExamplesConfig
+from bert_keras.data import dynamic_masking, features, masking, tokenization
 from bert_keras.errors import InputError
 from pipelines import records
 from pipelines.inspection import description

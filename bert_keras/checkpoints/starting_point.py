@@ -1,0 +1,251 @@
+"""What a training starts from: the weights of a checkpoint, of whichever format, that
+fit into the new network."""
+
+import collections
+import hashlib
+import json
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from bert_keras import config
+from bert_keras.checkpoints import conversion, weights
+from bert_keras.data import tokenization, vocabulary_extension
+from bert_keras.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+ARCHITECTURE = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "attention",
+)
+"""Keys of a model's configuration that its weights decide."""
+
+_WORD_EMBEDDINGS = "encoder/embeddings/word_embeddings"
+_OUTPUT_BIAS = "masked_lm_head/output_bias"
+
+
+class _Part(Mapping[str, np.ndarray]):
+    """Some arrays of a checkpoint, still read when they are asked for."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], names: Collection[str]):
+        self._arrays = arrays
+        self._names = dict.fromkeys(names)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def read_with_tokenizer(path: str | Path) -> weights.Checkpoint:
+    """Reads a checkpoint that says how text becomes its input.
+
+    Raises:
+        InputError: see `conversion.read`; or there is no vocabulary, or nothing says
+            whether text is lower-cased.
+    """
+    checkpoint = conversion.read(path)
+    _check_has_vocabulary(checkpoint, path)
+    if checkpoint.do_lower_case is None:
+        raise InputError(
+            f"{path}: nothing in it says whether text is lower-cased: put a "
+            'tokenizer_config.json with {"do_lower_case": true}, or false, beside it'
+        )
+    return checkpoint
+
+
+def _check_has_vocabulary(checkpoint: weights.Checkpoint, path: str | Path) -> None:
+    if checkpoint.vocabulary is None:
+        raise InputError(
+            f"{path}: has no vocabulary: put the vocab.txt that the model was trained "
+            "with beside it"
+        )
+
+
+def encoder_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarray]:
+    """The encoder's weights, with the pooler's if there are any."""
+    names = [name for name in checkpoint.arrays if name.startswith("encoder/")]
+    return _Part(checkpoint.arrays, names)
+
+
+def pretraining_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarray]:
+    """The weights of the encoder and of the heads of pre-training."""
+    names = [name for name in checkpoint.arrays if not name.startswith("head/")]
+    return _Part(checkpoint.arrays, names)
+
+
+def tuning_arrays(
+    checkpoint: weights.Checkpoint, task: config.Task
+) -> Mapping[str, np.ndarray]:
+    """The weights that a fine-tuning on a task begins with.
+
+    Those of the encoder, and the head's where it means the same whatever the data: in
+    `span` and `choice`. Classes are another thing in every data set, be they named
+    alike.
+    """
+    old = checkpoint.task
+    is_alike = (old.kind, old.bilstm_units) == (task.kind, task.bilstm_units)
+    if is_alike and task.kind in ("span", "choice"):
+        return checkpoint.arrays
+    return encoder_arrays(checkpoint)
+
+
+def digest(checkpoint: weights.Checkpoint, arrays: Mapping[str, np.ndarray]) -> str:
+    """Hex digest of all that a checkpoint decides of a training.
+
+    Not of its files: the same model in another format has the same weights.
+
+    Args:
+        checkpoint: where it starts.
+        arrays: those that are taken from it.
+    """
+    vocabulary = checkpoint.vocabulary
+    facts = {
+        "bert_config": checkpoint.bert_config.model_dump(),
+        "vocab_sha256": None if vocabulary is None else vocabulary.sha256,
+        "do_lower_case": checkpoint.do_lower_case,
+    }
+    summary = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name], "<f4")
+        summary.update(f"{name} {array.shape}\n".encode())
+        summary.update(array.reshape(-1).view(np.uint8))
+    return summary.hexdigest()
+
+
+def assign(
+    network: keras.Model, arrays: Mapping[str, np.ndarray], *, path: str | Path
+) -> None:
+    """Gives a built network the weights that there are, and says which stay new.
+
+    Args:
+        network: for pre-training or a task, whose own head is new in any case.
+        arrays: by the names of `weights`.
+        path: where they are from.
+    """
+    missing = weights.assign(network, arrays)
+    new = [name for name in missing if not name.startswith("head/")]
+    if new:
+        parts = (
+            name if name == _OUTPUT_BIAS else name.rpartition("/")[0] for name in new
+        )
+        logger.warning(
+            "%s: has no %s; made new from the seed",
+            path,
+            ", ".join(dict.fromkeys(parts)),
+        )
+
+
+def model_config(
+    model: config.ModelConfig, checkpoint: weights.Checkpoint, *, path: str | Path
+) -> config.ModelConfig:
+    """A configuration with the architecture of a checkpoint.
+
+    Args:
+        model: as configured. Of `ARCHITECTURE`, what was left out in it comes from the
+            checkpoint; everything else stays.
+        checkpoint: whose weights are taken.
+        path: to name in errors.
+
+    Raises:
+        InputError: a key was set to something else than the checkpoint has.
+    """
+    found = {name: getattr(checkpoint.bert_config, name) for name in ARCHITECTURE}
+    contradictions = [
+        f"`model.{name}` is {getattr(model, name)!r}, of the checkpoint {value!r}"
+        for name, value in found.items()
+        if name in model.model_fields_set and getattr(model, name) != value
+    ]
+    if contradictions:
+        raise InputError(
+            f"{path}: a model of another architecture than configured: "
+            + "; ".join(contradictions)
+            + "; leave these keys out, or begin with another checkpoint"
+        )
+    return config.ModelConfig(**(model.model_dump() | found))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """Weights for a pre-training to start from, with a row for each of its tokens."""
+
+    path: str | Path
+    arrays: Mapping[str, np.ndarray]
+    vocab_size: int
+    """Rows of the embedding: more than tokens if the checkpoint has more."""
+    sha256: str
+    """See `digest`."""
+
+
+def pretraining_start(
+    checkpoint: weights.Checkpoint,
+    vocabulary: tokenization.Vocabulary,
+    *,
+    do_lower_case: bool,
+    path: str | Path,
+) -> Start:
+    """Fits the weights of a checkpoint to the vocabulary of examples.
+
+    Args:
+        checkpoint: whose weights are taken.
+        vocabulary: of the examples: the checkpoint's, or one that extends it (see
+            `extended_vocabulary`).
+        do_lower_case: how the examples' text was tokenized.
+        path: of the checkpoint, to name in errors.
+
+    Raises:
+        InputError: another vocabulary or casing than the checkpoint's.
+    """
+    _check_has_vocabulary(checkpoint, path)
+    if checkpoint.do_lower_case not in (None, do_lower_case):
+        trained, made = (
+            ("cased", "lower-cased") if do_lower_case else ("lower-cased", "cased")
+        )
+        raise InputError(
+            f"{path}: trained on {trained} text, but the examples are of {made} text: "
+            f"make them {'with' if do_lower_case else 'without'} --cased"
+        )
+    arrays = pretraining_arrays(checkpoint)
+    means = vocabulary_extension.sources(
+        checkpoint.vocabulary, vocabulary, do_lower_case=do_lower_case, path=path
+    )
+    num_rows = max(checkpoint.bert_config.vocab_size, len(vocabulary))
+    start = Start(
+        path=path,
+        arrays=_extended(arrays, means, num_rows) if means else arrays,
+        vocab_size=num_rows,
+        sha256=digest(checkpoint, arrays),
+    )
+    if means:
+        logger.info("%s: %d new entries of the vocabulary", path, len(means))
+    return start
+
+
+def _extended(
+    arrays: Mapping[str, np.ndarray],
+    means: Mapping[int, tuple[int, ...]],
+    num_rows: int,
+) -> Mapping[str, np.ndarray]:
+    changed = {
+        name: vocabulary_extension.extend_rows(arrays[name], means, num_rows=num_rows)
+        for name in (_WORD_EMBEDDINGS, _OUTPUT_BIAS)
+        if name in arrays
+    }
+    return collections.ChainMap(changed, arrays)

@@ -1,0 +1,109 @@
+"""Plain examples become masked ones when they are loaded, differently in each epoch.
+
+The masks of an example follow from (seed of the run, epoch, number of the record)
+alone: they are the same in a batch of any size, from any number of workers, and in a
+run that was resumed.
+"""
+
+import numpy as np
+
+from bert_keras.config import ExamplesConfig
+from bert_keras.data import masking
+
+EVALUATION_EPOCH = -1
+"""No epoch of training: the masks of every evaluation are these."""
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_64_BITS = (1 << 64) - 1
+
+
+def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarray:
+    """The seed of each example's masks.
+
+    `mix(mix(mix(seed + c) ^ epoch + c) ^ record + c)` modulo 2 ** 64, where `mix` is
+    the last step of SplitMix64 and `c` its increment, 0x9E3779B97F4A7C15.
+
+    Args:
+        seed: of the run.
+        epochs: `(n,)` integers: which reading of the data.
+        records: `(n,)` integers: places of the records in all shards of the
+            directory, in the manifest's order.
+
+    Returns:
+        `(n,)` uint64.
+    """
+    states = np.full(len(records), seed & _64_BITS, np.uint64)
+    states = masking.mix(states + _GOLDEN)
+    states = masking.mix((states ^ epochs.astype(np.uint64)) + _GOLDEN)
+    return masking.mix((states ^ records.astype(np.uint64)) + _GOLDEN)
+
+
+PLAIN_FEATURES = ("input_ids", "input_mask", "segment_ids")
+"""What `plain_examples` makes."""
+
+
+def plain_examples(
+    input_ids: np.ndarray,
+    lengths: np.ndarray,
+    *,
+    vocabulary: masking.MaskingVocabulary,
+    config: ExamplesConfig,
+) -> dict[str, np.ndarray]:
+    """What a plain record says without being masked.
+
+    Args:
+        input_ids: `(n, max_seq_length)` int32, padded with 0.
+        lengths: `(n,)` tokens that are not padding.
+
+    Returns:
+        The `PLAIN_FEATURES`, `(n, max_seq_length)` int32.
+    """
+    is_token = np.arange(input_ids.shape[1]) < lengths[:, np.newaxis]
+    return {
+        "input_ids": input_ids,
+        "input_mask": is_token.astype(np.int32),
+        "segment_ids": _segment_ids(input_ids, is_token, vocabulary.sep_id, config),
+    }
+
+
+def mask_examples(
+    input_ids: np.ndarray,
+    lengths: np.ndarray,
+    seeds: np.ndarray,
+    *,
+    vocabulary: masking.MaskingVocabulary,
+    config: ExamplesConfig,
+) -> dict[str, np.ndarray]:
+    """Everything that is left out of a plain record.
+
+    Args:
+        input_ids: `(n, max_seq_length)` int32, padded with 0.
+        lengths: `(n,)` tokens that are not padding.
+        seeds: from `record_seeds`.
+
+    Returns:
+        The features of `features.pretraining_features` but `next_sentence_labels`,
+        int32, and `masked_lm_weights`, float32.
+    """
+    masked = masking.mask_batch(
+        input_ids, lengths, seeds, vocabulary=vocabulary, config=config
+    )
+    num_slots = masked.positions.shape[1]
+    is_prediction = np.arange(num_slots) < masked.num_masked[:, np.newaxis]
+    plain = plain_examples(input_ids, lengths, vocabulary=vocabulary, config=config)
+    return plain | {
+        "input_ids": masked.input_ids,
+        "masked_lm_positions": masked.positions,
+        "masked_lm_ids": masked.labels,
+        "masked_lm_weights": is_prediction.astype(np.float32),
+    }
+
+
+def _segment_ids(
+    input_ids: np.ndarray, is_token: np.ndarray, sep_id: int, config: ExamplesConfig
+) -> np.ndarray:
+    if config.packing == "full_sentences":
+        return np.zeros_like(input_ids, np.int32)
+    is_sep = (input_ids == sep_id).astype(np.int32)
+    num_sep_before = np.cumsum(is_sep, axis=1) - is_sep
+    return ((num_sep_before > 0) & is_token).astype(np.int32)

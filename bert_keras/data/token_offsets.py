@@ -1,0 +1,156 @@
+"""Where in its text each WordPiece comes from, in characters.
+
+The ids are those of `tokenization.Tokenizer`. Its steps (dropping control characters,
+lower-casing, stripping accents, cutting) are repeated here with each character's place
+kept, so that an answer can be cut out of the text as it was written.
+"""
+
+import functools
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_keras.data import tokenization
+
+
+class TokenOffsets(NamedTuple):
+    """The pieces of a text and the characters `text[start:end]` that they stand for.
+
+    Starts and ends never descend. Ranges do not overlap, but where one character has
+    become several (a Hangul syllable is decomposed) that are in different pieces: each
+    has the whole character. Combining marks that are stripped belong to the character
+    before them. `[UNK]` has its whole word.
+    """
+
+    ids: np.ndarray
+    """`(num_pieces,)` int32, equal to `Tokenizer.encode(text)`."""
+    starts: np.ndarray
+    """`(num_pieces,)` int32."""
+    ends: np.ndarray
+    """`(num_pieces,)` int32."""
+
+
+class OffsetTokenizer:
+    """A tokenizer that also says where the pieces are.
+
+    Like `Tokenizer`, it remembers short stretches between white spaces.
+    """
+
+    # As in `tokenization`; these entries are larger, so fewer are kept: about 60 MB.
+    _LONGEST_KEPT = 40
+    _MOST_KEPT = 1 << 17
+
+    def __init__(self, tokenizer: tokenization.Tokenizer):
+        self.tokenizer = tokenizer
+        prefix = tokenization.CONTINUATION_PREFIX
+        self._lengths = [
+            len(token.removeprefix(prefix)) for token in tokenizer.vocabulary.tokens
+        ]
+        self._remembered: dict[str, tuple[list[int], list[int], list[int]]] = {}
+
+    def encode(self, text: str) -> TokenOffsets:
+        """Cuts a text into pieces; no special tokens are added."""
+        ids: list[int] = []
+        starts: list[int] = []
+        ends: list[int] = []
+        for match in _CHUNKS.finditer(text):
+            place = match.start()
+            chunk_ids, chunk_starts, chunk_ends = self._locate(match[0])
+            ids += chunk_ids
+            starts += [place + start for start in chunk_starts]
+            ends += [place + end for end in chunk_ends]
+        return TokenOffsets(*(np.array(n, np.int32) for n in (ids, starts, ends)))
+
+    def _locate(self, chunk: str) -> tuple[list[int], list[int], list[int]]:
+        located = self._remembered.get(chunk)
+        if located is None:
+            located = self._pieces(chunk)
+            if len(chunk) <= self._LONGEST_KEPT:
+                if len(self._remembered) >= self._MOST_KEPT:
+                    self._remembered.clear()
+                self._remembered[chunk] = located
+        return located
+
+    def _pieces(self, chunk: str) -> tuple[list[int], list[int], list[int]]:
+        """Ids, starts and ends, by laying the ids along the words."""
+        ids = self.tokenizer.encode(chunk)
+        unk_id = self.tokenizer.vocabulary.unk_id
+        starts, ends, piece = [], [], 0
+        for word_starts, word_ends in _words(
+            chunk, do_lower_case=self.tokenizer.do_lower_case
+        ):
+            begin, length = 0, len(word_starts)
+            while begin < length:
+                # No word is spelled [UNK]: brackets are words of their own.
+                is_unknown = ids[piece] == unk_id
+                end = length if is_unknown else begin + self._lengths[ids[piece]]
+                starts.append(word_starts[begin])
+                ends.append(word_ends[end - 1])
+                begin, piece = end, piece + 1
+        return ids, starts, ends
+
+
+# Between white spaces; these control characters are white space for Python only.
+_CHUNKS = re.compile(r"[\S\x0b\x0c\x1c-\x1f\x85]+")
+
+
+def _words(
+    chunk: str, *, do_lower_case: bool
+) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+    """Where the characters of each word of `tokenization.basic_tokenize` come from."""
+    kinds = [_kinds(char, do_lower_case) for char in chunk]
+    joined = "".join(kinds)
+    starts: Sequence[int] = range(len(chunk))
+    ends: Sequence[int] = range(1, len(chunk) + 1)
+    if len(joined) != len(chunk) or "" in kinds or "m" in joined:
+        starts, ends = _places(kinds)
+        joined = joined.replace("m", "")
+    for match in _WORDS.finditer(joined):
+        word = slice(*match.span())
+        yield starts[word], ends[word]
+
+
+# Of what `_kinds` gives.
+_WORDS = re.compile("[.]|w+")
+
+
+def _places(kinds: list[str]) -> tuple[list[int], list[int]]:
+    """Starts and ends where characters are dropped, become several, or are marks."""
+    starts: list[int] = []
+    ends: list[int] = []
+    for place, parts in enumerate(kinds):
+        for kind in parts:
+            if kind != "m":
+                starts.append(place)
+                ends.append(place + 1)
+            elif ends:
+                ends[-1] = place + 1
+    return starts, ends
+
+
+@functools.lru_cache(1 << 16)
+def _kinds(char: str, do_lower_case: bool) -> str:
+    """What the tokenizer makes of a character, a letter for each that it becomes.
+
+    `.` a word of its own, `w` part of a word, a space, `m` a mark that is stripped;
+    nothing if it is dropped. Other characters around it never change this, though they
+    change what a sigma becomes, and in which order marks are.
+    """
+    if tokenization.is_dropped(char):
+        return ""
+    if tokenization.is_cjk(char):
+        return "."
+    if do_lower_case:
+        char = unicodedata.normalize("NFD", char.lower())
+    return "".join(_kind(part, do_lower_case) for part in char)
+
+
+def _kind(char: str, do_lower_case: bool) -> str:
+    if do_lower_case and unicodedata.category(char) == "Mn":
+        return "m"
+    if tokenization.is_punctuation(char):
+        return "."
+    return " " if char.isspace() else "w"

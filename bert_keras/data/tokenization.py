@@ -1,0 +1,432 @@
+"""Vocabulary and WordPiece tokenizer, exact to google-research/bert's.
+
+The reference of this project: pipelines and fine-tuning use it, and `text_graph.py`
+must agree with it. No TensorFlow. Character classes are those of the running Python's
+`unicodedata`.
+"""
+
+import functools
+import hashlib
+import re
+import types
+import unicodedata
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bert_keras import files
+from bert_keras.data import features
+from bert_keras.errors import InputError
+
+MAX_INPUT_CHARS_PER_WORD = 200
+"""A longer word becomes `[UNK]`, as in the original."""
+
+CONTINUATION_PREFIX = "##"
+"""Marks an entry that continues a word."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The entries of a `vocab.txt`; the id of an entry is its place, from 0.
+
+    Raises:
+        InputError: when built from an empty sequence, one with duplicates or entries
+            that a line cannot hold, without a special token, or with `[PAD]` not first.
+    """
+
+    tokens: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.tokens:
+            raise InputError("the vocabulary is empty: expected one entry a line")
+        for line, token in enumerate(self.tokens, start=1):
+            if not token or "\n" in token or token != _strip(token):
+                raise InputError(
+                    f"line {line}: expected an entry, found {token!r}: remove the line"
+                )
+        if len(self.ids) < len(self.tokens):
+            raise InputError(_describe_duplicate(self.tokens))
+        for token in features.SPECIAL_TOKENS:
+            if token not in self.ids:
+                raise InputError(
+                    f"no entry {token}: a BERT vocabulary holds "
+                    + " ".join(features.SPECIAL_TOKENS)
+                )
+        if self.pad_id != 0:
+            raise InputError(
+                f"{features.PAD_TOKEN} must be the first entry (inputs are padded with "
+                f"0), found it on line {self.pad_id + 1}"
+            )
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Vocabulary":
+        """Reads a UTF-8 file with one entry a line.
+
+        Lines end in LF or CRLF; blanks around an entry are dropped, as the original
+        does. Other separators of Unicode do not end a line: the published Chinese
+        vocabulary has U+2028 as an entry.
+
+        Raises:
+            InputError: unreadable, not UTF-8, or not a vocabulary (see the class).
+        """
+        try:
+            text = files.read_bytes(path).decode("utf-8-sig")
+        except OSError as error:
+            raise InputError(
+                f"{path}: expected a vocabulary, cannot read it: {error.strerror}"
+            ) from None
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            raise InputError(
+                f"{path}: line {line}: not UTF-8: save the vocabulary as UTF-8"
+            ) from None
+        lines = text.removesuffix("\n").split("\n") if text else []
+        try:
+            return cls(tuple(_strip(line) for line in lines))
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Writes the file that `load` reads back; never leaves a part of one."""
+        files.write_atomically(path, self._file_bytes())
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Vocabulary, (self.tokens,))
+
+    @functools.cached_property
+    def ids(self) -> Mapping[str, int]:
+        """The id of every entry."""
+        return types.MappingProxyType({t: i for i, t in enumerate(self.tokens)})
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """Hex digest of the bytes that `save` writes.
+
+        So it is equal for equal entries, whatever the line ends of the file they came
+        from; for a file with LF line ends it is the file's own digest.
+        """
+        return hashlib.sha256(self._file_bytes()).hexdigest()
+
+    def _file_bytes(self) -> bytes:
+        return "".join(f"{token}\n" for token in self.tokens).encode()
+
+    @property
+    def pad_id(self) -> int:
+        """Id of `[PAD]`: 0."""
+        return self.ids[features.PAD_TOKEN]
+
+    @property
+    def unk_id(self) -> int:
+        """Id of `[UNK]`."""
+        return self.ids[features.UNK_TOKEN]
+
+    @property
+    def cls_id(self) -> int:
+        """Id of `[CLS]`."""
+        return self.ids[features.CLS_TOKEN]
+
+    @property
+    def sep_id(self) -> int:
+        """Id of `[SEP]`."""
+        return self.ids[features.SEP_TOKEN]
+
+    @property
+    def mask_id(self) -> int:
+        """Id of `[MASK]`."""
+        return self.ids[features.MASK_TOKEN]
+
+
+def typecode_for(vocab_size: int) -> str:
+    """Of the smallest array that holds every id: 2 bytes for most vocabularies."""
+    return "H" if vocab_size <= 1 << 16 else "I"
+
+
+class Tokenizer:
+    """Text to WordPiece ids, as google-research/bert's `FullTokenizer` does it.
+
+    Fast because the result for a stretch between two white spaces depends on nothing
+    around it, so it is remembered. Picklable; what was remembered stays behind.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, *, do_lower_case: bool):
+        self.vocabulary = vocabulary
+        self.do_lower_case = do_lower_case
+        self.typecode = typecode_for(len(vocabulary))
+        packed = [array(self.typecode, [i]).tobytes() for i in range(len(vocabulary))]
+        self._unknown = packed[vocabulary.unk_id]
+        # What may begin a word, and what may go on with one.
+        self._first = dict(zip(vocabulary.tokens, packed, strict=True))
+        self._inner = {
+            token.removeprefix(CONTINUATION_PREFIX): number
+            for token, number in self._first.items()
+            if token.startswith(CONTINUATION_PREFIX)
+        }
+        self._longest = max(map(len, vocabulary.tokens))
+        # Many stretches are a known word with a comma or a quote.
+        self._word_ids = _Memo(self._encode_word)
+        self._remembered = _Memo(self._encode_chunk)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        build = functools.partial(Tokenizer, do_lower_case=self.do_lower_case)
+        return (build, (self.vocabulary,))
+
+    def tokenize(self, text: str) -> list[str]:
+        """Splits text into entries of the vocabulary; no special tokens are added.
+
+        A word that no entries spell out is `[UNK]` as a whole. `[MASK]` and its like
+        are plain text here: brackets and a word.
+        """
+        return [self.vocabulary.tokens[i] for i in self.encode(text)]
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of `tokenize(text)`."""
+        return memoryview(self.encode_packed(text)).cast(self.typecode).tolist()
+
+    def encode_packed(self, text: str) -> bytes:
+        """The ids as an array of `typecode`, which has the fewest bytes that hold all.
+
+        Several times as fast as `encode`: no number becomes an object.
+        """
+        # In C from end to end when every chunk has been seen before.
+        return b"".join(map(self._remembered.__getitem__, split_at_white_space(text)))
+
+    def _encode_chunk(self, chunk: str) -> bytes:
+        words = basic_tokenize(chunk, do_lower_case=self.do_lower_case)
+        return b"".join(map(self._word_ids.__getitem__, words))
+
+    def _encode_word(self, word: str) -> bytes:
+        """Greedy: always the longest entry that fits next."""
+        length = len(word)
+        if length > MAX_INPUT_CHARS_PER_WORD:
+            return self._unknown
+        pieces, start, entries = [], 0, self._first
+        while start < length:
+            end = min(length, start + self._longest)
+            while (piece := entries.get(word[start:end])) is None:
+                end -= 1
+                if end == start:
+                    return self._unknown
+            pieces.append(piece)
+            start, entries = end, self._inner
+        return b"".join(pieces)
+
+
+class _Memo(dict[str, bytes]):
+    """Ids of stretches of text, worked out when they are first met."""
+
+    # Text repeats short stretches; long ones are URLs or scripts without spaces.
+    _LONGEST_KEPT = 40
+    # About 35 MB when full. Then all is forgotten: the common words are back at once.
+    _LARGEST = 1 << 18
+
+    def __init__(self, encode: Callable[[str], bytes]):
+        super().__init__()
+        self._encode = encode
+
+    def __missing__(self, chunk: str) -> bytes:
+        encoded = self._encode(chunk)
+        if len(chunk) <= self._LONGEST_KEPT:
+            if len(self) >= self._LARGEST:
+                self.clear()
+            self[chunk] = encoded
+        return encoded
+
+
+def split_at_white_space(text: str) -> list[str]:
+    """Cuts text where no word spans; `basic_tokenize` does the pieces independently."""
+    # Most text is printable throughout, which is known in a fraction of the search.
+    if not text.isprintable() and _SPLITTING_CONTROLS.search(text):
+        text = _SPLITTING_CONTROLS.sub("", text)
+    return text.split()
+
+
+def basic_tokenize(text: str, *, do_lower_case: bool) -> list[str]:
+    """Splits text into words and punctuation, as the original's `BasicTokenizer`.
+
+    Drops control characters, isolates CJK ideographs and punctuation and, if asked,
+    lower-cases and strips accents.
+    """
+    if text.isascii() and text.isprintable():
+        # The same for most text, several times as fast.
+        return _ASCII_WORDS.findall(text.lower() if do_lower_case else text)
+    words = []
+    for chunk in text.translate(_CLEANED).split():
+        if do_lower_case:
+            chunk = strip_accents(chunk.lower())
+        words += chunk.translate(_PUNCTUATION_ISOLATED).split()
+    return words
+
+
+def strip_accents(text: str) -> str:
+    """Decomposes characters (NFD) and drops the nonspacing marks."""
+    if text.isascii():
+        return text
+    decomposed = unicodedata.normalize("NFD", text)
+    return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+
+
+def is_dropped(char: str) -> bool:
+    """Whether the original deletes this character: controls, formats, U+FFFD."""
+    if char in "\t\n\r":
+        return False
+    return char == "\ufffd" or unicodedata.category(char) in ("Cc", "Cf")
+
+
+def is_cjk(char: str) -> bool:
+    """Whether the character is an ideograph, which the original makes a word."""
+    code_point = ord(char)
+    return any(first <= code_point <= last for first, last in CJK_RANGES)
+
+
+def is_punctuation(char: str) -> bool:
+    """Whether the original makes this character a word: all ASCII signs, Unicode P."""
+    if char.isascii():
+        return char.isprintable() and not char.isalnum() and char != " "
+    return unicodedata.category(char).startswith("P")
+
+
+# CJK unified ideographs, their extensions A to E and the compatibility forms. Hangul,
+# kana and later extensions are not in the original.
+CJK_RANGES = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+
+_ASCII_WORDS = re.compile("[0-9A-Za-z]+|[^0-9A-Za-z ]")
+
+# The original deletes these, but `str.split` takes them for white space.
+_SPLITTING_CONTROLS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+
+
+class _Table(dict[int, str | None]):
+    """A `str.translate` table that works out a character when it is first met."""
+
+    def __init__(self, translate: Any):
+        super().__init__()
+        self._translate = translate
+
+    def __missing__(self, code_point: int) -> str | None:
+        self[code_point] = result = self._translate(chr(code_point))
+        return result
+
+
+def _clean(char: str) -> str | None:
+    if is_dropped(char):
+        return None
+    return f" {char} " if is_cjk(char) else char
+
+
+def _isolate_punctuation(char: str) -> str:
+    return f" {char} " if is_punctuation(char) else char
+
+
+_CLEANED = _Table(_clean)
+_PUNCTUATION_ISOLATED = _Table(_isolate_punctuation)
+
+
+def _strip(line: str) -> str:
+    return line.strip(" \t\r\n")
+
+
+def _describe_duplicate(tokens: Iterable[str]) -> str:
+    seen: dict[str, int] = {}
+    for line, token in enumerate(tokens, start=1):
+        if token in seen:
+            return f"{token!r} is on line {seen[token]} and again on line {line}"
+        seen[token] = line
+    return ""
+
+
+def check_casing(vocabulary: Vocabulary, do_lower_case: bool) -> None:
+    """Checks that the vocabulary was made for this use.
+
+    A vocabulary holds its alphabet as single characters, so one capital letter there
+    means cased; small letters without any capital mean uncased. Scripts without case
+    say nothing.
+
+    Raises:
+        InputError: a cased vocabulary for lower-cased text or the other way round.
+    """
+    letters = [t.removeprefix(CONTINUATION_PREFIX) for t in vocabulary.tokens]
+    letters = [letter for letter in letters if len(letter) == 1]
+    capitals = [letter for letter in letters if letter != letter.lower()]
+    if do_lower_case and capitals:
+        raise InputError(
+            f"the vocabulary is cased (it has {capitals[0]!r}), which lower-cased text "
+            "never uses: add --cased, or give an uncased vocabulary"
+        )
+    small = [letter for letter in letters if letter != letter.upper()]
+    if not do_lower_case and small and not capitals:
+        raise InputError(
+            "the vocabulary is uncased (it has no capital letter), so with --cased "
+            "every capitalised word would be unknown: leave --cased out, or give a "
+            "cased vocabulary"
+        )
+
+
+def load_vocabulary(path: files.Path, *, do_lower_case: bool) -> Vocabulary:
+    """Reads a vocabulary that is right for this use.
+
+    Raises:
+        InputError: see `Vocabulary.load` and `check_casing`.
+    """
+    vocabulary = Vocabulary.load(path)
+    try:
+        check_casing(vocabulary, do_lower_case)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return vocabulary
+
+
+def pack_pair(
+    ids_a: Sequence[int],
+    ids_b: Sequence[int] | None,
+    *,
+    max_seq_length: int,
+    vocabulary: Vocabulary,
+) -> tuple[list[int], list[int]]:
+    """Packs one or two texts into one input, as `run_classifier.py` does.
+
+    Args:
+        ids_a: ids of the first text.
+        ids_b: ids of the second; None or empty: there is none.
+        max_seq_length: tokens at most, special tokens included; at least 3.
+        vocabulary: gives the special tokens.
+
+    Returns:
+        `input_ids` (`[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`) and `segment_ids` (0 up
+        to the first `[SEP]`, then 1), not padded. What is too long loses tokens from
+        the end of the longer text, of the second if both are as long.
+    """
+    if max_seq_length < 3:
+        raise ValueError(f"`max_seq_length` must be at least 3, got {max_seq_length}")
+    cls, sep = [vocabulary.cls_id], [vocabulary.sep_id]
+    if not ids_b:
+        input_ids = [*cls, *ids_a[: max_seq_length - 2], *sep]
+        return input_ids, [0] * len(input_ids)
+    length_a, length_b = truncated_lengths(len(ids_a), len(ids_b), max_seq_length - 3)
+    first = [*cls, *ids_a[:length_a], *sep]
+    second = [*ids_b[:length_b], *sep]
+    return first + second, [0] * len(first) + [1] * len(second)
+
+
+def truncated_lengths(length_a: int, length_b: int, total: int) -> tuple[int, int]:
+    """How much two texts keep if the longer loses a token until they fit `total`."""
+    if length_a + length_b <= total:
+        return length_a, length_b
+    shorter = min(length_a, length_b)
+    if 2 * shorter > total:
+        return total - total // 2, total // 2
+    rest = total - shorter
+    return (rest, shorter) if length_a > length_b else (shorter, rest)

@@ -1,0 +1,212 @@
+"""Words put into a trained model's vocabulary: into its `[unusedN]` entries, or after
+the last one.
+
+No row is moved, so the model stays what it was. The weights of a new entry are the mean
+of those of the pieces that it was split into until now. No TensorFlow.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bert_keras.data import tokenization
+from bert_keras.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+_UNUSED = re.compile(r"\[unused\d+\]")
+_NUM_SHOWN = 10
+
+
+def extend(
+    vocabulary: tokenization.Vocabulary,
+    words: Iterable[str],
+    *,
+    do_lower_case: bool,
+    into_unused: bool = True,
+) -> tokenization.Vocabulary:
+    """Puts words into a vocabulary.
+
+    Args:
+        vocabulary: of the trained model.
+        words: each as text has it, or with `##` in front if it continues a word; those
+            that are entries already are passed over.
+        do_lower_case: how the model's text is tokenized.
+        into_unused: replace `[unusedN]` entries, the first ones first, so that the
+            embedding keeps its size; words for which none is left, or without this
+            all words, go after the last entry.
+
+    Raises:
+        InputError: the tokenizer takes a word apart before it looks for entries.
+    """
+    new = [word for word in dict.fromkeys(words) if word not in vocabulary.ids]
+    for word in new:
+        _check_whole(word, do_lower_case)
+    tokens = list(vocabulary.tokens)
+    slots = [
+        index
+        for index, token in enumerate(tokens)
+        if into_unused and _UNUSED.fullmatch(token)
+    ][: len(new)]
+    for slot, word in zip(slots, new, strict=False):
+        tokens[slot] = word
+    appended = new[len(slots) :]
+    logger.info(
+        "%d words into unused entries, %d after the last one",
+        len(slots),
+        len(appended),
+    )
+    return tokenization.Vocabulary((*tokens, *appended))
+
+
+def write_extended(
+    vocab_path: str | Path,
+    words_path: str | Path,
+    output_path: str | Path,
+    *,
+    do_lower_case: bool,
+    into_unused: bool = True,
+) -> None:
+    """Writes a vocabulary with the words of a file, one a line, in it.
+
+    Raises:
+        InputError: see `extend`; a file cannot be read, or the output exists.
+    """
+    if Path(output_path).exists():
+        raise InputError(f"{output_path}: exists already; choose another name")
+    vocabulary = tokenization.load_vocabulary(vocab_path, do_lower_case=do_lower_case)
+    try:
+        lines = Path(words_path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{words_path}: expected words, one a line: {error}") from None
+    words = [line.strip() for line in lines if line.strip()]
+    if not words:
+        raise InputError(f"{words_path}: holds no words, expected one a line")
+    extend(
+        vocabulary, words, do_lower_case=do_lower_case, into_unused=into_unused
+    ).save(output_path)
+
+
+def _check_whole(word: str, do_lower_case: bool) -> None:
+    text = word.removeprefix(tokenization.CONTINUATION_PREFIX)
+    found = tokenization.basic_tokenize(text, do_lower_case=do_lower_case)
+    if found != [text]:
+        parts = " ".join(map(repr, found)) or "nothing"
+        raise InputError(
+            f"{word!r} would never be used: of such text the tokenizer makes {parts} "
+            "before it looks for entries; leave it out, or give what it makes"
+        )
+
+
+def sources(
+    old: tokenization.Vocabulary,
+    new: tokenization.Vocabulary,
+    *,
+    do_lower_case: bool,
+    path: str | Path,
+) -> dict[int, tuple[int, ...]]:
+    """Where the weights of new entries come from.
+
+    Args:
+        old: the trained model's.
+        new: the one it shall have.
+        do_lower_case: how text is tokenized.
+        path: of the model, to name in errors.
+
+    Returns:
+        For the id of every entry of `new` that `old` has not, the ids of `old` that it
+        is the mean of: of the pieces that `old` splits it into, without `[UNK]`. If
+        nothing is left, all that `old` has in use: an average entry.
+
+    Raises:
+        InputError: they differ in another way than `extend` makes them.
+    """
+    _check_extended(old, new, path)
+    used = tuple(
+        i for i, token in enumerate(old.tokens) if not _UNUSED.fullmatch(token)
+    )
+    tokenizer = tokenization.Tokenizer(old, do_lower_case=do_lower_case)
+    return {
+        index: _pieces(token, tokenizer) or used
+        for index, token in enumerate(new.tokens)
+        if token not in old.ids
+    }
+
+
+def _check_extended(
+    old: tokenization.Vocabulary, new: tokenization.Vocabulary, path: str | Path
+) -> None:
+    differing = []
+    for index in range(max(len(old), len(new))):
+        there = old.tokens[index] if index < len(old) else None
+        here = new.tokens[index] if index < len(new) else None
+        is_new = here is not None and here not in old.ids
+        is_free = there is None or _UNUSED.fullmatch(there) is not None
+        if here != there and not (is_new and is_free):
+            there, here = (
+                "nothing" if token is None else repr(token) for token in (there, here)
+            )
+            differing.append(f"line {index + 1}: {there} there, {here} here")
+    if differing:
+        more = f" and {len(differing) - _NUM_SHOWN} more"
+        raise InputError(
+            f"{path}: not the vocabulary of the examples, nor one that it extends: "
+            + "; ".join(differing[:_NUM_SHOWN])
+            + (more if len(differing) > _NUM_SHOWN else "")
+            + ". New entries may only replace [unusedN] or follow the last one: make "
+            "the examples with such a vocabulary"
+        )
+
+
+def _pieces(token: str, tokenizer: tokenization.Tokenizer) -> tuple[int, ...]:
+    """The ids of the pieces of an entry, without `[UNK]`."""
+    if token.startswith(tokenization.CONTINUATION_PREFIX):
+        return _continuations(token, tokenizer.vocabulary)
+    unk_id = tokenizer.vocabulary.unk_id
+    return tuple(index for index in tokenizer.encode(token) if index != unk_id)
+
+
+def _continuations(token: str, vocabulary: tokenization.Vocabulary) -> tuple[int, ...]:
+    """As the tokenizer goes on within a word, always the longest; none: impossible."""
+    prefix = tokenization.CONTINUATION_PREFIX
+    rest, pieces = token.removeprefix(prefix), []
+    while rest:
+        fitting = (
+            end
+            for end in range(len(rest), 0, -1)
+            if prefix + rest[:end] in vocabulary.ids
+        )
+        end = next(fitting, None)
+        if end is None:
+            return ()
+        pieces.append(vocabulary.ids[prefix + rest[:end]])
+        rest = rest[end:]
+    return tuple(pieces)
+
+
+def extend_rows(
+    rows: np.ndarray, means: Mapping[int, Sequence[int]], *, num_rows: int
+) -> np.ndarray:
+    """An array with a row for each entry, extended.
+
+    Args:
+        rows: `(old number of rows, ...)` float32.
+        means: from `sources`.
+        num_rows: of the result, at least as many; those above are all in `means`.
+
+    Returns:
+        `(num_rows, ...)` float32, a copy; all other rows are as they were.
+    """
+    extended = np.zeros((num_rows, *rows.shape[1:]), np.float32)
+    extended[: len(rows)] = rows
+    # Many words may have the same source, which may be the whole array.
+    known: dict[tuple[int, ...], np.ndarray] = {}
+    for index, pieces in means.items():
+        pieces = tuple(pieces)
+        if pieces not in known:
+            known[pieces] = rows[list(pieces)].mean(axis=0, dtype=np.float64)
+        extended[index] = known[pieces]
+    return extended

@@ -1,0 +1,269 @@
+"""What the tokenizer makes of characters, as graph operations: see `text_graph`."""
+
+import functools
+import sys
+import unicodedata
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data import tokenization
+
+# What a table says about a character. The low byte holds the canonical combining
+# class of what the character becomes: 0 for all but some marks.
+_COMBINING_CLASS = 0xFF
+_DROPPED = 1 << 8  # deleted at the very start
+SPACE = 1 << 9
+ISOLATED = 1 << 10  # a word by itself: punctuation and ideographs
+_EXPANDED = 1 << 11  # becomes several characters: Hangul syllables, mostly
+_STRIPPED = 1 << 12  # an accent: counts for order and final sigma, then vanishes
+_CASED = 1 << 13
+_CASE_IGNORABLE = 1 << 14
+
+_CAPITAL_SIGMA, _FINAL_SIGMA = 0x3A3, 0x3C2
+_LONGEST_EXPANSION = 3
+_BLOCK_SIZE = 128
+
+
+class Characters(NamedTuple):
+    """All characters of a batch, one after another."""
+
+    code_points: tf.Tensor
+    """`(num_characters,)` int32."""
+    flags: tf.Tensor
+    """`(num_characters,)` int32."""
+    text: tf.Tensor
+    """`(num_characters,)` int64: which text of the batch each belongs to, ascending."""
+    starts: tf.Tensor
+    """`(num_characters,)` int32: its place in the batch as it was written."""
+    ends: tf.Tensor
+    """The same: the place after it and after the marks that went with it."""
+
+    def has(self, flag: int) -> tf.Tensor:
+        return tf.bitwise.bitwise_and(self.flags, flag) != 0
+
+    def only(self, mask: tf.Tensor) -> "Characters":
+        return Characters(*(tf.boolean_mask(values, mask) for values in self))
+
+    def put(self, mask: tf.Tensor, code_point: int) -> "Characters":
+        return self._replace(code_points=tf.where(mask, code_point, self.code_points))
+
+    def begins_text(self) -> tf.Tensor:
+        """Whether each character is the first one of its text."""
+        return self.text != tf.concat([[-1], self.text[:-1]], 0)
+
+
+class CharacterTable(tf.Module):
+    """What characters become: cleaned and, if asked, in small letters without accents.
+
+    As `tokenization.basic_tokenize` has it, but for the cutting at spaces and around
+    isolated characters, which are marked.
+    """
+
+    def __init__(self, *, do_lower_case: bool):
+        super().__init__(name="characters")
+        self._do_lower_case = do_lower_case
+        tables = _build_tables(do_lower_case)
+        # Eager constants, which a SavedModel holds once for all its signatures.
+        self._blocks = tf.constant(tables.blocks)
+        self._offsets = tf.constant(tables.offsets)
+        self._flags = tf.constant(tables.flags)
+        self._expansions = tf.constant(tables.expansions)
+
+    def __call__(self, code_points: tf.RaggedTensor) -> Characters:
+        """What the characters of texts become.
+
+        Args:
+            code_points: `(batch_size, None)` int32.
+        """
+        flat = code_points.flat_values
+        flags, offsets = self._look_up(flat)
+        places = tf.range(tf.size(flat))
+        characters = Characters(
+            flat, flags, code_points.value_rowids(), places, places + 1
+        )
+        is_kept = ~characters.has(_DROPPED)
+        characters = characters.only(is_kept)
+        if not self._do_lower_case:
+            return characters
+        return self._lower_and_strip(characters, tf.boolean_mask(offsets, is_kept))
+
+    def _look_up(self, code_points: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Flags of code points, and how far away the ones are that they become."""
+        block = tf.gather(self._blocks, code_points // _BLOCK_SIZE)
+        entry = block * _BLOCK_SIZE + code_points % _BLOCK_SIZE
+        return tf.gather(self._flags, entry), tf.gather(self._offsets, entry)
+
+    def _lower_and_strip(
+        self, characters: Characters, offsets: tf.Tensor
+    ) -> Characters:
+        """`strip_accents(text.lower())`; the rare parts run only when they occur."""
+        sources = characters
+        characters = characters._replace(code_points=sources.code_points + offsets)
+        characters = tf.cond(
+            tf.reduce_any(sources.code_points == _CAPITAL_SIGMA),
+            lambda: characters.put(_final_sigmas(sources), _FINAL_SIGMA),
+            lambda: characters,
+        )
+        characters = tf.cond(
+            tf.reduce_any(characters.has(_EXPANDED)),
+            lambda: self._expand(characters, offsets),
+            lambda: characters,
+        )
+        starts, ends = _places_with_marks(characters)
+        characters = tf.cond(
+            tf.reduce_any(
+                characters.has(_COMBINING_CLASS) & ~characters.has(_STRIPPED)
+            ),
+            lambda: _order_marks(characters),
+            lambda: characters,
+        )
+        # Marks change places with one another, but the places stay in order.
+        characters = characters.only(~characters.has(_STRIPPED))
+        return characters._replace(starts=starts, ends=ends)
+
+    def _expand(self, characters: Characters, offsets: tf.Tensor) -> Characters:
+        """Puts the whole decomposition where one character cannot hold it.
+
+        The offset of such a character is its row in the table of expansions.
+        """
+        is_expanded = characters.has(_EXPANDED)
+        parts = tf.gather(self._expansions, tf.where(is_expanded, offsets, 0))
+        flags, _ = self._look_up(parts)
+        is_expanded = is_expanded[:, tf.newaxis]
+        first = tf.one_hot(0, _LONGEST_EXPANSION, dtype=tf.int32)
+        unchanged = characters.code_points[:, tf.newaxis] * first
+        unchanged_flags = tf.where(
+            first == 1, characters.flags[:, tf.newaxis], _DROPPED
+        )
+        expanded = Characters(
+            tf.reshape(tf.where(is_expanded, parts, unchanged), [-1]),
+            tf.reshape(tf.where(is_expanded, flags, unchanged_flags), [-1]),
+            *(tf.repeat(v, _LONGEST_EXPANSION) for v in characters[2:]),
+        )
+        return expanded.only(~expanded.has(_DROPPED))
+
+
+def _final_sigmas(characters: Characters) -> tf.Tensor:
+    """Which characters are capital sigmas that end a word.
+
+    By Unicode's rule, as `str.lower` has it: after a cased letter and not before one,
+    whatever case-ignorable characters (accents, apostrophes) lie between.
+    """
+    is_relevant = ~characters.has(_CASE_IGNORABLE)
+    relevant = characters.only(is_relevant)
+    is_cased, begins = relevant.has(_CASED), relevant.begins_text()
+    after_cased = tf.concat([[False], is_cased[:-1]], 0) & ~begins
+    before_cased = tf.concat([(is_cased & ~begins)[1:], [False]], 0)
+    is_sigma = relevant.code_points == _CAPITAL_SIGMA
+    is_final = is_sigma & after_cased & ~before_cased
+    return tf.tensor_scatter_nd_update(
+        tf.zeros_like(is_relevant), tf.where(is_relevant), is_final
+    )
+
+
+def _order_marks(characters: Characters) -> Characters:
+    """Sorts each run of combining marks by class, as canonical ordering asks.
+
+    Most such marks are stripped as accents; of the others hardly any two that differ
+    in class ever meet.
+    """
+    combining_class = tf.bitwise.bitwise_and(characters.flags, _COMBINING_CLASS)
+    begins_run = (combining_class == 0) | characters.begins_text()
+    run = tf.cumsum(tf.cast(begins_run, tf.int64))
+    order = tf.argsort(run * 256 + tf.cast(combining_class, tf.int64), stable=True)
+    # Their places do not change, see `_lower_and_strip`.
+    return characters._replace(
+        code_points=tf.gather(characters.code_points, order),
+        flags=tf.gather(characters.flags, order),
+    )
+
+
+def _places_with_marks(characters: Characters) -> tuple[tf.Tensor, tf.Tensor]:
+    """Starts and ends of the characters that stay when accents are stripped.
+
+    An accent belongs to what is before it, in its text.
+    """
+    is_kept = ~characters.has(_STRIPPED)
+    begins = tf.where(is_kept | characters.begins_text())[:, 0]
+    next_begins = tf.concat([begins, [tf.size(is_kept, tf.int64)]], 0)[1:]
+    begin_kept = tf.gather(is_kept, begins)
+    return (
+        tf.boolean_mask(characters.starts, is_kept),
+        tf.boolean_mask(tf.gather(characters.ends, next_begins - 1), begin_kept),
+    )
+
+
+class _Tables(NamedTuple):
+    """What every code point becomes, in blocks of which equal ones are kept once."""
+
+    blocks: np.ndarray
+    """`(0x110000 / _BLOCK_SIZE,)` int32: the block of a code point."""
+    offsets: np.ndarray
+    """`(num_blocks * _BLOCK_SIZE,)` int32: how far it moves, or its expansion."""
+    flags: np.ndarray
+    """The same shape, int32."""
+    expansions: np.ndarray
+    """`(num_expansions, _LONGEST_EXPANSION)` int32 code points, padded with U+0000,
+    which counts as dropped."""
+
+
+@functools.cache
+def _build_tables(do_lower_case: bool) -> _Tables:
+    offsets = np.zeros(sys.maxunicode + 1, np.int32)
+    flags = np.zeros(sys.maxunicode + 1, np.int32)
+    expansions: list[list[int]] = []
+    for first, last in tokenization.CJK_RANGES:
+        flags[first : last + 1] = ISOLATED
+    for char in map(chr, range(sys.maxunicode + 1)):
+        if unicodedata.category(char) in ("Cn", "Co", "Cs"):
+            continue  # most of Unicode: without case, marks or decomposition
+        code_point = ord(char)
+        flags[code_point] |= _plain_flags(char)
+        if not do_lower_case or flags[code_point] & (_DROPPED | SPACE):
+            continue
+        decomposed = unicodedata.normalize("NFD", char.lower())
+        kept = tokenization.strip_accents(decomposed)
+        flags[code_point] |= _lowered_flags(char, decomposed, kept)
+        if len(kept) > 1:
+            offsets[code_point] = len(expansions)
+            padding = [0] * (_LONGEST_EXPANSION - len(kept))
+            expansions.append([*map(ord, kept), *padding])
+        elif kept:
+            offsets[code_point] = ord(kept) - code_point
+    pairs = np.stack([offsets, flags], axis=-1).reshape(-1, _BLOCK_SIZE * 2)
+    distinct, blocks = np.unique(pairs, axis=0, return_inverse=True)
+    distinct = distinct.reshape(-1, 2)
+    return _Tables(
+        blocks=blocks.reshape(-1).astype(np.int32),
+        offsets=distinct[:, 0].copy(),
+        flags=distinct[:, 1].copy(),
+        expansions=np.array(expansions, np.int32).reshape(-1, _LONGEST_EXPANSION),
+    )
+
+
+def _plain_flags(char: str) -> int:
+    if tokenization.is_dropped(char):
+        return _DROPPED
+    if char.isspace():
+        return SPACE
+    return ISOLATED if tokenization.is_punctuation(char) else 0
+
+
+def _lowered_flags(char: str, decomposed: str, kept: str) -> int:
+    flags = 0
+    if len(kept) > 1:
+        flags |= _EXPANDED
+    elif not kept:
+        flags |= _STRIPPED
+    elif tokenization.is_punctuation(kept):
+        flags |= ISOLATED
+    # The first one's, since nothing decomposes into a mark and then a letter.
+    flags |= unicodedata.combining(decomposed[0])
+    # `str.lower` knows both properties but shows them only by what it makes of a sigma.
+    if f"{char}Σ".lower().endswith("ς"):
+        flags |= _CASED
+    elif f"A{char}Σ".lower().endswith("ς"):
+        flags |= _CASE_IGNORABLE
+    return flags

@@ -1,0 +1,403 @@
+"""Taggers on a frozen encoder's layers, as in the lower half of the paper's Table 7."""
+
+import json
+import logging
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras import config, files, manifest
+from bert_keras.checkpoints import starting_point
+from bert_keras.errors import InputError
+from bert_keras.feature_based import bilstm_tagger, configuration, layer_vectors
+from bert_keras.model import layers
+from bert_keras.tasks import ner
+from bert_keras.training import (
+    learner,
+    optimization,
+    precision,
+    record_batches,
+    training_log,
+)
+
+logger = logging.getLogger(__name__)
+
+PAPER_DEV_F1 = {
+    "embeddings": 91.0,
+    "second_to_last": 95.6,
+    "last": 94.9,
+    "weighted_sum_last_four": 95.9,
+    "concat_last_four": 96.1,
+    "weighted_sum_all": 95.5,
+}
+"""Of the paper's BERT BASE (cased) on the development set of CoNLL-2003, in percent."""
+
+TABLE_NAME = "table.md"
+RESULTS_NAME = "results.json"
+
+_WORDS_PER_BATCH = 2048
+
+
+def run_probes(
+    settings: configuration.ProbeConfig,
+    *,
+    model: str | Path,
+    train: str | Path,
+    dev: str | Path,
+    output_dir: str | Path,
+    strategy: tf.distribute.Strategy,
+) -> dict[str, Any]:
+    """Trains taggers on each representation of words, and scores them.
+
+    A word's vectors are those of its first piece. A tagger reads the words of one
+    sentence; what is around the sentence only the encoder has read.
+
+    The encoder runs once over both files. Each tagger's scores are kept in `taggers/`,
+    so that a run that was broken off goes on with the next one. `table.md` and
+    `results.json` are written last; then the vectors are deleted.
+
+    Args:
+        settings: which taggers, and how they are trained.
+        model: checkpoint of any format, whose encoder is looked into.
+        train: tagged words to train on (see `tasks.ner`).
+        dev: the same, to score on.
+        output_dir: to make, or to go on with.
+        strategy: to train under.
+
+    Returns:
+        What `results.json` holds: the encoder's number of layers, the labels, and of
+        each representation its layers and the scores of all its taggers.
+
+    Raises:
+        InputError: a file, the checkpoint or the directory cannot be used, or the
+            encoder has not the layers of a representation.
+    """
+    settings = settings.model_copy(
+        update={"precision": precision.resolve(settings.precision, strategy)}
+    )
+    data, directory = _Data(train, dev), Path(output_dir)
+    num_hidden_layers, digest = _look_at(model)
+    chosen = {
+        name: layers_of(name, num_hidden_layers, path=model)
+        for name in settings.representations
+    }
+    decisive = {
+        "model_sha256": digest,
+        "train_sha256": files.sha256(train),
+        "dev_sha256": files.sha256(dev),
+        **settings.model_dump(mode="json"),
+    }
+    manifest.claim_output_directory(directory, decisive)
+    results_path = directory / RESULTS_NAME
+    if results_path.is_file():
+        logger.info("%s: finished already", directory)
+        return _read_json(results_path)
+    config.save_config(settings, directory / "config.yaml")
+    wanted, folder = sorted(set().union(*chosen.values())), directory / "features"
+    vectors = {
+        "train": _vectors(settings, model, train, folder / "train", wanted),
+        "dev": _vectors(settings, model, dev, folder / "dev", wanted),
+    }
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
+    for restart in range(settings.num_restarts):
+        for name in chosen:
+            path = directory / "taggers" / f"{name}-{restart}.json"
+            if not path.is_file():
+                logger.info("%s, restart %d", name, restart)
+                tagger = _Tagger(settings, name, restart, chosen[name], data)
+                logs = directory / "logs" / path.stem
+                _write_json(path, tagger.run(vectors, logs, strategy))
+            runs[name].append(_read_json(path))
+    results = {
+        "num_hidden_layers": num_hidden_layers,
+        "labels": data.labels,
+        "representations": {
+            name: {"layers": chosen[name], "taggers": runs[name]} for name in chosen
+        },
+    }
+    files.write_atomically(directory / TABLE_NAME, table(results).encode())
+    _write_json(results_path, results)
+    shutil.rmtree(folder, ignore_errors=True)
+    logger.info("table and results in %s", directory)
+    return _read_json(results_path)
+
+
+def _look_at(model: str | Path) -> tuple[int, str]:
+    """The number of layers of a checkpoint's encoder, and a digest of it."""
+    checkpoint = starting_point.read_with_tokenizer(model)
+    digest = starting_point.digest(
+        checkpoint, starting_point.encoder_arrays(checkpoint)
+    )
+    return checkpoint.bert_config.num_hidden_layers, digest
+
+
+def layers_of(
+    representation: str, num_hidden_layers: int, *, path: str | Path
+) -> tuple[int, ...]:
+    """The layers whose vectors make a representation, 0 being the embeddings.
+
+    Args:
+        representation: a `feature_based_config.Representation`.
+        num_hidden_layers: of the encoder.
+        path: of its checkpoint, for errors.
+
+    Raises:
+        InputError: the encoder has not as many layers.
+    """
+    if representation == "embeddings":
+        return (0,)
+    last = num_hidden_layers
+    found = {
+        "second_to_last": range(last - 1, last),
+        "last": range(last, last + 1),
+        "weighted_sum_last_four": range(last - 3, last + 1),
+        "concat_last_four": range(last - 3, last + 1),
+        "weighted_sum_all": range(1, last + 1),
+    }[representation]
+    if found.start < 1:
+        raise InputError(
+            f"{path}: the encoder has {num_hidden_layers} layers, too few for "
+            f"{representation}: leave it out of `representations`"
+        )
+    return tuple(found)
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """The F1 scores of what `run_probes` returns, in percent, as markdown."""
+    rows = [
+        "| representation | F1, mean | deviation | best | taggers | paper, BASE |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, found in results["representations"].items():
+        f1 = [100 * scores["f1"] for scores in found["taggers"]]
+        numbers = (
+            f"{np.mean(f1):.2f}",
+            f"{np.std(f1, ddof=1):.2f}" if len(f1) > 1 else "",
+            f"{max(f1):.2f}",
+            str(len(f1)),
+            f"{PAPER_DEV_F1[name]:.1f}",
+        )
+        rows.append(f"| {name.replace('_', ' ')} | {' | '.join(numbers)} |")
+    return "\n".join(rows) + "\n"
+
+
+class _Data:
+    """Both files, with labels that are checked."""
+
+    def __init__(self, train: str | Path, dev: str | Path):
+        train_sentences, self.dev_sentences = ner.read(train), ner.read(dev)
+        self.labels = ner.distinct_labels(train_sentences, path=train)
+        self.lengths, self.label_ids = {}, {}
+        for name, sentences, path in (
+            ("train", train_sentences, train),
+            ("dev", self.dev_sentences, dev),
+        ):
+            self.lengths[name] = np.array([len(s.words) for s in sentences])
+            self.label_ids[name] = ner.label_ids(sentences, self.labels, path=path)
+
+
+def _vectors(
+    settings: configuration.ProbeConfig,
+    model: str | Path,
+    path: str | Path,
+    directory: Path,
+    wanted: Sequence[int],
+) -> layer_vectors.Features:
+    """The vectors of a file's words, made unless they are there."""
+    if not directory.is_dir():
+        layer_vectors.write(
+            model,
+            path,
+            directory,
+            settings=configuration.FeaturesConfig(
+                max_seq_length=settings.max_seq_length,
+                document_context=settings.document_context,
+            ),
+            layers=wanted,
+            pooling="first",
+            form="tagging",
+        )
+    return layer_vectors.read(directory)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordVectors:
+    """The vectors of a file's words as inputs, a sentence each."""
+
+    layers: Sequence[np.ndarray]
+    """`(num_words, hidden_size)` float32 each."""
+    lengths: np.ndarray
+    """`(num_sentences,)` int64: words of each."""
+    label_ids: np.ndarray
+    """`(num_words,)` int32."""
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Some sentences, padded to the longest of them.
+
+        Returns:
+            `vectors`, `(len(rows), longest, num_layers, hidden_size)` float32;
+            `input_mask` and `label_ids`, -1 for padding, `(len(rows), longest)` int32.
+        """
+        lengths = self.lengths[rows]
+        columns = np.arange(lengths.max())
+        mask = columns < lengths[:, None]
+        starts = (np.cumsum(self.lengths) - self.lengths)[rows]
+        words = (starts[:, None] + columns)[mask]
+        size = self.layers[0].shape[1]
+        vectors = np.zeros((*mask.shape, len(self.layers), size), np.float32)
+        vectors[mask] = np.stack([layer[words] for layer in self.layers], axis=1)
+        label_ids = np.full(mask.shape, -1, np.int32)
+        label_ids[mask] = self.label_ids[words]
+        return {
+            "vectors": vectors,
+            "input_mask": mask.astype(np.int32),
+            "label_ids": label_ids,
+        }
+
+
+class _Tagger:
+    """One tagger, from its first weights to its scores."""
+
+    def __init__(
+        self,
+        settings: configuration.ProbeConfig,
+        representation: str,
+        restart: int,
+        chosen: Sequence[int],
+        data: _Data,
+    ):
+        self._settings, self._data, self._layers = settings, data, chosen
+        self._is_weighted = representation.startswith("weighted_sum")
+        # The same for all representations, so that they can be compared.
+        self._seed = layers.derive_seed(settings.seed, f"restart_{restart}")
+
+    def run(
+        self,
+        features: Mapping[str, layer_vectors.Features],
+        logs: Path,
+        strategy: tf.distribute.Strategy,
+    ) -> dict[str, Any]:
+        """Trains and scores; `ner.scores`, the number of steps, and the seconds."""
+        train, dev = (self._inputs(features[name], name) for name in ("train", "dev"))
+        start = time.monotonic()
+        num_steps, network = self._train(train, logs, strategy)
+        logits = word_logits(network, dev)
+        scores = ner.scores(logits, self._data.labels, self._data.dev_sentences)
+        logger.info("%s", training_log.metrics_text(scores))
+        results = {
+            **scores,
+            "steps": num_steps,
+            "seconds": round(time.monotonic() - start, 1),
+        }
+        if network.mix is not None:
+            results["layer_weights"] = network.mix.layer_weights.numpy().tolist()
+        return results
+
+    def _inputs(self, features: layer_vectors.Features, name: str) -> WordVectors:
+        return WordVectors(
+            layers=[features.layers[layer] for layer in self._layers],
+            lengths=self._data.lengths[name],
+            label_ids=self._data.label_ids[name],
+        )
+
+    def _train(
+        self, train: WordVectors, logs: Path, strategy: tf.distribute.Strategy
+    ) -> tuple[int, bilstm_tagger.LayerProbe]:
+        settings = self._settings
+        steps_per_epoch = -(-len(train.lengths) // settings.batch_size)
+        num_steps = max(1, round(settings.num_train_epochs * steps_per_epoch))
+        optimizer = config.OptimizerConfig(
+            learning_rate=settings.learning_rate,
+            warmup_steps=int(settings.warmup_proportion * num_steps),
+            weight_decay_rate=settings.weight_decay_rate,
+        )
+        first = train.batch(np.arange(1))
+        made = learner.build_learner(
+            lambda: self._network(train.layers[0].shape[1]),
+            {name: tf.constant(array) for name, array in first.items()},
+            optimizer=lambda: optimization.build_optimizer(
+                optimizer, num_train_steps=num_steps
+            ),
+            max_grad_norm=optimizer.max_grad_norm,
+            strategy=strategy,
+        )
+        # An attempt that was broken off left its curves there.
+        shutil.rmtree(logs, ignore_errors=True)
+        learner.fit(
+            made,
+            record_batches.example_batches(
+                train.lengths,
+                train.batch,
+                batch_size=settings.batch_size,
+                # As in the fine-tuning of taggers.
+                by_length=False,
+                seed=self._seed,
+            ),
+            last_step=num_steps,
+            steps_per_epoch=min(steps_per_epoch, num_steps),
+            evaluation=None,
+            run_callbacks=[
+                training_log.TrainingLog(
+                    logs, num_train_steps=num_steps, batch_size=settings.batch_size
+                )
+            ],
+        )
+        return num_steps, made.network
+
+    def _network(self, hidden_size: int) -> bilstm_tagger.LayerProbe:
+        network = bilstm_tagger.LayerProbe(
+            len(self._layers),
+            hidden_size,
+            len(self._data.labels),
+            is_weighted=self._is_weighted,
+            num_bilstm_layers=self._settings.num_bilstm_layers,
+            bilstm_units=self._settings.bilstm_units,
+            dropout_prob=self._settings.dropout_prob,
+            seed=self._seed,
+            dtype=self._settings.precision,
+        )
+        network.build()
+        return network
+
+
+def word_logits(network: bilstm_tagger.LayerProbe, words: WordVectors) -> np.ndarray:
+    """`(num_words, num_labels)` float32, in the order of the words."""
+    # One trace for all shapes.
+    num_layers, size = len(words.layers), words.layers[0].shape[1]
+    forward = tf.function(
+        lambda features: network(features, training=False)["logits"],
+        input_signature=[
+            {
+                "vectors": tf.TensorSpec([None, None, num_layers, size], tf.float32),
+                "input_mask": tf.TensorSpec([None, None], tf.int32),
+            }
+        ],
+    )
+    first_words = np.cumsum(words.lengths) - words.lengths
+    logits = np.empty((len(words.label_ids), network.num_labels), np.float32)
+    rest = np.argsort(-words.lengths, kind="stable")
+    while len(rest):
+        num_rows = max(1, _WORDS_PER_BATCH // int(words.lengths[rest[0]]))
+        rows, rest = rest[:num_rows], rest[num_rows:]
+        batch = words.batch(rows)
+        mask = batch["input_mask"] > 0
+        places = (first_words[rows][:, None] + np.arange(mask.shape[1]))[mask]
+        del batch["label_ids"]
+        logits[places] = forward(batch).numpy()[mask]
+    return logits
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _write_json(path: Path, values: Mapping[str, Any]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    text = json.dumps(values, indent=2) + "\n"
+    files.write_atomically(path, text.encode())

@@ -1,0 +1,118 @@
+"""Guesses the `[MASK]` in a sentence: the quickest look at what a model has learnt."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from bert_keras.checkpoints import starting_point, weights
+from bert_keras.data import features, tokenization
+from bert_keras.errors import InputError
+from bert_keras.model import pretrainer
+
+
+class Guess(NamedTuple):
+    """One token for a mask."""
+
+    token: str
+    probability: float
+
+
+def load_pretrainer(
+    path: str | Path,
+) -> tuple[weights.Checkpoint, pretrainer.BertPretrainer]:
+    """Loads a model with a masked-LM head, in float32.
+
+    Weights of next sentences that the checkpoint has not are random.
+
+    Args:
+        path: checkpoint of any format (see `checkpoints.conversion`).
+
+    Raises:
+        InputError: it cannot be used, or has no such head.
+    """
+    checkpoint = starting_point.read_with_tokenizer(path)
+    lacking = [
+        name
+        for name in weights.all_shapes(checkpoint.bert_config, num_labels=1)
+        if name.startswith("masked_lm_head/") and name not in checkpoint.arrays
+    ]
+    if lacking:
+        raise InputError(
+            f"{path}: has no masked-LM head: no {', '.join(lacking)}; give a model as "
+            "its pre-training left it"
+        )
+    network = pretrainer.BertPretrainer(checkpoint.bert_config)
+    network.build()
+    weights.assign(network, checkpoint.arrays)
+    return checkpoint, network
+
+
+class FillMask:
+    """A pre-trained model that fills in `[MASK]`.
+
+    Args:
+        model_dir: checkpoint of any format, with a masked-LM head.
+    """
+
+    def __init__(self, model_dir: str | Path):
+        checkpoint, self._network = load_pretrainer(model_dir)
+        self._vocabulary = checkpoint.vocabulary
+        self._tokenizer = tokenization.Tokenizer(
+            checkpoint.vocabulary, do_lower_case=checkpoint.do_lower_case
+        )
+        self._longest = checkpoint.bert_config.max_position_embeddings
+
+    def __call__(self, text: str, *, top_k: int = 5) -> list[list[Guess]]:
+        """Guesses every `[MASK]` of a text.
+
+        Returns:
+            For each mask, in order, its `top_k` likeliest tokens, likeliest first.
+
+        Raises:
+            InputError: the text has no `[MASK]` or too many tokens for the model.
+        """
+        input_ids = self._encode(text)
+        positions = np.flatnonzero(input_ids == self._vocabulary.mask_id)
+        logits = self._network(
+            {
+                "input_ids": input_ids[None],
+                "input_mask": np.ones_like(input_ids)[None],
+                "segment_ids": np.zeros_like(input_ids)[None],
+                "masked_lm_positions": positions[None].astype("int32"),
+            }
+        )["masked_lm_logits"]
+        probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))[0]
+        return [self._best(row, top_k) for row in probabilities]
+
+    def _encode(self, text: str) -> np.ndarray:
+        vocabulary = self._vocabulary
+        # The tokenizer takes "[MASK]" apart like any text, so it is put in between.
+        first, *others = text.split(features.MASK_TOKEN)
+        if not others:
+            raise InputError(f"expected a text with {features.MASK_TOKEN}: {text!r}")
+        ids = [vocabulary.cls_id, *self._tokenizer.encode(first)]
+        for part in others:
+            ids += [vocabulary.mask_id, *self._tokenizer.encode(part)]
+        ids.append(vocabulary.sep_id)
+        if len(ids) > self._longest:
+            raise InputError(
+                f"a text of {len(ids)} tokens, the model takes {self._longest}"
+            )
+        return np.array(ids, "int32")
+
+    def _best(self, probabilities: np.ndarray, top_k: int) -> list[Guess]:
+        tokens = self._vocabulary.tokens
+        # An embedding may have more rows than the vocabulary has entries.
+        best = np.argsort(-probabilities[: len(tokens)], kind="stable")[:top_k]
+        return [Guess(tokens[index], float(probabilities[index])) for index in best]
+
+
+def describe(text: str, masks: Sequence[Sequence[Guess]]) -> Iterator[str]:
+    """Lines for people: the text, then each mask's guesses with probabilities."""
+    yield text
+    for guesses in masks:
+        shown = "  ".join(f"{token} {p:.1%}" for token, p in guesses)
+        yield f"  {features.MASK_TOKEN}: {shown}"

@@ -1,0 +1,172 @@
+"""A bidirectional LSTM, whose outputs padding does not change.
+
+Hochreiter and Schmidhuber (1997), with forget gates as Keras and PyTorch have them.
+`keras` and `keras.ops` only.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.model import layers
+
+
+class BiLSTM(keras.layers.Layer):
+    """Reads each sequence forwards and backwards.
+
+    The loop is that of Keras. What the input contributes to the gates is computed
+    before it, as one product over all tokens: in the loop it would be a small product,
+    and a sum over the gradients of the whole kernel, for every token. cuDNN is not
+    used, so that an exported model runs without a GPU.
+
+    The states are float32 whatever the precision: they add up over the sequence.
+
+    Args:
+        input_size: of the input's last axis.
+        units: cells in each direction.
+        return_sequences: whether to return the outputs for all tokens, not only what
+            each direction ends with.
+        seed: of the weights; `None` for random ones.
+
+    Call arguments:
+        inputs: `(batch_size, sequence_length, input_size)`.
+        input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding, which
+            neither direction reads.
+
+    Returns:
+        `(batch_size, sequence_length, 2 * units)`, forward before backward; those of
+        padding mean nothing. Or `(batch_size, 2 * units)`: forward after the last
+        token, backward after the first one.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        units: int,
+        *,
+        return_sequences: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.input_size = input_size
+        self.units = units
+        self.return_sequences = return_sequences
+        self.seed = seed
+        self.directions = [self._direction("forward"), self._direction("backward")]
+
+    def _direction(self, name: str) -> keras.layers.RNN:
+        cell = _Cell(
+            self.input_size,
+            self.units,
+            seed=layers.derive_seed(self.seed, name),
+            name="cell",
+            dtype="float32",
+        )
+        return keras.layers.RNN(
+            cell,
+            return_sequences=True,
+            go_backwards=name == "backward",
+            name=name,
+            dtype="float32",
+        )
+
+    def build(self, input_shape=None):
+        for direction in self.directions:
+            direction.build((None, None, 4 * self.units))
+
+    def call(self, inputs, input_mask):
+        mask = ops.cast(input_mask, "bool")
+        forward, backward = (
+            direction(direction.cell.project(inputs), mask=mask)
+            for direction in self.directions
+        )
+        if not self.return_sequences:
+            # A direction keeps its state where it reads nothing, and the outputs of the
+            # backward one are in the order in which they were made.
+            forward, backward = forward[:, -1], backward[:, -1]
+        else:
+            backward = ops.flip(backward, axis=1)
+        outputs = ops.concatenate([forward, backward], axis=-1)
+        return ops.cast(outputs, self.compute_dtype)
+
+
+class _Cell(keras.layers.Layer):
+    """A step of an LSTM in one direction, for the loop of `keras.layers.RNN`.
+
+    The columns of its weights are those of the input gate, the forget gate, the
+    candidate and the output gate, as Keras has them, and they begin as Keras's do.
+
+    Args:
+        input_size: of what `project` takes.
+        units: size of the state.
+        seed: of the weights; `None` for random ones.
+
+    Call arguments:
+        projected: `(batch_size, 4 * units)`, of one token, from `project`.
+        states: output and cell state after the token before, `(batch_size, units)`
+            each.
+
+    Returns:
+        The output, and the list of both states.
+    """
+
+    def __init__(
+        self, input_size: int, units: int, *, seed: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.input_size = input_size
+        self.units = units
+        self.seed = seed
+        # What the loop asks of a cell.
+        self.state_size = [units, units]
+        self.output_size = units
+
+    def build(self, input_shape=None):
+        glorot = keras.initializers.GlorotUniform
+        orthogonal = keras.initializers.Orthogonal
+        size = 4 * self.units
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(self.input_size, size),
+            initializer=glorot(layers.derive_seed(self.seed, "kernel")),
+        )
+        self.recurrent_kernel = self.add_weight(
+            name="recurrent_kernel",
+            shape=(self.units, size),
+            initializer=orthogonal(
+                seed=layers.derive_seed(self.seed, "recurrent_kernel")
+            ),
+        )
+        self.bias = self.add_weight(
+            name="bias", shape=(size,), initializer=self._remembering
+        )
+
+    def _remembering(self, shape, dtype=None):
+        """0, but 1 for the forget gate: at first the cell forgets little."""
+        is_forget_gate = ops.arange(shape[0]) // self.units == 1
+        return ops.cast(is_forget_gate, dtype)
+
+    def project(self, inputs):
+        """What the inputs contribute to the gates.
+
+        Args:
+            inputs: `(batch_size, sequence_length, input_size)`.
+
+        Returns:
+            `(batch_size, sequence_length, 4 * units)`, of the dtype of `inputs`.
+        """
+        # One list of all tokens: see `layers.FeedForward`.
+        tokens = ops.reshape(inputs, (-1, self.input_size))
+        projected = ops.matmul(tokens, self.kernel) + self.bias
+        return ops.reshape(projected, (-1, ops.shape(inputs)[1], 4 * self.units))
+
+    def call(self, projected, states):
+        output, state = states
+        gates = projected + ops.matmul(output, self.recurrent_kernel)
+        accept, remember, candidate, show = ops.split(gates, 4, axis=-1)
+        state = ops.sigmoid(remember) * state
+        state = state + ops.sigmoid(accept) * ops.tanh(candidate)
+        output = ops.sigmoid(show) * ops.tanh(state)
+        return output, [output, state]

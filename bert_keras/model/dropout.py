@@ -1,0 +1,128 @@
+"""Dropout that is a function of the example, not of a random state.
+
+Whether an element is dropped is a hash of three things: the seed of its example, the
+salt of the layer, and the element's place in the example. So an example meets the same
+masks wherever it is computed: on one device or one of many, in a whole batch or a part
+of it, in a first run or a resumed one. There is no random state to save.
+
+`keras` and `keras.ops` only.
+"""
+
+import math
+import random
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.model import fusion
+
+# The golden ratio, and two rounds (shift, factor) that are found good in hashes.
+_STEP = 0x9E3779B9
+_ROUNDS = ((16, 0x7FEB352D), (15, 0x846CA68B))
+
+
+class Dropout(keras.layers.Layer):
+    """Sets a fraction of each example to 0 in training and scales the rest up.
+
+    Args:
+        rate: the fraction, in `[0, 1)`.
+        seed: the layer's salt: layers of other seeds drop other elements of the same
+            example; `None` for a random one.
+
+    Call arguments:
+        inputs: `(batch_size, ..., size)` float.
+        dropout_seeds: `(batch_size,)` int32, a seed for each example; needed in
+            training unless the rate is 0.
+
+    Returns:
+        Of the shape and dtype of `inputs`, whose mean it keeps on average.
+
+    Raises:
+        ValueError: no `dropout_seeds` in training.
+    """
+
+    def __init__(self, rate: float, *, seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not 0 <= rate < 1:
+            raise ValueError(f"`rate` must be at least 0 and below 1, got {rate}")
+        self.rate = rate
+        self.seed = seed
+        self.salt = random.getrandbits(32) if seed is None else seed % 2**32
+
+    def call(self, inputs, dropout_seeds=None, training=None):
+        rate, *seeds = self.arguments(dropout_seeds, training=training)
+        return fusion.run(drop, inputs, *seeds, training=training, rate=rate)
+
+    def arguments(self, dropout_seeds, *, training: bool | None) -> tuple:
+        """What `drop` needs besides its inputs: the rate now, the seeds and the salt.
+
+        For who drops within a larger function. Where nothing is dropped, the rate is 0
+        and there are neither seeds nor salt.
+        """
+        if not training or self.rate == 0:
+            return (0.0,)
+        if dropout_seeds is None:
+            raise ValueError(
+                f"{self.name}: dropout in training needs `dropout_seeds`, an int32 for "
+                "each example; call the layer with training=False or a rate of 0 to do "
+                "without"
+            )
+        return self.rate, ops.cast(dropout_seeds, "int32"), _uint32(self.salt)
+
+
+def drop(inputs, dropout_seeds=None, salt=None, *, rate: float):
+    """Sets elements to 0 with probability `rate` and divides the rest by `1 - rate`.
+
+    Args:
+        inputs: `(batch_size, ..., size)` float.
+        dropout_seeds: `(batch_size,)` int32; not needed if the rate is 0.
+        salt: an integer in `[0, 2 ** 32)`, or a uint32 scalar; likewise.
+        rate: in `[0, 1)`.
+
+    Returns:
+        Of the shape and dtype of `inputs`.
+    """
+    if rate == 0:
+        return inputs
+    keep = keep_mask(dropout_seeds, ops.shape(inputs)[1:], rate=rate, salt=salt)
+    # In float32: 1 / 0.9 has an error of 0.2 % in bfloat16.
+    scaled = ops.cast(inputs, "float32") * (1.0 / (1.0 - rate))
+    return ops.cast(ops.where(keep, scaled, 0.0), inputs.dtype)
+
+
+def keep_mask(dropout_seeds, shape: tuple, *, rate: float, salt):
+    """Which elements of each example stay.
+
+    Args:
+        dropout_seeds: `(batch_size,)` int32.
+        shape: of an example, its last axis the one that is read in order.
+        rate: the probability of False.
+        salt: an integer in `[0, 2 ** 32)`, or a uint32 scalar.
+
+    Returns:
+        `(batch_size, *shape)` bool.
+    """
+    *row_shape, size = shape
+    examples = _hash(ops.bitwise_xor(ops.cast(dropout_seeds, "uint32"), _uint32(salt)))
+    rows = _hash(examples[:, None] + _multiples(math.prod(row_shape)))
+    rows = ops.reshape(rows, (-1, *row_shape, 1))
+    # The hash is uniform: a fraction `rate` of all numbers is below this one.
+    return _hash(rows + _multiples(size)) >= _uint32(round(rate * 2**32))
+
+
+def _multiples(count):
+    """`(count,)` uint32 that are far from each other in every bit."""
+    return ops.cast(ops.arange(count, dtype="int32"), "uint32") * _uint32(_STEP)
+
+
+def _hash(values):
+    """Permutes uint32 so that near ones come to lie anywhere; products wrap around."""
+    for shift, factor in _ROUNDS:
+        shifted = ops.right_shift(values, _uint32(shift))
+        values = ops.bitwise_xor(values, shifted) * _uint32(factor)
+    return values
+
+
+def _uint32(value):
+    return ops.convert_to_tensor(value, dtype="uint32")

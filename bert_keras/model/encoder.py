@@ -1,0 +1,189 @@
+"""BertEncoder: token ids in, one vector per token and one per sequence out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.config import BertConfig
+from bert_keras.errors import InputError
+from bert_keras.model import layers
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class BertEncoder(keras.Model):
+    """Embeddings, a stack of transformer layers, and the pooler.
+
+    Figure 1 of the paper. The weights come into being with the first call, or without
+    data by `encoder.build()`.
+
+    Args:
+        config: sizes and shapes.
+        seed: of weights and dropout; `None` for random ones.
+
+    Call arguments:
+        features: a dict of integers, each `(batch_size, sequence_length)`; other keys
+            are not looked at.
+            `input_ids`: token ids below `config.vocab_size`.
+            `input_mask`: 1 for a token, 0 for padding.
+            `segment_ids`: 0 for the first text, 1 for the second.
+            `dropout_seeds`: `(batch_size,)`, used in training: see
+            `bert_keras.model.dropout`. Random ones without it.
+        return_all_layers: whether to add `encoder_outputs`.
+        return_attention: whether to add `attention_probs`.
+
+    Returns:
+        A dict.
+        `sequence_output`: `(batch_size, sequence_length, hidden_size)`.
+        `pooled_output`: `(batch_size, hidden_size)`, from the first token.
+        `encoder_outputs`: on request, a tuple with the output of the embeddings, then
+            of each layer, first to last, each of the shape of `sequence_output`.
+        `attention_probs`: on request, a tuple with the probabilities of each layer,
+            before dropout, `(batch_size, num_attention_heads, query, key)` float32.
+
+    Raises:
+        ValueError: a sequence longer than `config.max_position_embeddings`.
+    """
+
+    def __init__(
+        self, config: BertConfig, *, seed: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.config = config
+        self.seed = seed
+        self.embeddings = layers.Embeddings(
+            config.vocab_size,
+            config.hidden_size,
+            max_position_embeddings=config.max_position_embeddings,
+            type_vocab_size=config.type_vocab_size,
+            dropout_rate=config.hidden_dropout_prob,
+            initializer_range=config.initializer_range,
+            seed=layers.derive_seed(seed, "embeddings"),
+            name="embeddings",
+            dtype=self.dtype_policy,
+        )
+        self.dropout_seed_generator = keras.random.SeedGenerator(
+            layers.derive_seed(seed, "dropout_seeds"), name="dropout_seeds"
+        )
+        self.transformer_layers = [
+            self._transformer_layer(f"layer_{index}")
+            for index in range(config.num_hidden_layers)
+        ]
+        self.pooler = layers.dense(
+            config.hidden_size,
+            initializer_range=config.initializer_range,
+            seed=seed,
+            name="pooler",
+            dtype=self.dtype_policy,
+        )
+
+    def _transformer_layer(self, name: str) -> layers.TransformerLayer:
+        config = self.config
+        return layers.TransformerLayer(
+            config.hidden_size,
+            config.num_attention_heads,
+            config.intermediate_size,
+            hidden_act=config.hidden_act,
+            attention=config.attention,
+            hidden_dropout_rate=config.hidden_dropout_prob,
+            attention_dropout_rate=config.attention_probs_dropout_prob,
+            initializer_range=config.initializer_range,
+            seed=layers.derive_seed(self.seed, name),
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
+    @property
+    def word_embeddings(self) -> keras.Variable:
+        """The table of word embeddings, `(vocab_size, hidden_size)`."""
+        return self.embeddings.word_embeddings
+
+    def build(self, input_shape=None):
+        self.embeddings.build()
+        for layer in self.transformer_layers:
+            layer.build()
+        self.pooler.build((None, self.config.hidden_size))
+
+    def dropout_seeds(self, features):
+        """Those of the batch, or random ones if it has none, `(batch_size,)` int32."""
+        if "dropout_seeds" in features:
+            return features["dropout_seeds"]
+        return keras.random.randint(
+            ops.shape(features["input_ids"])[:1],
+            minval=0,
+            maxval=2**31 - 1,
+            seed=self.dropout_seed_generator,
+        )
+
+    def call(
+        self,
+        features,
+        training=None,
+        return_all_layers=False,
+        return_attention=False,
+    ):
+        dropout_seeds = self.dropout_seeds(features) if training else None
+        hidden_states = self.embeddings(
+            features["input_ids"],
+            features["segment_ids"],
+            dropout_seeds,
+            training=training,
+        )
+        encoder_outputs, attention_probs = [hidden_states], []
+        for layer in self.transformer_layers:
+            hidden_states = layer(
+                hidden_states,
+                features["input_mask"],
+                dropout_seeds,
+                training=training,
+                return_attention=return_attention,
+            )
+            if return_attention:
+                hidden_states, probabilities = hidden_states
+                attention_probs.append(probabilities)
+            encoder_outputs.append(hidden_states)
+        outputs = {
+            "sequence_output": hidden_states,
+            "pooled_output": ops.tanh(self.pooler(hidden_states[:, 0])),
+        }
+        if return_all_layers:
+            outputs["encoder_outputs"] = tuple(encoder_outputs)
+        if return_attention:
+            outputs["attention_probs"] = tuple(attention_probs)
+        return outputs
+
+    def get_config(self) -> dict[str, Any]:
+        own = {"config": self.config.model_dump(), "seed": self.seed}
+        return {**super().get_config(), **own}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "BertEncoder":
+        return cls(**{**config, "config": BertConfig(**config["config"])})
+
+
+def resolve_layers(
+    layers: Sequence[int], num_hidden_layers: int, *, path: str | Path
+) -> tuple[int, ...]:
+    """Layers counted from 0: 0 the embeddings' output, 1 the first layer's, ...
+
+    Args:
+        layers: the same, or negative: -1 the last layer's, -2 that of the one before.
+        num_hidden_layers: of the encoder.
+        path: of its checkpoint, for errors.
+
+    Raises:
+        InputError: there is no such layer, or one is asked for twice.
+    """
+    for layer in layers:
+        if not -num_hidden_layers - 1 <= layer <= num_hidden_layers:
+            raise InputError(
+                f"{path}: there is no layer {layer}: 0 are the embeddings, 1 to "
+                f"{num_hidden_layers} the layers, -1 the last one of them"
+            )
+    resolved = tuple(layer % (num_hidden_layers + 1) for layer in layers)
+    for layer in resolved:
+        if resolved.count(layer) > 1:
+            raise InputError(f"layer {layer} is asked for twice: name it once")
+    return resolved

@@ -1,0 +1,212 @@
+"""What is put on the encoder: masked words, next sentence, classes."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.model import bilstm, layers, operations
+
+
+class MaskedLanguageModelHead(keras.layers.Layer):
+    """Scores every token of the vocabulary for the masked positions.
+
+    Only the masked positions go through it: they are a seventh of the sequence, and
+    the product with the vocabulary is the largest of the model.
+
+    Args:
+        vocab_size: number of tokens.
+        hidden_size: size of the encoder's output.
+        hidden_act: a key of `operations.ACTIVATIONS`.
+        initializer_range: standard deviation of the initial weights.
+        seed: of the weights; `None` for random ones.
+
+    Call arguments:
+        sequence_output: `(batch_size, sequence_length, hidden_size)`.
+        masked_lm_positions: `(batch_size, max_predictions_per_seq)` integers below
+            `sequence_length`.
+        word_embeddings: `(vocab_size, hidden_size)`, the table of the encoder, which
+            is the last matrix of this head too.
+
+    Returns:
+        Logits, `(batch_size, max_predictions_per_seq, vocab_size)` float32.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        hidden_size: int,
+        *,
+        hidden_act: str = "gelu",
+        initializer_range: float = 0.02,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.hidden_act = hidden_act
+        self.transform = layers.dense(
+            hidden_size,
+            initializer_range=initializer_range,
+            seed=seed,
+            name="transform",
+            dtype=self.dtype_policy,
+        )
+        self.layer_norm = layers.LayerNorm(
+            hidden_size, name="layer_norm", dtype=self.dtype_policy
+        )
+
+    def build(self, input_shape=None):
+        self.transform.build((None, self.hidden_size))
+        self.layer_norm.build()
+        self.output_bias = self.add_weight(
+            name="output_bias",
+            shape=(self.vocab_size,),
+            initializer="zeros",
+            # Added to float32 logits.
+            autocast=False,
+        )
+
+    def call(self, sequence_output, masked_lm_positions, word_embeddings):
+        num_predictions = ops.shape(masked_lm_positions)[1]
+        masked = gather_positions(sequence_output, masked_lm_positions)
+        masked = operations.activate(self.transform(masked), activation=self.hidden_act)
+        masked = self.layer_norm(masked)
+        logits = ops.matmul(masked, ops.transpose(word_embeddings))
+        logits = ops.cast(logits, "float32") + self.output_bias
+        return ops.reshape(logits, (-1, num_predictions, self.vocab_size))
+
+
+def gather_positions(sequence_output, positions):
+    """The vectors at some positions of each sequence, all sequences in one list.
+
+    Args:
+        sequence_output: `(batch_size, sequence_length, hidden_size)`.
+        positions: `(batch_size, num_positions)` integers.
+
+    Returns:
+        `(batch_size * num_positions, hidden_size)`.
+    """
+    batch_size, length = ops.shape(sequence_output)[:2]
+    first_rows = ops.arange(batch_size, dtype="int32")[:, None] * length
+    rows = ops.reshape(ops.cast(positions, "int32") + first_rows, (-1,))
+    flat = ops.reshape(sequence_output, (-1, sequence_output.shape[-1]))
+    return operations.take_rows(flat, rows)
+
+
+class NextSentenceHead(keras.layers.Layer):
+    """Scores whether the second text follows the first.
+
+    Args:
+        hidden_size: size of the encoder's output.
+        initializer_range: standard deviation of the initial weights.
+        seed: of the weights; `None` for random ones.
+
+    Call arguments:
+        pooled_output: `(batch_size, hidden_size)`.
+
+    Returns:
+        Logits, `(batch_size, 2)` float32: it follows, it is random.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        *,
+        initializer_range: float = 0.02,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.hidden_size = hidden_size
+        self.classifier = layers.dense(
+            2,
+            initializer_range=initializer_range,
+            seed=seed,
+            name="classifier",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape=None):
+        self.classifier.build((None, self.hidden_size))
+
+    def call(self, pooled_output):
+        return ops.cast(self.classifier(pooled_output), "float32")
+
+
+class ClassificationHead(keras.layers.Layer):
+    """Scores the classes of a text or of each of its tokens, or predicts one number.
+
+    Args:
+        hidden_size: size of the encoder's output.
+        num_labels: number of classes; 1 for a number.
+        dropout_rate: fraction of what the classifier reads that is dropped in training.
+        bilstm_units: cells in each direction of a BiLSTM below the classifier, as in
+            the ablation of the paper's Table 5; 0: none.
+        per_token: with a BiLSTM: whether to score each token, not the text.
+        initializer_range: standard deviation of the initial weights.
+        seed: of weights and dropout; `None` for random ones.
+
+    Call arguments:
+        encoded: `(batch_size, hidden_size)`, a vector for each text, or `(batch_size,
+            sequence_length, hidden_size)`, one for each token; the latter in any case
+            with a BiLSTM.
+        dropout_seeds: `(batch_size,)` int32, needed in training: see
+            `bert_keras.model.dropout`.
+        input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding;
+            needed with a BiLSTM.
+
+    Returns:
+        Logits, `(batch_size, num_labels)` of texts or `(batch_size, sequence_length,
+        num_labels)` of tokens, float32.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_labels: int,
+        *,
+        dropout_rate: float = 0.1,
+        bilstm_units: int = 0,
+        per_token: bool = False,
+        initializer_range: float = 0.02,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_labels = num_labels
+        parts = {"seed": seed, "dtype": self.dtype_policy}
+        self.bilstm = None
+        self.classified_size = hidden_size
+        if bilstm_units:
+            self.bilstm = bilstm.BiLSTM(
+                hidden_size,
+                bilstm_units,
+                return_sequences=per_token,
+                seed=layers.derive_seed(seed, "bilstm"),
+                name="bilstm",
+                dtype=self.dtype_policy,
+            )
+            self.classified_size = 2 * bilstm_units
+        self.dropout = layers.dropout_layer(dropout_rate, name="dropout", **parts)
+        self.classifier = layers.dense(
+            num_labels,
+            initializer_range=initializer_range,
+            name="classifier",
+            **parts,
+        )
+
+    def build(self, input_shape=None):
+        if self.bilstm is not None:
+            self.bilstm.build()
+        self.classifier.build((None, self.classified_size))
+
+    def call(self, encoded, dropout_seeds=None, input_mask=None, training=None):
+        if self.bilstm is not None:
+            encoded = self.bilstm(encoded, input_mask)
+        dropped = self.dropout(encoded, dropout_seeds, training=training)
+        # One list of all tokens: see `layers.FeedForward`.
+        logits = self.classifier(ops.reshape(dropped, (-1, self.classified_size)))
+        shape = (-1, *ops.shape(encoded)[1:-1], self.num_labels)
+        return ops.reshape(ops.cast(logits, "float32"), shape)

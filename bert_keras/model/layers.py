@@ -1,0 +1,479 @@
+"""The parts of the encoder: embeddings, self-attention, feed-forward, layer.
+
+Attention Is All You Need, section 3, as BERT uses it: layer normalisation after each
+residual sum, learned positions, GELU. `keras` and `keras.ops` only, so that the same
+code runs on TensorFlow and on JAX.
+
+Every layer takes an optional `seed`; its weights and the salts of its dropouts are then
+a function of that seed and of the names of its parts, not of the order of creation.
+"""
+
+import math
+import zlib
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.model import dropout, fusion, operations
+
+# In einsum: B batch, N head, Q query position, K key position, H size per head.
+
+# Added to the score of a token that must not be attended to: its exponential is exactly
+# 0 in float32, yet a row without any other token still has a finite softmax.
+EXCLUDED_BIAS = -10000.0
+
+
+ATTENTION = ("bidirectional", "left_to_right")
+"""Whom a token attends to: all tokens, or itself and those before it."""
+
+
+def derive_seed(seed: int | None, name: str) -> int | None:
+    """A seed for the part `name` of what has `seed`; `None` (random) stays `None`."""
+    return None if seed is None else zlib.crc32(f"{seed}/{name}".encode())
+
+
+def truncated_normal(stddev: float, seed: int | None) -> keras.Initializer:
+    """The initialiser of every matrix of BERT."""
+    return keras.initializers.TruncatedNormal(stddev=stddev, seed=seed)
+
+
+def dense(
+    units: int, *, initializer_range: float, seed: int | None, name: str, dtype: Any
+) -> keras.layers.Dense:
+    """A linear map of the last axis; `seed` is that of the layer it is a part of."""
+    return keras.layers.Dense(
+        units,
+        kernel_initializer=truncated_normal(initializer_range, derive_seed(seed, name)),
+        name=name,
+        dtype=dtype,
+    )
+
+
+def dropout_layer(
+    rate: float, *, seed: int | None, name: str, dtype: Any
+) -> dropout.Dropout:
+    """Dropout; `seed` is that of the layer it is a part of."""
+    return dropout.Dropout(rate, seed=derive_seed(seed, name), name=name, dtype=dtype)
+
+
+class LayerNorm(keras.layers.Layer):
+    """Layer normalisation of the last axis, in float32 whatever the precision.
+
+    Args:
+        size: of the last axis.
+
+    Call arguments:
+        inputs: `(..., size)`.
+
+    Returns:
+        The same shape and dtype.
+    """
+
+    def __init__(self, size: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.size = size
+
+    def build(self, input_shape=None):
+        self.gamma, self.beta = (
+            self.add_weight(
+                name=name, shape=(self.size,), initializer=initializer, autocast=False
+            )
+            for name, initializer in (("gamma", "ones"), ("beta", "zeros"))
+        )
+
+    def call(self, inputs, training=None):
+        return fusion.run(
+            operations.normalize, inputs, *self.parameters(), training=training
+        )
+
+    def parameters(self) -> tuple:
+        """`gamma` and `beta` as tensors, `(size,)` float32 each."""
+        return ops.convert_to_tensor(self.gamma), ops.convert_to_tensor(self.beta)
+
+
+class Embeddings(keras.layers.Layer):
+    """Sum of word, position and segment embeddings, normalised.
+
+    Args:
+        vocab_size: number of tokens.
+        hidden_size: size of an embedding.
+        max_position_embeddings: longest sequence, in tokens.
+        type_vocab_size: number of segments.
+        dropout_rate: fraction of the output that is dropped in training.
+        initializer_range: standard deviation of the initial weights.
+        seed: of weights and dropout; `None` for random ones.
+
+    Call arguments:
+        input_ids: `(batch_size, sequence_length)` integers below `vocab_size`.
+        segment_ids: the same shape, integers below `type_vocab_size`.
+        dropout_seeds: `(batch_size,)` int32, needed in training: see
+            `bert_keras.model.dropout`.
+
+    Returns:
+        `(batch_size, sequence_length, hidden_size)`.
+
+    Raises:
+        ValueError: a sequence longer than `max_position_embeddings`.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        hidden_size: int,
+        *,
+        max_position_embeddings: int = 512,
+        type_vocab_size: int = 2,
+        dropout_rate: float = 0.1,
+        initializer_range: float = 0.02,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.max_position_embeddings = max_position_embeddings
+        self.type_vocab_size = type_vocab_size
+        self.initializer_range = initializer_range
+        self.seed = seed
+        self.layer_norm = LayerNorm(
+            hidden_size, name="layer_norm", dtype=self.dtype_policy
+        )
+        self.dropout = dropout_layer(
+            dropout_rate, seed=seed, name="dropout", dtype=self.dtype_policy
+        )
+
+    def build(self, input_shape=None):
+        self.word_embeddings = self._add_table("word_embeddings", self.vocab_size)
+        self.position_embeddings = self._add_table(
+            "position_embeddings", self.max_position_embeddings
+        )
+        self.type_embeddings = self._add_table("type_embeddings", self.type_vocab_size)
+        self.layer_norm.build()
+
+    def _add_table(self, name: str, num_rows: int) -> keras.Variable:
+        return self.add_weight(
+            name=name,
+            shape=(num_rows, self.hidden_size),
+            initializer=truncated_normal(
+                self.initializer_range, derive_seed(self.seed, name)
+            ),
+            # In mixed precision Keras would cast the whole table to read a few rows.
+            autocast=False,
+        )
+
+    def call(self, input_ids, segment_ids, dropout_seeds=None, training=None):
+        length = ops.shape(input_ids)[1]
+        if isinstance(length, int) and length > self.max_position_embeddings:
+            raise ValueError(
+                f"A sequence of {length} tokens is longer than "
+                f"`max_position_embeddings`, which is {self.max_position_embeddings}: "
+                "shorten the input"
+            )
+        words = operations.take_rows(self.word_embeddings, input_ids)
+        positions = self.position_embeddings[:length]
+        # As a product, because its gradient is dense: see `operations.take_rows`.
+        segments = ops.matmul(
+            ops.one_hot(segment_ids, self.type_vocab_size, dtype=words.dtype),
+            self.type_embeddings,
+        )
+        return self.dropout(
+            self.layer_norm(words + positions + segments, training=training),
+            dropout_seeds,
+            training=training,
+        )
+
+
+class SelfAttention(keras.layers.Layer):
+    """Multi-head self-attention, up to and including the output projection.
+
+    Args:
+        hidden_size: size of the input and of the output.
+        num_attention_heads: number of heads, a divisor of `hidden_size`.
+        attention: a member of `ATTENTION`.
+        dropout_rate: fraction of the attention probabilities that is dropped.
+        initializer_range: standard deviation of the initial weights.
+        seed: of weights and dropout; `None` for random ones.
+
+    Call arguments:
+        hidden_states: `(batch_size, sequence_length, hidden_size)`.
+        input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding, which
+            nobody attends to.
+        dropout_seeds: `(batch_size,)` int32, needed in training: see
+            `bert_keras.model.dropout`.
+
+        return_attention: whether to return the probabilities too.
+
+    Returns:
+        `(batch_size, sequence_length, hidden_size)`; on request a pair of this and of
+        the attention probabilities before dropout, `(batch_size, num_attention_heads,
+        query, key)` float32.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_attention_heads: int,
+        *,
+        attention: str = "bidirectional",
+        dropout_rate: float = 0.1,
+        initializer_range: float = 0.02,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if attention not in ATTENTION:
+            raise ValueError(f"`attention` is one of {ATTENTION}, got {attention!r}")
+        self.hidden_size = hidden_size
+        self.num_attention_heads = num_attention_heads
+        self.attention = attention
+        self.size_per_head = hidden_size // num_attention_heads
+        parts = {"seed": seed, "dtype": self.dtype_policy}
+        # One product with the three kernels side by side is faster than three.
+        self.query_key_value = dense(
+            3 * hidden_size,
+            initializer_range=initializer_range,
+            name="query_key_value",
+            **parts,
+        )
+        self.dropout = dropout_layer(dropout_rate, name="dropout", **parts)
+        self.output_dense = dense(
+            hidden_size,
+            initializer_range=initializer_range,
+            name="output_dense",
+            **parts,
+        )
+
+    def build(self, input_shape=None):
+        self.query_key_value.build((None, None, self.hidden_size))
+        self.output_dense.build((None, None, self.hidden_size))
+
+    def call(
+        self,
+        hidden_states,
+        input_mask,
+        dropout_seeds=None,
+        training=None,
+        return_attention=False,
+    ):
+        length = ops.shape(hidden_states)[1]
+        states = ops.reshape(hidden_states, (-1, self.hidden_size))
+        query, key, value = self._split_heads(self.query_key_value(states), length)
+        scores = ops.einsum("BNQH,BNKH->BNQK", query, key)
+        bias, scale = self._bias(input_mask), 1.0 / math.sqrt(self.size_per_head)
+        rate, *seeds = self.dropout.arguments(dropout_seeds, training=training)
+        probabilities = fusion.run(
+            operations.attend,
+            scores,
+            bias,
+            *seeds,
+            training=training,
+            scale=scale,
+            rate=rate,
+        )
+        context = ops.einsum("BNQK,BNKH->BNQH", probabilities, value)
+        context = ops.transpose(context, (0, 2, 1, 3))
+        output = self.output_dense(ops.reshape(context, (-1, self.hidden_size)))
+        output = ops.reshape(output, (-1, length, self.hidden_size))
+        if not return_attention:
+            return output
+        scores = ops.cast(scores, "float32")
+        return output, operations.attend(scores, bias, scale=scale, rate=0.0)
+
+    def _bias(self, input_mask):
+        """What is added to the scores, `(batch_size, 1, 1 or query, key)` float32."""
+        excluded = 1.0 - ops.cast(input_mask, "float32")
+        # Not by indexing with `None`, which LiteRT has for fixed shapes only.
+        excluded = ops.expand_dims(excluded, (1, 2))
+        if self.attention == "left_to_right":
+            positions = ops.arange(ops.shape(input_mask)[1])
+            later = positions[None, :] > positions[:, None]
+            # Twice, so that a token that may attend to none still sees none after it.
+            excluded = excluded + 2.0 * ops.cast(later, "float32")
+        return EXCLUDED_BIAS * excluded
+
+    def _split_heads(self, query_key_value, length):
+        """Query, key and value, each `(batch_size, heads, length, size_per_head)`."""
+        shape = (-1, length, 3, self.num_attention_heads, self.size_per_head)
+        heads = ops.reshape(query_key_value, shape)
+        # One transposition of all three, then plain batched products: none of four
+        # other forms was faster on a CPU, forward and backward.
+        return ops.unstack(ops.transpose(heads, (2, 0, 3, 1, 4)), 3)
+
+
+class FeedForward(keras.layers.Layer):
+    """Two linear maps with an activation between them, for each position by itself.
+
+    Args:
+        hidden_size: size of the input and of the output.
+        intermediate_size: size between the maps.
+        hidden_act: a key of `operations.ACTIVATIONS`.
+        initializer_range: standard deviation of the initial weights.
+        seed: of the weights; `None` for random ones.
+
+    Call arguments:
+        hidden_states: `(batch_size, sequence_length, hidden_size)`.
+
+    Returns:
+        The same shape.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        intermediate_size: int,
+        *,
+        hidden_act: str = "gelu",
+        initializer_range: float = 0.02,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.hidden_size = hidden_size
+        self.intermediate_size = intermediate_size
+        self.hidden_act = hidden_act
+        parts = {
+            "initializer_range": initializer_range,
+            "seed": seed,
+            "dtype": self.dtype_policy,
+        }
+        self.intermediate_dense = dense(
+            intermediate_size, name="intermediate_dense", **parts
+        )
+        self.output_dense = dense(hidden_size, name="output_dense", **parts)
+
+    def build(self, input_shape=None):
+        self.intermediate_dense.build((None, None, self.hidden_size))
+        self.output_dense.build((None, None, self.intermediate_size))
+
+    def call(self, hidden_states, training=None):
+        length = ops.shape(hidden_states)[1]
+        # As a list of all tokens: TensorFlow then adds the bias within the product.
+        tokens = ops.reshape(hidden_states, (-1, self.hidden_size))
+        intermediate = fusion.run(
+            operations.activate,
+            self.intermediate_dense(tokens),
+            training=training,
+            activation=self.hidden_act,
+        )
+        output = self.output_dense(intermediate)
+        return ops.reshape(output, (-1, length, self.hidden_size))
+
+
+class TransformerLayer(keras.layers.Layer):
+    """Self-attention and feed-forward, each with dropout, residual sum and norm.
+
+    Args:
+        hidden_size: size of the input and of the output.
+        num_attention_heads: number of heads, a divisor of `hidden_size`.
+        intermediate_size: inner size of the feed-forward part.
+        hidden_act: a key of `operations.ACTIVATIONS`.
+        attention: a member of `ATTENTION`.
+        hidden_dropout_rate: fraction dropped before each residual sum.
+        attention_dropout_rate: fraction of the attention probabilities dropped.
+        initializer_range: standard deviation of the initial weights.
+        seed: of weights and dropout; `None` for random ones.
+
+    Call arguments:
+        hidden_states: `(batch_size, sequence_length, hidden_size)`.
+        input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding.
+        dropout_seeds: `(batch_size,)` int32, needed in training: see
+            `bert_keras.model.dropout`.
+        return_attention: whether to return the attention probabilities too.
+
+    Returns:
+        Of the shapes that `SelfAttention` returns.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_attention_heads: int,
+        intermediate_size: int,
+        *,
+        hidden_act: str = "gelu",
+        attention: str = "bidirectional",
+        hidden_dropout_rate: float = 0.1,
+        attention_dropout_rate: float = 0.1,
+        initializer_range: float = 0.02,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.hidden_size = hidden_size
+        parts = {"initializer_range": initializer_range, "dtype": self.dtype_policy}
+        self.self_attention = SelfAttention(
+            hidden_size,
+            num_attention_heads,
+            attention=attention,
+            dropout_rate=attention_dropout_rate,
+            seed=derive_seed(seed, "self_attention"),
+            name="self_attention",
+            **parts,
+        )
+        self.feed_forward = FeedForward(
+            hidden_size,
+            intermediate_size,
+            hidden_act=hidden_act,
+            seed=derive_seed(seed, "feed_forward"),
+            name="feed_forward",
+            **parts,
+        )
+        self.attention_dropout, self.output_dropout = (
+            dropout_layer(
+                hidden_dropout_rate, seed=seed, name=name, dtype=self.dtype_policy
+            )
+            for name in ("attention_dropout", "output_dropout")
+        )
+        self.attention_layer_norm, self.output_layer_norm = (
+            LayerNorm(hidden_size, name=name, dtype=self.dtype_policy)
+            for name in ("attention_layer_norm", "output_layer_norm")
+        )
+
+    def build(self, input_shape=None):
+        self.self_attention.build()
+        self.attention_layer_norm.build()
+        self.feed_forward.build()
+        self.output_layer_norm.build()
+
+    def call(
+        self,
+        hidden_states,
+        input_mask,
+        dropout_seeds=None,
+        training=None,
+        return_attention=False,
+    ):
+        attention = self.self_attention(
+            hidden_states,
+            input_mask,
+            dropout_seeds,
+            training=training,
+            return_attention=return_attention,
+        )
+        if return_attention:
+            attention, probabilities = attention
+        rate, *seeds = self.attention_dropout.arguments(
+            dropout_seeds, training=training
+        )
+        hidden_states = fusion.run(
+            operations.add_and_normalize,
+            hidden_states,
+            attention,
+            *self.attention_layer_norm.parameters(),
+            *seeds,
+            training=training,
+            rate=rate,
+        )
+        output = self.feed_forward(hidden_states, training=training)
+        rate, *seeds = self.output_dropout.arguments(dropout_seeds, training=training)
+        output = fusion.run(
+            operations.add_and_normalize,
+            hidden_states,
+            output,
+            *self.output_layer_norm.parameters(),
+            *seeds,
+            training=training,
+            rate=rate,
+        )
+        return (output, probabilities) if return_attention else output

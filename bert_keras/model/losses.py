@@ -1,0 +1,96 @@
+"""Cross entropy and accuracy over a large vocabulary, in few passes over the logits.
+
+`keras` and `keras.ops` only.
+"""
+
+from typing import Any
+
+from keras import ops
+
+from bert_keras.model import fusion
+
+
+def cross_entropy(logits, labels):
+    """Negative log probability of the true class.
+
+    As `keras.losses.sparse_categorical_crossentropy` from logits, but its gradient
+    computes the exponentials anew: that is faster on a CPU than to keep them.
+
+    Args:
+        logits: `(n, num_classes)` float32.
+        labels: `(n,)` integers below `num_classes`.
+
+    Returns:
+        `(n,)` float32, in nats.
+    """
+    return _cross_entropy(logits, ops.cast(labels, "int32"))
+
+
+@ops.custom_gradient
+def _cross_entropy(logits, labels):
+    # `labels` is an argument, because JAX cannot differentiate a closure over a tracer.
+    largest = ops.max(logits, axis=-1)
+    # A loss is never exported: it may be compiled outside of training, too.
+    total = fusion.run(_sum_of_exponentials, logits, largest, training=True)
+
+    def gradient(upstream):
+        tensors = (logits, labels, largest, total, upstream)
+        return fusion.run(_logits_gradient, *tensors, training=True), None
+
+    # The difference first: logits may be far from 0, all of them.
+    return ops.log(total) + (largest - logit_of(logits, labels)[:, 0]), gradient
+
+
+def _sum_of_exponentials(logits, largest):
+    return ops.sum(ops.exp(logits - largest[:, None]), axis=-1)
+
+
+def _logits_gradient(logits, labels, largest, total, upstream):
+    probabilities = ops.exp(logits - largest[:, None]) / total[:, None]
+    classes = ops.arange(logits.shape[-1], dtype="int32")
+    is_label = ops.cast(ops.equal(classes, labels[:, None]), logits.dtype)
+    return (probabilities - is_label) * upstream[:, None]
+
+
+def logit_of(logits, labels):
+    """The logit of each label: `(n, num_classes)` and `(n,)` to `(n, 1)`."""
+    return ops.take_along_axis(logits, labels[:, None], axis=-1)
+
+
+def is_right(logits, labels):
+    """Whether no other class scores as high as the true one.
+
+    A tie is wrong, so that constant logits are not right every time.
+
+    Args:
+        logits: `(n, num_classes)` float32.
+        labels: `(n,)` integers below `num_classes`.
+
+    Returns:
+        `(n,)` float32, 1 or 0.
+    """
+    # Counting is cheaper than Keras's argmax, which minds the sign of zero.
+    as_high = logits >= logit_of(logits, ops.cast(labels, "int32"))
+    return ops.cast(
+        ops.equal(ops.sum(ops.cast(as_high, "int32"), axis=-1), 1), "float32"
+    )
+
+
+def classification_terms(logits, labels, weights) -> dict[str, tuple[Any, Any]]:
+    """Weighted sums of cross entropy and of right answers, with the sum of weights.
+
+    Args:
+        logits: `(..., num_classes)` float32.
+        labels: `(...)` integers, the true classes.
+        weights: `(...)` float32, 0 for what does not count.
+
+    Returns:
+        From `loss` and `accuracy` to a pair of float32 scalars, sum and weight.
+    """
+    logits = ops.reshape(logits, (-1, logits.shape[-1]))
+    labels, weights = ops.reshape(labels, (-1,)), ops.reshape(weights, (-1,))
+    weight = ops.sum(weights)
+    return {
+        "loss": (ops.sum(cross_entropy(logits, labels) * weights), weight),
+        "accuracy": (ops.sum(is_right(logits, labels) * weights), weight),
+    }

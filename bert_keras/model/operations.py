@@ -1,0 +1,114 @@
+"""What the layers compute between the matrix products, as functions of tensors.
+
+Elementwise functions compute in float32 whatever they read and write, and are written
+to be run by `bert_keras.model.fusion`. `keras` and `keras.ops` only.
+"""
+
+import math
+
+from keras import ops
+
+from bert_keras.model import dropout
+
+# 1e-12, not Keras's 1e-3: released BERT checkpoints were trained with it.
+LAYER_NORM_EPSILON = 1e-12
+
+
+def gelu(x):
+    """Gaussian error linear unit, exact: `x * P(X <= x)` for a standard normal X.
+
+    Written with `erf`, because ONNX has no `erfc`, which JAX's own form becomes.
+    """
+    return 0.5 * x * (1.0 + ops.erf(x / math.sqrt(2.0)))
+
+
+def gelu_tanh(x):
+    """The approximation of `gelu` with which Google's checkpoints were trained."""
+    return ops.gelu(x, approximate=True)
+
+
+ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": ops.relu}
+
+
+def activate(inputs, *, activation: str):
+    """An activation of `ACTIVATIONS`, of the shape and dtype of `inputs`."""
+    values = ACTIVATIONS[activation](ops.cast(inputs, "float32"))
+    return ops.cast(values, inputs.dtype)
+
+
+def normalize(inputs, gamma, beta):
+    """Centres and scales the last axis: `gamma * (x - mean) / deviation + beta`."""
+    values = ops.cast(inputs, "float32")
+    centred = values - ops.mean(values, axis=-1, keepdims=True)
+    variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+    scaled = centred * ops.rsqrt(variance + LAYER_NORM_EPSILON)
+    return ops.cast(scaled * gamma + beta, inputs.dtype)
+
+
+def add_and_normalize(
+    residual, inputs, gamma, beta, dropout_seeds=None, salt=None, *, rate: float
+):
+    """`normalize(residual + drop(inputs))`, in float32 between reading and writing.
+
+    Args:
+        residual: `(batch_size, sequence_length, size)` float.
+        inputs: the same shape and dtype.
+        gamma, beta: `(size,)` float32.
+        dropout_seeds, salt, rate: see `dropout.drop`.
+
+    Returns:
+        The shape and dtype of `inputs`.
+    """
+    values = ops.cast(inputs, "float32")
+    values = dropout.drop(values, dropout_seeds, salt, rate=rate)
+    values = values + ops.cast(residual, "float32")
+    return ops.cast(normalize(values, gamma, beta), inputs.dtype)
+
+
+def attend(scores, bias, dropout_seeds=None, salt=None, *, scale: float, rate: float):
+    """Attention probabilities after dropout.
+
+    Args:
+        scores: `(batch_size, heads, query, key)` float.
+        bias: float32 that is added to `scale * scores`, broadcast to their shape.
+        dropout_seeds, salt, rate: see `dropout.drop`.
+
+    Returns:
+        The shape and dtype of `scores`.
+    """
+    probabilities = ops.softmax(ops.cast(scores, "float32") * scale + bias)
+    dropped = dropout.drop(probabilities, dropout_seeds, salt, rate=rate)
+    return ops.cast(dropped, scores.dtype)
+
+
+def take_rows(table, ids):
+    """Rows of a matrix, with a dense gradient in which repeated ids add up.
+
+    On TensorFlow the gradient of a plain gather is a list of rows, one per id, and
+    Keras' optimizers square it row by row: Adam then sees `sum(g ** 2)` instead of
+    `sum(g) ** 2` for an id that occurs more than once.
+
+    Args:
+        table: `(num_rows, size)` float.
+        ids: integers of any shape, each in `[0, num_rows)`.
+
+    Returns:
+        `(*ids.shape, size)`, of the dtype of `table`.
+    """
+    # A tensor, where there may be a variable: `custom_gradient` takes no variables.
+    table = ops.reshape(table, (-1, table.shape[-1]))
+    return _take_rows(table, ops.convert_to_tensor(ids))
+
+
+@ops.custom_gradient
+def _take_rows(table, ids):
+    # `ids` is an argument, because JAX cannot differentiate a closure over a tracer.
+    num_rows, size = ops.shape(table)
+
+    def gradient(upstream):
+        # bfloat16 has 8 bits: a sum over many occurrences needs float32.
+        rows = ops.reshape(ops.cast(upstream, "float32"), (-1, size))
+        total = ops.segment_sum(rows, ops.reshape(ids, (-1,)), num_rows)
+        return ops.cast(total, table.dtype), None
+
+    return ops.take(table, ids, axis=0), gradient

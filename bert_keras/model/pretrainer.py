@@ -1,0 +1,148 @@
+"""BertPretrainer: the encoder, both heads of pre-training, and their losses."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.config import BertConfig
+from bert_keras.model import encoder, heads, layers, losses
+
+
+class BertPretrainer(keras.Model):
+    """Masked language model and next-sentence prediction on one encoder.
+
+    Args:
+        config: sizes and shapes of the encoder.
+        seed: of weights and dropout; `None` for random ones.
+        next_sentence: train next-sentence prediction too. Without it, its head and the
+            encoder's pooler keep their first weights, and the examples need no
+            `next_sentence_labels`.
+
+    Call arguments:
+        features: a dict with `input_ids`, `input_mask`, `segment_ids` and
+            `masked_lm_positions` as in `bert_keras.data.features`; other keys are not
+            looked at.
+
+    Returns:
+        A dict.
+        `masked_lm_logits`: `(batch_size, max_predictions_per_seq, vocab_size)` float32.
+        `next_sentence_logits`: `(batch_size, 2)` float32.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        *,
+        seed: int | None = None,
+        next_sentence: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.next_sentence = next_sentence
+        self.encoder = encoder.BertEncoder(
+            config,
+            seed=layers.derive_seed(seed, "encoder"),
+            name="encoder",
+            dtype=self.dtype_policy,
+        )
+        self.masked_lm_head = heads.MaskedLanguageModelHead(
+            config.vocab_size,
+            config.hidden_size,
+            hidden_act=config.hidden_act,
+            initializer_range=config.initializer_range,
+            seed=layers.derive_seed(seed, "masked_lm_head"),
+            name="masked_lm_head",
+            dtype=self.dtype_policy,
+        )
+        self.next_sentence_head = heads.NextSentenceHead(
+            config.hidden_size,
+            initializer_range=config.initializer_range,
+            seed=layers.derive_seed(seed, "next_sentence_head"),
+            name="next_sentence_head",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape=None):
+        self.encoder.build()
+        self.masked_lm_head.build()
+        self.next_sentence_head.build()
+        if not self.next_sentence:
+            # The loss does not depend on them, but weight decay would shrink them.
+            self.next_sentence_head.trainable = False
+            self.encoder.pooler.trainable = False
+
+    @property
+    def loss_names(self) -> tuple[str, ...]:
+        """The terms of `loss_terms` whose means add up to the loss."""
+        if self.next_sentence:
+            return ("masked_lm_loss", "next_sentence_loss")
+        return ("masked_lm_loss",)
+
+    def call(self, features, training=None):
+        encoded = self.encoder(features, training=training)
+        return {
+            "masked_lm_logits": self.masked_lm_head(
+                encoded["sequence_output"],
+                features["masked_lm_positions"],
+                self.encoder.word_embeddings,
+            ),
+            "next_sentence_logits": self.next_sentence_head(encoded["pooled_output"]),
+        }
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        """The weights of the terms that add up to the loss, see `loss_terms`."""
+        weights = {
+            "masked_lm_loss": ops.sum(
+                ops.cast(features["masked_lm_weights"], "float32")
+            )
+        }
+        if self.next_sentence:
+            _, counts = _next_sentence_labels(features)
+            weights["next_sentence_loss"] = ops.sum(counts)
+        return weights
+
+    def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
+        """Sum and weight of each quantity over this batch, to be divided later.
+
+        Not the means: with several replicas, a mean is the sum over all of them
+        divided by the weight of all of them, and replicas hold different numbers of
+        predictions.
+
+        Args:
+            features: a dict with `masked_lm_ids`, `masked_lm_weights` and, for next
+                sentences, `next_sentence_labels` as in `bert_keras.data.features`; a
+                label below 0 does not count.
+            outputs: what `call` returned for the same batch.
+
+        Returns:
+            From `masked_lm_loss` (nats per prediction), `next_sentence_loss` (nats per
+            example), `masked_lm_accuracy` and `next_sentence_accuracy` to a pair of
+            float32 scalars, the sum and the weight; those of next sentences only if
+            they are trained.
+        """
+        predictions = losses.classification_terms(
+            outputs["masked_lm_logits"],
+            features["masked_lm_ids"],
+            ops.cast(features["masked_lm_weights"], "float32"),
+        )
+        terms = {
+            "masked_lm_loss": predictions["loss"],
+            "masked_lm_accuracy": predictions["accuracy"],
+        }
+        if not self.next_sentence:
+            return terms
+        sentences = losses.classification_terms(
+            outputs["next_sentence_logits"], *_next_sentence_labels(features)
+        )
+        return terms | {
+            "next_sentence_loss": sentences["loss"],
+            "next_sentence_accuracy": sentences["accuracy"],
+        }
+
+
+def _next_sentence_labels(features) -> tuple[Any, Any]:
+    """Labels and weights, `(batch_size,)` each."""
+    labels = ops.reshape(features["next_sentence_labels"], (-1,))
+    weights = ops.cast(labels >= 0, "float32")
+    return ops.maximum(labels, 0), weights

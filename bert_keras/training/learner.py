@@ -1,0 +1,314 @@
+"""The training step, and the one place that compiles and fits.
+
+A network trained here states its loss as sums and weights: `loss_terms(features,
+outputs)` gives `{name: (sum, weight)}` over the examples it saw, `loss_names` says
+which of them add up to the loss, and `loss_weights(features)` gives the weights of
+those before anything is computed. Sums over replicas and over parts of a batch then
+give the mean that one device would have computed over the whole batch.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_keras.training import (
+    optimization,
+    precision,
+    replicas,
+    stopping,
+    training_log,
+)
+
+MIN_WEIGHT = 1e-5
+"""Keeps a batch without any prediction from a division by 0."""
+
+
+class Learner(replicas.ReplicatedModel):
+    """Trains a network on batches of features, labels among them.
+
+    A step: gradients of each part of each replica's batch, summed over parts and
+    replicas, clipped, and applied once. If the loss or a gradient is not finite,
+    weights and moments stay as they are, but the step counts, so that step N always
+    has batch N.
+
+    Args:
+        network: has `loss_terms`, `loss_names` and `loss_weights` (see the module).
+        max_grad_norm: clip gradients to this global norm; `None`: never.
+        num_parts: parts that a replica's batch is computed in, one after the other.
+        compile_step: compile each replica's forward and backward pass with XLA.
+        scales_loss: multiply the loss by a scale that adapts itself, for float16.
+    """
+
+    def __init__(
+        self,
+        network: keras.Model,
+        *,
+        max_grad_norm: float | None,
+        num_parts: int = 1,
+        compile_step: bool = False,
+        scales_loss: bool = False,
+    ):
+        super().__init__(name="learner")
+        self.network = network
+        self.num_parts = num_parts
+        self._max_grad_norm = max_grad_norm
+        self._compile_step = compile_step
+        self._scales_loss = scales_loss
+        self._means: dict[str, keras.metrics.Mean] = {}
+
+    def call(self, batch, training=None):
+        return self.network(batch, training=training)
+
+    def build_on(self, batch: Mapping[str, Any]) -> None:
+        """Makes all variables; to be called inside the strategy's scope."""
+        terms = self.network.loss_terms(batch, self.network(batch))
+        self._means = {name: keras.metrics.Mean(name=name) for name in terms}
+        self.skipped_steps = self._counter("skipped_steps")
+        self.skipped_in_a_row = self._counter("skipped_in_a_row")
+        if self._scales_loss:
+            self.loss_scale = self._counter(
+                "loss_scale", "float32", precision.INITIAL_LOSS_SCALE
+            )
+            self.good_steps = self._counter("good_steps")
+        self.optimizer.build(self.trainable_variables)
+        if replicas.is_multi_worker(self.distribute_strategy):
+            # Each process says for itself whether it was asked to stop: see `stopping`.
+            self._stop_requested = tf.Variable(
+                0.0,
+                trainable=False,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.SUM,
+                name="stop_requested",
+            )
+        self.built = True
+
+    def request_stop(self) -> None:
+        """Makes `stop_requested` of the next step, on all workers, more than 0."""
+        strategy = self.distribute_strategy
+        # The variable as a whole would wait for the other workers.
+        for copy in strategy.experimental_local_results(self._stop_requested):
+            copy.assign(1.0)
+
+    def _counter(self, name: str, dtype: str = "int32", value: float = 0):
+        return self.add_weight(
+            name=name,
+            shape=(),
+            dtype=dtype,
+            initializer=keras.initializers.Constant(value),
+            trainable=False,
+            # All replicas assign the same value.
+            aggregation="only_first_replica",
+        )
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """Running means of the evaluation that is under way."""
+        return list(self._means.values())
+
+    def train_step(self, batch):
+        """One step; returns this step's own scalars, alike on all replicas."""
+        learning_rate = self.optimizer.learning_rate
+        weights = replicas.sum_over_replicas(self.network.loss_weights(batch))
+        scale = _read(self.loss_scale) if self._scales_loss else tf.constant(1.0)
+        gradients, sums = self._gradients(batch, weights, scale)
+        gradients, sums = self._summed(gradients, sums)
+        loss = sums["loss"][0]
+        gradients, gradient_norm = optimization.clip_by_global_norm(
+            [gradient / scale for gradient in gradients]
+            if self._scales_loss
+            else gradients,
+            self._max_grad_norm,
+        )
+        is_finite = tf.math.is_finite(gradient_norm) & tf.math.is_finite(loss)
+        self._apply(gradients, is_finite)
+        logs = {
+            name: total / tf.maximum(weight, MIN_WEIGHT)
+            for name, (total, weight) in sums.items()
+        }
+        return logs | {
+            "learning_rate": learning_rate,
+            "gradient_norm": gradient_norm,
+            "skipped_steps": _read(self.skipped_steps),
+            **({"loss_scale": scale} if self._scales_loss else {}),
+        }
+
+    def _gradients(self, batch, weights, scale):
+        """Gradients and sums of this replica's batch, part by part."""
+        compute = self._forward_backward
+        if self._compile_step:
+            # Made anew for each replica: one compiled function reads the variables of
+            # one device only.
+            compute = tf.function(compute, jit_compile=True)
+        if self.num_parts == 1:
+            return compute(batch, weights, scale)
+        parts = {
+            name: tf.reshape(
+                value,
+                [self.num_parts, value.shape[0] // self.num_parts, *value.shape[1:]],
+            )
+            for name, value in batch.items()
+        }
+
+        def part(index):
+            return {name: value[index] for name, value in parts.items()}
+
+        def add_part(index, totals):
+            more = compute(part(index), weights, scale)
+            return index + 1, tf.nest.map_structure(tf.add, totals, more)
+
+        _, totals = tf.while_loop(
+            lambda index, totals: index < self.num_parts,
+            add_part,
+            (tf.constant(1), compute(part(0), weights, scale)),
+            parallel_iterations=1,
+        )
+        return totals
+
+    def _forward_backward(self, batch, weights, scale):
+        with tf.GradientTape() as tape:
+            terms = self.network.loss_terms(batch, self(batch, training=True))
+            # This part's share of the loss over the global batch.
+            loss = sum(
+                terms[name][0] / tf.maximum(weights[name], MIN_WEIGHT)
+                for name in self.network.loss_names
+            )
+            scaled = loss * scale
+        gradients = tape.gradient(scaled, self.trainable_variables)
+        return replicas.dense_gradients(gradients), terms | {"loss": (loss, 0.0)}
+
+    def _summed(self, gradients, sums):
+        """Both summed over all replicas, in one exchange."""
+        flat = tf.nest.flatten(sums)
+        num_sums = len(flat)
+        if replicas.is_multi_worker(self.distribute_strategy):
+            flat.append(self._stop_requested.read_value())
+        numbers = tf.stack([tf.cast(value, tf.float32) for value in flat])
+        *gradients, numbers = replicas.sum_over_replicas([*gradients, numbers])
+        numbers = tf.unstack(numbers)
+        totals = tf.nest.pack_sequence_as(sums, numbers[:num_sums])
+        totals["loss"] = (totals["loss"][0], tf.constant(1.0))
+        if replicas.is_multi_worker(self.distribute_strategy):
+            totals["stop_requested"] = (numbers[-1], tf.constant(1.0))
+        return gradients, totals
+
+    def _apply(self, gradients, is_finite) -> None:
+        """Updates the weights, unless something is not finite, and all counters."""
+        steps = _read(self.optimizer.iterations)
+        num_updates = steps - tf.cast(_read(self.skipped_steps), steps.dtype)
+        tf.cond(
+            is_finite,
+            lambda: self.optimizer.apply_in_replica(gradients, num_updates=num_updates),
+            lambda: None,
+        )
+        self.optimizer.iterations.assign_add(1)
+        skipped = tf.cast(~is_finite, tf.int32)
+        self.skipped_steps.assign_add(skipped)
+        self.skipped_in_a_row.assign((_read(self.skipped_in_a_row) + 1) * skipped)
+        if self._scales_loss:
+            scale, good_steps = precision.next_loss_scale(
+                precision.LossScale(_read(self.loss_scale), _read(self.good_steps)),
+                is_finite,
+            )
+            self.loss_scale.assign(scale)
+            self.good_steps.assign(good_steps)
+
+    def test_step(self, batch):
+        """Adds a batch to the running means."""
+        terms = self.network.loss_terms(batch, self(batch, training=False))
+        for name, (total, weight) in terms.items():
+            mean = total / tf.maximum(weight, MIN_WEIGHT)
+            self._means[name].update_state(mean, sample_weight=weight)
+        return self.get_metrics_result()
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        """The means so far; the loss is the sum of its terms' means."""
+        results = {name: mean.result() for name, mean in self._means.items()}
+        results["loss"] = sum(results[name] for name in self.network.loss_names)
+        return results
+
+
+def _read(variable: keras.Variable) -> tf.Tensor:
+    """The value now, where the variable itself would be read when it is used."""
+    return tf.convert_to_tensor(variable.value)
+
+
+def build_learner(
+    make_network: Callable[[], keras.Model],
+    batch: Mapping[str, Any],
+    *,
+    optimizer: Callable[[], keras.optimizers.Optimizer],
+    strategy: tf.distribute.Strategy,
+    max_grad_norm: float | None,
+    steps_per_execution: int = 1,
+    **options: Any,
+) -> Learner:
+    """Builds and compiles a learner inside a strategy's scope.
+
+    Args:
+        make_network: makes the network to train.
+        batch: any batch; its shapes decide the variables'.
+        optimizer: makes the optimizer.
+        strategy: to train under.
+        max_grad_norm: see `Learner`, whose other options may follow.
+        steps_per_execution: steps between two calls of the callbacks.
+    """
+    with strategy.scope():
+        learner = Learner(make_network(), max_grad_norm=max_grad_norm, **options)
+        # XLA goes inside of the replica's step, never around the strategy.
+        learner.compile(
+            optimizer=optimizer(),
+            jit_compile=False,
+            auto_scale_loss=False,
+            steps_per_execution=steps_per_execution,
+        )
+        learner.build_on(batch)
+    return learner
+
+
+def fit(
+    learner: Learner,
+    batches: tf.data.Dataset | tf.distribute.DistributedDataset,
+    *,
+    last_step: int,
+    steps_per_epoch: int,
+    evaluation: tuple[tf.data.Dataset | tf.distribute.DistributedDataset, int] | None,
+    run_callbacks: Sequence[keras.callbacks.Callback],
+) -> dict[str, float]:
+    """Trains until the optimizer has made `last_step` steps.
+
+    Args:
+        learner: built; its optimizer may already have made steps.
+        batches: endless, starting with the first that is to be trained on.
+        last_step: of the whole run.
+        steps_per_epoch: steps between evaluations.
+        evaluation: endless batches, and how many of them are one round.
+        run_callbacks: see `bert_keras.training.training_log`.
+
+    Returns:
+        The scalars of the last step and, with names that begin with `val_`, of the last
+        evaluation; nothing if there was nothing to do.
+    """
+    start_step = training_log.optimizer_step(learner)
+    if start_step >= last_step:
+        return {}
+    first_epoch = start_step // steps_per_epoch
+    num_epochs = math.ceil((last_step - start_step) / steps_per_epoch)
+    evaluation_batches, validation_steps = evaluation or (None, None)
+    learner.next_stop = lambda step: min(
+        last_step, (step // steps_per_epoch + 1) * steps_per_epoch
+    )
+    history = learner.fit(
+        batches,
+        steps_per_epoch=min(steps_per_epoch, last_step - start_step),
+        initial_epoch=first_epoch,
+        epochs=first_epoch + num_epochs,
+        validation_data=evaluation_batches,
+        validation_steps=validation_steps,
+        callbacks=[stopping.StopAtStep(last_step), *run_callbacks],
+        shuffle=False,
+        verbose=0,
+    )
+    return {name: float(values[-1]) for name, values in history.history.items()}

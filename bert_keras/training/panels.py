@@ -1,0 +1,434 @@
+"""What a model has learnt so far, drawn for TensorBoard at each evaluation.
+
+Scalars of the steps are in `callbacks`; here is what needs the network itself: guesses
+for masked words, attention maps, the table of word pieces, how far each layer moves,
+the graph, and a profile of the device.
+"""
+
+import contextlib
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from PIL import Image, ImageDraw, ImageFont
+from tensorboard.plugins import projector
+
+from bert_keras import files
+from bert_keras.data import features, tokenization
+from bert_keras.training import training_log
+
+logger = logging.getLogger(__name__)
+
+NUM_SENTENCES = 10
+"""Examples whose masked words are guessed."""
+
+TOP_K = 5
+"""Guesses for each mask."""
+
+MAX_ATTENTION_TOKENS = 24
+"""Tokens of the sentence whose attention is drawn."""
+
+MAX_PROJECTED_TOKENS = 10_000
+"""Rows of the embedding table that the projector gets: it draws no more."""
+
+
+class EvaluationPanels(keras.callbacks.Callback):
+    """Shows at the end of each epoch what the network makes of the same few examples.
+
+    Writes to `panels` in `directory`:
+
+    - text `masked_lm/example_*`: `NUM_SENTENCES` examples, for each masked token the
+      `TOP_K` likeliest tokens with their probabilities;
+    - images `attention/layer_*`: each head's attention in one sentence;
+    - scalars `update_ratio/*`: how far the last execution before the evaluation moved
+      a part of the network, `||after - before|| / ||before||`. 1e-3 is a healthy
+      order in the middle of training; 0 is a part that does not learn;
+    - the projector's table of word embeddings, the first `MAX_PROJECTED_TOKENS` rows;
+    - the graph of the network, once.
+
+    Args:
+        directory: of the run's event files.
+        tokenizer: of the run.
+        batch: features of a batch as in `bert_keras.data.features`, of which the first
+            `NUM_SENTENCES` examples are used; the same in every session of a run.
+        last_step: step at which this `fit` ends, if within an epoch.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        tokenizer: tokenization.Tokenizer,
+        batch: Mapping[str, np.ndarray],
+        last_step: int | None = None,
+    ):
+        super().__init__()
+        self._directory = Path(directory) / "panels"
+        self._vocabulary = tokenizer.vocabulary
+        # An evaluation's last batch is filled up with examples that predict nothing.
+        shown = np.flatnonzero(batch["masked_lm_weights"].any(axis=1))[:NUM_SENTENCES]
+        self._batch = {name: rows[shown] for name, rows in batch.items()}
+        self._last_step = last_step
+        self._before: dict[str, list[np.ndarray]] | None = None
+
+    def on_train_begin(self, logs=None):
+        self._step = training_log.optimizer_step(self.model)
+        self._writer = training_log.open_event_writer(self._directory, self._step)
+        config = self.model.network.encoder.config
+        self._is_masked = config.attention == "bidirectional"
+        self._forward = tf.function(
+            lambda batch: self.model.network(batch, training=False)
+        )
+        if self._step == 0:
+            signature = {
+                name: tf.TensorSpec(rows.shape, rows.dtype)
+                for name, rows in self._batch.items()
+            }
+            with self._writer.as_default(0):
+                tf.summary.graph(self._forward.get_concrete_function(signature).graph)
+            self._writer.flush()
+
+    def on_train_batch_begin(self, batch, logs=None):
+        num_steps = self.model.steps_per_execution
+        ends_epoch = batch + num_steps >= self.params["steps"]
+        ends_fit = (
+            self._last_step is not None and self._step + num_steps >= self._last_step
+        )
+        if ends_epoch or ends_fit:
+            self._before = weights_by_part(self.model.network)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._step = training_log.optimizer_step(self.model)
+
+    def on_epoch_end(self, epoch, logs=None):
+        network = self.model.network
+        scalars = {}
+        if self._before is not None:
+            scalars = update_ratios(self._before, weights_by_part(network))
+            # Twice the size of the model, until here.
+            self._before = None
+        with self._writer.as_default(self._step):
+            for name, ratio in scalars.items():
+                tf.summary.scalar(f"update_ratio/{name}", ratio)
+            self._write_guesses()
+            self._write_attention()
+        self._writer.flush()
+        write_projector(
+            self._directory,
+            keras.ops.convert_to_numpy(network.encoder.word_embeddings),
+            self._vocabulary.tokens,
+        )
+
+    def _write_guesses(self) -> None:
+        logits = self._forward(self._batch)["masked_lm_logits"]
+        probabilities = tf.nn.softmax(tf.cast(logits, tf.float32)).numpy()
+        for row, guessed in enumerate(probabilities):
+            example = {name: values[row] for name, values in self._batch.items()}
+            text = guesses_markdown(
+                example,
+                guessed,
+                tokens=self._vocabulary.tokens,
+                top_k=TOP_K,
+                is_masked=self._is_masked,
+            )
+            tf.summary.text(f"masked_lm/example_{row + 1:02}", text)
+
+    def _write_attention(self) -> None:
+        example = {name: rows[0] for name, rows in self._batch.items()}
+        ids = first_sentence(
+            unmasked_ids(example) if self._is_masked else example["input_ids"],
+            max_tokens=MAX_ATTENTION_TOKENS,
+            sep_id=self._vocabulary.sep_id,
+        )
+        encoded = self.model.network.encoder(
+            {
+                "input_ids": ids[None],
+                "input_mask": np.ones_like(ids)[None],
+                "segment_ids": np.zeros_like(ids)[None],
+            },
+            training=False,
+            return_attention=True,
+        )
+        labels = [self._vocabulary.tokens[index] for index in ids]
+        for layer, attention in enumerate(encoded["attention_probs"]):
+            heads = keras.ops.convert_to_numpy(keras.ops.cast(attention[0], "float32"))
+            image = draw_attention(heads, labels)
+            tf.summary.image(f"attention/layer_{layer}", image[None])
+
+    def on_train_end(self, logs=None):
+        self._writer.close()
+
+
+class Profile(keras.callbacks.Callback):
+    """Records what the device does from one step to another, both included.
+
+    For TensorBoard's Profile tab (package `tensorboard-plugin-profile`). A session that
+    begins after `first_step` records nothing.
+
+    Args:
+        directory: `plugins/profile` is made in it.
+        steps: the first and the last, counted from 1; with several steps per execution,
+            whole executions around them.
+    """
+
+    def __init__(self, directory: Path, *, steps: tuple[int, int]):
+        super().__init__()
+        self._directory = directory
+        self._first_step, self._last_step = steps
+        self._is_recording = False
+        # Marks of the steps, without which the profile has no overview.
+        self._execution = contextlib.ExitStack()
+
+    def on_train_begin(self, logs=None):
+        self._step = training_log.optimizer_step(self.model)
+        self._is_due = self._step < self._first_step
+
+    def on_train_batch_begin(self, batch, logs=None):
+        next_step = self._step + self.model.steps_per_execution
+        if self._is_due and next_step >= self._first_step:
+            tf.profiler.experimental.start(str(self._directory))
+            self._is_due, self._is_recording = False, True
+        if self._is_recording:
+            self._execution.enter_context(
+                tf.profiler.experimental.Trace("train", step_num=next_step, _r=1)
+            )
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._execution.close()
+        self._step = training_log.optimizer_step(self.model)
+        if self._is_recording and self._step >= self._last_step:
+            self._stop()
+
+    def on_train_end(self, logs=None):
+        if self._is_recording:
+            self._stop()
+
+    def _stop(self) -> None:
+        tf.profiler.experimental.stop()
+        self._is_recording = False
+        logger.info(
+            "profile up to step %d in %s: look at it with TensorBoard and its package "
+            "tensorboard-plugin-profile",
+            self._step,
+            self._directory / "plugins" / "profile",
+        )
+
+
+def unmasked_ids(example: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The `input_ids` of an example with its true tokens again."""
+    ids = np.array(example["input_ids"])
+    is_real = example["masked_lm_weights"] > 0
+    ids[example["masked_lm_positions"][is_real]] = example["masked_lm_ids"][is_real]
+    return ids
+
+
+def first_sentence(ids: np.ndarray, *, max_tokens: int, sep_id: int) -> np.ndarray:
+    """The beginning of an example as an input of its own, `(num_tokens,)` int32.
+
+    Args:
+        ids: `(max_seq_length,)`.
+        max_tokens: `[CLS]` and `[SEP]` included.
+        sep_id: of `[SEP]`. The result ends with the first one, or with one that is put
+            where it was cut.
+    """
+    ends = np.flatnonzero(ids == sep_id)
+    length = min(int(ends[0]) if len(ends) else len(ids), max_tokens - 1)
+    return np.append(ids[:length], sep_id).astype("int32")
+
+
+def guesses_markdown(
+    example: Mapping[str, np.ndarray],
+    probabilities: np.ndarray,
+    *,
+    tokens: Sequence[str],
+    top_k: int,
+    is_masked: bool = True,
+) -> str:
+    """An example as text with numbered gaps, and a table of guesses for the gaps.
+
+    The table has what the model read (of the chosen tokens some are replaced by others
+    or left as they are), the true token, and the likeliest ones; a right guess is bold.
+    Of a left-to-right model the true token is the next one, and the text has no gaps.
+
+    Args:
+        example: features of one example, without a batch dimension.
+        probabilities: `(max_predictions_per_seq, vocab_size)`.
+        tokens: the vocabulary's.
+        top_k: guesses to show.
+        is_masked: whether the guesses are for their positions, not for the next ones.
+    """
+    pieces = [tokens[i] for i in example["input_ids"][example["input_mask"] > 0]]
+    gaps, rows = {}, []
+    slots = np.flatnonzero(example["masked_lm_weights"] > 0)
+    for number, slot in enumerate(slots, start=1):
+        position = int(example["masked_lm_positions"][slot])
+        if is_masked:
+            gaps[position] = f"**[{number}]**"
+        true = int(example["masked_lm_ids"][slot])
+        # The model may have more rows than the vocabulary has tokens.
+        known = probabilities[slot, : len(tokens)]
+        best = np.argsort(-known, kind="stable")[:top_k]
+        guesses = [_guess(tokens[i], known[i], is_right=i == true) for i in best]
+        cells = [str(number), escape_markdown(pieces[position])]
+        rows.append([*cells, escape_markdown(tokens[true]), *guesses])
+    header = ["gap", "read", "true", *(f"guess {k + 1}" for k in range(top_k))]
+    lines = [header, ["---"] * len(header), *rows]
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return f"{readable_text(pieces, gaps)}\n\n{table}"
+
+
+def _guess(token: str, probability: float, *, is_right: bool) -> str:
+    mark = "**" if is_right else ""
+    return f"{mark}{escape_markdown(token)}{mark} {probability:.1%}"
+
+
+def readable_text(pieces: Sequence[str], replaced: Mapping[int, str]) -> str:
+    """Word pieces as markdown, the pieces of a word joined.
+
+    Args:
+        pieces: entries of a vocabulary.
+        replaced: markdown to put in the place of some pieces, by position.
+    """
+    prefix = tokenization.CONTINUATION_PREFIX
+    text = ""
+    # A segment may begin within a word; what it begins with keeps its prefix.
+    starts = (None, features.CLS_TOKEN, features.SEP_TOKEN)
+    before = None
+    for position, piece in enumerate(pieces):
+        if piece.startswith(prefix) and before not in starts:
+            shown = piece.removeprefix(prefix)
+        else:
+            shown = piece
+            text += " " if text else ""
+        text += replaced.get(position, escape_markdown(shown))
+        before = piece
+    return text
+
+
+def escape_markdown(token: str) -> str:
+    """A token as markdown (and HTML) shows it literally, in a table too."""
+    return "".join(
+        char if char.isalnum() or ord(char) > 127 else f"&#{ord(char)};"
+        for char in token
+    )
+
+
+def weights_by_part(network: keras.Model) -> dict[str, list[np.ndarray]]:
+    """The trained weights of the embeddings, of each layer and of each head."""
+    encoder = network.encoder
+    parts = [
+        encoder.embeddings,
+        *encoder.transformer_layers,
+        encoder.pooler,
+        network.masked_lm_head,
+        network.next_sentence_head,
+    ]
+    return {
+        part.name: [keras.ops.convert_to_numpy(v) for v in part.trainable_variables]
+        for part in parts
+        if part.trainable_variables
+    }
+
+
+def update_ratios(
+    before: Mapping[str, Sequence[np.ndarray]],
+    after: Mapping[str, Sequence[np.ndarray]],
+) -> dict[str, float]:
+    """`||after - before|| / ||before||` of each part, all its weights in one norm."""
+    ratios = {}
+    for name, old in before.items():
+        moved = [new - was for new, was in zip(after[name], old, strict=True)]
+        ratios[name] = _norm(moved) / max(_norm(old), 1e-12)
+    return ratios
+
+
+def _norm(arrays: Sequence[np.ndarray]) -> float:
+    return math.sqrt(sum(float(np.vdot(array, array)) for array in arrays))
+
+
+def write_projector(directory: Path, table: np.ndarray, tokens: Sequence[str]) -> None:
+    """Writes word embeddings for TensorBoard's projector, in place of former ones.
+
+    The first `MAX_PROJECTED_TOKENS` rows of the table.
+
+    Args:
+        directory: a run's, with event files.
+        table: `(vocab_size, hidden_size)`; rows without a token are left out.
+        tokens: the vocabulary's.
+    """
+    tokens = tokens[:MAX_PROJECTED_TOKENS]
+    rows = np.ascontiguousarray(table[: len(tokens)], "float32")
+    config = projector.ProjectorConfig()
+    embedding = config.embeddings.add()
+    embedding.tensor_name = f"word_embeddings (first {len(tokens)} rows)"
+    embedding.tensor_path = "word_embeddings.bytes"
+    embedding.tensor_shape.extend(rows.shape)
+    embedding.metadata_path = "metadata.tsv"
+    files.write_atomically(directory / embedding.tensor_path, rows.tobytes())
+    lines = "".join(f"{token}\n" for token in tokens)
+    files.write_atomically(directory / embedding.metadata_path, lines.encode())
+    # Last, because it names the others.
+    projector.visualize_embeddings(str(directory), config)
+
+
+# Sizes of an attention map, in pixels.
+_CELL = 13
+_FONT_SIZE = 11
+_MARGIN = 8
+_HEADS_PER_ROW = 4
+
+
+def draw_attention(heads: np.ndarray, labels: Sequence[str]) -> np.ndarray:
+    """Draws the heads of a layer, four beside each other: dark is much attention.
+
+    Args:
+        heads: `(num_heads, num_tokens, num_tokens)` probabilities: rows are the tokens
+            that attend, columns those that are attended to.
+        labels: the tokens.
+
+    Returns:
+        `(height, width, 3)` uint8.
+    """
+    font = ImageFont.load_default(_FONT_SIZE)
+    space = math.ceil(max(font.getlength(label) for label in labels)) + _MARGIN
+    panel = space + _CELL * len(labels) + _MARGIN
+    title = _FONT_SIZE + _MARGIN
+    columns = min(len(heads), _HEADS_PER_ROW)
+    rows = math.ceil(len(heads) / columns)
+    size = (columns * panel, rows * (panel + title))
+    image = Image.new("RGB", size, "white")
+    queries = _labels(labels, font, width=space, anchor="rm")
+    keys = _labels(labels, font, width=space, anchor="lm").rotate(90, expand=True)
+    for index, probabilities in enumerate(heads):
+        left = index % columns * panel
+        top = index // columns * (panel + title)
+        ImageDraw.Draw(image).text((left + space, top), f"head {index}", "black", font)
+        image.paste(queries, (left, top + title + space))
+        image.paste(keys, (left + space, top + title))
+        image.paste(_heat_map(probabilities), (left + space, top + title + space))
+    return np.asarray(image)
+
+
+def _labels(
+    labels: Sequence[str], font: Any, *, width: int, anchor: str
+) -> Image.Image:
+    """Labels below each other, at the right edge (`rm`) or at the left one (`lm`)."""
+    column = Image.new("RGB", (width, _CELL * len(labels)), "white")
+    draw = ImageDraw.Draw(column)
+    x = width - _MARGIN // 2 if anchor == "rm" else _MARGIN // 2
+    for index, label in enumerate(labels):
+        draw.text((x, (index + 0.5) * _CELL), label, "black", font, anchor)
+    return column
+
+
+def _heat_map(probabilities: np.ndarray) -> Image.Image:
+    """White for 0, dark blue for 1; the root makes small shares visible."""
+    # A model whose weights are not finite any more has white maps.
+    shade = np.sqrt(np.clip(np.nan_to_num(probabilities), 0, 1))[..., None]
+    colors = np.round(255 + shade * (np.array([8, 48, 107]) - 255)).astype("uint8")
+    return Image.fromarray(np.kron(colors, np.ones((_CELL, _CELL, 1), "uint8")))

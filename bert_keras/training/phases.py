@@ -1,0 +1,274 @@
+"""The phases of a pre-training: examples of one length each, one after the other.
+
+The paper (A.2) trains with sequences of 128 for 90 % of the steps and of 512 for the
+rest. Weights, optimizer state, schedule and step run on; the data changes.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from bert_keras import config, manifest
+from bert_keras.data import features, masking, tokenization
+from bert_keras.errors import InputError
+from bert_keras.training import record_batches, replicas
+
+logger = logging.getLogger(__name__)
+
+_VERB = "bert-keras examples"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Phase:
+    """A stretch of steps on one directory of examples, read and checked."""
+
+    directory: Path
+    vocabulary: tokenization.Vocabulary
+    do_lower_case: bool
+    examples: config.ExamplesConfig
+    """How they were made."""
+    manifest_sha256: str
+    train_shards: list[record_batches.Shard]
+    eval_shards: list[record_batches.Shard]
+    first_step: int
+    """Steps made before it."""
+    last_step: int
+    """Steps made when it ends."""
+    batch_size: int
+    """Examples per step, over all replicas."""
+    num_parts: int
+    """Parts that a replica computes its share of a batch in."""
+
+    @property
+    def num_train_records(self) -> int:
+        """Examples to train on."""
+        return sum(shard.num_records for shard in self.train_shards)
+
+    @property
+    def has_evaluation(self) -> bool:
+        """Whether any example is kept for evaluation."""
+        return any(shard.num_records for shard in self.eval_shards)
+
+
+def read_phases(
+    settings: config.PretrainingConfig,
+    directories: Sequence[str | Path],
+    *,
+    vocab_path: str | Path | None,
+    num_replicas: int,
+) -> list[Phase]:
+    """Reads and checks all directories, before anything is computed.
+
+    Args:
+        settings: of the run.
+        directories: made by `pipelines.examples`, one for each phase.
+        vocab_path: a vocabulary to check the examples against; they bring their own.
+        num_replicas: that share each batch.
+
+    Raises:
+        InputError: a directory cannot be used, or not together with the others.
+    """
+    planned = _planned(settings, len(directories))
+    limits = _limits(settings.num_train_steps, [p.fraction for p in planned])
+    found = [
+        _read_phase(
+            settings,
+            plan,
+            directory,
+            vocab_path=vocab_path,
+            steps=steps,
+            num_replicas=num_replicas,
+        )
+        for plan, directory, steps in zip(
+            planned, directories, itertools.pairwise(limits), strict=True
+        )
+    ]
+    for phase in found[1:]:
+        _check_same_documents(found[0], phase)
+    return [phase for phase in found if phase.last_step > phase.first_step]
+
+
+def _planned(
+    settings: config.PretrainingConfig, num_directories: int
+) -> Sequence[config.PhaseConfig]:
+    if num_directories == 1:
+        return [config.PhaseConfig(fraction=1.0)]
+    if num_directories != len(settings.phases):
+        raise InputError(
+            f"{num_directories} directories of examples, but `phases` has "
+            f"{len(settings.phases)}: give one for each phase, or a single one"
+        )
+    return settings.phases
+
+
+def _limits(num_train_steps: int, fractions: Sequence[float]) -> list[int]:
+    """The steps at which phases begin and end."""
+    shares = itertools.accumulate(fractions, initial=0.0)
+    return [round(share * num_train_steps) for share in shares]
+
+
+def _read_phase(
+    settings: config.PretrainingConfig,
+    plan: config.PhaseConfig,
+    directory: str | Path,
+    *,
+    vocab_path: str | Path | None,
+    steps: tuple[int, int],
+    num_replicas: int,
+) -> Phase:
+    found = manifest.read_manifest(directory, kind="examples", verb=_VERB)
+    logger.info("checking %d shards of %s", len(found.shards), directory)
+    manifest.verify_shards(directory, found)
+    made_with = features.examples_config(
+        found.config, origin=Path(directory) / manifest.MANIFEST_NAME
+    )
+    record_batches.check_lengths(Path(directory) / found.shards[0].name, made_with)
+    train_shards, eval_shards = record_batches.split_shards(
+        record_batches.read_shards(directory, found), settings.num_eval_shards
+    )
+    phase = Phase(
+        directory=Path(directory),
+        vocabulary=_read_vocabulary(directory, found, vocab_path),
+        do_lower_case=found.config["do_lower_case"],
+        examples=made_with,
+        manifest_sha256=hashlib.sha256(found.model_dump_json().encode()).hexdigest(),
+        train_shards=train_shards,
+        eval_shards=eval_shards,
+        first_step=steps[0],
+        last_step=steps[1],
+        batch_size=plan.global_batch_size or settings.global_batch_size,
+        num_parts=(
+            plan.gradient_accumulation_steps or settings.gradient_accumulation_steps
+        ),
+    )
+    if phase.num_train_records < 1:
+        raise InputError(f"{directory}: its training shards hold no example")
+    _check_divisible(phase, num_replicas)
+    return phase
+
+
+def _read_vocabulary(
+    directory: str | Path, found: manifest.Manifest, vocab_path: str | Path | None
+) -> tokenization.Vocabulary:
+    source = vocab_path or Path(directory) / "vocab.txt"
+    vocabulary = tokenization.Vocabulary.load(source)
+    if vocabulary.sha256 != found.vocab_sha256:
+        raise InputError(
+            f"{source}: {len(vocabulary)} entries, not the vocabulary that "
+            f"{directory} was made with ({found.vocab_size} entries): give that one, "
+            "or make the examples again with this one"
+        )
+    return vocabulary
+
+
+def _check_divisible(phase: Phase, num_replicas: int) -> None:
+    if phase.batch_size % (num_replicas * phase.num_parts):
+        sharers = "1 replica" if num_replicas == 1 else f"{num_replicas} replicas"
+        raise InputError(
+            f"`global_batch_size` is {phase.batch_size}, which {sharers} "
+            f"with `gradient_accumulation_steps` {phase.num_parts} cannot share "
+            f"equally: make it a multiple of {num_replicas * phase.num_parts}"
+        )
+
+
+def _check_same_documents(first: Phase, other: Phase) -> None:
+    """A shard is a bucket of documents, the same one for every length."""
+    if other.vocabulary.sha256 != first.vocabulary.sha256:
+        raise InputError(
+            f"{other.directory}: made with another vocabulary than {first.directory}; "
+            "make both with the same"
+        )
+    counts = [len(p.train_shards) + len(p.eval_shards) for p in (first, other)]
+    if counts[0] != counts[1]:
+        raise InputError(
+            f"{first.directory} has {counts[0]} shards, {other.directory} has "
+            f"{counts[1]}: one would train on documents that the other evaluates on; "
+            "make both with the same --num_shards"
+        )
+
+
+def training_batches(
+    settings: config.PretrainingConfig,
+    phase: Phase,
+    strategy: tf.distribute.Strategy,
+    *,
+    start_step: int,
+) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+    """Endless batches for every replica, from that of step `start_step + 1` on."""
+
+    def of_worker(index: int, num_workers: int, num_replicas: int) -> tf.data.Dataset:
+        return record_batches.training_batches(
+            phase.train_shards,
+            **_common(settings, phase),
+            shuffle_buffer_size=settings.shuffle_buffer_size,
+            start_step=start_step - phase.first_step,
+            worker=record_batches.Worker(
+                index, num_workers, num_replicas, settings.input_sharding
+            ),
+        )
+
+    return replicas.distribute(strategy, of_worker)
+
+
+def evaluation_batches(
+    settings: config.PretrainingConfig, phase: Phase, strategy: tf.distribute.Strategy
+) -> tuple[tf.data.Dataset | tf.distribute.DistributedDataset, int] | None:
+    """Endless batches for every replica, and how many are one round; `None`: none."""
+    if not phase.has_evaluation:
+        return None
+    # The length of a round is the same for every share of it.
+    _, num_batches = whole_evaluation_batches(settings, phase)
+
+    def of_worker(index: int, num_workers: int, num_replicas: int) -> tf.data.Dataset:
+        return record_batches.evaluation_batches(
+            phase.eval_shards,
+            **_common(settings, phase),
+            num_batches=settings.num_eval_steps,
+            worker=record_batches.Worker(index, num_workers, num_replicas),
+        )[0]
+
+    return replicas.distribute(strategy, of_worker), num_batches
+
+
+def whole_evaluation_batches(
+    settings: config.PretrainingConfig, phase: Phase
+) -> tuple[tf.data.Dataset, int]:
+    """The same batches, not shared out."""
+    return record_batches.evaluation_batches(
+        phase.eval_shards,
+        **_common(settings, phase),
+        num_batches=settings.num_eval_steps,
+    )
+
+
+def _common(settings: config.PretrainingConfig, phase: Phase) -> dict[str, Any]:
+    return {
+        "config": phase.examples,
+        "vocabulary": masking.masking_vocabulary(phase.vocabulary),
+        "batch_size": phase.batch_size,
+        "seed": settings.seed,
+        "attention": settings.model.attention,
+    }
+
+
+def describe_data(
+    settings: config.PretrainingConfig, phase: Phase, first_step: int, last_step: int
+) -> str:
+    """Names of the shards that the batches of some steps came from."""
+    names = record_batches.shards_of_steps(
+        phase.train_shards,
+        config=phase.examples,
+        batch_size=phase.batch_size,
+        shuffle_buffer_size=settings.shuffle_buffer_size,
+        seed=settings.seed,
+        start_step=first_step - 1 - phase.first_step,
+        num_steps=last_step - first_step + 1,
+    )
+    more = f" and {len(names) - 5} others" if len(names) > 5 else ""
+    return f"{phase.directory}: {', '.join(names[:5])}{more}"

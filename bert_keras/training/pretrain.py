@@ -1,0 +1,462 @@
+"""Pre-training: examples in, a run directory out, under any strategy, taken up again
+wherever it was broken off."""
+
+import contextlib
+import dataclasses
+import logging
+import re
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras import config, run_directory
+from bert_keras.checkpoints import conversion, starting_point, training_state
+from bert_keras.data import features
+from bert_keras.errors import InputError
+from bert_keras.model import flops, pretrainer
+from bert_keras.training import (
+    learner,
+    lost_workers,
+    optimization,
+    panels,
+    phases,
+    precision,
+    replicas,
+    stopping,
+    training_log,
+)
+
+logger = logging.getLogger(__name__)
+
+CHANGEABLE = (
+    "max_skipped_steps",
+    "num_best_checkpoints",
+    "num_checkpoints",
+    "profile_steps",
+    "steps_per_execution",
+)
+"""Settings that may change when a run is taken up: they do not decide its outcome."""
+
+
+def pretrain(
+    settings: config.PretrainingConfig,
+    examples_dirs: Sequence[str | Path],
+    output_dir: str | Path,
+    *,
+    strategy: tf.distribute.Strategy,
+    vocab_path: str | Path | None = None,
+    init: str | Path | None = None,
+    is_chief: bool = True,
+) -> dict[str, Any]:
+    """Pre-trains a model with masked LM and next sentence prediction.
+
+    Given again with the same arguments, an unfinished run is taken up after its last
+    checkpoint and a finished one is left as it is.
+
+    Args:
+        settings: the run's configuration.
+        examples_dirs: made by `pipelines.examples`, one for each phase.
+        output_dir: the run directory; with several workers, one that all of them see.
+        strategy: to train under.
+        vocab_path: a vocabulary to check the examples against; they bring their own.
+        init: checkpoint of any format (see `checkpoints.conversion`) whose weights and
+            architecture are taken, to be trained further by a schedule that begins
+            anew; `None`: new weights. Its vocabulary is that of the examples, or they
+            have one that extends it (see `extended_vocabulary`).
+        is_chief: whether this process writes, of several that train together.
+
+    Returns:
+        What `results.json` holds: steps, seconds, and the last evaluation.
+
+    Raises:
+        InputError: the examples, the vocabulary, the checkpoint or the directory
+            cannot be used, or the numbers do not stay finite, or another worker is
+            lost.
+        Stopped: SIGTERM came; a checkpoint of the step reached was written.
+    """
+    settings = settings.model_copy(
+        update={"precision": precision.resolve(settings.precision, strategy)}
+    )
+    settings, planned, start = _plan(
+        settings, examples_dirs, strategy=strategy, vocab_path=vocab_path, init=init
+    )
+    run = _create_run(settings, planned, output_dir, start=start, is_chief=is_chief)
+    replicas.check_equal(
+        strategy,
+        0 if start is None else int(start.sha256[:6], 16),
+        f"{init}: the workers begin with different weights: give all of them the same",
+    )
+    replicas.wait_for_all(strategy)
+    if (results := run_directory.read_results(output_dir)) is not None:
+        logger.info("%s: finished already, at step %d", output_dir, results["steps"])
+        return results
+    with stopping.StopSignal() as stop_signal, _errors_for_people(planned):
+        pretraining_run = _PretrainingRun(
+            settings=settings,
+            run=run,
+            phases=planned,
+            strategy=strategy,
+            is_chief=is_chief,
+            stop_signal=stop_signal,
+            start=start,
+            learner=_build_learner(settings, run, planned[0], strategy),
+        )
+        # As large as the model, and not needed once that has begun.
+        del start
+        results = pretraining_run.train()
+    if is_chief:
+        run_directory.finish_run(run, pretraining_run.learner.network, results)
+        logger.info("model and results in %s", run.directory)
+    # One that leaves early looks to the others as if it had been killed.
+    replicas.wait_for_all(strategy)
+    return results
+
+
+def _plan(
+    settings: config.PretrainingConfig,
+    examples_dirs: Sequence[str | Path],
+    *,
+    strategy: tf.distribute.Strategy,
+    vocab_path: str | Path | None,
+    init: str | Path | None,
+) -> tuple[config.PretrainingConfig, list[phases.Phase], starting_point.Start | None]:
+    """Reads everything, and settles what the weights to begin with decide."""
+    checkpoint = None if init is None else conversion.read(init)
+    if checkpoint is not None:
+        model = starting_point.model_config(settings.model, checkpoint, path=init)
+        settings = settings.model_copy(update={"model": model})
+    planned = phases.read_phases(
+        settings,
+        examples_dirs,
+        vocab_path=vocab_path,
+        num_replicas=strategy.num_replicas_in_sync,
+    )
+    if checkpoint is None:
+        return settings, planned, None
+    start = starting_point.pretraining_start(
+        checkpoint,
+        planned[0].vocabulary,
+        do_lower_case=planned[0].do_lower_case,
+        path=init,
+    )
+    return settings, planned, start
+
+
+def _create_run(
+    settings: config.PretrainingConfig,
+    planned: Sequence[phases.Phase],
+    output_dir: str | Path,
+    *,
+    start: starting_point.Start | None,
+    is_chief: bool,
+) -> run_directory.Run:
+    hashes = [phase.manifest_sha256 for phase in planned]
+    inputs = {"examples_sha256": hashes[0] if len(hashes) == 1 else hashes}
+    if start is not None:
+        inputs["init_sha256"] = start.sha256
+    return run_directory.create_run(
+        output_dir,
+        settings,
+        task=config.Task(kind="pretraining"),
+        bert_config=_bert_config(settings, planned, start),
+        vocabulary=planned[0].vocabulary,
+        do_lower_case=planned[0].do_lower_case,
+        inputs=inputs,
+        changeable=CHANGEABLE,
+        is_chief=is_chief,
+    )
+
+
+def _bert_config(
+    settings: config.PretrainingConfig,
+    planned: Sequence[phases.Phase],
+    start: starting_point.Start | None,
+) -> config.BertConfig:
+    bert_config = settings.model.with_vocab_size(len(planned[0].vocabulary))
+    if start is not None:
+        if settings.model.vocab_size not in (None, start.vocab_size):
+            raise InputError(
+                f"`model.vocab_size` is {settings.model.vocab_size}, but with the "
+                f"weights of {start.path} it is {start.vocab_size}: leave it out"
+            )
+        bert_config = settings.model.with_vocab_size(start.vocab_size)
+    for phase in planned:
+        if phase.examples.max_seq_length > bert_config.max_position_embeddings:
+            raise InputError(
+                f"{phase.directory}: sequences of {phase.examples.max_seq_length} "
+                "tokens, but `model.max_position_embeddings` is "
+                f"{bert_config.max_position_embeddings}"
+                + (": raise it or" if start is None else f" in {start.path}:")
+                + " make shorter examples"
+            )
+    return bert_config
+
+
+def _build_learner(
+    settings: config.PretrainingConfig,
+    run: run_directory.Run,
+    phase: phases.Phase,
+    strategy: tf.distribute.Strategy,
+) -> learner.Learner:
+    keras.utils.set_random_seed(settings.seed)
+    zeros = {
+        feature.name: tf.zeros(
+            [1, feature.length],
+            tf.int32 if feature.dtype == "int64" else tf.float32,
+        )
+        for feature in features.batch_features(phase.examples)
+    }
+    jit_compile = settings.jit_compile
+    if jit_compile is None:
+        devices = strategy.extended.worker_devices
+        jit_compile = any("GPU" in device.upper() for device in devices)
+    return learner.build_learner(
+        lambda: pretrainer.BertPretrainer(
+            run.bert_config,
+            seed=settings.seed,
+            next_sentence=_trains_next_sentence(settings, phase),
+            dtype=settings.precision,
+            # In its variables' names, which Keras would number otherwise.
+            name="bert_pretrainer",
+        ),
+        zeros,
+        optimizer=lambda: optimization.build_optimizer(
+            settings.optimizer, num_train_steps=settings.num_train_steps
+        ),
+        strategy=strategy,
+        max_grad_norm=settings.optimizer.max_grad_norm,
+        steps_per_execution=settings.steps_per_execution,
+        # A TPU compiles the step by itself.
+        compile_step=jit_compile
+        and not isinstance(strategy, tf.distribute.TPUStrategy),
+        scales_loss=settings.precision == "mixed_float16",
+    )
+
+
+def _trains_next_sentence(
+    settings: config.PretrainingConfig, phase: phases.Phase
+) -> bool:
+    return settings.next_sentence and phase.examples.packing == "sentence_pairs"
+
+
+@dataclasses.dataclass(kw_only=True)
+class _PretrainingRun:
+    """What a run consists of while it is under way."""
+
+    settings: config.PretrainingConfig
+    run: run_directory.Run
+    phases: Sequence[phases.Phase]
+    strategy: tf.distribute.Strategy
+    is_chief: bool
+    stop_signal: stopping.StopSignal
+    start: starting_point.Start | None
+    learner: learner.Learner
+
+    def __post_init__(self) -> None:
+        self._state = training_state.named_variables(
+            self.learner, self.learner.optimizer
+        )
+        self._checkpoints = training_state.CheckpointDirectory(
+            self.run.directory / "checkpoints",
+            keep=self.settings.num_checkpoints,
+            keep_best=self.settings.num_best_checkpoints,
+            is_chief=self.is_chief,
+        )
+        self._last_evaluation: dict[str, float] = {}
+
+    def train(self) -> dict[str, Any]:
+        """Trains from the last checkpoint to the end; returns the results."""
+        began = time.monotonic()
+        step = self._checkpoints.restore_latest(self._state)
+        replicas.check_equal(
+            self.strategy,
+            step,
+            f"{self.run.directory}: the workers found different checkpoints, this one "
+            f"that of step {step}: give all of them one directory that they share",
+        )
+        if step == 0 and self.start is not None:
+            starting_point.assign(
+                self.learner.network, self.start.arrays, path=self.start.path
+            )
+        self.start = None
+        while step < self.settings.num_train_steps:
+            phase = next(p for p in self.phases if step < p.last_step)
+            self._fit(phase, step, self._stretch_end(phase, step))
+            step = training_log.optimizer_step(self.learner)
+        phase = self.phases[-1]
+        if phase.has_evaluation and not self._last_evaluation:
+            batches, num_batches = phases.evaluation_batches(
+                self.settings, phase, self.strategy
+            )
+            self._last_evaluation = self.learner.evaluate(
+                batches, steps=num_batches, return_dict=True, verbose=0
+            )
+        return {
+            "steps": step,
+            "seconds": round(time.monotonic() - began, 1),
+            "skipped_steps": int(
+                keras.ops.convert_to_numpy(self.learner.skipped_steps)
+            ),
+            "num_parameters": self.learner.network.count_params(),
+            "eval": {k: float(value) for k, value in self._last_evaluation.items()},
+            "eval_baseline": _baseline(self.settings, phase),
+        }
+
+    def _stretch_end(self, phase: phases.Phase, step: int) -> int:
+        """Up to where one call of `fit` goes.
+
+        Evaluations and checkpoints come at the same steps in every run: one that begins
+        between two of them first goes to the next.
+        """
+        interval = self.settings.save_checkpoint_steps
+        if step % interval == 0:
+            return phase.last_step
+        return min(phase.last_step, (step // interval + 1) * interval)
+
+    def _fit(self, phase: phases.Phase, step: int, last_step: int) -> None:
+        logger.info(
+            "steps %d to %d: %d examples of %d tokens, %d a step; %d for evaluation",
+            step + 1,
+            last_step,
+            phase.num_train_records,
+            phase.examples.max_seq_length,
+            phase.batch_size,
+            sum(shard.num_records for shard in phase.eval_shards),
+        )
+        if step == phase.first_step:
+            # The losses of another length are no measure for this one.
+            self._checkpoints.forget_scores()
+        if self.learner.num_parts != phase.num_parts:
+            self.learner.num_parts = phase.num_parts
+            self.learner.train_function = None
+        logs = learner.fit(
+            self.learner,
+            phases.training_batches(
+                self.settings, phase, self.strategy, start_step=step
+            ),
+            last_step=last_step,
+            steps_per_epoch=self.settings.save_checkpoint_steps,
+            evaluation=phases.evaluation_batches(self.settings, phase, self.strategy),
+            run_callbacks=[
+                *(self._summaries(phase) if self.is_chief else []),
+                stopping.SaveEachEpoch(self._save),
+                *self._stoppers(phase, last_step),
+            ],
+        )
+        self._last_evaluation = {
+            k.removeprefix("val_"): v for k, v in logs.items() if k.startswith("val_")
+        }
+
+    def _save(self, step: int, evaluation_loss: float | None) -> None:
+        self._checkpoints.save(step, self._state, score=evaluation_loss)
+
+    def _save_interim(self, step: int) -> None:
+        self._checkpoints.save(step, self._state, is_interim=True)
+
+    def _stoppers(
+        self, phase: phases.Phase, last_step: int
+    ) -> list[keras.callbacks.Callback]:
+        return [
+            stopping.StopOnSignal(
+                self.stop_signal,
+                self._save_interim,
+                is_multi_worker=replicas.is_multi_worker(self.strategy),
+                steps_per_epoch=self.settings.save_checkpoint_steps,
+                last_step=last_step,
+            ),
+            stopping.StopOnSkips(
+                self.settings.max_skipped_steps,
+                describe_data=lambda first, last: phases.describe_data(
+                    self.settings, phase, first, last
+                ),
+                last_checkpoint=self._checkpoints.latest_name,
+            ),
+        ]
+
+    def _summaries(self, phase: phases.Phase) -> list[keras.callbacks.Callback]:
+        """What TensorBoard shows, and the lines for people."""
+        settings, logs = self.settings, self.run.directory / "logs"
+        examples = phase.examples
+        num_predictions = examples.num_predictions
+        if settings.model.attention == "left_to_right":
+            num_predictions = examples.max_seq_length - 1
+        log = training_log.TrainingLog(
+            logs,
+            num_train_steps=settings.num_train_steps,
+            batch_size=phase.batch_size,
+            tokens_per_example=examples.max_seq_length,
+            flops_per_example=flops.pretraining_flops_per_example(
+                self.run.bert_config,
+                max_seq_length=examples.max_seq_length,
+                num_predictions=num_predictions,
+                next_sentence=self.learner.network.next_sentence,
+            ),
+            peak_flops=self._peak_flops(),
+        )
+        shown = [log]
+        if settings.profile_steps is not None:
+            shown.append(panels.Profile(logs / "train", steps=settings.profile_steps))
+        if not phase.has_evaluation:
+            return shown
+        batches, _ = phases.whole_evaluation_batches(settings, phase)
+        evaluation_panels = panels.EvaluationPanels(
+            logs,
+            tokenizer=self.run.tokenizer,
+            batch=next(batches.as_numpy_iterator()),
+            last_step=phase.last_step,
+        )
+        return [*shown, evaluation_panels]
+
+    def _peak_flops(self) -> float:
+        dtype = "float32" if self.settings.precision == "float32" else "bfloat16"
+        if self.settings.precision == "mixed_float16":
+            dtype = "float16"
+        # Logical devices share the one processor of this process.
+        on_gpu = bool(tf.config.list_physical_devices("GPU"))
+        num_devices = self.strategy.num_replicas_in_sync if on_gpu else 1
+        return training_log.measure_peak_flops(dtype) * num_devices
+
+
+def _baseline(
+    settings: config.PretrainingConfig, phase: phases.Phase
+) -> dict[str, Any] | None:
+    """What always guessing the commonest masked token would score."""
+    if not phase.has_evaluation:
+        return None
+    batches, num_batches = phases.whole_evaluation_batches(settings, phase)
+    counts = np.zeros(len(phase.vocabulary), np.int64)
+    for batch in batches.take(num_batches).as_numpy_iterator():
+        predicted = batch["masked_lm_ids"][batch["masked_lm_weights"] > 0]
+        counts += np.bincount(predicted, minlength=len(phase.vocabulary))
+    return {
+        "commonest_token": phase.vocabulary.tokens[int(counts.argmax())],
+        "masked_lm_accuracy": float(counts.max() / max(counts.sum(), 1)),
+    }
+
+
+@contextlib.contextmanager
+def _errors_for_people(planned: Sequence[phases.Phase]) -> Iterator[None]:
+    """Turns what TensorFlow says of records and of workers into an `InputError`."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if message := lost_workers.lost_worker_message(error):
+            raise InputError(message) from None
+        # What the input pipeline says comes through the iterator.
+        of_data = isinstance(error, tf.errors.InvalidArgumentError) and (
+            "GetNext" in str(error)
+        )
+        if not of_data and not isinstance(error, tf.errors.DataLossError):
+            raise
+        reason = re.search(r"assertion failed: \[(.*?)\]", str(error))
+        # Without an assertion of ours, what TensorFlow says last is the cause.
+        text = reason[1] if reason else str(error).strip().splitlines()[-1]
+        directories = ", ".join(str(phase.directory) for phase in planned)
+        raise InputError(
+            f"{directories}: {text[:300]}; make the examples again"
+        ) from None

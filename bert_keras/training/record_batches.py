@@ -1,0 +1,485 @@
+"""Examples become batches: `tf.data` pipelines over TFRecord shards and over texts."""
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras import manifest
+from bert_keras.config import ExamplesConfig
+from bert_keras.data import dynamic_masking, features, masking
+from bert_keras.errors import InputError
+from bert_keras.training import record_parsing
+
+
+class Shard(NamedTuple):
+    """A file of examples."""
+
+    path: str
+    first_record: int
+    """Place of its first record in all shards of the directory together."""
+    num_records: int
+
+
+def read_shards(directory: str | Path, made: manifest.Manifest) -> list[Shard]:
+    """The shards of a directory of examples, in the manifest's order."""
+    starts = itertools.accumulate((s.num_records for s in made.shards), initial=0)
+    return [
+        Shard(str(Path(directory) / shard.name), start, shard.num_records)
+        for shard, start in zip(made.shards, starts, strict=False)
+    ]
+
+
+def split_shards(
+    shards: Sequence[Shard], num_eval_shards: int | None
+) -> tuple[list[Shard], list[Shard]]:
+    """Keeps the last shards for evaluation.
+
+    A shard is a bucket of documents, and random next sentences come from within it,
+    so what is evaluated on shares no document with what is trained on.
+
+    Args:
+        shards: all, in order.
+        num_eval_shards: how many to keep; `None`: one in fifty, at least one if
+            there are two.
+
+    Returns:
+        The shards to train on and those to evaluate on.
+    """
+    if num_eval_shards is None:
+        num_eval_shards = max(1, len(shards) // 50) if len(shards) > 1 else 0
+    if num_eval_shards >= len(shards):
+        raise InputError(
+            f"`num_eval_shards` is {num_eval_shards}, but the examples have only "
+            f"{len(shards)} shards, and one must be left to train on: lower it, or "
+            "make the examples with a larger --num_shards"
+        )
+    split = len(shards) - num_eval_shards
+    return list(shards[:split]), list(shards[split:])
+
+
+class Worker(NamedTuple):
+    """The part of every batch that one of several processes reads."""
+
+    index: int = 0
+    num_workers: int = 1
+    num_replicas: int = 1
+    """Replicas of this worker; all workers have as many."""
+    sharding: Literal["record", "file"] = "record"
+    """`record`: each worker takes its rows of batches that are the same for any number
+    of workers. `file`: each reads its own shards, and makes its rows of them."""
+
+
+ONLY_WORKER = Worker()
+"""One process with one replica."""
+
+
+def training_batches(
+    shards: Sequence[Shard],
+    *,
+    config: ExamplesConfig,
+    vocabulary: masking.MaskingVocabulary,
+    batch_size: int,
+    shuffle_buffer_size: int,
+    seed: int,
+    start_step: int = 0,
+    worker: Worker = ONLY_WORKER,
+    attention: record_parsing.Attention = "bidirectional",
+) -> tf.data.Dataset:
+    """Endless shuffled batches; batch N is a function of `seed` and N alone.
+
+    An epoch is every record once: the shards in another order each time, several read
+    at a time, their records shuffled in buffers. Batches go on over the end of an
+    epoch. Records that are not masked yet get other masks in every epoch. A resumed
+    run passes its step as `start_step`: what was drawn before is hardly read again.
+
+    Args:
+        shards: to train on.
+        config: how the examples were made.
+        vocabulary: that of the examples.
+        batch_size: examples per step, over all workers.
+        shuffle_buffer_size: records that are shuffled among themselves.
+        seed: of order, masks and dropout.
+        start_step: the first batch's number.
+        worker: which rows of each batch to make.
+        attention: with `left_to_right`, nothing is masked and every token is to be
+            predicted from those before it (paper, 5.1).
+
+    Returns:
+        As many consecutive elements per step as the worker has replicas, all of static
+        shape `{name: (rows, length)}`, integers as int32: `features.batch_features`
+        (with `left_to_right`, see `record_parsing.next_tokens`), and
+        `features.DROPOUT_SEEDS`, `(rows,)` int32, of (seed, epoch, record).
+
+    Raises:
+        InputError: replicas cannot have equal shares of a batch, or there are fewer
+            shards than workers that read their own.
+    """
+    _check_shares(batch_size, worker)
+    if worker.sharding == "file":
+        shards = _own_shards(shards, worker)
+        batch_size //= worker.num_workers
+        worker = worker._replace(index=0, num_workers=1)
+    num_records = sum(shard.num_records for shard in shards)
+    reader = _ShuffledReader(
+        shards=shards,
+        compression=config.compression,
+        shuffle_buffer_size=shuffle_buffer_size,
+        seed=seed,
+    )
+    records = reader.records(start_step * batch_size)
+    rows = tf.range(batch_size, dtype=tf.int64)
+
+    def with_epochs(step: tf.Tensor, batch: tuple) -> tuple:
+        return (step * batch_size + rows) // num_records, *batch
+
+    batches = records.batch(batch_size, drop_remainder=True).enumerate(start_step)
+    parse = record_parsing.Parser(
+        config=config,
+        vocabulary=vocabulary,
+        seed=seed,
+        attention=attention,
+        has_dropout=True,
+    )
+    return _parsed(_shares(batches.map(with_epochs), worker), parse)
+
+
+def shards_of_steps(
+    shards: Sequence[Shard],
+    *,
+    config: ExamplesConfig,
+    batch_size: int,
+    shuffle_buffer_size: int,
+    seed: int,
+    start_step: int,
+    num_steps: int,
+) -> list[str]:
+    """Names of the files that some batches of `training_batches` come from.
+
+    With `sharding` by record; the arguments are those of `training_batches`.
+    """
+    reader = _ShuffledReader(
+        shards=shards,
+        compression=config.compression,
+        shuffle_buffer_size=shuffle_buffer_size,
+        seed=seed,
+    )
+    records = reader.records(start_step * batch_size).take(num_steps * batch_size)
+    numbers = [int(number) for number, _ in records.as_numpy_iterator()]
+    return sorted(
+        Path(shard.path).name
+        for shard in shards
+        if any(
+            0 <= number - shard.first_record < shard.num_records for number in numbers
+        )
+    )
+
+
+def evaluation_batches(
+    shards: Sequence[Shard],
+    *,
+    config: ExamplesConfig,
+    vocabulary: masking.MaskingVocabulary,
+    batch_size: int,
+    num_batches: int,
+    seed: int,
+    worker: Worker = ONLY_WORKER,
+    attention: record_parsing.Attention = "bidirectional",
+) -> tuple[tf.data.Dataset, int]:
+    """The first `num_batches` batches of the shards, over and over.
+
+    A record of each shard comes in turn, so that few batches show something of all of
+    them. Endless, because Keras takes a phantom step when data ends unforeseen, and a
+    strategy forgets a cardinality that was stated. Records that are not masked yet
+    get the same masks in every round. The last batch is filled up with examples of
+    which nothing counts: a `[CLS]`, padding, `masked_lm_weights` 0 and
+    `next_sentence_labels` -1.
+
+    Args:
+        batch_size: examples per batch, over all workers.
+        num_batches: of one round, at most.
+        worker: which rows of each batch to make; always by record.
+
+    Returns:
+        The batches as `training_batches` has them, without dropout, and how many of
+        them are one round, in which no record comes twice.
+
+    Raises:
+        InputError: replicas cannot have equal shares of a batch.
+    """
+    _check_shares(batch_size, worker)
+    num_records = sum(shard.num_records for shard in shards)
+    num_batches = min(num_batches, -(-num_records // batch_size))
+    records = tf.data.Dataset.from_tensor_slices(_shard_table(shards)).interleave(
+        functools.partial(_numbered_records, compression=config.compression),
+        cycle_length=min(_SHARDS_AT_A_TIME, len(shards)),
+        block_length=1,
+    )
+    padding = record_parsing.padding_record(config, vocabulary.cls_id)
+    # Its number is any: there is nothing to draw in it.
+    padding = tf.data.Dataset.from_tensors((tf.constant(-1, tf.int64), padding))
+    records = records.concatenate(padding.repeat(batch_size))
+    epochs = tf.fill(
+        [batch_size], tf.constant(dynamic_masking.EVALUATION_EPOCH, tf.int64)
+    )
+    batches = records.batch(batch_size, drop_remainder=True).take(num_batches).repeat()
+    parse = record_parsing.Parser(
+        config=config,
+        vocabulary=vocabulary,
+        seed=seed,
+        attention=attention,
+        has_dropout=False,
+    )
+    shares = _shares(batches.map(lambda *batch: (epochs, *batch)), worker)
+    return _parsed(shares, parse), num_batches
+
+
+def check_lengths(path: str | Path, config: ExamplesConfig) -> None:
+    """Checks on its first record that a shard holds the features it should.
+
+    Raises:
+        InputError: a feature is missing or of another length than the manifest says.
+    """
+    dataset = tf.data.TFRecordDataset(str(path), _COMPRESSIONS[config.compression])
+    for record in dataset.take(1):
+        example = tf.train.Example.FromString(record.numpy())
+        for feature in features.record_features(config):
+            stored = example.features.feature.get(feature.name)
+            if stored is None:
+                raise InputError(f"{path}: its records have no feature {feature.name}")
+            found = len(stored.int64_list.value) + len(stored.float_list.value)
+            wanted = feature.length or min(found, config.max_seq_length)
+            if found != wanted:
+                raise InputError(
+                    f"{path}: its records hold {found} {feature.name}, "
+                    f"{manifest.MANIFEST_NAME} says {wanted}: make the "
+                    "examples again with the max_seq_length and "
+                    "max_predictions_per_seq you want"
+                )
+
+
+_COMPRESSIONS = {"none": "", "gzip": "GZIP"}
+
+
+_MAX_SHARDS_PER_STRETCH = 64
+_SHARDS_AT_A_TIME = 16
+_BLOCK_LENGTH = 64
+"""Records that are read from one shard before the next has its turn."""
+
+
+def _check_shares(batch_size: int, worker: Worker) -> None:
+    num_replicas = worker.num_workers * worker.num_replicas
+    if batch_size % num_replicas:
+        raise InputError(
+            f"`global_batch_size` is {batch_size}, but {num_replicas} replicas "
+            f"({worker.num_workers} workers with {worker.num_replicas} each) must have "
+            f"equal shares: make it a multiple of {num_replicas}"
+        )
+
+
+def _own_shards(shards: Sequence[Shard], worker: Worker) -> Sequence[Shard]:
+    if len(shards) < worker.num_workers:
+        raise InputError(
+            f"`input_sharding` is file, but there are {len(shards)} shards to train on "
+            f"for {worker.num_workers} workers: set `input_sharding: record`, or make "
+            "the examples with a larger --num_shards"
+        )
+    own = shards[worker.index :: worker.num_workers]
+    if not any(shard.num_records for shard in own):
+        raise InputError(
+            f"`input_sharding` is file, but the {len(own)} shards of worker "
+            f"{worker.index} hold no example: set `input_sharding: record`"
+        )
+    return own
+
+
+def _shard_table(shards: Sequence[Shard]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Paths and first records."""
+    paths = tf.constant([shard.path for shard in shards])
+    return paths, tf.constant([shard.first_record for shard in shards], tf.int64)
+
+
+def _numbered_records(
+    path: tf.Tensor, first_record: tf.Tensor, *, compression: str
+) -> tf.data.Dataset:
+    """The number and the bytes of each record of a shard."""
+    records = tf.data.TFRecordDataset(path, _COMPRESSIONS[compression])
+    return records.enumerate(first_record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ShuffledReader:
+    """Reads all records once in each epoch, in an order of (seed, epoch).
+
+    The shards of an epoch, shuffled, are cut into stretches. Those of a stretch are
+    read several at a time, block by block, and of what comes, `shuffle_buffer_size`
+    records at a time are shuffled among themselves. A reading that starts in the
+    middle of an epoch has to read one stretch at most to find its place.
+
+    All chance is in stateless operations: `Dataset.shuffle` would follow the global
+    seed of the process as well.
+    """
+
+    shards: Sequence[Shard]
+    compression: str
+    shuffle_buffer_size: int
+    seed: int
+
+    def records(self, start: int) -> tf.data.Dataset:
+        """The number and the bytes of each record, endlessly, from the `start`-th."""
+        sizes = np.array([shard.num_records for shard in self.shards])
+        epoch, num_passed = divmod(start, int(sizes.sum()))
+        order = self._order(tf.constant(epoch, tf.int64)).numpy()
+        ends = np.cumsum(np.add.reduceat(sizes[order], self._stretch_starts))
+        stretch = int(np.searchsorted(ends, num_passed, side="right"))
+        num_passed -= int(ends[stretch - 1]) if stretch else 0
+        first = epoch * len(self._stretch_starts) + stretch
+        stretches = tf.data.Dataset.counter(first, dtype=tf.int64)
+        # One shuffled buffer is drawn from while the next one is made.
+        buffers = stretches.flat_map(self._stretch).prefetch(1)
+        return buffers.unbatch().skip(num_passed)
+
+    @property
+    def _stretch_starts(self) -> range:
+        num_stretches = math.ceil(len(self.shards) / _MAX_SHARDS_PER_STRETCH)
+        return range(0, len(self.shards), math.ceil(len(self.shards) / num_stretches))
+
+    def _order(self, epoch: tf.Tensor) -> tf.Tensor:
+        """Indices of the shards, as they come in an epoch."""
+        return tf.random.experimental.stateless_shuffle(
+            tf.range(len(self.shards)), self._seeds(epoch)
+        )
+
+    def _seeds(self, number: tf.Tensor) -> tf.Tensor:
+        return tf.stack([tf.constant(self.seed, tf.int64), number])
+
+    def _stretch(self, number: tf.Tensor) -> tf.data.Dataset:
+        """Shuffled buffers of a stretch, which is counted through all epochs."""
+        starts = self._stretch_starts
+        start = number % len(starts) * starts.step
+        order = self._order(number // len(starts))[start : start + starts.step]
+        table = tuple(tf.gather(column, order) for column in _shard_table(self.shards))
+        blocks = tf.data.Dataset.from_tensor_slices(table).interleave(
+            self._blocks,
+            cycle_length=min(_SHARDS_AT_A_TIME, len(self.shards)),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        buffers = blocks.rebatch(self.shuffle_buffer_size, drop_remainder=False)
+
+        def shuffle(index: tf.Tensor, columns: tuple) -> tuple[tf.Tensor, ...]:
+            order = tf.random.experimental.stateless_shuffle(
+                tf.range(tf.size(columns[0])),
+                tf.random.fold_in(self._seeds(number), index),
+            )
+            return tuple(tf.gather(column, order) for column in columns)
+
+        return buffers.enumerate().map(shuffle)
+
+    def _blocks(self, path: tf.Tensor, first_record: tf.Tensor) -> tf.data.Dataset:
+        """The numbers and the bytes of records of a shard, some at a time."""
+        records = tf.data.TFRecordDataset(path, _COMPRESSIONS[self.compression])
+
+        def with_numbers(index: tf.Tensor, block: tf.Tensor) -> tuple:
+            places = tf.range(tf.size(block, out_type=tf.int64))
+            return first_record + index * _BLOCK_LENGTH + places, block
+
+        return records.batch(_BLOCK_LENGTH).enumerate().map(with_numbers)
+
+
+def _shares(batches: tf.data.Dataset, worker: Worker) -> tf.data.Dataset:
+    """Of every batch, this worker's rows, an element for each of its replicas."""
+
+    def rows(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        shape = [worker.num_workers, worker.num_replicas, -1]
+        return tuple(tf.reshape(column, shape)[worker.index] for column in columns)
+
+    return batches.map(rows).unbatch()
+
+
+def _parsed(
+    batches: tf.data.Dataset, parse: Callable[..., dict[str, tf.Tensor]]
+) -> tf.data.Dataset:
+    return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(
+        tf.data.AUTOTUNE
+    )
+
+
+def example_batches(
+    lengths: np.ndarray,
+    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
+    *,
+    batch_size: int,
+    by_length: bool,
+    seed: int,
+) -> tf.data.Dataset:
+    """Endless batches of examples held in memory.
+
+    To what `make_batch` gives come `features.DROPOUT_SEEDS`, `(rows,)` int32, of
+    (seed, epoch, row).
+
+    Args:
+        lengths: `(num_examples,)` tokens of each example.
+        make_batch: arrays of some rows, the rows given by number.
+        batch_size: rows of a batch; the last of an epoch may have fewer.
+        by_length: see `epoch_batches`.
+        seed: of the order; the same seed gives the same batches.
+    """
+    signature = {
+        name: tf.TensorSpec([None] * array.ndim, array.dtype)
+        for name, array in make_batch(np.arange(1)).items()
+    }
+    signature[features.DROPOUT_SEEDS] = tf.TensorSpec([None], tf.int32)
+
+    def batches() -> Iterator[dict[str, np.ndarray]]:
+        for epoch in itertools.count():
+            for rows in epoch_batches(
+                lengths,
+                batch_size=batch_size,
+                by_length=by_length,
+                seed=seed,
+                epoch=epoch,
+            ):
+                seeds = record_parsing.dropout_seeds(
+                    seed, np.full(len(rows), epoch), rows
+                )
+                yield {**make_batch(rows), features.DROPOUT_SEEDS: seeds}
+
+    # Unknown dimensions: the training step is traced once, not for every length.
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+# More batches to sort among pad less; fewer leave the batches more random.
+_MAX_BATCHES_SORTED_TOGETHER = 50
+
+
+def epoch_batches(
+    lengths: np.ndarray, *, batch_size: int, by_length: bool, seed: int, epoch: int
+) -> list[np.ndarray]:
+    """Row numbers of each batch of an epoch; every row comes once.
+
+    The rows are shuffled and cut into batches. If `by_length`, they are cut into chunks
+    of many batches, sorted by length within a chunk, and the batches shuffled; there
+    are at least four chunks if there are four batches, so that no two epochs have the
+    same batches.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    order = rng.permutation(len(lengths))
+    num_batches = -(-len(order) // batch_size)
+    chunk_batches = 1
+    if by_length:
+        chunk_batches = max(1, min(_MAX_BATCHES_SORTED_TOGETHER, num_batches // 4))
+    chunk_size = chunk_batches * batch_size
+    batches = []
+    for start in range(0, len(order), chunk_size):
+        chunk = order[start : start + chunk_size]
+        chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
+        batches += np.split(chunk, range(batch_size, len(chunk), batch_size))
+    return [batches[index] for index in rng.permutation(num_batches)]

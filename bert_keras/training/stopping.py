@@ -1,0 +1,163 @@
+"""When training ends or pauses, and what is kept before it does."""
+
+import logging
+import signal
+import threading
+from collections.abc import Callable
+
+import keras
+
+from bert_keras.errors import InputError, Stopped
+from bert_keras.training import training_log
+
+logger = logging.getLogger(__name__)
+
+
+class StopAtStep(keras.callbacks.Callback):
+    """Ends training when the optimizer has made `last_step` steps."""
+
+    def __init__(self, last_step: int):
+        super().__init__()
+        self._last_step = last_step
+
+    def on_train_batch_end(self, batch, logs=None):
+        if training_log.optimizer_step(self.model) >= self._last_step:
+            self.model.stop_training = True
+
+
+class SaveEachEpoch(keras.callbacks.Callback):
+    """Calls `save(step, evaluation_loss)` at the end of each save interval.
+
+    The loss is `None` if nothing was evaluated.
+    """
+
+    def __init__(self, save: Callable[[int, float | None], object]):
+        super().__init__()
+        self._save = save
+
+    def on_epoch_end(self, epoch, logs=None):
+        loss = (logs or {}).get("val_loss")
+        self._save(
+            training_log.optimizer_step(self.model),
+            None if loss is None else float(loss),
+        )
+
+
+class StopSignal:
+    """Notes SIGTERM, which cloud machines send before they are taken away.
+
+    A context manager; within it the signal ends nothing by itself. Outside of the main
+    thread, where Python gives no signals, it notes nothing.
+    """
+
+    def __init__(self) -> None:
+        self.received = False
+
+    def __enter__(self) -> "StopSignal":
+        self._is_main = threading.current_thread() is threading.main_thread()
+        if self._is_main:
+            self._previous = signal.signal(signal.SIGTERM, self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._is_main:
+            signal.signal(signal.SIGTERM, self._previous)
+
+    def _note(self, *_: object) -> None:
+        self.received = True
+        logger.info("SIGTERM: stopping after this step")
+
+
+class StopOnSignal(keras.callbacks.Callback):
+    """Saves and leaves `fit` with `Stopped` after the step in which a signal came.
+
+    At the end of an epoch the evaluation and the save that are due come first, so that
+    a run taken up again there has missed nothing. With several workers, all stop at
+    the same step: the request travels with the gradients of the next one.
+
+    Args:
+        stop_signal: that of this process.
+        save: called with the step.
+        is_multi_worker: whether the steps carry requests.
+        steps_per_epoch: steps between evaluations, counted from step 0.
+        last_step: of this `fit`.
+    """
+
+    def __init__(
+        self,
+        stop_signal: StopSignal,
+        save: Callable[[int], object],
+        *,
+        is_multi_worker: bool,
+        steps_per_epoch: int,
+        last_step: int,
+    ):
+        super().__init__()
+        self._signal = stop_signal
+        self._save = save
+        self._is_multi_worker = is_multi_worker
+        self._steps_per_epoch = steps_per_epoch
+        self._last_step = last_step
+        self._stops = False
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self._is_multi_worker:
+            if self._signal.received:
+                self.model.request_stop()
+            self._stops = float(logs["stop_requested"]) > 0
+        else:
+            self._stops = self._signal.received
+        step = training_log.optimizer_step(self.model)
+        ends_epoch = step % self._steps_per_epoch == 0 or step >= self._last_step
+        if self._stops and not ends_epoch:
+            self._save(step)
+            raise Stopped(f"stopped by SIGTERM at step {step}")
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self._stops:
+            step = training_log.optimizer_step(self.model)
+            raise Stopped(f"stopped by SIGTERM at step {step}")
+
+
+class StopOnSkips(keras.callbacks.Callback):
+    """Stops a run that has skipped too many updates in a row.
+
+    Args:
+        max_skipped_steps: more of them in a row are an error.
+        describe_data: from the first and last of these steps, counted from 1, to the
+            names of the shards that their batches came from.
+        last_checkpoint: the path to name.
+
+    Raises:
+        InputError: from within `fit`.
+    """
+
+    def __init__(
+        self,
+        max_skipped_steps: int,
+        *,
+        describe_data: Callable[[int, int], str],
+        last_checkpoint: Callable[[], str],
+    ):
+        super().__init__()
+        self._max_skipped_steps = max_skipped_steps
+        self._describe_data = describe_data
+        self._last_checkpoint = last_checkpoint
+        self._seen = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        skipped = int(logs["skipped_steps"])
+        if skipped == self._seen:
+            return
+        self._seen = skipped
+        count = int(keras.ops.convert_to_numpy(self.model.skipped_in_a_row))
+        if count <= self._max_skipped_steps:
+            return
+        step = training_log.optimizer_step(self.model)
+        shards = self._describe_data(step - count + 1, step)
+        raise InputError(
+            f"step {step}: the loss or a gradient was not finite in {count} steps in a "
+            f"row, whose batches came from {shards}; the last checkpoint is "
+            f"{self._last_checkpoint()}: lower `optimizer.learning_rate`, or look at "
+            "the examples with `bert-keras inspect`"
+        )

@@ -1,0 +1,251 @@
+"""Dynamic masking: its chance, its features, and training on what it makes."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras import config, files, run_directory
+from bert_keras.checkpoints import conversion, weights
+from bert_keras.data import dynamic_masking, masking
+from bert_keras.model import pretrainer
+from bert_keras.training import pretrain
+
+CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
+BITS = (1 << 64) - 1
+
+
+def reference_seed(seed, epoch, record):
+    """The documented formula once more, in Python's integers."""
+
+    def mix(number):
+        number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & BITS
+        number = (number ^ number >> 27) * 0x94D049BB133111EB & BITS
+        return number ^ number >> 31
+
+    golden = 0x9E3779B97F4A7C15
+    state = mix(seed + golden & BITS)
+    state = mix((state ^ epoch & BITS) + golden & BITS)
+    return mix((state ^ record & BITS) + golden & BITS)
+
+
+def test_seeds_are_those_of_the_formula():
+    epochs, records = np.meshgrid([0, 1, 7, -1], [0, 1, 2**40, 12345])
+    epochs, records = epochs.ravel(), records.ravel()
+    for seed in (0, 12345, -3, 2**80 + 5):
+        expected = [
+            reference_seed(seed, int(epoch), int(record))
+            for epoch, record in zip(epochs, records, strict=True)
+        ]
+        found = dynamic_masking.record_seeds(seed, epochs, records)
+        assert found.dtype == np.uint64
+        assert found.tolist() == expected
+        assert len(set(expected)) == len(expected)
+
+
+def test_a_seed_never_changes():
+    """Else a run that is resumed with a newer version trains on other masks."""
+    found = dynamic_masking.record_seeds(12345, np.array([3]), np.array([1000]))
+    assert found.tolist() == [1206987284147694813]
+
+
+# Random tokens are drawn from the first four: many are a [SEP] that is none.
+VOCABULARY = masking.MaskingVocabulary(
+    size=4, cls_id=2, sep_id=3, mask_id=4, is_continuation=[False] * 10
+)
+IDS = np.array([[2, 7, 8, 3, 9, 3, 0, 0], [2, 7, 8, 9, 3, 9, 9, 3]], np.int32)
+
+
+@pytest.mark.parametrize(
+    ("packing", "segment_ids"),
+    [
+        ("sentence_pairs", [[0, 0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 0, 1, 1, 1]]),
+        # A [SEP] in the middle is the border of two documents.
+        ("full_sentences", [[0] * 8] * 2),
+    ],
+)
+def test_what_is_left_out_of_a_record(packing, segment_ids):
+    settings = config.ExamplesConfig(
+        max_seq_length=8,
+        max_predictions_per_seq=5,
+        packing=packing,
+        masked_lm_prob=0.9,
+        mask_token_prob=0,
+        random_token_prob=1,
+    )
+    made = dynamic_masking.mask_examples(
+        IDS,
+        np.array([6, 8]),
+        np.array([1, 2], np.uint64),
+        vocabulary=VOCABULARY,
+        config=settings,
+    )
+    # All that is no special token is hidden.
+    positions = [[1, 2, 4, 0, 0], [1, 2, 3, 5, 6]]
+    assert made["segment_ids"].tolist() == segment_ids
+    assert made["input_mask"].tolist() == [[1] * 6 + [0] * 2, [1] * 8]
+    assert made["masked_lm_weights"].tolist() == [[1] * 3 + [0] * 2, [1] * 5]
+    assert made["masked_lm_positions"].tolist() == positions
+    assert made["masked_lm_ids"].tolist() == [[7, 8, 9, 0, 0], [7, 8, 9, 9, 9]]
+    kept = np.ones_like(IDS, bool)
+    for row, columns in enumerate(positions):
+        kept[row, columns[: (3, 5)[row]]] = False
+    assert (made["input_ids"][kept] == IDS[kept]).all()
+    assert VOCABULARY.sep_id in made["input_ids"][~kept]
+
+
+# === Training ===
+
+
+def rewrite(source, directory, *, packing):
+    """A directory of examples as it would be for dynamic masking or full sentences."""
+    shutil.copytree(source, directory)
+    values = json.loads((directory / "manifest.json").read_text())
+    is_pairs = packing == "sentence_pairs"
+    values["config"] |= {"masking": "dynamic", "packing": packing}
+    for shard in values["shards"]:
+        path = directory / shard["name"]
+        examples = [
+            tf.train.Example.FromString(record.numpy())
+            for record in tf.data.TFRecordDataset(str(path))
+        ]
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for example in examples:
+                writer.write(plain(example, with_label=is_pairs).SerializeToString())
+        shard |= {
+            "sha256": files.sha256(path),
+            "num_bytes": path.stat().st_size,
+        }
+    (directory / "manifest.json").write_text(json.dumps(values))
+    return directory
+
+
+def plain(example, *, with_label):
+    stored = {
+        name: list(feature.int64_list.value or feature.float_list.value)
+        for name, feature in example.features.feature.items()
+    }
+    ids = stored["input_ids"]
+    for position, label, weight in zip(
+        stored["masked_lm_positions"],
+        stored["masked_lm_ids"],
+        stored["masked_lm_weights"],
+        strict=True,
+    ):
+        if weight:
+            ids[position] = label
+    made = tf.train.Example()
+    length = sum(stored["input_mask"])
+    made.features.feature["input_ids"].int64_list.value.extend(ids[:length])
+    if with_label:
+        labels = stored["next_sentence_labels"]
+        made.features.feature["next_sentence_labels"].int64_list.value.extend(labels)
+    return made
+
+
+def settings(**changes):
+    values = {
+        "model": {
+            "num_hidden_layers": 1,
+            "hidden_size": 16,
+            "num_attention_heads": 2,
+            "intermediate_size": 32,
+            "max_position_embeddings": 32,
+        },
+        "optimizer": {"learning_rate": 1e-3, "warmup_steps": 2},
+        "global_batch_size": 8,
+        "num_train_steps": 12,
+        "save_checkpoint_steps": 5,
+        "num_checkpoints": 9,
+        "shuffle_buffer_size": 100,
+        **changes,
+    }
+    return config.build_config(config.PretrainingConfig, values)
+
+
+@pytest.fixture(scope="module", params=["sentence_pairs", "full_sentences"])
+def packing(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def finished(packing, tiny_examples, tmp_path_factory):
+    """A finished run on plain examples."""
+    folder = tmp_path_factory.mktemp(packing)
+    examples = rewrite(tiny_examples, folder / "examples", packing=packing)
+    pretrain.pretrain(settings(), [examples], folder / "run", strategy=CPU)
+    return folder
+
+
+def state(run, step):
+    with np.load(run / "checkpoints" / f"step-{step:010d}.npz") as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def test_a_run_reports_what_it_was_trained_on(packing, finished):
+    results = json.loads((finished / "run" / "results.json").read_text())
+    terms = {"loss", "masked_lm_loss", "masked_lm_accuracy"}
+    if packing == "sentence_pairs":
+        terms |= {"next_sentence_loss", "next_sentence_accuracy"}
+    else:
+        assert results["eval"]["loss"] == results["eval"]["masked_lm_loss"]
+    assert set(results["eval"]) == terms
+
+
+def test_a_resumed_run_ends_like_an_uninterrupted_one(finished, tmp_path):
+    """As after a kill between steps 10 and 12: the same masks again, bit for bit."""
+    resumed = shutil.copytree(finished / "run", tmp_path / "resumed")
+    for name in ("results.json", "model.weights.h5"):
+        (resumed / name).unlink()
+    (resumed / "checkpoints" / "step-0000000012.npz").unlink()
+    pretrain.pretrain(settings(), [finished / "examples"], resumed, strategy=CPU)
+    first, second = state(finished / "run", 12), state(resumed, 12)
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+    before = state(finished / "run", 10)
+    assert any((first[name] != before[name]).any() for name in first)
+
+
+def test_without_next_sentences_their_weights_stay(packing, finished):
+    """Weight decay would shrink what no gradient holds up."""
+    run = run_directory.read_run(
+        finished / "run", kinds=("pretraining",), verb="pretrain"
+    )
+    network = pretrainer.BertPretrainer(run.bert_config)
+    network.build()
+    run_directory.load_weights(run, network)
+    fresh = pretrainer.BertPretrainer(run.bert_config, seed=settings().seed)
+    fresh.build()
+    for old, new in (
+        (fresh.encoder.pooler, network.encoder.pooler),
+        (fresh.next_sentence_head, network.next_sentence_head),
+    ):
+        same = [
+            (a.numpy() == b.numpy()).all()
+            for a, b in zip(old.variables, new.variables, strict=True)
+        ]
+        assert all(same) == (packing == "full_sentences"), old.name
+
+
+def test_weights_that_were_not_trained_are_not_read(packing, finished, tmp_path):
+    """A finished run tells by its evaluation, an unfinished one by its checkpoints."""
+    unfinished = shutil.copytree(finished / "run", tmp_path / "unfinished")
+    for name in ("results.json", "model.weights.h5"):
+        (unfinished / name).unlink()
+    checkpoint = "checkpoints/step-0000000010.npz"
+    for path in (
+        finished / "run",
+        finished / "run" / checkpoint,
+        unfinished / checkpoint,
+    ):
+        found = conversion.read(path)
+        lacking = {
+            name.rpartition("/")[0]
+            for name in weights.all_shapes(found.bert_config, num_labels=1)
+            if name not in found.arrays and not name.startswith("head/")
+        }
+        untrained = {"encoder/pooler", "next_sentence_head/classifier"}
+        assert lacking == (untrained if packing == "full_sentences" else set())

@@ -1,0 +1,385 @@
+"""Masking: the rule computed again one by one, counts and shares, whole words, runs."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from bert_keras.config import ExamplesConfig
+from bert_keras.data import features, masking, tokenization
+
+CLS, SEP, MASK = 2, 3, 4
+# Ids 5 to 59 begin a word, 60 to 99 continue one.
+VOCABULARY = masking.MaskingVocabulary(
+    size=100,
+    cls_id=CLS,
+    sep_id=SEP,
+    mask_id=MASK,
+    is_continuation=[token >= 60 for token in range(100)],
+)
+SEQUENCE = [CLS, *range(10, 40), SEP, *range(40, 60), *range(60, 80), SEP]
+WORDS = [CLS, 10, 60, 61, 11, 62, 12, SEP, 63, 64, 13, 65, 14, 15, 66, SEP]
+# The first piece of B goes on with a word that was cut off.
+WORDS_OF = [(1, 2, 3), (4, 5), (6,), (8, 9), (10, 11), (12,), (13, 14)]
+
+# The paper's Table 8: masked, randomly replaced, the rest stays.
+TABLE_8 = [(0.8, 0.1), (1, 0), (0.8, 0), (0.8, 0.2), (0, 0.2), (0, 1)]
+
+
+def mask(sequences, *, seeds=None, num_columns=None, **settings):
+    num_columns = num_columns or max(map(len, sequences))
+    input_ids = np.zeros((len(sequences), num_columns), np.int32)
+    for row, sequence in enumerate(sequences):
+        input_ids[row, : len(sequence)] = sequence
+    settings = {"max_predictions_per_seq": 20} | settings
+    seeds = range(len(sequences)) if seeds is None else seeds
+    return masking.mask_batch(
+        input_ids,
+        np.array([len(sequence) for sequence in sequences]),
+        np.array(seeds, np.uint64),
+        vocabulary=VOCABULARY,
+        config=ExamplesConfig(max_seq_length=128, **settings),
+    )
+
+
+def hidden(batch):
+    """For each row, the positions with their labels and what is shown there."""
+    return [
+        list(
+            zip(
+                positions[:number].tolist(),
+                labels[:number].tolist(),
+                shown[positions[:number]].tolist(),
+                strict=True,
+            )
+        )
+        for shown, positions, labels, number in zip(*batch, strict=True)
+    ]
+
+
+def random_sequences(seed, number=60):
+    rng = np.random.default_rng(seed)
+    return [
+        [
+            CLS,
+            *rng.integers(5, 100, rng.integers(1, 30)).tolist(),
+            SEP,
+            *rng.integers(5, 100, rng.integers(1, 30)).tolist(),
+            SEP,
+        ]
+        for _ in range(number)
+    ]
+
+
+# The same rule in plain Python, one token at a time.
+
+
+class Hash:
+    """SplitMix64 with a stream for each seed and purpose."""
+
+    BITS = (1 << 64) - 1
+    GOLDEN = 0x9E3779B97F4A7C15
+
+    def __init__(self, seed):
+        self.seed = seed
+
+    def __call__(self, purpose, place):
+        stream = self.mix(self.mix(self.seed + self.GOLDEN) ^ purpose << 32)
+        return self.mix(stream + (place + 1) * self.GOLDEN)
+
+    @classmethod
+    def mix(cls, number):
+        number &= cls.BITS
+        number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & cls.BITS
+        number = (number ^ number >> 27) * 0x94D049BB133111EB & cls.BITS
+        return number ^ number >> 31
+
+
+def mask_one(sequence, seed, config):
+    random_bits = Hash(seed)
+    wanted = max(1, round(len(sequence) * config.masked_lm_prob))
+    wanted = min(wanted, config.num_predictions)
+    if config.do_whole_word_mask or config.max_ngram_size > 1:
+        runs = draw_runs(words_of(sequence), wanted, random_bits, config.max_ngram_size)
+    else:
+        places = [i for i, token in enumerate(sequence) if token not in (CLS, SEP)]
+        places.sort(key=lambda i: (random_bits(0, i) >> 20, i))
+        runs = [[place] for place in places[:wanted]]
+    shown = {}
+    for run in runs:
+        for place in run:
+            decides = run[0] if config.max_ngram_size > 1 else place
+            choice = (random_bits(1, decides) >> 11) / 2**53
+            shown[place] = sequence[place]
+            if choice < config.mask_token_prob:
+                shown[place] = MASK
+            elif choice < config.mask_token_prob + config.random_token_prob:
+                shown[place] = (random_bits(2, place) >> 32) * 100 >> 32
+    return [(place, sequence[place], shown[place]) for place in sorted(shown)]
+
+
+def words_of(sequence):
+    words, last = [], CLS
+    for place, token in enumerate(sequence):
+        if token not in (CLS, SEP):
+            if token >= 60 and last not in (CLS, SEP):
+                words[-1].append(place)
+            else:
+                words.append([place])
+        last = token
+    return words
+
+
+def draw_runs(words, wanted, random_bits, max_size):
+    decks = []
+    for size in range(1, max_size + 1):
+        runs = [
+            sum(words[first : first + size], [])
+            for first in range(len(words) - size + 1)
+        ]
+        runs = [run for run in runs if run[-1] - run[0] == len(run) - 1]
+        runs.sort(key=lambda run: (random_bits(3 + size, run[0]) >> 20, run[0]))  # noqa: B023
+        decks.append(runs)
+    total = sum(1 / size for size in range(1, max_size + 1))
+    drawn, covered, step = [], set(), 0
+    while len(covered) < wanted and any(decks):
+        point, size = (random_bits(3, step) >> 11) / 2**53 * total, 1
+        while size < max_size and point >= sum(1 / n for n in range(1, size + 1)):
+            size += 1
+        step += 1
+        if len(covered) + size > wanted:
+            decks[size - 1] = []
+        if not decks[size - 1]:
+            continue
+        run = decks[size - 1].pop(0)
+        if len(covered) + len(run) <= wanted and not covered & set(run):
+            drawn.append(run)
+            covered |= set(run)
+    return drawn
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"masked_lm_prob": 0.9},
+        {"mask_token_prob": 0.2, "random_token_prob": 0.7},
+        {"do_whole_word_mask": True},
+        {"do_whole_word_mask": True, "masked_lm_prob": 0.6},
+        {"max_ngram_size": 3},
+        {"max_ngram_size": 4, "masked_lm_prob": 0.5},
+    ],
+)
+def test_the_rule_computed_again(settings):
+    sequences = random_sequences(1)
+    seeds = [2**64 - 1 - row**9 for row in range(len(sequences))]
+    made = hidden(mask(sequences, seeds=seeds, **settings))
+    config = ExamplesConfig(max_seq_length=128, max_predictions_per_seq=20, **settings)
+    for sequence, seed, found in zip(sequences, seeds, made, strict=True):
+        assert found == mask_one(sequence, seed, config)
+
+
+def test_whole_output():
+    sequence = [CLS, *range(10, 20), SEP, *range(20, 28), SEP]
+    batch = mask([sequence] * 2, seeds=[5, 17], max_predictions_per_seq=5)
+    masked, other = list(sequence), list(sequence)
+    masked[7], masked[9], masked[17] = MASK, MASK, 86  # one random
+    other[8], other[13] = MASK, MASK  # and one kept, at 18
+    assert [array.tolist() for array in batch] == [
+        [masked, other],
+        [[7, 9, 17, 0, 0], [8, 13, 18, 0, 0]],
+        [[16, 18, 25, 0, 0], [17, 21, 26, 0, 0]],
+        [3, 3],
+    ]
+    assert all(array.dtype == np.int32 for array in batch)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"do_whole_word_mask": True}, {"max_ngram_size": 3}]
+)
+def test_a_sequence_is_masked_alone_as_in_any_batch(settings):
+    sequences = random_sequences(2)
+    together = hidden(mask(sequences, **settings))
+    for seed, sequence in enumerate(sequences):
+        alone = mask([sequence], seeds=[seed], **settings)
+        assert hidden(alone) == [together[seed]]
+        wide = mask([sequence], seeds=[seed], num_columns=300, **settings)
+        assert hidden(wide) == [together[seed]]
+
+
+# What masks must be.
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "limit", "expected"),
+    [
+        (5, 20, 1),  # 0.75
+        (3, 20, 1),  # 0.45, but never none
+        (10, 20, 2),  # 1.5, half to even
+        (30, 20, 4),  # 4.5, half to even
+        (128, 20, 19),
+        (128, 10, 10),
+        (512, 77, 77),  # 76.8
+    ],
+)
+def test_number_of_predictions_is_that_of_the_original(num_tokens, limit, expected):
+    config = ExamplesConfig(max_predictions_per_seq=limit)
+    assert masking.num_predictions(np.array([num_tokens]), config) == [expected]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"do_whole_word_mask": True}, {"max_ngram_size": 2}]
+)
+def test_labels_are_the_truth_and_nothing_else_changes(settings):
+    sequences = random_sequences(3, number=300)
+    given = [list(sequence) for sequence in sequences]
+    batch = mask(sequences, **settings)
+    for row, sequence in enumerate(given):
+        number = batch.num_masked[row]
+        positions = batch.positions[row, :number].tolist()
+        labels = batch.labels[row, :number].tolist()
+        assert positions == sorted(set(positions))
+        assert not {CLS, SEP} & set(labels)
+        assert not batch.positions[row, number:].any()
+        assert not batch.labels[row, number:].any()
+        restored = batch.input_ids[row].tolist()
+        for position, label in zip(positions, labels, strict=True):
+            restored[position] = label
+        assert restored == sequence + [0] * (len(restored) - len(sequence))
+        if not settings:
+            assert number == max(1, round(0.15 * len(sequence)))
+
+
+def test_what_is_given_is_left_alone():
+    input_ids = np.array([SEQUENCE], np.int32)
+    masking.mask_batch(
+        input_ids,
+        np.array([len(SEQUENCE)]),
+        np.array([7], np.uint64),
+        vocabulary=VOCABULARY,
+        config=ExamplesConfig(masked_lm_prob=0.9, max_predictions_per_seq=60),
+    )
+    assert input_ids.tolist() == [SEQUENCE]
+
+
+def test_at_most_all_candidates_are_hidden():
+    batch = mask([[CLS, 10, SEP, 11, SEP]], masked_lm_prob=0.95)
+    assert batch.positions[0].tolist() == [1, 3] + [0] * 18
+    assert batch.num_masked.tolist() == [2]
+
+
+def test_no_sequence_at_all():
+    batch = masking.mask_batch(
+        np.zeros((0, 16), np.int32),
+        np.zeros(0, np.int64),
+        np.zeros(0, np.uint64),
+        vocabulary=VOCABULARY,
+        config=ExamplesConfig(max_predictions_per_seq=20),
+    )
+    assert [array.shape for array in batch] == [(0, 16), (0, 20), (0, 20), (0,)]
+
+
+@pytest.mark.parametrize("draws_words", [False, True])
+@pytest.mark.parametrize(("mask_share", "random_share"), TABLE_8)
+def test_the_mixes_of_table_8(mask_share, random_share, draws_words):
+    batch = mask(
+        [SEQUENCE] * 3000,
+        mask_token_prob=mask_share,
+        random_token_prob=random_share,
+        do_whole_word_mask=draws_words,
+    )
+    kinds, replacements = Counter(), Counter()
+    for _, label, shown in (entry for row in hidden(batch) for entry in row):
+        kinds["mask" if shown == MASK else "kept" if shown == label else "random"] += 1
+        replacements[shown] += shown not in (MASK, label)
+    total = kinds.total()
+    # One random id in a hundred is [MASK], one is the token itself. Five standard
+    # deviations of 24,000 are 0.016 at most.
+    assert total > 24_000
+    hundredth = random_share / 100
+    kept = 1 - mask_share - random_share + hundredth
+    assert kinds["mask"] / total == pytest.approx(mask_share + hundredth, abs=0.016)
+    assert kinds["kept"] / total == pytest.approx(kept, abs=0.016)
+    if random_share:
+        # From the whole vocabulary, as in the original: [PAD], [CLS], [SEP] included.
+        assert {i for i, n in replacements.items() if n} == set(range(100)) - {MASK}
+    else:
+        assert not kinds["random"]
+
+
+def test_every_position_is_as_likely_for_consecutive_seeds():
+    # Where a token is drawn, and in which company.
+    batch = mask([SEQUENCE] * 20_000, max_predictions_per_seq=2)
+    counts = np.bincount(batch.positions.ravel(), minlength=len(SEQUENCE))
+    pairs = Counter(map(tuple, batch.positions.tolist()))
+    candidates = [i for i, token in enumerate(SEQUENCE) if token not in (CLS, SEP)]
+    assert np.flatnonzero(counts).tolist() == candidates
+    expected = 40_000 / len(candidates)
+    # 69 degrees of freedom: 119 has a probability of 0.0002.
+    assert ((counts[candidates] - expected) ** 2 / expected).sum() < 119
+    expected = 20_000 / (70 * 69 / 2)
+    seen = np.array([*pairs.values(), *[0] * (70 * 69 // 2 - len(pairs))])
+    # 2,414 degrees of freedom: 2,663 has a probability of 0.0003.
+    assert ((seen - expected) ** 2 / expected).sum() < 2663
+
+
+# Whole words and runs.
+
+
+@pytest.mark.parametrize("probability", [0.2, 0.5])
+def test_whole_words_are_hidden_whole(probability):
+    batch = mask([WORDS] * 200, masked_lm_prob=probability, do_whole_word_mask=True)
+    for row in hidden(batch):
+        positions = [position for position, _, _ in row]
+        words = [word for word in WORDS_OF if set(word) & set(positions)]
+        assert [position for word in words for position in word] == positions
+        assert len(positions) <= round(probability * len(WORDS))
+
+
+def test_whole_words_fill_the_number_where_they_can():
+    batch = mask([WORDS] * 200, do_whole_word_mask=True)
+    # round(0.15 x 16); words of three are passed over.
+    assert set(batch.num_masked.tolist()) == {2}
+
+
+def test_a_word_that_does_not_fit_is_never_hidden():
+    sequence = [CLS, 10, 60, 61, SEP, 11, 62, SEP]
+    batch = mask([sequence], do_whole_word_mask=True)
+    assert batch.input_ids.tolist() == [sequence]
+    assert batch.num_masked.tolist() == [0]
+
+
+def test_runs_have_the_sizes_asked_for():
+    # Single pieces and room for one run each: a run of n with a share of 1 / n.
+    sequence = [CLS, *range(10, 59), SEP]
+    batch = mask([sequence] * 20_000, masked_lm_prob=3 / 51, max_ngram_size=3)
+    assert set(batch.num_masked.tolist()) == {3}
+    is_whole = batch.positions[:, 2] - batch.positions[:, 0] == 2
+    # A first run of three (2 / 11), or three single ones or a one and a two side by
+    # side, which happens in a few hundredths.
+    assert is_whole.mean() == pytest.approx(2 / 11 + 0.05, abs=0.05)
+    starts = np.bincount(batch.positions[is_whole, 0], minlength=51)
+    assert (starts[1:48] > 0).all()
+
+
+def test_a_run_is_replaced_as_a_whole():
+    sequence = [CLS, *range(10, 20), SEP, *range(20, 30), SEP]
+    made = mask(
+        [sequence] * 2000,
+        masked_lm_prob=2 / 23,
+        max_ngram_size=2,
+        mask_token_prob=0.5,
+        random_token_prob=0.0,
+    )
+    mixed = {True: 0, False: 0}
+    for (first, _, shown), (second, _, also_shown) in hidden(made):
+        mixed[second == first + 1] += (shown == MASK) != (also_shown == MASK)
+    # Single tokens side by side are rare, and half of them differ.
+    assert mixed[True] < 60 < mixed[False]
+
+
+def test_the_vocabulary_for_masking():
+    tokens = (*features.SPECIAL_TOKENS, "a", "##a", "#", "b##")
+    made = masking.masking_vocabulary(tokenization.Vocabulary(tokens))
+    assert (made.size, made.cls_id, made.sep_id, made.mask_id) == (9, 2, 3, 4)
+    assert made.is_continuation.tolist() == [False] * 6 + [True] + [False] * 2

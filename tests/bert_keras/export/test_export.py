@@ -1,0 +1,238 @@
+"""SavedModels that answer as the run they were made from."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras import config, export, run_directory
+from bert_keras.data import features, tokenization
+from bert_keras.errors import InputError
+from bert_keras.export import graph_tokenizer
+from bert_keras.model import classification
+from bert_keras.training import finetune
+
+VOCABULARY = tokenization.Vocabulary(
+    (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", *"0123456789.,!?'")
+    + tuple(f"##{char}" for char in "abcdefghijklmnopqrstuvwxyz")
+    + ("日", "the", "σας", "и", "##ии")
+)
+BERT_CONFIG = config.BertConfig(
+    vocab_size=len(VOCABULARY),
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=24,
+)
+TEXTS = [
+    "the cat",
+    "",
+    " \t ",
+    "The CAT! sat?",
+    "Café ΣΑΣ日本 иии \u200d\ufffd",
+    "a" * 300,
+    "the cat sat, " * 20,
+    "🙂 '' \u2028",
+]
+PAIRS = ["", "a dog", "the cat sat, " * 20, "", "日", "b", "", "и"]
+
+
+def make_run(directory: Path, randomize, **task) -> Path:
+    """A finished fine-tuning run with random weights."""
+    run_task = config.Task(**task)
+    run = run_directory.create_run(
+        directory,
+        config.FinetuningConfig(max_seq_length=20, precision="mixed_bfloat16"),
+        task=run_task,
+        bert_config=BERT_CONFIG,
+        vocabulary=VOCABULARY,
+        do_lower_case=True,
+        inputs={},
+    )
+    network = classification.BertClassifier(
+        BERT_CONFIG, run_task.num_labels, dropout_prob=0.1
+    )
+    network.build()
+    randomize(network, stddev=0.6)
+    network.head.classifier.bias.assign([0.0] * network.num_labels)
+    run_directory.finish_run(run, network, {"steps": 0})
+    return directory
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory, randomize) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("classifier")
+    labels = ("übel", "so so", "good")
+    run = make_run(folder / "run", randomize, kind="classification", labels=labels)
+    export.export_model(run, folder / "exported" / "1")
+    return run, folder / "exported" / "1"
+
+
+@pytest.fixture(scope="module")
+def pair_regressor(tmp_path_factory, randomize) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("regressor")
+    run = make_run(folder / "run", randomize, kind="regression", has_text_pair=True)
+    export.export_model(run, folder / "1")
+    return run, folder / "1"
+
+
+# Prints the answers of each model as JSON; knows nothing of this project.
+LOADER = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+decode = lambda v: [t.decode() for t in v] if v.dtype == object else v.tolist()
+answers = []
+for path, inputs in json.loads(sys.argv[1]):
+    serve = tf.saved_model.load(path).signatures["serving_default"]
+    inputs = {name: tf.constant(value) for name, value in inputs.items()}
+    answers.append({k: decode(v.numpy()) for k, v in serve(**inputs).items()})
+project = [name for name in sys.modules if name.startswith("bert_keras")]
+print(json.dumps([answers, project]))
+"""
+
+
+@pytest.fixture(scope="module")
+def answers_elsewhere(classifier, pair_regressor, tmp_path_factory) -> list[dict]:
+    """What a process without this project, in another folder, makes of the models."""
+    questions = [
+        (str(classifier[1]), {"text": TEXTS}),
+        (str(pair_regressor[1]), {"text": TEXTS, "text_pair": PAIRS}),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", LOADER, json.dumps(questions)],
+        cwd=tmp_path_factory.mktemp("elsewhere"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answers, project_modules = json.loads(done.stdout)
+    assert project_modules == []
+    return answers
+
+
+def predictions(run: Path, folder: Path, texts, pairs=None) -> tuple[list, list]:
+    """What `predict` writes, header and lines; weights of these runs are float32."""
+    rows = [{"text": t} for t in texts]
+    if pairs is not None:
+        rows = [{"text": t, "text_pair": p} for t, p in zip(texts, pairs, strict=True)]
+    source = folder / "texts.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = run / "config.yaml"
+    settings.write_text(settings.read_text().replace("mixed_bfloat16", "float32"))
+    finetune.predict(run, source, folder / "answers.tsv")
+    header, *lines = (folder / "answers.tsv").read_text().splitlines()
+    return header.split("\t"), [line.split("\t") for line in lines]
+
+
+def test_strings_are_answered_as_predict_does(classifier, answers_elsewhere, tmp_path):
+    run, model = classifier
+    outputs = answers_elsewhere[0]
+    header, lines = predictions(run, tmp_path, TEXTS)
+    assert header == ["prediction", "p(übel)", "p(so so)", "p(good)"]
+    assert outputs["label"] == [line[0] for line in lines]
+    assert len(set(outputs["label"])) > 1  # or this test would see little
+    wanted = np.array([line[1:] for line in lines], float)
+    np.testing.assert_allclose(outputs["probabilities"], wanted, atol=2e-6)
+    assert np.ptp(wanted, axis=0).min() > 0.01
+    labels = (model / "assets.extra" / "labels.txt").read_text(encoding="utf-8")
+    assert labels == "übel\nso so\ngood\n"
+
+
+def test_pairs_give_scores(pair_regressor, answers_elsewhere, tmp_path):
+    run, model = pair_regressor
+    outputs = answers_elsewhere[1]
+    header, lines = predictions(run, tmp_path, TEXTS, PAIRS)
+    assert header == ["prediction"]
+    wanted = np.array([line[0] for line in lines], float)
+    np.testing.assert_allclose(outputs["score"], wanted, rtol=1e-5, atol=1e-6)
+    assert np.ptp(wanted) > 0.1
+    assert not (model / "assets.extra").exists()
+
+
+def test_signatures_are_as_documented(classifier, pair_regressor):
+    loaded = tf.saved_model.load(str(classifier[1]))
+    strings = loaded.signatures["serving_default"]
+    assert strings.structured_input_signature[1] == {
+        "text": tf.TensorSpec([None], tf.string, "text")
+    }
+    outputs = {
+        n: (s.shape.rank, s.dtype) for n, s in strings.structured_outputs.items()
+    }
+    assert outputs == {"probabilities": (2, tf.float32), "label": (1, tf.string)}
+    ids = loaded.signatures["ids"]
+    assert ids.structured_input_signature[1] == {
+        name: tf.TensorSpec([None, None], tf.int32, name)
+        for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    loaded = tf.saved_model.load(str(pair_regressor[1]))
+    strings = loaded.signatures["serving_default"]
+    assert sorted(strings.structured_input_signature[1]) == ["text", "text_pair"]
+    outputs = {
+        n: (s.shape.rank, s.dtype) for n, s in strings.structured_outputs.items()
+    }
+    assert outputs == {"score": (1, tf.float32)}
+
+
+def test_ids_are_answered_and_padding_changes_nothing(classifier):
+    signatures = tf.saved_model.load(str(classifier[1])).signatures
+    from_text = signatures["serving_default"](text=tf.constant(["the cat"]))
+    ids = [VOCABULARY.ids[t] for t in ("[CLS]", "the", "c", "##a", "##t", "[SEP]")]
+    for padding in (0, 7):
+        answers = signatures["ids"](
+            input_ids=tf.constant([ids + [0] * padding]),
+            input_mask=tf.constant([[1] * 6 + [0] * padding]),
+            segment_ids=tf.zeros([1, 6 + padding], tf.int32),
+        )
+        np.testing.assert_allclose(
+            answers["probabilities"], from_text["probabilities"], atol=1e-6
+        )
+
+
+def test_every_weight_is_stored_once(classifier):
+    run, model = classifier
+    network = finetune.TunedModel(run).network
+    stored = tf.train.list_variables(str(model / "variables" / "variables"))
+    sizes = [np.prod(shape, dtype=int) for name, shape in stored if shape]
+    assert sum(sizes) == network.count_params()
+
+
+def test_an_empty_batch_has_no_answers(classifier):
+    signatures = tf.saved_model.load(str(classifier[1])).signatures
+    answers = signatures["serving_default"](text=tf.constant([], tf.string))
+    assert answers["probabilities"].shape == (0, 3)
+    assert answers["label"].shape == (0,)
+
+
+def test_only_a_free_place_is_written_to(classifier, tmp_path):
+    run, model = classifier
+    before = sorted(path.name for path in model.rglob("*"))
+    with pytest.raises(InputError, match="1: exists already; choose another directory"):
+        export.export_model(run, model)
+    assert sorted(path.name for path in model.rglob("*")) == before
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="file: exists already"):
+        export.export_model(run, tmp_path / "file")
+    with pytest.raises(InputError, match="1: no checkpoint that is known; expected a"):
+        export.export_model(model, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    assert not [path for path in model.parent.iterdir() if path != model]
+
+
+def test_what_answers_otherwise_is_not_kept(classifier, tmp_path, monkeypatch):
+    def shifted(ids_a, ids_b, **options):
+        packed = pack_pairs(ids_a, ids_b, **options)
+        packed["input_ids"] = tf.maximum(packed["input_ids"] - 1, 0)
+        return packed
+
+    pack_pairs = graph_tokenizer.pack_pairs
+    monkeypatch.setattr(graph_tokenizer, "pack_pairs", shifted)
+    with pytest.raises(RuntimeError, match="the exported model answers differently"):
+        export.export_model(classifier[0], tmp_path / "1")
+    assert list(tmp_path.iterdir()) == []

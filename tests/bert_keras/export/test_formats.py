@@ -1,0 +1,459 @@
+"""Exports of pre-trained models and of encoders, and the forms that take ids."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras import config, export, run_directory
+from bert_keras.checkpoints import starting_point, weights
+from bert_keras.data import features, tokenization
+from bert_keras.errors import InputError
+from bert_keras.export import embeddings, litert
+from bert_keras.inference import fill_mask
+from bert_keras.model import networks
+from bert_keras.tasks import text
+
+VOCABULARY = tokenization.Vocabulary(
+    (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", *".,!?'[]")
+    + tuple(f"##{char}" for char in "abcdefghijklmnopqrstuvwxyz")
+    + ("日", "the", "σας", "α", "##σ", "##ς", "σ", "mask")
+)
+BERT_CONFIG = config.BertConfig(
+    vocab_size=len(VOCABULARY) + 3,  # rows above the vocabulary are never an answer
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=24,
+)
+TEXTS = [
+    "",
+    "the cat",
+    "Café ΣΑΣ日本 \u200d\ufffd🙂 no [mask] [MASK",
+    "a" * 300,
+    "the cat sat, " * 20,
+]
+MASKED_TEXTS = [
+    "the [MASK] sat.",
+    "[MASK]",
+    "[MASK][MASK] Ca[MASK]é,[MASK]",
+    "ΑΣ[MASK]Σ 日[MASK]本 [mask] [[MASK]] \u0301",
+    "a " * 20 + "[MASK]",
+]
+
+
+def make_run(
+    directory: Path,
+    randomize,
+    *,
+    settings=None,
+    bert_config=BERT_CONFIG,
+    stddev=0.5,
+    **task,
+) -> Path:
+    """A finished run with random weights."""
+    run = run_directory.Run(
+        directory=directory,
+        task=config.Task(**task),
+        bert_config=bert_config,
+        vocabulary=VOCABULARY,
+        do_lower_case=True,
+    )
+    directory.mkdir()
+    run_directory.describe_run(run, settings)
+    network = networks.build(bert_config, run.task)
+    randomize(network, stddev=stddev)
+    run_directory.finish_run(run, network, {"steps": 0})
+    return directory
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("forms")
+
+
+@pytest.fixture(scope="module")
+def pretrained(folder, randomize) -> Path:
+    """A pre-training without next sentences, whose pooler was not trained."""
+    settings = config.PretrainingConfig(next_sentence=False, precision="mixed_bfloat16")
+    return make_run(
+        folder / "pretrained", randomize, settings=settings, kind="pretraining"
+    )
+
+
+@pytest.fixture(scope="module")
+def classifier(folder, randomize) -> Path:
+    settings = config.FinetuningConfig(max_seq_length=20)
+    return make_run(
+        folder / "classifier",
+        randomize,
+        settings=settings,
+        kind="classification",
+        labels=("übel", "so so", "good"),
+        has_text_pair=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def tagger(folder, randomize) -> Path:
+    return make_run(folder / "tagger", randomize, kind="tagging", labels=("O", "B"))
+
+
+@pytest.fixture(scope="module")
+def encoder(folder, randomize) -> Path:
+    return make_run(folder / "encoder", randomize, kind="encoder")
+
+
+@pytest.fixture(scope="module")
+def bilstm(folder, randomize) -> Path:
+    labels = ("O", "B")
+    return make_run(
+        folder / "bilstm", randomize, kind="tagging", labels=labels, bilstm_units=4
+    )
+
+
+@pytest.fixture(scope="module")
+def filler(pretrained, folder):
+    """The signatures of a SavedModel that fills masks."""
+    export.export_model(pretrained, folder / "filler", top_k=3)
+    return tf.saved_model.load(str(folder / "filler")).signatures
+
+
+def tokenize(texts: list[str], *, max_seq_length: int = 24) -> dict[str, np.ndarray]:
+    """Padded ids, in Python."""
+    tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
+    rows = [text.LabelledText(value, None, None, 0) for value in texts]
+    tokenized = text.tokenize(rows, tokenizer, max_seq_length=max_seq_length)
+    return tokenized.batch(np.arange(len(rows)))
+
+
+def outputs_of(run: Path, kind: str, ids, **options):
+    """What a network with the weights of a run makes of ids."""
+    checkpoint = starting_point.read_with_tokenizer(run)
+    task = config.Task(kind=kind, labels=checkpoint.task.labels)
+    network = networks.build(checkpoint.bert_config, task)
+    weights.assign(network, checkpoint.arrays)
+    return network(ids, training=False, **options)
+
+
+# Masks
+
+
+def test_masks_are_filled_as_the_command_does(pretrained, filler):
+    answers = filler["serving_default"](text=tf.constant(MASKED_TEXTS))
+    fill = fill_mask.FillMask(pretrained)
+    wanted = [fill(masked, top_k=3) for masked in MASKED_TEXTS]
+    counts = [1, 1, 4, 3, 1]
+    assert [len(masks) for masks in wanted] == counts
+    assert answers["num_masks"].numpy().tolist() == counts
+    tokens = answers["tokens"].numpy()
+    assert tokens.shape == (5, 4, 3)
+    for row, masks in enumerate(wanted):
+        found = [[token.decode() for token in best] for best in tokens[row]]
+        padding = [["", "", ""]] * (4 - len(masks))
+        assert found == [[g.token for g in mask] for mask in masks] + padding
+        probabilities = answers["probabilities"][row].numpy()
+        np.testing.assert_allclose(
+            probabilities[: len(masks)],
+            [[guess.probability for guess in mask] for mask in masks],
+            rtol=1e-4,
+        )
+        assert not probabilities[len(masks) :].any()
+    assert answers["masked_lm_positions"].numpy().tolist() == [
+        [2, 0, 0, 0],
+        [1, 0, 0, 0],
+        [1, 2, 5, 8],
+        [3, 6, 12, 0],
+        [21, 0, 0, 0],
+    ]
+    assert len(set(tokens[..., 0].ravel())) > 2  # or this test would see little
+
+
+def test_texts_without_a_mask_and_texts_that_are_cut(pretrained, filler):
+    texts = ["nothing", "", "a " * 40 + "[MASK]", "[MASK] " + "a " * 40]
+    answers = filler["serving_default"](text=tf.constant(texts))
+    assert answers["num_masks"].numpy().tolist() == [0, 0, 0, 1]
+    assert answers["tokens"].shape == (4, 1, 3)
+    assert answers["tokens"].numpy()[:3].tolist() == [[[b"", b"", b""]]] * 3
+    (mask,) = fill_mask.FillMask(pretrained)("[MASK] " + "a " * 21, top_k=3)
+    np.testing.assert_allclose(
+        answers["probabilities"][3, 0], [guess.probability for guess in mask], rtol=1e-4
+    )
+    answers = filler["serving_default"](text=tf.constant(["nothing"]))
+    assert answers["tokens"].numpy().tolist() == [[[b"", b"", b""]]]
+    answers = filler["serving_default"](text=tf.constant([], tf.string))
+    assert answers["tokens"].shape == (0, 1, 3)
+
+
+def test_signatures_of_masks(filler):
+    shapes = {
+        "num_masks": ((None,), tf.int32),
+        "masked_lm_positions": ((None, None), tf.int32),
+        "tokens": ((None, None, 3), tf.string),
+        "probabilities": ((None, None, 3), tf.float32),
+    }
+    for signature in filler.values():
+        outputs = signature.structured_outputs
+        found = {name: (tuple(s.shape), s.dtype) for name, s in outputs.items()}
+        assert found == shapes
+    assert list(filler["serving_default"].structured_input_signature[1]) == ["text"]
+    ids = tokenize(["the c"])
+    ids["input_ids"][0, 2] = VOCABULARY.mask_id
+    tensors = {name: tf.constant(values) for name, values in ids.items()}
+    from_ids = filler["ids"](**tensors, masked_lm_positions=tf.constant([[2]]))
+    from_text = filler["serving_default"](text=tf.constant(["the [MASK]"]))
+    for name, values in from_text.items():
+        if values.dtype == tf.float32:
+            np.testing.assert_allclose(from_ids[name], values, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(from_ids[name], values)
+
+
+# Vectors
+
+
+def means(vectors: np.ndarray, ids) -> np.ndarray:
+    """Of the vectors of each text's tokens."""
+    lengths = ids["input_mask"].sum(axis=1)
+    pairs = zip(vectors, lengths, strict=True)
+    return np.stack([row[:length].mean(axis=0) for row, length in pairs])
+
+
+@pytest.mark.parametrize("kind", embeddings.KINDS)
+def test_vectors_are_those_of_the_encoder(classifier, kind):
+    chosen = (-1,) if kind == "pooled" else (0, 1, -1)
+    checkpoint = starting_point.read_with_tokenizer(classifier)
+    model = embeddings.Embeddings(checkpoint, path=classifier, kind=kind, layers=chosen)
+    ids = tokenize(TEXTS)
+    encoded = outputs_of(classifier, "encoder", ids, return_all_layers=True)
+    embedded, *layers = [layer.numpy() for layer in encoded["encoder_outputs"]]
+    assert len(layers) == 2
+    all_of_them = np.concatenate([embedded, *layers], axis=-1)
+    wanted = {
+        "cls": all_of_them[:, 0],
+        "pooled": encoded["pooled_output"],
+        "mean": means(all_of_them, ids),
+        "tokens": all_of_them,
+    }[kind]
+    graph_ids = model.encode(tf.constant(TEXTS))
+    answers = model.present(graph_ids, model.compute(graph_ids))
+    name = "token_embeddings" if kind == "tokens" else "embedding"
+    np.testing.assert_allclose(answers[name], wanted, rtol=1e-4, atol=1e-5)
+    if kind == "tokens":
+        tokens = [
+            [token.decode() for token in row] for row in answers["tokens"].numpy()
+        ]
+        assert tokens[:2] == [
+            ["[CLS]", "[SEP]", *[""] * 22],
+            ["[CLS]", "the", "c", "##a", "##t", "[SEP]", *[""] * 18],
+        ]
+    else:
+        assert list(answers) == ["embedding"]
+
+
+def test_an_exported_encoder_of_a_run_of_another_kind(tagger, tmp_path):
+    export.export_model(tagger, tmp_path / "1", embedding="mean")
+    assert not (tmp_path / "1/assets.extra").exists()
+    serve = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
+    found = serve(text=tf.constant(TEXTS))["embedding"]
+    ids = tokenize(TEXTS)
+    vectors = outputs_of(tagger, "encoder", ids)["sequence_output"].numpy()
+    assert ids["input_mask"].sum(axis=1).tolist() == [2, 6, 17, 3, 24]
+    np.testing.assert_allclose(found, means(vectors, ids), rtol=1e-4, atol=1e-5)
+    alone = serve(text=tf.constant(TEXTS[1:2]))["embedding"]
+    np.testing.assert_allclose(alone[0], found[1], atol=1e-5)
+    assert serve(text=tf.constant([], tf.string))["embedding"].shape == (0, 16)
+    stored = tf.train.list_variables(str(tmp_path / "1/variables/variables"))
+    encoder = networks.build(BERT_CONFIG, config.Task(kind="encoder"))
+    sizes = [np.prod(shape, dtype=int) for _, shape in stored if shape]
+    assert sum(sizes) == encoder.count_params()
+
+
+# Files that take ids
+
+
+def masked_ids() -> dict[str, np.ndarray]:
+    ids = tokenize(["the cat sat", "a", "日 " * 9])
+    return {**ids, "masked_lm_positions": np.array([[2, 4], [1, 0], [9, 3]], "int32")}
+
+
+def test_litert_files(classifier, pretrained, tmp_path):
+    interpreters = pytest.importorskip("ai_edge_litert.interpreter")
+    export.export_model(classifier, tmp_path / "classifier", to="litert")
+    export.export_model(pretrained, tmp_path / "pretrained", to="litert")
+    assert files_of(tmp_path / "pretrained", "model.tflite") == {
+        "vocab.txt": (pretrained / "vocab.txt").read_text(),
+        "tokenizer_config.json": {"do_lower_case": True, "model_max_length": 24},
+    }
+    assert files_of(tmp_path / "classifier", "model.tflite") == {
+        "vocab.txt": (pretrained / "vocab.txt").read_text(),
+        "tokenizer_config.json": {"do_lower_case": True, "model_max_length": 20},
+        "labels.txt": "übel\nso so\ngood\n",
+    }
+
+    def load(path):
+        return interpreters.Interpreter(str(path)).get_signature_runner()
+
+    check_classifier(load(tmp_path / "classifier/model.tflite"), classifier)
+    check_pretrained(load(tmp_path / "pretrained/model.tflite"), pretrained)
+
+
+def test_onnx_files(classifier, pretrained, tmp_path):
+    pytest.importorskip("tf2onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    export.export_model(classifier, tmp_path / "classifier", to="onnx")
+    export.export_model(pretrained, tmp_path / "pretrained", to="onnx")
+    assert files_of(tmp_path / "classifier", "model.onnx") == {
+        "vocab.txt": (pretrained / "vocab.txt").read_text(),
+        "tokenizer_config.json": {"do_lower_case": True, "model_max_length": 20},
+        "labels.txt": "übel\nso so\ngood\n",
+    }
+    axes = {}
+
+    def load(path):
+        session = onnxruntime.InferenceSession(str(path))
+        axes[path.parent.name] = {
+            value.name: value.shape for value in session.get_inputs()
+        }
+        names = [value.name for value in session.get_outputs()]
+        return lambda **ids: dict(zip(names, session.run(None, ids), strict=True))
+
+    check_classifier(load(tmp_path / "classifier/model.onnx"), classifier)
+    check_pretrained(load(tmp_path / "pretrained/model.onnx"), pretrained)
+    of_tokens = dict.fromkeys(
+        ("input_ids", "input_mask", "segment_ids"), ["batch_size", "sequence_length"]
+    )
+    of_positions = {"masked_lm_positions": ["batch_size", "num_positions"]}
+    assert axes == {"classifier": of_tokens, "pretrained": of_tokens | of_positions}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", export.FORMS)
+def test_a_model_of_the_size_of_bert_base(form, randomize, tmp_path):
+    if form == "onnx":
+        pytest.importorskip("tf2onnx")
+    base = make_run(
+        tmp_path / "base",
+        randomize,
+        bert_config=config.BertConfig(),
+        stddev=0.04,
+        kind="pretraining",
+    )
+    # Which compares the answers before the directory is there.
+    export.export_model(base, tmp_path / "exported", to=form)
+    files = [path for path in (tmp_path / "exported").rglob("*") if path.is_file()]
+    num_bytes = sum(path.stat().st_size for path in files)
+    network = networks.build(config.BertConfig(), config.Task(kind="pretraining"))
+    unused = ("pooler", "next_sentence")
+    assert num_bytes > 4 * sum(
+        np.prod(weight.shape, dtype=int)
+        for weight in network.weights
+        if not any(part in weight.path for part in unused)
+    )
+    # LiteRT's converter writes word embeddings twice: rows to look up, and transposed.
+    twice = network.encoder.word_embeddings if form == "litert" else np.empty(0)
+    num_values = network.count_params() + np.prod(twice.shape, dtype=int)
+    assert num_bytes < 4.05 * num_values
+
+
+def files_of(directory: Path, model_name: str) -> dict:
+    """The files beside a model."""
+    assert (directory / model_name).is_file()
+    files = {
+        path.name: json.loads(path.read_text())
+        if path.suffix == ".json"
+        else path.read_text(encoding="utf-8")
+        for path in directory.iterdir()
+        if path.name != model_name
+    }
+    return files
+
+
+def check_classifier(run, classifier: Path) -> None:
+    for texts in (TEXTS, TEXTS[1:2]):
+        ids = tokenize(texts, max_seq_length=20)
+        ids["segment_ids"][:, 3:] = ids["input_mask"][:, 3:]
+        found = run(**ids)
+        assert list(found) == ["logits"]
+        assert found["logits"].dtype == np.float32
+        wanted = outputs_of(classifier, "classification", ids)["logits"]
+        np.testing.assert_allclose(found["logits"], wanted, rtol=1e-4, atol=1e-5)
+
+
+def check_pretrained(run, pretrained: Path) -> None:
+    ids = masked_ids()
+    found = run(**ids)
+    assert list(found) == ["masked_lm_logits"]
+    wanted = outputs_of(pretrained, "pretraining", ids)["masked_lm_logits"]
+    assert wanted.shape == (3, 2, BERT_CONFIG.vocab_size)
+    np.testing.assert_allclose(found["masked_lm_logits"], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_onnx_says_what_to_install(pretrained, tmp_path, monkeypatch):
+    for name in ("onnx", "onnxruntime", "tf2onnx"):
+        monkeypatch.setitem(sys.modules, name, None)
+    message = r"ONNX needs the package onnx: pip install 'bert-keras\[onnx\]'"
+    with pytest.raises(InputError, match=message):
+        export.export_model(pretrained, tmp_path / "new", to="onnx")
+
+
+def test_a_file_that_answers_otherwise_is_not_kept(tagger, tmp_path, monkeypatch):
+    def load_another(directory):
+        run = load(directory)
+        return lambda ids: {name: values + 1e-3 for name, values in run(ids).items()}
+
+    load = litert.load
+    monkeypatch.setattr(litert, "load", load_another)
+    with pytest.raises(RuntimeError, match="differently, by up to 0.001 in embedding"):
+        export.export_model(tagger, tmp_path / "new", to="litert", embedding="cls")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "message"),
+    [
+        (
+            "pretrained",
+            {"to": "onxx"},
+            "--to is one of .*got 'onxx'; did you mean",
+        ),
+        ("pretrained", {"embedding": "max"}, "--embedding is one of cls, pooled, mean"),
+        (
+            "pretrained",
+            {"layers": (0,)},
+            "--layers is for --embedding cls, mean",
+        ),
+        ("pretrained", {"embedding": "pooled", "layers": (0,)}, "--layers is for"),
+        ("pretrained", {"top_k": 0}, "--top_k is 1 or more, got 0"),
+        ("pretrained", {"top_k": 2, "to": "litert"}, "--top_k is for the guesses of"),
+        ("classifier", {"top_k": 2}, "--top_k is for the guesses of a pre-trained"),
+        (
+            "bilstm",
+            {"to": "litert"},
+            "bilstm: its head has a BiLSTM, which LiteRT does not have for inputs ",
+        ),
+        (
+            "encoder",
+            {},
+            "encoder: an encoder without a head, which answers nothing: --embed",
+        ),
+        (
+            "tagger",
+            {"embedding": "mean", "layers": (3,)},
+            "tagger: there is no layer 3: 0 are the embeddings, 1 to 2 the layers, -1 ",
+        ),
+        (
+            "pretrained",
+            {"embedding": "pooled"},
+            "pretrained: a pooled vector needs encoder/pooler/kernel, encoder/pooler/",
+        ),
+    ],
+)
+def test_what_cannot_be_exported(run, options, message, request, tmp_path):
+    with pytest.raises(InputError, match=message):
+        export.export_model(request.getfixturevalue(run), tmp_path / "new", **options)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,173 @@
+import dataclasses
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras import config
+from bert_keras.checkpoints import conversion, hugging_face
+from bert_keras.errors import InputError
+from bert_keras.inference import fill_mask
+from bert_keras.training import pretrain
+
+
+@pytest.fixture(scope="module")
+def model_dir(tiny_examples, tmp_path_factory):
+    settings = config.build_config(
+        config.PretrainingConfig,
+        {
+            "model": {
+                "num_hidden_layers": 2,
+                "hidden_size": 32,
+                "num_attention_heads": 2,
+                "intermediate_size": 64,
+                "max_position_embeddings": 32,
+                "hidden_dropout_prob": 0,
+                "attention_probs_dropout_prob": 0,
+            },
+            "optimizer": {"learning_rate": 2e-3, "warmup_steps": 5},
+            "global_batch_size": 32,
+            "num_train_steps": 40,
+        },
+    )
+    directory = tmp_path_factory.mktemp("fill_mask") / "run"
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    pretrain.pretrain(settings, [tiny_examples], directory, strategy=strategy)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def fill(model_dir):
+    return fill_mask.FillMask(model_dir)
+
+
+def test_guesses_are_the_logits_of_the_masked_position(model_dir, fill):
+    checkpoint, network = fill_mask.load_pretrainer(model_dir)
+    tokens = "[CLS] ba be [MASK] bo da [SEP]".split()
+    outputs = network(
+        {
+            "input_ids": np.array([[checkpoint.vocabulary.ids[t] for t in tokens]]),
+            "input_mask": np.ones((1, 7), "int32"),
+            "segment_ids": np.zeros((1, 7), "int32"),
+            "masked_lm_positions": np.array([[3]]),
+        }
+    )
+    logits = np.array(outputs["masked_lm_logits"])[0, 0]
+    expected = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+    (guesses,) = fill("ba be [MASK] bo da", top_k=49)
+    found = [guess.probability for guess in guesses]
+    np.testing.assert_allclose(found, sorted(expected, reverse=True), rtol=1e-4)
+    assert guesses[0].token == checkpoint.vocabulary.tokens[int(logits.argmax())]
+
+
+def test_each_mask_has_its_guesses(fill):
+    masks = fill("[MASK] be [MASK] bo da [MASK]", top_k=3)
+    assert [len(guesses) for guesses in masks] == [3, 3, 3]
+    for guesses in masks:
+        probabilities = [guess.probability for guess in guesses]
+        assert probabilities == sorted(probabilities, reverse=True)
+
+
+def test_probabilities_add_up_to_one(fill):
+    (guesses,) = fill("ba [MASK] bi", top_k=1000)
+    assert len(guesses) == 49
+    np.testing.assert_allclose(sum(g.probability for g in guesses), 1, rtol=1e-5)
+
+
+def test_lines_for_people():
+    guesses = [fill_mask.Guess("cat", 0.5), fill_mask.Guess("dog", 0.25)]
+    assert list(fill_mask.describe("a [MASK]", [guesses])) == [
+        "a [MASK]",
+        "  [MASK]: cat 50.0%  dog 25.0%",
+    ]
+
+
+def test_a_text_without_a_mask(fill):
+    with pytest.raises(InputError, match=r"expected a text with \[MASK\]: 'ba be'"):
+        fill("ba be")
+
+
+def test_a_text_that_is_too_long(fill):
+    with pytest.raises(InputError, match="a text of 43 tokens, the model takes 32"):
+        fill("[MASK]" + " ba" * 40)
+
+
+def test_weights_of_another_architecture(model_dir, tmp_path):
+    copy = shutil.copytree(model_dir, tmp_path / "run")
+    path = copy / "bert_config.json"
+    path.write_text(path.read_text().replace('"hidden_size": 32', '"hidden_size": 16'))
+    with pytest.raises(
+        InputError, match="model.weights.h5: not the weights of this mod"
+    ):
+        fill_mask.FillMask(copy)
+
+
+def test_directories_that_are_no_finished_run(model_dir, tmp_path):
+    with pytest.raises(InputError, match="none: no checkpoint that is known; expected"):
+        fill_mask.FillMask(tmp_path / "none")
+    copy = shutil.copytree(model_dir, tmp_path / "run")
+    (copy / "results.json").unlink()
+    with pytest.raises(InputError, match="not finished; give its command again"):
+        fill_mask.FillMask(copy)
+
+
+def test_a_loaded_model_is_the_one_that_was_saved(model_dir, fill):
+    _, network = fill_mask.load_pretrainer(model_dir)
+    newest = sorted((model_dir / "checkpoints").glob("*.npz"))[-1]
+    with np.load(newest) as arrays:
+        for variable in network.trainable_variables:
+            path = "weights/bert_pretrainer/" + variable.path.partition("/")[2]
+            value = keras.ops.convert_to_numpy(variable)
+            np.testing.assert_array_equal(value, arrays[path])
+
+
+def test_models_of_other_formats(model_dir, fill, tmp_path):
+    """Without the part that answers for next sentences, too."""
+    source = conversion.read(model_dir)
+    only_masked_lm = {
+        name: array
+        for name, array in source.arrays.items()
+        if not name.startswith(("encoder/pooler/", "next_sentence_head/"))
+    }
+    hugging_face.write(dataclasses.replace(source, arrays=only_masked_lm), tmp_path)
+    found = fill_mask.FillMask(tmp_path)("[MASK] be bo [MASK]", top_k=49)
+    wanted = fill("[MASK] be bo [MASK]", top_k=49)
+    for some, others in zip(found, wanted, strict=True):
+        assert [guess.token for guess in some] == [guess.token for guess in others]
+        np.testing.assert_allclose(
+            [guess.probability for guess in some],
+            [guess.probability for guess in others],
+            rtol=1e-5,
+        )
+
+
+def test_rows_above_the_vocabulary_are_no_guesses(model_dir, monkeypatch):
+    """Here the likeliest of all, of which nobody knows the name."""
+    source = conversion.read(model_dir)
+    arrays = dict(source.arrays)
+    for name, value in (
+        ("encoder/embeddings/word_embeddings", np.zeros([3, 32])),
+        ("masked_lm_head/output_bias", np.full(3, 20.0)),
+    ):
+        arrays[name] = np.concatenate([arrays[name], value]).astype("float32")
+    bert_config = source.bert_config.model_copy(update={"vocab_size": 52})
+    larger = dataclasses.replace(source, bert_config=bert_config, arrays=arrays)
+    monkeypatch.setattr(conversion, "read", lambda path: larger)
+    (guesses,) = fill_mask.FillMask(model_dir)("ba [MASK]", top_k=52)
+    assert len(guesses) == 49
+    assert sum(guess.probability for guess in guesses) < 0.01
+
+
+def test_a_model_without_a_masked_lm_head(model_dir, tmp_path):
+    source = conversion.read(model_dir)
+    hugging_face.write(
+        dataclasses.replace(source, task=config.Task(kind="encoder")), tmp_path
+    )
+    message = (
+        "has no masked-LM head: no masked_lm_head/transform/kernel, .*output_bias; "
+        "give a model as its pre-training left it"
+    )
+    with pytest.raises(InputError, match=message):
+        fill_mask.FillMask(tmp_path)

@@ -1,0 +1,170 @@
+import itertools
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.model import dropout
+
+ROWS, SIZE = 128, 512
+
+
+def dropped(seeds, *, rate=0.1, salt=2**32 - 3, shape=(ROWS, SIZE)) -> np.ndarray:
+    """1.0 where an element is dropped."""
+    keep = dropout.keep_mask(np.int32(seeds), shape, rate=rate, salt=salt)
+    return 1.0 - np.array(keep)
+
+
+def deviations(samples: np.ndarray, rate: float) -> float:
+    """How many standard deviations the mean of 0s and 1s is from `rate`."""
+    return (samples.mean() - rate) / np.sqrt(rate * (1 - rate) / samples.size)
+
+
+def correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Of 0s and 1s, in the standard deviations that independent ones would have."""
+    product = (one - one.mean()) * (other - other.mean())
+    return abs(product.mean()) / (one.std() * other.std()) * np.sqrt(product.size)
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize(
+    "seeds", [range(32), np.arange(32) * 2**26 - 2**31], ids=["near", "far"]
+)
+def test_drops_the_rate_in_every_part(rate, seeds):
+    mask = dropped(seeds, rate=rate)
+    assert abs(deviations(mask, rate)) < 4
+    # Of each example, of each column, of each row: as scattered as coins are.
+    for axes in ((1, 2), (0, 1), (2,)):
+        means = mask.mean(axis=axes).ravel()
+        expected = rate * (1 - rate) * means.size / mask.size
+        spread = means.var() / expected
+        assert abs(spread - 1) < 5 * np.sqrt(2 / means.size) + 0.01
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_neighbours_rows_examples_and_layers_are_independent(rate):
+    mask = dropped(range(32), rate=rate)
+    columns = [
+        correlation(mask[..., :-lag], mask[..., lag:])
+        for lag in itertools.chain(range(1, 40), range(40, SIZE, 17))
+    ]
+    rows = [correlation(mask[:, :-lag], mask[:, lag:]) for lag in range(1, 40)]
+    examples = [correlation(mask[:-lag], mask[lag:]) for lag in range(1, 32)]
+    layers = [
+        correlation(mask, dropped(range(32), rate=rate, salt=12345 ^ difference))
+        for difference in (1, 2, 3, 2**8, 2**16, 2**30, -1)
+    ]
+    # Not one of 150 such numbers passes 4.5 by chance in a thousand tests.
+    assert max(columns + rows + examples + layers) < 4.5
+
+
+def test_runs_of_three_come_as_often_as_they_should():
+    mask = dropped(range(32), rate=0.5).astype(int)
+    patterns = 4 * mask[..., :-2:3] + 2 * mask[..., 1:-1:3] + mask[..., 2::3]
+    counts = np.bincount(patterns.ravel(), minlength=8)
+    expected = patterns.size / 8
+    # 24.3 is passed by chance once in a thousand (7 degrees of freedom).
+    assert ((counts - expected) ** 2 / expected).sum() < 24.3
+
+
+SEEDS = np.array([7, -8, 2**31 - 1], "int32")
+LITERAL_MASK = [
+    [[1, 1, 0, 1, 0, 0], [0, 0, 0, 1, 0, 0]],
+    [[1, 0, 0, 1, 0, 1], [1, 0, 1, 0, 1, 0]],
+    [[1, 0, 0, 1, 1, 0], [1, 0, 1, 0, 1, 0]],
+]
+
+
+def test_the_mask_is_this_one():
+    # Literal: a run that is taken up with a newer version must go on as it would have.
+    mask = dropped(SEEDS, rate=0.5, shape=(2, 6)).astype(int)
+    assert mask.tolist() == LITERAL_MASK
+
+
+def test_the_mask_on_jax_is_the_same():
+    pytest.importorskip("jax")
+    script = (
+        "import json, numpy as np; from bert_keras.model import dropout;"
+        f"keep = dropout.keep_mask(np.array({SEEDS.tolist()}, 'int32'), (2, 6),"
+        f" rate=0.5, salt={2**32 - 3});"
+        "print(json.dumps((1 - np.array(keep)).tolist()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == LITERAL_MASK
+
+
+def test_any_split_of_a_batch_has_the_same_masks():
+    seeds = np.random.default_rng(0).integers(-(2**31), 2**31, 12).astype(np.int32)
+    inputs = np.random.default_rng(1).normal(size=(12, 3, 5, 8)).astype("float32")
+    layer = dropout.Dropout(0.3, seed=2**32 - 5)
+    whole = np.array(layer(inputs, seeds, training=True))
+    for num_parts in (2, 3, 12):
+        parts = [
+            layer(part, part_seeds, training=True)
+            for part, part_seeds in zip(
+                np.split(inputs, num_parts), np.split(seeds, num_parts), strict=True
+            )
+        ]
+        np.testing.assert_array_equal(np.concatenate(parts), whole)
+    for jit_compile in (False, True):
+
+        @tf.function(
+            jit_compile=jit_compile,
+            input_signature=[
+                tf.TensorSpec([None, None, 5, None]),
+                tf.TensorSpec([None], tf.int32),
+            ],
+        )
+        def compiled(inputs, seeds):
+            return layer(inputs, seeds, training=True)
+
+        np.testing.assert_array_equal(compiled(inputs, seeds), whole)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float32", 1e-7), ("mixed_bfloat16", 2e-3)]
+)
+def test_what_stays_is_scaled_so_that_the_mean_stays(dtype, tolerance):
+    layer = dropout.Dropout(0.1, seed=3, dtype=dtype)
+    outputs = layer(np.ones((4, 600), "float32"), np.arange(4), training=True)
+    assert keras.backend.standardize_dtype(outputs.dtype) == layer.compute_dtype
+    values = np.unique(np.float32(outputs))
+    np.testing.assert_allclose(values, [0, 1 / 0.9], rtol=tolerance)
+
+
+def test_the_gradient_goes_through_what_stays():
+    layer = dropout.Dropout(0.5, seed=3)
+    inputs = tf.random.normal((2, 40))
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        outputs = layer(inputs, np.arange(2), training=True)
+    gradient = tape.gradient(outputs, inputs)
+    np.testing.assert_array_equal(gradient, np.where(outputs == 0, 0.0, 2.0))
+
+
+def test_does_nothing_outside_training_or_at_rate_0():
+    inputs = np.ones((2, 3), "float32")
+    np.testing.assert_array_equal(dropout.Dropout(0.5)(inputs), inputs)
+    np.testing.assert_array_equal(dropout.Dropout(0.0)(inputs, training=True), inputs)
+
+
+def test_training_without_seeds_is_refused():
+    with pytest.raises(ValueError, match="my_dropout: .* needs `dropout_seeds`"):
+        dropout.Dropout(0.5, name="my_dropout")(np.ones((2, 3)), training=True)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0])
+def test_a_rate_outside_0_to_1_is_refused(rate):
+    with pytest.raises(ValueError, match=f"`rate` must be .* below 1, got {rate}"):
+        dropout.Dropout(rate)

@@ -1,0 +1,132 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.model import encoder, fusion, operations
+
+ROWS, SIZE = 6, 40
+
+
+def random(*shape: int, seed: int) -> tf.Tensor:
+    values = np.random.default_rng(seed).normal(size=shape)
+    return tf.constant(values, tf.float32)
+
+
+SEEDS = tf.constant([3, -1, 8, 2], tf.int32)
+SALT = tf.constant(77, tf.uint32)
+TOKENS = random(4, ROWS, SIZE, seed=1)
+OTHERS = random(4, ROWS, SIZE, seed=2)
+GAMMA, BETA = 1 + random(SIZE, seed=3), random(SIZE, seed=4)
+BIAS = tf.constant([0.0, -10000.0] * (SIZE // 2))
+
+CASES = {
+    "gelu": (operations.activate, (TOKENS,), {"activation": "gelu"}),
+    "normalize": (operations.normalize, (TOKENS, GAMMA, BETA), {}),
+    "add_and_normalize": (
+        operations.add_and_normalize,
+        (OTHERS, TOKENS, GAMMA, BETA, SEEDS, SALT),
+        {"rate": 0.3},
+    ),
+    "without dropout": (
+        operations.add_and_normalize,
+        (OTHERS, TOKENS, GAMMA, BETA),
+        {"rate": 0.0},
+    ),
+    "attend": (
+        operations.attend,
+        (TOKENS[:, None], BIAS[None, None, None], SEEDS, SALT),
+        {"scale": 0.5, "rate": 0.3},
+    ),
+}
+
+
+def output_and_gradients(function, tensors, options, *, training):
+    floats = [tensor for tensor in tensors if tensor.dtype.is_floating]
+    upstream = random(*function(*tensors, **options).shape, seed=9)
+    with tf.GradientTape() as tape:
+        tape.watch(floats)
+        output = fusion.run(function, *tensors, training=training, **options)
+    upstream = tf.cast(upstream, output.dtype)
+    return output, *tape.gradient(output, floats, upstream)
+
+
+def names_of_compiled_functions(graph: tf.Graph) -> list[str]:
+    return [
+        node.name
+        for node in graph.as_graph_def().node
+        if node.attr["_XlaMustCompile"].b
+    ]
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_fused_and_plain_are_the_same(name, jit_compile):
+    function, tensors, options = CASES[name]
+    expected = output_and_gradients(function, tensors, options, training=False)
+
+    @tf.function(jit_compile=jit_compile)
+    def fused(*tensors):
+        return output_and_gradients(function, tensors, options, training=True)
+
+    assert len(names_of_compiled_functions(fused.get_concrete_function(*tensors).graph))
+    for ours, theirs in zip(fused(*tensors), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-6)
+
+
+def test_in_mixed_precision_it_computes_in_float32():
+    function, (residual, inputs, *rest), options = CASES["add_and_normalize"]
+    low = [tf.cast(tensor, tf.bfloat16) for tensor in (residual, inputs)]
+    exact = function(*(tf.cast(tensor, tf.float32) for tensor in low), *rest, **options)
+
+    @tf.function
+    def fused(*tensors):
+        return output_and_gradients(function, tensors, options, training=True)
+
+    output, *gradients = fused(*low, *rest)
+    assert output.dtype == tf.bfloat16
+    assert [g.dtype for g in gradients] == [tf.bfloat16] * 2 + [tf.float32] * 2
+    # One rounding to 8 bits, of the outcome.
+    np.testing.assert_allclose(tf.cast(output, tf.float32), exact, rtol=2**-8)
+
+
+@pytest.mark.parametrize(
+    ("training", "shape"), [(False, TOKENS.shape), (True, [None, ROWS, SIZE])]
+)
+def test_neither_inference_nor_unknown_shapes_are_compiled(training, shape):
+    @tf.function(input_signature=[tf.TensorSpec(shape)])
+    def activated(tokens):
+        return fusion.run(
+            operations.activate, tokens, training=training, activation="gelu"
+        )
+
+    graph = activated.get_concrete_function().graph
+    assert not names_of_compiled_functions(graph)
+    exact = operations.activate(TOKENS, activation="gelu")
+    np.testing.assert_allclose(activated(TOKENS), exact, atol=1e-6)
+
+
+def test_replicas_on_one_machine_share_what_is_compiled():
+    function, tensors, options = CASES["add_and_normalize"]
+    expected = output_and_gradients(function, tensors, options, training=False)
+    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+    strategy = tf.distribute.MirroredStrategy(devices[:2])
+
+    @tf.function
+    def on_all_replicas():
+        return strategy.run(
+            lambda: output_and_gradients(function, tensors, options, training=True)
+        )
+
+    assert names_of_compiled_functions(on_all_replicas.get_concrete_function().graph)
+    for per_replica, one in zip(on_all_replicas(), expected, strict=True):
+        for ours in strategy.experimental_local_results(per_replica):
+            np.testing.assert_allclose(ours, one, rtol=2e-5, atol=2e-6)
+
+
+def test_a_layer_in_a_graph_is_what_it_is_outside(tiny_config, make_batch):
+    model = encoder.BertEncoder(tiny_config, seed=3)
+    batch = make_batch(tiny_config) | {"dropout_seeds": np.arange(4, dtype="int32")}
+    expected = model(batch, training=True)
+    outputs = tf.function(lambda: model(batch, training=True))()
+    for name, value in expected.items():
+        np.testing.assert_allclose(outputs[name], value, atol=1e-5)

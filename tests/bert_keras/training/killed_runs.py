@@ -1,0 +1,124 @@
+"""Runs of pre-training that kill themselves when told to, for `test_killed_runs.py`.
+
+Takes orders as lines of JSON and answers each with a line: the exit code of the run, or
+minus the signal that ended it. Each run is a process of its own, forked from this one
+after the costly imports and before anything was computed.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+import keras
+import tensorflow as tf
+
+from bert_keras import config
+from bert_keras.checkpoints import npz_files
+from bert_keras.training import pretrain
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DieAfterStep(keras.callbacks.Callback):
+    """Some time after a step: in a later one, in an evaluation, or wherever it is."""
+
+    def __init__(self, step: int, seconds: float):
+        super().__init__()
+        self._step = step
+        self._seconds = seconds
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (
+            int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+            == self._step
+        ):
+            threading.Thread(target=self._die, daemon=True).start()
+
+    def _die(self) -> None:
+        time.sleep(self._seconds)
+        die()
+
+
+def die_after_step(*, step: int, seconds: float) -> None:
+    fit = keras.Model.fit
+
+    def fit_and_die(self, *args, callbacks, **options):
+        callbacks = [*callbacks, DieAfterStep(step, seconds)]
+        return fit(self, *args, callbacks=callbacks, **options)
+
+    keras.Model.fit = fit_and_die
+
+
+def die_writing(*, step: int, num_arrays: int) -> None:
+    """After some arrays of the checkpoint of a step, the last ones still in buffers."""
+    write_arrays = npz_files.write_arrays
+
+    def write_some(path, arrays):
+        def some_arrays():
+            for index, array in enumerate(arrays):
+                if index == num_arrays and path.name == f"step-{step:010}.npz":
+                    die()
+                yield array
+
+        write_arrays(path, some_arrays())
+
+    npz_files.write_arrays = write_some
+
+
+def die_renaming(*, step: int, is_renamed: bool) -> None:
+    """Just before a checkpoint gets its name, or just after."""
+    replace = os.replace
+
+    def replace_and_die(source, target):
+        is_due = os.path.basename(target) == f"step-{step:010}.npz"
+        if is_due and not is_renamed:
+            die()
+        replace(source, target)
+        if is_due:
+            die()
+
+    os.replace = replace_and_die
+
+
+DEATHS = {
+    "after_step": die_after_step,
+    "writing": die_writing,
+    "renaming": die_renaming,
+}
+
+
+def run(*, settings, examples, output_dir, num_replicas, death) -> None:
+    devices = [f"/cpu:{index}" for index in range(num_replicas)]
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration() for _ in devices],
+    )
+    strategy = tf.distribute.OneDeviceStrategy(devices[0])
+    if num_replicas > 1:
+        strategy = tf.distribute.MirroredStrategy(devices)
+    if death is not None:
+        kind, moment = death
+        DEATHS[kind](**moment)
+    settings = config.load_config(config.PretrainingConfig, settings)
+    pretrain.pretrain(settings, examples, output_dir, strategy=strategy)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            run(**json.loads(line))
+            sys.stderr.flush()
+            # Without the end of the process that it was forked from.
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

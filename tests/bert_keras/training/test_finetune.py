@@ -1,0 +1,491 @@
+"""Fine-tuning on tiny networks that really train, and what is done with the result."""
+
+import dataclasses
+import json
+import logging
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras import config, run_directory
+from bert_keras.checkpoints import conversion, starting_point, weights
+from bert_keras.data import features, tokenization
+from bert_keras.errors import InputError
+from bert_keras.model import classification, pretrainer
+from bert_keras.tasks import text, text_datasets
+from bert_keras.training import finetune, record_batches
+
+GOOD = ["fine", "great", "lovely"]
+BAD = ["dull", "awful", "weak"]
+FILLER = ["the", "film", "plot", "is", "so", "and", "a", "scene", "very", "with"]
+VOCABULARY = tokenization.Vocabulary(
+    (*features.SPECIAL_TOKENS, *GOOD, *BAD, *FILLER, *"bcdefghij", "##x", ".", ",")
+)
+BERT_CONFIG = config.BertConfig(
+    vocab_size=len(VOCABULARY),
+    hidden_size=32,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=64,
+    max_position_embeddings=64,
+)
+SETTINGS = config.FinetuningConfig(
+    max_seq_length=24, batch_size=16, num_train_epochs=6, learning_rate=2e-3
+)
+
+
+@pytest.fixture(scope="module")
+def init(tmp_path_factory) -> Path:
+    """A finished pre-training run with random weights."""
+    directory = tmp_path_factory.mktemp("init") / "run"
+    return make_init(directory, BERT_CONFIG)
+
+
+def make_init(
+    directory: Path, bert_config: config.BertConfig, *, next_sentence: bool = True
+) -> Path:
+    run = run_directory.create_run(
+        directory,
+        config.PretrainingConfig(next_sentence=next_sentence),
+        task=config.Task(kind="pretraining"),
+        bert_config=bert_config,
+        vocabulary=VOCABULARY,
+        do_lower_case=True,
+        inputs={},
+    )
+    network = pretrainer.BertPretrainer(bert_config, seed=7)
+    network.build()
+    run_directory.finish_run(run, network, {"steps": 0})
+    return directory
+
+
+def opinions(num_rows: int, *, seed: int) -> list[tuple[str, str]]:
+    """Sentences of 3 to 20 words, one of which gives the label away."""
+    rng = random.Random(seed)
+    rows = []
+    for index in range(num_rows):
+        words = rng.choices(FILLER, k=rng.randint(2, 19))
+        label, telling = (("good", GOOD), ("bad", BAD))[index % 2]
+        words.insert(rng.randrange(len(words)), rng.choice(telling))
+        rows.append((" ".join(words), label))
+    return rows
+
+
+def write_tsv(path: Path, rows, header=("text", "label")) -> Path:
+    lines = ["\t".join(map(str, row)) for row in (header, *rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def run_finetune(init: Path, train: Path, dev: Path, output_dir: Path, **changes):
+    from_scratch = changes.pop("from_scratch", False)
+    return finetune.finetune(
+        SETTINGS.model_copy(update=changes),
+        train=train,
+        dev=[dev],
+        init=init,
+        from_scratch=from_scratch,
+        output_dir=output_dir,
+        strategy=tf.distribute.get_strategy(),
+    )
+
+
+@pytest.fixture(scope="module")
+def opinion_files(tmp_path_factory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("opinions")
+    return (
+        write_tsv(folder / "train.tsv", opinions(800, seed=1)),
+        write_tsv(folder / "dev.tsv", opinions(51, seed=2)),
+    )
+
+
+@pytest.fixture(scope="module")
+def tuned(init, opinion_files, tmp_path_factory) -> tuple[Path, dict]:
+    directory = tmp_path_factory.mktemp("tuned") / "run"
+    return directory, run_finetune(init, *opinion_files, directory)
+
+
+def test_an_easy_task_is_learnt(tuned):
+    directory, results = tuned
+    assert results["eval"]["accuracy"] == 1.0
+    assert results["eval"]["f1"] == results["eval"]["matthews"] == 1.0
+    assert results["eval"]["loss"] < 0.1
+    assert results["steps"] == 6 * 50
+    assert results["num_train_examples"] == 800
+    assert results["num_eval_examples"] == 51
+    assert json.loads((directory / "results.json").read_text()) == results
+    task = run_directory.read_run(
+        directory, kinds=finetune.TASK_KINDS, verb="finetune"
+    ).task
+    assert task.labels == ("bad", "good")
+    assert not task.has_text_pair
+
+
+def test_evaluate_gives_the_scores_of_training(tuned, opinion_files):
+    directory, results = tuned
+    scores = finetune.evaluate(directory, opinion_files[1])
+    assert scores.pop("num_examples") == 51
+    assert scores == pytest.approx(results["eval"], abs=1e-6)
+
+
+def test_predict_answers_every_row_in_order(tuned, tmp_path):
+    directory, results = tuned
+    rows = [*opinions(51, seed=2), ("", "whatever"), ("日本 \u2028 é", "")]
+    write_tsv(tmp_path / "new.tsv", [(label, words) for words, label in rows], HEADER)
+    finetune.predict(directory, tmp_path / "new.tsv", tmp_path / "answers.tsv")
+    lines = (tmp_path / "answers.tsv").read_text().splitlines()
+    assert lines[0] == "prediction\tp(bad)\tp(good)"
+    answers = [line.split("\t") for line in lines[1:]]
+    assert [a[0] for a in answers[:51]] == [label for _, label in rows[:51]]
+    for prediction, bad, good in answers:
+        assert float(bad) + float(good) == pytest.approx(1, abs=2e-6)
+        assert prediction == ("bad" if float(bad) > float(good) else "good")
+    assert len(answers) == 53
+    true = [
+        float(a[1 + (label == "good")])
+        for a, (_, label) in zip(answers[:51], rows[:51], strict=True)
+    ]
+    assert -np.log(true).mean() == pytest.approx(results["eval"]["loss"], abs=1e-5)
+
+
+HEADER = ("label", "text")
+
+
+def test_the_same_seed_gives_the_same_weights(init, opinion_files, tmp_path):
+    def weights(name, **changes):
+        run_finetune(
+            init,
+            *opinion_files,
+            tmp_path / name,
+            num_train_epochs=0.06,
+            learning_rate=1e-4,
+            **changes,
+        )
+        return finetune.TunedModel(tmp_path / name).network.get_weights()
+
+    first, second = weights("first"), weights("second")
+    other, scratch = weights("other", seed=1), weights("scratch", from_scratch=True)
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+    table = first[0] - other[0]
+    assert 0 < np.abs(table).max() < 0.02  # both began with the same encoder
+    assert np.abs(first[0] - scratch[0]).max() > 0.05  # this one did not
+
+
+def test_only_the_encoder_of_another_fine_tuning_is_taken(tuned, caplog):
+    source = conversion.read(tuned[0])
+    network = classification.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.0)
+    network.build()
+    head = network.head.classifier.kernel.numpy()
+    starting_point.assign(network, starting_point.encoder_arrays(source), path="tuned")
+    found = weights.from_network(network)
+    assert set(source.arrays) == set(found)
+    for name, array in source.arrays.items():
+        if name.startswith("encoder/"):
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
+    np.testing.assert_array_equal(found["head/classifier/kernel"], head)
+    assert "made new" not in caplog.text
+
+
+def test_a_missing_pooler_is_made_new(tmp_path, caplog):
+    """Nobody trained that of a pre-training without next sentences."""
+    path = make_init(tmp_path / "init", BERT_CONFIG, next_sentence=False)
+    source = conversion.read(path)
+    network = classification.BertClassifier(BERT_CONFIG, 2, dropout_prob=0.0, seed=3)
+    network.build()
+    fresh = weights.from_network(network)
+    starting_point.assign(network, starting_point.encoder_arrays(source), path=path)
+    assert f"{path}: has no encoder/pooler; made new from the seed" in caplog.messages
+    for name, array in weights.from_network(network).items():
+        is_new = name.startswith(("encoder/pooler/", "head/"))
+        wanted = (fresh if is_new else source.arrays)[name]
+        np.testing.assert_array_equal(array, wanted, err_msg=name)
+
+
+def test_the_format_of_the_checkpoint_does_not_matter(
+    init, opinion_files, tmp_path, caplog
+):
+    """The same weights of a Hugging Face directory begin the same run."""
+    caplog.set_level(logging.INFO, logger="bert_keras")
+    converted = tmp_path / "hugging_face"
+    conversion.convert(init, converted, to="hugging_face")
+    still = {"num_train_epochs": 0.02, "learning_rate": 1e-30, "weight_decay_rate": 0}
+    run_finetune(converted, *opinion_files, tmp_path / "run", **still)
+    wanted, found = (conversion.read(d).arrays for d in (init, tmp_path / "run"))
+    for name in (name for name in found if name.startswith("encoder/")):
+        np.testing.assert_allclose(found[name], wanted[name], rtol=0, atol=1e-29)
+    run_finetune(init, *opinion_files, tmp_path / "run", **still)
+    assert "finished already" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "mode, first_step", [("google", 0.1 / 0.001**0.5), ("corrected", 1.0)]
+)
+def test_the_first_update_shows_the_bias_correction(
+    init, opinion_files, tmp_path, mode, first_step
+):
+    """Adam's first step is the rate, and without correction the rate times 3.16."""
+    settings = {"learning_rate": 1e-3, "warmup_proportion": 0, "weight_decay_rate": 0}
+    run_finetune(
+        init,
+        *opinion_files,
+        tmp_path / "run",
+        **settings,
+        adamw_mode=mode,
+        num_train_epochs=0.02,
+    )
+    results = json.loads((tmp_path / "run/results.json").read_text())
+    assert results["steps"] == 1
+    before, after = (conversion.read(d).arrays for d in (init, tmp_path / "run"))
+    changes = [
+        np.abs(after[name] - before[name]).max()
+        for name in after
+        if name.startswith("encoder/layer_")
+    ]
+    # Epsilon makes it a little less where gradients are small.
+    np.testing.assert_allclose(max(changes), 1e-3 * first_step, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (
+            {"vocabulary": None},
+            "has no vocabulary: put the vocab.txt that the model was trained with besi",
+        ),
+        (
+            {"do_lower_case": None},
+            "nothing in it says whether text is lower-cased: put a tokenizer_config",
+        ),
+    ],
+)
+def test_a_checkpoint_that_does_not_say_how_text_becomes_input(
+    init, opinion_files, tmp_path, monkeypatch, changes, message
+):
+    without = dataclasses.replace(conversion.read(init), **changes)
+    monkeypatch.setattr(conversion, "read", lambda path: without)
+    with pytest.raises(InputError, match=message):
+        run_finetune(init, *opinion_files, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_regression_on_pairs(init, tmp_path):
+    """Only the second text tells the number."""
+
+    def pairs(num_rows, seed):
+        for index, (words, label) in enumerate(opinions(num_rows, seed=seed)):
+            first = FILLER[index % len(FILLER)]
+            yield {"a": first, "text_pair": words, "y": 2 if label == "good" else 0.5}
+
+    for name, rows in (("train", pairs(800, 1)), ("dev", pairs(80, 2))):
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    results = run_finetune(
+        init,
+        tmp_path / "train.jsonl",
+        tmp_path / "dev.jsonl",
+        tmp_path / "run",
+        regression=True,
+        columns=config.TextColumns(text="a", label="y"),
+    )
+    assert results["eval"]["pearson"] > 0.9
+    assert results["eval"]["spearman"] > 0.8
+    assert results["eval"]["loss"] < 0.1
+    dev = tmp_path / "dev.jsonl"
+    scores = finetune.evaluate(tmp_path / "run", dev)
+    assert scores.pop("num_examples") == 80
+    assert scores == pytest.approx(results["eval"], abs=1e-5)
+    finetune.predict(tmp_path / "run", dev, tmp_path / "out.tsv")
+    header, *numbers = (tmp_path / "out.tsv").read_text().splitlines()
+    assert header == "prediction"
+    true = [json.loads(line)["y"] for line in dev.read_text().splitlines()]
+    errors = np.array(numbers, float) - true
+    assert np.mean(errors**2) == pytest.approx(results["eval"]["loss"], rel=1e-3)
+    with pytest.raises(InputError, match="no column 'text_pair'"):
+        dev.write_text('{"a": "fine", "y": 1}\n')
+        finetune.evaluate(tmp_path / "run", dev)
+
+
+def test_bfloat16_trains_too(init, opinion_files, tmp_path):
+    results = run_finetune(
+        init,
+        *opinion_files,
+        tmp_path / "run",
+        precision="mixed_bfloat16",
+    )
+    assert results["eval"]["accuracy"] > 0.9
+
+
+def test_a_finished_run_is_left_and_an_unfinished_one_begins_anew(
+    init, opinion_files, tmp_path
+):
+    directory = tmp_path / "run"
+    results = run_finetune(init, *opinion_files, directory, num_train_epochs=0.06)
+    before = (directory / "model.weights.h5").stat().st_mtime_ns
+    again = run_finetune(init, *opinion_files, directory, num_train_epochs=0.06)
+    assert again == results
+    assert (directory / "model.weights.h5").stat().st_mtime_ns == before
+    with pytest.raises(
+        InputError, match="num_train_epochs=0.06 where this one has 0.4"
+    ):
+        run_finetune(init, *opinion_files, directory, num_train_epochs=0.4)
+    (directory / "results.json").unlink()
+    with pytest.raises(InputError, match="the run is not finished"):
+        finetune.evaluate(directory, opinion_files[1])
+    anew = run_finetune(init, *opinion_files, directory, num_train_epochs=0.06)
+    assert anew["eval"] == results["eval"]
+    assert len(list((directory / "logs" / "train").iterdir())) == 1
+
+
+def test_curves_of_every_epoch_are_logged(tuned):
+    values: dict[str, list[tuple[int, float]]] = {}
+    for path in sorted((tuned[0] / "logs" / "eval").iterdir()):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                number = float(tf.make_ndarray(value.tensor))
+                values.setdefault(value.tag, []).append((event.step, number))
+    assert sorted(values) == [
+        "accuracy/accuracy",
+        "loss/loss",
+        "metrics/f1",
+        "metrics/matthews",
+    ]
+    assert [step for step, _ in values["loss/loss"]] == [50, 100, 150, 200, 250, 300]
+    assert values["loss/loss"][-1][1] == pytest.approx(tuned[1]["eval"]["loss"])
+
+
+def test_mistakes_are_explained_and_leave_nothing(init, opinion_files, tmp_path):
+    train, dev = opinion_files
+    other = write_tsv(tmp_path / "other.tsv", [("a b", "god"), ("c", "bad")])
+    numberless = write_tsv(tmp_path / "number.tsv", [("a", "1.5"), ("b", "inf")])
+    one = write_tsv(tmp_path / "one.tsv", [("a b", "good"), ("c", "good")])
+    cases = [
+        (train, other, {}, r"other.tsv: line 2: label 'god' was not in the training"),
+        (one, dev, {}, "one.tsv: every row is labelled 'good'"),
+        (numberless, dev, {"regression": True}, "number.tsv: line 3: .* got 'inf'"),
+        (train, tmp_path / "no.tsv", {}, "no.tsv: expected a file of texts"),
+        (train, dev, {"max_seq_length": 65}, "takes 64 tokens at most"),
+    ]
+    for train_path, dev_path, changes, message in cases:
+        with pytest.raises(InputError, match=message):
+            run_finetune(init, train_path, dev_path, tmp_path / "run", **changes)
+    with pytest.raises(InputError, match="no checkpoint that is known; expected a run"):
+        run_finetune(tmp_path, train, dev, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_predict_refuses_before_it_works(tuned, init, tmp_path):
+    new = write_tsv(tmp_path / "new.tsv", [("the film",)], ("text",))
+    with pytest.raises(InputError, match="new.tsv: exists already"):
+        finetune.predict(tuned[0], new, new)
+    with pytest.raises(InputError, match="no such directory; make it first"):
+        finetune.predict(tuned[0], new, tmp_path / "none" / "out.tsv")
+    with pytest.raises(InputError, match="a pretraining run, expected one made by"):
+        finetune.predict(init, new, tmp_path / "out.tsv")
+    bad = write_tsv(tmp_path / "bad.tsv", [("a", "b"), ("c",)], ("text", "x"))
+    with pytest.raises(InputError, match="bad.tsv: line 3: expected 2 columns"):
+        finetune.predict(tuned[0], bad, tmp_path / "out.tsv")
+    assert not (tmp_path / "out.tsv").exists()
+
+
+def test_forward_pads_without_changing_answers():
+    network = classification.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.1, seed=3)
+    network.build()
+    rows = [
+        text.LabelledText(words, None, None, 1) for words, _ in opinions(40, seed=3)
+    ]
+    tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
+    texts = text.tokenize(rows, tokenizer, max_seq_length=20)
+    forward = finetune.Forward(network)
+    forward.TOKENS_PER_BATCH = 100
+    inputs_of_texts = text_datasets.LabelledInputs(texts=texts, label_ids=None)
+    logits = forward(inputs_of_texts, title="predicting")
+    assert logits.shape == (40, 3)
+    for index in range(40):
+        batch = texts.batch(np.array([index]))
+        length = int(batch["input_mask"].sum())
+        alone = network({name: array[:, :length] for name, array in batch.items()})
+        np.testing.assert_allclose(
+            logits[index], alone["logits"][0], atol=1e-6, rtol=1e-5
+        )
+
+
+def test_an_epoch_has_every_row_once_and_batches_of_like_length():
+    lengths = np.random.default_rng(0).integers(3, 128, 10_007)
+    batches = record_batches.epoch_batches(
+        lengths, batch_size=32, by_length=True, seed=5, epoch=0
+    )
+    assert sorted(np.concatenate(batches)) == list(range(10_007))
+    assert sorted({len(rows) for rows in batches}) == [10_007 % 32, 32]
+    assert len(batches) == 313
+    padded = sum(lengths[rows].max() * len(rows) for rows in batches)
+    assert padded < 1.05 * lengths.sum()
+    # Shuffled: neither the batches nor the rows come in order of length.
+    means = np.array([lengths[rows].mean() for rows in batches])
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.2
+
+
+def test_shuffled_batches_do_not_depend_on_length():
+    lengths = np.random.default_rng(0).integers(3, 128, 10_007)
+    place = {"batch_size": 32, "by_length": False, "seed": 5, "epoch": 0}
+    batches = record_batches.epoch_batches(lengths, **place)
+    assert sorted(np.concatenate(batches)) == list(range(10_007))
+    assert sorted({len(rows) for rows in batches}) == [10_007 % 32, 32]
+    same = record_batches.epoch_batches(np.full(10_007, 9), **place)
+    assert [sorted(rows) for rows in same] == [sorted(rows) for rows in batches]
+
+
+@pytest.mark.parametrize(
+    ("batches", "kind", "by_length"),
+    [
+        ("auto", "tagging", False),
+        ("auto", "classification", True),
+        ("auto", "span", True),
+        ("shuffled", "classification", False),
+        ("by_length", "tagging", True),
+    ],
+)
+def test_which_batches_a_task_has(batches, kind, by_length):
+    settings = config.FinetuningConfig(batches=batches)
+    assert settings.are_batches_by_length(config.Task(kind=kind)) == by_length
+
+
+@pytest.mark.parametrize("by_length", [True, False])
+def test_epochs_differ_and_repeat_exactly(by_length):
+    lengths = np.arange(3, 103)
+
+    def batches(**place):
+        return [
+            sorted(rows)
+            for rows in record_batches.epoch_batches(
+                lengths, batch_size=8, by_length=by_length, **place
+            )
+        ]
+
+    assert batches(seed=1, epoch=0) == batches(seed=1, epoch=0)
+    assert batches(seed=1, epoch=0) != batches(seed=2, epoch=0)
+    first, second = batches(seed=1, epoch=0), batches(seed=1, epoch=1)
+    shared = [rows for rows in first if rows in second]
+    assert len(shared) <= 1
+    few = record_batches.epoch_batches(
+        np.array([5]), batch_size=8, by_length=by_length, seed=0, epoch=0
+    )
+    assert [rows.tolist() for rows in few] == [[0]]
+
+
+def test_training_batches_are_those_of_every_epoch():
+    lengths = np.arange(3, 24)
+    order = {"batch_size": 8, "by_length": True, "seed": 4}
+    dataset = record_batches.example_batches(
+        lengths, lambda rows: {"rows": rows}, **order
+    )
+    drawn = [batch["rows"].numpy().tolist() for batch in dataset.take(7)]
+    wanted = [
+        rows.tolist()
+        for epoch in range(3)
+        for rows in record_batches.epoch_batches(lengths, epoch=epoch, **order)
+    ]
+    assert drawn == wanted[:7]

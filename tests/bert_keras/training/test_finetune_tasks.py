@@ -1,0 +1,379 @@
+"""Fine-tuning on tags, answers, endings and GLUE: tiny networks that really train."""
+
+import json
+import random
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras import config
+from bert_keras.checkpoints import conversion, starting_point, weights
+from bert_keras.errors import InputError
+from bert_keras.model import networks
+from bert_keras.tasks import catalogue, glue
+from bert_keras.training import finetune
+from tests.bert_keras.training.test_finetune import (
+    BAD,
+    BERT_CONFIG,
+    FILLER,
+    GOOD,
+    make_init,
+)
+
+SETTINGS = config.FinetuningConfig(
+    max_seq_length=32,
+    batch_size=16,
+    num_train_epochs=5,
+    learning_rate=2e-3,
+    dropout_prob=0.0,
+    span=config.SpanConfig(doc_stride=8, max_query_length=4, max_answer_length=3),
+)
+
+
+@pytest.fixture(scope="module")
+def init(tmp_path_factory) -> Path:
+    return make_init(tmp_path_factory.mktemp("init") / "run", BERT_CONFIG)
+
+
+def tune(init: Path, output_dir: Path, train: Path, *dev: Path, **changes) -> dict:
+    return finetune.finetune(
+        SETTINGS.model_copy(update=changes),
+        train=train,
+        dev=dev,
+        init=init,
+        from_scratch=False,
+        output_dir=output_dir,
+        strategy=tf.distribute.get_strategy(),
+    )
+
+
+def fillers(rng: random.Random, low: int, high: int) -> list[str]:
+    return rng.choices(FILLER, k=rng.randint(low, high))
+
+
+def tagged_file(path: Path, num_sentences: int, *, seed: int) -> Path:
+    """Good words are of one type, bad words of another."""
+    rng = random.Random(seed)
+    blocks = []
+    for _ in range(num_sentences):
+        lines = [f"{word} O" for word in fillers(rng, 1, 5)]
+        for name, words in (("GOOD", GOOD), ("BAD", BAD)):
+            entity = f"{rng.choice(words)} B-{name}"
+            lines.insert(rng.randint(0, len(lines)), entity)
+        blocks.append("\n".join(lines) + "\n")
+    path.write_text("\n".join(blocks))
+    return path
+
+
+def endings_file(path: Path, num_questions: int, *, seed: int) -> Path:
+    """One ending has a good word, three have bad ones."""
+    rng = random.Random(seed)
+    lines = ["sent1,sent2,ending0,ending1,ending2,ending3,label"]
+    for _ in range(num_questions):
+        label = rng.randrange(4)
+        endings = [
+            " ".join([*fillers(rng, 0, 3), rng.choice(GOOD if place == label else BAD)])
+            for place in range(4)
+        ]
+        lines.append(",".join(["the film", "it is", *endings, str(label)]))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def questions_file(
+    path: Path, num_questions: int, *, seed: int, share_without: float = 0.0
+) -> Path:
+    """The only good word of the text is the answer; without one there is none."""
+    rng = random.Random(seed)
+    paragraphs = []
+    for number in range(num_questions):
+        words = fillers(rng, 4, 30)
+        has_none = rng.random() < share_without
+        answer = rng.choice(GOOD)
+        place = rng.randrange(len(words))
+        if not has_none:
+            words.insert(place, answer)
+        start = len(" ".join(words[:place])) + bool(place)
+        answers = [] if has_none else [{"text": answer, "answer_start": start}]
+        question = {"id": str(number), "question": "is a film", "answers": answers}
+        if share_without:
+            question["is_impossible"] = has_none
+        paragraphs.append({"context": " ".join(words), "qas": [question]})
+    content = {
+        "version": "v2.0" if share_without else "1.1",
+        "data": [{"paragraphs": paragraphs}],
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
+def records(run: Path) -> list[dict]:
+    lines = (run / "dev_answers.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def assert_evaluated_alike(run: Path, dev: Path, results: dict) -> None:
+    scores = finetune.evaluate(run, dev)
+    assert scores.pop("num_examples") == results["num_eval_examples"]
+    assert scores == pytest.approx(results["eval"], abs=1e-5)
+
+
+def test_tags_are_learnt(init, tmp_path):
+    train = tagged_file(tmp_path / "train.txt", 300, seed=1)
+    dev = tagged_file(tmp_path / "dev.txt", 30, seed=2)
+    run = tmp_path / "run"
+    results = tune(init, run, train, dev, task="tagging", num_train_epochs=15)
+    assert results["eval"]["f1"] > 0.95
+    assert results["num_train_examples"] == 300
+    assert_evaluated_alike(run, dev, results)
+    task = json.loads((run / "task.json").read_text())
+    assert task["labels"] == ["O", "B-BAD", "I-BAD", "B-GOOD", "I-GOOD"]
+    assert len(records(run)) == 30
+    finetune.predict(run, dev, tmp_path / "out.txt")
+    words = [line.split() for line in (tmp_path / "out.txt").read_text().splitlines()]
+    predicted = [tag for word in words if word for tag in word[1:]]
+    assert predicted == [tag for r in records(run) for tag in r["prediction"]]
+
+
+def test_endings_are_chosen(init, tmp_path):
+    train = endings_file(tmp_path / "train.csv", 300, seed=1)
+    dev = endings_file(tmp_path / "val.csv", 40, seed=2)
+    run = tmp_path / "run"
+    results = tune(init, run, train, dev, task="choice")
+    assert results["eval"]["accuracy"] > 0.9
+    assert_evaluated_alike(run, dev, results)
+    finetune.predict(run, dev, tmp_path / "out.tsv")
+    answers = (tmp_path / "out.tsv").read_text().splitlines()[1:]
+    assert [int(line[0]) for line in answers] == [r["prediction"] for r in records(run)]
+
+
+def test_answers_are_found_and_a_second_stage_keeps_the_head(init, tmp_path):
+    """TriviaQA before SQuAD, as in the paper: what was learnt is not thrown away."""
+    train = questions_file(tmp_path / "train.json", 400, seed=1)
+    dev = questions_file(tmp_path / "dev.json", 40, seed=2)
+    first = tmp_path / "first"
+    results = tune(init, first, train, dev, task="span")
+    assert results["eval"]["exact_match"] > 90
+    assert_evaluated_alike(first, dev, results)
+    out = tmp_path / "answers"
+    finetune.predict(first, dev, out)
+    assert sorted(p.name for p in out.iterdir()) == [
+        "nbest_predictions.json",
+        "predictions.json",
+    ]
+    predictions = json.loads((out / "predictions.json").read_text())
+    assert predictions == {r["id"]: r["prediction"] for r in records(first)}
+    with pytest.raises(InputError, match="answers: exists already"):
+        finetune.predict(first, dev, out)
+    second = tmp_path / "second"
+    still = {"num_train_epochs": 0.01, "learning_rate": 1e-30}
+    again = tune(first, second, train, dev, task="span", **still)
+    assert again["eval"] == pytest.approx(results["eval"], abs=1e-4)
+
+
+def test_no_answer_is_an_answer_and_its_threshold_is_chosen(init, tmp_path):
+    train = questions_file(tmp_path / "train.json", 400, seed=1, share_without=0.4)
+    dev = questions_file(tmp_path / "dev.json", 50, seed=2, share_without=0.4)
+    run = tmp_path / "run"
+    results = tune(init, run, train, dev, task="span")
+    scores = results["eval"]
+    assert scores["best_f1"] > 90
+    assert scores["best_f1"] >= scores["f1"]
+    tuned = finetune.TunedModel(run)
+    assert tuned.threshold == scores["best_f1_thresh"]
+    evaluated = finetune.evaluate(run, dev)
+    assert evaluated["f1"] == pytest.approx(scores["best_f1"])
+    odds = {r["id"]: r["null_odds"] for r in records(run)}
+    for record in records(run):
+        is_none = odds[record["id"]] > tuned.threshold
+        assert (record["prediction"] == "") == is_none
+
+
+def write_glue(folder: Path, name: str) -> None:
+    """The official files of a task, tiny."""
+    task, rng = glue.TASKS[name], random.Random(name)
+    (folder / task.folder).mkdir()
+    columns = [task.columns.text, *filter(None, [task.columns.text_pair])]
+    for split in (*filter(None, [task.train]), *task.dev, *task.submissions):
+        is_test = split in task.submissions
+        num_rows = 96 if split == "train" else 12
+        names = task.column_names if task.column_names and not is_test else None
+        header = names or [
+            "index",
+            *columns,
+            *([] if is_test else [task.columns.label]),
+        ]
+        rows = [] if names else [header]
+        for index in range(num_rows):
+            is_good = index % 2
+            texts = [
+                " ".join([*fillers(rng, 1, 4), rng.choice(GOOD if is_good else BAD)])
+                for _ in columns
+            ]
+            label = ("1.0", "4.5") if task.labels is None else task.labels[:2]
+            row = dict(zip(columns, texts, strict=True), index=str(index))
+            row[task.columns.label] = label[is_good]
+            rows.append([row.get(column, "x") for column in header])
+        lines = ["\t".join(row) for row in rows]
+        (folder / task.folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def glue_folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("glue")
+    for name in glue.TASKS:
+        write_glue(folder, name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def glue_runs(init, glue_folder, tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    for name in ("CoLA", "STS-B", "MNLI"):
+        train, dev = catalogue.training_files(name, glue_folder)
+        tune(init, folder / name, train, *dev, task=name, num_train_epochs=25)
+    return {path.name: path for path in folder.iterdir()}
+
+
+def test_glue_is_scored_by_its_metrics(glue_runs, glue_folder):
+    scores = {
+        name: json.loads((run / "results.json").read_text())["eval"]
+        for name, run in glue_runs.items()
+    }
+    assert set(scores["CoLA"]) == {"loss", "matthews"}
+    assert set(scores["STS-B"]) == {"loss", "pearson", "spearman"}
+    assert set(scores["MNLI"]) == {
+        "loss",
+        "accuracy",
+        "dev_mismatched_loss",
+        "dev_mismatched_accuracy",
+    }
+    assert scores["CoLA"]["matthews"] > 0.8
+    assert scores["STS-B"]["pearson"] > 0.8
+    mismatched = glue_folder / "MNLI" / "dev_mismatched.tsv"
+    again = finetune.evaluate(glue_runs["MNLI"], mismatched)
+    assert scores["MNLI"]["dev_mismatched_accuracy"] == again["accuracy"]
+    assert scores["MNLI"]["dev_mismatched_loss"] == pytest.approx(again["loss"])
+    task = json.loads((glue_runs["MNLI"] / "task.json").read_text())
+    assert task["name"] == "MNLI"
+    assert task["labels"] == ["contradiction", "entailment", "neutral"]
+
+
+def test_the_leaderboard_gets_its_tables(glue_runs, glue_folder, tmp_path):
+    finetune.submit_glue(list(glue_runs.values()), glue_folder, tmp_path / "tables")
+    tables = {path.name: path.read_text() for path in (tmp_path / "tables").iterdir()}
+    # One model answers three test files.
+    assert set(tables) == {
+        "CoLA.tsv",
+        "STS-B.tsv",
+        "MNLI-m.tsv",
+        "MNLI-mm.tsv",
+        "AX.tsv",
+    }
+    for name, table in tables.items():
+        header, *lines = table.splitlines()
+        assert header == "index\tprediction"
+        assert [line.split("\t")[0] for line in lines] == [str(i) for i in range(12)]
+        answers = {line.split("\t")[1] for line in lines}
+        if name == "CoLA.tsv":
+            assert answers == {"0", "1"}
+        elif name != "STS-B.tsv":
+            assert answers <= {"contradiction", "entailment", "neutral"}
+
+
+def test_a_whole_submission_is_a_zip(glue_runs, glue_folder, tmp_path, monkeypatch):
+    run = glue_runs["CoLA"]
+    with pytest.raises(InputError, match="a submission to GLUE has 11 files, missing"):
+        finetune.submit_glue([run], glue_folder, tmp_path / "all.zip")
+    assert not (tmp_path / "all.zip").exists()
+    few = {"CoLA": glue.TASKS["CoLA"]}
+    few["CoLA"] = type(few["CoLA"])(
+        **{
+            **vars(few["CoLA"]),
+            "submissions": {"test": glue.Submission("CoLA.tsv", 12)},
+        }
+    )
+    monkeypatch.setattr(glue, "TASKS", few)
+    finetune.submit_glue([run], glue_folder, tmp_path / "all.zip")
+    with zipfile.ZipFile(tmp_path / "all.zip") as archive:
+        assert archive.namelist() == ["CoLA.tsv"]
+        assert archive.read("CoLA.tsv").count(b"\n") == 13
+
+
+def test_runs_that_are_no_submission(glue_runs, glue_folder, init, tmp_path):
+    cola = glue_runs["CoLA"]
+    with pytest.raises(InputError, match="a second run on CoLA: give one"):
+        finetune.submit_glue([cola, cola], glue_folder, tmp_path / "out")
+    tags = tagged_file(tmp_path / "train.txt", 16, seed=1)
+    tune(init, tmp_path / "run", tags, tags, task="tagging", num_train_epochs=1)
+    with pytest.raises(InputError, match="a run on tagging, expected one on a task of"):
+        finetune.submit_glue([tmp_path / "run"], glue_folder, tmp_path / "out")
+    with pytest.raises(InputError, match=r"no test.tsv: expected the folder of GLUE"):
+        finetune.submit_glue([cola], tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_heads_that_are_kept_and_heads_that_are_new(init):
+    def checkpoint(task: config.Task) -> weights.Checkpoint:
+        network = networks.build(BERT_CONFIG, task, seed=3)
+        return weights.Checkpoint(
+            arrays=weights.from_network(network),
+            bert_config=BERT_CONFIG,
+            task=task,
+            vocabulary=None,
+            do_lower_case=None,
+        )
+
+    span = config.Task(kind="span", has_text_pair=True)
+    other = span.model_copy(update={"name": "SQuAD2.0", "has_impossible": True})
+    kept = starting_point.tuning_arrays(checkpoint(span), other)
+    assert "head/classifier/kernel" in kept
+    classes = config.Task(kind="classification", labels=("0", "1"))
+    for old, new in (
+        (classes, classes),
+        (classes, span),
+        (span, config.Task(kind="choice")),
+        (span, span.model_copy(update={"bilstm_units": 8})),
+    ):
+        arrays = starting_point.tuning_arrays(checkpoint(old), new)
+        assert arrays and all(name.startswith("encoder/") for name in arrays)
+    pretrained = conversion.read(init)
+    assert all(
+        n.startswith("encoder/") for n in starting_point.tuning_arrays(pretrained, span)
+    )
+
+
+def test_answers_come_to_their_places_whatever_the_batches(tmp_path):
+    """Of tokens and words too, which are many to an input."""
+    task = config.Task(kind="span", has_text_pair=True)
+    network = networks.build(BERT_CONFIG, task, seed=3)
+    data = catalogue.read(
+        questions_file(tmp_path / "dev.json", 12, seed=2),
+        config.FinetuningConfig(task="span"),
+    )
+    settings = SETTINGS.model_copy(update={"task": "span"})
+    tokenizer = finetune.tokenization.Tokenizer(
+        conversion.read(make_init(tmp_path / "init", BERT_CONFIG)).vocabulary,
+        do_lower_case=True,
+    )
+    windows = data.encode(task, tokenizer, settings)
+    found = {}
+    for tokens in (40, 400, 100_000):
+        forward = finetune.Forward(network)
+        forward.TOKENS_PER_BATCH = tokens
+        found[tokens] = forward(windows, title="predicting")
+    assert found[40].shape == (len(windows.texts.input_ids), 2)
+    for tokens in (400, 100_000):
+        np.testing.assert_allclose(found[tokens], found[40], rtol=0, atol=1e-5)
+    alone = windows.batch(np.array([5]))
+    outputs = network({k: alone[k] for k in ("input_ids", "input_mask", "segment_ids")})
+    first = windows.first_tokens[5]
+    np.testing.assert_allclose(
+        found[40][first : first + alone["input_ids"].shape[1], 1],
+        outputs["end_logits"][0],
+        rtol=0,
+        atol=1e-5,
+    )

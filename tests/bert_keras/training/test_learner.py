@@ -1,0 +1,270 @@
+"""The step, however it is shared out, is the step of one device."""
+
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras import config
+from bert_keras.model import pretrainer
+from bert_keras.training import learner, optimization, precision, replicas
+
+BATCH_SIZE = 16
+LENGTH = 16
+VOCAB_SIZE = 40
+CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
+
+
+def mirrored(num_replicas):
+    return tf.distribute.MirroredStrategy(
+        [f"/cpu:{index}" for index in range(num_replicas)],
+        # Collectives of one process are of one group size, and tests use several.
+        cross_device_ops=tf.distribute.ReductionToOneDevice(),
+    )
+
+
+def bert_config(dropout_prob=0.1):
+    return config.BertConfig(
+        vocab_size=VOCAB_SIZE,
+        num_hidden_layers=2,
+        hidden_size=16,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=LENGTH,
+        hidden_dropout_prob=dropout_prob,
+        attention_probs_dropout_prob=dropout_prob,
+    )
+
+
+@pytest.fixture(scope="module")
+def batches():
+    """24 batches: few ids that repeat, few predictions in the second half of each."""
+    random = np.random.default_rng(5)
+    rows, predictions = 24 * BATCH_SIZE, 5
+    weights = random.random((rows, predictions)) < 0.7
+    in_first_half = np.arange(rows)[:, None] % BATCH_SIZE < BATCH_SIZE // 2
+    weights &= in_first_half | (np.arange(predictions) < 1)
+    lengths = random.integers(4, LENGTH, (rows, 1), endpoint=True)
+    mask = np.arange(LENGTH) < lengths
+    return {
+        "input_ids": np.int32(random.integers(1, 8, (rows, LENGTH)) * mask),
+        "input_mask": np.int32(mask),
+        "segment_ids": np.int32((np.arange(LENGTH) >= lengths // 2) & mask),
+        "masked_lm_positions": np.int32(random.integers(0, 4, (rows, predictions))),
+        "masked_lm_ids": np.int32(random.integers(1, 40, (rows, predictions))),
+        "masked_lm_weights": np.float32(weights),
+        "next_sentence_labels": np.int32(random.integers(0, 2, (rows, 1))),
+        "dropout_seeds": np.int32(random.integers(-(2**31), 2**31, rows)),
+    }
+
+
+def trained(
+    batches,
+    strategy,
+    *,
+    num_steps=20,
+    dtype="float32",
+    delay=0.0,
+    network=pretrainer.BertPretrainer,
+    run_callbacks=(),
+    **options,
+):
+    """A learner after some steps, every gradient clipped."""
+
+    def make_batches(index, num_workers, num_replicas):
+        per_replica = BATCH_SIZE // (num_workers * num_replicas)
+        dataset = tf.data.Dataset.from_tensor_slices(batches).repeat()
+        dataset = dataset.batch(per_replica, drop_remainder=True)
+        return slow(dataset, delay) if delay else dataset
+
+    built = learner.build_learner(
+        lambda: network(bert_config(), seed=3, name="pretrainer", dtype=dtype),
+        {name: values[:1] for name, values in batches.items()},
+        optimizer=lambda: optimization.build_optimizer(
+            config.OptimizerConfig(learning_rate=1e-3, warmup_steps=1),
+            num_train_steps=100,
+        ),
+        strategy=strategy,
+        max_grad_norm=0.5,
+        **options,
+    )
+    logs = learner.fit(
+        built,
+        replicas.distribute(strategy, make_batches),
+        last_step=num_steps,
+        steps_per_epoch=num_steps,
+        evaluation=None,
+        run_callbacks=run_callbacks,
+    )
+    return built, logs
+
+
+def slow(dataset, seconds):
+    def wait(anything):
+        time.sleep(seconds)
+        return anything
+
+    def delayed(batch):
+        ids = tf.numpy_function(wait, [batch["input_ids"]], tf.int32)
+        return {**batch, "input_ids": tf.ensure_shape(ids, batch["input_ids"].shape)}
+
+    return dataset.map(delayed)
+
+
+def values_of(variables):
+    return {v.path: keras.ops.convert_to_numpy(v) for v in variables}
+
+
+def assert_close(first, second, atol=1e-6):
+    first, second = (values_of(x.trainable_variables) for x in (first, second))
+    assert first.keys() == second.keys()
+    for path in first:
+        np.testing.assert_allclose(first[path], second[path], atol=atol, err_msg=path)
+
+
+@pytest.fixture(scope="module")
+def one_device(batches):
+    return trained(batches, CPU)
+
+
+WAYS = [
+    ("four parts", 1, {"num_parts": 4}),
+    ("XLA", 1, {"compile_step": True}),
+    ("three steps per execution", 1, {"steps_per_execution": 3}),
+    ("two replicas", 2, {}),
+    pytest.param("four replicas", 4, {}, marks=pytest.mark.slow),
+    pytest.param(
+        "two replicas, XLA", 2, {"compile_step": True}, marks=pytest.mark.slow
+    ),
+    (
+        "two replicas, all together",
+        2,
+        {"num_parts": 4, "compile_step": True, "steps_per_execution": 3},
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "num_replicas", "options"), WAYS)
+def test_every_way_equals_one_device(batches, one_device, name, num_replicas, options):
+    """Clipped, with dropout, repeated ids, and uneven numbers of predictions."""
+    strategy = CPU if num_replicas == 1 else mirrored(num_replicas)
+    shared, logs = trained(batches, strategy, **options)
+    assert_close(one_device[0], shared)
+    for log in ("loss", "masked_lm_accuracy", "gradient_norm", "learning_rate"):
+        np.testing.assert_allclose(one_device[1][log], logs[log], rtol=1e-4)
+    assert int(keras.ops.convert_to_numpy(shared.optimizer.iterations)) == 20
+
+
+def test_dropout_is_at_work(batches, one_device):
+    other = {**batches, "dropout_seeds": batches["dropout_seeds"] + 1}
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        assert_close(one_device[0], trained(other, CPU)[0], atol=1e-5)
+
+
+def test_clipping_is_at_work(one_device):
+    assert one_device[1]["gradient_norm"] > 0.5
+
+
+def test_bfloat16_replicas_stay_near_one_device(batches):
+    one, _ = trained(batches, CPU, dtype="mixed_bfloat16", num_steps=5)
+    two, _ = trained(batches, mirrored(2), dtype="mixed_bfloat16", num_steps=5)
+    assert_close(one, two, atol=2e-3)
+
+
+class Watch(keras.callbacks.Callback):
+    """Keeps each step's scalars and the weights after it."""
+
+    def __init__(self):
+        super().__init__()
+        self.logs, self.weights = [], []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.logs.append({name: float(value) for name, value in logs.items()})
+        local = self.model.distribute_strategy.experimental_local_results
+        self.weights.append(
+            [
+                [copy.numpy() for copy in local(variable.value)]
+                for variable in self.model.trainable_variables
+            ]
+        )
+
+
+class Amplified(pretrainer.BertPretrainer):
+    """Multiplies its loss by a float16 number of each batch."""
+
+    def loss_terms(self, features, outputs):
+        total, weight = super().loss_terms(features, outputs)["masked_lm_loss"]
+        factor = tf.reduce_max(tf.cast(features["factors"], tf.float16))
+        terms = super().loss_terms(features, outputs)
+        return terms | {"masked_lm_loss": (total * tf.cast(factor, "float32"), weight)}
+
+
+def overflow_in_third_batch(batches, *, row):
+    factors = np.ones((24 * BATCH_SIZE, 1), np.float32)
+    # The largest float16 is 65,504.
+    factors[2 * BATCH_SIZE + row] = 70_000
+    return {**batches, "factors": factors}
+
+
+@pytest.mark.parametrize("replica", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_an_overflow_on_one_replica_is_skipped_on_all(batches, replica):
+    watch = Watch()
+    strategy = mirrored(2)
+    trained(
+        overflow_in_third_batch(batches, row=8 * replica + 3),
+        strategy,
+        num_steps=4,
+        dtype="mixed_float16",
+        network=Amplified,
+        scales_loss=True,
+        run_callbacks=[watch],
+    )
+    scales = [log["loss_scale"] / precision.INITIAL_LOSS_SCALE for log in watch.logs]
+    assert scales == [1, 1, 1, 0.5]
+    assert [log["skipped_steps"] for log in watch.logs] == [0, 0, 1, 1]
+    first, second, third, fourth = watch.weights
+    assert all(len(copies) == 2 for copies in first)
+    np.testing.assert_equal(third, second)
+    assert np.isfinite(
+        np.concatenate([copy.ravel() for v in fourth for copy in v])
+    ).all()
+    with pytest.raises(AssertionError):
+        np.testing.assert_equal(fourth, third)
+
+
+def test_the_loss_scale_grows_after_many_good_steps():
+    now = precision.LossScale(tf.constant(8.0), tf.constant(1998))
+    scales = []
+    for is_finite in (True, True, True, False, True):
+        now = precision.next_loss_scale(now, tf.constant(is_finite))
+        scales.append((float(now.scale), int(now.good_steps)))
+    assert scales == [(8, 1999), (16, 0), (16, 1), (8, 0), (8, 1)]
+
+
+def test_the_loss_scale_does_not_change_the_outcome(batches, one_device):
+    """A power of two: not a bit of the gradients is lost."""
+    scaled, _ = trained(batches, CPU, scales_loss=True)
+    assert_close(one_device[0], scaled)
+
+
+def test_the_processor_tells_whether_it_multiplies_in_bfloat16(tmp_path):
+    path = tmp_path / "cpuinfo"
+    path.write_text("flags\t: fpu avx512f avx512_bf16 amx_tile\n")
+    assert precision.processor_multiplies_in_bfloat16(path)
+    path.write_text("flags\t: fpu avx2 avx512f\n")
+    assert not precision.processor_multiplies_in_bfloat16(path)
+    assert not precision.processor_multiplies_in_bfloat16(tmp_path / "none")
+
+
+def test_a_slow_input_is_seen(batches):
+    """`input_wait` is the time that a step spent on waiting for its batch."""
+
+    def waited(delay):
+        watch = Watch()
+        trained(batches, CPU, num_steps=4, delay=delay, run_callbacks=[watch])
+        # Tracing the first step took longer than making the first batch.
+        return sum(log["input_wait"] for log in watch.logs[2:])
+
+    assert waited(delay=1.0) > waited(delay=0.0)

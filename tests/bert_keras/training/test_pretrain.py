@@ -1,0 +1,407 @@
+import json
+import logging
+import os
+import shutil
+import signal
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras import config, run_directory
+from bert_keras.errors import InputError, Stopped
+from bert_keras.training import pretrain, stopping
+from pipelines import examples
+from pipelines.engine import engines
+
+TINY = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 32,
+}
+CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
+
+
+def settings(**changes):
+    values = {
+        "model": TINY,
+        "optimizer": {"learning_rate": 1e-3, "warmup_steps": 2},
+        "global_batch_size": 8,
+        "num_train_steps": 12,
+        "save_checkpoint_steps": 5,
+        "shuffle_buffer_size": 100,
+        "precision": "float32",
+        **changes,
+    }
+    return config.build_config(config.PretrainingConfig, values)
+
+
+def weights(run):
+    """The trained weights and optimizer state that a run left behind."""
+    newest = sorted((run / "checkpoints").glob("*.npz"))[-1]
+    with np.load(newest) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def assert_same_state(first, second):
+    first, second = weights(first), weights(second)
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_examples, tmp_path_factory):
+    """A finished run of 12 steps, with checkpoints after 5, 10 and 12."""
+    directory = tmp_path_factory.mktemp("runs") / "run"
+    pretrain.pretrain(settings(), [tiny_examples], directory, strategy=CPU)
+    return directory
+
+
+def test_what_a_run_leaves_behind(finished):
+    files = {p.relative_to(finished).as_posix() for p in finished.rglob("*")}
+    assert files >= {
+        "config.yaml",
+        "bert_config.json",
+        "vocab.txt",
+        "tokenizer_config.json",
+        "task.json",
+        "model.weights.h5",
+        "results.json",
+        "checkpoints/step-0000000005.npz",
+        "checkpoints/step-0000000010.npz",
+        "checkpoints/step-0000000012.npz",
+    }
+    results = json.loads((finished / "results.json").read_text())
+    assert results["steps"] == 12
+    assert set(results["eval"]) == {
+        "loss",
+        "masked_lm_loss",
+        "masked_lm_accuracy",
+        "next_sentence_loss",
+        "next_sentence_accuracy",
+    }
+    assert results["eval_baseline"]["commonest_token"]
+    parameters = sum(
+        value.size
+        for name, value in weights(finished).items()
+        if name.startswith("weights/")
+    )
+    assert results["num_parameters"] == parameters
+
+
+def test_its_configuration_repeats_the_run(finished, tiny_examples, tmp_path):
+    again = config.load_config(config.PretrainingConfig, finished / "config.yaml")
+    pretrain.pretrain(again, [tiny_examples], tmp_path / "again", strategy=CPU)
+    assert_same_state(finished, tmp_path / "again")
+
+
+@pytest.mark.parametrize("last", [5, 10])
+def test_a_resumed_run_ends_like_an_uninterrupted_one(
+    finished, tiny_examples, tmp_path, last
+):
+    """As after a kill before the next checkpoint: bit for bit, dropout and all."""
+    resumed = broken_off(finished, tmp_path / "resumed", last)
+    pretrain.pretrain(settings(), [tiny_examples], resumed, strategy=CPU)
+    assert_same_state(finished, resumed)
+
+
+def test_a_finished_run_is_left_as_it_is(finished, tiny_examples, caplog):
+    before = {p: p.stat().st_mtime_ns for p in finished.glob("*.h5")}
+    caplog.set_level(logging.INFO, logger="bert_keras")
+    results = pretrain.pretrain(settings(), [tiny_examples], finished, strategy=CPU)
+    assert results["steps"] == 12
+    assert "finished already, at step 12" in caplog.text
+    assert {p: p.stat().st_mtime_ns for p in finished.glob("*.h5")} == before
+
+
+def test_a_directory_of_another_run_is_refused(finished, tiny_examples):
+    with pytest.raises(InputError, match="with seed=12345 where this one has 2"):
+        pretrain.pretrain(settings(seed=2), [tiny_examples], finished, strategy=CPU)
+
+
+def test_masked_words_are_learnt(tiny_examples, tmp_path):
+    results = pretrain.pretrain(
+        settings(
+            num_train_steps=300,
+            save_checkpoint_steps=300,
+            global_batch_size=32,
+            optimizer={"learning_rate": 2e-3, "warmup_steps": 30},
+            model={**TINY, "hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0},
+        ),
+        [tiny_examples],
+        tmp_path / "run",
+        strategy=CPU,
+    )
+    baseline = results["eval_baseline"]["masked_lm_accuracy"]
+    assert results["eval"]["masked_lm_accuracy"] > 5 * baseline
+
+
+@pytest.fixture(scope="module")
+def make_longer(tiny_examples, tiny_vocab, tmp_path_factory):
+    """A function: the documents of `tiny_examples` in examples of 64 tokens."""
+
+    def make(*, num_shards, vocab=tiny_vocab):
+        directory = tmp_path_factory.mktemp("longer") / "examples"
+        examples.build_examples(
+            tiny_examples.parent / "corpus",
+            vocab,
+            directory,
+            config=config.ExamplesConfig(max_seq_length=64, dupe_factor=1),
+            do_lower_case=True,
+            num_shards=num_shards,
+            engine=engines.make_engine(),
+        )
+        return directory
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def longer_examples(make_longer):
+    return make_longer(num_shards=3)
+
+
+def two_phases(**changes):
+    return settings(
+        **{
+            "model": {**TINY, "max_position_embeddings": 64},
+            "num_train_steps": 18,
+            "phases": [
+                {"fraction": 0.75},
+                {"fraction": 0.25, "gradient_accumulation_steps": 2},
+            ],
+            **changes,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_examples, longer_examples, tmp_path_factory):
+    """A finished run of two phases."""
+    directory = tmp_path_factory.mktemp("phases") / "run"
+    both = [tiny_examples, longer_examples]
+    results = pretrain.pretrain(two_phases(), both, directory, strategy=CPU)
+    assert results["steps"] == 18
+    return directory
+
+
+class TestTwoPhases:
+    def test_checkpoints_are_those_of_one_run(self, whole):
+        """Every five steps, where the data changes (0.75 * 18), and at the end."""
+        kept = [path.name for path in sorted(whole.glob("checkpoints/*.npz"))]
+        assert kept == [f"step-00000000{step}.npz" for step in (14, 15, 18)]
+
+    def test_optimizer_and_schedule_run_on(self, whole):
+        arrays = weights(whole)
+        assert arrays["optimizer/bert_adamw/iteration"] == 18
+
+    @pytest.mark.parametrize("last", [14, 15])
+    def test_resumed_at_or_after_the_change(
+        self, whole, last, tiny_examples, longer_examples, tmp_path
+    ):
+        resumed = broken_off(whole, tmp_path / "resumed", last)
+        both = [tiny_examples, longer_examples]
+        pretrain.pretrain(two_phases(), both, resumed, strategy=CPU)
+        assert_same_state(whole, resumed)
+
+    def test_as_many_directories_as_phases(self, tiny_examples, tmp_path):
+        with pytest.raises(
+            InputError, match="3 directories .*`phases` has 2: give one"
+        ):
+            pretrain.pretrain(two_phases(), [tiny_examples] * 3, tmp_path, strategy=CPU)
+
+    def test_both_have_one_vocabulary(
+        self, tiny_examples, tiny_vocab, make_longer, tmp_path
+    ):
+        other = tmp_path / "vocab.txt"
+        other.write_text(tiny_vocab.read_text() + "more\n")
+        both = [tiny_examples, make_longer(num_shards=3, vocab=other)]
+        message = "made with another vocabulary than .*; make both with the same"
+        with pytest.raises(InputError, match=message):
+            pretrain.pretrain(two_phases(), both, tmp_path / "run", strategy=CPU)
+
+    def test_documents_are_held_out_of_both(self, tiny_examples, make_longer, tmp_path):
+        both = [tiny_examples, make_longer(num_shards=4)]
+        message = "has 3 shards, .* has 4: one would train on documents that the other"
+        with pytest.raises(InputError, match=message):
+            pretrain.pretrain(two_phases(), both, tmp_path / "run", strategy=CPU)
+
+
+def broken_off(run, copy, last_step):
+    """A copy of a run as it would be if it had been killed after `last_step`."""
+    shutil.copytree(run, copy)
+    for name in ("results.json", "model.weights.h5"):
+        (copy / name).unlink()
+    for path in copy.glob("checkpoints/*.npz"):
+        if int(path.stem.removeprefix("step-")) > last_step:
+            path.unlink()
+    return copy
+
+
+@pytest.mark.parametrize(
+    "step", [7, *(pytest.param(step, marks=pytest.mark.slow) for step in (3, 5))]
+)
+def test_sigterm_writes_a_checkpoint(finished, tiny_examples, tmp_path, step, caplog):
+    """In the middle of an epoch and at its end; and the run goes on as if nothing
+    had happened."""
+
+    class Terminate(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if int(self.model.optimizer.iterations.numpy()) == step - 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    run = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            stopping.StopAtStep, "on_train_batch_begin", Terminate.on_train_batch_begin
+        )
+        with pytest.raises(Stopped, match=f"stopped by SIGTERM at step {step}"):
+            pretrain.pretrain(settings(), [tiny_examples], run, strategy=CPU)
+    assert max(path.stem for path in run.glob("checkpoints/*")) == f"step-{step:010}"
+    assert not (run / "results.json").exists()
+    pretrain.pretrain(settings(), [tiny_examples], run, strategy=CPU)
+    assert_same_state(finished, run)
+    assert sorted(p.name for p in run.glob("checkpoints/*")) == sorted(
+        p.name for p in finished.glob("checkpoints/*")
+    )
+
+
+def test_numbers_that_are_not_finite_end_the_run(tiny_examples, tmp_path):
+    """An infinite learning rate: the first update with it spoils the weights."""
+    options = settings(
+        optimizer={"learning_rate": 1e38, "warmup_steps": 6},
+        max_skipped_steps=2,
+        save_checkpoint_steps=1,
+    )
+    message = (
+        r"step \d+: the loss or a gradient was not finite in 3 steps in a row, whose "
+        r"batches came from .*examples-0000\d-of-00003.tfrecord.*; the last checkpoint "
+        r"is .*step-\d+.npz: lower `optimizer.learning_rate`, or look at"
+    )
+    with pytest.raises(InputError, match=message):
+        pretrain.pretrain(options, [tiny_examples], tmp_path / "run", strategy=CPU)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"steps_per_execution": 4}, {"num_checkpoints": 1}]
+)
+def test_what_does_not_decide_the_outcome_may_change(
+    finished, tiny_examples, tmp_path, changes
+):
+    resumed = broken_off(finished, tmp_path / "resumed", 5)
+    options = settings(**changes)
+    pretrain.pretrain(options, [tiny_examples], resumed, strategy=CPU)
+    assert_same_state(finished, resumed)
+
+
+def test_two_replicas_equal_one_device(finished, tiny_examples, tmp_path):
+    mirrored = tf.distribute.MirroredStrategy(
+        ["/cpu:0", "/cpu:1"],
+        # Collectives of one process are of one group size, and tests use several.
+        cross_device_ops=tf.distribute.ReductionToOneDevice(),
+    )
+    pretrain.pretrain(settings(), [tiny_examples], tmp_path / "run", strategy=mirrored)
+    first, second = weights(finished), weights(tmp_path / "run")
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_allclose(first[name], second[name], atol=1e-6, err_msg=name)
+    one, two = (
+        json.loads((run / "results.json").read_text())["eval"]
+        for run in (finished, tmp_path / "run")
+    )
+    np.testing.assert_allclose(list(one.values()), list(two.values()), rtol=1e-5)
+
+
+class TestAblations:
+    """The pre-training half of the paper's tables 5 and 6."""
+
+    def test_no_next_sentence(self, tiny_examples, tmp_path):
+        results = pretrain.pretrain(
+            settings(next_sentence=False),
+            [tiny_examples],
+            tmp_path / "run",
+            strategy=CPU,
+        )
+        names = {"loss", "masked_lm_loss", "masked_lm_accuracy"}
+        assert set(results["eval"]) == names
+
+    def test_left_to_right(self, tiny_examples, tmp_path):
+        """Sentences count up through the words: the next one can be known."""
+        results = pretrain.pretrain(
+            settings(
+                model={
+                    **TINY,
+                    "attention": "left_to_right",
+                    "hidden_dropout_prob": 0,
+                    "attention_probs_dropout_prob": 0,
+                },
+                next_sentence=False,
+                num_train_steps=150,
+                save_checkpoint_steps=150,
+                optimizer={"learning_rate": 3e-3, "warmup_steps": 10},
+            ),
+            [tiny_examples],
+            tmp_path / "run",
+            strategy=CPU,
+        )
+        assert results["eval"]["masked_lm_accuracy"] > 0.5
+
+
+class TestUnusableInput:
+    def pretrain(self, directory, tmp_path, vocab_path=None, **changes):
+        return pretrain.pretrain(
+            settings(**changes),
+            [directory],
+            tmp_path / "run",
+            strategy=CPU,
+            vocab_path=vocab_path,
+        )
+
+    @pytest.fixture
+    def copied(self, tiny_examples, tmp_path):
+        return shutil.copytree(tiny_examples, tmp_path / "examples")
+
+    def test_no_manifest(self, copied, tmp_path):
+        (copied / "manifest.json").unlink()
+        with pytest.raises(
+            InputError, match="not a finished output of `bert-keras exam"
+        ):
+            self.pretrain(copied, tmp_path)
+
+    def test_a_changed_shard(self, copied, tmp_path):
+        path = sorted(copied.glob("*.tfrecord"))[1]
+        data = bytearray(path.read_bytes())
+        data[100] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(InputError, match=f"{path.name}: sha256 .* was changed"):
+            self.pretrain(copied, tmp_path)
+
+    def test_another_vocabulary(self, tiny_examples, tiny_vocab, tmp_path):
+        other = tmp_path / "vocab.txt"
+        other.write_text(tiny_vocab.read_text() + "more\n")
+        message = "50 entries, not the vocabulary that .* was made with .49 entries"
+        with pytest.raises(InputError, match=message):
+            self.pretrain(tiny_examples, tmp_path, vocab_path=other)
+
+    def test_a_model_with_too_few_tokens(self, tiny_examples, tmp_path):
+        with pytest.raises(InputError, match="`model.vocab_size` is 20.*49 entries"):
+            self.pretrain(tiny_examples, tmp_path, model={**TINY, "vocab_size": 20})
+
+    def test_sequences_longer_than_the_position_table(self, tiny_examples, tmp_path):
+        message = "sequences of 32 tokens, but `model.max_position_embeddings` is 16"
+        with pytest.raises(InputError, match=message):
+            model = {**TINY, "max_position_embeddings": 16}
+            self.pretrain(tiny_examples, tmp_path, model=model)
+
+    def test_nothing_that_looks_finished_is_left(self, copied, tmp_path):
+        (copied / "manifest.json").unlink()
+        with pytest.raises(InputError):
+            self.pretrain(copied, tmp_path)
+        with pytest.raises(InputError, match="expected a run directory made by"):
+            run_directory.read_run(
+                tmp_path / "run", kinds=("pretraining",), verb="pretrain"
+            )

@@ -1,0 +1,181 @@
+"""Two worker processes equal one device, and end together whatever happens to one."""
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras import config
+from bert_keras.training import pretrain
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = {
+    "model": {
+        "num_hidden_layers": 2,
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": 32,
+    },
+    "optimizer": {"learning_rate": 1e-3, "warmup_steps": 2, "max_grad_norm": 0.5},
+    "global_batch_size": 8,
+    "num_train_steps": 20,
+    "save_checkpoint_steps": 10,
+    "num_checkpoints": 100,
+    "shuffle_buffer_size": 100,
+    "precision": "float32",
+}
+LONG = {"num_train_steps": 600, "save_checkpoint_steps": 20}
+
+
+def free_addresses(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{listener.getsockname()[1]}" for listener in sockets]
+
+
+def start_workers(examples, run, **changes):
+    """Both processes of a run; what they say goes to `worker-N.log` beside it."""
+    path = run.parent / "config.yaml"
+    settings = config.build_config(config.PretrainingConfig, {**SETTINGS, **changes})
+    config.save_config(settings, path)
+    addresses = ",".join(free_addresses(2))
+    processes = []
+    for index in range(2):
+        command = [
+            *(sys.executable, "-m", "bert_keras.cli", "pretrain"),
+            *("--examples", str(examples), "--output_dir", str(run)),
+            *("--config", str(path), "--workers", addresses),
+            *("--worker_index", str(index)),
+        ]
+        with open(run.parent / f"worker-{index}.log", "wb") as log:
+            processes.append(subprocess.Popen(command, stderr=log))
+    return processes
+
+
+def finish(processes, timeout=240):
+    """Their exit codes; none is left behind."""
+    try:
+        return [process.wait(timeout=timeout) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def log_of(run, index):
+    return (run.parent / f"worker-{index}.log").read_text()
+
+
+def wait_for_step(run, step, processes):
+    """Until there is a checkpoint of this step or a later one."""
+    deadline = time.monotonic() + 240
+    while (
+        not (paths := list(run.glob("checkpoints/step-*.npz")))
+        or step_of(max(paths)) < step
+    ):
+        assert all(process.poll() is None for process in processes)
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def step_of(path):
+    return int(path.stem.removeprefix("step-"))
+
+
+def state(run):
+    newest = max(run.glob("checkpoints/step-*.npz"))
+    with np.load(newest) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def assert_same_state(first, second):
+    first, second = state(first), state(second)
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tiny_examples, tmp_path_factory):
+    """A run of two workers that nothing happened to."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    processes = start_workers(tiny_examples, run, **LONG)
+    assert finish(processes) == [0, 0], log_of(run, 0)
+    return run
+
+
+def test_two_workers_equal_one_device(tiny_examples, tmp_path):
+    run = tmp_path / "run"
+    assert finish(start_workers(tiny_examples, run)) == [0, 0], log_of(run, 0)
+    settings = config.build_config(config.PretrainingConfig, SETTINGS)
+    pretrain.pretrain(
+        settings,
+        [tiny_examples],
+        tmp_path / "one",
+        strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
+    )
+    one, two = state(tmp_path / "one"), state(run)
+    assert one.keys() == two.keys()
+    for name in one:
+        np.testing.assert_allclose(one[name], two[name], atol=1e-6, err_msg=name)
+
+
+def test_one_worker_is_killed_ten_times(uninterrupted, tiny_examples, tmp_path):
+    """Either of them; each time the other one ends too, and both are started again."""
+    run, choose = tmp_path / "run", random.Random(1)
+    for count in range(10):
+        processes = start_workers(tiny_examples, run, **LONG)
+        wait_for_step(run, LONG["save_checkpoint_steps"] * 2 * (count + 1), processes)
+        time.sleep(choose.uniform(0, 0.2))
+        killed = choose.randrange(2)
+        processes[killed].send_signal(signal.SIGKILL)
+        codes = finish(processes)
+        assert codes[killed] == -signal.SIGKILL
+        assert codes[1 - killed] == 2, log_of(run, 1 - killed)
+        assert f"task {killed} no longer answers" in log_of(run, 1 - killed)
+        assert "start all workers again with the same" in log_of(run, 1 - killed)
+        assert not (run / "results.json").exists()
+        assert ("resuming after step" in log_of(run, 0)) == (count > 0)
+    assert finish(start_workers(tiny_examples, run, **LONG)) == [0, 0], log_of(run, 0)
+    assert_same_state(uninterrupted, run)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_sigterm_to_one_stops_both_at_the_same_step(
+    uninterrupted, tiny_examples, tmp_path, index
+):
+    run = tmp_path / "run"
+    processes = start_workers(tiny_examples, run, **LONG)
+    wait_for_step(run, 2 * LONG["save_checkpoint_steps"], processes)
+    os.kill(processes[index].pid, signal.SIGTERM)
+    assert finish(processes) == [0, 0], log_of(run, index)
+    stops = [log_of(run, worker).splitlines()[-1] for worker in range(2)]
+    assert stops[0] == stops[1]
+    step = step_of(max(run.glob("checkpoints/*")))
+    assert f"stopped by SIGTERM at step {step}" in stops[0]
+    assert finish(start_workers(tiny_examples, run, **LONG)) == [0, 0], log_of(run, 0)
+    assert_same_state(uninterrupted, run)
+
+
+def test_files_of_their_own(tiny_examples, tmp_path):
+    """Three shards, one for evaluation: one for each of two workers."""
+    run = tmp_path / "run"
+    processes = start_workers(tiny_examples, run, input_sharding="file")
+    assert finish(processes) == [0, 0], log_of(run, 0)
+    processes = start_workers(
+        tiny_examples, tmp_path / "few", input_sharding="file", num_eval_shards=2
+    )
+    assert finish(processes)[0] == 2
+    assert "input_sharding" in log_of(tmp_path / "few", 0)

@@ -1,0 +1,223 @@
+"""Commands that start jobs elsewhere: compared word by word, none of them is run."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bert_keras import cli
+from bert_keras.errors import InputError
+from pipelines.dataflow import flex_template, launch
+
+pytest.importorskip("google.cloud.dataflow")
+
+SETTINGS = launch.Dataflow(
+    project="my-project-1", region="europe-west4", temp_location="gs://bucket/tmp"
+)
+CORPUS = ["corpus", "--jsonl", "gs://bucket/a b.jsonl", "--output", "gs://bucket/c"]
+EXAMPLES = shlex.split(
+    "examples --corpus gs://bucket/c --vocab gs://bucket/vocab.txt "
+    "--set 'masked_lm_prob=0.15' --output gs://bucket/e"
+)
+
+
+def settings(**changes):
+    return launch.Dataflow(**{**vars(SETTINGS), **changes})
+
+
+def test_a_job_with_our_wheel(tmp_path):
+    wheel = tmp_path / "our.whl"
+    wheel.touch()
+    command = launch.dataflow_command(CORPUS, SETTINGS, wheel=str(wheel))
+    assert shlex.join(command) == (
+        "bert-keras corpus --jsonl 'gs://bucket/a b.jsonl' --output gs://bucket/c "
+        "-- --runner DataflowRunner --project my-project-1 --region europe-west4 "
+        "--temp_location gs://bucket/tmp --job_name bert-keras-corpus-d1ae52fa "
+        "--machine_type n2-standard-4 --max_num_workers 16 "
+        "--number_of_worker_harness_threads 2 --no_save_main_session "
+        f"--extra_package {wheel}"
+    )
+
+
+def test_a_job_with_an_image():
+    command = launch.dataflow_command(
+        [*EXAMPLES, "--", "--machine_type", "n2-highmem-8", "--subnetwork=s"],
+        settings(sdk_container_image="eu.gcr.io/p/image:1", max_num_workers=3),
+        wheel=None,
+    )
+    after = command[command.index("--") + 1 :]
+    assert after[after.index("--max_num_workers") + 1] == "3"
+    # What the user gives for Beam stands last, and so wins.
+    assert shlex.join(after[-7:]) == (
+        "--sdk_container_image eu.gcr.io/p/image:1 --sdk_location container "
+        "--machine_type n2-highmem-8 --subnetwork=s"
+    )
+    assert "--extra_package" not in after
+
+
+def test_the_name_of_a_job_is_that_of_its_output():
+    name = launch.job_name("corpus", ["--output", "gs://bucket/c"])
+    assert re.fullmatch(r"bert-keras-corpus-[0-9a-f]{8}", name)
+    assert launch.job_name("corpus", ["--output=gs://bucket/c/", "--jsonl=x"]) == name
+    assert launch.job_name("corpus", ["--output", "gs://bucket/d"]) != name
+    assert launch.job_name("vocab", ["--output", "gs://bucket/c"]) != name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give what is to be run after `--`"),
+        (["corpsu"], "one of corpus, vocab, examples, got 'corpsu'; did you mean 'cor"),
+        (["pretrain", "--output", "x"], "one of corpus, vocab, examples, got 'pretra"),
+        (["corpus", "--jsonl", "x"], "corpus: --output gs://BUCKET/... is needed"),
+        ([*CORPUS, "--", "--machine_typ=x"], "did you mean '--machine_type'"),
+        (CORPUS, "need this package"),
+    ],
+)
+def test_what_cannot_be_launched(arguments, message):
+    with pytest.raises(InputError, match=message):
+        launch.dataflow_command(arguments, SETTINGS, wheel=None)
+
+
+# The verb.
+
+
+LAUNCH = shlex.split(
+    "launch dataflow --project my-project-1 --region europe-west4 "
+    "--temp_location gs://bucket/tmp --dry_run --"
+)
+
+
+def test_a_dry_run_prints_a_command_that_can_be_repeated(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*LAUNCH, *CORPUS]) == 0
+    (wheel,) = (tmp_path / "dist").iterdir()
+    printed = shlex.split(capsys.readouterr().out)
+    assert printed == launch.dataflow_command(CORPUS, SETTINGS, wheel=str(wheel))
+    parsed = cli._parse(printed[1:])
+    assert (parsed.verb, parsed.output) == ("corpus", "gs://bucket/c")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*LAUNCH, *CORPUS, "--bok", "x"], "corpus: no option '--bok'; did you mean"),
+        (
+            ["launch", "dataflo"],
+            "target is one of dataflow, .* did you mean 'dataflow'",
+        ),
+        (["launch", "dataflow"], "required: --project, --region, --temp_location"),
+    ],
+)
+def test_mistakes(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_commands_of_the_documentation():
+    page = Path(__file__).resolve().parents[3] / "docs/engines.md"
+    commands = re.findall(r"^bert-keras (.*)$", page.read_text(), re.MULTILINE)
+    assert len(commands) == 6
+    for command in commands:
+        parsed = cli._parse(shlex.split(command))
+        if parsed.verb == "launch":
+            parsed = cli._parse(parsed.beam_arguments)
+        assert parsed.verb == "corpus"
+
+
+# The template.
+
+
+def test_commands_of_a_template():
+    commands = launch.flex_template_commands(
+        EXAMPLES,
+        settings(sdk_container_image="eu.gcr.io/p/image:1"),
+        template="gs://bucket/bert.json",
+        metadata_path="meta.json",
+    )
+    assert [shlex.join(command) for command in commands] == [
+        "gcloud dataflow flex-template build gs://bucket/bert.json "
+        "--project my-project-1 --image eu.gcr.io/p/image:1 --sdk-language PYTHON "
+        "--metadata-file meta.json",
+        "gcloud dataflow flex-template run bert-keras-examples-9ae197ee "
+        "--project my-project-1 --region europe-west4 "
+        "--template-file-gcs-location gs://bucket/bert.json "
+        "--staging-location gs://bucket/tmp --temp-location gs://bucket/tmp "
+        "--worker-machine-type n2-highmem-4 --max-workers 16 --parameters "
+        "'^~^verb=examples~arguments=--corpus gs://bucket/c "
+        "--vocab gs://bucket/vocab.txt --set masked_lm_prob=0.15 "
+        "--output gs://bucket/e~sdk_container_image=eu.gcr.io/p/image:1"
+        "~sdk_location=container~number_of_worker_harness_threads=2'",
+    ]
+
+
+def test_parameters_become_the_command_again():
+    """As Dataflow's launcher gives them to the entry point of the image."""
+    (_, run) = launch.flex_template_commands(
+        CORPUS,
+        settings(sdk_container_image="image:1"),
+        template="gs://bucket/bert.json",
+        metadata_path="meta.json",
+    )
+    given = run[run.index("--parameters") + 1].removeprefix("^~^").split("~")
+    launcher = ["--runner=DataflowRunner", "--region=r"]
+    command = flex_template.command([*launcher, *(f"--{pair}" for pair in given)])
+    position = command.index("--")
+    assert command[:position] == CORPUS
+    assert command[position + 1 :] == [
+        *launcher,
+        *("--sdk_container_image=image:1", "--sdk_location=container"),
+        "--number_of_worker_harness_threads=2",
+    ]
+
+
+def test_parameters_are_checked_by_the_template():
+    parameters = launch.flex_template_metadata()["parameters"]
+    verb, arguments = (re.compile(p["regexes"][0]) for p in parameters)
+    assert all(verb.match(name) for name in launch.VERBS)
+    assert not verb.match("pretrain") and not verb.match("corpus ")
+    assert arguments.match(shlex.join(EXAMPLES[1:]))
+    assert arguments.match("--output=gs://bucket/c")
+    assert not arguments.match("--output /tmp/c")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"template": "t.json"}, "--template expects gs://.* got 't.json'"),
+        ({"image": None}, "a template needs --sdk_container_image"),
+        ({"arguments": [*CORPUS, "--", "--region=x"]}, "takes no second `--`"),
+        ({"arguments": [*CORPUS, "--jsonl", "a~b"]}, "cannot hold '~'"),
+    ],
+)
+def test_what_cannot_be_a_template(changes, message):
+    given = {"arguments": CORPUS, "template": "gs://b/t.json", "image": "i", **changes}
+    with pytest.raises(InputError, match=message):
+        launch.flex_template_commands(
+            given["arguments"],
+            settings(sdk_container_image=given["image"]),
+            template=given["template"],
+            metadata_path="meta.json",
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("gcloud"), reason="needs Google's gcloud")
+def test_google_accepts_the_metadata(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "config"))
+    target = "--template gs://bucket/bert.json --sdk_container_image gcr.io/p/i:1 --"
+    arguments = ["launch", "flex-template", *LAUNCH[2:8], *shlex.split(target), *CORPUS]
+    assert cli.main(arguments) == 0
+    build = shlex.split(capsys.readouterr().out.splitlines()[0])
+    done = subprocess.run([*build, "--print-only"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout[done.stdout.index("{") :])
+    assert shown["image"] == "gcr.io/p/i:1"
+    names = [parameter["name"] for parameter in shown["metadata"]["parameters"]]
+    assert names == ["verb", "arguments"]

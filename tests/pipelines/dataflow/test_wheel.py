@@ -1,0 +1,57 @@
+"""The wheel that goes to workers elsewhere."""
+
+import importlib.metadata
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from bert_keras.errors import InputError
+from pipelines.dataflow import wheel
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def test_pip_installs_the_files_that_are_here(tmp_path):
+    path = wheel.write_wheel(tmp_path / "dist")
+    target = tmp_path / "installed"
+    pip = "-m pip install --quiet --no-deps --no-index --disable-pip-version-check"
+    subprocess.run(
+        [sys.executable, *pip.split(), "--target", target, path],
+        check=True,
+        capture_output=True,
+    )
+    for package in ("bert_keras", "pipelines", "tpu"):
+        for name, data in files_below(REPOSITORY / package).items():
+            assert (target / package / name).read_bytes() == data, name
+    assert files_below(target / "bert_keras").keys() >= {"recipes/bert_base.yaml"}
+    (found,) = importlib.metadata.distributions(path=[str(target)])
+    assert found.metadata["Name"] == "bert-keras"
+    assert found.requires == importlib.metadata.requires("bert-keras")
+    (script,) = found.entry_points
+    assert (script.name, script.value) == ("bert-keras", "bert_keras.cli:entry_point")
+
+
+def files_below(root: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_the_same_files_give_the_same_bytes(tmp_path):
+    first, second = (
+        Path(wheel.write_wheel(tmp_path / name)).read_bytes() for name in "ab"
+    )
+    assert first == second
+    names = zipfile.ZipFile(tmp_path / "a" / wheel.NAME).namelist()
+    assert not [name for name in names if "__pycache__" in name]
+
+
+def test_a_package_that_is_not_installed(tmp_path, monkeypatch):
+    monkeypatch.setattr(wheel, "DISTRIBUTION", "bert-keras-elsewhere")
+    with pytest.raises(InputError, match="is not installed, .*pip install --editable"):
+        wheel.write_wheel(tmp_path)
