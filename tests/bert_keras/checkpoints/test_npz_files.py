@@ -255,7 +255,7 @@ class TestWriting:
 
     def test_numpy_is_all_it_needs(self):
         code = (
-            "import sys; from bert_keras.checkpoints import archive; "
+            "import sys; from bert_keras.checkpoints import npz_files; "
             "sys.exit(bool({'tensorflow', 'keras'} & set(sys.modules)))"
         )
         assert subprocess.run([sys.executable, "-c", code]).returncode == 0
