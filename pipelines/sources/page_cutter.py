@@ -1,6 +1,6 @@
 """Text in chunks -> `<page>...</page>`, without parsing it. Pure: knows no files."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 _MAX_PAGE_BYTES = 1 << 26
 _OPEN, _CLOSE = b"<page>", b"</page>"
@@ -12,25 +12,16 @@ Cut = tuple[bytes, str | None]
 class PageCutter:
     """Cuts `<page>...</page>` out of text that comes in chunks."""
 
-    def __init__(
-        self,
-        *,
-        offset: int = 0,
-        skip: int = 0,
-        claim: Callable[[int], bool] = lambda _: True,
-    ):
+    def __init__(self, *, offset: int = 0, skip: int = 0, stop: int | None = None):
         """Starts before the first chunk.
 
         Args:
-            offset: of that chunk in the text, in bytes.
-            skip: what begins before this offset is no page.
-            claim: asked with its offset whether a page may be taken; at the first that
-                may not, `stop` is set.
+            offset: position of that chunk in the text, in bytes.
+            skip: no page begins before this offset.
+            stop: pages that begin at this offset or later are not taken.
         """
         self.skip = skip
-        self.stop: int | None = None
-        """No page that begins at this offset or later is taken."""
-        self._claim = claim
+        self.stop = stop
         self._begin = offset
         self._buffer = bytearray()
         self._opened: int | None = None
@@ -82,11 +73,7 @@ class PageCutter:
 
     def _may_open(self, position: int) -> bool:
         offset = self._begin + position
-        if offset < self.skip:
-            return False
-        if self.stop is None and not self._claim(offset):
-            self.stop = offset
-        return self.stop is None or offset < self.stop
+        return offset >= self.skip and (self.stop is None or offset < self.stop)
 
     def _take(self, end: int) -> bytes:
         page = bytes(memoryview(self._buffer)[self._opened : end])

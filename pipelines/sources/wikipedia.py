@@ -10,7 +10,7 @@ import html
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 from xml.etree import ElementTree
 
 from bert_keras import files
@@ -52,39 +52,6 @@ class BadPage:
     reason: str
 
 
-class Tracker(Protocol):
-    """What is left of a range of bytes; Beam's offset trackers are such."""
-
-    def start_position(self) -> int:
-        """The first byte."""
-
-    def stop_position(self) -> int:
-        """The byte behind the last one; a runner may lower it at any time."""
-
-    def try_claim(self, position: int) -> bool:
-        """Whether what begins at `position` is still in the range."""
-
-
-@dataclass(frozen=True)
-class ByteRange:
-    """A range that nobody changes."""
-
-    start: int
-    stop: int
-
-    def start_position(self) -> int:
-        """See `Tracker`."""
-        return self.start
-
-    def stop_position(self) -> int:
-        """See `Tracker`."""
-        return self.stop
-
-    def try_claim(self, position: int) -> bool:
-        """See `Tracker`."""
-        return position < self.stop
-
-
 def read_pages(
     path: str,
     *,
@@ -106,7 +73,14 @@ def read_pages(
             a damaged stream is a `BadPage`.
     """
     stop = files.size(path) if stop is None else stop
-    yield from read_range(path, ByteRange(start, stop), advance)
+    with files.open_to_read(path) as file:
+        head = dump_head.read_head(file, path)
+        file.seek(start)
+        progress = multistream.Progress(file, start, stop, advance)
+        for xml, problem in _cut_pages(file, path, head, start, stop):
+            yield _bad_page(xml, problem) if problem else parse_page(xml, head.site)
+            progress.update()
+        progress.finish()
 
 
 def check_dump(path: str) -> None:
@@ -185,44 +159,21 @@ def _bad_page(xml: bytes, reason: str) -> BadPage:
 # From a range of bytes to `<page>...</page>`.
 
 
-def read_range(
-    path: str, tracker: Tracker, advance: Callable[[int], object]
-) -> Iterator[Page | BadPage]:
-    """See `read_pages`; of a range that may shrink while it is read."""
-    start, stop = tracker.start_position(), tracker.stop_position()
-    with files.open_to_read(path) as file:
-        head = dump_head.read_head(file, path)
-        file.seek(start)
-        progress = multistream.Progress(file, start, stop, advance)
-        for xml, problem in _cut_pages(file, path, head, tracker):
-            yield _bad_page(xml, problem) if problem else parse_page(xml, head.site)
-            progress.update()
-        progress.finish()
-
-
 def _cut_pages(
-    file: BinaryIO,
-    path: str,
-    head: dump_head.Head,
-    tracker: Tracker,
+    file: BinaryIO, path: str, head: dump_head.Head, start: int, stop: int
 ) -> Iterator[page_cutter.Cut]:
     kind = multistream.compression(file)
     if head.encoding != dump_head.UTF8 or kind == "gz":
-        return _cut_whole(file, path, head, tracker)
+        # The file cannot be split: all of it is at position 0.
+        return _cut_whole(file, path, head) if start <= 0 < stop else iter(())
     if kind == "bz2":
-        return _cut_streams(file, path, head, tracker)
-    return _cut_plain(file, head, tracker)
+        return _cut_streams(file, path, head, start, stop)
+    return _cut_plain(file, head, start, stop)
 
 
 def _cut_whole(
-    file: BinaryIO,
-    path: str,
-    head: dump_head.Head,
-    tracker: Tracker,
+    file: BinaryIO, path: str, head: dump_head.Head
 ) -> Iterator[page_cutter.Cut]:
-    """Cuts a file that cannot be split: all of it is at position 0."""
-    if tracker.start_position() > 0 or not tracker.try_claim(0):
-        return
     cutter = page_cutter.PageCutter(skip=head.root)
     for chunk in dump_head.in_utf8(multistream.read_all(file, path), head.encoding):
         yield from cutter.feed(chunk)
@@ -230,36 +181,27 @@ def _cut_whole(
 
 
 def _cut_plain(
-    file: BinaryIO, head: dump_head.Head, tracker: Tracker
+    file: BinaryIO, head: dump_head.Head, start: int, stop: int
 ) -> Iterator[page_cutter.Cut]:
     """Cuts a plain file, in which each page has a position of its own."""
-    start = tracker.start_position()
-    cutter = page_cutter.PageCutter(
-        offset=start, skip=head.root, claim=tracker.try_claim
-    )
+    cutter = page_cutter.PageCutter(offset=start, skip=head.root, stop=stop)
     file.seek(start)
-    while not cutter.is_finished:
-        if file.tell() >= tracker.stop_position() and not cutter.is_open:
-            return
+    while file.tell() < stop or cutter.is_open:
         chunk = file.read(multistream.CHUNK_BYTES)
         if not chunk:
-            break
+            yield from cutter.cut_off(_DUMP_ENDS)
+            return
         yield from cutter.feed(chunk)
-    yield from cutter.cut_off(_DUMP_ENDS)
 
 
 def _cut_streams(
-    file: BinaryIO,
-    path: str,
-    head: dump_head.Head,
-    tracker: Tracker,
+    file: BinaryIO, path: str, head: dump_head.Head, start: int, stop: int
 ) -> Iterator[page_cutter.Cut]:
     """Cuts a bzip2 file, in which each stream has a position.
 
     A stream that begins where the range has ended is read only to finish a page, or a
-    tag, that the stream before it has left open.
+    tag, that the stream before it left open.
     """
-    start, stop = tracker.start_position(), tracker.stop_position()
     cutter = page_cutter.PageCutter()
     try:
         for event in multistream.read_streams(file, start, stop):
@@ -275,7 +217,7 @@ def _cut_streams(
             else:
                 if event.offset == 0:
                     cutter.skip = head.root
-                if cutter.stop is None and not tracker.try_claim(event.offset):
+                if cutter.stop is None and event.offset >= stop:
                     cutter.stop = cutter.offset
             if cutter.is_finished:
                 return

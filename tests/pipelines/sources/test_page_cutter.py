@@ -32,8 +32,6 @@ def cut(text, sizes, **options):
         found += cutter.feed(text[position : position + size])
         position += size
         assert cutter.offset == options.get("offset", 0) + min(position, len(text))
-        if cutter.is_finished:
-            return found
     assert position >= len(text)
     return [*found, *cutter.cut_off("the end")]
 
@@ -51,22 +49,15 @@ def test_any_text_in_chunks_of_any_size(seed):
         assert cut(text, sizes) == list(cut_by_hand(text)), text
 
 
-def test_pages_are_claimed_in_order_up_to_the_first_refusal():
+def test_pages_are_taken_between_skip_and_stop():
     rng = random.Random(0)
     for _ in range(300):
         text = random_text(rng)
         starts = [tag.start() + 1000 for tag in re.finditer(b"<page>", text)]
-        limit = rng.choice([*starts, 1000, 5000])
-        asked = []
-
-        def claim(offset, asked=asked, limit=limit):
-            asked.append(offset)
-            return offset < limit
-
-        found = cut(text, [3] * len(text), offset=1000, claim=claim)
-        mine = [start for start in starts if start < limit]
-        assert asked == starts[: len(mine) + 1]
-        assert found == list(cut_by_hand(text))[: len(mine)]
+        skip, stop = sorted(rng.choices([*starts, 1000, 5000], k=2))
+        found = cut(text, [3] * len(text), offset=1000, skip=skip, stop=stop)
+        pages = zip(starts, cut_by_hand(text), strict=True)
+        assert found == [page for start, page in pages if skip <= start < stop]
 
 
 def test_what_comes_after_a_loss_has_no_part_in_what_came():

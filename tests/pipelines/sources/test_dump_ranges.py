@@ -2,19 +2,15 @@
 
 import bz2
 import gzip
-import pickle
 import random
 import re
 import tracemalloc
 
-import apache_beam as beam
 import pytest
-from apache_beam.io import source_test_utils
-from apache_beam.runners.portability import fn_api_runner
-from apache_beam.testing.util import assert_that, equal_to
 
+from bert_keras import files
 from bert_keras.errors import InputError
-from pipelines.sources import dump_source, multistream, wikipedia
+from pipelines.sources import multistream, wikipedia
 
 HEAD = (
     b"<!-- not a <page> -->\n<mediawiki>\n<siteinfo><dbname>xxwiki</dbname>"
@@ -89,7 +85,7 @@ def read_in_ranges(path, bounds):
 
 def test_every_page_once_by_every_single_cut(dump):
     whole = list(wikipedia.read_pages(dump))
-    size = dump_source.DumpSource(dump).estimate_size()
+    size = files.size(dump)
     assert [page.title for page in whole] == (
         [f"T{n}" for n in range(1, 7)]
         if len(whole) == 6
@@ -125,7 +121,7 @@ def test_a_page_belongs_to_the_range_of_its_stream(tmp_path, name):
 
 def test_chunks_of_any_size(dump, monkeypatch):
     whole = list(wikipedia.read_pages(dump))
-    size = dump_source.DumpSource(dump).estimate_size()
+    size = files.size(dump)
     rng = random.Random(2)
     for chunk in (1, 2, 5, 9, 10, 11, 64):
         monkeypatch.setattr(multistream, "CHUNK_BYTES", chunk)
@@ -133,52 +129,14 @@ def test_chunks_of_any_size(dump, monkeypatch):
         assert read_in_ranges(dump, bounds) == whole
 
 
-def test_beam_splits_equal_the_whole(dump):
-    source = dump_source.DumpSource(dump)
-    for size in (1, 37, 300, 10**9):
-        bundles = list(source.split(size))
-        source_test_utils.assert_sources_equal_reference_source(
-            (source, None, None),
-            [(b.source, b.start_position, b.stop_position) for b in bundles],
-        )
-    parts = list(source.split(50, 100, 333))
-    assert (parts[0].start_position, parts[-1].stop_position) == (100, 333)
-
-
-@pytest.mark.parametrize("name", ["multistream", "cut anywhere", "plain"])
-def test_beam_splits_while_it_reads(tmp_path, name):
-    texts = multistream_dump(num_pages=5, pages_each=1)
-    if name == "cut anywhere":
-        texts = [HEAD, *cut_everywhere(b"".join(texts[1:]), (130,))]
-    data = b"".join(texts if name == "plain" else map(bz2.compress, texts))
-    source = dump_source.DumpSource(write(tmp_path, data))
-    source_test_utils.assert_split_at_fraction_exhaustive(source)
-
-
-def test_a_split_of_one_stream_leaves_nothing_behind(tmp_path):
-    source = dump_source.DumpSource(write(tmp_path, DUMPS["one stream"]))
-    tracker = source.get_range_tracker(None, None)
-    pages = source.read(tracker)
-    first = next(pages)
-    assert tracker.try_split(tracker.stop_position() // 2)
-    assert titles([first, *pages]) == [f"T{n}" for n in range(12)]
-
-
-def test_a_source_travels_to_workers(dump):
-    source = pickle.loads(pickle.dumps(dump_source.DumpSource(dump)))
-    assert source.default_output_coder() is not None
-    assert len(list(source.read(source.get_range_tracker(None, None)))) in (6, 12)
-
-
 def test_which_dumps_can_be_shared(dump, request):
     name = request.node.callspec.params["dump"]
     can = name in ("multistream", "cut anywhere", "cut in tags", "plain")
     assert wikipedia.is_splittable(dump) == can
-    assert len(list(dump_source.DumpSource(dump).split(100))) > 1 if can else True
 
 
 def test_bytes_consumed_add_up(dump):
-    size = dump_source.DumpSource(dump).estimate_size()
+    size = files.size(dump)
     consumed = []
     for start, stop in ((0, 10), (10, size // 2), (size // 2, size)):
         before = sum(consumed)
@@ -375,7 +333,7 @@ def test_the_real_multistream_dump_in_random_ranges(shared_data):
     path = str(next(folder.glob("*multistream.xml.bz2")))
     whole = list(wikipedia.read_pages(path))
     assert len(whole) == 206
-    size = dump_source.DumpSource(path).estimate_size()
+    size = files.size(path)
     rng = random.Random(5)
     for num_cuts in (1, 8, 40):
         cuts = sorted(rng.randrange(size) for _ in range(num_cuts))
@@ -385,7 +343,7 @@ def test_the_real_multistream_dump_in_random_ranges(shared_data):
 def test_a_real_plain_dump_in_random_ranges(shared_data):
     path = str(shared_data / "wikipedia" / "enwik8-first-4154399-bytes.xml")
     whole = list(wikipedia.read_pages(path))
-    size = dump_source.DumpSource(path).estimate_size()
+    size = files.size(path)
     rng = random.Random(6)
     cuts = sorted(rng.randrange(size) for _ in range(30))
     assert read_in_ranges(path, [0, *cuts, size]) == whole
@@ -402,20 +360,8 @@ def test_the_real_dump_as_pbzip2_would_pack_it(shared_data, tmp_path):
     path = write(tmp_path, b"".join(map(bz2.compress, pieces)))
     whole = list(wikipedia.read_pages(path))
     assert len(whole) == 206
-    size = dump_source.DumpSource(path).estimate_size()
+    size = files.size(path)
     rng = random.Random(7)
     for num_cuts in (1, 10, 60):
         cuts = sorted(rng.randrange(size) for _ in range(num_cuts))
         assert read_in_ranges(path, [0, *cuts, size]) == whole
-
-
-def test_beam_reads_the_source_in_a_pipeline(tmp_path):
-    path = write(tmp_path, DUMPS["cut anywhere"])
-    with beam.Pipeline(runner=fn_api_runner.FnApiRunner()) as pipeline:
-        found = (
-            pipeline
-            | beam.io.Read(dump_source.DumpSource(path))
-            | beam.Map(lambda page: (page.page_id, page.title, page.text))
-        )
-        expected = [(n, f"T{n}", "Größe 文." * (n % 5)) for n in range(12)]
-        assert_that(found, equal_to(expected))
