@@ -33,14 +33,14 @@ BATCH_SIZE = 64
 
 def predicted(run: Path, dev: Path, precision: str | None) -> list[Any]:
     """What `predict` answers: labels, scores, tags or texts, one of each example."""
+    from bert_keras.inference import tuned
     from bert_keras.tasks import span_dataset, tagging_dataset
-    from bert_keras.training import finetune
 
-    tuned = finetune.TunedModel(run, precision=precision)
-    answers, _ = tuned.answer(dev, has_labels=True)
+    model = tuned.TunedModel.load(run, precision=precision)
+    answers = model.answer(model.read(dev, has_labels=True))
     if isinstance(answers, span_dataset.SpanAnswers):
         texts = answers.predictions.answers(
-            null_score_diff_threshold=tuned.threshold or 0.0
+            null_score_diff_threshold=model.threshold or 0.0
         )
         return [texts[question.id] for question in answers.questions.questions]
     if isinstance(answers, tagging_dataset.TaggingAnswers):

@@ -310,9 +310,9 @@ def _evaluate(args: argparse.Namespace) -> None:
         scores = span_dataset.score_file(args.input, args.predictions)
     else:
         _quiet_tensorflow()
-        from bert_keras.training import finetune
+        from bert_keras.inference import tuned
 
-        scores = finetune.evaluate(args.model, args.input)
+        scores = tuned.evaluate(args.model, args.input)
     for name, value in scores.items():
         print(
             f"{name}\t{value:.4f}" if isinstance(value, float) else f"{name}\t{value}"
@@ -327,12 +327,12 @@ def _predict(args: argparse.Namespace) -> None:
     if args.input is not None and len(args.model) > 1:
         raise InputError("several runs go together only with --data")
     _quiet_tensorflow()
-    from bert_keras.training import finetune
+    from bert_keras.inference import tuned
 
     if args.data is not None:
-        finetune.submit_glue(args.model, args.data, args.output)
+        tuned.submit_glue(args.model, args.data, args.output)
     else:
-        finetune.predict(args.model[0], args.input, args.output)
+        tuned.predict(args.model[0], args.input, args.output)
 
 
 def _export(args: argparse.Namespace) -> None:

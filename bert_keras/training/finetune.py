@@ -1,10 +1,10 @@
-"""A task and an encoder become a tuned run, which answers for new texts."""
+"""Fine-tuning: a task's data and an encoder become a tuned run."""
 
 import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,13 +12,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config, files, progress, run_directory
+from bert_keras import config, files, run_directory
 from bert_keras.checkpoints import starting_point, weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
+from bert_keras.inference import forward, tuned
 from bert_keras.model import networks
 from bert_keras.report import task_summaries
-from bert_keras.tasks import catalogue, dataset, glue
+from bert_keras.tasks import catalogue, dataset
 from bert_keras.training import (
     learner,
     optimization,
@@ -29,14 +30,8 @@ from bert_keras.training import (
 
 logger = logging.getLogger(__name__)
 
-TASK_KINDS = ("classification", "regression", "tagging", "span", "choice")
-"""The kinds of run that `finetune` makes."""
-
 ANSWERS_NAME = "dev_answers.jsonl"
 """In the run directory: the last evaluation, example by example, for a report."""
-
-THRESHOLD = "best_f1_thresh"
-"""The score that is the threshold on the odds of "no answer", chosen on dev."""
 
 
 class _Examples(NamedTuple):
@@ -130,217 +125,6 @@ def finetune(
     return results
 
 
-def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float | int]:
-    """Scores a tuned model on a file with what is right.
-
-    Returns:
-        `num_examples` and the task's official scores, see `tasks`.
-
-    Raises:
-        InputError: the run or the file cannot be used, or has an unknown label.
-    """
-    tuned = TunedModel(model_dir)
-    answers, num_examples = tuned.answer(input_path, has_labels=True)
-    return {
-        "num_examples": num_examples,
-        **answers.scores(threshold=tuned.threshold),
-    }
-
-
-def predict(
-    model_dir: str | Path, input_path: str | Path, output_path: str | Path
-) -> None:
-    """Writes a tuned model's answers for a file, as `dataset.Answers.files` has them.
-
-    One file of answers is written to `output_path`, several into it. What is right is
-    not looked at, should the input have it.
-
-    Raises:
-        InputError: the run or the input cannot be used, or the output exists.
-    """
-    output_path = _new_output(output_path)
-    tuned = TunedModel(model_dir)
-    answers, num_examples = tuned.answer(input_path, has_labels=False)
-    contents = answers.files(threshold=tuned.threshold)
-    if len(contents) == 1:
-        (content,) = contents.values()
-        files.write_atomically(output_path, content.encode())
-    else:
-        _write_directory(output_path, contents)
-    logger.info("answers to %d examples in %s", num_examples, output_path)
-
-
-def submit_glue(
-    model_dirs: Sequence[str | Path], data: str | Path, output_path: str | Path
-) -> None:
-    """Answers GLUE's test files as the leaderboard wants them.
-
-    Args:
-        model_dirs: runs on GLUE tasks, at most one of each. That on MNLI answers AX.
-        data: GLUE's folder.
-        output_path: a directory to make for the tables; or a `.zip`, ready to be
-            uploaded, for which all tasks must be there.
-
-    Raises:
-        InputError: a run or a file cannot be used, or the output exists.
-    """
-    output_path = _new_output(output_path)
-    tables: dict[str, str] = {}
-    for model_dir in model_dirs:
-        tuned = TunedModel(model_dir)
-        for name, task in glue.TASKS.items():
-            if (task.same_model_as or name) != tuned.run.task.name:
-                continue
-            paths = glue.find_files(data, name, task.submissions)
-            for split, path in paths.items():
-                file_name = task.submissions[split].file_name
-                if file_name in tables:
-                    raise InputError(f"{model_dir}: a second run on {name}: give one")
-                answers, _ = tuned.answer(path, has_labels=False, task=name)
-                tables[file_name] = glue.submission_tsv(name, answers.logits)
-        if tuned.run.task.name not in glue.TASKS:
-            raise InputError(
-                f"{model_dir}: a run on {tuned.settings.task}, expected one on a task "
-                "of GLUE"
-            )
-    if output_path.suffix == ".zip":
-        files.write_atomically(output_path, glue.submission_zip(tables))
-    else:
-        _write_directory(output_path, tables)
-    logger.info("%d tables in %s", len(tables), output_path)
-
-
-def _new_output(path: str | Path) -> Path:
-    path = Path(path)
-    if path.exists():
-        raise InputError(f"{path}: exists already; choose another name")
-    if not path.parent.is_dir():
-        raise InputError(f"{path.parent}: no such directory; make it first")
-    return path
-
-
-def _write_directory(path: Path, contents: Mapping[str, str]) -> None:
-    path.mkdir()
-    for name, content in contents.items():
-        files.write_atomically(path / name, content.encode())
-
-
-class TunedModel:
-    """A finished fine-tuning run, loaded.
-
-    Args:
-        directory: made by `finetune`.
-        precision: to compute in; `None`: as it was trained.
-
-    Raises:
-        InputError: the directory is no finished fine-tuning run.
-    """
-
-    def __init__(
-        self, directory: str | Path, *, precision: config.Precision | None = None
-    ):
-        self.run = run_directory.read_run(directory, kinds=TASK_KINDS, verb="finetune")
-        self.settings = config.load_config(
-            config.FinetuningConfig, self.run.directory / "config.yaml"
-        )
-        self.network = networks.build(
-            self.run.bert_config,
-            self.run.task,
-            dropout_prob=self.settings.dropout_prob,
-            dtype=precision or self.settings.precision,
-        )
-        run_directory.load_weights(self.run, self.network)
-        results = run_directory.read_results(directory)
-        self.threshold: float | None = results.get("eval", {}).get(THRESHOLD)
-        """On the odds that a question has no answer, as chosen on dev."""
-
-    def answer(
-        self, path: str | Path, *, has_labels: bool, task: str | None = None
-    ) -> tuple[dataset.Answers, int]:
-        """Answers to a file, and how many examples it has. Shows progress.
-
-        Args:
-            path: of the file.
-            has_labels: whether to read what is right too.
-            task: the data set it belongs to; `None`: the one that was trained on.
-        """
-        settings = self.settings
-        if task is not None:
-            settings = settings.model_copy(update={"task": task})
-        data = catalogue.read(
-            path,
-            settings,
-            has_labels=has_labels,
-            has_text_pair=self.run.task.has_text_pair,
-        )
-        inputs = data.encode(self.run.task, self.run.tokenizer, settings)
-        outputs = Forward(self.network)(inputs, title="predicting")
-        return data.answer(outputs, inputs, self.run.task, settings), len(data)
-
-
-class Forward:
-    """Runs a network over many inputs, without training.
-
-    Args:
-        network: built.
-    """
-
-    TOKENS_PER_BATCH = 8192
-    """Padding included; bounds the memory whatever the length."""
-
-    def __init__(self, network: keras.Model):
-        self._network = network
-        self._outputs: Callable[..., tf.Tensor] | None = None
-
-    def __call__(self, inputs: dataset.Inputs, *, title: str) -> np.ndarray:
-        """`(inputs.num_answers, width)` float32. Shows progress under a title."""
-        num_done, outputs = 0, None
-        # The longest first: what does not fit into memory fails at once.
-        rest = np.argsort(-inputs.lengths, kind="stable")
-        with progress.Progress(
-            title,
-            total=len(rest),
-            unit="inputs",
-            read=lambda: num_done,
-            only_if_long=True,
-        ):
-            while len(rest):
-                num_rows = self._num_rows(inputs, rest[:1])
-                rows, rest = rest[:num_rows], rest[num_rows:]
-                of_batch = self._run(inputs.batch(rows))
-                if outputs is None:
-                    shape = (inputs.num_answers, of_batch.shape[-1])
-                    outputs = np.zeros(shape, np.float32)
-                places = inputs.places(rows)
-                outputs[places.ids] = of_batch[places.index]
-                num_done += len(rows)
-        return outputs
-
-    def _num_rows(self, inputs: dataset.Inputs, longest: np.ndarray) -> int:
-        """How many inputs make a batch: all may be as long as the longest."""
-        num_tokens = inputs.batch(longest)["input_ids"].size
-        return max(1, self.TOKENS_PER_BATCH // num_tokens)
-
-    def _run(self, batch: dict[str, np.ndarray]) -> np.ndarray:
-        features = {name: batch[name] for name in _FEATURES}
-        if self._outputs is None:
-            # One trace for all shapes.
-            spec = tf.TensorSpec([None] * features["input_ids"].ndim, tf.int32)
-            self._outputs = tf.function(
-                self._traced, input_signature=[dict.fromkeys(_FEATURES, spec)]
-            )
-        return self._outputs(features).numpy()
-
-    def _traced(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
-        outputs = self._network(features, training=False)
-        if "logits" in outputs:
-            return outputs["logits"]
-        return tf.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
-
-
-_FEATURES = ("input_ids", "input_mask", "segment_ids")
-
-
 def _read_init(path: str | Path, max_seq_length: int) -> weights.Checkpoint:
     checkpoint = starting_point.read_with_tokenizer(path)
     longest = checkpoint.bert_config.max_position_embeddings
@@ -426,7 +210,7 @@ def _train(
     )
     seconds = round(time.monotonic() - start, 1)
     num_steps = training_log.optimizer_step(tuner)
-    _write_answers(run, score.answers, score.scores.get(THRESHOLD))
+    _write_answers(run, score.answers, score.scores.get(tuned.THRESHOLD))
     return {
         "steps": num_steps,
         "seconds": seconds,
@@ -464,7 +248,7 @@ class _ScoreEachEpoch(keras.callbacks.Callback):
         """The last ones, to the main file."""
 
     def on_train_begin(self, logs=None):
-        self._forward = Forward(self.model.network)
+        self._forward = forward.of_task(self.model.network)
 
     def on_epoch_end(self, epoch, logs=None):
         self.scores = {}

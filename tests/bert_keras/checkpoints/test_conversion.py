@@ -11,8 +11,8 @@ from bert_keras.checkpoints import conversion, native, npz_files, weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.export import embeddings
+from bert_keras.inference import tuned
 from bert_keras.model import networks
-from bert_keras.training import finetune
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *(f"w{i}" for i in range(35)))
@@ -107,11 +107,11 @@ DATA = {
 def test_a_converted_model_predicts(kind, run_dir, tmp_path):
     """As others train them: a sentence is tagged by itself."""
     directory = run_dir(kind, max_position_embeddings=96)
-    settings = finetune.TunedModel(directory).settings
+    settings = tuned.TunedModel.load(directory).settings
     assert (settings.max_seq_length, settings.document_context) == (96, False)
     name, text = DATA[kind]
     (tmp_path / name).write_text(text)
-    finetune.predict(directory, tmp_path / name, tmp_path / "answers")
+    tuned.predict(directory, tmp_path / name, tmp_path / "answers")
     assert (tmp_path / "answers").exists()
 
 

@@ -12,9 +12,9 @@ from bert_keras import config, export, run_directory
 from bert_keras.checkpoints import starting_point
 from bert_keras.data import features, tokenization
 from bert_keras.export import choices, graph_tokenizer
+from bert_keras.inference import tuned
 from bert_keras.model import networks
 from bert_keras.tasks import swag
-from bert_keras.training import finetune
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOCABULARY = tokenization.Vocabulary(
@@ -102,7 +102,7 @@ def test_an_export_chooses_as_predict_does(made, exported, tmp_path):
         rows = csv.writer(file)
         rows.writerow(["sent1", "sent2", *(f"ending{i}" for i in range(4))])
         rows.writerows([q.sentence, q.beginning, *q.endings] for q in questions)
-    finetune.predict(made.directory, tmp_path / "dev.csv", tmp_path / "answers.tsv")
+    tuned.predict(made.directory, tmp_path / "dev.csv", tmp_path / "answers.tsv")
     lines = (tmp_path / "answers.tsv").read_text().splitlines()[1:]
     best, *probabilities = zip(*(line.split("\t") for line in lines), strict=True)
     found = exported["serving_default"](**as_strings(questions))

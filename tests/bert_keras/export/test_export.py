@@ -13,8 +13,8 @@ from bert_keras import config, export, run_directory
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.export import graph_tokenizer
+from bert_keras.inference import tuned
 from bert_keras.model import classification
-from bert_keras.training import finetune
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", *"0123456789.,!?'")
@@ -126,7 +126,7 @@ def predictions(run: Path, folder: Path, texts, pairs=None) -> tuple[list, list]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     settings = run / "config.yaml"
     settings.write_text(settings.read_text().replace("mixed_bfloat16", "float32"))
-    finetune.predict(run, source, folder / "answers.tsv")
+    tuned.predict(run, source, folder / "answers.tsv")
     header, *lines = (folder / "answers.tsv").read_text().splitlines()
     return header.split("\t"), [line.split("\t") for line in lines]
 
@@ -197,7 +197,7 @@ def test_ids_are_answered_and_padding_changes_nothing(classifier):
 
 def test_every_weight_is_stored_once(classifier):
     run, model = classifier
-    network = finetune.TunedModel(run).network
+    network = tuned.TunedModel.load(run).network
     stored = tf.train.list_variables(str(model / "variables" / "variables"))
     sizes = [np.prod(shape, dtype=int) for name, shape in stored if shape]
     assert sum(sizes) == network.count_params()

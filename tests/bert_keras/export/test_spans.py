@@ -14,9 +14,9 @@ from bert_keras.checkpoints import starting_point
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.export import span_search, span_windows, spans
+from bert_keras.inference import tuned
 from bert_keras.model import networks
 from bert_keras.tasks import squad, squad_predictions
-from bert_keras.training import finetune
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 SMALL = tokenization.Vocabulary(
@@ -415,7 +415,7 @@ def test_an_export_answers_as_predict_does(impossible_run, exported, tmp_path):
     (tmp_path / "dev.json").write_text(
         json.dumps({"data": [{"paragraphs": paragraphs}]})
     )
-    finetune.predict(impossible_run, tmp_path / "dev.json", tmp_path / "answers")
+    tuned.predict(impossible_run, tmp_path / "dev.json", tmp_path / "answers")
     wanted = json.loads((tmp_path / "answers/predictions.json").read_text())
     found = ask(exported["serving_default"], questions)
     answers = [answer.decode() for answer in found["answer"]]

@@ -14,9 +14,9 @@ from bert_keras.checkpoints import starting_point
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.export import tag_windows, tags, words
+from bert_keras.inference import tuned
 from bert_keras.model import networks
 from bert_keras.tasks import ner, ner_windows
-from bert_keras.training import finetune
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 VOCABULARY = tokenization.Vocabulary(
@@ -368,7 +368,7 @@ def test_an_export_tags_as_predict_does(run, exported, tmp_path):
         sentences = ["".join(f"{word} O\n" for word in words) for words, _ in group]
         blocks += ["-DOCSTART- O\n", *sentences]
     (tmp_path / "dev.txt").write_bytes("\n".join(blocks).encode())
-    finetune.predict(run, tmp_path / "dev.txt", tmp_path / "tags.txt")
+    tuned.predict(run, tmp_path / "dev.txt", tmp_path / "tags.txt")
     names = tf.constant(list(map(str, documents)))
     answers = exported["documents"](words=padded(all_words), document=names)
     found = answers["tags"].numpy()

@@ -14,6 +14,7 @@ from bert_keras import config, run_directory
 from bert_keras.checkpoints import conversion, starting_point, weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
+from bert_keras.inference import forward, tuned
 from bert_keras.model import classification, pretrainer
 from bert_keras.tasks import text, text_datasets
 from bert_keras.training import finetune, record_batches
@@ -103,13 +104,13 @@ def opinion_files(tmp_path_factory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def tuned(init, opinion_files, tmp_path_factory) -> tuple[Path, dict]:
+def tuned_run(init, opinion_files, tmp_path_factory) -> tuple[Path, dict]:
     directory = tmp_path_factory.mktemp("tuned") / "run"
     return directory, run_finetune(init, *opinion_files, directory)
 
 
-def test_an_easy_task_is_learnt(tuned):
-    directory, results = tuned
+def test_an_easy_task_is_learnt(tuned_run):
+    directory, results = tuned_run
     assert results["eval"]["accuracy"] == 1.0
     assert results["eval"]["f1"] == results["eval"]["matthews"] == 1.0
     assert results["eval"]["loss"] < 0.1
@@ -118,24 +119,24 @@ def test_an_easy_task_is_learnt(tuned):
     assert results["num_eval_examples"] == 51
     assert json.loads((directory / "results.json").read_text()) == results
     task = run_directory.read_run(
-        directory, kinds=finetune.TASK_KINDS, verb="finetune"
+        directory, kinds=tuned.TASK_KINDS, verb="finetune"
     ).task
     assert task.labels == ("bad", "good")
     assert not task.has_text_pair
 
 
-def test_evaluate_gives_the_scores_of_training(tuned, opinion_files):
-    directory, results = tuned
-    scores = finetune.evaluate(directory, opinion_files[1])
+def test_evaluate_gives_the_scores_of_training(tuned_run, opinion_files):
+    directory, results = tuned_run
+    scores = tuned.evaluate(directory, opinion_files[1])
     assert scores.pop("num_examples") == 51
     assert scores == pytest.approx(results["eval"], abs=1e-6)
 
 
-def test_predict_answers_every_row_in_order(tuned, tmp_path):
-    directory, results = tuned
+def test_predict_answers_every_row_in_order(tuned_run, tmp_path):
+    directory, results = tuned_run
     rows = [*opinions(51, seed=2), ("", "whatever"), ("日本 \u2028 é", "")]
     write_tsv(tmp_path / "new.tsv", [(label, words) for words, label in rows], HEADER)
-    finetune.predict(directory, tmp_path / "new.tsv", tmp_path / "answers.tsv")
+    tuned.predict(directory, tmp_path / "new.tsv", tmp_path / "answers.tsv")
     lines = (tmp_path / "answers.tsv").read_text().splitlines()
     assert lines[0] == "prediction\tp(bad)\tp(good)"
     answers = [line.split("\t") for line in lines[1:]]
@@ -164,7 +165,7 @@ def test_the_same_seed_gives_the_same_weights(init, opinion_files, tmp_path):
             learning_rate=1e-4,
             **changes,
         )
-        return finetune.TunedModel(tmp_path / name).network.get_weights()
+        return tuned.TunedModel.load(tmp_path / name).network.get_weights()
 
     first, second = weights("first"), weights("second")
     other, scratch = weights("other", seed=1), weights("scratch", from_scratch=True)
@@ -175,8 +176,8 @@ def test_the_same_seed_gives_the_same_weights(init, opinion_files, tmp_path):
     assert np.abs(first[0] - scratch[0]).max() > 0.05  # this one did not
 
 
-def test_only_the_encoder_of_another_fine_tuning_is_taken(tuned, caplog):
-    source = conversion.read(tuned[0])
+def test_only_the_encoder_of_another_fine_tuning_is_taken(tuned_run, caplog):
+    source = conversion.read(tuned_run[0])
     network = classification.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.0)
     network.build()
     head = network.head.classifier.kernel.numpy()
@@ -295,10 +296,10 @@ def test_regression_on_pairs(init, tmp_path):
     assert results["eval"]["spearman"] > 0.8
     assert results["eval"]["loss"] < 0.1
     dev = tmp_path / "dev.jsonl"
-    scores = finetune.evaluate(tmp_path / "run", dev)
+    scores = tuned.evaluate(tmp_path / "run", dev)
     assert scores.pop("num_examples") == 80
     assert scores == pytest.approx(results["eval"], abs=1e-5)
-    finetune.predict(tmp_path / "run", dev, tmp_path / "out.tsv")
+    tuned.predict(tmp_path / "run", dev, tmp_path / "out.tsv")
     header, *numbers = (tmp_path / "out.tsv").read_text().splitlines()
     assert header == "prediction"
     true = [json.loads(line)["y"] for line in dev.read_text().splitlines()]
@@ -306,7 +307,7 @@ def test_regression_on_pairs(init, tmp_path):
     assert np.mean(errors**2) == pytest.approx(results["eval"]["loss"], rel=1e-3)
     with pytest.raises(InputError, match="no column 'text_pair'"):
         dev.write_text('{"a": "fine", "y": 1}\n')
-        finetune.evaluate(tmp_path / "run", dev)
+        tuned.evaluate(tmp_path / "run", dev)
 
 
 def test_bfloat16_trains_too(init, opinion_files, tmp_path):
@@ -334,15 +335,15 @@ def test_a_finished_run_is_left_and_an_unfinished_one_begins_anew(
         run_finetune(init, *opinion_files, directory, num_train_epochs=0.4)
     (directory / "results.json").unlink()
     with pytest.raises(InputError, match="the run is not finished"):
-        finetune.evaluate(directory, opinion_files[1])
+        tuned.evaluate(directory, opinion_files[1])
     anew = run_finetune(init, *opinion_files, directory, num_train_epochs=0.06)
     assert anew["eval"] == results["eval"]
     assert len(list((directory / "logs" / "train").iterdir())) == 1
 
 
-def test_curves_of_every_epoch_are_logged(tuned):
+def test_curves_of_every_epoch_are_logged(tuned_run):
     values: dict[str, list[tuple[int, float]]] = {}
-    for path in sorted((tuned[0] / "logs" / "eval").iterdir()):
+    for path in sorted((tuned_run[0] / "logs" / "eval").iterdir()):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
                 number = float(tf.make_ndarray(value.tensor))
@@ -354,7 +355,7 @@ def test_curves_of_every_epoch_are_logged(tuned):
         "metrics/matthews",
     ]
     assert [step for step, _ in values["loss/loss"]] == [50, 100, 150, 200, 250, 300]
-    assert values["loss/loss"][-1][1] == pytest.approx(tuned[1]["eval"]["loss"])
+    assert values["loss/loss"][-1][1] == pytest.approx(tuned_run[1]["eval"]["loss"])
 
 
 def test_mistakes_are_explained_and_leave_nothing(init, opinion_files, tmp_path):
@@ -377,21 +378,21 @@ def test_mistakes_are_explained_and_leave_nothing(init, opinion_files, tmp_path)
     assert not (tmp_path / "run").exists()
 
 
-def test_predict_refuses_before_it_works(tuned, init, tmp_path):
+def test_predict_refuses_before_it_works(tuned_run, init, tmp_path):
     new = write_tsv(tmp_path / "new.tsv", [("the film",)], ("text",))
     with pytest.raises(InputError, match="new.tsv: exists already"):
-        finetune.predict(tuned[0], new, new)
+        tuned.predict(tuned_run[0], new, new)
     with pytest.raises(InputError, match="no such directory; make it first"):
-        finetune.predict(tuned[0], new, tmp_path / "none" / "out.tsv")
+        tuned.predict(tuned_run[0], new, tmp_path / "none" / "out.tsv")
     with pytest.raises(InputError, match="a pretraining run, expected one made by"):
-        finetune.predict(init, new, tmp_path / "out.tsv")
+        tuned.predict(init, new, tmp_path / "out.tsv")
     bad = write_tsv(tmp_path / "bad.tsv", [("a", "b"), ("c",)], ("text", "x"))
     with pytest.raises(InputError, match="bad.tsv: line 3: expected 2 columns"):
-        finetune.predict(tuned[0], bad, tmp_path / "out.tsv")
+        tuned.predict(tuned_run[0], bad, tmp_path / "out.tsv")
     assert not (tmp_path / "out.tsv").exists()
 
 
-def test_forward_pads_without_changing_answers():
+def test_forward_pads_without_changing_answers(monkeypatch):
     network = classification.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.1, seed=3)
     network.build()
     rows = [
@@ -399,10 +400,9 @@ def test_forward_pads_without_changing_answers():
     ]
     tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
     texts = text.tokenize(rows, tokenizer, max_seq_length=20)
-    forward = finetune.Forward(network)
-    forward.TOKENS_PER_BATCH = 100
     inputs_of_texts = text_datasets.LabelledInputs(texts=texts, label_ids=None)
-    logits = forward(inputs_of_texts, title="predicting")
+    monkeypatch.setattr(forward, "TOKENS_PER_BATCH", 100)
+    logits = forward.of_task(network)(inputs_of_texts, title="predicting")
     assert logits.shape == (40, 3)
     for index in range(40):
         batch = texts.batch(np.array([index]))

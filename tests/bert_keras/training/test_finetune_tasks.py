@@ -11,7 +11,9 @@ import tensorflow as tf
 
 from bert_keras import config
 from bert_keras.checkpoints import conversion, starting_point, weights
+from bert_keras.data import tokenization
 from bert_keras.errors import InputError
+from bert_keras.inference import forward, tuned
 from bert_keras.model import networks
 from bert_keras.tasks import catalogue, glue
 from bert_keras.training import finetune
@@ -116,7 +118,7 @@ def records(run: Path) -> list[dict]:
 
 
 def assert_evaluated_alike(run: Path, dev: Path, results: dict) -> None:
-    scores = finetune.evaluate(run, dev)
+    scores = tuned.evaluate(run, dev)
     assert scores.pop("num_examples") == results["num_eval_examples"]
     assert scores == pytest.approx(results["eval"], abs=1e-5)
 
@@ -132,7 +134,7 @@ def test_tags_are_learnt(init, tmp_path):
     task = json.loads((run / "task.json").read_text())
     assert task["labels"] == ["O", "B-BAD", "I-BAD", "B-GOOD", "I-GOOD"]
     assert len(records(run)) == 30
-    finetune.predict(run, dev, tmp_path / "out.txt")
+    tuned.predict(run, dev, tmp_path / "out.txt")
     words = [line.split() for line in (tmp_path / "out.txt").read_text().splitlines()]
     predicted = [tag for word in words if word for tag in word[1:]]
     assert predicted == [tag for r in records(run) for tag in r["prediction"]]
@@ -145,7 +147,7 @@ def test_endings_are_chosen(init, tmp_path):
     results = tune(init, run, train, dev, task="choice")
     assert results["eval"]["accuracy"] > 0.9
     assert_evaluated_alike(run, dev, results)
-    finetune.predict(run, dev, tmp_path / "out.tsv")
+    tuned.predict(run, dev, tmp_path / "out.tsv")
     answers = (tmp_path / "out.tsv").read_text().splitlines()[1:]
     assert [int(line[0]) for line in answers] == [r["prediction"] for r in records(run)]
 
@@ -159,7 +161,7 @@ def test_answers_are_found_and_a_second_stage_keeps_the_head(init, tmp_path):
     assert results["eval"]["exact_match"] > 90
     assert_evaluated_alike(first, dev, results)
     out = tmp_path / "answers"
-    finetune.predict(first, dev, out)
+    tuned.predict(first, dev, out)
     assert sorted(p.name for p in out.iterdir()) == [
         "nbest_predictions.json",
         "predictions.json",
@@ -167,7 +169,7 @@ def test_answers_are_found_and_a_second_stage_keeps_the_head(init, tmp_path):
     predictions = json.loads((out / "predictions.json").read_text())
     assert predictions == {r["id"]: r["prediction"] for r in records(first)}
     with pytest.raises(InputError, match="answers: exists already"):
-        finetune.predict(first, dev, out)
+        tuned.predict(first, dev, out)
     second = tmp_path / "second"
     still = {"num_train_epochs": 0.01, "learning_rate": 1e-30}
     again = tune(first, second, train, dev, task="span", **still)
@@ -182,13 +184,13 @@ def test_no_answer_is_an_answer_and_its_threshold_is_chosen(init, tmp_path):
     scores = results["eval"]
     assert scores["best_f1"] > 90
     assert scores["best_f1"] >= scores["f1"]
-    tuned = finetune.TunedModel(run)
-    assert tuned.threshold == scores["best_f1_thresh"]
-    evaluated = finetune.evaluate(run, dev)
+    model = tuned.TunedModel.load(run)
+    assert model.threshold == scores["best_f1_thresh"]
+    evaluated = tuned.evaluate(run, dev)
     assert evaluated["f1"] == pytest.approx(scores["best_f1"])
     odds = {r["id"]: r["null_odds"] for r in records(run)}
     for record in records(run):
-        is_none = odds[record["id"]] > tuned.threshold
+        is_none = odds[record["id"]] > model.threshold
         assert (record["prediction"] == "") == is_none
 
 
@@ -254,7 +256,7 @@ def test_glue_is_scored_by_its_metrics(glue_runs, glue_folder):
     assert scores["CoLA"]["matthews"] > 0.8
     assert scores["STS-B"]["pearson"] > 0.8
     mismatched = glue_folder / "MNLI" / "dev_mismatched.tsv"
-    again = finetune.evaluate(glue_runs["MNLI"], mismatched)
+    again = tuned.evaluate(glue_runs["MNLI"], mismatched)
     assert scores["MNLI"]["dev_mismatched_accuracy"] == again["accuracy"]
     assert scores["MNLI"]["dev_mismatched_loss"] == pytest.approx(again["loss"])
     task = json.loads((glue_runs["MNLI"] / "task.json").read_text())
@@ -263,7 +265,7 @@ def test_glue_is_scored_by_its_metrics(glue_runs, glue_folder):
 
 
 def test_the_leaderboard_gets_its_tables(glue_runs, glue_folder, tmp_path):
-    finetune.submit_glue(list(glue_runs.values()), glue_folder, tmp_path / "tables")
+    tuned.submit_glue(list(glue_runs.values()), glue_folder, tmp_path / "tables")
     tables = {path.name: path.read_text() for path in (tmp_path / "tables").iterdir()}
     # One model answers three test files.
     assert set(tables) == {
@@ -287,7 +289,7 @@ def test_the_leaderboard_gets_its_tables(glue_runs, glue_folder, tmp_path):
 def test_a_whole_submission_is_a_zip(glue_runs, glue_folder, tmp_path, monkeypatch):
     run = glue_runs["CoLA"]
     with pytest.raises(InputError, match="a submission to GLUE has 11 files, missing"):
-        finetune.submit_glue([run], glue_folder, tmp_path / "all.zip")
+        tuned.submit_glue([run], glue_folder, tmp_path / "all.zip")
     assert not (tmp_path / "all.zip").exists()
     few = {"CoLA": glue.TASKS["CoLA"]}
     few["CoLA"] = type(few["CoLA"])(
@@ -297,7 +299,7 @@ def test_a_whole_submission_is_a_zip(glue_runs, glue_folder, tmp_path, monkeypat
         }
     )
     monkeypatch.setattr(glue, "TASKS", few)
-    finetune.submit_glue([run], glue_folder, tmp_path / "all.zip")
+    tuned.submit_glue([run], glue_folder, tmp_path / "all.zip")
     with zipfile.ZipFile(tmp_path / "all.zip") as archive:
         assert archive.namelist() == ["CoLA.tsv"]
         assert archive.read("CoLA.tsv").count(b"\n") == 13
@@ -306,13 +308,13 @@ def test_a_whole_submission_is_a_zip(glue_runs, glue_folder, tmp_path, monkeypat
 def test_runs_that_are_no_submission(glue_runs, glue_folder, init, tmp_path):
     cola = glue_runs["CoLA"]
     with pytest.raises(InputError, match="a second run on CoLA: give one"):
-        finetune.submit_glue([cola, cola], glue_folder, tmp_path / "out")
+        tuned.submit_glue([cola, cola], glue_folder, tmp_path / "out")
     tags = tagged_file(tmp_path / "train.txt", 16, seed=1)
     tune(init, tmp_path / "run", tags, tags, task="tagging", num_train_epochs=1)
     with pytest.raises(InputError, match="a run on tagging, expected one on a task of"):
-        finetune.submit_glue([tmp_path / "run"], glue_folder, tmp_path / "out")
+        tuned.submit_glue([tmp_path / "run"], glue_folder, tmp_path / "out")
     with pytest.raises(InputError, match=r"no test.tsv: expected the folder of GLUE"):
-        finetune.submit_glue([cola], tmp_path, tmp_path / "out")
+        tuned.submit_glue([cola], tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -346,7 +348,7 @@ def test_heads_that_are_kept_and_heads_that_are_new(init):
     )
 
 
-def test_answers_come_to_their_places_whatever_the_batches(tmp_path):
+def test_answers_come_to_their_places_whatever_the_batches(tmp_path, monkeypatch):
     """Of tokens and words too, which are many to an input."""
     task = config.Task(kind="span", has_text_pair=True)
     network = networks.build(BERT_CONFIG, task, seed=3)
@@ -355,16 +357,15 @@ def test_answers_come_to_their_places_whatever_the_batches(tmp_path):
         config.FinetuningConfig(task="span"),
     )
     settings = SETTINGS.model_copy(update={"task": "span"})
-    tokenizer = finetune.tokenization.Tokenizer(
+    tokenizer = tokenization.Tokenizer(
         conversion.read(make_init(tmp_path / "init", BERT_CONFIG)).vocabulary,
         do_lower_case=True,
     )
     windows = data.encode(task, tokenizer, settings)
     found = {}
     for tokens in (40, 400, 100_000):
-        forward = finetune.Forward(network)
-        forward.TOKENS_PER_BATCH = tokens
-        found[tokens] = forward(windows, title="predicting")
+        monkeypatch.setattr(forward, "TOKENS_PER_BATCH", tokens)
+        found[tokens] = forward.of_task(network)(windows, title="predicting")
     assert found[40].shape == (len(windows.texts.input_ids), 2)
     for tokens in (400, 100_000):
         np.testing.assert_allclose(found[tokens], found[40], rtol=0, atol=1e-5)

@@ -1,0 +1,190 @@
+"""A tuned model that answers: files, official test sets, texts in Python."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import keras
+
+from bert_keras import config, files, run_directory
+from bert_keras.data import tokenization
+from bert_keras.errors import InputError
+from bert_keras.inference import forward
+from bert_keras.model import networks
+from bert_keras.tasks import catalogue, dataset, glue
+
+logger = logging.getLogger(__name__)
+
+TASK_KINDS = ("classification", "regression", "tagging", "span", "choice")
+"""The kinds of run that `finetune` makes."""
+
+THRESHOLD = "best_f1_thresh"
+"""The score that is the threshold on the odds of "no answer", chosen on dev."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedModel:
+    """A network with a task's head, and all that its answers need."""
+
+    network: keras.Model
+    """Built, with its weights."""
+    task: config.Task
+    tokenizer: tokenization.Tokenizer
+    settings: config.FinetuningConfig
+    """How texts become inputs, and outputs become answers."""
+    threshold: float | None = None
+    """On the odds that a question has no answer, as chosen on dev."""
+
+    @classmethod
+    def load(
+        cls, directory: str | Path, *, precision: config.Precision | None = None
+    ) -> Self:
+        """Loads a finished fine-tuning run.
+
+        Args:
+            directory: made by `finetune`.
+            precision: to compute in; `None`: as it was trained.
+
+        Raises:
+            InputError: the directory is no finished fine-tuning run.
+        """
+        run = run_directory.read_run(directory, kinds=TASK_KINDS, verb="finetune")
+        settings = config.load_config(
+            config.FinetuningConfig, run.directory / "config.yaml"
+        )
+        network = networks.build(
+            run.bert_config,
+            run.task,
+            dropout_prob=settings.dropout_prob,
+            dtype=precision or settings.precision,
+        )
+        run_directory.load_weights(run, network)
+        results = run_directory.read_results(directory)
+        return cls(
+            network=network,
+            task=run.task,
+            tokenizer=run.tokenizer,
+            settings=settings,
+            threshold=results.get("eval", {}).get(THRESHOLD),
+        )
+
+    def read(
+        self, path: str | Path, *, has_labels: bool, task: str | None = None
+    ) -> dataset.Dataset:
+        """Reads a file of the task that the model was trained on.
+
+        Args:
+            path: of the file.
+            has_labels: whether to read what is right too.
+            task: the data set it belongs to; `None`: the one that was trained on.
+        """
+        settings = self.settings
+        if task is not None:
+            settings = settings.model_copy(update={"task": task})
+        return catalogue.read(
+            path,
+            settings,
+            has_labels=has_labels,
+            has_text_pair=self.task.has_text_pair,
+        )
+
+    def answer(self, data: dataset.Dataset) -> dataset.Answers:
+        """The answers to all examples. Shows progress."""
+        inputs = data.encode(self.task, self.tokenizer, self.settings)
+        outputs = forward.of_task(self.network)(inputs, title="predicting")
+        return data.answer(outputs, inputs, self.task, self.settings)
+
+
+def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float | int]:
+    """Scores a tuned model on a file with what is right.
+
+    Returns:
+        `num_examples` and the task's official scores, see `tasks`.
+
+    Raises:
+        InputError: the run or the file cannot be used, or has an unknown label.
+    """
+    tuned = TunedModel.load(model_dir)
+    data = tuned.read(input_path, has_labels=True)
+    scores = tuned.answer(data).scores(threshold=tuned.threshold)
+    return {"num_examples": len(data), **scores}
+
+
+def predict(
+    model_dir: str | Path, input_path: str | Path, output_path: str | Path
+) -> None:
+    """Writes a tuned model's answers for a file, as `dataset.Answers.files` has them.
+
+    One file of answers is written to `output_path`, several into it. What is right is
+    not looked at, should the input have it.
+
+    Raises:
+        InputError: the run or the input cannot be used, or the output exists.
+    """
+    output_path = _new_output(output_path)
+    tuned = TunedModel.load(model_dir)
+    data = tuned.read(input_path, has_labels=False)
+    contents = tuned.answer(data).files(threshold=tuned.threshold)
+    if len(contents) == 1:
+        (content,) = contents.values()
+        files.write_atomically(output_path, content.encode())
+    else:
+        _write_directory(output_path, contents)
+    logger.info("answers to %d examples in %s", len(data), output_path)
+
+
+def submit_glue(
+    model_dirs: Sequence[str | Path], data: str | Path, output_path: str | Path
+) -> None:
+    """Answers GLUE's test files as the leaderboard wants them.
+
+    Args:
+        model_dirs: runs on GLUE tasks, at most one of each. That on MNLI answers AX.
+        data: GLUE's folder.
+        output_path: a directory to make for the tables; or a `.zip`, ready to be
+            uploaded, for which all tasks must be there.
+
+    Raises:
+        InputError: a run or a file cannot be used, or the output exists.
+    """
+    output_path = _new_output(output_path)
+    tables: dict[str, str] = {}
+    for model_dir in model_dirs:
+        tuned = TunedModel.load(model_dir)
+        for name, task in glue.TASKS.items():
+            if (task.same_model_as or name) != tuned.task.name:
+                continue
+            paths = glue.find_files(data, name, task.submissions)
+            for split, path in paths.items():
+                file_name = task.submissions[split].file_name
+                if file_name in tables:
+                    raise InputError(f"{model_dir}: a second run on {name}: give one")
+                answers = tuned.answer(tuned.read(path, has_labels=False, task=name))
+                tables[file_name] = glue.submission_tsv(name, answers.logits)
+        if tuned.task.name not in glue.TASKS:
+            raise InputError(
+                f"{model_dir}: a run on {tuned.settings.task}, expected one on a task "
+                "of GLUE"
+            )
+    if output_path.suffix == ".zip":
+        files.write_atomically(output_path, glue.submission_zip(tables))
+    else:
+        _write_directory(output_path, tables)
+    logger.info("%d tables in %s", len(tables), output_path)
+
+
+def _new_output(path: str | Path) -> Path:
+    path = Path(path)
+    if path.exists():
+        raise InputError(f"{path}: exists already; choose another name")
+    if not path.parent.is_dir():
+        raise InputError(f"{path.parent}: no such directory; make it first")
+    return path
+
+
+def _write_directory(path: Path, contents: Mapping[str, str]) -> None:
+    path.mkdir()
+    for name, content in contents.items():
+        files.write_atomically(path / name, content.encode())
