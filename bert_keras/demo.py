@@ -20,7 +20,7 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_keras import progress
+from bert_keras import progress, run_directory
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -125,14 +125,14 @@ def _run_command(command: Sequence[str]) -> str:
     return process.stdout
 
 
-def _accuracy(printed: Mapping[str, str], run_directory: Path) -> float:
+def _accuracy(printed: Mapping[str, str], run_dir: Path) -> float:
     """The accuracy that `evaluate` printed for a run."""
     for command, output in printed.items():
-        if command.startswith(f"evaluate --model {run_directory} "):
+        if command.startswith(f"evaluate --model {run_dir} "):
             return float(
                 dict(line.split("\t") for line in output.splitlines())["accuracy"]
             )
-    raise ValueError(f"{run_directory} was not evaluated")
+    raise ValueError(f"{run_dir} was not evaluated")
 
 
 def table(directory: Path, scores: Mapping[str, float]) -> Iterator[str]:
@@ -142,8 +142,7 @@ def table(directory: Path, scores: Mapping[str, float]) -> Iterator[str]:
         directory: of the demo.
         scores: accuracy on the labelled test paragraphs of `tuned` and `from_scratch`.
     """
-    results = directory / "runs" / "pretrained" / "results.json"
-    pretrained = json.loads(results.read_text(encoding="utf-8"))
+    pretrained = run_directory.read_results(directory / "runs" / "pretrained")
     baseline = pretrained["eval_baseline"]
     token = baseline["commonest_token"]
     rows = (

@@ -8,10 +8,11 @@ import contextlib
 import errno
 import glob
 import hashlib
+import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, BinaryIO
 
@@ -68,6 +69,22 @@ def read_bytes(path: Path) -> bytes:
     """All bytes of a file."""
     with open_to_read(path) as file:
         return file.read()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The keys and values of a JSON file.
+
+    Raises:
+        InputError: it cannot be read, is no JSON, or holds something else.
+    """
+    try:
+        values = json.loads(read_bytes(path).decode())
+    # Thousands of brackets in a row are a RecursionError.
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: expected JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: expected a JSON object, found {values!r:.80}")
+    return values
 
 
 def exists(path: Path) -> bool:
@@ -150,6 +167,18 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Writes a file so that no reader ever sees a part of it under its name."""
     with open_atomically(path) as file:
         file.write(data)
+
+
+def write_json(path: Path, values: Mapping[str, Any], **layout: Any) -> None:
+    """Writes keys and values as a JSON file, whole or not at all.
+
+    Args:
+        path: of the file.
+        values: to write.
+        layout: options of `json.dumps`; without any, lines are indented by 2.
+    """
+    text = json.dumps(values, **({"indent": 2} | layout))
+    write_atomically(path, (text + "\n").encode())
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from bert_keras.errors import InputError
 MANIFEST_NAME = "manifest.json"
 WORK_NAME = ".work"
 """Of the directory in it for what lies between the steps of a job."""
-_INPUTS_NAME = "inputs.json"
+INPUTS_NAME = "inputs.json"
 
 
 class Shard(StrictModel):
@@ -133,7 +133,7 @@ def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -
             f"{directory}: holds a finished output already; choose another directory "
             "or delete it"
         )
-    marker = files.join(directory, _INPUTS_NAME)
+    marker = files.join(directory, INPUTS_NAME)
     wanted = json.loads(json.dumps(settings))
     if files.exists(marker):
         found = json.loads(files.read_bytes(marker))

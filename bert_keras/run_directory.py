@@ -2,26 +2,36 @@
 
 `config.yaml` (training again with it repeats the run), `bert_config.json` in Google's
 keys, `vocab.txt`, `tokenizer_config.json`, `task.json` (what the heads answer),
-`checkpoints/`, `logs/`, and, written last, `model.weights.h5` and `results.json`.
+`checkpoints/`, `logs/`, and, written last, `model.weights.h5` and `results.json`. The
+only module that knows these names; it loads no Keras.
 """
 
-import json
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from bert_keras import config, files, manifest
-from bert_keras.checkpoints import training_state
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 
+CONFIG_NAME = "config.yaml"
+INPUTS_NAME = manifest.INPUTS_NAME
+TASK_NAME = "task.json"
+BERT_CONFIG_NAME = "bert_config.json"
+TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
+VOCABULARY_NAME = "vocab.txt"
+CHECKPOINTS_NAME = "checkpoints"
+LOGS_NAME = "logs"
+"""Event files for TensorBoard, in a directory each: `train`, `eval`, `panels`."""
 WEIGHTS_NAME = "model.weights.h5"
 RESULTS_NAME = "results.json"
-CHECKPOINTS_NAME = "checkpoints"
+ANSWERS_NAME = "dev_answers.jsonl"
+"""The last evaluation of a fine-tuned run, example by example, for its report."""
+REPORT_NAME = "report"
+
+VERBS = "pretrain` or `bert-keras finetune"
+"""For messages: the commands that make run directories."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,114 +88,94 @@ def create_run(
     )
     if is_chief:
         decisive = settings.model_dump(mode="json", exclude=set(changeable))
-        manifest.claim_output_directory(directory, {**inputs, **_flat(decisive)})
+        manifest.claim_output_directory(directory, {**inputs, **flat(decisive)})
         describe_run(run, settings)
     return run
 
 
 def describe_run(run: Run, settings: config.StrictModel | None) -> None:
     """Writes all but weights and results; `settings`, if there are any."""
+    directory = run.directory
     if settings is not None:
-        config.save_config(settings, run.directory / "config.yaml")
-    tokenizer_config = {"do_lower_case": run.do_lower_case}
-    _write_json(run.directory / "bert_config.json", run.bert_config.model_dump())
-    _write_json(run.directory / "tokenizer_config.json", tokenizer_config)
-    _write_json(run.directory / "task.json", run.task.model_dump(mode="json"))
-    run.vocabulary.save(run.directory / "vocab.txt")
+        config.save_config(settings, directory / CONFIG_NAME)
+    _write_json(directory / BERT_CONFIG_NAME, run.bert_config.model_dump())
+    casing = {"do_lower_case": run.do_lower_case}
+    _write_json(directory / TOKENIZER_CONFIG_NAME, casing)
+    run.vocabulary.save(directory / VOCABULARY_NAME)
+    # Last: where it is, the description is whole.
+    _write_json(directory / TASK_NAME, run.task.model_dump(mode="json"))
 
 
-def finish_run(run: Run, network: keras.Model, results: Mapping[str, Any]) -> None:
-    """Writes the weights and, last of all, the results."""
-    temporary = run.directory / f".partial.{WEIGHTS_NAME}"
-    network.save_weights(temporary)
-    os.replace(temporary, run.directory / WEIGHTS_NAME)
-    _write_json(run.directory / RESULTS_NAME, dict(results))
+def write_results(directory: Path, results: Mapping[str, Any]) -> None:
+    """Writes the last file of a run: where it is, the run is finished."""
+    _write_json(directory / RESULTS_NAME, results)
 
 
 def read_results(directory: str | Path) -> dict[str, Any] | None:
     """The results of a finished run, `None` of an unfinished one."""
     path = Path(directory) / RESULTS_NAME
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return files.read_json(path) if path.is_file() else None
 
 
-def read_run(
-    directory: str | Path,
-    *,
-    kinds: Collection[str],
-    verb: str,
-    must_be_finished: bool = True,
-) -> Run:
-    """Reads a run directory.
+def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run:
+    """Reads a run directory, finished or not.
 
     Args:
         directory: made by `verb`.
         kinds: the kinds of task that the reader can use.
         verb: the command to name in errors.
-        must_be_finished: whether to refuse one without results, and so without
-            weights.
 
     Raises:
-        InputError: no run directory, unfinished, damaged, or of another kind.
+        InputError: no run directory, damaged, or of another kind.
     """
     directory = Path(directory)
-    if not (directory / "task.json").is_file():
+    task = read_task(directory, kinds=kinds, verb=verb)
+    casing = files.read_json(directory / TOKENIZER_CONFIG_NAME)
+    return Run(
+        directory=directory,
+        task=task,
+        bert_config=config.read_bert_config(directory / BERT_CONFIG_NAME),
+        vocabulary=tokenization.Vocabulary.load(directory / VOCABULARY_NAME),
+        do_lower_case=casing["do_lower_case"],
+    )
+
+
+def read_task(
+    directory: str | Path, *, kinds: Collection[str], verb: str
+) -> config.Task:
+    """Reads the `task.json` of a run directory; see `read_run`."""
+    path = Path(directory) / TASK_NAME
+    if not path.is_file():
         raise InputError(
             f"{directory}: expected a run directory made by `bert-keras {verb}`, found "
-            + ("no task.json in it" if directory.is_dir() else "no such directory")
+            + (f"no {TASK_NAME} in it" if path.parent.is_dir() else "no such directory")
         )
-    task = config.build_config(config.Task, _read_json(directory / "task.json"))
+    task = config.build_config(config.Task, files.read_json(path), origin=path)
     if task.kind not in kinds:
         raise InputError(
             f"{directory}: a {task.kind} run, expected one made by `bert-keras {verb}`"
         )
-    if must_be_finished and read_results(directory) is None:
-        best = training_state.CheckpointDirectory(
-            directory / CHECKPOINTS_NAME, keep=1, is_chief=False
-        ).best()
-        raise InputError(
-            f"{directory}: the run is not finished; give its command again to resume it"
-            + (f", or take its best checkpoint, {best}" if best else "")
-        )
-    return Run(
-        directory=directory,
-        task=task,
-        bert_config=config.read_bert_config(directory / "bert_config.json"),
-        vocabulary=tokenization.Vocabulary.load(directory / "vocab.txt"),
-        do_lower_case=_read_json(directory / "tokenizer_config.json")["do_lower_case"],
-    )
+    return task
 
 
-def load_weights(run: Run, network: keras.Model) -> None:
-    """Gives a built network the run's weights.
-
-    Raises:
-        InputError: the file is damaged or belongs to another architecture.
-    """
-    path = run.directory / WEIGHTS_NAME
-    try:
-        network.load_weights(path)
-    except (OSError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise InputError(f"{path}: not the weights of this model: {reason}") from None
+def read_settings(
+    directory: str | Path, settings_type: type[config.Config]
+) -> config.Config | None:
+    """Reads the configuration of a run; `None`: a converted one that has none."""
+    path = Path(directory) / CONFIG_NAME
+    return config.load_config(settings_type, path) if path.is_file() else None
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by dotted key, as `--set` names them."""
+    found: dict[str, Any] = {}
     for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
         else:
-            flat[prefix + key] = value
-    return flat
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: expected JSON: {error}") from None
+            found[prefix + key] = value
+    return found
 
 
 def _write_json(path: Path, values: Mapping[str, Any]) -> None:
-    text = json.dumps(values, indent=2, ensure_ascii=False) + "\n"
-    files.write_atomically(path, text.encode())
+    files.write_json(path, values, ensure_ascii=False)

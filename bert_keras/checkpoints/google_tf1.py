@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from bert_keras import config, files
+from bert_keras import config, files, run_directory
 from bert_keras.checkpoints import tensor_bundle, weights
 from bert_keras.checkpoints.weights import Row
 from bert_keras.data import tokenization
@@ -25,7 +25,7 @@ ACTIVATIONS = {"gelu_tanh": "gelu", "relu": "relu"}
 """Ours to theirs: the original computes GELU in its tanh form."""
 
 NAME = "bert_model.ckpt"
-CONFIG_NAME = "bert_config.json"
+CONFIG_NAME = run_directory.BERT_CONFIG_NAME
 VOCABULARY_NAME = "vocab.txt"
 TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
 

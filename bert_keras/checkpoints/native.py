@@ -12,7 +12,7 @@ from bert_keras.checkpoints import (
     google_tf1,
     keras_files,
     npz_files,
-    training_state,
+    run_weights,
     weights,
 )
 from bert_keras.errors import InputError
@@ -25,13 +25,11 @@ ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_tanh", "relu": "relu"}
 SEED = 12345
 """Of weights that a checkpoint has not and its task needs."""
 
-_VERBS = "pretrain` or `bert-keras finetune"
-
 
 def recognizes(path: Path) -> bool:
     """Whether this is a run directory, finished or not, or a checkpoint in one."""
     # KerasHub's presets of tasks have a task.json too.
-    names = ("task.json", "bert_config.json")
+    names = (run_directory.TASK_NAME, run_directory.BERT_CONFIG_NAME)
     return all((path / name).is_file() for name in names) or _is_state(path)
 
 
@@ -53,10 +51,11 @@ def read(path: Path) -> weights.Checkpoint:
             path.absolute().parents[1],
             kinds=("pretraining",),
             verb="pretrain",
-            must_be_finished=False,
         )
     else:
-        run = run_directory.read_run(path, kinds=config.TASK_KINDS, verb=_VERBS)
+        run = run_weights.read_finished_run(
+            path, kinds=config.TASK_KINDS, verb=run_directory.VERBS
+        )
     untrained = made_new(run.directory)
     if not _next_sentence_was_trained(run, path):
         untrained += ("encoder/pooler/", "next_sentence_head/")
@@ -162,20 +161,17 @@ def _next_sentence_was_trained(run: run_directory.Run, path: Path) -> bool:
 
     Of the examples, only what the run wrote tells.
     """
-    settings_path = run.directory / "config.yaml"
-    if run.task.kind != "pretraining" or not settings_path.is_file():
+    if run.task.kind != "pretraining":
         return True
-    if not config.load_config(config.PretrainingConfig, settings_path).next_sentence:
-        return False
+    settings = run_directory.read_settings(run.directory, config.PretrainingConfig)
+    if settings is None or not settings.next_sentence:
+        return settings is None
     evaluation = (run_directory.read_results(run.directory) or {}).get("eval")
     if evaluation:
         return "next_sentence_loss" in evaluation
     states = [path]
     if not _is_state(path):
-        folder = run.directory / run_directory.CHECKPOINTS_NAME
-        states = training_state.CheckpointDirectory(
-            folder, keep=1, is_chief=False
-        ).paths()
+        states = run_weights.checkpoints_of(run).paths()
     frozen = "non_trainable/bert_pretrainer/next_sentence_head/"
     names = npz_files.read_headers(states[-1]) if states else ()
     return not any(name.startswith(frozen) for name in names)
@@ -203,7 +199,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         logger.warning(
             "nothing says whether the model was tuned on pairs of texts, so it is "
             "taken for one of single texts: for pairs, set has_text_pair to true in "
-            "task.json"
+            f"{run_directory.TASK_NAME}"
         )
     network = networks.build(checkpoint.bert_config, checkpoint.task, seed=SEED)
     missing = weights.assign(network, checkpoint.arrays)
@@ -215,7 +211,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         do_lower_case=checkpoint.do_lower_case,
     )
     run_directory.describe_run(run, _settings(checkpoint))
-    run_directory.finish_run(run, network, {"converted": True, "made_new": missing})
+    run_weights.finish_run(run, network, {"converted": True, "made_new": missing})
     names = weights.names_of(network)
     return {
         name: f"a {checkpoint.task.kind} run has no such weight"

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config
+from bert_keras import config, run_directory
 from bert_keras.checkpoints import weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
@@ -241,10 +241,7 @@ def tuned_network(
 
 def read_settings(path: Path) -> config.FinetuningConfig | None:
     """How a model was fine-tuned, if it is a run's and has its `config.yaml`."""
-    settings = path / "config.yaml"
-    if not settings.is_file():
-        return None
-    return config.load_config(config.FinetuningConfig, settings)
+    return run_directory.read_settings(path, config.FinetuningConfig)
 
 
 def tokenizer_of(checkpoint: weights.Checkpoint) -> tokenization.Tokenizer:

@@ -1,6 +1,5 @@
 """Taggers on a frozen encoder's layers, as in the lower half of the paper's Table 7."""
 
-import json
 import logging
 import shutil
 import time
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config, files, manifest
+from bert_keras import config, files, manifest, run_directory
 from bert_keras.checkpoints import starting_point
 from bert_keras.errors import InputError
 from bert_keras.feature_based import bilstm_tagger, configuration, layer_vectors
@@ -39,7 +38,6 @@ PAPER_DEV_F1 = {
 """Of the paper's BERT BASE (cased) on the development set of CoNLL-2003, in percent."""
 
 TABLE_NAME = "table.md"
-RESULTS_NAME = "results.json"
 
 _WORDS_PER_BATCH = 2048
 
@@ -94,11 +92,10 @@ def run_probes(
         **settings.model_dump(mode="json"),
     }
     manifest.claim_output_directory(directory, decisive)
-    results_path = directory / RESULTS_NAME
-    if results_path.is_file():
+    if (results := run_directory.read_results(directory)) is not None:
         logger.info("%s: finished already", directory)
-        return _read_json(results_path)
-    config.save_config(settings, directory / "config.yaml")
+        return results
+    config.save_config(settings, directory / run_directory.CONFIG_NAME)
     wanted, folder = sorted(set().union(*chosen.values())), directory / "features"
     vectors = {
         "train": _vectors(settings, model, train, folder / "train", wanted),
@@ -111,9 +108,10 @@ def run_probes(
             if not path.is_file():
                 logger.info("%s, restart %d", name, restart)
                 tagger = _Tagger(settings, name, restart, chosen[name], data)
-                logs = directory / "logs" / path.stem
-                _write_json(path, tagger.run(vectors, logs, strategy))
-            runs[name].append(_read_json(path))
+                logs = directory / run_directory.LOGS_NAME / path.stem
+                files.make_directory(path.parent)
+                files.write_json(path, tagger.run(vectors, logs, strategy))
+            runs[name].append(files.read_json(path))
     results = {
         "num_hidden_layers": num_hidden_layers,
         "labels": data.labels,
@@ -122,10 +120,10 @@ def run_probes(
         },
     }
     files.write_atomically(directory / TABLE_NAME, table(results).encode())
-    _write_json(results_path, results)
+    run_directory.write_results(directory, results)
     shutil.rmtree(folder, ignore_errors=True)
     logger.info("table and results in %s", directory)
-    return _read_json(results_path)
+    return run_directory.read_results(directory)
 
 
 def _look_at(model: str | Path) -> tuple[int, str]:
@@ -391,13 +389,3 @@ def word_logits(network: bilstm_tagger.LayerProbe, words: WordVectors) -> np.nda
         del batch["label_ids"]
         logits[places] = forward(batch).numpy()[mask]
     return logits
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _write_json(path: Path, values: Mapping[str, Any]) -> None:
-    path.parent.mkdir(exist_ok=True)
-    text = json.dumps(values, indent=2) + "\n"
-    files.write_atomically(path, text.encode())

@@ -9,6 +9,7 @@ from typing import Self
 import keras
 
 from bert_keras import config, files, run_directory
+from bert_keras.checkpoints import run_weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.inference import forward
@@ -50,9 +51,11 @@ class TunedModel:
         Raises:
             InputError: the directory is no finished fine-tuning run.
         """
-        run = run_directory.read_run(directory, kinds=TASK_KINDS, verb="finetune")
+        run = run_weights.read_finished_run(
+            directory, kinds=TASK_KINDS, verb="finetune"
+        )
         settings = config.load_config(
-            config.FinetuningConfig, run.directory / "config.yaml"
+            config.FinetuningConfig, run.directory / run_directory.CONFIG_NAME
         )
         network = networks.build(
             run.bert_config,
@@ -60,7 +63,7 @@ class TunedModel:
             dropout_prob=settings.dropout_prob,
             dtype=precision or settings.precision,
         )
-        run_directory.load_weights(run, network)
+        run_weights.load_weights(run, network)
         results = run_directory.read_results(directory)
         return cls(
             network=network,

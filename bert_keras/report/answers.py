@@ -15,8 +15,6 @@ import pydantic
 from bert_keras import config
 from bert_keras.errors import InputError
 
-FILE_NAME = "dev_answers.jsonl"
-
 
 class Record(pydantic.BaseModel):
     """One example; keys that are not known are passed over."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from bert_keras import run_directory
 from bert_keras.errors import InputError
 from bert_keras.report import answers, confusion, markdown, sections
 
@@ -22,8 +23,9 @@ def describe(
     answered = [record.prediction for record in records]
     if unknown := sorted({*right, *answered} - set(labels)):
         raise InputError(
-            f"{answers.FILE_NAME}: expected labels of the run's task.json, got "
-            f"{unknown[0]!r:.60}: the two are not of the same run"
+            f"{run_directory.ANSWERS_NAME}: expected labels of the run's "
+            f"{run_directory.TASK_NAME}, got {unknown[0]!r:.60}: the two are not of "
+            "the same run"
         )
     return [
         sections.confusion_section(

@@ -1,8 +1,6 @@
 """What a run directory says of its run, without loading TensorFlow."""
 
 import itertools
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from bert_keras import config
+from bert_keras import config, files, run_directory
 from bert_keras.errors import InputError
 from bert_keras.report import event_log
 
@@ -108,7 +106,7 @@ def read_facts(directory: Path) -> Facts:
     """
     task = read_task(directory)
     train, evaluation, panels = (
-        event_log.read_log(directory / "logs" / name)
+        event_log.read_log(directory / run_directory.LOGS_NAME / name)
         for name in ("train", "eval", "panels")
     )
     if not train.scalars and not evaluation.scalars:
@@ -116,9 +114,9 @@ def read_facts(directory: Path) -> Facts:
             f"{directory}: expected event files with scalars in logs/, found none: "
             "wait until the run has made its first steps, or resume it"
         )
-    settings = flat(_read_yaml(directory / "config.yaml"))
-    defaults = flat(_CONFIGS[task.kind]().model_dump(mode="json"))
-    results = directory / "results.json"
+    settings = run_directory.flat(_read_yaml(directory / run_directory.CONFIG_NAME))
+    defaults = run_directory.flat(_CONFIGS[task.kind]().model_dump(mode="json"))
+    inputs = files.read_json(directory / run_directory.INPUTS_NAME)
     return Facts(
         name=directory.resolve().name,
         task=task,
@@ -128,13 +126,9 @@ def read_facts(directory: Path) -> Facts:
             for key, value in settings.items()
             if key not in defaults or defaults[key] != value
         },
-        inputs={
-            key: value
-            for key, value in _read_json(directory / "inputs.json").items()
-            if key not in settings
-        },
-        bert_config=_read_json(directory / "bert_config.json"),
-        results=_read_json(results) if results.is_file() else None,
+        inputs={key: inputs[key] for key in inputs if key not in settings},
+        bert_config=files.read_json(directory / run_directory.BERT_CONFIG_NAME),
+        results=run_directory.read_results(directory),
         train=train,
         eval=evaluation,
         panels=panels,
@@ -147,20 +141,9 @@ def read_task(directory: Path) -> config.Task:
     Raises:
         InputError: there is none, it is damaged, or no run that is trained has it.
     """
-    path = directory / "task.json"
-    if not path.is_file():
-        raise InputError(
-            f"{directory}: expected a run directory made by `bert-keras pretrain` or "
-            "`finetune`, found "
-            + ("no task.json in it" if directory.is_dir() else "no such directory")
-        )
-    values = _read_json(path)
-    if values.get("kind") not in _CONFIGS:
-        raise InputError(
-            f"{path}: expected the kind of task to be one of {', '.join(_CONFIGS)}, "
-            f"found {values.get('kind')!r}"
-        )
-    return config.build_config(config.Task, values, origin=path)
+    return run_directory.read_task(
+        directory, kinds=tuple(_CONFIGS), verb=run_directory.VERBS
+    )
 
 
 def find_curve(log: event_log.EventLog, name: str) -> event_log.Curve | None:
@@ -181,27 +164,6 @@ def _tokens_per_example(
         return None
     ratios = tokens.values[there][inside] / sequences.values[here][inside]
     return round(float(np.median(ratios)))
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values by dotted key, as `--set` names them."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: expected JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: expected a JSON object, found {values!r:.80}")
-    return values
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.report import answers, event_log, facts, markdown, sections
+from bert_keras import run_directory
+from bert_keras.report import event_log, facts, markdown, sections
 
 NUM_SENTENCES = 3
 """Of those whose masked words are guessed; TensorBoard shows all."""
@@ -257,7 +258,7 @@ def _answers(
         return
     yield "## Answers to the development file"
     if parts is None:
-        yield f"`{answers.FILE_NAME}` is not in the run directory."
+        yield f"`{run_directory.ANSWERS_NAME}` is not in the run directory."
     for part in parts or ():
         yield f"### {part.title}"
         if part.picture is not None:

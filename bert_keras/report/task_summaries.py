@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from bert_keras import config
+from bert_keras import config, run_directory
 from bert_keras.report import (
     answered_questions,
     answers,
@@ -20,11 +20,11 @@ from bert_keras.report import (
 )
 
 
-def read_sections(run_directory: Path) -> list[sections.Section]:
+def read_sections(run_dir: Path) -> list[sections.Section]:
     """What is to be shown of the answers of a fine-tuned run.
 
     Args:
-        run_directory: with `task.json` and `dev_answers.jsonl`.
+        run_dir: with `task.json` and `dev_answers.jsonl`.
 
     Returns:
         Parts of a page, with their pictures.
@@ -32,8 +32,8 @@ def read_sections(run_directory: Path) -> list[sections.Section]:
     Raises:
         InputError: a file is missing or damaged, or the two are not of the same run.
     """
-    task = facts.read_task(run_directory)
-    records = answers.read_answers(run_directory / answers.FILE_NAME, task.kind)
+    task = facts.read_task(run_dir)
+    records = answers.read_answers(run_dir / run_directory.ANSWERS_NAME, task.kind)
     return describe(records, task)
 
 
@@ -66,13 +66,13 @@ def describe(
     return answered_questions.describe(records, has_impossible=task.has_impossible)
 
 
-def write(run_directory: str | Path, *, step: int) -> None:
+def write(run_dir: str | Path, *, step: int) -> None:
     """Shows the answers of a fine-tuned run in TensorBoard, as pictures and text.
 
     They go to `logs/panels`: pictures as `answers/*`, text as `answers/*/text`.
 
     Args:
-        run_directory: with `task.json` and `dev_answers.jsonl`.
+        run_dir: with `task.json` and `dev_answers.jsonl`.
         step: the run's last.
 
     Raises:
@@ -81,9 +81,11 @@ def write(run_directory: str | Path, *, step: int) -> None:
     # Not at the top: a page is written without TensorFlow.
     import tensorflow as tf
 
-    run_directory = Path(run_directory)
-    parts = read_sections(run_directory)
-    writer = tf.summary.create_file_writer(str(run_directory / "logs" / "panels"))
+    run_dir = Path(run_dir)
+    parts = read_sections(run_dir)
+    writer = tf.summary.create_file_writer(
+        str(run_dir / run_directory.LOGS_NAME / "panels")
+    )
     with writer.as_default(step):
         for section in parts:
             tag = f"answers/{section.name}"

@@ -6,8 +6,9 @@ import shutil
 import uuid
 from pathlib import Path
 
+from bert_keras import run_directory
 from bert_keras.errors import InputError
-from bert_keras.report import answers, curves, facts, page, task_summaries
+from bert_keras.report import curves, facts, page, task_summaries
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
     """
     run_dir = Path(run_dir)
     run = facts.read_facts(run_dir)
-    output = (run_dir / "report" if output_dir is None else Path(output_dir)).resolve()
+    output = Path(output_dir or run_dir / run_directory.REPORT_NAME).resolve()
     _check_replaceable(output)
     temporary = _hidden_beside(output)
     try:
@@ -41,7 +42,7 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
         pictures = curves.draw_curves(run, temporary)
         parts = None
         # Answers without results are of an attempt that was broken off.
-        if run.results is not None and (run_dir / answers.FILE_NAME).is_file():
+        if run.results is not None and (run_dir / run_directory.ANSWERS_NAME).is_file():
             parts = task_summaries.read_sections(run_dir)
         for part in parts or ():
             if part.picture is not None:

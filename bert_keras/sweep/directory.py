@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_keras import config, files, manifest
+from bert_keras import config, files, manifest, run_directory
 from bert_keras.errors import InputError
-from bert_keras.report import answers
 from bert_keras.sweep import planning, scores
 
 _PLAN_NAME = "plan.json"
@@ -87,7 +86,7 @@ def read_plan(directory: Path) -> tuple[list[str], list[planning.Run]]:
     path = directory / _PLAN_NAME
     if not path.is_file():
         return [], []
-    values = _read_json(path)
+    values = files.read_json(path)
     runs = [
         planning.Run(
             name=run["name"],
@@ -113,13 +112,13 @@ def write_plan(
         }
         for run in runs
     ]
-    text = json.dumps({"keys": list(keys), "runs": described}, indent=1) + "\n"
-    files.write_atomically(directory / _PLAN_NAME, text.encode())
+    plan = {"keys": list(keys), "runs": described}
+    files.write_json(directory / _PLAN_NAME, plan, indent=1)
 
 
 def has_begun(directory: Path, name: str) -> bool:
     """Whether a run was ever accepted: its data and checkpoint can be used."""
-    return (run_path(directory, name) / "task.json").is_file()
+    return (run_path(directory, name) / run_directory.TASK_NAME).is_file()
 
 
 def read_outcome(
@@ -131,12 +130,13 @@ def read_outcome(
         InputError: it has no such metric, or a damaged file.
     """
     path = run_path(directory, run.name)
-    if not (path / "results.json").is_file():
+    results = run_directory.read_results(path)
+    if results is None:
         return None
     answered = None
-    if (path / answers.FILE_NAME).is_file():
-        answered = _read_json_lines(path / answers.FILE_NAME)
-    return scores.judge(run, _read_json(path / "results.json"), answered, metric=metric)
+    if (path / run_directory.ANSWERS_NAME).is_file():
+        answered = _read_json_lines(path / run_directory.ANSWERS_NAME)
+    return scores.judge(run, results, answered, metric=metric)
 
 
 def check_same_inputs(directory: Path, names: Iterable[str]) -> None:
@@ -153,7 +153,7 @@ def check_same_inputs(directory: Path, names: Iterable[str]) -> None:
     """
     first: tuple[str, dict[str, Any]] | None = None
     for name in names:
-        values = _read_json(run_path(directory, name) / "inputs.json")
+        values = files.read_json(run_path(directory, name) / run_directory.INPUTS_NAME)
         hashes = {key: v for key, v in values.items() if key.endswith("sha256")}
         first = first or (name, hashes)
         for key in sorted(hashes.keys() | first[1].keys()):
@@ -162,13 +162,6 @@ def check_same_inputs(directory: Path, names: Iterable[str]) -> None:
                     f"{directory}: `{key}` of {name} is not that of {first[0]}: the "
                     "data or the checkpoint has changed since; choose another directory"
                 )
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: expected JSON: {error}") from None
 
 
 def _read_json_lines(path: Path) -> list[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras import config, files, run_directory
-from bert_keras.checkpoints import starting_point, weights
+from bert_keras.checkpoints import run_weights, starting_point, weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.inference import forward, tuned
@@ -29,9 +29,6 @@ from bert_keras.training import (
 )
 
 logger = logging.getLogger(__name__)
-
-ANSWERS_NAME = "dev_answers.jsonl"
-"""In the run directory: the last evaluation, example by example, for a report."""
 
 
 class _Examples(NamedTuple):
@@ -118,7 +115,7 @@ def finetune(
     # As large as the model, and not needed once that has begun.
     del start, arrays
     results = _train(settings, run, tuner, train_examples, dev_examples)
-    run_directory.finish_run(run, tuner.network, results)
+    run_weights.finish_run(run, tuner.network, results)
     # Afterwards: a picture that cannot be drawn does not cost the weights.
     task_summaries.write(run.directory, step=results["steps"])
     logger.info("model and results in %s", run.directory)
@@ -183,7 +180,7 @@ def _train(
     dev_examples: Sequence[_Examples],
 ) -> dict[str, Any]:
     # An attempt that was broken off left its curves there.
-    logs = run.directory / "logs"
+    logs = run.directory / run_directory.LOGS_NAME
     shutil.rmtree(logs, ignore_errors=True)
     num_train, num_dev = len(train_examples.data), len(dev_examples[0].data)
     train_inputs = train_examples.inputs
@@ -228,7 +225,8 @@ def _write_answers(
     lines = (
         json.dumps(record) + "\n" for record in answers.records(threshold=threshold)
     )
-    files.write_atomically(run.directory / ANSWERS_NAME, "".join(lines).encode())
+    path = run.directory / run_directory.ANSWERS_NAME
+    files.write_atomically(path, "".join(lines).encode())
 
 
 class _ScoreEachEpoch(keras.callbacks.Callback):

@@ -15,7 +15,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras import config, run_directory
-from bert_keras.checkpoints import conversion, starting_point, training_state
+from bert_keras.checkpoints import (
+    conversion,
+    run_weights,
+    starting_point,
+    training_state,
+)
 from bert_keras.data import features
 from bert_keras.errors import InputError
 from bert_keras.model import flops, pretrainer
@@ -110,7 +115,7 @@ def pretrain(
         del start
         results = pretraining_run.train()
     if is_chief:
-        run_directory.finish_run(run, pretraining_run.learner.network, results)
+        run_weights.finish_run(run, pretraining_run.learner.network, results)
         logger.info("model and results in %s", run.directory)
     # One that leaves early looks to the others as if it had been killed.
     replicas.wait_for_all(strategy)
@@ -262,7 +267,7 @@ class _PretrainingRun:
             self.learner, self.learner.optimizer
         )
         self._checkpoints = training_state.CheckpointDirectory(
-            self.run.directory / "checkpoints",
+            self.run.directory / run_directory.CHECKPOINTS_NAME,
             keep=self.settings.num_checkpoints,
             keep_best=self.settings.num_best_checkpoints,
             is_chief=self.is_chief,
@@ -380,7 +385,8 @@ class _PretrainingRun:
 
     def _summaries(self, phase: phases.Phase) -> list[keras.callbacks.Callback]:
         """What TensorBoard shows, and the lines for people."""
-        settings, logs = self.settings, self.run.directory / "logs"
+        settings = self.settings
+        logs = self.run.directory / run_directory.LOGS_NAME
         examples = phase.examples
         num_predictions = examples.num_predictions
         if settings.model.attention == "left_to_right":

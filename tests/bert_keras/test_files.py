@@ -30,6 +30,34 @@ def test_paths(directory, path, name):
     assert files.is_remote(path) == directory.startswith("gs://")
 
 
+class TestJson:
+    def test_written_and_read(self, tmp_path):
+        path = tmp_path / "f.json"
+        files.write_json(path, {"b": "é", "a": [1.5]})
+        assert path.read_text() == ('{\n  "b": "\\u00e9",\n  "a": [\n    1.5\n  ]\n}\n')
+        assert files.read_json(path) == {"b": "é", "a": [1.5]}
+        files.write_json(path, {"b": "é", "a": 1}, indent=None, sort_keys=True)
+        assert path.read_text() == '{"a": 1, "b": "\\u00e9"}\n'
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"{", r"expected JSON: Expecting property name"),
+            (b"[1, 2]", r"expected a JSON object, found \[1, 2\]"),
+            (b'{"a": "\xff"}', "expected JSON: 'utf-8' codec can't decode"),
+            (b"[" * 200_000, "expected JSON: maximum recursion depth"),
+        ],
+    )
+    def test_another_file_is_refused(self, tmp_path, content, message):
+        (tmp_path / "f.json").write_bytes(content)
+        with pytest.raises(InputError, match=r"f\.json: " + message):
+            files.read_json(tmp_path / "f.json")
+
+    def test_no_file(self, tmp_path):
+        with pytest.raises(InputError, match=r"none: expected JSON: .*No such file"):
+            files.read_json(tmp_path / "none")
+
+
 class TestMatch:
     def test_patterns(self, tmp_path):
         for name in ("b.txt", "a.txt", "d/e/c.txt", "x.csv"):

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import config, run_directory
-from bert_keras.checkpoints import conversion, starting_point, weights
+from bert_keras.checkpoints import conversion, run_weights, starting_point, weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.model import networks
@@ -77,7 +77,7 @@ def make_run(directory, vocabulary, *, kind="pretraining", num_nans=0, **sizes):
         table = network.encoder.word_embeddings.numpy()
         table[7, :num_nans] = np.nan
         network.encoder.word_embeddings.assign(table)
-    run_directory.finish_run(run, network, {"steps": 0})
+    run_weights.finish_run(run, network, {"steps": 0})
     return directory
 
 

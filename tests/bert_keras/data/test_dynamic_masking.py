@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, files, run_directory
-from bert_keras.checkpoints import conversion, weights
+from bert_keras import config, files
+from bert_keras.checkpoints import conversion, run_weights, weights
 from bert_keras.data import dynamic_masking, masking
 from bert_keras.model import pretrainer
 from bert_keras.training import pretrain
@@ -211,12 +211,12 @@ def test_a_resumed_run_ends_like_an_uninterrupted_one(finished, tmp_path):
 
 def test_without_next_sentences_their_weights_stay(packing, finished):
     """Weight decay would shrink what no gradient holds up."""
-    run = run_directory.read_run(
+    run = run_weights.read_finished_run(
         finished / "run", kinds=("pretraining",), verb="pretrain"
     )
     network = pretrainer.BertPretrainer(run.bert_config)
     network.build()
-    run_directory.load_weights(run, network)
+    run_weights.load_weights(run, network)
     fresh = pretrainer.BertPretrainer(run.bert_config, seed=settings().seed)
     fresh.build()
     for old, new in (

@@ -9,7 +9,7 @@ import scipy.special
 import tensorflow as tf
 
 from bert_keras import config, export, run_directory
-from bert_keras.checkpoints import starting_point
+from bert_keras.checkpoints import run_weights, starting_point
 from bert_keras.data import features, tokenization
 from bert_keras.export import choices, graph_tokenizer
 from bert_keras.inference import tuned
@@ -56,14 +56,14 @@ def made(folder, randomize) -> run_directory.Run:
     run_directory.describe_run(made, settings)
     network = networks.build(made.bert_config, made.task, seed=0)
     randomize(network, stddev=0.5)
-    run_directory.finish_run(made, network, {"steps": 0})
+    run_weights.finish_run(made, network, {"steps": 0})
     return made
 
 
 @pytest.fixture(scope="module")
 def network(made):
     network = networks.build(made.bert_config, made.task)
-    run_directory.load_weights(made, network)
+    run_weights.load_weights(made, network)
     return network
 
 

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import config, export, run_directory
+from bert_keras.checkpoints import run_weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.export import graph_tokenizer
@@ -60,7 +61,7 @@ def make_run(directory: Path, randomize, **task) -> Path:
     network.build()
     randomize(network, stddev=0.6)
     network.head.classifier.bias.assign([0.0] * network.num_labels)
-    run_directory.finish_run(run, network, {"steps": 0})
+    run_weights.finish_run(run, network, {"steps": 0})
     return directory
 
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import config, export, run_directory
-from bert_keras.checkpoints import starting_point, weights
+from bert_keras.checkpoints import run_weights, starting_point, weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.export import embeddings, litert
@@ -67,7 +67,7 @@ def make_run(
     run_directory.describe_run(run, settings)
     network = networks.build(bert_config, run.task)
     randomize(network, stddev=stddev)
-    run_directory.finish_run(run, network, {"steps": 0})
+    run_weights.finish_run(run, network, {"steps": 0})
     return directory
 
 

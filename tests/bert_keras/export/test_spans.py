@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import config, export, run_directory
-from bert_keras.checkpoints import starting_point
+from bert_keras.checkpoints import run_weights, starting_point
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.export import span_search, span_windows, spans
@@ -68,7 +68,7 @@ def make_run(
     run_directory.describe_run(run, settings)
     network = networks.build(bert_config, run.task, seed=0)
     randomize(network, stddev=0.5)
-    run_directory.finish_run(run, network, results or {"steps": 0})
+    run_weights.finish_run(run, network, results or {"steps": 0})
     return directory
 
 
@@ -315,7 +315,7 @@ def real_model(shared_data, folder, randomize, name: str) -> spans.Spans:
     run_directory.describe_run(run, None)
     network = networks.build(bert_config, run.task, seed=0)
     randomize(network)
-    run_directory.finish_run(run, network, {"steps": 0})
+    run_weights.finish_run(run, network, {"steps": 0})
     model = model_of(folder)
     assert (model.max_seq_length, model._settings) == (384, config.SpanConfig())
     return model
@@ -492,8 +492,8 @@ def test_ids_give_logits_in_all_forms(impossible_run, exported, folder):
         starting_point.read_with_tokenizer(impossible_run).bert_config,
         config.Task(kind="span"),
     )
-    run_directory.load_weights(
-        run_directory.read_run(impossible_run, kinds=("span",), verb="finetune"),
+    run_weights.load_weights(
+        run_weights.read_finished_run(impossible_run, kinds=("span",), verb="finetune"),
         network,
     )
     windows = squad.featurize(

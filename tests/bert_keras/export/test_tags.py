@@ -10,7 +10,7 @@ import scipy.special
 import tensorflow as tf
 
 from bert_keras import config, export, run_directory
-from bert_keras.checkpoints import starting_point
+from bert_keras.checkpoints import run_weights, starting_point
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.export import tag_windows, tags, words
@@ -67,7 +67,7 @@ def make_run(directory: Path, randomize, *, settings=None, **task) -> Path:
     run_directory.describe_run(run, settings)
     network = networks.build(run.bert_config, run.task, seed=0)
     randomize(network, stddev=0.5)
-    run_directory.finish_run(run, network, {"steps": 0})
+    run_weights.finish_run(run, network, {"steps": 0})
     return directory
 
 
@@ -453,9 +453,9 @@ def test_ids_give_logits_in_all_forms(run, exported, folder):
         }
     session = onnxruntime.InferenceSession(folder / "onnx/model.onnx")
     lite = interpreters.Interpreter(str(folder / "litert/model.tflite"))
-    made = run_directory.read_run(run, kinds=("tagging",), verb="finetune")
+    made = run_weights.read_finished_run(run, kinds=("tagging",), verb="finetune")
     network = networks.build(made.bert_config, made.task)
-    run_directory.load_weights(made, network)
+    run_weights.load_weights(made, network)
     tokenized = ner_windows.tokenize(
         as_sentences(SENTENCES),
         tokenization.Tokenizer(VOCABULARY, do_lower_case=False),
@@ -527,7 +527,7 @@ def conll_model(shared_data, directory, randomize) -> tags.Tags:
     run_directory.describe_run(made, None)
     network = networks.build(made.bert_config, made.task, seed=0)
     randomize(network)
-    run_directory.finish_run(made, network, {"steps": 0})
+    run_weights.finish_run(made, network, {"steps": 0})
     model = model_of(directory)
     assert model.max_seq_length == 128
     model.compute = stand_in

@@ -13,7 +13,7 @@ import tensorflow as tf
 import yaml
 from PIL import Image
 
-from bert_keras import config, report
+from bert_keras import config, report, run_directory
 from bert_keras.errors import InputError
 from bert_keras.report import curves, event_log, facts
 
@@ -316,7 +316,7 @@ def test_the_settings_of_the_page_can_be_given_again(tmp_path):
         b for a, b in zip(arguments, arguments[1:], strict=False) if a == "--set"
     ]
     given = config.load_config(config.PretrainingConfig, overrides=overrides)
-    assert facts.flat(given.model_dump(mode="json")) == run.settings
+    assert run_directory.flat(given.model_dump(mode="json")) == run.settings
 
 
 def test_an_unfinished_run(tmp_path):
@@ -421,7 +421,7 @@ def test_a_report_that_fails_leaves_nothing(tmp_path):
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"pretrain` or `finetune`, found no such dir"):
+    with pytest.raises(InputError, match=r"finetune`, found no such directory"):
         report.write_report(tmp_path / "none")
     with pytest.raises(InputError, match="found no task.json in it"):
         report.write_report(tmp_path)
@@ -436,7 +436,7 @@ def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(InputError, match="expected event files with scalars in logs/"):
         report.write_report(tmp_path / "run")
     (tmp_path / "run/task.json").write_text('{"kind": "encoder"}')
-    with pytest.raises(InputError, match="expected the kind of task to be one of pre"):
+    with pytest.raises(InputError, match="run: a encoder run, expected one made by"):
         report.write_report(tmp_path / "run")
 
 

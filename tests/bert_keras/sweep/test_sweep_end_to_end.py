@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras import cli, config, run_directory
+from bert_keras.checkpoints import run_weights
 from bert_keras.data import features, tokenization
 from bert_keras.model import pretrainer
 
@@ -51,7 +52,7 @@ def make_init(directory: Path) -> None:
     )
     network = pretrainer.BertPretrainer(bert_config, seed=7)
     network.build()
-    run_directory.finish_run(run, network, {"steps": 0})
+    run_weights.finish_run(run, network, {"steps": 0})
 
 
 def test_a_sweep_of_real_runs(tmp_path, monkeypatch, capsys):

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import config, run_directory
-from bert_keras.checkpoints import conversion, starting_point, weights
+from bert_keras.checkpoints import conversion, run_weights, starting_point, weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.inference import forward, tuned
@@ -59,7 +59,7 @@ def make_init(
     )
     network = pretrainer.BertPretrainer(bert_config, seed=7)
     network.build()
-    run_directory.finish_run(run, network, {"steps": 0})
+    run_weights.finish_run(run, network, {"steps": 0})
     return directory
 
 
@@ -118,7 +118,7 @@ def test_an_easy_task_is_learnt(tuned_run):
     assert results["num_train_examples"] == 800
     assert results["num_eval_examples"] == 51
     assert json.loads((directory / "results.json").read_text()) == results
-    task = run_directory.read_run(
+    task = run_weights.read_finished_run(
         directory, kinds=tuned.TASK_KINDS, verb="finetune"
     ).task
     assert task.labels == ("bad", "good")

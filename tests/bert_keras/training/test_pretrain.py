@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, run_directory
+from bert_keras import config
+from bert_keras.checkpoints import run_weights
 from bert_keras.errors import InputError, Stopped
 from bert_keras.training import pretrain, stopping
 from pipelines import examples
@@ -402,6 +403,6 @@ class TestUnusableInput:
         with pytest.raises(InputError):
             self.pretrain(copied, tmp_path)
         with pytest.raises(InputError, match="expected a run directory made by"):
-            run_directory.read_run(
+            run_weights.read_finished_run(
                 tmp_path / "run", kinds=("pretraining",), verb="pretrain"
             )

@@ -1,0 +1,67 @@
+"""The weights of a run directory, which are written when it is finished."""
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from bert_keras import run_directory
+from bert_keras.checkpoints import training_state
+from bert_keras.errors import InputError
+
+
+def finish_run(
+    run: run_directory.Run, network: keras.Model, results: Mapping[str, Any]
+) -> None:
+    """Writes the weights and, last of all, the results."""
+    path = run.directory / run_directory.WEIGHTS_NAME
+    temporary = path.with_name(f".partial.{path.name}")
+    network.save_weights(temporary)
+    os.replace(temporary, path)
+    run_directory.write_results(run.directory, results)
+
+
+def read_finished_run(
+    directory: str | Path, *, kinds: Collection[str], verb: str
+) -> run_directory.Run:
+    """Reads a run directory that has weights.
+
+    Args:
+        directory: made by `verb`.
+        kinds: the kinds of task that the reader can use.
+        verb: the command to name in errors.
+
+    Raises:
+        InputError: no run directory, unfinished, damaged, or of another kind.
+    """
+    run = run_directory.read_run(directory, kinds=kinds, verb=verb)
+    if run_directory.read_results(directory) is None:
+        best = checkpoints_of(run).best()
+        raise InputError(
+            f"{directory}: the run is not finished; give its command again to resume it"
+            + (f", or take its best checkpoint, {best}" if best else "")
+        )
+    return run
+
+
+def checkpoints_of(run: run_directory.Run) -> training_state.CheckpointDirectory:
+    """The checkpoints of a run, to be looked at."""
+    return training_state.CheckpointDirectory(
+        run.directory / run_directory.CHECKPOINTS_NAME, keep=1, is_chief=False
+    )
+
+
+def load_weights(run: run_directory.Run, network: keras.Model) -> None:
+    """Gives a built network the run's weights.
+
+    Raises:
+        InputError: the file is damaged or belongs to another architecture.
+    """
+    path = run.directory / run_directory.WEIGHTS_NAME
+    try:
+        network.load_weights(path)
+    except (OSError, ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"{path}: not the weights of this model: {reason}") from None

@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+
+from bert_keras import config, run_directory
+from bert_keras.checkpoints import run_weights, training_state
+from bert_keras.data import tokenization
+from bert_keras.errors import InputError
+from bert_keras.model import networks
+
+TASK = config.Task(kind="regression")
+BERT_CONFIG = config.BertConfig(
+    vocab_size=5,
+    hidden_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=8,
+    max_position_embeddings=8,
+)
+PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = run_directory.Run(
+        directory=tmp_path,
+        task=TASK,
+        bert_config=BERT_CONFIG,
+        vocabulary=tokenization.Vocabulary(PIECES),
+        do_lower_case=True,
+    )
+    run_directory.describe_run(run, None)
+    return run
+
+
+def read(run):
+    return run_weights.read_finished_run(
+        run.directory, kinds=("regression",), verb="finetune"
+    )
+
+
+def test_weights_come_back_and_the_run_is_finished(run):
+    network = networks.build(BERT_CONFIG, TASK, seed=1)
+    run_weights.finish_run(run, network, {"steps": 3})
+    assert read(run) == run
+    assert run_directory.read_results(run.directory) == {"steps": 3}
+    assert not list(run.directory.glob(".*"))
+    other = networks.build(BERT_CONFIG, TASK, seed=2)
+    run_weights.load_weights(run, other)
+    for first, second in zip(network.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_an_unfinished_run_names_its_best_checkpoint(run):
+    with pytest.raises(InputError, match="the run is not finished.*to resume it$"):
+        read(run)
+    path = run.directory / "checkpoints" / "step-0000000007.npz"
+    path.parent.mkdir()
+    training_state.save_state(path, {}, facts=training_state.Facts(score=2.0))
+    with pytest.raises(InputError, match=f"or take its best checkpoint, {path}$"):
+        read(run)
+
+
+def test_weights_of_another_model_are_refused(run):
+    wider = BERT_CONFIG.model_copy(update={"hidden_size": 16})
+    run_weights.finish_run(run, networks.build(wider, TASK), {})
+    network = networks.build(BERT_CONFIG, TASK)
+    with pytest.raises(InputError, match=r"weights\.h5: not the weights of this mod"):
+        run_weights.load_weights(run, network)

@@ -1,0 +1,82 @@
+import json
+
+import pytest
+
+from bert_keras import config, run_directory
+from bert_keras.data import tokenization
+from bert_keras.errors import InputError
+
+VOCABULARY = tokenization.Vocabulary(
+    ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "é")
+)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return run_directory.create_run(
+        tmp_path / "run",
+        config.FinetuningConfig(task="text"),
+        task=config.Task(kind="classification", labels=("à", "b")),
+        bert_config=config.BertConfig(vocab_size=len(VOCABULARY)),
+        vocabulary=VOCABULARY,
+        do_lower_case=False,
+        inputs={"train_sha256": "12", "dev_sha256": ["34"]},
+    )
+
+
+def read(directory):
+    return run_directory.read_run(directory, kinds=("classification",), verb="finetune")
+
+
+def test_a_run_is_read_as_it_was_written(run):
+    again = read(run.directory)
+    assert again == run
+    assert again.tokenizer.tokenize("é") == ["é"]
+    settings = run_directory.read_settings(run.directory, config.FinetuningConfig)
+    assert settings == config.FinetuningConfig(task="text")
+    assert run_directory.read_results(run.directory) is None
+    run_directory.write_results(run.directory, {"eval": {"à": 1.0}})
+    assert run_directory.read_results(run.directory) == {"eval": {"à": 1.0}}
+
+
+def test_files_of_a_run(run):
+    """People and other programs read them too."""
+    names = {path.name for path in run.directory.iterdir()}
+    assert names == {
+        "config.yaml",
+        "inputs.json",
+        "bert_config.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+        "task.json",
+    }
+    text = (run.directory / "tokenizer_config.json").read_text()
+    assert text == '{\n  "do_lower_case": false\n}\n'
+    assert '"à",\n' in (run.directory / "task.json").read_text(encoding="utf-8")
+    inputs = json.loads((run.directory / "inputs.json").read_text())
+    assert inputs["train_sha256"] == "12" and inputs["dev_sha256"] == ["34"]
+    assert inputs["num_train_epochs"] == 3.0
+
+
+def test_settings_have_one_key_each_in_the_inputs():
+    nested = {"seed": 1, "optimizer": {"learning_rate": 1e-4, "more": {"x": [{}]}}}
+    assert run_directory.flat(nested) == {
+        "seed": 1,
+        "optimizer.learning_rate": 1e-4,
+        "optimizer.more.x": [{}],
+    }
+
+
+def test_what_is_no_run_is_refused(run, tmp_path):
+    with pytest.raises(InputError, match="`bert-keras finetune`, found no such dir"):
+        read(tmp_path / "none")
+    with pytest.raises(InputError, match="`bert-keras finetune`, found no task.json"):
+        read(tmp_path)
+    with pytest.raises(InputError, match="a classification run, expected one made by"):
+        run_directory.read_run(run.directory, kinds=("pretraining",), verb="pretrain")
+    (run.directory / "task.json").write_text("{")
+    with pytest.raises(InputError, match=r"task\.json: expected JSON: "):
+        read(run.directory)
+    (run.directory / "task.json").write_text('{"kind": "dancing"}')
+    with pytest.raises(InputError, match=r"task\.json: .*kind"):
+        read(run.directory)
