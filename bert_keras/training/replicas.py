@@ -161,6 +161,8 @@ class ReplicatedModel(keras.Model):
 
     def _execution(self, step_function: Callable) -> Callable:
         strategy = self.distribute_strategy
+        # The loop is a second trace of the step: as long again, and never gone through.
+        has_loop = self.steps_per_execution > 1
 
         def one_step(batch) -> dict[str, Any]:
             outputs = strategy.run(step_function, args=(batch,))
@@ -174,10 +176,11 @@ class ReplicatedModel(keras.Model):
         @tf.function
         def execute(iterator, num_steps):
             waited = tf.constant(0.0, tf.float64)
-            for _ in tf.range(num_steps - 1):
-                batch, seconds = _timed_next(iterator)
-                waited += seconds
-                one_step(batch)
+            if has_loop:
+                for _ in tf.range(num_steps - 1):
+                    batch, seconds = _timed_next(iterator)
+                    waited += seconds
+                    one_step(batch)
             batch, seconds = _timed_next(iterator)
             waited = tf.cast(waited + seconds, tf.float32)
             return {**one_step(batch), "input_wait": waited}
