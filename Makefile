@@ -22,8 +22,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 demo: install
 	$(BIN)/bert-keras demo --output_dir demo
 
+# Whole files, the longest first (tests/conftest.py has their order); a worker that is
+# lost ends the run, for xdist would wait for it.
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow

@@ -1,16 +1,174 @@
-"""Fixtures that several test folders share."""
+"""Fixtures that several test folders share, and the order and the bounds of a run."""
 
+import ctypes
+import faulthandler
+import fcntl
+import gc
 import gzip
+import hashlib
 import json
+import os
 import random
+import shutil
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from bert_keras import config, files, manifest
 from bert_keras.data import features
+from pipelines import examples
+from pipelines.engine import engines
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+HEAVY = (
+    "test_readme.py",
+    "bert_keras/training/test_pretrain.py",
+    "bert_keras/checkpoints/test_starting_point.py",
+    "bert_keras/export/test_tags.py",
+    "bert_keras/training/test_finetune.py",
+    "bert_keras/training/test_finetune_tasks.py",
+    "bert_keras/export/test_formats.py",
+    "bert_keras/export/test_spans.py",
+    "bert_keras/export/test_graph_tokenizer.py",
+    "bert_keras/training/test_learner.py",
+    "bert_keras/report/test_task_summaries.py",
+    "bert_keras/report/test_report.py",
+    "bert_keras/model/test_networks.py",
+    "bert_keras/model/test_fusion.py",
+    "bert_keras/training/test_record_batches.py",
+    "pipelines/test_corpus.py",
+    "bert_keras/checkpoints/test_hugging_face.py",
+    "bert_keras/model/test_dropout.py",
+    "bert_keras/model/test_encoder.py",
+    "bert_keras/training/test_panels.py",
+    "test_bad_input.py",
+    "bert_keras/feature_based/test_layer_vectors.py",
+)
+"""Files of more than ten seconds, the longest first.
+
+A worker of xdist takes whole files, in the order of collection (the Makefile asks for
+it): with the long ones at the end, one worker would wait for the other.
+"""
+
+SILENCE_SECONDS = 1500
+"""The longest time in which no worker finishes a test before the run is ended.
+
+Above `faulthandler_timeout`, which ends a worker that hangs in a test.
+"""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = REPOSITORY / "tests"
+    places = {tests / name: place for place, name in enumerate(HEAVY)}
+    items.sort(key=lambda item: places.get(item.path, len(HEAVY)))
+
+
+def watch(config: pytest.Config) -> None:
+    """Ends this process, which only waits for workers, if nothing more comes."""
+    if config.pluginmanager.has_plugin("dsession"):
+        faulthandler.dump_traceback_later(SILENCE_SECONDS, exit=True)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    watch(session.config)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if node := getattr(report, "node", None):
+        watch(node.config)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.pluginmanager.has_plugin("dsession"):
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def empty_memory() -> Iterator[None]:
+    """Frees what the networks of a test file hold, and gives it back to the system.
+
+    Keras and TensorFlow keep graphs and kernels for the life of a process: after 4,000
+    tests they were 9 GB.
+    """
+    yield
+    if "keras" in sys.modules:
+        sys.modules["keras"].backend.clear_session(free_memory=False)
+    gc.collect()
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
+class MadeOnce:
+    """Directories that a whole run of the tests makes once, for all its workers.
+
+    The first worker that needs one makes it, others that need it meanwhile wait. They
+    are there to be read: at its end each worker looks whether those that it used are
+    still as they were made.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._used: dict[Path, str] = {}
+
+    def directory(self, name: str, make: Callable[[Path], object]) -> Path:
+        """Makes the directory unless it is there.
+
+        Args:
+            name: of the directory, the same in all workers.
+            make: a function that fills an empty directory.
+
+        Returns:
+            The directory: not to be changed.
+        """
+        directory = self._root / name
+        digest = self._root / f"{name}.sha256"
+        with (self._root / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not digest.exists():
+                # What is there is of a maker that failed or was killed.
+                shutil.rmtree(directory, ignore_errors=True)
+                directory.mkdir()
+                make(directory)
+                digest.write_text(sha256_of_tree(directory))
+            self._used[directory] = digest.read_text()
+        return directory
+
+    def changed(self) -> list[str]:
+        """Names of the directories used that are not as they were made."""
+        return [
+            directory.name
+            for directory, digest in self._used.items()
+            if sha256_of_tree(directory) != digest
+        ]
+
+
+def sha256_of_tree(directory: Path) -> str:
+    """Digest of all names and contents below a directory."""
+    digest = hashlib.sha256()
+    for path in sorted(directory.rglob("*")):
+        digest.update(f"{path.relative_to(directory)}\0{path.is_dir()}\0".encode())
+        if path.is_file():
+            digest.update(files.sha256(path).encode())
+    return digest.hexdigest()
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory) -> Iterator[MadeOnce]:
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # Each worker has a folder of its own in that of the run.
+        base = base.parent
+    root = base / "made_once"
+    root.mkdir(exist_ok=True)
+    made = MadeOnce(root)
+    yield made
+    assert not made.changed(), "a test changed what others read; copy it first"
 
 
 @pytest.fixture(scope="session")
@@ -42,24 +200,40 @@ def write_documents(directory: Path, documents: list[dict]) -> None:
 
 
 @pytest.fixture(scope="session")
-def tiny_vocab(tmp_path_factory) -> Path:
+def tiny_vocab(made_once) -> Path:
     """A `vocab.txt` of the special tokens and 44 short words."""
-    path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
-    path.write_text("\n".join([*features.SPECIAL_TOKENS, *WORDS]) + "\n")
-    return path
+
+    def make(directory: Path) -> None:
+        lines = "\n".join([*features.SPECIAL_TOKENS, *WORDS]) + "\n"
+        (directory / "vocab.txt").write_text(lines)
+
+    return made_once.directory("vocab", make) / "vocab.txt"
 
 
 @pytest.fixture(scope="session")
-def tiny_examples(tmp_path_factory, tiny_vocab) -> Path:
+def tiny_examples(made_once, tiny_vocab) -> Path:
     """Examples of 32 tokens in 3 shards, made by the pipeline from 60 documents.
 
     Each sentence counts up through the words from where the last one ended, so that
-    both tasks can be learnt.
+    both tasks can be learnt. The documents are in `corpus`, beside the examples.
     """
-    from pipelines import examples
-    from pipelines.engine import engines
 
-    directory = tmp_path_factory.mktemp("examples")
+    def make(directory: Path) -> None:
+        write_documents(directory / "corpus", counting_documents())
+        examples.build_examples(
+            directory / "corpus",
+            tiny_vocab,
+            directory / "examples",
+            config=config.ExamplesConfig(max_seq_length=32, dupe_factor=2),
+            do_lower_case=True,
+            num_shards=3,
+            engine=engines.make_engine(),
+        )
+
+    return made_once.directory("examples", make) / "examples"
+
+
+def counting_documents() -> list[dict]:
     choose = random.Random(0)
     documents = []
     for number in range(60):
@@ -72,14 +246,4 @@ def tiny_examples(tmp_path_factory, tiny_vocab) -> Path:
             start += length
         document = {"id": f"d{number}", "source": "t", "title": ""}
         documents.append({**document, "paragraphs": [sentences]})
-    write_documents(directory / "corpus", documents)
-    examples.build_examples(
-        directory / "corpus",
-        tiny_vocab,
-        directory / "examples",
-        config=config.ExamplesConfig(max_seq_length=32, dupe_factor=2),
-        do_lower_case=True,
-        num_shards=3,
-        engine=engines.make_engine(),
-    )
-    return directory / "examples"
+    return documents

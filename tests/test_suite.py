@@ -1,0 +1,137 @@
+"""The run of the tests itself: it ends, whatever happens, and shares what it makes."""
+
+import re
+import shlex
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests import conftest
+
+REPOSITORY = conftest.REPOSITORY
+LOST = {
+    "killed": "os.kill(os.getpid(), 9)",
+    "hanging": "time.sleep(100)",
+    "silent": "faulthandler.cancel_dump_traceback_later(); time.sleep(100)",
+}
+"""Ways in which a worker does not finish a test."""
+
+WATCHED = """
+from tests import conftest
+conftest.SILENCE_SECONDS = 4
+pytest_sessionstart = conftest.pytest_sessionstart
+pytest_runtest_logreport = conftest.pytest_runtest_logreport
+pytest_sessionfinish = conftest.pytest_sessionfinish
+"""
+
+
+def command_of_make() -> list[str]:
+    """The command that `make test` runs, with two workers."""
+    makefile = (REPOSITORY / "Makefile").read_text()
+    line = re.search(r"^test:.*\n\t\$\(BIN\)/python (.+)$", makefile, re.MULTILINE)[1]
+    arguments = shlex.split(line)
+    arguments[arguments.index("--numprocesses") + 1] = "2"
+    return [sys.executable, *arguments]
+
+
+@pytest.mark.parametrize("way", LOST)
+def test_a_lost_worker_ends_the_run_red(tmp_path, way):
+    for number in range(6):
+        lost = LOST[way] if number == 2 else "pass"
+        (tmp_path / f"test_{number}.py").write_text(
+            "import faulthandler, os, time\n"
+            "def test_a(): pass\n"
+            f"def test_b(): {lost}\n"
+            "def test_c(): pass\n"
+        )
+    if way == "silent":
+        (tmp_path / "conftest.py").write_text(WATCHED)
+    done = subprocess.run(
+        [
+            *command_of_make(),
+            *(f"--rootdir={tmp_path}", "-p", "no:cacheprovider"),
+            *("-o", "faulthandler_timeout=2"),
+            *("-o", "faulthandler_exit_on_timeout=true", str(tmp_path)),
+        ],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    if way == "silent":
+        assert "Timeout (0:00:04)!" in done.stderr
+    else:
+        assert "crashed while running 'test_2.py::test_b'" in done.stdout
+        assert "1 failed" in done.stdout
+
+
+def test_a_hanging_test_ends_its_process(pytestconfig):
+    assert pytestconfig.getini("faulthandler_exit_on_timeout")
+    seconds = float(pytestconfig.getini("faulthandler_timeout"))
+    assert 0 < seconds < conftest.SILENCE_SECONDS
+
+
+@pytest.mark.parametrize("name", conftest.HEAVY)
+def test_a_heavy_file_is_there(name):
+    assert (REPOSITORY / "tests" / name).is_file()
+
+
+def test_heavy_files_come_first(request):
+    paths = [
+        item.path.relative_to(REPOSITORY / "tests") for item in request.session.items
+    ]
+    heavy = [path.as_posix() in conftest.HEAVY for path in paths]
+    assert heavy == sorted(heavy, reverse=True)
+
+
+class TestMadeOnce:
+    def test_one_of_several_workers_makes_it(self, tmp_path):
+        made = []
+
+        def make(directory: Path) -> None:
+            made.append(directory)
+            (directory / "a").write_text("b")
+
+        def work() -> None:
+            once = conftest.MadeOnce(tmp_path)
+            assert (once.directory("x", make) / "a").read_text() == "b"
+            assert once.changed() == []
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert made == [tmp_path / "x"]
+
+    def test_what_a_maker_left_that_failed_is_made_anew(self, tmp_path):
+        def fail(directory: Path) -> None:
+            (directory / "half").mkdir()
+            raise KeyError
+
+        with pytest.raises(KeyError):
+            conftest.MadeOnce(tmp_path).directory("x", fail)
+        found = conftest.MadeOnce(tmp_path).directory("x", lambda _: None)
+        assert list(found.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda folder: (folder / "a").write_text("c"),
+            lambda folder: (folder / "new").touch(),
+            lambda folder: (folder / "empty").rmdir(),
+            lambda folder: (folder / "a").rename(folder / "empty/a"),
+        ],
+    )
+    def test_a_change_is_noticed(self, tmp_path, change):
+        def make(directory: Path) -> None:
+            (directory / "a").write_text("b")
+            (directory / "empty").mkdir()
+
+        once = conftest.MadeOnce(tmp_path)
+        change(once.directory("x", make))
+        assert once.changed() == ["x"]
