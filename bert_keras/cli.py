@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from bert_keras import config, verbs
+from bert_keras import config, requirements, verbs
 from bert_keras.errors import InputError, NotRun, Stopped
 from bert_keras.feature_based import configuration
 
@@ -54,6 +54,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 def _run(parsed: argparse.Namespace) -> None:
     name = parsed.target if parsed.verb == "launch" else parsed.verb
+    if name in _BACKENDS:
+        requirements.check_packages(name)
+        if _BACKENDS[name]:
+            requirements.check_backend(name, _BACKENDS[name])
+        _quiet_tensorflow()
     _VERBS[name](parsed)
 
 
@@ -196,7 +201,6 @@ def _adopt(args: argparse.Namespace) -> None:
 
 def _pretrain(args: argparse.Namespace) -> None:
     settings = config.load_config(config.PretrainingConfig, args.config, args.set)
-    _quiet_tensorflow()
     from bert_keras.training import pretrain
     from tpu import strategy
 
@@ -221,7 +225,6 @@ def _report(args: argparse.Namespace) -> None:
 
 
 def _fill_mask(args: argparse.Namespace) -> None:
-    _quiet_tensorflow()
     from bert_keras.inference import fill_mask
 
     texts = args.text or (line.rstrip("\n") for line in sys.stdin)
@@ -234,7 +237,6 @@ def _fill_mask(args: argparse.Namespace) -> None:
 def _finetune(args: argparse.Namespace) -> None:
     settings = finetuning_settings(args)
     train, dev = _training_files(args, settings)
-    _quiet_tensorflow()
     from bert_keras.training import finetune
     from tpu import strategy
 
@@ -309,7 +311,6 @@ def _evaluate(args: argparse.Namespace) -> None:
 
         scores = span_dataset.score_file(args.input, args.predictions)
     else:
-        _quiet_tensorflow()
         from bert_keras.inference import tuned
 
         scores = tuned.evaluate(args.model, args.input)
@@ -326,7 +327,6 @@ def _predict(args: argparse.Namespace) -> None:
         )
     if args.input is not None and len(args.model) > 1:
         raise InputError("several runs go together only with --data")
-    _quiet_tensorflow()
     from bert_keras.inference import tuned
 
     if args.data is not None:
@@ -336,7 +336,6 @@ def _predict(args: argparse.Namespace) -> None:
 
 
 def _export(args: argparse.Namespace) -> None:
-    _quiet_tensorflow()
     from bert_keras import export
 
     export.export_model(
@@ -351,7 +350,6 @@ def _export(args: argparse.Namespace) -> None:
 
 def _features(args: argparse.Namespace) -> None:
     settings = config.load_config(configuration.FeaturesConfig, args.config, args.set)
-    _quiet_tensorflow()
     from bert_keras.feature_based import layer_vectors
 
     layer_vectors.write(
@@ -368,7 +366,6 @@ def _features(args: argparse.Namespace) -> None:
 
 def _probe(args: argparse.Namespace) -> None:
     settings = config.load_config(configuration.ProbeConfig, args.config, args.set)
-    _quiet_tensorflow()
     from bert_keras.feature_based import taggers
     from tpu import strategy
 
@@ -384,7 +381,6 @@ def _probe(args: argparse.Namespace) -> None:
 
 
 def _convert(args: argparse.Namespace) -> None:
-    _quiet_tensorflow()
     from bert_keras.checkpoints import conversion
 
     done = conversion.convert(
@@ -409,7 +405,6 @@ def _quiet_beam() -> None:
 def _quiet_tensorflow() -> None:
     """Silences TensorFlow's start-up noise unless the user asked for it."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="(tensorflow|keras|google|h5py).*")
 
@@ -437,6 +432,24 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "demo": _demo,
 }
 """What runs; two targets for `launch`."""
+
+_ANY, _TENSORFLOW = ("tensorflow", "jax"), ("tensorflow",)
+_BACKENDS: dict[str, tuple[str, ...]] = {
+    "pretrain": _TENSORFLOW,
+    "report": (),
+    "fill-mask": _ANY,
+    "finetune": _TENSORFLOW,
+    "sweep": _TENSORFLOW,
+    "evaluate": _TENSORFLOW,
+    "predict": _TENSORFLOW,
+    "export": _TENSORFLOW,
+    "features": _TENSORFLOW,
+    "probe": _TENSORFLOW,
+    "convert": _ANY,
+    "demo": _TENSORFLOW,
+}
+"""Verbs that need the packages of `train`, and the Keras backends that they run on, if
+they load Keras: `tf.distribute` trains, `tf.data` feeds, `tf.function` exports."""
 
 
 def entry_point() -> NoReturn:

@@ -20,7 +20,7 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_keras import progress, run_directory
+from bert_keras import progress, requirements, run_directory
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ def _run_command(command: Sequence[str]) -> str:
     """Runs `bert-keras` with these arguments, shown as typed; returns its output."""
     print(f"\n$ bert-keras {shlex.join(command)}", flush=True)
     process = subprocess.run(
-        [sys.executable, "-m", "bert_keras.cli", *command],
+        [sys.executable, "-P", "-m", "bert_keras.cli", *command],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -218,7 +218,7 @@ def _sources(library: str) -> list[Path]:
     if found is None or found.origin is None:
         raise InputError(
             f"the demo reads the documentation of {library}, which is not installed: "
-            "pip install 'bert-keras[train]'"
+            f"{requirements.INSTALL_TRAIN}"
         )
     root = Path(found.origin).parent
     # TensorFlow carries an old copy of Keras, which would have two labels.
@@ -300,8 +300,8 @@ def _ask_saved_model(directory: Path, texts: Sequence[str]) -> list[str]:
         "labels = serve(text=tf.constant(sys.argv[2:]))['label'].numpy()\n"
         "print(json.dumps([label.decode() for label in labels]))\n"
     )
-    command = [sys.executable, "-c", program, str(directory.resolve()), *texts]
-    process = subprocess.run(command, capture_output=True, text=True, cwd="/")
+    command = [sys.executable, "-P", "-c", program, str(directory.resolve()), *texts]
+    process = subprocess.run(command, capture_output=True, text=True)
     if process.returncode:
         raise InputError(f"{directory}: cannot be loaded: {process.stderr[-500:]}")
     return json.loads(process.stdout.splitlines()[-1])

@@ -280,6 +280,6 @@ def _beam(path: str) -> tuple[ModuleType, str]:
     except ValueError:
         raise InputError(
             f"{path}: expected a local path, or one of a store that Apache Beam can "
-            "reach; for gs:// it needs `pip install 'bert-keras[gcp]'`"
+            "reach; for gs:// it needs `pip install 'apache-beam[gcp]'`"
         ) from None
     return filesystems, filesystem.CompressionTypes.UNCOMPRESSED

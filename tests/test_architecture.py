@@ -18,7 +18,7 @@ PACKAGES = ("bert_keras", "pipelines", "tpu")
 DOOR = ("__init__", "errors", "progress", "config", "files", "manifest")
 """Modules directly in `bert_keras` on which everything stands."""
 
-COMMAND_LINE = ("cli", "verbs", "demo")
+COMMAND_LINE = ("cli", "verbs", "demo", "requirements")
 
 FLOORS = (
     {"door"},

@@ -32,8 +32,8 @@ def check_installed() -> None:
             importlib.import_module(name)
         except ImportError as error:
             raise InputError(
-                f"ONNX needs the package {name}: pip install 'bert-keras[onnx]' "
-                f"({error})"
+                f"ONNX needs the package {name} ({error}): run "
+                "`pip install '.[onnx]' -c constraints.txt` in the checkout"
             ) from None
 
 

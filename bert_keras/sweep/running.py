@@ -17,8 +17,9 @@ from bert_keras.sweep import planning, processes, scores, summary
 
 logger = logging.getLogger(__name__)
 
-RUNNER = (sys.executable, "-m", "bert_keras.cli")
-"""The command that takes the arguments of `bert-keras`."""
+RUNNER = (sys.executable, "-P", "-m", "bert_keras.cli")
+"""The command that takes the arguments of `bert-keras`. `-P`: modules of the current
+directory are not ours."""
 
 PROGRESS_SECONDS = 30.0
 """Between lines that say how far the runs are."""

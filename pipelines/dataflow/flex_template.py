@@ -22,6 +22,6 @@ def command(parameters: Sequence[str]) -> list[str]:
 
 if __name__ == "__main__":
     done = subprocess.run(
-        [sys.executable, "-m", "bert_keras.cli", *command(sys.argv[1:])]
+        [sys.executable, "-P", "-m", "bert_keras.cli", *command(sys.argv[1:])]
     )
     sys.exit(done.returncode)

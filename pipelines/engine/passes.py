@@ -24,7 +24,7 @@ from typing import Any
 
 from bert_keras import files, progress
 from bert_keras.errors import InputError
-from pipelines.engine import spills, steps
+from pipelines.engine import child_processes, spills, steps
 
 PASS_BYTES = 32_000_000
 """Of items or values that one pass reads: enough to make little of starting it."""
@@ -258,7 +258,9 @@ def _supervise(planned: Sequence[Pass], num_workers: int, module: str) -> None:
                 one = waiting.popleft()
                 attempts[one.units] += 1
                 process = context.Process(target=_run_pass, args=(one,), daemon=True)
-                process.start()
+                # The first start makes the process that all are forked from.
+                with child_processes.without_current_directory():
+                    process.start()
                 running[process.sentinel] = process, one
             for sentinel in connection.wait(list(running)):
                 process, one = running.pop(sentinel)

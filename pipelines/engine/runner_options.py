@@ -214,7 +214,7 @@ def _check_dataflow(options: pipeline_options.PipelineOptions) -> None:
     except ImportError as error:
         raise InputError(
             f"DataflowRunner needs Google Cloud's packages ({error}): "
-            "pip install 'bert-keras[gcp]'"
+            "pip install 'apache-beam[gcp]'"
         ) from None
     cloud = options.view_as(pipeline_options.GoogleCloudOptions)
     for name in ("project", "region"):

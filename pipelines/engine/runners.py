@@ -16,7 +16,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from bert_keras import progress
 from bert_keras.errors import InputError, NotRun
-from pipelines.engine import runner_options, steps
+from pipelines.engine import child_processes, runner_options, steps
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def run(
         )
         if runner_options.is_elsewhere(options):
             shown = contextlib.nullcontext()
-        with shown, input_errors_of_workers(), _quiet_workers(options):
+        with shown, input_errors_of_workers(), _local_workers(options):
             result = _run_to_end(pipeline)
     if reason := runner_options.why_not_run(options):
         raise NotRun(reason)
@@ -134,8 +134,8 @@ def input_errors_of_workers() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet_workers(options: pipeline_options.PipelineOptions) -> Iterator[None]:
-    """Keeps local worker processes from writing to the user's terminal.
+def _local_workers(options: pipeline_options.PipelineOptions) -> Iterator[None]:
+    """Keeps local worker processes off the user's terminal and current directory.
 
     They inherit the standard error of this process and tell there of each start and
     stop; what goes wrong in them is raised here in any case.
@@ -148,7 +148,10 @@ def _quiet_workers(options: pipeline_options.PipelineOptions) -> Iterator[None]:
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)
     try:
-        with os.fdopen(os.dup(duplicate), "w", buffering=1) as sys.stderr:
+        with (
+            os.fdopen(os.dup(duplicate), "w", buffering=1) as sys.stderr,
+            child_processes.without_current_directory(),
+        ):
             yield
     finally:
         sys.stderr = original

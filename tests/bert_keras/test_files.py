@@ -145,5 +145,5 @@ def test_a_store_that_nobody_knows(ask):
         ask("nowhere://bucket/f")
     assert str(caught.value) == (
         "nowhere://bucket/f: expected a local path, or one of a store that Apache Beam "
-        "can reach; for gs:// it needs `pip install 'bert-keras[gcp]'`"
+        "can reach; for gs:// it needs `pip install 'apache-beam[gcp]'`"
     )

@@ -396,7 +396,7 @@ def check_pretrained(run, pretrained: Path) -> None:
 def test_onnx_says_what_to_install(pretrained, tmp_path, monkeypatch):
     for name in ("onnx", "onnxruntime", "tf2onnx"):
         monkeypatch.setitem(sys.modules, name, None)
-    message = r"ONNX needs the package onnx: pip install 'bert-keras\[onnx\]'"
+    message = r"ONNX needs the package onnx .*: run `pip install '.\[onnx\]' -c con"
     with pytest.raises(InputError, match=message):
         export.export_model(pretrained, tmp_path / "new", to="onnx")
 

@@ -151,7 +151,7 @@ def test_google_packages_are_asked_for(monkeypatch):
     """As it is where only the package itself is installed."""
     name = "apache_beam.runners.dataflow.internal.apiclient"
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(InputError, match=r"pip install 'bert-keras\[gcp\]'"):
+    with pytest.raises(InputError, match=r"pip install 'apache-beam\[gcp\]'"):
         runner_options.parse(dataflow())
 
 

@@ -1,0 +1,107 @@
+"""What a model verb says where it cannot run."""
+
+import configparser
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_keras import cli, requirements
+from bert_keras.errors import InputError
+
+SETUP = Path(__file__).resolve().parents[1] / "setup.cfg"
+
+COMMANDS = (
+    "pretrain --examples x --output_dir y",
+    "report x",
+    "fill-mask --model x",
+    "finetune --task text --train x --dev x --init x --output_dir y",
+    "sweep --sweep sweep_paper --train x --dev x --init x --output_dir y",
+    "evaluate --model x --input x",
+    "predict --model x --input x --output y",
+    "export --model x --output y",
+    "features --model x --input x --output y",
+    "probe --model x --train x --dev x --output_dir y",
+    "convert --input x --output y --to native",
+    "demo --output_dir y",
+)
+
+WITHOUT_TENSORFLOW = """
+import contextlib, io, sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("tensorflow", "keras"):
+            raise ModuleNotFoundError(f"No module named {name!r}")
+sys.meta_path.insert(0, Blocked())
+from bert_keras import cli
+for line in sys.stdin:
+    print(cli.main(line.split()), flush=True)
+"""
+
+
+def test_without_tensorflow_every_model_verb_says_what_to_install(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TENSORFLOW],
+        input="\n".join(COMMANDS),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SETUP.parent)},
+    )
+    verbs = [command.split()[0] for command in COMMANDS]
+    assert sorted(verbs) == sorted(cli._BACKENDS)
+    assert done.stdout.split() == ["2"] * len(verbs), done.stderr
+    assert done.stderr.splitlines() == [
+        f"bert-keras {verb}: error: `{verb}` needs tensorflow, keras, not installed "
+        "here: run `pip install '.[train]' -c constraints.txt` in the checkout"
+        for verb in verbs
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_packages_are_those_of_the_extra():
+    parser = configparser.ConfigParser()
+    parser.read(SETUP)
+    lines = parser["options.extras_require"]["train"].split("\n")
+    names = [re.split("[><=]", line)[0] for line in lines if line and line[0] != "#"]
+    imported = {"scikit-learn": "sklearn", "pillow": "PIL"}
+    assert list(requirements.TRAIN) == [
+        imported.get(name, name.replace("-", "_")) for name in names
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "backend", "expected"),
+    [(c, b, "tensorflow") for c in COMMANDS[4:6] for b in ("torch", "jax")]
+    + [(COMMANDS[2], "torch", "tensorflow or jax")]
+    + [(COMMANDS[2], "nonsense", "tensorflow or jax")],
+)
+def test_a_backend_that_a_verb_cannot_use(
+    command, backend, expected, monkeypatch, capsys
+):
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    verb = command.split()[0]
+    assert cli.main(command.split()) == 2
+    assert capsys.readouterr().err == (
+        f"bert-keras {verb}: error: `{verb}` runs on {expected}, got KERAS_BACKEND="
+        f"{backend}: set it to tensorflow or unset it\n"
+    )
+
+
+def test_a_backend_that_is_not_installed(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(InputError, match="^KERAS_BACKEND=jax: jax is not installed$"):
+        requirements.check_backend("convert", ("tensorflow", "jax"))
+
+
+@pytest.mark.parametrize("given", [None, ""])
+def test_the_backend_is_tensorflow_unless_named(given, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "")
+    if given is None:
+        monkeypatch.delenv("KERAS_BACKEND")
+    requirements.check_backend("convert", ("tensorflow", "jax"))
+    assert os.environ["KERAS_BACKEND"] == "tensorflow"
