@@ -12,9 +12,8 @@ from bert_keras.sweep import running
 from pipelines.dataflow import flex_template
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PROGRAM = (sys.executable, "-P", "-m", "bert_keras.cli")
-"""As an installed `bert-keras` runs: its own folder is on the path, not that of the
-user."""
+PROGRAM = "from bert_keras import cli\nif __name__ == '__main__': cli.entry_point()\n"
+"""An installed `bert-keras`: its own folder is on the path, not that of the user."""
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
 
@@ -54,11 +53,14 @@ def test_the_folder_is_found_where_it_is_looked_for(folder):
         ),
     ],
 )
-def test_workers_of_a_data_job(beam, folder):
+def test_workers_of_a_data_job(beam, folder, tmp_path_factory):
+    program = tmp_path_factory.mktemp("bin") / "bert-keras"
+    program.write_text(PROGRAM)
     (folder / "docs.jsonl").write_text('{"id": "a", "text": "some words of text"}\n')
     arguments = "corpus --jsonl docs.jsonl --output out --workers 2"
     settings = "--set min_document_words=1"
-    done = run([*PROGRAM, *arguments.split(), *settings.split(), *beam], folder)
+    command = [sys.executable, program, *arguments.split(), *settings.split(), *beam]
+    done = run(command, folder)
     assert done.returncode == 0, done.stderr
     assert (folder / "out/manifest.json").exists()
 
