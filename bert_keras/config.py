@@ -10,18 +10,24 @@ import typing
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import pydantic
 import yaml
 
+from bert_keras import config_fields
 from bert_keras.errors import InputError, nearest
 
 
 class StrictModel(pydantic.BaseModel):
-    """Base of all configurations: immutable, no unknown keys, no silent casts."""
+    """Base of all configurations: immutable, no unknown keys, no silent casts.
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+    The docstring below a field is its description, which `bert-keras config` prints.
+    """
+
+    model_config = pydantic.ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True
+    )
 
 
 class BertConfig(StrictModel):
@@ -31,21 +37,33 @@ class BertConfig(StrictModel):
     """
 
     vocab_size: int = pydantic.Field(30522, gt=0)
+    """Entries of the vocabulary, special tokens included."""
     hidden_size: int = pydantic.Field(768, gt=0)
+    """Numbers in the vector of a token; a multiple of `num_attention_heads`."""
     # Tables of a name for each layer are made of what a file claims here.
     num_hidden_layers: int = pydantic.Field(12, gt=0, le=1000)
+    """Transformer layers."""
     num_attention_heads: int = pydantic.Field(12, gt=0)
+    """Attention heads in each layer."""
     intermediate_size: int = pydantic.Field(3072, gt=0)
+    """Units of the feed-forward part of each layer; 4 x `hidden_size` in the paper."""
     hidden_act: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
-    """`gelu` is exact (erf); `gelu_tanh` is the form Google's checkpoints saw."""
+    """Activation of the feed-forward part. `gelu` is exact (erf); `gelu_tanh` is the
+    approximation that Google's checkpoints were trained with."""
     hidden_dropout_prob: float = pydantic.Field(0.1, ge=0, lt=1)
+    """Fraction of numbers that dropout zeroes in embeddings and layer outputs."""
     attention_probs_dropout_prob: float = pydantic.Field(0.1, ge=0, lt=1)
+    """Fraction of attention probabilities that dropout zeroes."""
     max_position_embeddings: int = pydantic.Field(512, gt=0)
+    """Longest input, in tokens."""
     type_vocab_size: int = pydantic.Field(2, gt=0)
+    """Kinds of segments: two texts of a pair."""
     initializer_range: float = pydantic.Field(0.02, gt=0)
+    """Standard deviation of initial weights: a normal distribution cut at twice that.
+    """
     attention: Literal["bidirectional", "left_to_right"] = "bidirectional"
-    """`left_to_right`: a token sees only itself and those before it (paper, 5.1); not
-    a key of Google's."""
+    """Tokens that a token sees: all of them, or with `left_to_right` itself and those
+    before it (paper, 5.1). Not a key of Google's."""
 
     @pydantic.model_validator(mode="after")
     def _heads_divide_hidden_size(self) -> Self:
@@ -58,35 +76,36 @@ class BertConfig(StrictModel):
 
 
 class CorpusConfig(StrictModel):
-    """What `corpus` leaves out."""
+    """Text that `corpus` leaves out."""
 
     min_document_words: int = pydantic.Field(20, ge=0)
-    """Shorter documents are dropped."""
+    """Words that a document needs; shorter ones are dropped."""
     drop_lists: bool = True
     """Drop disambiguation and list pages of Wikipedia."""
     deduplicate_paragraphs: bool = True
     """Keep a paragraph that several documents share in one of them only."""
     min_duplicate_words: int = pydantic.Field(10, ge=1)
-    """Shorter paragraphs may repeat: dialogue and headings do so by chance."""
+    """Words from which a paragraph counts as a duplicate: shorter ones, such as
+    dialogue and headings, repeat by chance."""
 
 
 class ExamplesConfig(StrictModel):
-    """How documents become masked examples (`create_pretraining_data.py`'s flags)."""
+    """Masked examples from documents (`create_pretraining_data.py`'s flags)."""
 
     max_seq_length: int = pydantic.Field(128, ge=8)
     """Tokens per example, `[CLS]` and both `[SEP]` included."""
     max_predictions_per_seq: int | None = pydantic.Field(None, gt=0)
     """Slots for masked tokens; null: `ceil(max_seq_length * masked_lm_prob)`."""
     masked_lm_prob: float = pydantic.Field(0.15, gt=0, lt=1)
-    """Fraction of tokens that is predicted."""
+    """Fraction of tokens to predict."""
     dupe_factor: int | None = pydantic.Field(None, ge=1)
-    """How many times each document is used, with other pairs and other masks; null: 10,
-    and 1 with dynamic masking, which gives other masks in each epoch."""
+    """Copies of each document, each with other pairs and masks; null: 10, or 1 with
+    dynamic masking, which draws new masks in each epoch."""
     short_seq_prob: float = pydantic.Field(0.1, ge=0, le=1)
-    """Fraction of examples that aims at a random shorter length."""
+    """Fraction of examples that aim at a random shorter length."""
     masking: Literal["static", "dynamic"] = "static"
-    """`static` writes masked and padded examples; `dynamic` writes plain ones, masked
-    when they are loaded, differently in each epoch."""
+    """`static` writes masked and padded examples; `dynamic` writes plain ones, which
+    training masks when it loads them, differently in each epoch."""
     mask_token_prob: float = pydantic.Field(0.8, ge=0, le=1)
     """Fraction of the chosen tokens that becomes `[MASK]`."""
     random_token_prob: float = pydantic.Field(0.1, ge=0, le=1)
@@ -94,18 +113,20 @@ class ExamplesConfig(StrictModel):
     do_whole_word_mask: bool = False
     """Mask all pieces of a word or none."""
     max_ngram_size: int = pydantic.Field(1, ge=1)
-    """Mask runs of up to so many whole words, n words with a probability in proportion
-    to 1 / n; 1: no runs."""
+    """Longest run of whole words that is masked together; n words have a probability in
+    proportion to 1 / n. 1: no runs."""
     packing: Literal["sentence_pairs", "full_sentences"] = "sentence_pairs"
     """`sentence_pairs` as in the paper; `full_sentences`: consecutive sentences, across
     documents, up to `max_seq_length`, for training without next-sentence prediction."""
     partner: Literal["same_source", "any_source"] = "same_source"
-    """Documents among which a random next segment is drawn: those of the same source,
-    or uniformly among all, as the paper has it."""
+    """Documents from which a random next segment is drawn: those of the same source,
+    or all, uniformly, as in the paper."""
     feature_names: Literal["v1", "v2"] = "v1"
     """Names of the record's features: the original's, or tf-models-official's newer."""
     compression: Literal["none", "gzip"] = "none"
+    """Compression of the TFRecord files."""
     random_seed: int = 12345
+    """Seed of pairs and masks: the same seed gives the same bytes."""
 
     @pydantic.model_validator(mode="after")
     def _predictions_fit(self) -> Self:
@@ -141,35 +162,43 @@ class ExamplesConfig(StrictModel):
         return math.ceil(self.max_seq_length * self.masked_lm_prob)
 
 
+AdamwMode = Literal["google", "corrected"]
+
+
 class OptimizerConfig(StrictModel):
     """BERT's Adam (paper, A.2; `optimization.py` of the original), or LAMB."""
 
     name: Literal["adamw", "lamb"] = "adamw"
-    """`lamb`: You et al. (2020), for batches of many thousands."""
-    adamw_mode: Literal["google", "corrected"] = "google"
+    """Optimizer. `lamb`: You et al. (2020), for batches of many thousands."""
+    adamw_mode: AdamwMode = "google"
     """`google`: without bias correction, as BERT was trained; `corrected`: with it, as
     AdamW is published. LAMB always corrects."""
     learning_rate: float = pydantic.Field(1e-4, gt=0)
-    """Peak value, which the warm-up heads for."""
+    """Peak learning rate, which the warm-up heads for."""
     warmup_steps: int = pydantic.Field(10_000, ge=0)
+    """Steps over which the rate rises linearly from 0."""
     decay_power: float = pydantic.Field(1.0, gt=0)
     """The rate falls as `(1 - step / num_train_steps) ** decay_power`; 1: linearly."""
     end_learning_rate: float = pydantic.Field(0.0, ge=0)
-    """Where the rate ends."""
+    """Learning rate at the last step."""
     weight_decay_rate: float = pydantic.Field(0.01, ge=0)
-    """Decoupled decay of all weights but layer norms and biases."""
+    """Decoupled weight decay, per unit of learning rate; layer norms and biases have
+    none."""
     beta_1: float = pydantic.Field(0.9, ge=0, lt=1)
+    """Decay per step of the mean of gradients."""
     beta_2: float = pydantic.Field(0.999, ge=0, lt=1)
+    """Decay per step of the mean of squared gradients."""
     epsilon: float = pydantic.Field(1e-6, gt=0)
+    """Added to the root of the mean squared gradient, against division by 0."""
     max_grad_norm: float | None = pydantic.Field(1.0, gt=0)
-    """Gradients are clipped to this global norm; null: not at all."""
+    """Global norm that gradients are clipped to; null: no clipping."""
 
 
 class ModelConfig(BertConfig):
     """`BertConfig` for a recipe: the vocabulary's size comes from the data."""
 
     vocab_size: int | None = pydantic.Field(None, gt=0)
-    """null: as many as the vocabulary has."""
+    """Entries of the embedding table; null: as many as the vocabulary has."""
 
     def with_vocab_size(self, num_tokens: int) -> BertConfig:
         """The full configuration for a vocabulary of `num_tokens` entries."""
@@ -183,45 +212,53 @@ class ModelConfig(BertConfig):
         return BertConfig(**values)
 
 
-Precision = Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"]
-"""Of the computation; weights and optimizer state are float32 always. `auto`:
-`mixed_bfloat16` where the hardware multiplies in bfloat16, else `float32`."""
+Precision = Annotated[
+    Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"],
+    pydantic.Field(
+        description="Number format of the computation; weights and optimizer state are "
+        "always float32. `auto`: `mixed_bfloat16` where the hardware multiplies in "
+        "bfloat16, else `float32`."
+    ),
+]
 
 
 class PhaseConfig(StrictModel):
     """A stretch of pre-training on examples of one length."""
 
     fraction: float = pydantic.Field(gt=0, le=1)
-    """Of `num_train_steps`; those of all phases add up to 1."""
+    """Share of `num_train_steps`; the shares of all phases add up to 1."""
     global_batch_size: int | None = pydantic.Field(None, gt=0)
-    """null: the run's."""
+    """Examples per step, over all replicas; null: the run's."""
     gradient_accumulation_steps: int | None = pydantic.Field(None, gt=0)
-    """null: the run's."""
+    """Parts of a batch, one after the other; null: the run's."""
 
 
 class PretrainingConfig(StrictModel):
     """One pre-training run."""
 
     model: ModelConfig = ModelConfig()
+    """The encoder."""
     optimizer: OptimizerConfig = OptimizerConfig()
+    """The optimizer and its learning rate."""
     next_sentence: bool = True
     """Train next-sentence prediction too, if the examples are sentence pairs."""
     global_batch_size: int = pydantic.Field(256, gt=0)
     """Examples per step, over all replicas."""
     gradient_accumulation_steps: int = pydantic.Field(1, gt=0)
-    """Parts that a replica computes its share of a batch in, one after the other, to
-    need less memory; the outcome is that of the whole batch."""
+    """Parts in which a replica computes its share of a batch, one after the other, to
+    need less memory; the result is that of the whole batch."""
     num_train_steps: int = pydantic.Field(1_000_000, gt=0)
+    """Optimizer updates of the whole run."""
     phases: tuple[PhaseConfig, ...] = (
         PhaseConfig(fraction=0.9),
         PhaseConfig(fraction=0.1),
     )
-    """One for each directory of examples, in their order; with a single directory
-    there is a single phase."""
+    """Stretches of the run, one for each directory of examples, in their order; with a
+    single directory there is a single phase."""
     steps_per_execution: int = pydantic.Field(1, gt=0)
     """Steps that the device makes before it reports back."""
     jit_compile: bool | None = None
-    """Compile each replica's step with XLA; null: on GPUs."""
+    """Compile each replica's step with XLA; null: on GPUs only."""
     input_sharding: Literal["record", "file"] = "record"
     """How several workers share the examples. `record`: each takes its rows of every
     batch, so the batches are those of one worker. `file`: each reads its own files."""
@@ -238,13 +275,14 @@ class PretrainingConfig(StrictModel):
     num_checkpoints: int = pydantic.Field(3, gt=0)
     """Newest checkpoints to keep."""
     num_best_checkpoints: int = pydantic.Field(1, ge=0)
-    """Checkpoints of the lowest evaluation loss to keep besides."""
+    """Checkpoints with the lowest evaluation loss to keep as well."""
     shuffle_buffer_size: int = pydantic.Field(20_000, gt=0)
     """Records held in memory for shuffling."""
     profile_steps: tuple[int, int] | None = None
     """First and last step of a profile for TensorBoard; null: none."""
     precision: Precision = "auto"
     seed: int = 12345
+    """Seed of initial weights, shuffling, masks and dropout."""
 
     @pydantic.model_validator(mode="after")
     def _fractions_add_up(self) -> Self:
@@ -255,7 +293,13 @@ class PretrainingConfig(StrictModel):
 
     @pydantic.model_validator(mode="after")
     def _warmup_ends(self) -> Self:
-        return _check_warmup(self, self.optimizer.warmup_steps, self.num_train_steps)
+        warmup_steps = self.optimizer.warmup_steps
+        if warmup_steps >= self.num_train_steps:
+            raise ValueError(
+                "`optimizer.warmup_steps` must be below `num_train_steps`, got "
+                f"{warmup_steps} and {self.num_train_steps}: set both"
+            )
+        return self
 
 
 TaskKind = Literal[
@@ -271,15 +315,15 @@ TASK_KINDS: tuple[TaskKind, ...] = typing.get_args(TaskKind)
 
 
 class Task(StrictModel):
-    """What a run's heads answer."""
+    """The answers of a run's heads."""
 
     kind: TaskKind
     """`encoder`: no head at all; `tagging`: a class for each token; `span`: where an
     answer begins and ends; `choice`: the best of several endings."""
     name: str | None = None
-    """Of the data set it was tuned on, such as `MRPC`; null: the user's own."""
+    """Data set it was tuned on, such as `MRPC`; null: the user's own."""
     labels: tuple[str, ...] | None = None
-    """The classes, in the order of the logits."""
+    """Classes, in the order of the logits."""
     has_text_pair: bool = False
     """Whether it was trained on pairs of texts."""
     has_impossible: bool = False
@@ -296,12 +340,14 @@ class Task(StrictModel):
 
 
 class TextColumns(StrictModel):
-    """Where a labelled file keeps its text and labels."""
+    """Columns of a labelled file."""
 
     text: str = "text"
+    """Column of the text."""
     text_pair: str | None = None
-    """Second text, for tasks on pairs; null: use a column `text_pair` if there."""
+    """Column of the second text, for tasks on pairs; null: `text_pair`, if there."""
     label: str = "label"
+    """Column of the class or number."""
 
 
 class SpanConfig(StrictModel):
@@ -314,45 +360,54 @@ class SpanConfig(StrictModel):
     max_answer_length: int = pydantic.Field(30, gt=0)
     """Tokens of an answer at most."""
     n_best_size: int = pydantic.Field(20, gt=0)
-    """Answers that are kept of each question."""
+    """Answers kept for each question."""
 
 
 class FinetuningConfig(StrictModel):
     """One fine-tuning run on labelled data."""
 
     task: str = "text"
-    """A form of your own data (`text`, `tagging`, `span`, `choice`) or the name of a
-    data set, such as `MRPC`: see `bert_keras.tasks.catalogue`."""
+    """Form of your own data (`text`, `tagging`, `span`, `choice`) or the name of a data
+    set, such as `MRPC`: see `bert_keras.tasks.catalogue`."""
     columns: TextColumns = TextColumns()
+    """Names of the columns of a table or JSON lines."""
     regression: bool = False
-    """Labels are numbers to be predicted, not classes."""
+    """Labels are numbers to predict, not classes."""
     max_seq_length: int = pydantic.Field(128, ge=4)
-    """Longer inputs are cut, the longer text of a pair first; of `span` and `tagging`
-    into windows."""
+    """Tokens of an input, special tokens included. Longer inputs are cut, the longer
+    text of a pair first; those of `span` and `tagging` into windows."""
     document_context: bool = True
-    """`tagging`: put the sentences before and after beside each, as many as fit."""
+    """`tagging`: put the sentences before and after next to each, as many as fit."""
     span: SpanConfig = SpanConfig()
+    """Windows and answers of `span`."""
     bilstm_units: int = pydantic.Field(0, ge=0)
     """Cells in each direction of a BiLSTM below the head (paper, Table 5); 0: none."""
     batch_size: int = pydantic.Field(32, gt=0)
+    """Examples per step, over all replicas."""
     batches: Literal["auto", "shuffled", "by_length"] = "auto"
-    """Of examples at random, or of such as are about as long, which pads least. `auto`:
-    `shuffled` for `tagging`, where words of short sentences would otherwise count for
-    more than others, `by_length` for the rest."""
+    """Batches of random examples, or of examples of about the same length, which need
+    the least padding. `auto`: `shuffled` for `tagging`, where words of short sentences
+    would otherwise count for more than others, `by_length` for the rest."""
     num_train_epochs: float = pydantic.Field(3.0, gt=0)
+    """Passes over the training file."""
     learning_rate: float = pydantic.Field(5e-5, gt=0)
+    """Peak learning rate."""
     warmup_proportion: float = pydantic.Field(0.1, ge=0, lt=1)
+    """Fraction of the steps over which the rate rises; then it falls to 0, linearly."""
     weight_decay_rate: float = pydantic.Field(0.01, ge=0)
-    adamw_mode: Literal["google", "corrected"] = "google"
-    """`google`: as the paper's results were made; `corrected`: with bias correction,
-    which makes fewer runs on small data fail (Mosbach et al., 2021)."""
+    """Decoupled weight decay, per unit of learning rate; layer norms and biases have
+    none."""
+    adamw_mode: AdamwMode = "google"
+    """`google`: as in the paper's results; `corrected`: with bias correction, which
+    makes fewer runs on small data fail (Mosbach et al., 2021)."""
     dropout_prob: float = pydantic.Field(0.1, ge=0, lt=1)
-    """Dropout before the classifier."""
+    """Fraction of numbers that dropout zeroes before the head."""
     precision: Precision = "float32"
     seed: int = 12345
+    """Seed of the head's initial weights, shuffling and dropout."""
 
     def are_batches_by_length(self, task: Task) -> bool:
-        """What `batches` means for a task."""
+        """Whether batches of a task hold examples of about the same length."""
         if self.batches == "auto":
             return task.kind != "tagging"
         return self.batches == "by_length"
@@ -362,16 +417,16 @@ _PLAIN_VALUE = int | float | str | None
 
 
 class SweepConfig(StrictModel):
-    """Which fine-tuning runs a sweep makes, and how it chooses among them."""
+    """Fine-tuning runs of a sweep, and how it chooses among them."""
 
     grid: dict[str, tuple[Any, ...]] = {}
-    """Values for keys of `FinetuningConfig`, with dots for keys of its parts; each
-    combination is a point of the grid."""
+    """Values for keys of `finetune`, nested ones with dots, such as `learning_rate:
+    [5e-5, 3e-5]`; each combination is a point of the grid."""
     num_restarts: int = pydantic.Field(1, gt=0)
     """Runs of each point: with `seed`, `seed` + 1, ..., so with other shuffles and
     other initial weights of the head, from the same encoder (paper, section 4.1)."""
     metric: str | None = None
-    """Of `eval` in results.json; null: what the task is usually measured by."""
+    """Metric to choose by, a key of `eval` in results.json; null: the task's usual."""
     goal: Literal["max", "min"] | None = None
     """Which value of the metric is best; null: `min` of a loss, `max` of all others."""
     choose: Literal["best", "mean"] = "best"
@@ -389,15 +444,6 @@ class SweepConfig(StrictModel):
                     f"{values!r}"
                 )
         return grid
-
-
-def _check_warmup(config: Any, warmup_steps: int, num_train_steps: int) -> Any:
-    if warmup_steps >= num_train_steps:
-        raise ValueError(
-            "`optimizer.warmup_steps` must be below `num_train_steps`, got "
-            f"{warmup_steps} and {num_train_steps}: set both"
-        )
-    return config
 
 
 Config = TypeVar("Config", bound=StrictModel)
@@ -436,7 +482,9 @@ def build_config(
         return config_type(**values)
     except pydantic.ValidationError as error:
         prefix = f"{origin}: " if origin else ""
-        problems = [_explain(config_type, problem) for problem in error.errors()]
+        problems = [
+            config_fields.explain(config_type, problem) for problem in error.errors()
+        ]
         raise InputError(prefix + "; ".join(problems)) from None
 
 
@@ -507,25 +555,3 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         values[leaf] = yaml.safe_load(text)
     except yaml.YAMLError:
         raise InputError(f"--set {override!r}: {text!r} is not a YAML value") from None
-
-
-def _explain(config_type: type[StrictModel], problem: Mapping[str, Any]) -> str:
-    """One pydantic problem as a line that names the key and what came."""
-    location = [str(part) for part in problem["loc"]]
-    key = ".".join(location)
-    if problem["type"] == "extra_forbidden":
-        known = _fields_at(config_type, location[:-1])
-        return (
-            f"no key {key!r}{nearest(location[-1], known)}"
-            f" (keys here: {', '.join(known)})"
-        )
-    message = problem["msg"].removeprefix("Value error, ")
-    if not key or "got" in message:
-        return message
-    return f"`{key}`: {message[0].lower()}{message[1:]}, got {problem['input']!r}"
-
-
-def _fields_at(config_type: type[StrictModel], location: list[str]) -> list[str]:
-    for name in location:
-        config_type = config_type.model_fields[name].annotation
-    return list(config_type.model_fields)

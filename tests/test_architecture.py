@@ -15,7 +15,15 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = ("bert_keras", "pipelines", "tpu")
 
-DOOR = ("__init__", "errors", "progress", "config", "files", "manifest")
+DOOR = (
+    "__init__",
+    "errors",
+    "progress",
+    "config",
+    "config_fields",
+    "files",
+    "manifest",
+)
 """Modules directly in `bert_keras` on which everything stands."""
 
 COMMAND_LINE = ("cli", "verbs", "demo", "requirements")

@@ -143,3 +143,27 @@ def test_google_bert_config_with_keys_of_other_checkpoints(tmp_path):
 def test_a_configuration_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         load().seed = 4
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("learning_rate=1", "no key 'learning_rate'; did you mean 'optimizer.lear"),
+        ("lerning_rate=1", "'lerning_rate'; did you mean 'optimizer.learning_rate'"),
+        ("hidden_size=8", "no key 'hidden_size'; did you mean 'model.hidden_size'?$"),
+        ("model.seed=8", "no key 'model.seed'; did you mean 'seed'?$"),
+        ("fraction=1", "no key 'fraction'; did you mean 'phases.fraction'?$"),
+        (
+            "model.global_batch_size=8",
+            "did you mean 'global_batch_size' or 'phases.global_batch_size'?",
+        ),
+        (
+            "phases=[{fraction: 1, fractoin: 2}]",
+            r"no key 'phases.0.fractoin'; did you mean 'fraction'\? \(keys here: fra",
+        ),
+        ("model.hidden=1", r"'model.hidden'; .*\(keys here: vocab_size, hidden_size"),
+    ],
+)
+def test_a_key_at_the_wrong_place_names_the_right_one(override, message):
+    with pytest.raises(InputError, match=message):
+        load(override)
