@@ -13,7 +13,7 @@ def without_current_directory() -> Iterator[None]:
     user's own `pipelines/` would be imported in place of ours.
     """
     before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = ""
+    os.environ["PYTHONSAFEPATH"] = "1"
     try:
         yield
     finally:

@@ -150,9 +150,9 @@ def test_a_configuration_cannot_be_changed():
     [
         ("learning_rate=1", "no key 'learning_rate'; did you mean 'optimizer.lear"),
         ("lerning_rate=1", "'lerning_rate'; did you mean 'optimizer.learning_rate'"),
-        ("hidden_size=8", "no key 'hidden_size'; did you mean 'model.hidden_size'?$"),
-        ("model.seed=8", "no key 'model.seed'; did you mean 'seed'?$"),
-        ("fraction=1", "no key 'fraction'; did you mean 'phases.fraction'?$"),
+        ("hidden_size=8", "no key 'hidden_size'; did you mean 'model.hidden_size'.$"),
+        ("model.seed=8", "no key 'model.seed'; did you mean 'seed'.$"),
+        ("fraction=1", "no key 'fraction'; did you mean 'phases.fraction'.$"),
         (
             "model.global_batch_size=8",
             "did you mean 'global_batch_size' or 'phases.global_batch_size'?",
