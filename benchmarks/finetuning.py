@@ -30,7 +30,7 @@ import finetuning_check
 import finetuning_page as page
 import step
 
-from bert_keras import config, files
+from bert_keras import config, config_files, files
 from bert_keras.tasks import catalogue
 
 HERE = Path(__file__).resolve().parent
@@ -224,7 +224,7 @@ def override_lines(task: Task, overrides: Sequence[str], **more: Any) -> list[st
 
 def settings_of(task: Task, lines: Sequence[str]) -> dict[str, Any]:
     """All settings of a run, as they are recorded."""
-    settings = config.load_config(
+    settings = config_files.load(
         config.FinetuningConfig, None, [f"task={task.data_set}", *lines]
     )
     return settings.model_dump(mode="json")

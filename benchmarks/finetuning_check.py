@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_keras import config, files
+from bert_keras import config, config_files, files
 from bert_keras.tasks import catalogue
 
 FIRST_LOSS = 1e-5
@@ -213,7 +213,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--steps", type=int, required=True)
     args = parser.parse_args()
-    settings = config.load_config(
+    settings = config_files.load(
         config.FinetuningConfig, None, [f"task={args.task}", *args.set]
     )
     args.directory.mkdir(parents=True, exist_ok=True)

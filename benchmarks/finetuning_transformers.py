@@ -27,7 +27,7 @@ import torch
 import transformers
 from transformers import trainer_pt_utils
 
-from bert_keras import config, files, progress
+from bert_keras import config, config_files, files, progress
 from bert_keras.data import tokenization
 from bert_keras.tasks import (
     catalogue,
@@ -413,7 +413,7 @@ def main() -> None:
     parser.add_argument("--task", required=True)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args()
-    settings = config.load_config(
+    settings = config_files.load(
         config.FinetuningConfig, None, [f"task={args.task}", *args.set]
     )
     prepare_torch()

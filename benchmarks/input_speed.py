@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_keras import manifest
-from bert_keras.config import PretrainingConfig, load_config
+from bert_keras import config_files, manifest
+from bert_keras.config import PretrainingConfig
 from bert_keras.data import features, masking, tokenization
 from bert_keras.model import pretrainer
 from bert_keras.training import (
@@ -147,7 +147,7 @@ def training(
     recipe: str, examples: Examples, num_steps: int, *, precision: str
 ) -> Callable[[], None]:
     """A function that trains a model for some steps on one batch."""
-    settings = load_config(PretrainingConfig, recipe)
+    settings = config_files.load(PretrainingConfig, recipe)
     bert_config = settings.model.with_vocab_size(len(examples.vocabulary))
     (batch,) = examples.batches().take(1)
     made = learner.build_learner(

@@ -53,10 +53,10 @@ def served(exported: Path, run: Path, dev: Path) -> list[Any]:
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (its operations)
 
-    from bert_keras import config
+    from bert_keras import config, config_files
     from bert_keras.tasks import catalogue
 
-    settings = config.load_config(config.FinetuningConfig, run / "config.yaml")
+    settings = config_files.load(config.FinetuningConfig, run / "config.yaml")
     data = catalogue.read(dev, settings)
     signatures = tf.saved_model.load(str(exported)).signatures
     requests, name, read = _requests(data, signatures)

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from bert_keras import config, requirements, verbs
+from bert_keras import config, config_files, requirements, verbs
 from bert_keras.errors import InputError, NotRun, Stopped
 from bert_keras.feature_based import configuration
 
@@ -72,7 +72,7 @@ def _corpus(args: argparse.Namespace) -> None:
     corpus.build_corpus(
         args.output,
         sources={kind: getattr(args, kind) for kind in verbs.SOURCES},
-        config=config.load_config(config.CorpusConfig, args.config, args.set),
+        config=config_files.load(config.CorpusConfig, args.config, args.set),
         exclude_overlap_with=args.exclude_overlap_with,
         max_bad_fraction=args.max_bad_fraction,
         engine=_engine(args),
@@ -113,7 +113,7 @@ def _examples(args: argparse.Namespace) -> None:
         args.corpus,
         args.vocab,
         args.output,
-        config=config.load_config(config.ExamplesConfig, args.config, overrides),
+        config=config_files.load(config.ExamplesConfig, args.config, overrides),
         do_lower_case=not args.cased,
         num_shards=args.num_shards,
         engine=_engine(args),
@@ -200,7 +200,7 @@ def _adopt(args: argparse.Namespace) -> None:
 
 
 def _pretrain(args: argparse.Namespace) -> None:
-    settings = config.load_config(config.PretrainingConfig, args.config, args.set)
+    settings = config_files.load(config.PretrainingConfig, args.config, args.set)
     from bert_keras.training import pretrain
     from tpu import strategy
 
@@ -254,7 +254,7 @@ def _finetune(args: argparse.Namespace) -> None:
 def finetuning_settings(args: argparse.Namespace) -> config.FinetuningConfig:
     """The configuration of `finetune`, whose task has an option of its own."""
     overrides = [f"task={args.task}"] if args.task else []
-    settings = config.load_config(
+    settings = config_files.load(
         config.FinetuningConfig, args.config, [*overrides, *args.set]
     )
     from bert_keras.tasks import catalogue
@@ -283,7 +283,7 @@ def _training_files(
 
 
 def _sweep(args: argparse.Namespace) -> None:
-    settings = config.load_config(config.SweepConfig, args.sweep, args.sweep_set)
+    settings = config_files.load(config.SweepConfig, args.sweep, args.sweep_set)
     train, dev = _training_files(args, finetuning_settings(args))
     from bert_keras import sweep
 
@@ -349,7 +349,7 @@ def _export(args: argparse.Namespace) -> None:
 
 
 def _features(args: argparse.Namespace) -> None:
-    settings = config.load_config(configuration.FeaturesConfig, args.config, args.set)
+    settings = config_files.load(configuration.FeaturesConfig, args.config, args.set)
     from bert_keras.feature_based import layer_vectors
 
     layer_vectors.write(
@@ -365,7 +365,7 @@ def _features(args: argparse.Namespace) -> None:
 
 
 def _probe(args: argparse.Namespace) -> None:
-    settings = config.load_config(configuration.ProbeConfig, args.config, args.set)
+    settings = config_files.load(configuration.ProbeConfig, args.config, args.set)
     from bert_keras.feature_based import taggers
     from tpu import strategy
 

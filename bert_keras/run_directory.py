@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert_keras import config, files, manifest
+from bert_keras import config, config_files, files, manifest
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 
@@ -97,7 +97,7 @@ def describe_run(run: Run, settings: config.StrictModel | None) -> None:
     """Writes all but weights and results; `settings`, if there are any."""
     directory = run.directory
     if settings is not None:
-        config.save_config(settings, directory / CONFIG_NAME)
+        config_files.save(settings, directory / CONFIG_NAME)
     _write_json(directory / BERT_CONFIG_NAME, run.bert_config.model_dump())
     casing = {"do_lower_case": run.do_lower_case}
     _write_json(directory / TOKENIZER_CONFIG_NAME, casing)
@@ -163,7 +163,7 @@ def read_settings(
 ) -> config.Config | None:
     """Reads the configuration of a run; `None`: a converted one that has none."""
     path = Path(directory) / CONFIG_NAME
-    return config.load_config(settings_type, path) if path.is_file() else None
+    return config_files.load(settings_type, path) if path.is_file() else None
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

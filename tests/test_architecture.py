@@ -21,6 +21,7 @@ DOOR = (
     "progress",
     "config",
     "config_fields",
+    "config_files",
     "files",
     "manifest",
 )

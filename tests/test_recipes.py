@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import cli, config, verbs
+from bert_keras import cli, config, config_files, verbs
 from bert_keras.feature_based import configuration
 from bert_keras.model import flops
 from bert_keras.sweep import planning
@@ -52,7 +52,7 @@ def parse(line: str) -> argparse.Namespace:
     return verbs.build_parser().parse_args(shlex.split(line)[1:])
 
 
-RECIPES = sorted(set(config.recipe_names()) - set(OF_THE_DEMO))
+RECIPES = sorted(set(config_files.recipe_names()) - set(OF_THE_DEMO))
 ALL_COMMANDS = list(
     dict.fromkeys(
         [
@@ -72,9 +72,9 @@ def test_every_command_is_understood(line):
     if args.verb in ("finetune", "sweep"):
         assert cli.finetuning_settings(args)
     elif args.verb in CONFIG_TYPES:
-        assert config.load_config(CONFIG_TYPES[args.verb], args.config, args.set)
+        assert config_files.load(CONFIG_TYPES[args.verb], args.config, args.set)
     if args.verb == "sweep":
-        assert config.load_config(config.SweepConfig, args.sweep, args.sweep_set)
+        assert config_files.load(config.SweepConfig, args.sweep, args.sweep_set)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -87,12 +87,12 @@ def test_a_header_says_how_its_recipe_is_used(name):
         elif name == getattr(args, "config", None):
             found.add(CONFIG_TYPES[args.verb])
     assert len(found) == 1
-    assert config.load_config(found.pop(), name)
+    assert config_files.load(found.pop(), name)
 
 
 @pytest.mark.parametrize(("name", "config_type"), OF_THE_DEMO.items())
 def test_recipes_of_the_demo(name, config_type):
-    assert config.load_config(config_type, name)
+    assert config_files.load(config_type, name)
 
 
 def test_the_page_names_all_recipes_and_no_others():
@@ -160,7 +160,7 @@ MASKING = {
 
 @pytest.mark.parametrize(("name", "expected"), FINETUNING.items())
 def test_fine_tuning(name, expected):
-    found = config.load_config(config.FinetuningConfig, name)
+    found = config_files.load(config.FinetuningConfig, name)
     assert (
         found.task,
         found.batch_size,
@@ -185,7 +185,7 @@ def test_there_is_a_recipe_for_every_data_set_of_the_paper():
 
 
 def test_features():
-    found = config.load_config(configuration.ProbeConfig, "probe_conll2003")
+    found = config_files.load(configuration.ProbeConfig, "probe_conll2003")
     assert found.representations == (
         "embeddings",
         "second_to_last",
@@ -201,7 +201,7 @@ def test_features():
 
 @pytest.mark.parametrize(("name", "size"), SIZES.items())
 def test_pre_training(name, size):
-    found = config.load_config(config.PretrainingConfig, name)
+    found = config_files.load(config.PretrainingConfig, name)
     model, optimizer = found.model, found.optimizer
     assert size == (
         model.num_hidden_layers,
@@ -224,7 +224,7 @@ def test_pre_training(name, size):
 
 @pytest.mark.parametrize(("name", "mix"), MASKING.items())
 def test_masking(name, mix):
-    found = config.load_config(config.ExamplesConfig, name)
+    found = config_files.load(config.ExamplesConfig, name)
     assert (found.mask_token_prob, found.random_token_prob) == mix
     others = config.ExamplesConfig(
         mask_token_prob=mix[0],
@@ -246,7 +246,7 @@ def test_masking(name, mix):
 )
 def test_a_sweep_of_a_recipe(sweep, recipe, batches, rates, epochs):
     command = planning.Command(train="t", dev=("d",), init="i", recipe=recipe)
-    runs = planning.plan_runs(config.load_config(config.SweepConfig, sweep), command)
+    runs = planning.plan_runs(config_files.load(config.SweepConfig, sweep), command)
     assert len(runs) == len(batches) * len(rates) * len(epochs)
     assert {run.settings.batch_size for run in runs} == batches
     assert {run.settings.learning_rate for run in runs} == rates
@@ -280,7 +280,7 @@ FLOPS_PER_SECOND = 100e12
 
 @pytest.mark.parametrize(("name", "num_inputs"), NUM_INPUTS.items())
 def test_cost_of_fine_tuning(name, num_inputs):
-    found = config.load_config(config.FinetuningConfig, name)
+    found = config_files.load(config.FinetuningConfig, name)
     length, epochs = found.max_seq_length, int(found.num_train_epochs)
     num_steps = epochs * -(-num_inputs // found.batch_size)
     num_sequences = epochs * num_inputs * (4 if name == "swag" else 1)
@@ -302,7 +302,7 @@ def test_cost_of_fine_tuning(name, num_inputs):
     ],
 )
 def test_cost_of_pre_training(name, recipe):
-    found = config.load_config(config.PretrainingConfig, recipe)
+    found = config_files.load(config.PretrainingConfig, recipe)
     is_left_to_right = found.model.attention == "left_to_right"
     total, terms = 0, []
     for length, phase in zip((128, 512), found.phases, strict=True):
@@ -326,7 +326,7 @@ def test_cost_of_pre_training(name, recipe):
 
 
 def test_cost_of_features():
-    found = config.load_config(configuration.ProbeConfig, "probe_conll2003")
+    found = config_files.load(configuration.ProbeConfig, "probe_conll2003")
     train_words, dev_words = 203_621, 51_362
     num_sentences, hidden_size = 14_041 + 3250, 768
     forward = encoder_flops(found.max_seq_length) // 3
@@ -433,8 +433,8 @@ def test_twenty_steps(place, path):
     if args.verb in ("pretrain", "finetune"):
         results = json.loads(Path(path, "results.json").read_text())
         assert results["steps"] == 20
-        written = config.load_config(CONFIG_TYPES[args.verb], f"{path}/config.yaml")
-        wanted = config.load_config(
+        written = config_files.load(CONFIG_TYPES[args.verb], f"{path}/config.yaml")
+        wanted = config_files.load(
             CONFIG_TYPES[args.verb],
             args.config,
             [*args.set, *shlex.split(SMALLER[args.verb])[1::2]],

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config, files, manifest, run_directory
+from bert_keras import config, config_files, files, manifest, run_directory
 from bert_keras.checkpoints import starting_point
 from bert_keras.errors import InputError
 from bert_keras.feature_based import bilstm_tagger, configuration, layer_vectors
@@ -95,7 +95,7 @@ def run_probes(
     if (results := run_directory.read_results(directory)) is not None:
         logger.info("%s: finished already", directory)
         return results
-    config.save_config(settings, directory / run_directory.CONFIG_NAME)
+    config_files.save(settings, directory / run_directory.CONFIG_NAME)
     wanted, folder = sorted(set().union(*chosen.values())), directory / "features"
     vectors = {
         "train": _vectors(settings, model, train, folder / "train", wanted),

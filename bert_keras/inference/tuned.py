@@ -8,7 +8,7 @@ from typing import Self
 
 import keras
 
-from bert_keras import config, files, run_directory
+from bert_keras import config, config_files, files, run_directory
 from bert_keras.checkpoints import run_weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
@@ -54,7 +54,7 @@ class TunedModel:
         run = run_weights.read_finished_run(
             directory, kinds=TASK_KINDS, verb="finetune"
         )
-        settings = config.load_config(
+        settings = config_files.load(
             config.FinetuningConfig, run.directory / run_directory.CONFIG_NAME
         )
         network = networks.build(

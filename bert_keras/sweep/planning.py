@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bert_keras import config
+from bert_keras import config, config_files
 from bert_keras.errors import InputError
 
 # Their values would be scored on different questions.
@@ -55,7 +55,7 @@ class Command:
             InputError: a file, key or value that cannot be used.
         """
         task = [] if self.task is None else [f"task={self.task}"]
-        return config.load_config(
+        return config_files.load(
             config.FinetuningConfig,
             self.recipe,
             [*task, *self.overrides, *overrides],

@@ -1,11 +1,11 @@
 import pytest
 
-from bert_keras import config
+from bert_keras import config, config_files
 from bert_keras.errors import InputError
 
 
 def load(*overrides, config_type=config.PretrainingConfig, source=None):
-    return config.load_config(config_type, source, overrides)
+    return config_files.load(config_type, source, overrides)
 
 
 def test_paper_defaults():
@@ -35,7 +35,7 @@ def test_numbers_that_yaml_reads_as_text(tmp_path):
 
 def test_saved_configuration_is_read_back_unchanged(tmp_path):
     written = load("model.hidden_size=64", "model.num_attention_heads=4", "seed=3")
-    config.save_config(written, tmp_path / "config.yaml")
+    config_files.save(written, tmp_path / "config.yaml")
     read = load(source=tmp_path / "config.yaml")
     assert read == written
 

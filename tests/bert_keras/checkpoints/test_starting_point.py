@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, run_directory
+from bert_keras import config, config_files, run_directory
 from bert_keras.checkpoints import conversion, run_weights, starting_point, weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
@@ -149,7 +149,7 @@ def test_optimizer_and_schedule_begin_anew(source, continued):
 def test_its_configuration_finds_the_same_run(source, continued, tiny_examples, caplog):
     """Also the one that was saved, in which every key is set."""
     caplog.set_level(logging.INFO, logger="bert_keras")
-    saved = config.load_config(config.PretrainingConfig, continued / "config.yaml")
+    saved = config_files.load(config.PretrainingConfig, continued / "config.yaml")
     assert saved.model.hidden_act == "gelu_tanh"
     for options in (settings(), saved):
         pretrain.pretrain(

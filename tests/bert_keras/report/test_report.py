@@ -13,7 +13,7 @@ import tensorflow as tf
 import yaml
 from PIL import Image
 
-from bert_keras import config, report, run_directory
+from bert_keras import config, config_files, report, run_directory
 from bert_keras.errors import InputError
 from bert_keras.report import curves, event_log, facts
 
@@ -315,7 +315,7 @@ def test_the_settings_of_the_page_can_be_given_again(tmp_path):
     overrides = [
         b for a, b in zip(arguments, arguments[1:], strict=False) if a == "--set"
     ]
-    given = config.load_config(config.PretrainingConfig, overrides=overrides)
+    given = config_files.load(config.PretrainingConfig, overrides=overrides)
     assert run_directory.flat(given.model_dump(mode="json")) == run.settings
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras import config, sweep
+from bert_keras import config, config_files, sweep
 from bert_keras.errors import InputError
 from bert_keras.sweep import majority, picture, planning, scores, summary
 from bert_keras.tasks import catalogue
@@ -31,7 +31,7 @@ def plan(*overrides, num_restarts=1, **grid) -> list[planning.Run]:
 
 
 def test_the_grid_of_the_paper():
-    settings = config.load_config(config.SweepConfig, "sweep_paper")
+    settings = config_files.load(config.SweepConfig, "sweep_paper")
     runs = planning.plan_runs(settings, command())
     # Appendix A.3, written out.
     expected = [
@@ -58,7 +58,7 @@ def test_the_grid_of_the_paper():
 
 def test_the_grid_for_glue():
     """Section 4.1, whatever else is configured."""
-    settings = config.load_config(config.SweepConfig, "sweep_glue")
+    settings = config_files.load(config.SweepConfig, "sweep_glue")
     runs = planning.plan_runs(settings, command("batch_size=8", "num_train_epochs=9"))
     assert [
         (r.settings.batch_size, r.settings.num_train_epochs, r.settings.learning_rate)
@@ -96,7 +96,7 @@ def test_what_a_run_is_given_gives_its_settings():
             b for a, b in zip(arguments, arguments[1:], strict=False) if a[2:] == "set"
         ]
         given = ["task=tagging", *given]
-        loaded = config.load_config(config.FinetuningConfig, "demo_finetune", given)
+        loaded = config_files.load(config.FinetuningConfig, "demo_finetune", given)
         assert loaded == run.settings
     assert runs[0].settings.num_train_epochs == 10
     assert runs[0].settings.span.doc_stride == 64

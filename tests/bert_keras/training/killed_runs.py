@@ -15,7 +15,7 @@ import time
 import keras
 import tensorflow as tf
 
-from bert_keras import config
+from bert_keras import config, config_files
 from bert_keras.checkpoints import npz_files
 from bert_keras.training import pretrain
 
@@ -104,7 +104,7 @@ def run(*, settings, examples, output_dir, num_replicas, death) -> None:
     if death is not None:
         kind, moment = death
         DEATHS[kind](**moment)
-    settings = config.load_config(config.PretrainingConfig, settings)
+    settings = config_files.load(config.PretrainingConfig, settings)
     pretrain.pretrain(settings, examples, output_dir, strategy=strategy)
 
 

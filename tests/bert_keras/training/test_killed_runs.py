@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing import event_file_loader
 
-from bert_keras import config
+from bert_keras import config, config_files
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ def settings_path(tmp_path_factory) -> Path:
         },
     )
     path = tmp_path_factory.mktemp("settings") / "config.yaml"
-    config.save_config(settings, path)
+    config_files.save(settings, path)
     return path
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config
+from bert_keras import config, config_files
 from bert_keras.checkpoints import run_weights
 from bert_keras.errors import InputError, Stopped
 from bert_keras.training import pretrain, stopping
@@ -95,7 +95,7 @@ def test_what_a_run_leaves_behind(finished):
 
 
 def test_its_configuration_repeats_the_run(finished, tiny_examples, tmp_path):
-    again = config.load_config(config.PretrainingConfig, finished / "config.yaml")
+    again = config_files.load(config.PretrainingConfig, finished / "config.yaml")
     pretrain.pretrain(again, [tiny_examples], tmp_path / "again", strategy=CPU)
     assert_same_state(finished, tmp_path / "again")
 

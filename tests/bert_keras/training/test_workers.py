@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config
+from bert_keras import config, config_files
 from bert_keras.training import pretrain
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ def start_workers(examples, run, **changes):
     """Both processes of a run; what they say goes to `worker-N.log` beside it."""
     path = run.parent / "config.yaml"
     settings = config.build_config(config.PretrainingConfig, {**SETTINGS, **changes})
-    config.save_config(settings, path)
+    config_files.save(settings, path)
     addresses = ",".join(free_addresses(2))
     processes = []
     for index in range(2):
