@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.model import bilstm, heads, layers, losses, tagging
+from bert_keras.model import bilstm, heads, layers, losses, networks
 
 # In einsum: B batch, T word, L layer, H size of a vector.
 
@@ -110,7 +110,7 @@ class LayerProbe(keras.Model):
 
     def loss_weights(self, features) -> dict[str, Any]:
         """The weight of the loss, see `loss_terms`: the number of words."""
-        return {"loss": ops.sum(tagging.token_weights(features))}
+        return {"loss": ops.sum(networks.token_weights(features))}
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         """Sum and weight of each quantity over this batch, to be divided later.
@@ -126,7 +126,7 @@ class LayerProbe(keras.Model):
         """
         label_ids = ops.maximum(features["label_ids"], 0)
         return losses.classification_terms(
-            outputs["logits"], label_ids, tagging.token_weights(features)
+            outputs["logits"], label_ids, networks.token_weights(features)
         )
 
 

@@ -263,7 +263,7 @@ class SelfAttention(keras.layers.Layer):
         bias, scale = self._bias(input_mask), 1.0 / math.sqrt(self.size_per_head)
         rate, *seeds = self.dropout.arguments(dropout_seeds, training=training)
         probabilities = fusion.run(
-            operations.attend,
+            operations.attention_probabilities,
             scores,
             bias,
             *seeds,
@@ -278,7 +278,9 @@ class SelfAttention(keras.layers.Layer):
         if not return_attention:
             return output
         scores = ops.cast(scores, "float32")
-        return output, operations.attend(scores, bias, scale=scale, rate=0.0)
+        return output, operations.attention_probabilities(
+            scores, bias, scale=scale, rate=0.0
+        )
 
     def _bias(self, input_mask):
         """What is added to the scores, `(batch_size, 1, 1 or query, key)` float32."""

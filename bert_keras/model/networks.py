@@ -1,21 +1,295 @@
-"""From a task to the network that answers it."""
+"""Networks of the tasks: the encoder and a head; `build` makes the right one.
+
+`keras` and `keras.ops` only.
+"""
+
+from typing import Any
 
 import keras
+from keras import ops
 
-from bert_keras import config
-from bert_keras.config import BertConfig
-from bert_keras.model import choice, classification, encoder, pretrainer, span, tagging
+from bert_keras.config import BertConfig, Task
+from bert_keras.model import encoder, heads, layers, losses, pretrainer
+
+
+class EncoderWithHead(keras.Model):
+    """The encoder and a head that scores each text, or each of its tokens.
+
+    Base of the networks of all fine-tuned tasks. What is said here holds for each of
+    them; a network adds the labels that it learns from and the outputs that it gives.
+
+    Args:
+        config: sizes and shapes of the encoder.
+        num_labels: scores of each text or token.
+        dropout_prob: fraction of the head's input that is dropped in training.
+        bilstm_units: see `heads.ClassificationHead`.
+        seed: of weights and dropout; `None` for random ones.
+
+    Call arguments:
+        features: a dict with `input_ids`, `input_mask` and `segment_ids` as in
+            `bert_keras.data.features`, and `dropout_seeds` as the encoder takes it;
+            other keys are ignored.
+
+    Returns:
+        A dict of float32 logits.
+
+    `loss_terms(features, outputs)` takes the labels of a batch and what `call` returned
+    for it. It returns the sum and the weight of each quantity over this batch, a dict
+    of pairs of float32 scalars; they are divided later, once those of all replicas are
+    added. `loss` is in nats (squared error for a number) per weight, `accuracy` counts
+    right answers. `loss_weights(features)` returns the weight of `loss` alone, which
+    is known before the batch is computed.
+    """
+
+    loss_names = ("loss",)
+    """The terms of `loss_terms` whose means add up to the loss."""
+
+    per_token = False
+    """Whether each token is scored, not the text."""
+
+    def __init__(
+        self,
+        config: BertConfig,
+        num_labels: int,
+        *,
+        dropout_prob: float,
+        bilstm_units: int = 0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_labels = num_labels
+        self.encoder = encoder.BertEncoder(
+            config,
+            seed=layers.derive_seed(seed, "encoder"),
+            name="encoder",
+            dtype=self.dtype_policy,
+        )
+        self.head = heads.ClassificationHead(
+            config.hidden_size,
+            num_labels,
+            dropout_rate=dropout_prob,
+            bilstm_units=bilstm_units,
+            per_token=self.per_token,
+            initializer_range=config.initializer_range,
+            seed=layers.derive_seed(seed, "head"),
+            name="head",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape=None):
+        self.encoder.build()
+        self.head.build()
+        if self.per_token or self.head.bilstm is not None:
+            # It has no gradient then, and weight decay would shrink it.
+            self.encoder.pooler.trainable = False
+
+    def call(self, features, training=None):
+        return {"logits": self.scores(features, training=training)}
+
+    def scores(self, features, *, training):
+        """Logits of the head.
+
+        Args:
+            features: as `BertEncoder` takes it.
+            training: whether to apply dropout.
+
+        Returns:
+            `(batch_size, num_labels)` or, of each token, `(batch_size,
+            sequence_length, num_labels)`, float32.
+        """
+        dropout_seeds = None
+        if training:
+            # The same for the encoder and the head.
+            dropout_seeds = self.encoder.dropout_seeds(features)
+            features = {**features, "dropout_seeds": dropout_seeds}
+        encoded = self.encoder(features, training=training)
+        mask = features["input_mask"]
+        vectors = self._head_input(encoded, mask)
+        return self.head(vectors, dropout_seeds, mask, training=training)
+
+    def _head_input(self, encoded, input_mask):
+        """The vectors of all tokens for a head that wants them, or the pooled one.
+
+        Where tokens attend to the left only, the first one has seen nothing of the
+        text, so the last one is pooled in its place, as in GPT.
+        """
+        if self.per_token or self.head.bilstm is not None:
+            return encoded["sequence_output"]
+        if self.encoder.config.attention == "bidirectional":
+            return encoded["pooled_output"]
+        positions = ops.arange(ops.shape(input_mask)[1], dtype="int32")
+        last = ops.max(positions * ops.cast(input_mask, "int32"), axis=1, keepdims=True)
+        vectors = heads.gather_positions(encoded["sequence_output"], last)
+        return ops.tanh(self.encoder.pooler(vectors))
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        """The weight of the loss: the number of examples."""
+        return {"loss": ops.sum(ops.ones_like(features["label_ids"], "float32"))}
+
+
+class BertClassifier(EncoderWithHead):
+    """Chooses one of several classes for a text or a pair, or predicts a number.
+
+    `num_labels` is the number of classes; 1 for a number. `logits` have the shape
+    `(batch_size, num_labels)`. For `loss_terms`, `label_ids` are `(batch_size,)` or
+    `(batch_size, 1)`: the true class as an integer, or the true number as a float. A
+    number has no `accuracy`.
+    """
+
+    def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
+        logits = outputs["logits"]
+        labels = ops.reshape(features["label_ids"], (-1,))
+        weights = ops.ones_like(labels, "float32")
+        if self.num_labels == 1:
+            errors = logits[:, 0] - ops.cast(labels, "float32")
+            return {"loss": (ops.sum(ops.square(errors)), ops.sum(weights))}
+        return losses.classification_terms(logits, labels, weights)
+
+
+class BertTagger(EncoderWithHead):
+    """Chooses one of several classes for each token, such as the name it is part of.
+
+    Section 5.3 of the paper, fine-tuned. The encoder's pooler is not used: it keeps
+    its first weights. `logits` have the shape `(batch_size, sequence_length,
+    num_labels)`. For `loss_terms`, `label_ids` are `(batch_size, sequence_length)`
+    integers: the true class of each token, below 0 for a token that does not count (a
+    special token, padding, a word's pieces after the first). The weight of the loss is
+    the number of tokens that count.
+    """
+
+    per_token = True
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        return {"loss": ops.sum(token_weights(features))}
+
+    def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
+        label_ids = ops.maximum(features["label_ids"], 0)
+        return losses.classification_terms(
+            outputs["logits"], label_ids, token_weights(features)
+        )
+
+
+def token_weights(features):
+    """1 for a token that counts, else 0: float32, the shape of `label_ids`."""
+    return ops.cast(features["label_ids"] >= 0, "float32")
+
+
+class BertSpanPredictor(EncoderWithHead):
+    """Scores each token as the first and as the last of the answer to a question.
+
+    Section 4.2 of the paper: the head's two columns are its vectors S and E. As in
+    run_squad.py, padding has scores like any token: a search for the best span has to
+    stay among the tokens of the text. The encoder's pooler is not used: it keeps its
+    first weights. The original drops nothing before the head, hence `dropout_prob=0`.
+
+    The outputs are `start_logits` and `end_logits`, each `(batch_size,
+    sequence_length)`. For `loss_terms`, `start_positions` and `end_positions` are
+    `(batch_size,)` or `(batch_size, 1)` integers below `sequence_length`: the first and
+    the last token of the answer, 0 twice for no answer. `loss` is the mean of start's
+    and end's; `start_accuracy` and `end_accuracy` take the place of `accuracy`.
+    """
+
+    per_token = True
+
+    def __init__(
+        self, config: BertConfig, *, dropout_prob: float = 0.0, **kwargs: Any
+    ) -> None:
+        super().__init__(config, 2, dropout_prob=dropout_prob, **kwargs)
+
+    def call(self, features, training=None):
+        logits = self.scores(features, training=training)
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        return {"loss": ops.sum(ops.ones_like(features["start_positions"], "float32"))}
+
+    def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
+        (start_loss, start_right), (end_loss, end_right) = (
+            _choice_terms(outputs[f"{name}_logits"], features[f"{name}_positions"])
+            for name in ("start", "end")
+        )
+        weight = ops.sum(ops.ones_like(start_loss))
+        return {
+            "loss": (ops.sum(start_loss + end_loss) / 2, weight),
+            "start_accuracy": (ops.sum(start_right), weight),
+            "end_accuracy": (ops.sum(end_right), weight),
+        }
+
+
+class BertChooser(EncoderWithHead):
+    """Chooses one of several endings of a text, each read as a pair with the text.
+
+    Section 4.4 of the paper: one vector scores the pooled output of every ending, and
+    the softmax is over the endings of an example. The features of the encoder have the
+    shape `(batch_size, num_endings, sequence_length)`; `dropout_seeds` are
+    `(batch_size,)`, see `ending_seeds`. `logits` have the shape `(batch_size,
+    num_endings)`. For `loss_terms`, `label_ids` are `(batch_size,)` or `(batch_size,
+    1)` integers below `num_endings`: the right one.
+    """
+
+    def __init__(
+        self, config: BertConfig, *, dropout_prob: float, **kwargs: Any
+    ) -> None:
+        super().__init__(config, 1, dropout_prob=dropout_prob, **kwargs)
+
+    def call(self, features, training=None):
+        _, num_endings, length = ops.shape(features["input_ids"])
+        endings = {
+            name: ops.reshape(features[name], (-1, length))
+            for name in ("input_ids", "input_mask", "segment_ids")
+        }
+        if training:
+            endings["dropout_seeds"] = ending_seeds(
+                self.encoder.dropout_seeds(features), num_endings
+            )
+        logits = self.scores(endings, training=training)
+        return {"logits": ops.reshape(logits, (-1, num_endings))}
+
+    def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
+        loss, right = _choice_terms(outputs["logits"], features["label_ids"])
+        weight = ops.sum(ops.ones_like(right))
+        return {"loss": (ops.sum(loss), weight), "accuracy": (ops.sum(right), weight)}
+
+
+def _choice_terms(logits, labels):
+    """Cross entropy in nats, and whether the label is right: `(batch_size,)` each."""
+    # `losses.cross_entropy` is for a number of classes that is known beforehand.
+    labels = ops.reshape(ops.cast(labels, "int32"), (-1,))
+    log_probs = ops.log_softmax(logits, axis=-1)
+    loss = -losses.logit_of(log_probs, labels)[:, 0]
+    return loss, losses.is_right(logits, labels)
+
+
+def ending_seeds(dropout_seeds, num_endings):
+    """A seed of dropout for each ending, a function of the example's seed alone.
+
+    The first ending has the example's own. The others are far from it and from those
+    of other examples, whose seeds may be numbers in a row; sums wrap around.
+
+    Args:
+        dropout_seeds: `(batch_size,)` int32, one for each example.
+        num_endings: of each example.
+
+    Returns:
+        `(batch_size * num_endings,)` int32, example after example.
+    """
+    # The golden ratio of 2 ** 32, whose multiples keep apart.
+    step = ops.convert_to_tensor(0x9E3779B9, dtype="uint32")
+    steps = ops.cast(ops.arange(num_endings, dtype="int32"), "uint32") * step
+    seeds = ops.cast(dropout_seeds, "uint32")[:, None] + steps
+    return ops.cast(ops.reshape(seeds, (-1,)), "int32")
 
 
 def build(
     bert_config: BertConfig,
-    task: config.Task,
+    task: Task,
     *,
     dropout_prob: float = 0.0,
     seed: int | None = None,
     dtype: str = "float32",
 ) -> keras.Model:
-    """Makes the network of a task, with all its weights, which are new.
+    """Makes the network of a task, with new weights.
 
     Args:
         bert_config: sizes and shapes of the encoder.
@@ -33,14 +307,12 @@ def build(
         case "encoder":
             network = encoder.BertEncoder(bert_config, **shared)
         case "classification" | "regression":
-            network = classification.BertClassifier(
-                bert_config, task.num_labels, **head
-            )
+            network = BertClassifier(bert_config, task.num_labels, **head)
         case "tagging":
-            network = tagging.BertTagger(bert_config, task.num_labels, **head)
+            network = BertTagger(bert_config, task.num_labels, **head)
         case "span":
-            network = span.BertSpanPredictor(bert_config, **head)
+            network = BertSpanPredictor(bert_config, **head)
         case "choice":
-            network = choice.BertChooser(bert_config, **head)
+            network = BertChooser(bert_config, **head)
     network.build()
     return network

@@ -65,7 +65,9 @@ def add_and_normalize(
     return ops.cast(normalize(values, gamma, beta), inputs.dtype)
 
 
-def attend(scores, bias, dropout_seeds=None, salt=None, *, scale: float, rate: float):
+def attention_probabilities(
+    scores, bias, dropout_seeds=None, salt=None, *, scale: float, rate: float
+):
     """Attention probabilities after dropout.
 
     Args:

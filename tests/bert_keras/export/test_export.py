@@ -15,7 +15,7 @@ from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.export import graph_tokenizer
 from bert_keras.inference import tuned
-from bert_keras.model import classification
+from bert_keras.model import networks
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", *"0123456789.,!?'")
@@ -55,7 +55,7 @@ def make_run(directory: Path, randomize, **task) -> Path:
         do_lower_case=True,
         inputs={},
     )
-    network = classification.BertClassifier(
+    network = networks.BertClassifier(
         BERT_CONFIG, run_task.num_labels, dropout_prob=0.1
     )
     network.build()

@@ -33,7 +33,7 @@ CASES = {
         {"rate": 0.0},
     ),
     "attend": (
-        operations.attend,
+        operations.attention_probabilities,
         (TOKENS[:, None], BIAS[None, None, None], SEEDS, SALT),
         {"scale": 0.5, "rate": 0.3},
     ),

@@ -15,7 +15,7 @@ from bert_keras.checkpoints import conversion, run_weights, starting_point, weig
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.inference import forward, tuned
-from bert_keras.model import classification, pretrainer
+from bert_keras.model import networks, pretrainer
 from bert_keras.tasks import text, text_datasets
 from bert_keras.training import finetune, record_batches
 
@@ -178,7 +178,7 @@ def test_the_same_seed_gives_the_same_weights(init, opinion_files, tmp_path):
 
 def test_only_the_encoder_of_another_fine_tuning_is_taken(tuned_run, caplog):
     source = conversion.read(tuned_run[0])
-    network = classification.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.0)
+    network = networks.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.0)
     network.build()
     head = network.head.classifier.kernel.numpy()
     starting_point.assign(network, starting_point.encoder_arrays(source), path="tuned")
@@ -195,7 +195,7 @@ def test_a_missing_pooler_is_made_new(tmp_path, caplog):
     """Nobody trained that of a pre-training without next sentences."""
     path = make_init(tmp_path / "init", BERT_CONFIG, next_sentence=False)
     source = conversion.read(path)
-    network = classification.BertClassifier(BERT_CONFIG, 2, dropout_prob=0.0, seed=3)
+    network = networks.BertClassifier(BERT_CONFIG, 2, dropout_prob=0.0, seed=3)
     network.build()
     fresh = weights.from_network(network)
     starting_point.assign(network, starting_point.encoder_arrays(source), path=path)
@@ -393,7 +393,7 @@ def test_predict_refuses_before_it_works(tuned_run, init, tmp_path):
 
 
 def test_forward_pads_without_changing_answers(monkeypatch):
-    network = classification.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.1, seed=3)
+    network = networks.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.1, seed=3)
     network.build()
     rows = [
         text.LabelledText(words, None, None, 1) for words, _ in opinions(40, seed=3)

@@ -1,0 +1,296 @@
+"""Each network by itself: its outputs, its loss, and its dropout."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.model import networks
+
+# === BertClassifier ===
+
+
+@pytest.fixture
+def batch(tiny_config, make_batch) -> dict[str, np.ndarray]:
+    names = ("input_ids", "input_mask", "segment_ids")
+    full = make_batch(tiny_config)
+    return {name: full[name] for name in names}
+
+
+def test_logits_are_a_linear_map_of_the_pooled_output(tiny_config, batch, randomize):
+    model = networks.BertClassifier(tiny_config, 3, dropout_prob=0.5)
+    model.build()
+    randomize(model)
+    pooled = np.array(model.encoder(batch)["pooled_output"])
+    kernel, bias = (w.numpy() for w in model.head.trainable_weights)
+    np.testing.assert_allclose(
+        model(batch)["logits"], pooled @ kernel + bias, atol=1e-5
+    )
+
+
+def test_loss_and_accuracy_of_classes(tiny_config):
+    model = networks.BertClassifier(tiny_config, 3, dropout_prob=0.1)
+    logits = np.array([[0, 0, 0], [0, math.log(2), 0], [5, 0, 0]], "float32")
+    # Right, with probability 1/2; wrong; right.
+    labels = np.array([2, 1, 0])
+    terms = model.loss_terms({"label_ids": labels}, {"logits": logits})
+    expected = math.log(3) + math.log(2) + math.log(1 + 2 * math.exp(-5))
+    assert float(terms["loss"][0]) == pytest.approx(expected, rel=1e-6)
+    assert float(terms["loss"][1]) == 3
+    assert [float(x) for x in terms["accuracy"]] == [2, 3]
+    assert set(model.loss_names) < set(terms)
+    column = model.loss_terms({"label_ids": labels[:, None]}, {"logits": logits})
+    assert float(column["loss"][0]) == float(terms["loss"][0])
+
+
+def test_loss_of_numbers_is_the_squared_error(tiny_config):
+    model = networks.BertClassifier(tiny_config, 1, dropout_prob=0.1)
+    logits = np.array([[1.0], [-2.0]], "float32")
+    labels = np.array([0.5, 1.0], "float32")
+    terms = model.loss_terms({"label_ids": labels}, {"logits": logits})
+    assert terms.keys() == {"loss"}
+    assert [float(x) for x in terms["loss"]] == [9.25, 2]
+
+
+def test_the_seed_alone_decides_weights_and_dropout(tiny_config, batch):
+    first, same, other = (
+        np.array(
+            networks.BertClassifier(tiny_config, 2, dropout_prob=0.1, seed=seed)(
+                batch, training=True
+            )["logits"]
+        )
+        for seed in (3, 3, 4)
+    )
+    np.testing.assert_array_equal(first, same)
+    assert (first != other).all()
+
+
+def test_dropout_before_the_classifier_follows_the_seeds_too(tiny_config, batch):
+    quiet = tiny_config.model_copy(
+        update={"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
+    )
+    model = networks.BertClassifier(quiet, 2, dropout_prob=0.5, seed=3)
+    seeded = batch | {"dropout_seeds": np.arange(4)}
+    first, same = (np.array(model(seeded, training=True)["logits"]) for _ in range(2))
+    np.testing.assert_array_equal(first, same)
+    one, another = (np.array(model(batch, training=True)["logits"]) for _ in range(2))
+    assert (one != another).all()
+
+
+def test_gradients_are_dense(tiny_config, batch):
+    # Keras' optimizers are wrong for the sparse kind: see `operations.take_rows`.
+    model = networks.BertClassifier(tiny_config, 2, dropout_prob=0.1)
+    labels = {"label_ids": np.zeros(4, "int32")}
+    with tf.GradientTape() as tape:
+        total, _ = model.loss_terms(labels, model(batch))["loss"]
+    for gradient in tape.gradient(total, model.trainable_variables):
+        assert isinstance(gradient, tf.Tensor)
+
+
+def test_left_to_right_the_last_token_is_read(tiny_config, batch, randomize):
+    """The first one has seen nothing of the text."""
+    left_to_right = tiny_config.model_copy(update={"attention": "left_to_right"})
+    model = networks.BertClassifier(left_to_right, 3, dropout_prob=0.1)
+    model.build()
+    randomize(model)
+    states = np.array(model.encoder(batch)["sequence_output"])
+    lengths = batch["input_mask"].sum(axis=1)
+    assert len(set(lengths)) > 1
+    last = states[np.arange(len(lengths)), lengths - 1]
+    pooled = np.tanh(last @ model.encoder.pooler.kernel + model.encoder.pooler.bias)
+    kernel, bias = (w.numpy() for w in model.head.trainable_weights)
+    logits = np.array(model(batch)["logits"])
+    np.testing.assert_allclose(logits, pooled @ kernel + bias, atol=1e-5)
+    changed = batch | {"input_ids": batch["input_ids"].copy()}
+    changed["input_ids"][:, 1] = 1 + changed["input_ids"][:, 1] % 30
+    assert (np.abs(model(changed)["logits"] - logits).max(axis=1) > 1e-3).all()
+
+
+# === BertTagger ===
+
+
+@pytest.fixture(scope="module")
+def tags():
+    """Labels, of which some do not count, and logits."""
+    random = np.random.default_rng(0)
+    return random.integers(-2, 3, (4, 7)), random.normal(size=(4, 7, 3))
+
+
+def test_loss_and_accuracy_are_of_the_tokens_that_count(tiny_config, tags):
+    labels, logits = tags
+    model = networks.BertTagger(tiny_config, 3, dropout_prob=0.1)
+    features, outputs = {"label_ids": labels}, {"logits": np.float32(logits)}
+    terms = model.loss_terms(features, outputs)
+    loss = num_right = count = 0
+    for label, scores in zip(labels.ravel(), logits.reshape(-1, 3), strict=True):
+        if label >= 0:
+            loss += math.log(sum(math.exp(x) for x in scores)) - scores[label]
+            num_right += scores.argmax() == label
+            count += 1
+    assert 0 < count < labels.size and 0 < num_right < count
+    assert float(terms["loss"][0]) == pytest.approx(loss, rel=1e-6)
+    assert [float(x) for x in terms["accuracy"]] == [num_right, count]
+    weights = model.loss_weights(features)
+    assert {name: float(value) for name, value in weights.items()} == {"loss": count}
+    assert float(terms["loss"][1]) == count
+    assert set(model.loss_names) < set(terms)
+
+
+def test_what_does_not_count_changes_no_term(tiny_config, tags):
+    labels, logits = tags
+    model = networks.BertTagger(tiny_config, 3, dropout_prob=0.1)
+    changed = np.where(labels[..., None] < 0, 100.0, logits)
+    relabelled = np.where(labels < 0, -100, labels)
+    terms, others = (
+        model.loss_terms({"label_ids": ids}, {"logits": np.float32(values)})
+        for ids, values in ((labels, logits), (relabelled, changed))
+    )
+    for name, pair in terms.items():
+        assert [float(x) for x in others[name]] == [float(x) for x in pair]
+
+
+def test_padding_changes_no_token(tiny_config, make_batch, randomize):
+    model = networks.BertTagger(tiny_config, 3, dropout_prob=0.1)
+    model.build()
+    randomize(model)
+    batch = make_batch(tiny_config, lengths=(9, 6))
+    names = ("input_ids", "input_mask", "segment_ids")
+    longer = {name: np.pad(batch[name], ((0, 0), (0, 4))) for name in names}
+    longer["input_ids"][:, 9:] = 5
+    plain, padded = (np.array(model(x)["logits"]) for x in (batch, longer))
+    for row, length in enumerate((9, 6)):
+        np.testing.assert_allclose(padded[row, :length], plain[row, :length], atol=1e-5)
+
+
+# === BertSpanPredictor ===
+
+
+def test_logits_are_products_with_the_vectors_s_and_e(
+    tiny_config, make_batch, randomize
+):
+    model = networks.BertSpanPredictor(tiny_config)
+    model.build()
+    randomize(model)
+    batch = make_batch(tiny_config)
+    sequence_output = np.array(model.encoder(batch)["sequence_output"])
+    (start, end), bias = (
+        model.head.classifier.kernel.numpy().T,
+        model.head.classifier.bias,
+    )
+    outputs = model(batch)
+    np.testing.assert_allclose(
+        outputs["start_logits"], sequence_output @ start + bias[0], atol=1e-5
+    )
+    # Padding, too: nothing is masked.
+    np.testing.assert_allclose(
+        outputs["end_logits"], sequence_output @ end + bias[1], atol=1e-5
+    )
+
+
+def cross_entropy(logits, position):
+    return math.log(sum(math.exp(x) for x in logits)) - logits[position]
+
+
+def test_loss_is_the_mean_of_start_and_end(tiny_config):
+    random = np.random.default_rng(0)
+    start_logits, end_logits = random.normal(size=(2, 5, 9)).astype("float32")
+    start, end = random.integers(0, 9, (2, 5))
+    # Both right, one of them right.
+    start[:2], end[1] = start_logits[:2].argmax(axis=1), end_logits[1].argmax()
+    model = networks.BertSpanPredictor(tiny_config)
+    features = {"start_positions": start, "end_positions": end}
+    outputs = {"start_logits": start_logits, "end_logits": end_logits}
+    terms = {
+        name: [float(x) for x in pair]
+        for name, pair in model.loss_terms(features, outputs).items()
+    }
+    loss = sum(map(cross_entropy, start_logits, start))
+    loss = (loss + sum(map(cross_entropy, end_logits, end))) / 2
+    num_right = {
+        f"{name}_accuracy": [float((logits.argmax(axis=1) == positions).sum()), 5]
+        for name, logits, positions in (
+            ("start", start_logits, start),
+            ("end", end_logits, end),
+        )
+    }
+    assert terms == {"loss": [pytest.approx(loss, rel=1e-6), 5], **num_right}
+    assert 2 <= terms["start_accuracy"][0] < 5
+    assert {n: float(x) for n, x in model.loss_weights(features).items()} == {"loss": 5}
+    columns = {name: values[:, None] for name, values in features.items()}
+    assert float(model.loss_weights(columns)["loss"]) == 5
+    assert float(model.loss_terms(columns, outputs)["loss"][0]) == terms["loss"][0]
+
+
+def test_a_loss_far_from_0_is_finite(tiny_config):
+    model = networks.BertSpanPredictor(tiny_config)
+    logits = np.array([[0.0, 1e4, -1e4]], "float32")
+    terms = model.loss_terms(
+        {"start_positions": np.array([0]), "end_positions": np.array([1])},
+        {"start_logits": logits, "end_logits": logits},
+    )
+    assert float(terms["loss"][0]) == 5000
+
+
+# === BertChooser ===
+
+
+def test_an_ending_is_scored_by_itself(tiny_config, make_batch, randomize):
+    model = networks.BertChooser(tiny_config, dropout_prob=0.5)
+    model.build()
+    randomize(model)
+    batch = make_batch(tiny_config, lengths=(16, 11, 5, 16, 7, 9))
+    names = ("input_ids", "input_mask", "segment_ids")
+    features = {name: batch[name].reshape(2, 3, 16) for name in names}
+    pooled = np.array(model.encoder(batch)["pooled_output"])
+    kernel, bias = (w.numpy() for w in model.head.trainable_weights)
+    expected = (pooled @ kernel + bias).reshape(2, 3)
+    np.testing.assert_allclose(model(features)["logits"], expected, atol=1e-5)
+
+
+def test_loss_and_accuracy_are_over_the_endings(tiny_config):
+    model = networks.BertChooser(tiny_config, dropout_prob=0.1)
+    logits = np.array([[0, 0, 0, 0], [0, math.log(2), 0, 0]], "float32")
+    labels = {"label_ids": np.array([2, 1])}
+    terms = model.loss_terms(labels, {"logits": logits})
+    # Probabilities 1/4, in a tie, and 2/5.
+    assert float(terms["loss"][0]) == pytest.approx(math.log(4) + math.log(2.5))
+    assert float(terms["loss"][1]) == float(model.loss_weights(labels)["loss"]) == 2
+    assert [float(x) for x in terms["accuracy"]] == [1, 2]
+    column = {"label_ids": labels["label_ids"][:, None]}
+    again = model.loss_terms(column, {"logits": logits})
+    assert float(again["loss"][0]) == float(terms["loss"][0])
+    assert set(model.loss_names) < set(terms)
+
+
+def test_the_seeds_of_the_endings_are_these():
+    # Literal: a run that is taken up with a newer version must go on as it would have.
+    seeds = networks.ending_seeds(np.array([7, -8, 2**31 - 1], "int32"), 3)
+    assert np.array(seeds).tolist() == [
+        *(7, -1640531520, 1013904249),
+        *(-8, -1640531535, 1013904234),
+        *(2147483647, 506952120, -1133579407),
+    ]
+
+
+def test_no_two_endings_share_a_seed():
+    seeds = np.array(networks.ending_seeds(np.arange(-500, 500), 16))
+    assert len(set(seeds.tolist())) == 16000
+
+
+def test_equal_endings_meet_different_dropout(tiny_config, make_batch, randomize):
+    model = networks.BertChooser(tiny_config, dropout_prob=0.1, seed=2)
+    model.build()
+    randomize(model)
+    batch = make_batch(tiny_config, lengths=(9, 9))
+    features = {
+        name: np.repeat(batch[name][:, None], 4, axis=1)
+        for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    plain = np.array(model(features)["logits"])
+    assert np.ptp(plain, axis=1).max() < 1e-5
+    seeded = features | {"dropout_seeds": np.array([5, 6])}
+    dropped, same = (np.array(model(seeded, training=True)["logits"]) for _ in range(2))
+    np.testing.assert_array_equal(dropped, same)
+    for row in dropped:
+        assert np.diff(np.sort(row)).min() > 1e-3
