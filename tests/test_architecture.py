@@ -23,6 +23,7 @@ DOOR = (
     "config_fields",
     "config_files",
     "files",
+    "keras_names",
     "manifest",
 )
 """Modules directly in `bert_keras` on which everything stands."""

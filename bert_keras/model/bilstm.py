@@ -12,6 +12,7 @@ from keras import ops
 from bert_keras.model import layers
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
 class BiLSTM(keras.layers.Layer):
     """Reads each sequence forwards and backwards.
 

@@ -22,6 +22,7 @@ _STEP = 0x9E3779B9
 _ROUNDS = ((16, 0x7FEB352D), (15, 0x846CA68B))
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
 class Dropout(keras.layers.Layer):
     """Sets a fraction of each example to 0 in training and scales the rest up.
 

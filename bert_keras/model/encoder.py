@@ -12,8 +12,38 @@ from bert_keras.errors import InputError
 from bert_keras.model import layers
 
 
+class BertNetwork(keras.Model):
+    """Base of all networks: made from a `BertConfig`, and saved with it by Keras.
+
+    `network.save("name.keras")` and `keras.saving.load_model` work for each of them,
+    alone or as a part of another model.
+
+    Args:
+        config: sizes and shapes of the encoder.
+        seed: of weights and dropout; `None` for random ones.
+    """
+
+    saved_arguments = ("seed",)
+    """Arguments of the class besides `config`, which are attributes of the network."""
+
+    def __init__(
+        self, config: BertConfig, *, seed: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.config = config
+        self.seed = seed
+
+    def get_config(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in self.saved_arguments}
+        return {**super().get_config(), "config": self.config.model_dump(), **own}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "BertNetwork":
+        return cls(**{**config, "config": BertConfig(**config["config"])})
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
-class BertEncoder(keras.Model):
+class BertEncoder(BertNetwork):
     """Embeddings, a stack of transformer layers, and the pooler.
 
     Figure 1 of the paper. The weights come into being with the first call, or without
@@ -27,8 +57,8 @@ class BertEncoder(keras.Model):
         features: a dict of integers, each `(batch_size, sequence_length)`; other keys
             are not looked at.
             `input_ids`: token ids below `config.vocab_size`.
-            `input_mask`: 1 for a token, 0 for padding.
-            `segment_ids`: 0 for the first text, 1 for the second.
+            `input_mask`: 1 for a token, 0 for padding; all 1 if left out.
+            `segment_ids`: 0 for the first text, 1 for the second; all 0 if left out.
             `dropout_seeds`: `(batch_size,)`, used in training: see
             `bert_keras.model.dropout`. Random ones without it.
         return_all_layers: whether to add `encoder_outputs`.
@@ -50,9 +80,7 @@ class BertEncoder(keras.Model):
     def __init__(
         self, config: BertConfig, *, seed: int | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(**kwargs)
-        self.config = config
-        self.seed = seed
+        super().__init__(config, seed=seed, **kwargs)
         self.embeddings = layers.Embeddings(
             config.vocab_size,
             config.hidden_size,
@@ -124,6 +152,7 @@ class BertEncoder(keras.Model):
         return_all_layers=False,
         return_attention=False,
     ):
+        features = complete(features)
         dropout_seeds = self.dropout_seeds(features) if training else None
         hidden_states = self.embeddings(
             features["input_ids"],
@@ -154,13 +183,19 @@ class BertEncoder(keras.Model):
             outputs["attention_probs"] = tuple(attention_probs)
         return outputs
 
-    def get_config(self) -> dict[str, Any]:
-        own = {"config": self.config.model_dump(), "seed": self.seed}
-        return {**super().get_config(), **own}
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "BertEncoder":
-        return cls(**{**config, "config": BertConfig(**config["config"])})
+def complete(features: dict[str, Any]) -> dict[str, Any]:
+    """Features with `input_mask` and `segment_ids`, should they have been left out."""
+    input_ids = features["input_ids"]
+    made = {
+        name: make(input_ids, dtype="int32")
+        for name, make in (
+            ("input_mask", ops.ones_like),
+            ("segment_ids", ops.zeros_like),
+        )
+        if name not in features
+    }
+    return {**features, **made}
 
 
 def resolve_layers(

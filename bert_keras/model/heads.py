@@ -8,6 +8,7 @@ from keras import ops
 from bert_keras.model import bilstm, layers, operations
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
 class MaskedLanguageModelHead(keras.layers.Layer):
     """Scores every token of the vocabulary for the masked positions.
 
@@ -95,6 +96,7 @@ def gather_positions(sequence_output, positions):
     return operations.take_rows(flat, rows)
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
 class NextSentenceHead(keras.layers.Layer):
     """Scores whether the second text follows the first.
 
@@ -135,6 +137,7 @@ class NextSentenceHead(keras.layers.Layer):
         return ops.cast(self.classifier(pooled_output), "float32")
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
 class ClassificationHead(keras.layers.Layer):
     """Scores the classes of a text or of each of its tokens, or predicts one number.
 

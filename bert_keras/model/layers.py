@@ -57,6 +57,7 @@ def dropout_layer(
     return dropout.Dropout(rate, seed=derive_seed(seed, name), name=name, dtype=dtype)
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
 class LayerNorm(keras.layers.Layer):
     """Layer normalisation of the last axis, in float32 whatever the precision.
 
@@ -92,6 +93,7 @@ class LayerNorm(keras.layers.Layer):
         return ops.convert_to_tensor(self.gamma), ops.convert_to_tensor(self.beta)
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
 class Embeddings(keras.layers.Layer):
     """Sum of word, position and segment embeddings, normalised.
 
@@ -184,6 +186,7 @@ class Embeddings(keras.layers.Layer):
         )
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
 class SelfAttention(keras.layers.Layer):
     """Multi-head self-attention, up to and including the output projection.
 
@@ -303,6 +306,7 @@ class SelfAttention(keras.layers.Layer):
         return ops.unstack(ops.transpose(heads, (2, 0, 3, 1, 4)), 3)
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
 class FeedForward(keras.layers.Layer):
     """Two linear maps with an activation between them, for each position by itself.
 
@@ -362,6 +366,7 @@ class FeedForward(keras.layers.Layer):
         return ops.reshape(output, (-1, length, self.hidden_size))
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
 class TransformerLayer(keras.layers.Layer):
     """Self-attention and feed-forward, each with dropout, residual sum and norm.
 

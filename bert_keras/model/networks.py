@@ -11,8 +11,10 @@ from keras import ops
 from bert_keras.config import BertConfig, Task
 from bert_keras.model import encoder, heads, layers, losses, pretrainer
 
+_SAVED_ARGUMENTS = ("dropout_prob", "bilstm_units", "seed")
 
-class EncoderWithHead(keras.Model):
+
+class EncoderWithHead(encoder.BertNetwork):
     """The encoder and a head that scores each text, or each of its tokens.
 
     Base of the networks of all fine-tuned tasks. What is said here holds for each of
@@ -44,6 +46,8 @@ class EncoderWithHead(keras.Model):
     loss_names = ("loss",)
     """The terms of `loss_terms` whose means add up to the loss."""
 
+    saved_arguments = ("num_labels", *_SAVED_ARGUMENTS)
+
     per_token = False
     """Whether each token is scored, not the text."""
 
@@ -52,13 +56,15 @@ class EncoderWithHead(keras.Model):
         config: BertConfig,
         num_labels: int,
         *,
-        dropout_prob: float,
+        dropout_prob: float = 0.1,
         bilstm_units: int = 0,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(config, seed=seed, **kwargs)
         self.num_labels = num_labels
+        self.dropout_prob = dropout_prob
+        self.bilstm_units = bilstm_units
         self.encoder = encoder.BertEncoder(
             config,
             seed=layers.derive_seed(seed, "encoder"),
@@ -98,6 +104,7 @@ class EncoderWithHead(keras.Model):
             `(batch_size, num_labels)` or, of each token, `(batch_size,
             sequence_length, num_labels)`, float32.
         """
+        features = encoder.complete(features)
         dropout_seeds = None
         if training:
             # The same for the encoder and the head.
@@ -116,7 +123,7 @@ class EncoderWithHead(keras.Model):
         """
         if self.per_token or self.head.bilstm is not None:
             return encoded["sequence_output"]
-        if self.encoder.config.attention == "bidirectional":
+        if self.config.attention == "bidirectional":
             return encoded["pooled_output"]
         positions = ops.arange(ops.shape(input_mask)[1], dtype="int32")
         last = ops.max(positions * ops.cast(input_mask, "int32"), axis=1, keepdims=True)
@@ -128,6 +135,7 @@ class EncoderWithHead(keras.Model):
         return {"loss": ops.sum(ops.ones_like(features["label_ids"], "float32"))}
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
 class BertClassifier(EncoderWithHead):
     """Chooses one of several classes for a text or a pair, or predicts a number.
 
@@ -147,6 +155,7 @@ class BertClassifier(EncoderWithHead):
         return losses.classification_terms(logits, labels, weights)
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
 class BertTagger(EncoderWithHead):
     """Chooses one of several classes for each token, such as the name it is part of.
 
@@ -175,6 +184,7 @@ def token_weights(features):
     return ops.cast(features["label_ids"] >= 0, "float32")
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
 class BertSpanPredictor(EncoderWithHead):
     """Scores each token as the first and as the last of the answer to a question.
 
@@ -189,6 +199,8 @@ class BertSpanPredictor(EncoderWithHead):
     the last token of the answer, 0 twice for no answer. `loss` is the mean of start's
     and end's; `start_accuracy` and `end_accuracy` take the place of `accuracy`.
     """
+
+    saved_arguments = _SAVED_ARGUMENTS
 
     per_token = True
 
@@ -217,6 +229,7 @@ class BertSpanPredictor(EncoderWithHead):
         }
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
 class BertChooser(EncoderWithHead):
     """Chooses one of several endings of a text, each read as a pair with the text.
 
@@ -228,12 +241,15 @@ class BertChooser(EncoderWithHead):
     1)` integers below `num_endings`: the right one.
     """
 
+    saved_arguments = _SAVED_ARGUMENTS
+
     def __init__(
-        self, config: BertConfig, *, dropout_prob: float, **kwargs: Any
+        self, config: BertConfig, *, dropout_prob: float = 0.1, **kwargs: Any
     ) -> None:
         super().__init__(config, 1, dropout_prob=dropout_prob, **kwargs)
 
     def call(self, features, training=None):
+        features = encoder.complete(features)
         _, num_endings, length = ops.shape(features["input_ids"])
         endings = {
             name: ops.reshape(features[name], (-1, length))

@@ -9,7 +9,8 @@ from bert_keras.config import BertConfig
 from bert_keras.model import encoder, heads, layers, losses
 
 
-class BertPretrainer(keras.Model):
+@keras.saving.register_keras_serializable(package="bert_keras")
+class BertPretrainer(encoder.BertNetwork):
     """Masked language model and next-sentence prediction on one encoder.
 
     Args:
@@ -30,6 +31,8 @@ class BertPretrainer(keras.Model):
         `next_sentence_logits`: `(batch_size, 2)` float32.
     """
 
+    saved_arguments = ("seed", "next_sentence")
+
     def __init__(
         self,
         config: BertConfig,
@@ -38,7 +41,7 @@ class BertPretrainer(keras.Model):
         next_sentence: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(config, seed=seed, **kwargs)
         self.next_sentence = next_sentence
         self.encoder = encoder.BertEncoder(
             config,

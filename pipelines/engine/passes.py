@@ -30,6 +30,9 @@ PASS_BYTES = 32_000_000
 """Of items or values that one pass reads: enough to make little of starting it."""
 
 _MAX_ATTEMPTS = 3
+_PROCESS_NAME = "bert-keras pass"
+# Exit code of a pass whose process is told to start passes itself.
+_RAN_THE_SCRIPT = 86
 # What a process takes before it does anything. Beside the workers there are
 # this one and the one that they are forked from.
 _PROCESS_BYTES = 60_000_000
@@ -80,6 +83,10 @@ class Passes:
     refused before its step starts."""
 
     def __post_init__(self) -> None:
+        if multiprocessing.current_process().name == _PROCESS_NAME:
+            # A new process imports the script that it was started from before it does
+            # anything else, and a script without a main guard starts all over.
+            os._exit(_RAN_THE_SCRIPT)
         if self.num_workers < 1:
             raise InputError(f"--workers must be at least 1, got {self.num_workers}")
 
@@ -257,7 +264,9 @@ def _supervise(planned: Sequence[Pass], num_workers: int, module: str) -> None:
             while waiting and len(running) < num_workers:
                 one = waiting.popleft()
                 attempts[one.units] += 1
-                process = context.Process(target=_run_pass, args=(one,), daemon=True)
+                process = context.Process(
+                    target=_run_pass, args=(one,), name=_PROCESS_NAME, daemon=True
+                )
                 # The first start makes the process that all are forked from.
                 with child_processes.without_current_directory():
                     process.start()
@@ -276,6 +285,12 @@ def _supervise(planned: Sequence[Pass], num_workers: int, module: str) -> None:
 
 def _raise_failure(one: Pass, exit_code: int, num_attempts: int) -> None:
     """Raises what a pass failed with; nothing if it may be tried again."""
+    if exit_code == _RAN_THE_SCRIPT:
+        raise InputError(
+            "a worker process began to run this program's script again instead of its "
+            'share of the work: put the calls of the script under `if __name__ == "'
+            '__main__":`'
+        )
     shutil.rmtree(one.path(".heartbeats"), ignore_errors=True)
     failure = Path(one.path(".failure"))
     if failure.exists():

@@ -248,6 +248,52 @@ def test_a_key_that_takes_too_much(tmp_path, monkeypatch):
     )
 
 
+SCRIPT = """\
+from bert_keras import config, errors
+from pipelines import corpus
+from pipelines.engine import engines
+
+def work():
+    try:
+        corpus.build_corpus(
+            "corpus",
+            sources={"books": ["book.txt"]},
+            config=config.CorpusConfig(),
+            engine=engines.make_engine(num_workers=2),
+        )
+    except errors.InputError as error:
+        raise SystemExit(str(error))
+
+"""
+
+
+def test_a_script_without_a_main_guard_is_told_so(tmp_path):
+    """A worker process imports the script that started it, as multiprocessing does."""
+
+    def run_script(last_lines):
+        (tmp_path / "script.py").write_text(SCRIPT + last_lines)
+        return subprocess.run(
+            [sys.executable, "script.py"],
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+
+    (tmp_path / "book.txt").write_text("It was the best of times, it was so.\n" * 9)
+    bare = run_script("work()\n")
+    assert bare.returncode == 1
+    assert bare.stderr.splitlines()[-1] == (
+        "a worker process began to run this program's script again instead of its "
+        'share of the work: put the calls of the script under `if __name__ == "'
+        '__main__":`'
+    )
+    assert "Traceback" not in bare.stderr
+    guarded = run_script('if __name__ == "__main__":\n    work()\n')
+    assert guarded.returncode == 0, guarded.stderr
+    assert (tmp_path / "corpus/manifest.json").exists()
+
+
 def wait(path, text):
     with open(path, "a") as file:
         file.write(f"{os.getpid()}\n")
