@@ -106,7 +106,7 @@ def ours(
     from bert_keras.checkpoints import hugging_face, starting_point, weights
     from bert_keras.data import tokenization
     from bert_keras.model import networks
-    from bert_keras.training import learner, optimization, record_batches
+    from bert_keras.training import learner, optimization, task_batches
 
     start = starting_point.read_with_tokenizer(init)
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -150,9 +150,9 @@ def ours(
         "by_length": settings.are_batches_by_length(task),
         "seed": settings.seed,
     }
-    rows = record_batches.epoch_batches(examples.lengths, epoch=0, **order)[:num_steps]
+    rows = task_batches.epoch_batches(examples.lengths, epoch=0, **order)[:num_steps]
     _write(directory / "rows.json", [batch.tolist() for batch in rows])
-    batches = record_batches.example_batches(examples.lengths, examples.batch, **order)
+    batches = task_batches.example_batches(examples.lengths, examples.batch, **order)
     # Unknown dimensions: one graph for all lengths.
     step = tf.function(
         tuner.train_step, autograph=False, input_signature=[batches.element_spec]

@@ -75,7 +75,7 @@ def bert_keras_step(size: step.Size, precision: str, train: Path, init: Path) ->
 
     from bert_keras.data import tokenization
     from bert_keras.model import networks
-    from bert_keras.training import learner, optimization, record_batches
+    from bert_keras.training import learner, optimization, task_batches
 
     data, settings = first_examples(train, precision)
     task = data.describe()
@@ -101,7 +101,7 @@ def bert_keras_step(size: step.Size, precision: str, train: Path, init: Path) ->
         max_grad_norm=1.0,
         strategy=tf.distribute.get_strategy(),
     )
-    batches = record_batches.example_batches(
+    batches = task_batches.example_batches(
         examples.lengths,
         examples.batch,
         batch_size=settings.batch_size,

@@ -21,7 +21,7 @@ from bert_keras.training import (
     learner,
     optimization,
     precision,
-    record_batches,
+    task_batches,
     training_log,
 )
 
@@ -329,7 +329,7 @@ class _Tagger:
         shutil.rmtree(logs, ignore_errors=True)
         learner.fit(
             made,
-            record_batches.example_batches(
+            task_batches.example_batches(
                 train.lengths,
                 train.batch,
                 batch_size=settings.batch_size,

@@ -24,7 +24,7 @@ from bert_keras.training import (
     learner,
     optimization,
     precision,
-    record_batches,
+    task_batches,
     training_log,
 )
 
@@ -193,7 +193,7 @@ def _train(
     start = time.monotonic()
     learner.fit(
         tuner,
-        record_batches.example_batches(
+        task_batches.example_batches(
             train_inputs.lengths,
             train_inputs.batch,
             batch_size=settings.batch_size,

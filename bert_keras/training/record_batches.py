@@ -1,9 +1,9 @@
-"""Examples become batches: `tf.data` pipelines over TFRecord shards and over texts."""
+"""Batches of pre-training examples: `tf.data` pipelines over TFRecord shards."""
 
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -15,7 +15,7 @@ from bert_keras import manifest
 from bert_keras.config import ExamplesConfig
 from bert_keras.data import dynamic_masking, features, masking
 from bert_keras.errors import InputError
-from bert_keras.training import record_parsing
+from bert_keras.training import record_parsing, replicas
 
 
 class Shard(NamedTuple):
@@ -406,80 +406,5 @@ def _shares(batches: tf.data.Dataset, worker: Worker) -> tf.data.Dataset:
 def _parsed(
     batches: tf.data.Dataset, parse: Callable[..., dict[str, tf.Tensor]]
 ) -> tf.data.Dataset:
-    return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(
-        tf.data.AUTOTUNE
-    )
-
-
-def example_batches(
-    lengths: np.ndarray,
-    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
-    *,
-    batch_size: int,
-    by_length: bool,
-    seed: int,
-) -> tf.data.Dataset:
-    """Endless batches of examples held in memory.
-
-    To what `make_batch` gives come `features.DROPOUT_SEEDS`, `(rows,)` int32, of
-    (seed, epoch, row).
-
-    Args:
-        lengths: `(num_examples,)` tokens of each example.
-        make_batch: arrays of some rows, the rows given by number.
-        batch_size: rows of a batch; the last of an epoch may have fewer.
-        by_length: see `epoch_batches`.
-        seed: of the order; the same seed gives the same batches.
-    """
-    signature = {
-        name: tf.TensorSpec([None] * array.ndim, array.dtype)
-        for name, array in make_batch(np.arange(1)).items()
-    }
-    signature[features.DROPOUT_SEEDS] = tf.TensorSpec([None], tf.int32)
-
-    def batches() -> Iterator[dict[str, np.ndarray]]:
-        for epoch in itertools.count():
-            for rows in epoch_batches(
-                lengths,
-                batch_size=batch_size,
-                by_length=by_length,
-                seed=seed,
-                epoch=epoch,
-            ):
-                seeds = record_parsing.dropout_seeds(
-                    seed, np.full(len(rows), epoch), rows
-                )
-                yield {**make_batch(rows), features.DROPOUT_SEEDS: seeds}
-
-    # Unknown dimensions: the training step is traced once, not for every length.
-    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-    return dataset.prefetch(tf.data.AUTOTUNE)
-
-
-# More batches to sort among pad less; fewer leave the batches more random.
-_MAX_BATCHES_SORTED_TOGETHER = 50
-
-
-def epoch_batches(
-    lengths: np.ndarray, *, batch_size: int, by_length: bool, seed: int, epoch: int
-) -> list[np.ndarray]:
-    """Row numbers of each batch of an epoch; every row comes once.
-
-    The rows are shuffled and cut into batches. If `by_length`, they are cut into chunks
-    of many batches, sorted by length within a chunk, and the batches shuffled; there
-    are at least four chunks if there are four batches, so that no two epochs have the
-    same batches.
-    """
-    rng = np.random.default_rng([seed, epoch])
-    order = rng.permutation(len(lengths))
-    num_batches = -(-len(order) // batch_size)
-    chunk_batches = 1
-    if by_length:
-        chunk_batches = max(1, min(_MAX_BATCHES_SORTED_TOGETHER, num_batches // 4))
-    chunk_size = chunk_batches * batch_size
-    batches = []
-    for start in range(0, len(order), chunk_size):
-        chunk = order[start : start + chunk_size]
-        chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
-        batches += np.split(chunk, range(batch_size, len(chunk), batch_size))
-    return [batches[index] for index in rng.permutation(num_batches)]
+    parsed = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+    return replicas.untuned(parsed.prefetch(tf.data.AUTOTUNE))

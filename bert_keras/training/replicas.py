@@ -3,18 +3,22 @@
 Stock Keras on TensorFlow clips each replica's gradients before they are summed,
 averages weighted losses per replica, squares the slices of a sparse gradient one by
 one, begins the data of `fit` twice, wraps XLA around the strategy, cannot run several
-steps per call under `MirroredStrategy`, and cannot `fit` under
-`MultiWorkerMirroredStrategy` at all. `benchmarks/upstream/` shows each fault. Here are
-the sums over replicas and the loop that `fit` calls; `learner.py` holds the step.
+steps per call under `MirroredStrategy`, cannot `fit` under
+`MultiWorkerMirroredStrategy` at all, and leaves its iterators to the garbage collector.
+`benchmarks/upstream/` shows each fault. Here are the sums over replicas and the loop
+that `fit` calls; `learner.py` holds the step.
 
-This module leans on private names of Keras 3.15 (pinned in setup.cfg).
+This module leans on private names of Keras 3.15 and TensorFlow 2.20 (pinned in
+setup.cfg).
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from bert_keras.errors import InputError
 
@@ -74,6 +78,33 @@ def _sum_over_workers(strategy: tf.distribute.Strategy, number: float) -> float:
     return float(strategy.experimental_local_results(total())[0])
 
 
+def untuned(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """The same batches without TensorFlow's autotuner, whose end may take a minute.
+
+    The autotuner is a thread of each iterator. It sleeps for up to 60 seconds between
+    two looks at the pipeline, and the end of the iterator waits for it: the call that
+    should wake it comes before the flag that it then reads, so that it may go to sleep
+    again (TensorFlow 2.20, `Model::OptimizeLoop`, `CancellationManager`). Without it,
+    `tf.data.AUTOTUNE` calls are as many as the processor has cores.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return batches.with_options(options)
+
+
+@contextlib.contextmanager
+def _untuned_device_iterators() -> Iterator[None]:
+    """Within it, what a strategy puts between batches and devices is `untuned`, too."""
+    create = multi_device_iterator_ops._create_device_dataset
+    multi_device_iterator_ops._create_device_dataset = lambda *args: untuned(
+        create(*args)
+    )
+    try:
+        yield
+    finally:
+        multi_device_iterator_ops._create_device_dataset = create
+
+
 def distribute(
     strategy: tf.distribute.Strategy,
     make_batches: Callable[[int, int, int], tf.data.Dataset],
@@ -112,8 +143,28 @@ class ReplicatedModel(keras.Model):
     next_stop: Callable[[int], int] | None = None
     """From the step reached to that which the execution must not go beyond; `None`:
     all have their full length."""
+    _epoch_iterator = None
+
+    def fit(self, *args, **kwargs):
+        """Keras's, which ends the iterators of its data before it returns."""
+        with self._iterators_end():
+            return super().fit(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def _iterators_end(self) -> Iterator[None]:
+        outer, self._epoch_iterator = self._epoch_iterator, None
+        try:
+            with _untuned_device_iterators():
+                yield
+        finally:
+            # It is part of a circle, which would live, with its threads and shuffle
+            # buffers, until the garbage collector comes by.
+            if self._epoch_iterator is not None:
+                self._epoch_iterator.reset()
+            self._epoch_iterator = outer
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        self._epoch_iterator = iterator
         # Stock Keras draws a batch here under a strategy, to see its shapes, and then
         # begins the data again: a shuffled dataset comes in the order of its second
         # pass, and a stream has lost its beginning.
@@ -151,7 +202,8 @@ class ReplicatedModel(keras.Model):
     def evaluate(self, *args, steps: int, **kwargs):
         """Keras's, over `steps` batches, whatever `steps_per_execution`."""
         self._test_steps_left = steps
-        return super().evaluate(*args, steps=steps, **kwargs)
+        with self._iterators_end():
+            return super().evaluate(*args, steps=steps, **kwargs)
 
     def _num_steps_now(self) -> int:
         if self.steps_per_execution == 1 or self.next_stop is None:

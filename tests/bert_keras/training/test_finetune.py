@@ -17,7 +17,7 @@ from bert_keras.errors import InputError
 from bert_keras.inference import forward, tuned
 from bert_keras.model import networks, pretrainer
 from bert_keras.tasks import text, text_datasets
-from bert_keras.training import finetune, record_batches
+from bert_keras.training import finetune
 
 GOOD = ["fine", "great", "lovely"]
 BAD = ["dull", "awful", "weak"]
@@ -413,31 +413,6 @@ def test_forward_pads_without_changing_answers(monkeypatch):
         )
 
 
-def test_an_epoch_has_every_row_once_and_batches_of_like_length():
-    lengths = np.random.default_rng(0).integers(3, 128, 10_007)
-    batches = record_batches.epoch_batches(
-        lengths, batch_size=32, by_length=True, seed=5, epoch=0
-    )
-    assert sorted(np.concatenate(batches)) == list(range(10_007))
-    assert sorted({len(rows) for rows in batches}) == [10_007 % 32, 32]
-    assert len(batches) == 313
-    padded = sum(lengths[rows].max() * len(rows) for rows in batches)
-    assert padded < 1.05 * lengths.sum()
-    # Shuffled: neither the batches nor the rows come in order of length.
-    means = np.array([lengths[rows].mean() for rows in batches])
-    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.2
-
-
-def test_shuffled_batches_do_not_depend_on_length():
-    lengths = np.random.default_rng(0).integers(3, 128, 10_007)
-    place = {"batch_size": 32, "by_length": False, "seed": 5, "epoch": 0}
-    batches = record_batches.epoch_batches(lengths, **place)
-    assert sorted(np.concatenate(batches)) == list(range(10_007))
-    assert sorted({len(rows) for rows in batches}) == [10_007 % 32, 32]
-    same = record_batches.epoch_batches(np.full(10_007, 9), **place)
-    assert [sorted(rows) for rows in same] == [sorted(rows) for rows in batches]
-
-
 @pytest.mark.parametrize(
     ("batches", "kind", "by_length"),
     [
@@ -451,41 +426,3 @@ def test_shuffled_batches_do_not_depend_on_length():
 def test_which_batches_a_task_has(batches, kind, by_length):
     settings = config.FinetuningConfig(batches=batches)
     assert settings.are_batches_by_length(config.Task(kind=kind)) == by_length
-
-
-@pytest.mark.parametrize("by_length", [True, False])
-def test_epochs_differ_and_repeat_exactly(by_length):
-    lengths = np.arange(3, 103)
-
-    def batches(**place):
-        return [
-            sorted(rows)
-            for rows in record_batches.epoch_batches(
-                lengths, batch_size=8, by_length=by_length, **place
-            )
-        ]
-
-    assert batches(seed=1, epoch=0) == batches(seed=1, epoch=0)
-    assert batches(seed=1, epoch=0) != batches(seed=2, epoch=0)
-    first, second = batches(seed=1, epoch=0), batches(seed=1, epoch=1)
-    shared = [rows for rows in first if rows in second]
-    assert len(shared) <= 1
-    few = record_batches.epoch_batches(
-        np.array([5]), batch_size=8, by_length=by_length, seed=0, epoch=0
-    )
-    assert [rows.tolist() for rows in few] == [[0]]
-
-
-def test_training_batches_are_those_of_every_epoch():
-    lengths = np.arange(3, 24)
-    order = {"batch_size": 8, "by_length": True, "seed": 4}
-    dataset = record_batches.example_batches(
-        lengths, lambda rows: {"rows": rows}, **order
-    )
-    drawn = [batch["rows"].numpy().tolist() for batch in dataset.take(7)]
-    wanted = [
-        rows.tolist()
-        for epoch in range(3)
-        for rows in record_batches.epoch_batches(lengths, epoch=epoch, **order)
-    ]
-    assert drawn == wanted[:7]

@@ -1,15 +1,24 @@
 """The step, however it is shared out, is the step of one device."""
 
+import gc
 import time
+import weakref
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops
 
 from bert_keras import config
 from bert_keras.model import pretrainer
-from bert_keras.training import learner, optimization, precision, replicas
+from bert_keras.training import (
+    learner,
+    optimization,
+    precision,
+    replicas,
+    task_batches,
+)
 
 BATCH_SIZE = 16
 LENGTH = 16
@@ -268,3 +277,69 @@ def test_a_slow_input_is_seen(batches):
         return sum(log["input_wait"] for log in watch.logs[2:])
 
     assert waited(delay=1.0) > waited(delay=0.0)
+
+
+@pytest.fixture
+def iterators(monkeypatch):
+    """All iterators over datasets that are made: resource and autotuner or none."""
+    made = []
+
+    def record(kind, resource):
+        create = kind.__init__
+
+        def create_and_record(self, dataset=None, *args, **kwargs):
+            create(self, dataset, *args, **kwargs)
+            if dataset is not None:
+                is_tuned = dataset.options().autotune.enabled is not False
+                made.append((weakref.ref(getattr(self, resource)), is_tuned))
+
+        monkeypatch.setattr(kind, "__init__", create_and_record)
+
+    record(iterator_ops.OwnedIterator, "_iterator_resource")
+    record(
+        multi_device_iterator_ops.OwnedMultiDeviceIterator,
+        "_multi_device_iterator_resource",
+    )
+    gc.collect()
+    gc.disable()
+    yield made
+    gc.enable()
+
+
+@pytest.mark.parametrize(("num_replicas", "num_iterators"), [(1, 8), (2, 12)])
+def test_fit_ends_its_iterators_itself_and_soon(
+    batches, iterators, num_replicas, num_iterators
+):
+    """An iterator that is left to the garbage collector holds its threads and buffers,
+    and one with an autotuner may take a minute to end."""
+
+    def distributed():
+        def rows(index, num_workers, num_replicas):
+            return task_batches.example_batches(
+                np.full(64, LENGTH),
+                lambda rows: {
+                    name: values[rows]
+                    for name, values in batches.items()
+                    if name != "dropout_seeds"
+                },
+                batch_size=8,
+                by_length=False,
+                seed=3,
+            )
+
+        return replicas.distribute(strategy, rows)
+
+    strategy = mirrored(num_replicas) if num_replicas > 1 else CPU
+    built, _ = trained(batches, strategy, num_steps=1)
+    iterators.clear()
+    learner.fit(
+        built,
+        distributed(),
+        last_step=6,
+        steps_per_epoch=2,
+        evaluation=(distributed(), 2),
+        run_callbacks=[],
+    )
+    # One to train on and one for each evaluation, and theirs on each device.
+    found = [(resource(), is_tuned) for resource, is_tuned in iterators]
+    assert found == [(None, False)] * num_iterators

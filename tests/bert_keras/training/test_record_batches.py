@@ -573,17 +573,6 @@ def test_dropout_seeds_never_change():
     assert found.tolist() == [-1533703909, -466554964]
 
 
-def test_dropout_seeds_of_labelled_examples():
-    lengths = np.arange(3, 24)
-    dataset = record_batches.example_batches(
-        lengths, lambda rows: {"rows": rows}, batch_size=8, by_length=True, seed=4
-    )
-    for index, batch in enumerate(drawn(dataset, 7)):
-        epochs = np.full(len(batch["rows"]), index // 3)
-        expected = record_parsing.dropout_seeds(4, epochs, batch["rows"])
-        np.testing.assert_array_equal(batch["dropout_seeds"], expected)
-
-
 @pytest.mark.parametrize("attention", ["bidirectional", "left_to_right"])
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 def test_shapes_are_known_beforehand(kind, attention, batches, evaluation, request):

@@ -1,0 +1,84 @@
+"""Batches of labelled examples, which are held in memory."""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data import features
+from bert_keras.training import record_parsing, replicas
+
+
+def example_batches(
+    lengths: np.ndarray,
+    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
+    *,
+    batch_size: int,
+    by_length: bool,
+    seed: int,
+) -> tf.data.Dataset:
+    """Endless batches of the rows of a data set.
+
+    To what `make_batch` gives come `features.DROPOUT_SEEDS`, `(rows,)` int32, of
+    (seed, epoch, row).
+
+    Args:
+        lengths: `(num_examples,)` tokens of each example.
+        make_batch: arrays of some rows, the rows given by number.
+        batch_size: rows of a batch; the last of an epoch may have fewer.
+        by_length: see `epoch_batches`.
+        seed: of the order; the same seed gives the same batches.
+    """
+    signature = {
+        name: tf.TensorSpec([None] * array.ndim, array.dtype)
+        for name, array in make_batch(np.arange(1)).items()
+    }
+    signature[features.DROPOUT_SEEDS] = tf.TensorSpec([None], tf.int32)
+
+    def batches() -> Iterator[dict[str, np.ndarray]]:
+        for epoch in itertools.count():
+            for rows in epoch_batches(
+                lengths,
+                batch_size=batch_size,
+                by_length=by_length,
+                seed=seed,
+                epoch=epoch,
+            ):
+                seeds = record_parsing.dropout_seeds(
+                    seed, np.full(len(rows), epoch), rows
+                )
+                yield {**make_batch(rows), features.DROPOUT_SEEDS: seeds}
+
+    # Unknown dimensions: the training step is traced once, not for every length.
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    return replicas.untuned(dataset.prefetch(tf.data.AUTOTUNE))
+
+
+# More batches to sort among pad less; fewer leave the batches more random.
+_MAX_BATCHES_SORTED_TOGETHER = 50
+
+
+def epoch_batches(
+    lengths: np.ndarray, *, batch_size: int, by_length: bool, seed: int, epoch: int
+) -> list[np.ndarray]:
+    """Row numbers of each batch of an epoch; every row comes once.
+
+    The rows are shuffled and cut into batches. If `by_length`, they are cut into chunks
+    of many batches, sorted by length within a chunk, and the batches shuffled; there
+    are at least four chunks if there are four batches, so that no two epochs have the
+    same batches.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    order = rng.permutation(len(lengths))
+    num_batches = -(-len(order) // batch_size)
+    chunk_batches = 1
+    if by_length:
+        chunk_batches = max(1, min(_MAX_BATCHES_SORTED_TOGETHER, num_batches // 4))
+    chunk_size = chunk_batches * batch_size
+    batches = []
+    for start in range(0, len(order), chunk_size):
+        chunk = order[start : start + chunk_size]
+        chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
+        batches += np.split(chunk, range(batch_size, len(chunk), batch_size))
+    return [batches[index] for index in rng.permutation(num_batches)]
