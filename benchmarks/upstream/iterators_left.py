@@ -1,0 +1,74 @@
+"""A `fit` that stops within an epoch leaves its iterators to the garbage collector.
+
+They are part of a circle (`EpochIterator` and its generator), so their threads and
+shuffle buffers live until a collection happens to come by, anywhere in the program. It
+then stands still for as long as the iterators take to end, which with the autotuner of
+`tf.data` may be a minute: the tuner's thread sleeps for up to 60 s, and the call that
+should wake it comes before the flag that it then reads (TensorFlow 2.20).
+"""
+
+import gc
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.data.ops import iterator_ops
+
+X = np.ones((8, 2), np.float32)
+
+
+def _num_left(fit: Callable[[], object]) -> int:
+    """Iterators that live after a `fit` and not before it."""
+    gc.collect()
+    gc.disable()
+    try:
+        before = _num_iterators()
+        fit()
+        return _num_iterators() - before
+    finally:
+        gc.enable()
+
+
+def _num_iterators() -> int:
+    return sum(isinstance(x, iterator_ops.OwnedIterator) for x in gc.get_objects())
+
+
+class StopAtOnce(keras.callbacks.Callback):
+    """Ends training after the first step."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = True
+
+
+def stock() -> dict[str, int]:
+    with tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]).scope():
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(1.0), loss="mse")
+    batches = tf.data.Dataset.from_tensor_slices((X, X[:, :1])).batch(8).repeat()
+    num_left = _num_left(
+        lambda: model.fit(
+            batches, steps_per_epoch=2, verbose=0, callbacks=[StopAtOnce()]
+        )
+    )
+    return {"iterators left": num_left, "right": 0}
+
+
+def ours() -> dict[str, int]:
+    import slope
+
+    # Training stops at a step, so it always does within an epoch for Keras.
+    trained = slope.build(num_replicas=2)
+    num_left = _num_left(
+        lambda: slope.fit(trained, {"x": X}, batch_size=8, num_steps=2)
+    )
+    return {"iterators left": num_left, "right": 0}
+
+
+if __name__ == "__main__":
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * 2,
+    )
+    print(f"Keras {keras.__version__}, TensorFlow {tf.__version__}: {stock()}")
+    print(f"bert_keras: {ours()}")
