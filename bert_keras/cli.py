@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from bert_keras import config, config_files, requirements, verbs
+from bert_keras import config, config_files, requirements, settings_reference, verbs
 from bert_keras.errors import InputError, NotRun, Stopped
 from bert_keras.feature_based import configuration
 
@@ -390,6 +390,21 @@ def _convert(args: argparse.Namespace) -> None:
         print(line)
 
 
+def _config(args: argparse.Namespace) -> None:
+    if args.subject in settings_reference.CONFIGURATIONS:
+        model = settings_reference.CONFIGURATIONS[args.subject]
+        settings = config_files.load(model, args.config, args.set)
+        lines = settings_reference.describe(args.subject, settings)
+    elif args.config or args.set:
+        raise InputError(f"`config {args.subject}` takes no --config and no --set")
+    elif args.subject == "list":
+        lines = settings_reference.recipe_lines()
+    else:
+        lines = settings_reference.page()
+    for line in lines:
+        print(line)
+
+
 def _demo(args: argparse.Namespace) -> None:
     from bert_keras import demo
 
@@ -429,6 +444,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "features": _features,
     "probe": _probe,
     "convert": _convert,
+    "config": _config,
     "demo": _demo,
 }
 """What runs; two targets for `launch`."""
@@ -454,8 +470,11 @@ they load Keras: `tf.distribute` trains, `tf.data` feeds, `tf.function` exports.
 
 def entry_point() -> NoReturn:
     """The process of `bert-keras`: runs `main` and ends."""
-    code = main()
-    sys.stdout.flush()
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os._exit(1)
     sys.stderr.flush()
     if code:
         # A pipeline that failed may have left threads that wait for dead workers.

@@ -53,8 +53,7 @@ class BertConfig(StrictModel):
     type_vocab_size: int = pydantic.Field(2, gt=0)
     """Kinds of segments: two texts of a pair."""
     initializer_range: float = pydantic.Field(0.02, gt=0)
-    """Standard deviation of initial weights: a normal distribution cut at twice that.
-    """
+    """Standard deviation of initial weights, normal and cut at twice that."""
     attention: Literal["bidirectional", "left_to_right"] = "bidirectional"
     """Tokens that a token sees: all of them, or with `left_to_right` itself and those
     before it (paper, 5.1). Not a key of Google's."""

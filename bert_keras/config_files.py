@@ -50,10 +50,16 @@ def recipe_names() -> list[str]:
     return sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".yaml"))
 
 
+def recipe_text(name: str) -> str:
+    """The YAML of a recipe, with its comments."""
+    path = resources.files("bert_keras") / f"recipes/{name}.yaml"
+    return path.read_text(encoding="utf-8")
+
+
 def _read_yaml(config_type: type[StrictModel], source: str | Path) -> dict[str, Any]:
     name = str(source)
     if name in recipe_names():
-        text = (resources.files("bert_keras") / f"recipes/{name}.yaml").read_text()
+        text = recipe_text(name)
     elif Path(name).is_file():
         text = Path(name).read_text(encoding="utf-8")
     else:

@@ -3,9 +3,8 @@
 import argparse
 from typing import Any, NoReturn
 
-from bert_keras import __version__, config
+from bert_keras import __version__, settings_reference
 from bert_keras.errors import InputError, nearest
-from bert_keras.feature_based import configuration
 
 SOURCES = {
     "wikipedia": "MediaWiki dumps: .xml, .xml.bz2, .xml.gz",
@@ -49,6 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_tuned_verbs(verbs)
     _add_feature_verbs(verbs)
     _add_convert(verbs)
+    _add_settings(verbs)
     demo = _verb(verbs, "demo", "all of the above on text from this machine")
     demo.add_argument("--output_dir", required=True, help="directory to make")
     return parser
@@ -68,7 +68,7 @@ def _add_data_verbs(verbs: Any) -> None:
         default=0.01,
         help="fail if more of the pages cannot be read (default: %(default)s)",
     )
-    _add_config(corpus, config.CorpusConfig)
+    _add_config(corpus, "corpus")
     _add_beam(corpus)
 
     vocab = _verb(verbs, "vocab", "documents -> WordPiece vocabulary")
@@ -98,7 +98,7 @@ def _add_data_verbs(verbs: Any) -> None:
         "--num_shards", type=int, help="files (default: one in 500 documents)"
     )
     examples.add_argument("--output", required=True, help="directory to make")
-    _add_config(examples, config.ExamplesConfig)
+    _add_config(examples, "examples")
     _add_beam(examples)
 
     adopt = _verb(verbs, "adopt", "records of other programs -> examples")
@@ -136,7 +136,7 @@ def _add_model_verbs(verbs: Any) -> None:
     pretrain.add_argument(
         "--worker_index", type=int, help="place of this process among them, from 0"
     )
-    _add_config(pretrain, config.PretrainingConfig)
+    _add_config(pretrain, "pretrain")
     _add_run(pretrain)
 
     report = _verb(verbs, "report", "what a run did, as pictures and a page")
@@ -152,7 +152,7 @@ def _add_model_verbs(verbs: Any) -> None:
 
     finetune = _verb(verbs, "finetune", "train on labelled data")
     _add_task(finetune)
-    _add_config(finetune, config.FinetuningConfig)
+    _add_config(finetune, "finetune")
     _add_run(finetune)
     _add_sweep(verbs)
 
@@ -183,7 +183,6 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
 
 def _add_sweep(verbs: Any) -> None:
     sweep = _verb(verbs, "sweep", "many `finetune`, the best on dev")
-    keys = ", ".join(config.SweepConfig.model_fields)
     sweep.add_argument(
         "--sweep",
         required=True,
@@ -194,13 +193,14 @@ def _add_sweep(verbs: Any) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help=f"override one key of --sweep, repeatable; keys: {keys}",
+        help="override one key of --sweep, repeatable (`bert-keras config sweep` "
+        "prints them)",
     )
     sweep.add_argument(
         "--jobs", type=int, default=1, help="processes at a time (default: 1)"
     )
     _add_task(sweep)
-    _add_config(sweep, config.FinetuningConfig)
+    _add_config(sweep, "finetune")
     _add_run(sweep)
 
 
@@ -288,13 +288,13 @@ def _add_feature_verbs(verbs: Any) -> None:
         help="lines: one text a line; text: a table or JSON lines; tagging: columns of "
         "CoNLL or JSON lines of words (default: by the file's name)",
     )
-    _add_config(features, configuration.FeaturesConfig)
+    _add_config(features, "features")
 
     probe = _verb(verbs, "probe", "small taggers on an encoder's layers, scored")
     probe.add_argument("--model", required=True, help=_ANY_CHECKPOINT)
     probe.add_argument("--train", required=True, help="tagged words to train on")
     probe.add_argument("--dev", required=True, help="the same, to score on")
-    _add_config(probe, configuration.ProbeConfig)
+    _add_config(probe, "probe")
     _add_run(probe)
 
 
@@ -310,6 +310,19 @@ def _add_convert(verbs: Any) -> None:
         action="store_true",
         help="write a model of the exact GELU although --to has only its tanh form",
     )
+
+
+def _add_settings(verbs: Any) -> None:
+    subjects = (*settings_reference.CONFIGURATIONS, "list", "page")
+    settings = _verb(verbs, "config", "settings of a verb: keys, values, meanings")
+    settings.add_argument(
+        "subject",
+        choices=subjects,
+        metavar="VERB",
+        help=f"one of {', '.join(subjects[:-2])}; or `list`: the recipes; or `page`: "
+        "all settings of all verbs, as Markdown",
+    )
+    _add_config(settings, "VERB")
 
 
 def _verb(verbs: Any, name: str, summary: str) -> argparse.ArgumentParser:
@@ -372,17 +385,18 @@ def _add_beam(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(takes_beam_options=True)
 
 
-def _add_config(
-    parser: argparse.ArgumentParser, config_type: type[config.StrictModel]
-) -> None:
-    keys = ", ".join(config_type.model_fields)
-    parser.add_argument("--config", help="a YAML file or the name of a recipe")
+def _add_config(parser: argparse.ArgumentParser, verb: str) -> None:
+    parser.add_argument(
+        "--config",
+        help="YAML file with settings, or a recipe's name (`bert-keras config list`)",
+    )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help=f"override one key, repeatable; keys: {keys}",
+        help="override one setting, nested keys with dots; repeatable "
+        f"(`bert-keras config {verb}` prints all settings)",
     )
 
 

@@ -28,7 +28,7 @@ DOOR = (
 )
 """Modules directly in `bert_keras` on which everything stands."""
 
-COMMAND_LINE = ("cli", "verbs", "demo", "requirements")
+COMMAND_LINE = ("cli", "verbs", "demo", "requirements", "settings_reference")
 
 FLOORS = (
     {"door"},
