@@ -1,0 +1,473 @@
+"""README.md, CONTRIBUTING.md and docs/: every command runs or is at least understood,
+every link leads somewhere, the map is that of the repository."""
+
+import argparse
+import ast
+import bz2
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from bert_keras import cli, config, verbs
+from bert_keras.feature_based import configuration
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+PAGES = {
+    str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8")
+    for path in (
+        REPOSITORY / "README.md",
+        REPOSITORY / "CONTRIBUTING.md",
+        *sorted((REPOSITORY / "docs").glob("*.md")),
+    )
+}
+
+RUN_ELSEWHERE = {
+    "docs/paper.md": "tests/test_recipes.py",
+    "docs/python.md": "tests/test_python_page.py",
+}
+"""Pages whose commands another test runs."""
+
+PROGRAMS = (
+    *("bert-keras", "make", "python", "pip", "hf", "git", "cd", ".", "tensorboard"),
+    *("docker", "curl", "gcloud", "nvidia-smi", "df", "kill"),
+)
+
+SHORTER = {
+    "pretrain": "--set num_train_steps=3 --set optimizer.warmup_steps=1 "
+    "--set global_batch_size=4 --set num_eval_steps=2",
+    "finetune": "--set num_train_epochs=1 --set max_seq_length=16 "
+    "--set span.max_query_length=8",
+    "probe": "--set num_train_epochs=1 --set num_restarts=1 --set bilstm_units=8 "
+    "--set representations=[last]",
+}
+"""Settings that make a command of hours one of seconds."""
+
+SMALLER = (
+    "--set model.num_hidden_layers=1 --set model.hidden_size=16 "
+    "--set model.num_attention_heads=2 --set model.intermediate_size=32"
+)
+"""A model for `pretrain` without `--init`."""
+
+CONFIG_TYPES = {
+    "corpus": config.CorpusConfig,
+    "examples": config.ExamplesConfig,
+    "pretrain": config.PretrainingConfig,
+    "features": configuration.FeaturesConfig,
+    "probe": configuration.ProbeConfig,
+}
+"""Of `--config`, by verb; `finetune` and `sweep` have a task in it too."""
+
+BOOK = """*** START OF THE PROJECT GUTENBERG EBOOK OF WINTER ***
+
+CHAPTER I.
+
+The road to village {0} was covered with snow, and nobody had come along it for
+{0} days. In the evening the old man lit his lamp. He waited for a letter.
+
+On day {0} the post came after all. It had taken the longer way, over {0}
+bridges, and the horse was tired.
+
+*** END OF THE PROJECT GUTENBERG EBOOK OF WINTER ***
+"""
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    mark: str | None
+    """`run`, `not run: REASON`, or none."""
+    language: str
+    text: str
+
+    @property
+    def commands(self) -> list[str]:
+        return [line for line in self.text.splitlines() if is_command(line)]
+
+
+def is_command(line: str) -> bool:
+    return line.split(" ")[0] in PROGRAMS
+
+
+def blocks(page: str) -> list[Block]:
+    found = re.findall(
+        r"^ *(?:<!-- (.*?) -->\n *)?```(\w*)\n(.*?)^ *```$",
+        PAGES[page],
+        re.DOTALL | re.MULTILINE,
+    )
+    return [
+        Block(mark or None, language, joined(textwrap.dedent(text)))
+        for mark, language, text in found
+    ]
+
+
+def joined(text: str) -> str:
+    """Puts commands on one line that go on after a backslash."""
+    return re.sub(r" *\\\n *", " ", text)
+
+
+# === What the commands name ===
+
+
+def write_inputs(directory: Path) -> None:
+    """Writes the files of a user that the pages' commands read."""
+    (directory / "dumps").mkdir()
+    (directory / "books").mkdir()
+    articles = (resources.files("bert_keras") / "demo_articles.xml").read_bytes()
+    dump = directory / "dumps/demo-pages-articles.xml.bz2"
+    dump.write_bytes(bz2.compress(articles))
+    for number in range(40):
+        (directory / f"books/winter_{number}.txt").write_text(BOOK.format(number))
+    document = {"id": "1", "text": "The ward was full. " * 12}
+    (directory / "reports.jsonl").write_text(json.dumps(document) + "\n")
+    (directory / "words.txt").write_text("lamp\n")
+    rows = [
+        f"the {thing} was {how}" for thing in ("road", "lamp") for how in ("a", "b")
+    ]
+    labelled = "".join(f"{row}\t{row[-1]}\n" for row in rows)
+    for name in ("train", "dev"):
+        (directory / f"{name}.tsv").write_text("text\tlabel\n" + labelled)
+    (directory / "new.tsv").write_text("text\n" + "\n".join(rows) + "\n")
+    (directory / "names").mkdir()
+    for name in ("train", "dev"):
+        tags = "the O\nroad O\nto O\nWinter B-LOC\n\nWinter B-LOC\n"
+        (directory / "names" / f"{name}.txt").write_text(tags)
+    question = {
+        "id": "1",
+        "question": "what was covered",
+        "answers": [{"text": "road", "answer_start": 4}],
+    }
+    paragraph = {"context": "the road was covered with snow", "qas": [question]}
+    questions = {"version": "1.1", "data": [{"paragraphs": [paragraph]}]}
+    (directory / "questions.json").write_text(json.dumps(questions))
+    (directory / "endings.csv").write_text(
+        "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
+        "the horse was tired,it,slept,sang,wrote,snowed,0\n"
+    )
+    (directory / "glue/RTE").mkdir(parents=True)
+    pairs = ["index\tsentence1\tsentence2", "0\tit snowed\tthere was snow"]
+    for name, last in (("train", "\tlabel"), ("dev", "\tlabel"), ("test", "")):
+        label = "\tentailment" if last else ""
+        lines = f"{pairs[0]}{last}\n{pairs[1]}{label}\n"
+        (directory / f"glue/RTE/{name}.tsv").write_text(lines)
+    write_published_model(directory / "bert")
+
+
+def write_published_model(directory: Path) -> None:
+    """Writes the four files that the README downloads, of a model of one layer."""
+    directory.mkdir()
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    vocabulary = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary += [*letters, *(f"##{letter}" for letter in letters), "the", "was"]
+    (directory / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    sizes = {
+        "vocab_size": len(vocabulary),
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 128,
+        "type_vocab_size": 2,
+        "hidden_act": "gelu",
+    }
+    values = {"architectures": ["BertModel"], "model_type": "bert", **sizes}
+    (directory / "config.json").write_text(json.dumps(values))
+    (directory / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    shapes = {
+        "embeddings.word_embeddings.weight": (len(vocabulary), 16),
+        "embeddings.position_embeddings.weight": (128, 16),
+        "embeddings.token_type_embeddings.weight": (2, 16),
+        "pooler.dense.weight": (16, 16),
+    }
+    layer = "encoder.layer.0"
+    for name in ("self.query", "self.key", "self.value", "output.dense"):
+        shapes[f"{layer}.attention.{name}.weight"] = (16, 16)
+    shapes[f"{layer}.intermediate.dense.weight"] = (32, 16)
+    shapes[f"{layer}.output.dense.weight"] = (16, 32)
+    biases = {
+        name.replace(".weight", ".bias"): shape[:1]
+        for name, shape in shapes.items()
+        if not name.startswith("embeddings")
+    }
+    norms = ("embeddings", f"{layer}.attention.output", f"{layer}.output")
+    for name in norms:
+        shapes[f"{name}.LayerNorm.weight"] = biases[f"{name}.LayerNorm.bias"] = (16,)
+    random = np.random.default_rng(0)
+    arrays = {
+        name: random.normal(0, 0.1, shape).astype(np.float32)
+        for name, shape in (shapes | biases).items()
+    }
+    safetensors.numpy.save_file(arrays, directory / "model.safetensors")
+
+
+# === What is run ===
+
+
+class Reader:
+    """Someone who follows the pages one after the other.
+
+    Each page is followed in a directory of its own, which has the inputs and what the
+    README's commands made. A command that an earlier page has word for word is not run
+    again: what it made is linked.
+    """
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        self.made: dict[tuple[str, ...], Path] = {}
+        """Output by command."""
+        self.of_readme: dict[str, Path] = {}
+        """Output of the README's commands by name."""
+
+    def follow(self, page: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+        here = self.directory / Path(page).stem
+        here.mkdir()
+        write_inputs(here)
+        monkeypatch.chdir(here)
+        marked = [block for block in blocks(page) if block.mark == "run"]
+        own = {
+            output_of(line)
+            for block in marked
+            for line in block.commands
+            if not block.language
+        }
+        for name, path in self.of_readme.items():
+            if name not in own:
+                self._link(here / name, path)
+        for block in marked:
+            if block.language == "python":
+                exec(compile(block.text, page, "exec"), {})
+            for line in block.commands if not block.language else ():
+                self._run(line, here)
+        if page == "README.md":
+            self.of_readme = {n: here / n for n in own if n is not None}
+        return here
+
+    def _run(self, line: str, here: Path) -> None:
+        name = output_of(line)
+        program, *arguments = words = shlex.split(line)
+        if tuple(words) in self.made:
+            self._link(here / name, self.made[tuple(words)])
+            return
+        if program == "tensorboard":
+            check_tensorboard(arguments)
+            return
+        assert program == "bert-keras"
+        assert cli.main(shortened(arguments)) == 0, line
+        keras.utils.clear_session()
+        if name is not None:
+            self.made[tuple(words)] = here / name
+
+    @staticmethod
+    def _link(name: Path, target: Path) -> None:
+        name.parent.mkdir(parents=True, exist_ok=True)
+        name.symlink_to(target)
+
+
+def output_of(line: str) -> str | None:
+    """The file or directory that a command makes."""
+    arguments = shlex.split(line)
+    for option in ("--output", "--output_dir"):
+        if option in arguments:
+            return arguments[arguments.index(option) + 1]
+    return None
+
+
+def shortened(arguments: list[str]) -> list[str]:
+    ours, dashes, beams = (
+        (arguments[: arguments.index("--")], ["--"], arguments)
+        if "--" in arguments
+        else (arguments, [], [])
+    )
+    beams = beams[len(ours) + 1 :]
+    more = SHORTER.get(arguments[0], "")
+    if arguments[0] == "pretrain" and "--init" not in arguments:
+        more += f" {SMALLER}"
+    return [*ours, *shlex.split(more), *dashes, *beams]
+
+
+def check_tensorboard(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tensorboard.main", "--inspect", *arguments],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "runs/mini/logs/train" in done.stdout
+    assert "tensor\n   first_step           1" in done.stdout
+
+
+ORDER = ("README.md", *(page for page in PAGES if page.startswith("docs/")))
+
+
+def test_commands_that_are_marked(tmp_path, monkeypatch, capsys):
+    reader = Reader(tmp_path)
+    places = {page: reader.follow(page, monkeypatch) for page in ORDER}
+    printed = capsys.readouterr().out
+    assert "the old man lit his [MASK]." in printed
+    assert "num_examples\t4" in printed
+    readme = places["README.md"]
+    assert len((readme / "predictions.tsv").read_text().splitlines()) == 5
+    assert (readme / "exported/mine/1/saved_model.pb").is_file()
+    tasks = places["docs/tasks.md"]
+    assert (tasks / "names.txt").read_text().startswith("the ")
+    assert (tasks / "answers/predictions.json").is_file()
+    assert (tasks / "submission/RTE.tsv").read_text().startswith("index\tpred")
+
+
+# === What is understood ===
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_is_understood(page):
+    text = joined(PAGES[page])
+    lines = re.findall(r"^bert-keras [a-z-]+ .*$", text, re.MULTILINE)
+    for line in lines:
+        arguments, rest = verbs.split_at_dashes(shlex.split(line)[1:])
+        parsed = verbs.build_parser().parse_args(arguments)
+        assert parsed.verb == arguments[0]
+        check_settings(parsed)
+        if parsed.verb == "launch":
+            arguments, _ = verbs.split_at_dashes(rest)
+            assert verbs.build_parser().parse_args(arguments).verb == "corpus"
+
+
+def check_settings(parsed: argparse.Namespace) -> None:
+    """Loads the configuration that a command names."""
+    if parsed.verb in ("finetune", "sweep"):
+        assert cli.finetuning_settings(parsed)
+    if parsed.verb == "sweep":
+        assert config.load_config(config.SweepConfig, parsed.sweep, parsed.sweep_set)
+    if parsed.verb in CONFIG_TYPES:
+        assert config.load_config(CONFIG_TYPES[parsed.verb], parsed.config, parsed.set)
+
+
+@pytest.mark.parametrize("page", set(PAGES) - set(RUN_ELSEWHERE))
+def test_every_block_of_commands_says_whether_it_runs(page):
+    for block in blocks(page):
+        if block.commands or block.language == "python":
+            assert block.mark == "run" or re.fullmatch("not run: .+", block.mark or "")
+        if block.mark == "run" and not block.language:
+            assert all(map(is_command, block.text.splitlines()))
+        if block.language == "python":
+            ast.parse(block.text)
+
+
+def test_the_mistake_that_is_shown(capsys):
+    shown = re.search(r"\$ bert-keras (pretrain --set .*)\n(.*)\n", PAGES["README.md"])
+    assert cli.main(shlex.split(shown[1])) == 2
+    assert capsys.readouterr().err == shown[2] + "\n"
+
+
+def make_targets() -> set[str]:
+    text = "\n".join(PAGES.values())
+    return set(re.findall(r"^make ([a-z-]+)|`make ([a-z-]+)`", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("target", sorted({"".join(pair) for pair in make_targets()}))
+def test_targets_of_make(target):
+    command = ["make", "--dry-run", target]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# === Where links lead ===
+
+
+def slug(heading: str) -> str:
+    """GitHub's name of a heading."""
+    kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
+    return kept.replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    folder = (REPOSITORY / page).parent
+    for link in re.findall(r"\]\(([^)\s]+)\)", PAGES[page]):
+        path, _, anchor = link.partition("#")
+        if re.match("https?:", link):
+            continue
+        target = Path(os.path.normpath(folder / path)) if path else REPOSITORY / page
+        assert target.exists(), link
+        if anchor:
+            text = target.read_text(encoding="utf-8")
+            headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+            assert anchor in map(slug, headings), link
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_are_named_exist(page):
+    named = re.findall(
+        r"`((?:benchmarks|tests|docs|bert_keras|pipelines|tpu)/[\w./-]+)`", PAGES[page]
+    )
+    assert not [name for name in named if not (REPOSITORY / name).exists()]
+
+
+# === The map ===
+
+
+def test_the_map_is_that_of_the_repository():
+    """Lists the modules by itself: `docs/map.py` says what the page should hold."""
+    drawn = re.search(
+        r"^## The map\n.*?^```\n(.*?)^```$", PAGES["CONTRIBUTING.md"], re.DOTALL | re.M
+    )[1]
+    folders: list[str] = []
+    named = []
+    for line in drawn.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        name = line.split()[0]
+        del folders[depth:]
+        if name.endswith("/"):
+            folders.append(name)
+        else:
+            named.append("".join(folders) + name)
+    listed = subprocess.run(
+        ["git", "ls-files", "--", "bert_keras", "pipelines", "tpu"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules = {
+        name
+        for name in listed.stdout.split()
+        if name.endswith(".py") and not name.endswith("__init__.py")
+    }
+    assert set(named) == modules, "python docs/map.py writes the map again"
+    assert len(named) == len(set(named))
+
+
+def test_the_map_says_what_the_modules_say():
+    made = subprocess.run(
+        [sys.executable, "-c", "import map; print(map.draw(), end='')"],
+        cwd=REPOSITORY / "docs",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    fenced = f"\n```\n{made.stdout}```\n"
+    assert fenced in PAGES["CONTRIBUTING.md"], "python docs/map.py writes it again"
+
+
+def test_messages_that_are_explained_are_those_of_the_program():
+    shown = re.findall(r"^Message: `(.*)`$", PAGES["docs/troubleshooting.md"], re.M)
+    said = {
+        node.value
+        for name in ("bert_keras", "pipelines", "tpu")
+        for path in (REPOSITORY / name).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    assert len(shown) >= 4
+    assert not [text for text in shown if not any(text in other for other in said)]
