@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from bert_keras import cli, config, verbs
+from bert_keras import cli, config, config_files, verbs
 from bert_keras.feature_based import configuration
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -36,9 +36,9 @@ PAGES = {
 
 RUN_ELSEWHERE = {
     "docs/paper.md": "tests/test_recipes.py",
-    "docs/python.md": "tests/test_python_page.py",
+    "docs/configuration.md": "tests/test_settings_reference.py",
 }
-"""Pages whose commands another test runs."""
+"""Pages whose commands another test runs, with that test."""
 
 PROGRAMS = (
     *("bert-keras", "make", "python", "pip", "hf", "git", "cd", ".", "tensorboard"),
@@ -348,9 +348,9 @@ def check_settings(parsed: argparse.Namespace) -> None:
     if parsed.verb in ("finetune", "sweep"):
         assert cli.finetuning_settings(parsed)
     if parsed.verb == "sweep":
-        assert config.load_config(config.SweepConfig, parsed.sweep, parsed.sweep_set)
+        assert config_files.load(config.SweepConfig, parsed.sweep, parsed.sweep_set)
     if parsed.verb in CONFIG_TYPES:
-        assert config.load_config(CONFIG_TYPES[parsed.verb], parsed.config, parsed.set)
+        assert config_files.load(CONFIG_TYPES[parsed.verb], parsed.config, parsed.set)
 
 
 @pytest.mark.parametrize("page", set(PAGES) - set(RUN_ELSEWHERE))
