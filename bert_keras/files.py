@@ -83,7 +83,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: expected JSON: {error}") from None
     if not isinstance(values, dict):
-        raise InputError(f"{path}: expected a JSON object, found {values!r:.80}")
+        raise InputError(f"{path}: expected keys and values, found {values!r:.80}")
     return values
 
 

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from bert_keras.checkpoints import (
+    companions,
     google_tf1,
     hugging_face,
     keras_hub,
@@ -98,7 +99,7 @@ def read(path: str | Path) -> weights.Checkpoint:
     checkpoint = FORMATS[recognize(path)].read(path)
     weights.check(checkpoint, path=path)
     if checkpoint.do_lower_case is None and checkpoint.vocabulary is not None:
-        casing = google_tf1.casing_of(checkpoint.vocabulary)
+        casing = companions.casing_of(checkpoint.vocabulary)
         checkpoint = dataclasses.replace(checkpoint, do_lower_case=casing)
     return checkpoint
 

@@ -7,27 +7,21 @@ call their tagger and their scorer of endings: it is read as a classification, a
 a single output as a regression.
 """
 
-import json
 import logging
 import re
 from collections.abc import Collection
 from pathlib import Path
 
-from bert_keras import config, files, run_directory
-from bert_keras.checkpoints import tensor_bundle, weights
+from bert_keras import config
+from bert_keras.checkpoints import companions, tensor_bundle, weights
 from bert_keras.checkpoints.weights import Row
-from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-ACTIVATIONS = {"gelu_tanh": "gelu", "relu": "relu"}
-"""Ours to theirs: the original computes GELU in its tanh form."""
+ACTIVATIONS = companions.ACTIVATIONS
 
 NAME = "bert_model.ckpt"
-CONFIG_NAME = run_directory.BERT_CONFIG_NAME
-VOCABULARY_NAME = "vocab.txt"
-TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
 
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 _ENCODER = "bert/encoder/layer_{i}"
@@ -132,9 +126,9 @@ def read(path: Path) -> weights.Checkpoint:
             f"{prefix}.index: the model is an ALBERT, whose layers share their "
             "weights, not a BERT"
         )
-    bert_config = read_config(prefix.parent)
+    bert_config = companions.read_config(prefix.parent)
     layers = {re.match(r"bert/encoder/layer_\d+/|", name)[0] for name in names} - {""}
-    check_num_layers(len(layers), bert_config, path=prefix)
+    weights.check_num_layers(len(layers), bert_config, path=prefix)
     kind = _kind(names)
     shape = names.get("output_weights", ())
     num_labels = 2 if kind == "span" else shape[0] if shape else 1
@@ -148,13 +142,13 @@ def read(path: Path) -> weights.Checkpoint:
         path=prefix,
     )
     used = arrays.their_names
-    vocabulary = read_vocabulary(prefix.parent)
+    vocabulary = companions.read_vocabulary(prefix.parent)
     return weights.Checkpoint(
         bert_config=bert_config,
-        task=numbered_task(kind, num_labels),
+        task=weights.numbered_task(kind, num_labels),
         arrays=arrays,
         vocabulary=vocabulary,
-        do_lower_case=read_casing(prefix.parent, vocabulary),
+        do_lower_case=companions.read_casing(prefix.parent, vocabulary),
         unused={
             name: _why_unused(name, names) for name in sorted(names) if name not in used
         },
@@ -189,96 +183,6 @@ def _why_unused(name: str, names: Collection[str]) -> str:
     return "not part of BERT"
 
 
-def numbered_task(kind: str, num_labels: int) -> config.Task:
-    """The task of a format that keeps no names of classes."""
-    has_labels = kind in ("classification", "tagging")
-    return config.Task(
-        kind=kind,
-        labels=tuple(str(i) for i in range(num_labels)) if has_labels else None,
-        has_text_pair=kind == "span",
-    )
-
-
-def check_num_layers(
-    num_layers: int, bert_config: config.BertConfig, *, path: Path
-) -> None:
-    """Raises an `InputError` if a file has not the layers of the configuration."""
-    if num_layers != bert_config.num_hidden_layers:
-        raise InputError(
-            f"{path}: has {num_layers} layers, but by the configuration beside it "
-            f"{bert_config.num_hidden_layers}: they do not belong together"
-        )
-
-
-def read_config(directory: Path) -> config.BertConfig:
-    """Reads `bert_config.json`; its `gelu` is our `gelu_tanh`."""
-    path = directory / CONFIG_NAME
-    if not path.is_file():
-        raise InputError(
-            f"{path}: missing; copy the {CONFIG_NAME} and {VOCABULARY_NAME} of the "
-            "release that the checkpoint was trained from to here"
-        )
-    bert_config = config.read_bert_config(path)
-    ours = {theirs: ours for ours, theirs in ACTIVATIONS.items()}
-    hidden_act = ours.get(bert_config.hidden_act, bert_config.hidden_act)
-    return bert_config.model_copy(update={"hidden_act": hidden_act})
-
-
-def write_config(bert_config: config.BertConfig, directory: Path) -> None:
-    """Writes `bert_config.json` with the original's keys, and only these.
-
-    Raises:
-        InputError: the model attends from left to right, which no key says.
-    """
-    values = bert_config.model_dump()
-    if values.pop("attention") != "bidirectional":
-        raise InputError(
-            f"{CONFIG_NAME} cannot say that attention is {bert_config.attention}: "
-            "expected a bidirectional model"
-        )
-    values["hidden_act"] = ACTIVATIONS[bert_config.hidden_act]
-    text = json.dumps(values, indent=2, sort_keys=True) + "\n"
-    files.write_atomically(directory / CONFIG_NAME, text.encode())
-
-
-def read_vocabulary(directory: Path) -> tokenization.Vocabulary | None:
-    """Reads `vocab.txt`, if there is one."""
-    path = directory / VOCABULARY_NAME
-    return tokenization.Vocabulary.load(path) if path.is_file() else None
-
-
-def read_casing(
-    directory: Path, vocabulary: tokenization.Vocabulary | None
-) -> bool | None:
-    """`do_lower_case`, of which the original's files say nothing.
-
-    A `tokenizer_config.json` that someone put beside them says it; else the vocabulary
-    does, by its capital letters; `None`: it has letters of neither case.
-    """
-    path = directory / TOKENIZER_CONFIG_NAME
-    if path.is_file():
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: expected JSON: {error}") from None
-        value = values.get("do_lower_case") if isinstance(values, dict) else None
-        if isinstance(value, bool):
-            return value
-    return None if vocabulary is None else casing_of(vocabulary)
-
-
-def casing_of(vocabulary: tokenization.Vocabulary) -> bool | None:
-    """The only `do_lower_case` that a vocabulary is right for; `None`: both are."""
-    fitting = []
-    for do_lower_case in (True, False):
-        try:
-            tokenization.check_casing(vocabulary, do_lower_case)
-        except InputError:
-            continue
-        fitting.append(do_lower_case)
-    return fitting[0] if len(fitting) == 1 else None
-
-
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """Writes a checkpoint under the names of Google's releases.
 
@@ -292,7 +196,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         InputError: attention is not bidirectional, or the disk is full.
     """
     kind = checkpoint.task.kind
-    write_companions(checkpoint, directory)
+    companions.write(checkpoint, directory)
     if kind in ("tagging", "choice"):
         logger.warning(
             "%s: the format does not say what a head is for: this one, for %s, is read "
@@ -310,18 +214,3 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         for name in checkpoint.arrays
         if name not in placed
     }
-
-
-def write_companions(checkpoint: weights.Checkpoint, directory: Path) -> None:
-    """Writes `bert_config.json` and `vocab.txt`, and what this does not show of casing
-    into a `tokenizer_config.json`."""
-    write_config(checkpoint.bert_config, directory)
-    vocabulary = checkpoint.vocabulary
-    if vocabulary is None:
-        return
-    vocabulary.save(directory / VOCABULARY_NAME)
-    lower = checkpoint.do_lower_case
-    if lower is not None and casing_of(vocabulary) != lower:
-        # Google's own code passes it over; `read_casing` does not.
-        text = json.dumps({"do_lower_case": lower}) + "\n"
-        files.write_atomically(directory / TOKENIZER_CONFIG_NAME, text.encode())

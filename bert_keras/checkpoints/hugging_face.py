@@ -6,7 +6,6 @@ imported or run. `config.json` says which of their classes the model is; without
 its tensors do, as far as they can.
 """
 
-import json
 import logging
 import os
 import re
@@ -131,7 +130,7 @@ def read(path: Path) -> weights.Checkpoint:
             that are damaged or only in a pickle, or another tokenizer.
     """
     config_path = path / hugging_face_config.NAME
-    values = safetensors_files.read_json(config_path)
+    values = files.read_json(config_path)
     hugging_face_config.check_model(values, config_path)
     architecture = hugging_face_config.named_architecture(values, config_path)
     _check_weights_are_there(path, architecture or "BertModel")
@@ -140,7 +139,8 @@ def read(path: Path) -> weights.Checkpoint:
     if architecture is None:
         architecture = hugging_face_config.architecture_by_tensors(shapes, config_path)
     bert_config = hugging_face_config.read_bert_config(values, config_path)
-    _check_num_layers(shapes, bert_config, path=source.path)
+    # Before as many rows are made as the configuration claims.
+    weights.check_num_layers(_num_layers(shapes), bert_config, path=source.path)
     task = hugging_face_config.read_task(values, architecture, shapes, config_path)
     # A head that the class has not may be anything.
     names = [n for n in shapes if task.kind == "pretraining" or n[:4] != "cls."]
@@ -189,20 +189,9 @@ def _rows(kind: str, bert_config: config.BertConfig) -> list[Row]:
     return weights.expand(rows, bert_config.num_hidden_layers)
 
 
-def _check_num_layers(
-    names: Iterable[str], bert_config: config.BertConfig, *, path: Path
-) -> None:
-    """Compares the layers in a file with those in the configuration.
-
-    Before as many rows are made as the configuration claims.
-    """
+def _num_layers(names: Iterable[str]) -> int:
     matches = [re.match(r"(?:bert\.)?encoder\.layer\.(\d+)\.", n) for n in names]
-    num_layers = len({match[1] for match in matches if match})
-    if num_layers != bert_config.num_hidden_layers:
-        raise InputError(
-            f"{path}: has {num_layers} layers, but by {hugging_face_config.NAME} "
-            f"{bert_config.num_hidden_layers}: they do not belong together"
-        )
+    return len({match[1] for match in matches if match})
 
 
 def _spellings(theirs: str) -> list[str]:
@@ -286,8 +275,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     hugging_face_tokenizer.write(checkpoint, directory)
     _write_tensors(checkpoint, rows, directory / safetensors_files.NAME)
     values = hugging_face_config.to_theirs(checkpoint, architecture)
-    text = json.dumps(values, indent=2) + "\n"
-    files.write_atomically(directory / hugging_face_config.NAME, text.encode())
+    files.write_json(directory / hugging_face_config.NAME, values)
     placed = {row.ours for row in rows}
     return {
         name: f"a {architecture} has no such weight"

@@ -8,14 +8,13 @@ plain text. A word of 101 to 200 characters is unknown to theirs; ours, as the o
 cuts it into pieces.
 """
 
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bert_keras import files
-from bert_keras.checkpoints import safetensors_files, weights
+from bert_keras.checkpoints import companions, weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 
@@ -55,7 +54,7 @@ def read(directory: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
     vocabulary = None
     if (directory / _TOKENIZER).is_file():
         path = directory / _TOKENIZER
-        values = safetensors_files.read_json(path)
+        values = files.read_json(path)
         casings.add(_check_tokenizer(values, path))
         if not (directory / _VOCABULARY).is_file():
             vocabulary = _read_vocabulary(values, path)
@@ -74,7 +73,7 @@ def read(directory: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
 
 def _check_config(path: Path) -> bool | None:
     """Looks through `tokenizer_config.json`; returns `do_lower_case`, if it says it."""
-    values = safetensors_files.read_json(path)
+    values = files.read_json(path)
     name = values.get("tokenizer_class") or "BertTokenizer"
     if str(name).removesuffix("Fast") not in _CLASSES:
         raise InputError(f"{path}: expected a BertTokenizer, found {name}: {_REMEDY}")
@@ -172,11 +171,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
     """
     if checkpoint.vocabulary is None:
         return
-    if checkpoint.do_lower_case is None:
-        raise InputError(
-            "the checkpoint does not say whether text is lower-cased: put a "
-            f'{_CONFIG} with {{"do_lower_case": true}} or false beside it'
-        )
+    companions.check_casing_is_known(checkpoint)
     values = {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": checkpoint.do_lower_case,
@@ -186,5 +181,4 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
         **_SPECIAL_TOKENS,
     }
     checkpoint.vocabulary.save(directory / _VOCABULARY)
-    text = json.dumps(values, indent=2) + "\n"
-    files.write_atomically(directory / _CONFIG, text.encode())
+    files.write_json(directory / _CONFIG, values)

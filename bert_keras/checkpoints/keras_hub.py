@@ -7,7 +7,6 @@ masked-LM head computes something else.
 """
 
 import collections
-import json
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -19,7 +18,7 @@ import keras
 import numpy as np
 
 from bert_keras import config, files
-from bert_keras.checkpoints import google_tf1, keras_files, native, weights
+from bert_keras.checkpoints import companions, keras_files, native, weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.model import layers
@@ -129,11 +128,7 @@ def read(path: Path) -> weights.Checkpoint:
         )
     source = keras_files.WeightsFile(path / _WEIGHTS)
     names, num_layers = _names(source.shapes())
-    if num_layers != bert_config.num_hidden_layers:
-        raise InputError(
-            f"{path / _WEIGHTS}: has {num_layers} layers, but {_CONFIG} beside it says "
-            f"{bert_config.num_hidden_layers}: they do not belong together"
-        )
+    weights.check_num_layers(num_layers, bert_config, path=path / _WEIGHTS)
     rows = [
         row._replace(theirs=names[row.theirs])
         for row in weights.expand(ROWS, bert_config.num_hidden_layers)
@@ -238,10 +233,10 @@ def _read_tokenizer(path: Path) -> tuple[tokenization.Vocabulary | None, bool | 
     if theirs.is_file():
         vocabulary = tokenization.Vocabulary.load(theirs)
     else:
-        vocabulary = google_tf1.read_vocabulary(path)
+        vocabulary = companions.read_vocabulary(path)
     if (path / _TOKENIZER).is_file():
         return vocabulary, _read_lowercase(path / _TOKENIZER)
-    return vocabulary, google_tf1.read_casing(path, vocabulary)
+    return vocabulary, companions.read_casing(path, vocabulary)
 
 
 def _read_lowercase(path: Path) -> bool:
@@ -280,11 +275,8 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     Raises:
         InputError: there is a vocabulary, but nothing says whether text is lower-cased.
     """
-    if checkpoint.vocabulary is not None and checkpoint.do_lower_case is None:
-        raise InputError(
-            "the checkpoint does not say whether text is lower-cased: put a "
-            'tokenizer_config.json with {"do_lower_case": true} or false beside it'
-        )
+    if checkpoint.vocabulary is not None:
+        companions.check_casing_is_known(checkpoint)
     bert_config = checkpoint.bert_config
     rows = weights.expand(ROWS, bert_config.num_hidden_layers)
     arrays = collections.ChainMap(checkpoint.arrays, _new_pooler(bert_config))
@@ -295,8 +287,8 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
             file[name.replace("transformer_encoder_0/", "transformer_encoder/")] = array
             num_parameters += array.size
     metadata = {"keras_version": keras.__version__, "parameter_count": num_parameters}
-    _write_json(directory / _METADATA, metadata)
-    _write_json(directory / _CONFIG, _their_config(bert_config))
+    files.write_json(directory / _METADATA, metadata, indent=4)
+    files.write_json(directory / _CONFIG, _their_config(bert_config), indent=4)
     if checkpoint.vocabulary is not None:
         _write_tokenizer(checkpoint, directory)
     written = {row.ours for row in rows}
@@ -347,7 +339,7 @@ def _write_tokenizer(checkpoint: weights.Checkpoint, directory: Path) -> None:
         **_TOKENIZER_SETTINGS,
     }
     described = _serialized("bert_tokenizer", "BertTokenizer", "int32", values)
-    _write_json(directory / _TOKENIZER, described)
+    files.write_json(directory / _TOKENIZER, described, indent=4)
 
 
 def _serialized(
@@ -369,16 +361,6 @@ def _serialized(
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > _LARGEST_JSON:
-            raise ValueError(f"more than {_LARGEST_JSON} bytes")
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: expected JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: expected a JSON object")
-    return values
-
-
-def _write_json(path: Path, values: Mapping[str, Any]) -> None:
-    files.write_atomically(path, (json.dumps(values, indent=4) + "\n").encode())
+    if path.is_file() and path.stat().st_size > _LARGEST_JSON:
+        raise InputError(f"{path}: expected JSON: more than {_LARGEST_JSON} bytes")
+    return files.read_json(path)

@@ -17,13 +17,13 @@ import tensorflow as tf
 import yaml
 
 from bert_keras import config
-from bert_keras.checkpoints import google_tf1, tensor_bundle, weights
+from bert_keras.checkpoints import companions, tensor_bundle, weights
 from bert_keras.checkpoints.weights import Layout, Row
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-ACTIVATIONS = google_tf1.ACTIVATIONS
+ACTIVATIONS = companions.ACTIVATIONS
 """Ours to theirs, which are those of the original."""
 
 NAME = "bert_model.ckpt"
@@ -131,7 +131,7 @@ def read(path: Path) -> weights.Checkpoint:
     graph = tensor_bundle.ObjectGraph(bundle)
     kind, parts = _find_parts(graph, shapes, path=prefix)
     bert_config = _read_config(prefix, graph, parts, shapes)
-    google_tf1.check_num_layers(_num_layers(graph, parts), bert_config, path=prefix)
+    weights.check_num_layers(_num_layers(graph, parts), bert_config, path=prefix)
     rows = [
         Row(row.ours, key, row.layout)
         for row in weights.expand(_ROWS, bert_config.num_hidden_layers)
@@ -149,13 +149,13 @@ def read(path: Path) -> weights.Checkpoint:
         _key(graph, parts, f"encoder/_pooler_layer/{name}")
         for name in ("kernel", "bias")
     }
-    vocabulary = google_tf1.read_vocabulary(prefix.parent)
+    vocabulary = companions.read_vocabulary(prefix.parent)
     return weights.Checkpoint(
         bert_config=bert_config,
-        task=google_tf1.numbered_task(kind, num_labels),
+        task=weights.numbered_task(kind, num_labels),
         arrays=arrays,
         vocabulary=vocabulary,
-        do_lower_case=google_tf1.read_casing(prefix.parent, vocabulary),
+        do_lower_case=companions.read_casing(prefix.parent, vocabulary),
         unused={
             name: _why_unused(name, poolers)
             for name in sorted(shapes)
@@ -308,8 +308,8 @@ def _read_config(
 ) -> config.BertConfig:
     """From `bert_config.json`, else `params.yaml`, else the shapes of the tensors."""
     directory = prefix.parent
-    if (directory / google_tf1.CONFIG_NAME).is_file():
-        return google_tf1.read_config(directory)
+    if (directory / companions.CONFIG_NAME).is_file():
+        return companions.read_config(directory)
     if (directory / PARAMS_NAME).is_file():
         return _read_params(directory / PARAMS_NAME)
     found = {}
@@ -317,7 +317,7 @@ def _read_config(
         shape = shapes.get(_key(graph, parts, f"encoder/{path}") or "", ())
         if len(shape) != len(names):
             raise InputError(
-                f"{prefix}.index: no {google_tf1.CONFIG_NAME} beside it, and its "
+                f"{prefix}.index: no {companions.CONFIG_NAME} beside it, and its "
                 f"tensors do not tell the sizes: {path} is missing or has the shape "
                 f"{shape}"
             )
@@ -327,7 +327,7 @@ def _read_config(
         "%s: neither %s nor %s beside it: sizes are taken from its tensors, the "
         "activation is taken to be Google's gelu, the dropout 0.1",
         prefix,
-        google_tf1.CONFIG_NAME,
+        companions.CONFIG_NAME,
         PARAMS_NAME,
     )
     values = {
@@ -399,7 +399,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         InputError: attention is not bidirectional, or the disk is full.
     """
     kind = checkpoint.task.kind
-    google_tf1.write_companions(checkpoint, directory)
+    companions.write(checkpoint, directory)
     rows = [
         row
         for row in weights.expand(_ROWS, checkpoint.bert_config.num_hidden_layers)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_keras import config, run_directory
 from bert_keras.checkpoints import (
-    google_tf1,
+    companions,
     keras_files,
     npz_files,
     run_weights,
@@ -100,7 +100,7 @@ def _open_weights(
         for row in _rows(name, (*root, *source.layer_names(name)))
     }
     layers = {re.match(r"encoder/layer_\d+/|", name)[0] for name in rows} - {""}
-    google_tf1.check_num_layers(len(layers), run.bert_config, path=path)
+    weights.check_num_layers(len(layers), run.bert_config, path=path)
     sizes = {
         "num_labels": run.task.num_labels,
         "bilstm_units": run.task.bilstm_units,
@@ -189,11 +189,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """
     if checkpoint.vocabulary is None:
         raise InputError("a run needs a vocabulary: put its vocab.txt beside the input")
-    if checkpoint.do_lower_case is None:
-        raise InputError(
-            "the checkpoint does not say whether text is lower-cased: put a "
-            'tokenizer_config.json with {"do_lower_case": true} or false beside it'
-        )
+    companions.check_casing_is_known(checkpoint)
     has_texts = _FORMS.get(checkpoint.task.kind) == "text"
     if has_texts and not checkpoint.task.has_text_pair:
         logger.warning(

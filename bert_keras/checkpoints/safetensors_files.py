@@ -64,7 +64,7 @@ class SafetensorsFiles:
             self._open_shards(directory)
 
     def _open_shards(self, directory: Path) -> None:
-        weight_map = read_json(self.path).get("weight_map")
+        weight_map = files.read_json(self.path).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             raise InputError(
                 f'{self.path}: expected "weight_map", from tensors to the files that '
@@ -190,19 +190,3 @@ def _header(shapes: Mapping[str, tuple[int, ...]]) -> bytes:
     # Blanks, so that the numbers lie at multiples of eight and can be mapped.
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The keys and values of a JSON file.
-
-    Raises:
-        InputError: no such file, or something else in it.
-    """
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    # Thousands of brackets in a row are a RecursionError.
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: expected JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: expected keys and values")
-    return values

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from bert_keras import config
-from bert_keras.checkpoints import conversion, weights
+from bert_keras.checkpoints import companions, conversion, weights
 from bert_keras.data import tokenization, vocabulary_extension
 from bert_keras.errors import InputError
 
@@ -63,11 +63,7 @@ def read_with_tokenizer(path: str | Path) -> weights.Checkpoint:
     """
     checkpoint = conversion.read(path)
     _check_has_vocabulary(checkpoint, path)
-    if checkpoint.do_lower_case is None:
-        raise InputError(
-            f"{path}: nothing in it says whether text is lower-cased: put a "
-            'tokenizer_config.json with {"do_lower_case": true}, or false, beside it'
-        )
+    companions.check_casing_is_known(checkpoint, path=path)
     return checkpoint
 
 

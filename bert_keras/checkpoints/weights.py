@@ -69,6 +69,27 @@ class Checkpoint:
     """Tensors of the file that have no place here, by their own names, and why."""
 
 
+def numbered_task(kind: str, num_labels: int) -> config.Task:
+    """The task of a format that keeps no names of classes."""
+    has_labels = kind in ("classification", "tagging")
+    return config.Task(
+        kind=kind,
+        labels=tuple(str(i) for i in range(num_labels)) if has_labels else None,
+        has_text_pair=kind == "span",
+    )
+
+
+def check_num_layers(
+    num_layers: int, bert_config: config.BertConfig, *, path: Path
+) -> None:
+    """Raises an `InputError` if a file has not the layers of the configuration."""
+    if num_layers != bert_config.num_hidden_layers:
+        raise InputError(
+            f"{path}: has {num_layers} layers, but by the configuration next to it "
+            f"{bert_config.num_hidden_layers}: they do not belong together"
+        )
+
+
 class Arrays(Mapping[str, np.ndarray]):
     """The tensors of a source under our names, read and converted one by one.
 
@@ -108,7 +129,7 @@ class Arrays(Mapping[str, np.ndarray]):
             if tuple(found[row.theirs]) != expected:
                 raise InputError(
                     f"{path}: tensor {row.theirs!r} has the shape "
-                    f"{tuple(found[row.theirs])}, but by the configuration beside it "
+                    f"{tuple(found[row.theirs])}, but by the configuration next to it "
                     f"it has {expected}: they do not belong together"
                 )
             self._rows[row.ours] = row

@@ -43,7 +43,7 @@ class TestJson:
         ("content", "message"),
         [
             (b"{", r"expected JSON: Expecting property name"),
-            (b"[1, 2]", r"expected a JSON object, found \[1, 2\]"),
+            (b"[1, 2]", r"expected keys and values, found \[1, 2\]"),
             (b'{"a": "\xff"}', "expected JSON: 'utf-8' codec can't decode"),
             (b"[" * 200_000, "expected JSON: maximum recursion depth"),
         ],

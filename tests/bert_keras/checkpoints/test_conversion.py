@@ -354,13 +354,13 @@ class TestWeightsOfARun:
     @pytest.mark.parametrize(
         ("key", "value", "message"),
         [
-            ("num_hidden_layers", 3, "has 2 layers, but by the configuration beside"),
-            ("num_hidden_layers", 1, "has 2 layers, but by the configuration beside"),
+            ("num_hidden_layers", 3, "has 2 layers, but by the configuration next"),
+            ("num_hidden_layers", 1, "has 2 layers, but by the configuration next"),
             (
                 "intermediate_size",
                 32,
                 r"not the weights of this model: tensor 'encoder/.*' has the shape "
-                r"\(16, 24\), but by the configuration beside it it has \(16, 32\)",
+                r"\(16, 24\), but by the configuration next it it has \(16, 32\)",
             ),
             ("hidden_size", 32, r".*has the shape \(40, 16\), but by .* \(40, 32\)"),
         ],

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import config
-from bert_keras.checkpoints import google_tf1, weights
+from bert_keras.checkpoints import companions, google_tf1, weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.model import networks
@@ -196,7 +196,7 @@ def test_published_size(shared_data, tmp_path):
     """A whole file of BERT-BASE, written by us, is the published one but for values."""
     name = "chinese_L-12_H-768_A-12"
     folder = shared_data / "checkpoint_indexes" / name
-    bert_config = google_tf1.read_config(folder)
+    bert_config = companions.read_config(folder)
     arrays = {
         name: np.full(shape, number, np.float32)
         for number, (name, shape) in enumerate(
@@ -444,7 +444,7 @@ def test_casing_that_the_vocabulary_does_not_show(
 def test_casing_of_published_vocabularies(name, do_lower_case, shared_data):
     path = shared_data / f"vocab/{name}_L-12_H-768_A-12/vocab.txt"
     vocabulary = tokenization.Vocabulary.load(path)
-    assert google_tf1.casing_of(vocabulary) is do_lower_case
+    assert companions.casing_of(vocabulary) is do_lower_case
 
 
 # === Which checkpoint ===
@@ -615,14 +615,14 @@ def test_contradicting_config(written):
     path.write_text(json.dumps({**values, "intermediate_size": 32}))
     message = (
         r"bert_model\.ckpt: tensor 'bert/encoder/layer_0/intermediate/dense/kernel' "
-        r"has the shape \(16, 24\), but by the configuration beside it it has "
+        r"has the shape \(16, 24\), but by the configuration next to it it has "
         r"\(16, 32\)"
     )
     with pytest.raises(InputError, match=message):
         google_tf1.read(written)
     for number in (1, 3, 1000):
         path.write_text(json.dumps({**values, "num_hidden_layers": number}))
-        message = f"has 2 layers, but by the configuration beside it {number}: they"
+        message = f"has 2 layers, but by the configuration next to it {number}: they"
         with pytest.raises(InputError, match=message):
             google_tf1.read(written)
 

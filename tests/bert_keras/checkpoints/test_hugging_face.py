@@ -745,9 +745,12 @@ def test_what_changes_nothing_is_accepted(directory):
         ),
         (
             {"num_hidden_layers": 1},
-            "has 2 layers, but by config.json 1: they do not be",
+            "has 2 layers, but by the configuration next to it 1: they do",
         ),
-        ({"num_hidden_layers": 1000}, "has 2 layers, but by config.json 1000: they"),
+        (
+            {"num_hidden_layers": 1000},
+            "has 2 layers, but by the configuration next to it 1000: ",
+        ),
         ({"num_hidden_layers": 10**12}, "less than or equal to 1000, got 10000000"),
         ({"problem_type": "multi_label_classification"}, "several classes of one text"),
         ({"problem_type": "regression"}, "a regression of 2 numbers, expected one"),
@@ -868,7 +871,7 @@ def test_layers_are_counted_not_believed(directory):
     tensors["bert.encoder.layer.999999.output.dense.bias"] = np.zeros(16, "float32")
     save(directory, tensors)
     change_json(directory / "config.json", num_hidden_layers=1000)
-    message = "model.safetensors: has 3 layers, but by config.json 1000: they do not"
+    message = "model.safetensors: has 3 layers, but by the configuration next to it"
     with pytest.raises(InputError, match=message):
         hugging_face.read(directory)
 

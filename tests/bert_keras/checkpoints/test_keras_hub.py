@@ -553,8 +553,11 @@ def test_a_file_with_flipped_bytes_is_read_or_refused(preset):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_layers": 3}, "has 2 layers, but config.json beside it says 3"),
-        ({"num_layers": 1000}, "has 2 layers, but config.json beside it says"),
+        ({"num_layers": 3}, "has 2 layers, but by the configuration next to it 3"),
+        (
+            {"num_layers": 1000},
+            "has 2 layers, but by the configuration next to it 1000",
+        ),
         ({"num_layers": 1 << 40}, "less than or equal to 1000, got 1099511627776"),
         ({"hidden_dim": 32}, "they do not belong together"),
         ({"num_heads": 3}, "must be a multiple of `num_attention_heads`"),

@@ -1,0 +1,116 @@
+"""Files that lie next to a checkpoint of Google's: `bert_config.json`, `vocab.txt`.
+
+Other formats have them too. Neither says whether text is lower-cased: a vocabulary
+shows it by its letters, and where it does not, a `tokenizer_config.json` says it.
+"""
+
+from pathlib import Path
+
+from bert_keras import config, files, run_directory
+from bert_keras.checkpoints import weights
+from bert_keras.data import tokenization
+from bert_keras.errors import InputError
+
+# A run directory keeps them under the same names.
+CONFIG_NAME = run_directory.BERT_CONFIG_NAME
+VOCABULARY_NAME = run_directory.VOCABULARY_NAME
+TOKENIZER_CONFIG_NAME = run_directory.TOKENIZER_CONFIG_NAME
+
+ACTIVATIONS = {"gelu_tanh": "gelu", "relu": "relu"}
+"""Our names to Google's, whose GELU is the tanh form."""
+
+
+def read_config(directory: Path) -> config.BertConfig:
+    """Reads `bert_config.json`; its `gelu` is our `gelu_tanh`."""
+    path = directory / CONFIG_NAME
+    if not path.is_file():
+        raise InputError(
+            f"{path}: missing; copy the {CONFIG_NAME} and {VOCABULARY_NAME} of the "
+            "release that the checkpoint was trained from to here"
+        )
+    bert_config = config.read_bert_config(path)
+    ours = {theirs: ours for ours, theirs in ACTIVATIONS.items()}
+    hidden_act = ours.get(bert_config.hidden_act, bert_config.hidden_act)
+    return bert_config.model_copy(update={"hidden_act": hidden_act})
+
+
+def write_config(bert_config: config.BertConfig, directory: Path) -> None:
+    """Writes `bert_config.json` with the original's keys, and only these.
+
+    Raises:
+        InputError: the model attends from left to right, which no key says.
+    """
+    values = bert_config.model_dump()
+    if values.pop("attention") != "bidirectional":
+        raise InputError(
+            f"{CONFIG_NAME} cannot say that attention is {bert_config.attention}: "
+            "expected a bidirectional model"
+        )
+    values["hidden_act"] = ACTIVATIONS[bert_config.hidden_act]
+    files.write_json(directory / CONFIG_NAME, values, sort_keys=True)
+
+
+def read_vocabulary(directory: Path) -> tokenization.Vocabulary | None:
+    """Reads `vocab.txt`, if there is one."""
+    path = directory / VOCABULARY_NAME
+    return tokenization.Vocabulary.load(path) if path.is_file() else None
+
+
+def read_casing(
+    directory: Path, vocabulary: tokenization.Vocabulary | None
+) -> bool | None:
+    """`do_lower_case`, of which the original's files say nothing.
+
+    A `tokenizer_config.json` that someone put beside them says it; else the vocabulary
+    does, by its capital letters; `None`: it has letters of neither case.
+    """
+    path = directory / TOKENIZER_CONFIG_NAME
+    if path.is_file():
+        value = files.read_json(path).get("do_lower_case")
+        if isinstance(value, bool):
+            return value
+    return None if vocabulary is None else casing_of(vocabulary)
+
+
+def casing_of(vocabulary: tokenization.Vocabulary) -> bool | None:
+    """The only `do_lower_case` that a vocabulary is right for; `None`: both are."""
+    fitting = []
+    for do_lower_case in (True, False):
+        try:
+            tokenization.check_casing(vocabulary, do_lower_case)
+        except InputError:
+            continue
+        fitting.append(do_lower_case)
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def check_casing_is_known(
+    checkpoint: weights.Checkpoint, *, path: str | Path | None = None
+) -> None:
+    """Raises an `InputError` if nothing says whether text is lower-cased.
+
+    Args:
+        checkpoint: what was read.
+        path: of it, to name in the error.
+    """
+    if checkpoint.do_lower_case is None:
+        raise InputError(
+            (f"{path}: nothing in it says" if path else "the checkpoint does not say")
+            + f" whether text is lower-cased: put a {TOKENIZER_CONFIG_NAME} with "
+            '{"do_lower_case": true}, or false, next to it'
+        )
+
+
+def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
+    """Writes `bert_config.json` and `vocab.txt`, and what this does not show of casing
+    into a `tokenizer_config.json`."""
+    write_config(checkpoint.bert_config, directory)
+    vocabulary = checkpoint.vocabulary
+    if vocabulary is None:
+        return
+    vocabulary.save(directory / VOCABULARY_NAME)
+    lower = checkpoint.do_lower_case
+    if lower is not None and casing_of(vocabulary) != lower:
+        # Google's own code passes it over; `read_casing` does not.
+        casing = {"do_lower_case": lower}
+        files.write_json(directory / TOKENIZER_CONFIG_NAME, casing, indent=None)
