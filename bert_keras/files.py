@@ -10,6 +10,7 @@ import glob
 import hashlib
 import json
 import os
+import pathlib
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
@@ -214,6 +215,51 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
         ) from error
     finally:
         delete(temporary)
+
+
+def is_new(directory: Path) -> bool:
+    """Whether there is no such local path, or an empty directory."""
+    return not os.path.lexists(directory) or (
+        os.path.isdir(directory) and not os.listdir(directory)
+    )
+
+
+def check_is_new(directory: Path) -> None:
+    """Refuses to write into a directory that holds something.
+
+    Raises:
+        InputError: it does, or is a file.
+    """
+    if not is_new(directory):
+        raise InputError(f"{directory}: exists already; choose another directory")
+
+
+@contextlib.contextmanager
+def new_directory(
+    directory: Path, *, replaces_earlier: bool = False
+) -> Iterator[pathlib.Path]:
+    """Makes a local directory that gets its name when the block ends without error.
+
+    Until then it is a hidden one next to it, `.NAME.partial`; an error deletes that.
+
+    Args:
+        directory: to make, see `check_is_new`; also those above it.
+        replaces_earlier: whether there may be one with content, which then goes.
+    """
+    directory = pathlib.Path(directory).absolute()
+    temporary, earlier = (
+        directory.with_name(f".{directory.name}.{end}") for end in ("partial", "old")
+    )
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        if replaces_earlier and directory.exists():
+            os.rename(directory, earlier)
+        os.rename(temporary, directory)
+        shutil.rmtree(earlier, ignore_errors=True)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _open_to_write(path: str) -> BinaryIO:

@@ -1,8 +1,6 @@
 """From one checkpoint format to another, checked by reading the result back."""
 
 import dataclasses
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +8,7 @@ from types import ModuleType
 import keras
 import numpy as np
 
+from bert_keras import files
 from bert_keras.checkpoints import (
     companions,
     google_tf1,
@@ -134,18 +133,13 @@ def convert(
             f"--to is one of {', '.join(known)}, got {to!r}{nearest(to, known)}"
         )
     output_dir = Path(output_dir).absolute()
-    if output_dir.exists() and (output_dir.is_file() or any(output_dir.iterdir())):
-        raise InputError(f"{output_dir}: not empty; choose another directory")
+    files.check_is_new(output_dir)
     source_format = recognize(input_path)
     if source_format == to:
         raise InputError(f"{input_path}: is in the format {to!r} already")
     source = read(input_path)
     wanted = _expressible(source, to, approximate_gelu=approximate_gelu)
-    output_dir.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output_dir.with_name(f".{output_dir.name}.partial")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    try:
+    with files.new_directory(output_dir) as temporary:
         left_out = FORMATS[to].write(wanted, temporary)
         result = FORMATS[to].read(temporary)
         made_new = _check_weights(wanted, result, left_out) + native.made_new(temporary)
@@ -156,9 +150,6 @@ def convert(
                 "was kept"
             )
         num_parameters = sum(array.size for array in result.arrays.values())
-        os.replace(temporary, output_dir)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return Conversion(
         source=source_format,
         kind=source.task.kind,

@@ -1,9 +1,6 @@
 """From a trained model to a directory that others load, checked before it is there."""
 
-import json
 import logging
-import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_keras import files
 from bert_keras.checkpoints import starting_point
 from bert_keras.errors import InputError, nearest
 from bert_keras.export import (
@@ -83,18 +81,12 @@ def export_model(
     wanted = _Wanted(to, embedding, layers, top_k)
     _check_wanted(wanted)
     output_dir = Path(output_dir).absolute()
-    if output_dir.exists() and (output_dir.is_file() or any(output_dir.iterdir())):
-        raise InputError(f"{output_dir}: exists already; choose another directory")
+    files.check_is_new(output_dir)
     model = _read_model(Path(model_dir), wanted)
-    output_dir.parent.mkdir(parents=True, exist_ok=True)
-    # No number, so that a server that watches the parent does not take it for a model.
-    temporary = output_dir.with_name(f".{output_dir.name}.partial")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
+    # Its temporary name is no number, so that a server that watches the parent does not
+    # take it for a model.
+    with files.new_directory(output_dir) as temporary:
         _write_and_check(model, temporary, to)
-        os.replace(temporary, output_dir)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     logger.info("%s in %s", to, output_dir)
 
 
@@ -197,7 +189,6 @@ def _check_saved_model(model: answers.Answers, directory: Path) -> None:
 
 
 def _write_for_ids(model: answers.Answers, directory: Path, form: ModuleType) -> None:
-    directory.mkdir()
     form.write(model, directory)
     model.vocabulary.save(directory / "vocab.txt")
     tokenizer_config = {
@@ -205,8 +196,7 @@ def _write_for_ids(model: answers.Answers, directory: Path, form: ModuleType) ->
         # As transformers calls it.
         "model_max_length": model.max_seq_length,
     }
-    path = directory / "tokenizer_config.json"
-    path.write_text(json.dumps(tokenizer_config, indent=2) + "\n", encoding="utf-8")
+    files.write_json(directory / "tokenizer_config.json", tokenizer_config)
     if model.labels is not None:
         _write_labels(model.labels, directory)
 

@@ -7,8 +7,6 @@ of the paper).
 import contextlib
 import json
 import logging
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,8 +81,7 @@ def write(
             such layer.
     """
     output_dir = Path(output_dir).absolute()
-    if output_dir.exists() and (output_dir.is_file() or any(output_dir.iterdir())):
-        raise InputError(f"{output_dir}: exists already; choose another directory")
+    files.check_is_new(output_dir)
     form = form or word_inputs.form_of(input_path)
     _check_known("--to", to, FORMATS)
     _check_known("--pooling", pooling, word_inputs.POOLINGS)
@@ -113,11 +110,10 @@ def write(
     )
     # As large as the model.
     del checkpoint
-    with _appearing_when_finished(output_dir) as directory:
+    with files.new_directory(output_dir) as directory:
         make_inputs = word_inputs.Encoder(tokenizer, **inputs)
         facts |= _write_all(encoder, make_inputs, examples, directory, to=to)
-        lines = json.dumps(facts, indent=2) + "\n"
-        files.write_atomically(directory / FACTS_NAME, lines.encode())
+        files.write_json(directory / FACTS_NAME, facts)
     if facts["num_cut"]:
         logger.warning(
             "%s: %d texts are longer than %d tokens: there are no vectors for their "
@@ -133,20 +129,6 @@ def _check_known(option: str, value: str, known: Sequence[str]) -> None:
             f"{option} is one of {', '.join(known)}, got {value!r}"
             f"{nearest(value, known)}"
         )
-
-
-@contextlib.contextmanager
-def _appearing_when_finished(directory: Path) -> Iterator[Path]:
-    """A directory that gets its name when the block ends without error."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    temporary = directory.with_name(f".{directory.name}.partial")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    try:
-        yield temporary
-        os.replace(temporary, directory)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _write_all(
@@ -433,7 +415,7 @@ def read(directory: str | Path) -> Features:
             f"{directory}: expected a directory made by `bert-keras features --to "
             f"numpy`, found no {INDEX_NAME} in it"
         )
-    facts = json.loads(text.read_utf8(directory / FACTS_NAME))
+    facts = files.read_json(directory / FACTS_NAME)
     layers = {
         layer: np.load(directory / f"{layer_name(layer)}.npy", mmap_mode="r")
         for layer in facts["layers"]

@@ -1,12 +1,9 @@
 """Where a report goes, and that it is whole or not there."""
 
 import logging
-import os
-import shutil
-import uuid
 from pathlib import Path
 
-from bert_keras import run_directory
+from bert_keras import files, run_directory
 from bert_keras.errors import InputError
 from bert_keras.report import curves, facts, page, task_summaries
 
@@ -36,33 +33,33 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
     run = facts.read_facts(run_dir)
     output = Path(output_dir or run_dir / run_directory.REPORT_NAME).resolve()
     _check_replaceable(output)
-    temporary = _hidden_beside(output)
     try:
-        temporary.mkdir(parents=True)
-        pictures = curves.draw_curves(run, temporary)
-        parts = None
-        # Answers without results are of an attempt that was broken off.
-        if run.results is not None and (run_dir / run_directory.ANSWERS_NAME).is_file():
-            parts = task_summaries.read_sections(run_dir)
-        for part in parts or ():
-            if part.picture is not None:
-                (temporary / f"{part.name}.png").write_bytes(part.picture)
-        text = page.render(run, pictures, parts)
-        (temporary / PAGE_NAME).write_text(text, encoding="utf-8")
-        _replace(output, temporary)
+        with files.new_directory(output, replaces_earlier=True) as temporary:
+            _write_files(run_dir, run, temporary)
     except OSError as error:
         raise InputError(
             f"{output}: cannot be written: {error.strerror}; make room, or choose "
             "another place with --output"
         ) from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     logger.info("report in %s", output / PAGE_NAME)
     return output
 
 
+def _write_files(run_dir: Path, run: facts.Facts, output: Path) -> None:
+    pictures = curves.draw_curves(run, output)
+    parts = None
+    # Answers without results are of an attempt that was broken off.
+    if run.results is not None and (run_dir / run_directory.ANSWERS_NAME).is_file():
+        parts = task_summaries.read_sections(run_dir)
+    for part in parts or ():
+        if part.picture is not None:
+            (output / f"{part.name}.png").write_bytes(part.picture)
+    text = page.render(run, pictures, parts)
+    (output / PAGE_NAME).write_text(text, encoding="utf-8")
+
+
 def _check_replaceable(output: Path) -> None:
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+    if files.is_new(output):
         return
     report = output / PAGE_NAME
     if not report.is_file() or not _begins_as_report(report):
@@ -85,18 +82,3 @@ def _check_replaceable(output: Path) -> None:
 def _begins_as_report(path: Path) -> bool:
     with open(path, "rb") as file:
         return file.readline().strip() == page.MARK.encode()
-
-
-def _hidden_beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-
-
-def _replace(output: Path, temporary: Path) -> None:
-    """Gives `temporary` its name; at no time is half a report under it."""
-    if not output.exists():
-        os.rename(temporary, output)
-        return
-    earlier = _hidden_beside(output)
-    os.rename(output, earlier)
-    os.rename(temporary, output)
-    shutil.rmtree(earlier)

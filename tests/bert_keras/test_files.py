@@ -58,6 +58,49 @@ class TestJson:
             files.read_json(tmp_path / "none")
 
 
+class TestNewDirectory:
+    def test_it_appears_when_it_is_whole(self, tmp_path):
+        directory = tmp_path / "above" / "made"
+        with files.new_directory(directory) as temporary:
+            (temporary / "a").write_text("1")
+            assert os.listdir(tmp_path / "above") == [temporary.name]
+            assert temporary.name == ".made.partial"
+        assert (directory / "a").read_text() == "1"
+        assert os.listdir(tmp_path / "above") == ["made"]
+
+    def test_an_error_leaves_nothing(self, tmp_path):
+        with pytest.raises(KeyError), files.new_directory(tmp_path / "made") as made:
+            (made / "a").touch()
+            raise KeyError
+        assert os.listdir(tmp_path) == []
+
+    def test_what_a_killed_process_left_goes(self, tmp_path):
+        (tmp_path / ".made.partial" / "b").mkdir(parents=True)
+        with files.new_directory(tmp_path / "made"):
+            pass
+        assert os.listdir(tmp_path) == ["made"] and not os.listdir(tmp_path / "made")
+
+    def test_an_earlier_one_is_replaced_if_asked(self, tmp_path):
+        (tmp_path / "made" / "b").mkdir(parents=True)
+        with pytest.raises(OSError), files.new_directory(tmp_path / "made"):
+            pass
+        assert os.listdir(tmp_path / "made") == ["b"]
+        with files.new_directory(tmp_path / "made", replaces_earlier=True) as made:
+            (made / "a").touch()
+        assert os.listdir(tmp_path) == ["made"]
+        assert os.listdir(tmp_path / "made") == ["a"]
+
+    def test_new_or_not(self, tmp_path):
+        (tmp_path / "file").touch()
+        (tmp_path / "link").symlink_to("nowhere")
+        (tmp_path / "empty").mkdir()
+        for name in ("none", "empty"):
+            files.check_is_new(tmp_path / name)
+        for path in (tmp_path, tmp_path / "file", tmp_path / "link"):
+            with pytest.raises(InputError, match=f"{path}: exists already; choose an"):
+                files.check_is_new(path)
+
+
 class TestMatch:
     def test_patterns(self, tmp_path):
         for name in ("b.txt", "a.txt", "d/e/c.txt", "x.csv"):

@@ -311,7 +311,7 @@ class TestBadInput:
         directory = run_dir()
         (tmp_path / "out").mkdir()
         (tmp_path / "out/notes.txt").write_text("mine")
-        with pytest.raises(InputError, match="out: not empty; choose another"):
+        with pytest.raises(InputError, match="out: exists already; choose another"):
             conversion.convert(directory, tmp_path / "out", to="google")
         assert (tmp_path / "out/notes.txt").read_text() == "mine"
 
