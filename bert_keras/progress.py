@@ -52,7 +52,7 @@ class Progress:
             seconds = self._elapsed()
             if seconds < self._silent_seconds:
                 return
-            sys.stderr.write(f"{self._title}: done in {_duration(seconds)}\n")
+            sys.stderr.write(f"{self._title}: done in {duration(seconds)}\n")
 
     def _watch(self) -> None:
         while not self._stop.wait(0.5 if self._is_terminal else LINE_SECONDS):
@@ -68,14 +68,12 @@ class Progress:
     def line(self, done: int, seconds: float) -> str:
         """What the line says after `seconds` with `done` units done."""
         if not done:
-            return f"{self._title}: starting, {_duration(seconds)}"
+            return f"{self._title}: starting, {duration(seconds)}"
         share = min(done / max(self._total, 1), 1)
         left = seconds / share - seconds
         amount = _quantity(done, self._unit)
         rate = _quantity(done / max(seconds, 1e-9), self._unit)
-        return (
-            f"{self._title}: {share:4.0%}  {amount}  {rate}/s  {_duration(left)} left"
-        )
+        return f"{self._title}: {share:4.0%}  {amount}  {rate}/s  {duration(left)} left"
 
 
 def _quantity(amount: float, unit: str) -> str:
@@ -84,7 +82,8 @@ def _quantity(amount: float, unit: str) -> str:
     return f"{amount:,.0f} {unit}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds, `1:02:03`; a day is 24 hours."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+    return f"{hours}:{minutes:02}:{seconds:02}"

@@ -1,8 +1,6 @@
-"""`tf.train.Example` messages and TFRecord files, without TensorFlow.
+"""`tf.train.Example` messages, and shards of them, without TensorFlow.
 
-Wire formats: protobuf's encoding, `tensorflow/core/example/{example,feature}.proto`,
-and the TFRecord framing (length, masked CRC of the length, data, masked CRC of the
-data). `tf.data.TFRecordDataset` reads what this writes, and the other way round.
+Wire format: protobuf's encoding, `tensorflow/core/example/{example,feature}.proto`.
 """
 
 import contextlib
@@ -14,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
-import google_crc32c
 import numpy as np
 
 from bert_keras import files, manifest
+from bert_keras.data import tfrecords
 from bert_keras.errors import InputError
 
 VOCABULARY_NAME = "vocab.txt"
@@ -27,8 +25,6 @@ VOCABULARY_NAME = "vocab.txt"
 _FIELD_1, _FIELD_2, _FIELD_3 = b"\x0a", b"\x12", b"\x1a"
 _FLOAT_LIST, _INT64_LIST = 2, 3  # field numbers of the message Feature
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
-
-_READ_AT_ONCE = 1 << 18
 
 
 # tf.train.Example, encoding.
@@ -241,18 +237,6 @@ def _read_varint(message: memoryview, offset: int) -> tuple[int, int]:
 # TFRecord files.
 
 
-def frame(data: bytes) -> bytes:
-    """One record of a TFRecord file."""
-    length = struct.pack("<Q", len(data))
-    return b"".join((length, _masked_crc(length), data, _masked_crc(data)))
-
-
-def _masked_crc(data: bytes) -> bytes:
-    # Masked so that a CRC of data that itself holds CRCs stays a good check.
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
 def write_shard(
     path: str | Path,
     records: Iterable[bytes],
@@ -277,7 +261,7 @@ def write_shard(
                 stream = gzip.GzipFile("", "wb", 6, hashed, mtime=0)
                 stack.enter_context(stream)
             for record in records:
-                stream.write(frame(record))
+                stream.write(tfrecords.frame(record))
                 num_records += 1
     return manifest.Shard(
         name=files.name_of(path),
@@ -324,42 +308,14 @@ def read_records(
         if compression == "gzip":
             file = stack.enter_context(gzip.GzipFile(fileobj=file))
         try:
-            yield from _read_frames(path, file)
+            yield from tfrecords.read_frames(file)
+        except tfrecords.DamagedRecord as error:
+            raise InputError(
+                f"{path}: expected a TFRecord at byte {error.offset}, but "
+                f"{error.reason}: the file was cut or changed; make it again"
+            ) from None
         except (gzip.BadGzipFile, zlib.error, EOFError) as error:
             raise InputError(
                 f"{path}: expected a TFRecord file compressed by gzip: {error}: the "
                 "file was cut or changed; make it again"
             ) from None
-
-
-def _read_frames(path: str | Path, file: BinaryIO) -> Iterator[bytes]:
-    offset = 0
-    while header := file.read(12):
-        if len(header) < 12 or header[8:] != _masked_crc(header[:8]):
-            raise _damaged(path, offset, "no record begins there")
-        (length,) = struct.unpack("<Q", header[:8])
-        data, crc = _read_bounded(file, length), file.read(4)
-        if len(data) < length or len(crc) < 4:
-            raise _damaged(path, offset, "the file ends within the record")
-        if crc != _masked_crc(data):
-            raise _damaged(path, offset, "its checksum differs")
-        yield data
-        offset += length + 16
-
-
-def _read_bounded(file: BinaryIO, length: int) -> bytes:
-    """`length` bytes, or what is left: takes no memory for what is not there."""
-    data = file.read(min(length, _READ_AT_ONCE))
-    while len(data) < length:
-        more = file.read(min(length - len(data), _READ_AT_ONCE))
-        if not more:
-            break
-        data += more
-    return data
-
-
-def _damaged(path: str | Path, offset: int, reason: str) -> InputError:
-    return InputError(
-        f"{path}: expected a TFRecord at byte {offset}, but {reason}: the file was "
-        "cut or changed; make it again"
-    )

@@ -129,8 +129,8 @@ class Arrays(Mapping[str, np.ndarray]):
             if tuple(found[row.theirs]) != expected:
                 raise InputError(
                     f"{path}: tensor {row.theirs!r} has the shape "
-                    f"{tuple(found[row.theirs])}, but by the configuration next to it "
-                    f"it has {expected}: they do not belong together"
+                    f"{tuple(found[row.theirs])}, but by the configuration next to "
+                    f"it, it has {expected}: they do not belong together"
                 )
             self._rows[row.ours] = row
 

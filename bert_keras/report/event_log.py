@@ -1,22 +1,21 @@
 """Reading TensorBoard's event files of a training run, without TensorFlow.
 
 An event file is a TFRecord file of `Event` messages, which come with `tensorboard`
-(`tensorflow/core/util/event.proto`). A record is its length, the masked CRC of the
-length, the data, and the masked CRC of the data.
+(`tensorflow/core/util/event.proto`).
 """
 
 import logging
 import re
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
-import google_crc32c
 import numpy as np
 from tensorboard.compat.proto import event_pb2
 from tensorboard.util import tensor_util
+
+from bert_keras.data import tfrecords
 
 logger = logging.getLogger(__name__)
 
@@ -168,20 +167,28 @@ def _read_file(path: Path) -> _File:
     entries: list[_Entry] = []
     # Some writers name the plugin only with a tag's first value.
     plugins: dict[str, str] = {}
-    with open(path, "rb") as file:
-        for data in _records(file, path):
-            event = event_pb2.Event.FromString(data)
-            is_start = event.session_log.status == event_pb2.SessionLog.START
-            entries.append(_Entry(event.wall_time, event.step, is_start=is_start))
-            for value in event.summary.value:
-                plugin = value.metadata.plugin_data.plugin_name
-                plugin = plugins.setdefault(value.tag, plugin)
-                decoded = _decode(value, plugin)
-                if decoded is not None:
-                    entries.append(
-                        _Entry(event.wall_time, event.step, value.tag, decoded)
-                    )
+    for data in _records(path):
+        event = event_pb2.Event.FromString(data)
+        is_start = event.session_log.status == event_pb2.SessionLog.START
+        entries.append(_Entry(event.wall_time, event.step, is_start=is_start))
+        for value in event.summary.value:
+            plugin = value.metadata.plugin_data.plugin_name
+            plugin = plugins.setdefault(value.tag, plugin)
+            decoded = _decode(value, plugin)
+            if decoded is not None:
+                entries.append(_Entry(event.wall_time, event.step, value.tag, decoded))
     return _File(path, entries)
+
+
+def _records(path: Path) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        try:
+            yield from tfrecords.read_frames(file)
+        except tfrecords.DamagedRecord as error:
+            if not error.is_cut:
+                logger.warning(
+                    "%s: damaged at byte %d, read up to there", path, error.offset
+                )
 
 
 def _decode(value: Any, plugin: str) -> float | str | None:
@@ -195,26 +202,3 @@ def _decode(value: Any, plugin: str) -> float | str | None:
         lines = tensor_util.make_ndarray(value.tensor).ravel()
         return "\n".join(line.decode("utf-8", "replace") for line in lines)
     return None
-
-
-def _records(file: BinaryIO, path: Path) -> Iterator[bytes]:
-    offset = 0
-    while len(header := file.read(12)) == 12:
-        (length,) = struct.unpack("<Q", header[:8])
-        if header[8:] != _masked_crc(header[:8]):
-            logger.warning("%s: damaged at byte %d, read up to there", path, offset)
-            return
-        data, crc = file.read(length), file.read(4)
-        if len(crc) < 4:
-            return
-        if crc != _masked_crc(data):
-            logger.warning("%s: damaged at byte %d, read up to there", path, offset)
-            return
-        yield data
-        offset += length + 16
-
-
-def _masked_crc(data: bytes) -> bytes:
-    crc = google_crc32c.value(data)
-    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-    return struct.pack("<I", masked)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import run_directory
+from bert_keras import progress, run_directory
 from bert_keras.report import event_log, facts, markdown, sections
 
 NUM_SENTENCES = 3
@@ -159,7 +159,7 @@ def _exp(values: np.ndarray) -> np.ndarray:
 def _figures(run: facts.Facts) -> Iterator[tuple[str, str]]:
     """Time, speed, and what went on."""
     # Added up over processes; what results.json has is that of the last one alone.
-    yield "training time, loading left out", _duration(run.train.seconds)
+    yield "training time, loading left out", progress.duration(run.train.seconds)
     if (tokens := run.num_tokens) is not None:
         yield "tokens seen, padding included", f"{tokens:,}"
     for name in ("sequences_per_second", "tokens_per_second"):
@@ -286,9 +286,3 @@ def _number(value: float) -> str:
     if value and not 1e-3 <= abs(value) < 1e6:
         return f"{value:.3g}"
     return f"{value:,.4f}" if abs(value) < 1000 else f"{value:,.1f}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}"

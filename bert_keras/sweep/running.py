@@ -1,7 +1,6 @@
 """A sweep from its beginning to the choice: one `bert-keras finetune` for each run."""
 
 import collections
-import datetime
 import logging
 import re
 import signal
@@ -10,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_keras import config
+from bert_keras import config, progress
 from bert_keras.errors import InputError, Stopped
 from bert_keras.sweep import directory as sweep_directory
 from bert_keras.sweep import planning, processes, scores, summary
@@ -176,7 +175,8 @@ class _Sweep:
             if outcome.majority is not None:
                 what += f", at the majority class: {outcome.majority}"
         count = f"[{len(self.outcomes)}/{len(self.runs)}]"
-        return f"{count} {job.name}: {what}; {_duration(time.monotonic() - job.start)}"
+        seconds = time.monotonic() - job.start
+        return f"{count} {job.name}: {what}; {progress.duration(seconds)}"
 
 
 def _run_waiting(
@@ -265,16 +265,13 @@ def progress_line(
     """
     ended = f"sweep: {share:4.0%}  {num_ended}/{num_runs} runs"
     if not share:
-        return f"{ended}  starting, {_duration(seconds)}"
+        return f"{ended}  starting, {progress.duration(seconds)}"
     rate = num_runs * share / seconds * 3600
-    return f"{ended}  {rate:.3g} runs/h  {_duration(seconds / share - seconds)} left"
+    left = progress.duration(seconds / share - seconds)
+    return f"{ended}  {rate:.3g} runs/h  {left} left"
 
 
 def share_done(said: str) -> float:
     """How much of its steps a run has made, by its last `step 12/48  loss 0.3`."""
     found = re.findall(r"^step (\d+)/(\d+) ", said, re.MULTILINE)
     return min(int(found[-1][0]) / max(int(found[-1][1]), 1), 1.0) if found else 0.0
-
-
-def _duration(seconds: float) -> str:
-    return str(datetime.timedelta(seconds=round(seconds)))

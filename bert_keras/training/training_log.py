@@ -11,6 +11,8 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
+from bert_keras import progress
+
 logger = logging.getLogger(__name__)
 
 
@@ -309,8 +311,6 @@ def step_line(
     ]
     if sequences_per_second:
         seconds = (num_train_steps - step) * batch_size / sequences_per_second
-        minutes, seconds = divmod(math.ceil(seconds), 60)
-        hours, minutes = divmod(minutes, 60)
         parts.append(f"{sequences_per_second:.0f} seq/s")
-        parts.append(f"{hours}:{minutes:02}:{seconds:02} left")
+        parts.append(f"{progress.duration(math.ceil(seconds))} left")
     return "  ".join(parts)

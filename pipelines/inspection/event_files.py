@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from bert_keras import files
+from bert_keras.data import tfrecords
 from bert_keras.errors import InputError
-from pipelines import records
 
 
 def write_card(
@@ -51,7 +51,7 @@ def write_card(
     files.make_directory(directory)
     # TensorBoard knows an event file by "tfevents" in its name.
     path = files.join(directory, f"events.out.tfevents.{int(time.time())}.data-card")
-    framed = [records.frame(event.SerializeToString()) for event in events]
+    framed = [tfrecords.frame(event.SerializeToString()) for event in events]
     files.write_atomically(path, b"".join(framed))
     return path
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from bert_keras import manifest
+from bert_keras.data import tfrecords
 from bert_keras.errors import InputError
 from pipelines import records
 
@@ -146,11 +147,6 @@ def test_no_damage_of_an_example_escapes():
             continue
 
 
-def test_frame_bytes():
-    expected = "0500000000000000 eab2043e 746f6b656e d7cd7bc9"
-    assert records.frame(b"token") == bytes.fromhex(expected)
-
-
 @pytest.mark.reference
 def test_files_are_those_of_tensorflow(tf, tmp_path):
     rng = random.Random(2)
@@ -181,7 +177,7 @@ def test_a_compressed_shard_is_always_the_same_and_read_back(tmp_path):
     paths = [tmp_path / shard.name for shard in shards]
     assert paths[0].read_bytes() == paths[1].read_bytes()
     data = gzip.decompress(paths[0].read_bytes())
-    assert data == b"".join(map(records.frame, written))
+    assert data == b"".join(map(tfrecords.frame, written))
     # Neither the time nor the name is in the header.
     assert paths[0].read_bytes()[3:8] == bytes(5)
     made = manifest.Manifest(kind="examples", shards=tuple(shards), config={})

@@ -360,7 +360,7 @@ class TestWeightsOfARun:
                 "intermediate_size",
                 32,
                 r"not the weights of this model: tensor 'encoder/.*' has the shape "
-                r"\(16, 24\), but by the configuration next it it has \(16, 32\)",
+                r"\(16, 24\), but by the configuration next to it, it has \(16, 32\)",
             ),
             ("hidden_size", 32, r".*has the shape \(40, 16\), but by .* \(40, 32\)"),
         ],

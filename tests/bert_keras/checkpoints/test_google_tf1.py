@@ -615,7 +615,7 @@ def test_contradicting_config(written):
     path.write_text(json.dumps({**values, "intermediate_size": 32}))
     message = (
         r"bert_model\.ckpt: tensor 'bert/encoder/layer_0/intermediate/dense/kernel' "
-        r"has the shape \(16, 24\), but by the configuration next to it it has "
+        r"has the shape \(16, 24\), but by the configuration next to it, it has "
         r"\(16, 32\)"
     )
     with pytest.raises(InputError, match=message):

@@ -615,7 +615,7 @@ def test_contradicting_config(written):
     message = (
         r"bert_model\.ckpt-1: tensor 'encoder/_transformer_layers/0/_attention_layer/"
         r"_query_dense/kernel.*' has the shape \(16, 4, 4\), but by the configuration "
-        r"next to it it has \(16, 2, 8\)"
+        r"next to it, it has \(16, 2, 8\)"
     )
     with pytest.raises(InputError, match=message):
         model_garden.read(written)

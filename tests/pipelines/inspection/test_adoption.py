@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_keras import files, manifest
-from bert_keras.data import features, tokenization
+from bert_keras.data import features, tfrecords, tokenization
 from bert_keras.errors import InputError
 from pipelines import records
 from pipelines.inspection import adoption
@@ -39,7 +39,7 @@ def message(*, v2=False, without=(), **changed):
 
 
 def write(path, messages, *, compressed=False):
-    data = b"".join(map(records.frame, messages))
+    data = b"".join(map(tfrecords.frame, messages))
     path.write_bytes(gzip.compress(data) if compressed else data)
 
 

@@ -1,0 +1,71 @@
+"""TFRecord files, without TensorFlow: records between their length and checksums.
+
+A record is its length in 8 bytes, the masked CRC of these, the data, and the masked
+CRC of the data. `tf.data.TFRecordDataset` reads what this writes, and the other way
+round.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import google_crc32c
+
+_READ_AT_ONCE = 1 << 18
+
+
+class DamagedRecord(Exception):
+    """The place in a file where a whole record was expected and not found."""
+
+    def __init__(self, offset: int, reason: str, *, is_cut: bool = False):
+        super().__init__(f"at byte {offset}, {reason}")
+        self.offset = offset
+        """First byte of the record."""
+        self.reason = reason
+        self.is_cut = is_cut
+        """Whether the file merely ends too early, as while it is being written."""
+
+
+def frame(data: bytes) -> bytes:
+    """One record of a file."""
+    length = struct.pack("<Q", len(data))
+    return b"".join((length, _masked_crc(length), data, _masked_crc(data)))
+
+
+def read_frames(file: BinaryIO) -> Iterator[bytes]:
+    """The data of a file's records, each checked against its CRC.
+
+    Raises:
+        DamagedRecord: a record is cut, or has another CRC.
+    """
+    offset = 0
+    while header := file.read(12):
+        is_cut = len(header) < 12
+        if is_cut or header[8:] != _masked_crc(header[:8]):
+            raise DamagedRecord(offset, "no record begins there", is_cut=is_cut)
+        (length,) = struct.unpack("<Q", header[:8])
+        data, crc = _read_bounded(file, length), file.read(4)
+        if len(data) < length or len(crc) < 4:
+            reason = "the file ends within the record"
+            raise DamagedRecord(offset, reason, is_cut=True)
+        if crc != _masked_crc(data):
+            raise DamagedRecord(offset, "its checksum differs")
+        yield data
+        offset += length + 16
+
+
+def _read_bounded(file: BinaryIO, length: int) -> bytes:
+    """`length` bytes, or what is left: takes no memory for what is not there."""
+    data = file.read(min(length, _READ_AT_ONCE))
+    while len(data) < length:
+        more = file.read(min(length - len(data), _READ_AT_ONCE))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _masked_crc(data: bytes) -> bytes:
+    # Masked so that a CRC of data that itself holds CRCs stays a good check.
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
