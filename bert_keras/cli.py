@@ -146,7 +146,7 @@ def _launch_flex_template(args: argparse.Namespace) -> None:
         metadata_path=args.metadata,
     )
     _parse(args.beam_arguments)
-    files.write_atomically(args.metadata, launch.metadata_json())
+    files.write_json(args.metadata, launch.flex_template_metadata())
     for command in commands:
         print(shlex.join(command))
 

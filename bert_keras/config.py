@@ -1,6 +1,5 @@
 """Settings as frozen, strict, typed pydantic models; unknown keys are refused."""
 
-import json
 import math
 import typing
 from collections.abc import Mapping
@@ -9,7 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 import pydantic
 
-from bert_keras import config_fields
+from bert_keras import config_fields, files
 from bert_keras.errors import InputError
 
 
@@ -461,14 +460,7 @@ def build_config(
 
 def read_bert_config(path: str | Path) -> BertConfig:
     """Reads a `bert_config.json`; keys that Google's own files add are left out."""
-    try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: expected Google's bert_config.json: {error}"
-        ) from None
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: expected Google's bert_config.json: keys and values")
+    values = files.read_json(path)
     values = {key: v for key, v in values.items() if key not in _UNUSED_GOOGLE_KEYS}
     return build_config(BertConfig, values, origin=path)
 

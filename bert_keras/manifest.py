@@ -50,9 +50,9 @@ class Manifest(StrictModel):
 
 def write_manifest(directory: str | Path, manifest: Manifest) -> None:
     """Writes `manifest.json` in one piece: whoever finds it finds all of it."""
-    text = json.dumps(manifest.model_dump(mode="json"), indent=1, sort_keys=True)
     path = files.join(directory, MANIFEST_NAME)
-    files.write_atomically(path, (text + "\n").encode())
+    values = manifest.model_dump(mode="json")
+    files.write_json(path, values, indent=1, sort_keys=True)
 
 
 def read_manifest(directory: str | Path, *, kind: str, verb: str) -> Manifest:
@@ -74,11 +74,7 @@ def read_manifest(directory: str | Path, *, kind: str, verb: str) -> Manifest:
             f"{directory}: no {MANIFEST_NAME}, so this is not a finished output of "
             f"`{verb}`: run that command (again) to the end"
         )
-    try:
-        values = json.loads(files.read_bytes(path))
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON: {error}") from None
-    manifest = build_config(Manifest, values, origin=path)
+    manifest = build_config(Manifest, files.read_json(path), origin=path)
     if manifest.kind != kind:
         raise InputError(f"{directory}: expected {kind}, found {manifest.kind}")
     for shard in manifest.shards:
@@ -136,7 +132,7 @@ def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -
     marker = files.join(directory, INPUTS_NAME)
     wanted = json.loads(json.dumps(settings))
     if files.exists(marker):
-        found = json.loads(files.read_bytes(marker))
+        found = files.read_json(marker)
         for key in sorted(wanted.keys() | found.keys()):
             if wanted.get(key) != found.get(key):
                 raise InputError(
@@ -155,9 +151,7 @@ def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -
         raise InputError(
             f"{directory}: cannot be made: {error.strerror}; choose another place"
         ) from None
-    files.write_atomically(
-        marker, json.dumps(wanted, indent=1, sort_keys=True).encode()
-    )
+    files.write_json(marker, wanted, indent=1, sort_keys=True)
 
 
 def finish_output_directory(directory: str | Path, manifest: Manifest) -> None:

@@ -1,6 +1,5 @@
 """What a sweep came to: results.tsv, report.md, scores.png, best.json and `best`."""
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -76,8 +75,7 @@ def write_best(state: State) -> None:
         InputError: the disk is full or does not let us write.
     """
     values = describe_best(state)
-    text = json.dumps(values, indent=2, ensure_ascii=False) + "\n"
-    files.write_atomically(state.directory / "best.json", text.encode())
+    files.write_json(state.directory / "best.json", values, ensure_ascii=False)
     temporary = state.directory / ".best.tmp"
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(values["run"], target_is_directory=True)

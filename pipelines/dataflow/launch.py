@@ -5,7 +5,6 @@ and no shell is between.
 """
 
 import hashlib
-import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -229,8 +228,3 @@ def _quoted(arguments: Sequence[str]) -> str:
     if _SEPARATOR in joined:
         raise InputError(f"a template's arguments cannot hold {_SEPARATOR!r}: {joined}")
     return joined
-
-
-def metadata_json() -> bytes:
-    """`flex_template_metadata` as a file's bytes."""
-    return (json.dumps(flex_template_metadata(), indent=2) + "\n").encode()

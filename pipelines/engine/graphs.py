@@ -1,6 +1,5 @@
 """A job as one Beam graph, for any runner."""
 
-import json
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -43,7 +42,7 @@ class BeamRunner:
                 total=sum(item.num_bytes for item in job.items),
                 unit="bytes",
             )
-        return json.loads(files.read_bytes(path))
+        return files.read_json(path)
 
     def check_paths(self, *paths: str | os.PathLike[str]) -> None:
         """See `steps.Engine` and `runner_options.check_paths`."""
@@ -118,4 +117,4 @@ def _save_results(named: list[tuple[str, steps.Result]], path: str) -> None:
     by_step: dict[str, list[steps.Result]] = defaultdict(list)
     for step_name, result in named:
         by_step[step_name].append(result)
-    files.write_atomically(path, json.dumps(by_step).encode())
+    files.write_json(path, by_step, indent=None)

@@ -237,7 +237,7 @@ def _local_directory(work_dir: str) -> Path:
 
 def _read_markers(directory: Path) -> list[Marker]:
     paths = sorted(directory.glob("*.done"))
-    return [Marker(**json.loads(path.read_bytes())) for path in paths]
+    return [Marker(**files.read_json(path)) for path in paths]
 
 
 # The supervisor.
@@ -353,8 +353,7 @@ def _do(one: Pass) -> None:
     spilled = {name: writer.close() for name, writer in writers.items()}
     heartbeat.flush()
     marker = Marker(units=list(one.units), results=results, spilled=spilled)
-    data = json.dumps(vars(marker)).encode()
-    files.write_atomically(one.path(".done"), data)
+    files.write_json(one.path(".done"), vars(marker), indent=None)
 
 
 def _elements(one: Pass, heartbeat: steps.Heartbeat) -> Iterator[Any]:

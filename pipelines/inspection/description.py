@@ -1,7 +1,6 @@
 """`inspect`: masked examples as a person reads them, and a card of all of them."""
 
 import itertools
-import json
 import shutil
 import textwrap
 from collections import Counter
@@ -104,8 +103,7 @@ def describe_all(
     counts = _count_all(found)
     card = data_card.make_card(counts, found.made, found.config, found.vocabulary)
     if json_path is not None:
-        text = json.dumps(card, indent=1, ensure_ascii=False) + "\n"
-        files.write_atomically(json_path, text.encode())
+        files.write_json(json_path, card, indent=1, ensure_ascii=False)
     if tensorboard_dir is not None:
         shown = _describe_first(found, limit=_NUM_SHOWN_BESIDE_CARD, width=120)
         event_files.write_card(

@@ -73,7 +73,7 @@ def test_directories_that_cannot_be_read(finished, tmp_path_factory):
     ):
         read(unfinished)
     (unfinished / "manifest.json").write_text("{")
-    with pytest.raises(InputError, match="not JSON"):
+    with pytest.raises(InputError, match=r"manifest\.json: expected JSON: "):
         read(unfinished)
 
 
