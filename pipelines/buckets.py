@@ -1,7 +1,7 @@
-"""Pure: the documents of one bucket to the records of one shard.
+"""The documents of one bucket -> the records of one shard, without Beam.
 
-What an instance is made of is decided by `instances`, what is hidden by `masking`. Here
-they become matrices, some thousand tokens at a time, which are masked, checked and
+`instances` chooses the sentences of each instance, `masking` the hidden tokens. Here
+instances become matrices, some thousand tokens at a time, which are masked, checked and
 serialised as a whole.
 """
 
@@ -19,7 +19,7 @@ from bert_keras.data import features, masking, tokenization
 from pipelines import instances, records
 
 TOKENS_PER_BATCH = 1 << 17
-"""Of a batch of instances, padding included: its matrices stay in the cache."""
+"""Tokens of a batch, padding included: its matrices stay in the cache."""
 
 
 # Documents.
@@ -28,11 +28,11 @@ TOKENS_PER_BATCH = 1 << 17
 def tokenize_document(
     record: dict[str, Any], tokenizer: tokenization.Tokenizer, counts: Counter[str]
 ) -> instances.Document:
-    """Text to ids; a sentence without any token is left out.
+    """Text -> ids; a sentence without any token is left out.
 
     Args:
         record: a document of `corpus`: `id`, `source`, `paragraphs` of sentences.
-        counts: raised in place: `documents`, `sentences`, `tokens`, `unknown_tokens`,
+        counts: incremented: `documents`, `sentences`, `tokens`, `unknown_tokens`,
             `empty_documents`.
     """
     item_size = array(tokenizer.typecode).itemsize
@@ -94,14 +94,14 @@ def encode_bucket(
     """All examples of a bucket, serialised, in the order of the shard.
 
     Args:
-        documents: all those of the bucket, in any order.
-        bucket: its number, which decides the order together with the seed.
-        counts: raised in place: `duplicate_documents`, `pairs_without_partner`,
+        documents: all of the bucket, in any order.
+        bucket: its number, which together with the seed gives the order.
+        counts: incremented: `duplicate_documents`, `pairs_without_partner`,
             `dropped_single_sentences`, `other_source_partners`, `examples`,
             `example_tokens`, `masked_tokens`, `random_next_examples`.
 
     Raises:
-        RuntimeError: a mistake of this program: an example breaks a rule.
+        RuntimeError: an example breaks a rule, which is a mistake of this program.
     """
     arrived = list(documents)
     kept = instances.unique_documents(arrived)
@@ -133,7 +133,7 @@ def _plan(
     vocabulary: masking.MaskingVocabulary,
     counts: Counter[str],
 ) -> tuple[np.ndarray, instances.Spans]:
-    """All tokens, and what goes into each example."""
+    """All tokens, and the spans of them for each example."""
     dtype = np.dtype(tokenization.typecode_for(vocabulary.size))
     if config.packing == "full_sentences":
         return instances.make_full_sentence_spans(
@@ -158,7 +158,7 @@ class Batch(NamedTuple):
     is_random_next: np.ndarray
     """`(n,)` bool."""
     masked: masking.MaskedBatch | None
-    """`None` if masks are left to those who load the records."""
+    """`None`: masks are made when the records are loaded."""
 
 
 def make_batch(
@@ -168,14 +168,14 @@ def make_batch(
     vocabulary: masking.MaskingVocabulary,
     config: ExamplesConfig,
 ) -> Batch:
-    """Copies spans of tokens into the rows of a matrix, and masks it."""
+    """Copies spans of tokens into the rows of a matrix, then masks it."""
     a_lengths = spans.a_ends - spans.a_starts
     b_lengths = spans.b_ends - spans.b_starts
     first_lengths = a_lengths + 2
     lengths = first_lengths + b_lengths + (b_lengths > 0)
     columns = np.arange(config.max_seq_length)
     is_first = columns < first_lengths[:, np.newaxis]
-    # For each segment, the offset in `tokens` that its column 0 would have.
+    # Offsets in `tokens` of column 0, if the segment began there.
     a_origins, b_origins = spans.a_starts - 1, spans.b_starts - first_lengths
     origins = np.where(is_first, a_origins[:, np.newaxis], b_origins[:, np.newaxis])
     true_ids = tokens.take(origins + columns, mode="clip").astype(np.int32)
@@ -193,7 +193,7 @@ def make_batch(
 
 
 def encode_batch(batch: Batch, config: ExamplesConfig) -> list[bytes]:
-    """Serialises a batch, with the features that `features` states."""
+    """Serialises a batch, with the features listed in `features`."""
     labels = batch.is_random_next[:, np.newaxis].astype(np.int64)
     if batch.masked is None:
         values = {"input_ids": batch.true_ids, "next_sentence_labels": labels}
@@ -228,13 +228,13 @@ def encode_batch(batch: Batch, config: ExamplesConfig) -> list[bytes]:
 def check_batch(
     batch: Batch, *, vocabulary: masking.MaskingVocabulary, config: ExamplesConfig
 ) -> None:
-    """Checks what every example must be, whatever came before.
+    """Checks the invariants of every example, whatever came before.
 
     Raises:
-        RuntimeError: a mistake of this program: names the first rule that is broken,
-            and the first example that breaks it.
+        RuntimeError: a mistake of this program, with the first broken rule and the
+            first example that breaks it.
     """
-    # One after the other: a later rule may count on the earlier ones.
+    # In order: a later rule may rely on the earlier ones.
     rules = _rules_of_tokens(batch, vocabulary, config)
     if batch.masked is not None:
         masks = _rules_of_masks(batch, batch.masked, vocabulary, config)
@@ -254,7 +254,7 @@ def check_batch(
 def _rules_of_tokens(
     batch: Batch, vocabulary: masking.MaskingVocabulary, config: ExamplesConfig
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Things that an example must not be, and `(n,)` bool: it is not."""
+    """What an example must not be, and `(n,)` bool: it is not."""
     ids, lengths, first_lengths = batch[:3]
     yield "is too long", lengths <= min(config.max_seq_length, ids.shape[1])
     holds = (ids.max(axis=1) < vocabulary.size) & (ids.min(axis=1) >= 0)

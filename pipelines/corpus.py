@@ -1,8 +1,8 @@
 """Pipeline 1: dumps, books and JSON lines -> sentence-split documents.
 
-Documents go to buckets by a hash of their id; a bucket is sorted and written as one
-shard, so the bytes depend on the input alone. Paragraphs that several documents share
-are found by a shuffle of their hashes beside that of the documents.
+A hash of its id sends a document to a bucket, which is sorted and written as one shard,
+so the bytes depend on the input alone. A second shuffle, of paragraph hashes, finds the
+paragraphs that several documents share.
 """
 
 import functools
@@ -31,9 +31,9 @@ REJECTS_NAME = "rejects.jsonl"
 _BYTES_PER_SHARD = 16_000_000
 _MIN_SHARDS = 4
 _MAX_SHARDS = 1024
-# Text in a compressed file, as a multiple of the file.
+# Bytes of text for each byte of a compressed file.
 _EXPANSION = {".bz2": 4, ".gz": 3}
-# Of paragraph hashes, 16 bytes for each paragraph.
+# Bytes of text whose paragraph hashes, of 16 bytes each, go into one partition.
 _BYTES_PER_PARTITION = 100_000_000
 
 _DOCUMENTS, _PARAGRAPHS, _MARKS = "documents", "paragraphs", "marks"
@@ -50,22 +50,23 @@ def build_corpus(
 ) -> manifest.Manifest:
     """Reads sources and writes documents, rejects and, last, the manifest.
 
-    A bucket to which no document falls has no file, so numbers may be missing.
+    An empty bucket has no file, so shard numbers may be missing.
 
     Args:
-        output_dir: made here; must be new, or left unfinished by the same command.
+        output_dir: created; must be new, or left unfinished by the same command.
         sources: paths or patterns by kind: `wikipedia` (MediaWiki dumps: `.xml`,
             `.xml.bz2`, `.xml.gz`), `wikiextractor` (its output, `<doc>` or JSON),
-            `books` (plain text, one a file), `jsonl` (`{"id": ..., "text": ...}` on
-            each line; also `title` and `source`; paragraphs divided by blank lines).
-        config: what is left out.
-        exclude_overlap_with: files of evaluation data; documents that hold a line of
-            them are left out.
-        max_bad_fraction: the share of items that may be unreadable.
+            `books` (plain text, one per file), `jsonl` (`{"id": ..., "text": ...}` on
+            each line, optionally `title` and `source`; blank lines in the text divide
+            paragraphs).
+        config: rules for leaving documents out.
+        exclude_overlap_with: evaluation files; documents that contain one of their
+            lines are left out.
+        max_bad_fraction: largest share of items that may be unreadable.
 
     Raises:
-        InputError: nothing to read, a file that is not what it should be, too many bad
-            items, no document, or an output directory that is not ours.
+        InputError: nothing to read, a file of another kind, too many bad items, no
+            document, or an output directory of another run.
     """
     if not 0 <= max_bad_fraction <= 1:
         raise InputError(
@@ -83,15 +84,14 @@ def build_corpus(
         files.make_directory(work.work_dir)
         files.write_atomically(work.overlap_path, overlap.to_bytes())
     done = engine.run(_job(work, inputs))
-    results = list(steps.all_results(done))
+    results = [result for of_step in done.values() for result in of_step]
     counters = steps.sum_counters(results)
     rejects = sorted(tuple(reject) for r in results for reject in r.get("rejects", ()))
     _write_rejects(output_dir, rejects)
     _check(counters, len(rejects), output_dir, max_bad_fraction)
-    shards = [manifest.Shard(**r["shard"]) for r in results if "shard" in r]
     result = manifest.Manifest(
         kind="documents",
-        shards=tuple(sorted(shards, key=lambda shard: shard.name)),
+        shards=steps.shards_of(results),
         config=settings,
         counters=counters,
     )
@@ -102,25 +102,25 @@ def build_corpus(
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What the workers are told."""
+    """Settings for the workers."""
 
     output_dir: str
     config: CorpusConfig
     overlap_sha256: str | None
-    """Of the evaluation lines to keep out. They can be many, so workers read them from
-    `overlap_path` and the job's graph does not hold them."""
+    """Hash of the evaluation lines to keep out. There may be many, so workers read
+    them from `overlap_path` instead of the job's graph."""
     num_shards: int
     num_partitions: int
-    """Of paragraph hashes."""
+    """Partitions of the paragraph hashes."""
 
     @property
     def work_dir(self) -> str:
-        """For what lies between the steps."""
+        """Directory for intermediate files."""
         return files.join(self.output_dir, manifest.WORK_NAME)
 
     @property
     def overlap_path(self) -> str:
-        """Of the `filters.Overlap` that workers read."""
+        """File with the `filters.Overlap`."""
         return files.join(self.work_dir, "overlap.npz")
 
 
@@ -130,7 +130,7 @@ def _plan_work(
     config: CorpusConfig,
     overlap: filters.Overlap | None,
 ) -> Work:
-    # By the input alone: on any number of workers the shards are the same.
+    # Depends on the input alone, so any number of workers gives the same shards.
     num_bytes = sum(item.num_bytes * _expansion(item.path) for item in inputs)
     num_shards = math.ceil(num_bytes / _BYTES_PER_SHARD)
     return Work(
@@ -147,7 +147,7 @@ def _expansion(path: str) -> int:
 
 
 def _settings(work: Work, inputs: Iterable[readers.Input]) -> dict[str, Any]:
-    """Everything that decides the bytes."""
+    """Everything that the bytes depend on."""
     return {
         "inputs": sorted([i.kind, files.name_of(i.path), i.num_bytes] for i in inputs),
         "num_shards": work.num_shards,
@@ -174,25 +174,26 @@ def _job(work: Work, inputs: Iterable[readers.Input]) -> steps.Job:
 
 
 def _steps(work: Work, heartbeat: steps.Heartbeat) -> list[steps.Step]:
-    read = steps.Step(
-        name="Read",
-        do=_Read(work, heartbeat),
-        writes=(_DOCUMENTS, _PARAGRAPHS),
-    )
-    find_duplicates = steps.Step(
-        name="FindDuplicates",
-        do=_FindDuplicates(work),
-        reads=(_PARAGRAPHS,),
-        writes=(_MARKS,),
-        memory_per_byte=6,
-    )
-    write = steps.Step(
-        name="Write",
-        do=_Write(work),
-        reads=(_DOCUMENTS, _MARKS),
-        memory_per_byte=2,
-    )
-    return [read, find_duplicates, write]
+    return [
+        steps.Step(
+            name="Read",
+            do=_Read(work, heartbeat),
+            writes=(_DOCUMENTS, _PARAGRAPHS),
+        ),
+        steps.Step(
+            name="FindDuplicates",
+            do=_FindDuplicates(work, heartbeat),
+            reads=(_PARAGRAPHS,),
+            writes=(_MARKS,),
+            memory_per_byte=6,
+        ),
+        steps.Step(
+            name="Write",
+            do=_Write(work, heartbeat),
+            reads=(_DOCUMENTS, _MARKS),
+            memory_per_byte=2,
+        ),
+    ]
 
 
 def _write_rejects(output_dir: str, rejects: Iterable[tuple[str, ...]]) -> None:
@@ -215,8 +216,8 @@ def _check(
     if num_read and num_bad / num_read > max_bad_fraction:
         raise InputError(
             f"{num_bad} of {num_read} items ({num_bad / num_read:.2%}) could not be "
-            f"read, at most {max_bad_fraction:.2%} may be: see {rejects_path}; mend "
-            "the input or raise --max_bad_fraction"
+            f"read, the limit is {max_bad_fraction:.2%}: see {rejects_path}; fix the "
+            "input or raise --max_bad_fraction"
         )
     if not counters.get("documents"):
         raise InputError(
@@ -244,7 +245,7 @@ def _log(result: manifest.Manifest) -> None:
         logger.info("corpus: dropped of %s read: %s", counters["items_read"], drops)
 
 
-# What a worker does.
+# In a worker.
 
 
 class Record(NamedTuple):
@@ -252,7 +253,7 @@ class Record(NamedTuple):
 
     id: str
     rank: str
-    """Of documents with the same id, the one with the greatest rank is kept."""
+    """Among documents with the same id, the greatest rank wins."""
     source: str
     num_sentences: int
     num_words: int
@@ -266,17 +267,13 @@ class Record(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Record":
-        """What `to_bytes` gave."""
+        """The record that `to_bytes` packed."""
         head, _, line = data.partition(b"\n")
         return cls(*json.loads(head), line)
 
 
 class _Read(steps.Worker):
     """A range of a file -> its documents, and the hashes of their paragraphs."""
-
-    def __init__(self, work: Work, heartbeat: steps.Heartbeat):
-        self._work = work
-        self._heartbeat = heartbeat
 
     def setup(self) -> None:
         self._overlap = None
@@ -325,7 +322,8 @@ def keep_paragraphs(
 ) -> list[str]:
     """The paragraphs of a document that stay; none if all of it is dropped.
 
-    `count` is called with the name of what is dropped, and how many of them.
+    Args:
+        count: called with the name of a counter, and with the amount if it is not 1.
     """
     paragraphs = document.paragraphs
     if config.deduplicate_paragraphs:
@@ -393,10 +391,7 @@ def _tagged(
 
 
 class _FindDuplicates(steps.Worker):
-    """Hashes of paragraphs -> which documents lose which of them, by shard."""
-
-    def __init__(self, work: Work):
-        self._work = work
+    """Hashes of paragraphs -> the paragraphs that documents lose, by shard."""
 
     def process(self, element: tuple[int, Any]) -> Iterator[steps.Send]:
         _, groups = element
@@ -406,9 +401,6 @@ class _FindDuplicates(steps.Worker):
 
 class _Write(steps.Worker):
     """All documents of a bucket -> one shard, sorted by id."""
-
-    def __init__(self, work: Work):
-        self._work = work
 
     def process(self, element: tuple[int, Any]) -> Iterator[dict[str, Any]]:
         number, groups = element
@@ -458,10 +450,10 @@ class _Write(steps.Worker):
 
 
 def newest(records: Iterable[Record]) -> tuple[list[Record], int]:
-    """Keeps one record of each id: that of the greatest rank, then the first by text.
+    """Keeps one record per id: that of the greatest rank, then the first by text.
 
     Returns:
-        The records in the order of their ids, and how many were left out.
+        The records in the order of their ids, and the number left out.
     """
     kept: dict[str, Record] = {}
     num_read = 0

@@ -1,4 +1,4 @@
-"""Shards of documents: gzipped JSON lines, as `corpus` writes and others read them."""
+"""Shards of documents: gzipped JSON lines."""
 
 import gzip
 import json
@@ -11,15 +11,11 @@ from bert_keras.errors import InputError
 from pipelines.engine import steps
 
 _LEVEL = 4
-"""Of gzip: three times as fast as 6, for files that are 6 % larger."""
+"""gzip level: three times as fast as 6, for files 6 % larger."""
 
 
 def write_shard(path: str | Path, lines: Iterable[bytes]) -> manifest.Shard:
-    """Writes documents, each a line of JSON: the same lines give the same bytes.
-
-    Returns:
-        What a manifest says of the file.
-    """
+    """Writes documents, each a line of JSON: the same lines give the same bytes."""
     num_records = 0
     with files.open_atomically(path) as file:
         # Neither a time nor a name in the header.
@@ -36,7 +32,7 @@ def write_shard(path: str | Path, lines: Iterable[bytes]) -> manifest.Shard:
 
 
 def shard_items(directory: str | Path, corpus: manifest.Manifest) -> list[steps.Item]:
-    """What a job reads of a corpus: (path, bytes) of each shard."""
+    """The items of a job that reads a corpus: (path, bytes) of each shard."""
     return [
         steps.Item(
             value=(files.join(directory, shard.name), shard.num_bytes),
@@ -50,7 +46,7 @@ def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
     """The documents of a shard, in order.
 
     Raises:
-        InputError: with file and line, not gzip, not JSON, or not a document.
+        InputError: not gzip, not JSON, or not a document; with file and line.
     """
     line_number = 0
     try:
@@ -61,7 +57,7 @@ def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
     except (OSError, EOFError, ValueError) as error:
         raise InputError(
             f"{path}: line {line_number}: expected a document of `bert-keras corpus` "
-            f"(JSON with id, source, paragraphs): {error}; make the corpus again"
+            f"(JSON with id, source, paragraphs): {error}; recreate the corpus"
         ) from None
 
 

@@ -1,24 +1,24 @@
-"""Paragraphs that several documents share, found by hashes alone. Pure: knows no Beam.
+"""Paragraphs that several documents share, found by hashes alone; without Beam.
 
-Three steps, of which only 16 bytes for each paragraph pass a shuffle:
+Three steps, with shuffles of only 16 bytes for each paragraph:
 
 1. Where documents are read: `paragraph_block` gives the rows (paragraph hash, document
    hash) of one document, and `partition` packs rows of any number of documents as
-   bytes by partition: all rows of one paragraph meet in one partition.
-2. In each partition: `find` gives the rows (document hash, paragraph hash) to be
-   dropped. The document with the smallest hash keeps the paragraph. `partition` packs
-   these rows again, now by document: its number is that of the bucket of the document
-   where buckets are `floor(hash * num_buckets / 2**64)`.
+   bytes by partition, so that all rows of one paragraph meet in one partition.
+2. In each partition: `find` gives the rows (document hash, paragraph hash) to drop. The
+   document with the smallest hash keeps the paragraph. `partition` packs these rows
+   again, now by document: a partition's number is that of the document's bucket, where
+   buckets are `floor(hash * num_buckets / 2**64)`.
 3. Where documents are written: `marks_by_document` reads the rows of a bucket, and
    `drop` leaves out the marked paragraphs of one document, and repeats within it.
 
-The result depends on the set of rows alone: not on their order, nor on how they were
-shared among blocks and partitions.
+The result depends on the set of rows alone, not on their order nor on their
+distribution over blocks and partitions.
 
 A hash has 64 bits, so two different paragraphs among n are taken for one with a
-probability of about n * n / 2**65: for the 10**8 paragraphs of the English Wikipedia
-1 in 3,700 that a single paragraph of the whole corpus is lost. Two documents with one
-hash, as unlikely, would keep what they share.
+probability of about n * n / 2**65: for the 10**8 paragraphs of the English Wikipedia,
+1 in 3,700 that a single paragraph of the whole corpus is lost. Two documents with the
+same hash, just as unlikely, would both keep the paragraphs they share.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from typing import TypeVar
 import numpy as np
 
 Paragraph = str | Sequence[str]
-"""The text of a paragraph, or its sentences: both have the same hash."""
+"""A paragraph's text, or its sentences: both have the same hash."""
 
 AnyParagraph = TypeVar("AnyParagraph", bound=Paragraph)
 
@@ -41,10 +41,10 @@ _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 
 
 def paragraph_hash(paragraph: Paragraph) -> int:
-    """64 bits that tell paragraphs apart, whatever white space is in them."""
-    # White space goes altogether: sentences of Chinese have none between them.
+    """64 bits that tell paragraphs apart, regardless of white space."""
+    # All white space goes: Chinese has none between sentences.
     text = _text(paragraph)
-    # Printable text has no other white space, and is most text.
+    # Most text is printable, with no white space but blanks.
     text = text.replace(" ", "") if text.isprintable() else "".join(text.split())
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
@@ -53,13 +53,13 @@ def paragraph_hash(paragraph: Paragraph) -> int:
 def paragraph_block(
     document_hash: int, paragraphs: Iterable[Paragraph], *, min_words: int
 ) -> np.ndarray:
-    """Rows that say which paragraphs a document has.
+    """Rows for the paragraphs of a document.
 
     Args:
         document_hash: 64 bits, the same for all versions of a document.
         paragraphs: of the document.
-        min_words: shorter paragraphs may repeat and give no row. A character of
-            Chinese or Japanese counts as a word.
+        min_words: shorter paragraphs may repeat, and give no row. A Chinese or Japanese
+            character counts as a word.
 
     Returns:
         `(num_rows, 2)` uint64: paragraph hash, document hash; each row once.
@@ -97,7 +97,7 @@ def partition(rows: np.ndarray, num_partitions: int) -> dict[int, bytes]:
 
 
 def _partition_numbers(hashes: np.ndarray, num_partitions: int) -> np.ndarray:
-    """`floor(hash * num_partitions / 2**64)`, exactly, without 128-bit numbers."""
+    """Exactly `floor(hash * num_partitions / 2**64)`, without 128-bit numbers."""
     hashes, count = hashes.astype(np.uint64), np.uint64(num_partitions)
     half = np.uint64(32)
     low = hashes & np.uint64(0xFFFFFFFF)
@@ -105,13 +105,13 @@ def _partition_numbers(hashes: np.ndarray, num_partitions: int) -> np.ndarray:
 
 
 def find(blocks: Iterable[bytes]) -> np.ndarray:
-    """Finds what is to be dropped among all rows of a partition.
+    """Finds the paragraphs to drop among all rows of a partition.
 
-    A paragraph of several documents stays in the one with the smallest hash. The same
-    row twice, from two versions of a document, makes no duplicate.
+    A paragraph of several documents stays in the one with the smallest hash. A repeated
+    row, from two versions of a document, makes no duplicate.
 
     Args:
-        blocks: of `partition`, in any order.
+        blocks: from `partition`, in any order.
 
     Returns:
         `(num_rows, 2)` uint64: document hash, paragraph hash; ascending, each row once.
@@ -120,17 +120,17 @@ def find(blocks: Iterable[bytes]) -> np.ndarray:
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
     same_paragraph = rows[1:, 0] == rows[:-1, 0]
     same_document = rows[1:, 1] == rows[:-1, 1]
-    # Sorted by paragraph, then document: the first document of a run keeps it. A row
-    # equal to the one before is a repeat of it, and marked or kept with it.
+    # Sorted by paragraph, then document: the first document of a run keeps it. A
+    # repeated row is marked or kept like the row that it repeats.
     marked = rows[1:][same_paragraph & ~same_document][:, ::-1]
     return marked[np.lexsort((marked[:, 1], marked[:, 0]))]
 
 
 def marks_by_document(blocks: Iterable[bytes]) -> dict[int, frozenset[int]]:
-    """Paragraph hashes to be dropped, by document hash.
+    """Hashes of the paragraphs to drop, by document hash.
 
     Args:
-        blocks: of `partition`, made from what `find` gave.
+        blocks: from `partition`, of rows from `find`.
     """
     rows = _unpack(blocks)
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
@@ -145,12 +145,12 @@ def marks_by_document(blocks: Iterable[bytes]) -> dict[int, frozenset[int]]:
 def drop(
     paragraphs: Sequence[AnyParagraph], marks: Collection[int], *, min_words: int
 ) -> list[AnyParagraph]:
-    """Leaves out marked paragraphs, and all but the first of those that repeat.
+    """Leaves out marked paragraphs and repeats within the document.
 
     Args:
         paragraphs: of one document.
-        marks: paragraph hashes, a set; those of `marks_by_document`.
-        min_words: as `paragraph_block` had it; shorter paragraphs stay.
+        marks: hashes of paragraphs, a set from `marks_by_document`.
+        min_words: as for `paragraph_block`; shorter paragraphs stay.
     """
     seen: set[int] = set()
     kept = []
@@ -174,7 +174,7 @@ def _text(paragraph: Paragraph) -> str:
 
 def _has_words(paragraph: Paragraph, min_words: int) -> bool:
     text = _text(paragraph)
-    # Each stretch between white space has a word at least.
+    # Each stretch between white space has at least one word.
     if len(text.split(maxsplit=min_words)) >= min_words:
         return True
     if text.isascii():

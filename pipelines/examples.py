@@ -1,9 +1,9 @@
-"""Pipeline 3: documents and a vocabulary to masked TFRecords.
+"""Pipeline 3: documents and a vocabulary -> masked TFRecords.
 
 Documents are tokenised where they are read and travel once, as packed ids, to the
-bucket that a hash of their id names. One bucket becomes one shard, made by one call:
-pairs, masks, order and bytes. So the same corpus, configuration and number of shards
-give the same bytes on any runner with any number of workers.
+bucket that a hash of their id names. One call makes a bucket into a shard: pairs,
+masks, order and bytes. So the same corpus, configuration and number of shards give the
+same bytes on any runner with any number of workers.
 """
 
 import functools
@@ -27,12 +27,12 @@ from pipelines.engine import steps
 logger = logging.getLogger(__name__)
 
 DOCUMENTS_PER_SHARD = 500
-"""Random next sentences come from the same shard: enough other documents for them."""
+"""Random next sentences come from the same shard: these are enough to choose from."""
 
 LONG_DOCUMENTS_PER_SHARD = 20
 BYTES_PER_SHARD = 2_500_000
-"""Books are few but long: a shard of them has fewer documents, and about a million
-words (compressed bytes of documents)."""
+"""Compressed bytes, about a million words: a shard of books, few but long, holds fewer
+documents."""
 
 MAX_DEFAULT_SHARDS = 1024
 
@@ -41,7 +41,7 @@ _DOCUMENTS = "documents"
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What the workers are told."""
+    """Settings for the workers."""
 
     output_dir: str
     config: ExamplesConfig
@@ -66,14 +66,13 @@ def build_examples(
 ) -> manifest.Manifest:
     """Makes `examples-00017-of-01024.tfrecord` and a manifest from documents.
 
-    A bucket to which no document falls has no file, so numbers may be missing.
+    An empty bucket has no file, so shard numbers may be missing.
 
     Args:
         corpus_dir: made by `corpus`.
-        vocab_path: one WordPiece a line; copied into `output_dir`.
-        output_dir: made here; must be new, or left unfinished by the same command.
-        num_shards: buckets; `None`: see `default_num_shards`. Part of what decides the
-            bytes.
+        vocab_path: one WordPiece per line; copied into `output_dir`.
+        output_dir: created; must be new, or left unfinished by the same command.
+        num_shards: buckets, on which the bytes depend; `None`: `default_num_shards`.
 
     Raises:
         InputError: an unfinished or changed corpus, a bad vocabulary or one of the
@@ -97,13 +96,17 @@ def build_examples(
     manifest.claim_output_directory(output_dir, settings)
     vocabulary.save(work.vocab_path)
     done = engine.run(_job(work, corpus_dir, corpus))
-    results = list(steps.all_results(done))
-    shards = [manifest.Shard(**r["shard"]) for r in results if "shard" in r]
+    results = [result for of_step in done.values() for result in of_step]
+    shards = steps.shards_of(results)
     if not shards:
-        raise _no_examples(corpus_dir, corpus)
+        raise InputError(
+            f"{corpus_dir}: no example could be made from {corpus.num_records} "
+            "documents: expected at least two documents, or one with two sentences; "
+            "give more text to `bert-keras corpus`"
+        )
     finished = manifest.Manifest(
         kind="examples",
-        shards=tuple(sorted(shards, key=lambda shard: shard.name)),
+        shards=shards,
         config={**settings, "corpus": {"counters": corpus.counters}},
         vocab_sha256=vocabulary.sha256,
         vocab_size=len(vocabulary),
@@ -115,7 +118,7 @@ def build_examples(
 
 
 def default_num_shards(corpus: manifest.Manifest) -> int:
-    """How many shards for a corpus; depends on nothing else."""
+    """Number of shards for a corpus; depends on nothing else."""
     num_documents = corpus.num_records
     num_bytes = sum(shard.num_bytes for shard in corpus.shards)
     by_length = min(
@@ -125,18 +128,10 @@ def default_num_shards(corpus: manifest.Manifest) -> int:
     return min(wanted, MAX_DEFAULT_SHARDS)
 
 
-def _no_examples(corpus_dir: str | Path, corpus: manifest.Manifest) -> InputError:
-    return InputError(
-        f"{corpus_dir}: no example could be made from {corpus.num_records} documents: "
-        "expected at least two documents, or one with two sentences; give more text to "
-        "`bert-keras corpus`"
-    )
-
-
 def _settings(
     work: Work, corpus: manifest.Manifest, vocabulary: tokenization.Vocabulary
 ) -> dict[str, Any]:
-    """Everything that decides the bytes."""
+    """Everything that the bytes depend on."""
     digests = "".join(f"{shard.sha256}\n" for shard in corpus.shards)
     return {
         **work.config.model_dump(mode="json"),
@@ -145,7 +140,7 @@ def _settings(
         "num_shards": work.num_shards,
         "corpus_sha256": hashlib.sha256(digests.encode()).hexdigest(),
         "vocab_sha256": vocabulary.sha256,
-        # Which characters are letters or marks changes with Python's Unicode tables.
+        # Python's Unicode tables decide which characters are letters or marks.
         "unicode_version": unicodedata.unidata_version,
     }
 
@@ -166,7 +161,7 @@ def _steps(work: Work, heartbeat: steps.Heartbeat) -> list[steps.Step]:
     )
     write = steps.Step(
         name="Write",
-        do=_Write(work),
+        do=_Write(work, heartbeat),
         reads=(_DOCUMENTS,),
         # The packed documents twice, and the spans of their examples.
         memory_per_byte=5 + 1.3 * work.config.num_duplicates,
@@ -174,15 +169,11 @@ def _steps(work: Work, heartbeat: steps.Heartbeat) -> list[steps.Step]:
     return [tokenize, write]
 
 
-# What a worker does.
+# In a worker.
 
 
 class _Tokenize(steps.Worker):
     """A shard of documents -> each of them packed, by bucket."""
-
-    def __init__(self, work: Work, heartbeat: steps.Heartbeat):
-        self._work = work
-        self._heartbeat = heartbeat
 
     def setup(self) -> None:
         self._tokenizer = tokenization.Tokenizer(
@@ -205,9 +196,6 @@ class _Tokenize(steps.Worker):
 
 class _Write(steps.Worker):
     """The packed documents of a bucket -> its shard, if they give any example."""
-
-    def __init__(self, work: Work):
-        self._work = work
 
     def setup(self) -> None:
         vocabulary = tokenization.Vocabulary.load(self._work.vocab_path)
@@ -262,7 +250,7 @@ def _log_summary(made: manifest.Manifest) -> None:
         )
     if counts["pairs_without_partner"]:
         logger.warning(
-            "%s examples come from documents alone in their shard, so their B is never "
-            "random: use fewer --num_shards or more documents",
+            "%s examples come from documents that are alone in their shard, so their B "
+            "is never random: use fewer --num_shards or more documents",
             f"{counts['pairs_without_partner']:,}",
         )

@@ -1,11 +1,11 @@
-"""What is left out of a corpus: pages that only list links, and documents that hold
-text of evaluation files. Pure: knows no Beam.
+"""Documents to leave out of a corpus: pages that only list links, and documents that
+contain text of evaluation files; without Beam.
 
-Pages are judged by title and templates: what cleaning leaves of a list looks like
-sparse prose. Disambiguation pages, lists, indexes of articles and outlines go.
-Timelines, glossaries, discographies and set indexes stay: many are written in sentences
-(the article Anaconda is a set index), and of those that are not, cleaning leaves so
-little that they fall to the least length of a document.
+Pages are judged by title and templates, since after cleaning a list looks like sparse
+prose. Disambiguation pages, lists, indexes of articles and outlines go. Timelines,
+glossaries, discographies and set indexes stay: many are written in sentences (the
+article Anaconda is a set index), and cleaning leaves so little of the others that they
+fall below the minimum length of a document.
 """
 
 import csv
@@ -35,7 +35,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(name.strip() for name in text.replace("\n", "|").split("|"))
 
 
-# In brackets at the end of a title, as each Wikipedia has it.
+# In brackets at the end of a title, in each Wikipedia's language.
 _DISAMBIGUATION_TITLES = _names(
     """disambiguation|begriffsklärung|homonymie|desambiguación|desambiguação
     desambiguació|disambigua|doorverwijspagina|ujednoznacznienie|значения|значение
@@ -46,8 +46,8 @@ _DISAMBIGUATION_TITLES = _names(
     zeimeibu škieršona"""
 )
 
-# What marks a page itself; not the notes that lead to such a page, as
-# `{{Begriffsklärungshinweis}}` and `{{Voir homonymes}}` do.
+# Templates that mark the page itself; not notes that point to such a page, like
+# `{{Begriffsklärungshinweis}}` and `{{Voir homonymes}}`.
 _DISAMBIGUATION_TEMPLATES = _names(
     """disambig|disambiguation|disambiguation page|disambiguation cleanup
     disambig-cleanup|disamb|disam|dab|dmbox|tladisambig|2lcdisambig|3lcdisambig
@@ -87,7 +87,7 @@ _DISAMBIGUATION_TEMPLATES = _names(
 )
 
 _TITLE_NOTE = re.compile(r"[(（]([^()（）]+)[)）]\s*$")
-# A word that begins small tells lists from names: `Список Шиндлера` is a film, `Liste
+# A lower-case word tells lists from names: `Список Шиндлера` is a film, `Liste
 # électorale` an article.
 _LIST_TITLE = re.compile(
     "|".join(
@@ -112,7 +112,7 @@ _SWITCH = "__DISAMBIG__"
 
 
 def page_reason(title: str, wikitext: str) -> str | None:
-    """Why a page is no article: `DISAMBIGUATION_PAGE`, `LIST_PAGE` or None.
+    """Why a page is no article: `DISAMBIGUATION_PAGE`, `LIST_PAGE` or `None`.
 
     Args:
         title: of a page in the article namespace.
@@ -120,14 +120,14 @@ def page_reason(title: str, wikitext: str) -> str | None:
     """
     reason = title_reason(title)
     if reason is None and _marks_disambiguation(wikitext):
-        # Once more without what is not shown; rarely needed, so only now.
+        # Again without hidden parts, which are rarely there.
         if _marks_disambiguation(_NOT_SHOWN.sub("", wikitext)):
             return DISAMBIGUATION_PAGE
     return reason
 
 
 def title_reason(title: str) -> str | None:
-    """`page_reason` for sources that have no wikitext any more."""
+    """`page_reason` for sources without wikitext."""
     note = _TITLE_NOTE.search(title)
     if note and note[1].strip().lower() in _DISAMBIGUATION_TITLES:
         return DISAMBIGUATION_PAGE
@@ -139,7 +139,7 @@ def _marks_disambiguation(wikitext: str) -> bool:
         return True
     for name in set(_TEMPLATE.findall(wikitext)):
         name = " ".join(name.lower().replace("_", " ").split())
-        # Dutch pages have `dp` without arguments; elsewhere it takes some.
+        # Dutch pages use `dp` without arguments; elsewhere it has some.
         if name.removesuffix("}").rstrip() in _DISAMBIGUATION_TEMPLATES:
             return True
         if name in _DISAMBIGUATION_TEMPLATES:
@@ -150,18 +150,23 @@ def _marks_disambiguation(wikitext: str) -> bool:
 # === Overlap with evaluation files ===
 
 MIN_WORDS = 8
-"""Shorter lines of evaluation files occur anywhere by chance."""
+"""Shorter lines of evaluation files occur by chance anywhere."""
 
-# Parts of their contexts, and often mere names.
+# Answers are parts of their contexts, and often mere names.
 _IGNORED_KEYS = frozenset(("id", "answers", "plausible_answers"))
 _PARAGRAPH_KEY = "context"
 
-# One odd number for each word of a window: 64 random bits, fixed for good.
+# One odd number for each word of a window: 64 random bits, fixed forever.
 _MULTIPLIERS = np.array(
     [
-        *(0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB),
-        *(0xD6E8FEB86659FD93, 0xA0761D6478BD642F, 0xE7037ED1A0B428DB),
-        *(0x8EBC6AF09C88C6E3, 0x589965CC75374CC3),
+        0x9E3779B97F4A7C15,
+        0xBF58476D1CE4E5B9,
+        0x94D049BB133111EB,
+        0xD6E8FEB86659FD93,
+        0xA0761D6478BD642F,
+        0xE7037ED1A0B428DB,
+        0x8EBC6AF09C88C6E3,
+        0x589965CC75374CC3,
     ],
     np.uint64,
 )
@@ -169,7 +174,7 @@ _IDEOGRAPH = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 
 class _Normalise(dict[int, str]):
-    """For `str.translate`: a character -> how it is compared. Learnt as met."""
+    """For `str.translate`: the form in which a character is compared, filled lazily."""
 
     def __missing__(self, code_point: int) -> str:
         char = chr(code_point)
@@ -187,10 +192,10 @@ _NORMALISE = _Normalise()
 
 
 def normalise(text: str) -> list[str]:
-    """Words as they are compared: folded case, no punctuation.
+    """Words as they are compared: case folded, without punctuation.
 
-    Punctuation divides words, so that text tokenised before (`doesn 't`) equals other
-    text (`doesn't`). Each Chinese or Japanese character is a word.
+    Punctuation divides words, so that tokenised text (`doesn 't`) equals other text
+    (`doesn't`). Each Chinese or Japanese character is a word.
     """
     return unicodedata.normalize("NFC", text).translate(_NORMALISE).split()
 
@@ -200,13 +205,13 @@ _ARRAYS = ("heads", "lengths", "digests", "may_be_head")
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Overlap:
-    """Lines of evaluation files, by hashes: about 40 bytes a line, whatever its length.
+    """Lines of evaluation files as hashes: about 40 bytes per line of any length.
 
     Made by `make_overlap`. The arrays are sorted by `heads`, then `lengths`.
     """
 
     word_ids: dict[str, int]
-    """From 1; of the words in the first `MIN_WORDS` of any line."""
+    """Numbers from 1 for the words among the first `MIN_WORDS` of any line."""
     heads: np.ndarray
     """`(num_lines,)` uint64: hash of the first `MIN_WORDS` words."""
     lengths: np.ndarray
@@ -214,17 +219,16 @@ class Overlap:
     digests: np.ndarray
     """`(num_lines,)` uint64: hash of all words."""
     may_be_head: np.ndarray
-    """`(2**k,)` bool: whether any head begins with these k bits. Most windows of a
-    document end here, after one look-up."""
+    """`(2**k,)` bool: whether any head begins with these k bits. This rules out most
+    windows of a document with one look-up."""
     sha256: str
-    """Of the set of lines: the same for the same lines in any order."""
+    """Hash of the set of lines: the same for the same lines in any order."""
 
     def find(self, paragraphs: Iterable[str]) -> str | None:
         """The first line, normalised, that occurs as a run of words in a document.
 
         Args:
-            paragraphs: of the document; a run may pass from one to the next. Sentences
-                do as well.
+            paragraphs: of the document, or its sentences; a run may span several.
         """
         words = list(itertools.chain.from_iterable(map(normalise, paragraphs)))
         if len(words) < MIN_WORDS or not len(self.heads):
@@ -239,7 +243,7 @@ class Overlap:
         return None
 
     def to_bytes(self) -> bytes:
-        """For a file that workers read; nothing in it can be run."""
+        """Content of a file for workers, without anything that could be executed."""
         buffer = io.BytesIO()
         words = "\n".join(self.word_ids).encode("utf-8", "surrogatepass")
         np.savez(
@@ -253,7 +257,7 @@ class Overlap:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Overlap":
-        """What `to_bytes` gave."""
+        """The overlap that `to_bytes` packed."""
         with np.load(io.BytesIO(data), allow_pickle=False) as stored:
             words = stored["words"].tobytes().decode("utf-8", "surrogatepass")
             return cls(
@@ -307,7 +311,7 @@ def make_overlap(lines: Iterable[str]) -> Overlap:
 
 
 def _window_hashes(ids: Sequence[int]) -> np.ndarray:
-    """Hashes of all runs of `MIN_WORDS` words, as `make_overlap` has them of lines."""
+    """Hashes of all runs of `MIN_WORDS` words, like the heads of `make_overlap`."""
     numbers = np.array(ids, np.uint64)
     num_windows = len(numbers) - MIN_WORDS + 1
     hashes = np.zeros(num_windows, np.uint64)
@@ -317,7 +321,7 @@ def _window_hashes(ids: Sequence[int]) -> np.ndarray:
 
 
 def _first_bits(hashes: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """The first k bits of hashes: indices of a table of 2**k entries."""
+    """The first k bits of hashes: indices for a table of 2**k entries."""
     return hashes >> np.uint64(65 - len(table).bit_length())
 
 
@@ -327,15 +331,15 @@ def _digest(line: str) -> int:
 
 
 def read_overlap(paths: Sequence[str]) -> Overlap:
-    """Reads evaluation files, whose text is to be kept out of a corpus.
+    """Reads evaluation files, whose text must stay out of a corpus.
 
-    What counts as a line, if it has at least `MIN_WORDS` words:
+    Lines of at least `MIN_WORDS` words count, which are:
 
     - `.txt`: each line.
-    - `.tsv`, as GLUE has it (no quoting), and `.csv`: each field of each row.
+    - `.tsv`, as in GLUE (no quoting), and `.csv`: each field of each row.
     - `.json` and `.jsonl`: each line of each string, at any depth, except ids and
-      answers. Of what is named `context`, as in SQuAD, each sentence, since a paragraph
-      of Wikipedia rarely stays the same as a whole.
+      answers. In `context`, as in SQuAD, each sentence, since a paragraph of Wikipedia
+      rarely stays the same as a whole.
 
     Args:
         paths: files or patterns, local or remote.
@@ -426,7 +430,7 @@ _READERS = {
 
 
 def _strings(value: Any, key: str = "") -> Iterator[str]:
-    """Lines or sentences of all strings within a value of JSON."""
+    """Lines or sentences of all strings in a JSON value."""
     if isinstance(value, dict):
         for inner_key, inner in value.items():
             if inner_key not in _IGNORED_KEYS:

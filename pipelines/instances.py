@@ -1,19 +1,19 @@
-"""Pure: tokenised documents to training instances, as google-research/bert has it.
+"""Tokenised documents -> training instances, as in google-research/bert; without Beam.
 
-An instance is one or two spans of tokens of a bucket: nothing is copied until a batch
-of instances is asked for, so that all those of a bucket can be shuffled in little
+An instance is one or two spans of a bucket's tokens: nothing is copied before a batch
+of instances is made, so that all instances of a bucket can be shuffled in little
 memory.
 
-The pairs are those of `create_instances_from_document` of the original, equal to it in
+The pairs equal those of the original's `create_instances_from_document` in
 distribution, except that
 
 - B is never drawn from the document of A (the original tries ten times, then takes
-  it all the same, and calls it random);
+  it anyway, and calls it random);
 - a random B comes from a document of the same source, unless `partner` is
   `any_source`. Books are a few hundredths of the documents but a quarter of the words:
   drawn among all documents, the B of nearly every book would be encyclopedia, and the
   domain would give the label away;
-- chance follows from (seed, document id, duplicate index) alone.
+- randomness depends on (seed, document id, duplicate index) alone.
 """
 
 import bisect
@@ -37,11 +37,11 @@ class Document:
 
     id: str
     source: str
-    """Where it comes from, such as `wikipedia` or `books`."""
+    """Origin, such as `wikipedia` or `books`."""
     token_ids: Sequence[int]
-    """The ids of all its sentences, one after the other."""
+    """Ids of all its sentences, one after the other."""
     sentence_ends: Sequence[int]
-    """For each sentence, the offset in `token_ids` behind its last token; rising."""
+    """For each sentence, the offset in `token_ids` after its last token; rising."""
 
 
 class Pair(NamedTuple):
@@ -58,35 +58,35 @@ class Pair(NamedTuple):
     is_random_next: int
     """1: B is random; 0: B follows A."""
     mask_seed: int
-    """64 bits that decide the masks, drawn from the document's generator."""
+    """64 bits that determine the masks, drawn from the document's generator."""
 
 
 class Spans(NamedTuple):
-    """What goes into each of `n` instances, as spans of one array of tokens.
+    """Content of `n` instances, as spans of one array of tokens.
 
     An instance is `[CLS] A [SEP] B [SEP]`, or `[CLS] A [SEP]` where B is empty.
     """
 
     a_starts: np.ndarray
-    """`(n,)` int64, as the other three: offsets into the tokens."""
+    """`(n,)` int64, like the other three: offsets in the tokens."""
     a_ends: np.ndarray
     b_starts: np.ndarray
     b_ends: np.ndarray
     is_random_next: np.ndarray
     """`(n,)` bool: B is random; else it follows A."""
     seeds: np.ndarray
-    """`(n,)` uint64, which decide the masks."""
+    """`(n,)` uint64, which determine the masks."""
 
     def take(self, indices: np.ndarray) -> "Spans":
-        """Those of the instances at `indices`."""
+        """Spans of the instances at `indices`."""
         return Spans(*(values[indices] for values in self))
 
 
-# Chance. All of it comes from these two generators.
+# Randomness: all of it comes from the generators of documents and buckets.
 
 
 def document_hash(document_id: str) -> int:
-    """64 bits that place a document, of its id alone."""
+    """64 bits that place a document, from its id alone."""
     digest = hashlib.blake2b(document_id.encode(), digest_size=8, person=b"bucket")
     return int.from_bytes(digest.digest(), "big")
 
@@ -97,17 +97,17 @@ def bucket_of(document_id: str, num_buckets: int) -> int:
 
 
 def document_rng(seed: int, document_id: str, duplicate_index: int) -> random.Random:
-    """The generator of all chance in one use of one document."""
+    """The random generator for one use of one document."""
     return _content_rng(f"{seed}:{duplicate_index}:{document_id}", person=b"document")
 
 
 def bucket_rng(seed: int, bucket: int) -> random.Random:
-    """The generator that shuffles the examples of one bucket."""
+    """The random generator that shuffles the examples of one bucket."""
     return _content_rng(f"{seed}:{bucket}", person=b"order")
 
 
 def shuffled(number: int, *, seed: int, bucket: int) -> np.ndarray:
-    """`0` to `number - 1` in a random order: that of the examples of a bucket."""
+    """`0` to `number - 1` in random order: the order of the examples of a bucket."""
     base = np.array([bucket_rng(seed, bucket).getrandbits(64)], np.uint64)
     hashes = masking.hash_places(base, np.arange(number), purpose=0)[0]
     return np.argsort(hashes, kind="stable")
@@ -121,7 +121,7 @@ def _content_rng(content: str, *, person: bytes) -> random.Random:
 def below(limit: int, rng: random.Random) -> int:
     """A number from 0 to `limit - 1`.
 
-    `random()` is the one method whose numbers no version of Python may change.
+    Only the numbers of `random()` are guaranteed to stay the same in later Pythons.
     """
     return int(rng.random() * limit)
 
@@ -130,14 +130,16 @@ def below(limit: int, rng: random.Random) -> int:
 
 
 class PartnerChooser:
-    """Draws, for a document of a bucket, another one to take a random B from.
+    """Draws the document for a random B, given the document of A.
 
-    Uniform among the other documents of the same source; if there are none, among
-    all others; a document alone in its bucket has no partner.
+    Uniform among the other documents of the same source; if there are none, among all
+    others; a document alone in its bucket has no partner.
+
+    Args:
+        sources: of each document of the bucket.
     """
 
     def __init__(self, sources: Sequence[str]):
-        """`sources`: the source of each document of the bucket."""
         self._all = list(range(len(sources)))
         by_source: dict[str, list[int]] = {}
         self._ranks = []
@@ -173,21 +175,22 @@ def make_pairs(
 ) -> list[Pair]:
     """Cuts one document into sentence pairs.
 
-    Sentences are gathered until they reach the target length: usually what fits, with
-    `short_seq_prob` a random shorter one for the whole document. The first of them,
-    a random number, are A. Half of the time the rest is B; otherwise, and always when
-    there is no rest, B starts at a random sentence of a partner and the rest is used
-    again. Pairs that are too long are cut at random ends of the longer segment.
+    Sentences are gathered up to the target length: usually the longest that fits, with
+    `short_seq_prob` a random shorter one for the whole document. A random number of
+    them, from the first on, are A. Half of the time the rest is B; otherwise, and
+    always when there is no rest, B starts at a random sentence of a partner and the
+    rest is used again. Pairs that are too long are cut at random ends of the longer
+    segment.
 
-    A document alone in its bucket gives real next pairs only (of two sentences or
-    more, whatever the target), and a single sentence that is left over gives nothing:
+    A document alone in its bucket gives only real next pairs (of at least two
+    sentences, whatever the target), and a single remaining sentence gives nothing:
     calling any of its own text random would teach a lie.
 
     Args:
-        documents: the bucket; every document has at least one token in each sentence.
-        index: which of them.
-        counts: raised in place: `pairs_without_partner`, `dropped_single_sentences`
-            (both for documents alone in their bucket), and `other_source_partners`.
+        documents: of the bucket, with at least one token in each sentence.
+        index: of the document to cut.
+        counts: incremented: `pairs_without_partner`, `dropped_single_sentences` (both
+            for documents alone in their bucket), and `other_source_partners`.
     """
     max_num_tokens = max_seq_length - 3  # [CLS] A [SEP] B [SEP]
     target_length = max_num_tokens
@@ -232,9 +235,9 @@ def _start(ends: Sequence[int], sentence: int) -> int:
 def _chunk_end(
     ends: Sequence[int], first: int, target_length: int, *, at_least: int = 1
 ) -> int:
-    """The sentence behind the first that brings a chunk to the target length.
+    """The sentence after the one with which a chunk reaches the target length.
 
-    `at_least`: how many sentences are taken in any case, if there are so many.
+    `at_least`: sentences to take in any case, if there are so many.
     """
     wanted = _start(ends, first) + target_length
     last = bisect.bisect_left(ends, wanted, lo=first) + 1
@@ -244,7 +247,7 @@ def _chunk_end(
 def _random_span(
     ends: Sequence[int], target_length: int, rng: random.Random
 ) -> tuple[int, int]:
-    """Whole sentences from a random one on, one at least, up to the target length."""
+    """Whole sentences from a random one on, at least one, up to the target length."""
     first = below(len(ends), rng)
     return _start(ends, first), ends[_chunk_end(ends, first, target_length) - 1]
 
@@ -252,11 +255,11 @@ def _random_span(
 def _truncate_pair(
     a: tuple[int, int], b: tuple[int, int], max_num_tokens: int, rng: random.Random
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Cuts both spans so that together they have `max_num_tokens` at most.
+    """Cuts both spans to at most `max_num_tokens` together.
 
-    The original takes one token at a time from the longer span, each from a random
-    end. Here at once: what is left in the end follows from the lengths, and how much
-    of the surplus goes at the front is a sum of fair coins.
+    The original removes one token at a time from the longer span, each from a random
+    end. Here it is one step: the final lengths follow from the lengths, and the part
+    of the surplus that goes at the front is a sum of fair coins.
     """
     length_a, length_b = a[1] - a[0], b[1] - b[0]
     if length_a + length_b <= max_num_tokens:
@@ -275,10 +278,10 @@ def _cut_ends(span: tuple[int, int], kept: int, rng: random.Random) -> tuple[int
 
 
 def unique_documents(documents: Iterable[Document]) -> list[Document]:
-    """Documents in the order of their ids, one for each id.
+    """Documents in the order of their ids, one per id.
 
-    Among several with the same id, that with the smallest tokens stays: a choice that
-    does not depend on the order in which they came.
+    Of several with the same id, the one with the smallest tokens stays: a choice that
+    does not depend on their order.
     """
     by_id: dict[str, Document] = {}
     for document in documents:
@@ -297,16 +300,16 @@ def make_pair_spans(
 
     Args:
         documents: of the bucket, from `unique_documents`.
-        counts: raised in place, see `make_pairs`.
+        counts: incremented, see `make_pairs`.
 
     Returns:
-        Offsets into the tokens of all documents, one after the other.
+        Offsets in the tokens of all documents, one after the other.
     """
     is_any = config.partner == "any_source"
     partners = PartnerChooser(["" if is_any else d.source for d in documents])
-    # Lists are read much faster than views of bytes.
+    # Lists are much faster to read than views of bytes.
     documents = [replace(d, sentence_ends=list(d.sentence_ends)) for d in documents]
-    # 64 bytes a pair, where Python's objects take 400.
+    # 64 bytes for each pair, where Python objects take 400.
     fields = array("Q")
     for duplicate_index in range(config.num_duplicates):
         for index, document in enumerate(documents):
@@ -328,7 +331,7 @@ def locate_pairs(documents: Sequence[Document], fields: array) -> Spans:
     """Spans of tokens of a bucket, from spans of tokens of its documents.
 
     Args:
-        fields: those of all `Pair`s, one after the other, of typecode `Q`.
+        fields: all `Pair`s, one after the other, of typecode `Q`.
     """
     table = np.frombuffer(fields, np.uint64).reshape(-1, len(Pair._fields)).T
     pairs = Pair(*table[:-1].view(np.int64), table[-1])
@@ -341,7 +344,7 @@ def locate_pairs(documents: Sequence[Document], fields: array) -> Spans:
         b_starts=b_offsets + pairs.b_start,
         b_ends=b_offsets + pairs.b_end,
         is_random_next=pairs.is_random_next.astype(bool),
-        seeds=pairs.mask_seed.copy(),  # Else all of the table would stay.
+        seeds=pairs.mask_seed.copy(),  # A view would keep the whole table.
     )
 
 
@@ -361,13 +364,12 @@ def make_full_sentence_spans(
     dtype: np.dtype,
     config: ExamplesConfig,
 ) -> tuple[np.ndarray, Spans]:
-    """Packs consecutive sentences, across documents, for each duplicate.
+    """Packs consecutive sentences, across documents, once for each duplicate.
 
     RoBERTa's FULL-SENTENCES (Liu et al., 2019, section 4.2): as many whole sentences as
-    fit, with one separator where a document ends and another begins. Documents come in
-    a random order, another one for each duplicate. Nothing is left out: a sentence
-    longer than an instance is continued in the next one. `short_seq_prob` is not used,
-    as in RoBERTa.
+    fit, with one separator between documents. The order of the documents is random,
+    and another one for each duplicate. Nothing is left out: a sentence longer than an
+    instance continues in the next one. As in RoBERTa, `short_seq_prob` is not used.
 
     Args:
         documents: of the bucket, from `unique_documents`.
@@ -375,8 +377,8 @@ def make_full_sentence_spans(
         dtype: of the tokens.
 
     Returns:
-        The tokens of all duplicates, separators included, and A of each instance
-        as a span of them; B is empty.
+        The tokens of all duplicates, separators included, and the instances, in which B
+        is empty.
     """
     limit = config.max_seq_length - 2  # [CLS] A [SEP]
     num_tokens = sum(len(document.token_ids) + 1 for document in documents)
@@ -393,7 +395,7 @@ def make_full_sentence_spans(
         stream = tokens[offset : offset + num_tokens]
         firsts, sentences = _join(stream, [draw[2] for draw in draws], separator)
         found = np.array(_pack_sentences(sentences, limit), np.int64).reshape(-1, 2)
-        # The document in which an instance begins decides its masks.
+        # The masks depend on the document in which the instance begins.
         of = np.searchsorted(firsts, found[:, 0], side="right") - 1
         places = found[:, :1] - firsts[of, np.newaxis]
         seeds.append(masking.hash_places(bases[of], places, purpose=0)[:, 0])
@@ -414,10 +416,10 @@ def make_full_sentence_spans(
 def _join(
     stream: np.ndarray, documents: Sequence[Document], separator: int
 ) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """Fills `stream` with the tokens of documents, a separator behind each.
+    """Fills `stream` with documents, a separator after each.
 
     Returns:
-        Where each document starts; where each sentence starts and ends.
+        The start of each document; start and end of each sentence.
     """
     firsts, sentences = [], []
     first = 0
@@ -437,10 +439,10 @@ def _join(
 def _pack_sentences(
     sentences: Sequence[tuple[int, int]], limit: int
 ) -> list[tuple[int, int]]:
-    """Spans of at most `limit` tokens, of whole sentences if these are not longer."""
+    """Spans of at most `limit` tokens: whole sentences, unless these are longer."""
     spans = []
     ends = [end for _, end in sentences]
-    index = 0  # of the sentence at whose `start`, or within which, the next span begins
+    index = 0  # of the sentence in which the next span begins
     while index < len(sentences):
         start = sentences[index][0]
         while ends[index] - start > limit:

@@ -1,14 +1,14 @@
-"""Paragraph -> sentences, by rule: Latin and other alphabets, Chinese, Japanese.
+"""Paragraph -> sentences, by rules for Latin and other alphabets, Chinese, Japanese.
 
-A sentence ends at `.`, `!`, `?` or `…` (with closing quotes and brackets) where white
-space and anything but a lower-case letter follow, unless the point belongs to an
-abbreviation, an initial or an ordinal number; and at `。`, `！`, `？` anywhere.
+A sentence ends at `.`, `!`, `?` or `…` (with closing quotes and brackets) before white
+space and anything but a lower-case letter, unless the point belongs to an abbreviation,
+an initial or an ordinal number; and at `。`, `！`, `？` anywhere.
 """
 
 import re
 
-# It begins with one set of characters, so that the engine skips from one to the next,
-# and not inside of an ellipsis such as "..." or ". . .", which keeps it linear.
+# Begins with one set of characters, so that the engine skips from one to the next, and
+# never inside an ellipsis such as "..." or ". . .", which keeps it linear.
 _BOUNDARY = re.compile(
     r"[.!?…؟۔।。！？｡](?:"
     r"(?<=[.!?…؟۔।])(?<![.!?…؟۔।].)(?<![.!?…؟۔।] .)(?: ?[.!?…؟۔।](?!\w))*+"
@@ -17,8 +17,8 @@ _BOUNDARY = re.compile(
 )
 _OPENING = "\"'“‘«»([{¿¡„‚「『（—–-_*"
 
-# A point after these never ends a sentence; after those in _MAY_END it does where a
-# word follows that likes to begin one.
+# A point after these never ends a sentence; after those in _MAY_END it does before a
+# word of _STARTERS.
 _NEVER_END = frozenset(
     "mr mrs ms dr drs prof profs rev revd hon gen col lt lieut capt cpt sgt sergt cpl "
     "maj brig cmdr comdr adm gov sen rep pres supt insp messrs mssrs mme mlle mmes "
@@ -53,14 +53,14 @@ _COUNTED = frozenset(
     "dezember jahrhundert jahrhunderts jh january february march may june july "
     "october december weltkrieg weltkriegs weltkriege auflage".split()
 )
-# Longer words are no abbreviations: looking back a little bounds the work.
+# Longer words are no abbreviations, which bounds the work.
 _MAX_WORD = 24
 _LAST_WORD = re.compile(r"[^\W_][\w.’']*$")
 _NEXT_WORD = re.compile(r"\w+")
 _ACRONYM = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")
 _DUTCH_WORD = re.compile(r"['’][nst] [A-Z]")
 _ROMAN = re.compile(r"[IVXLC]+")
-# Speech that goes on after its closing bracket, as in 「…。」と言った.
+# Text that continues a sentence after quoted speech, as in 「…。」と言った.
 _CONTINUES_QUOTE = "とっのがをにはもでな、，"
 
 
@@ -68,8 +68,8 @@ def split_sentences(paragraph: str) -> list[str]:
     """Splits running text on one line into its sentences.
 
     Returns:
-        The sentences in order, stripped; joined, they are the paragraph less the white
-        space between them.
+        The sentences in order, stripped; joined, they are the paragraph without the
+        white space between them.
     """
     sentences = []
     start = 0
@@ -90,7 +90,7 @@ def _is_end(text: str, start: int, boundary: re.Match[str]) -> bool:
     while text[position] in _OPENING and position < len(text) - 1:
         position += 1
     if text[position].islower():
-        # But Dutch sentences begin so: "'s Avonds", "'t Is".
+        # But Dutch sentences may begin so: "'s Avonds", "'t Is".
         return _DUTCH_WORD.match(text, position - 1) is not None
     if text[position] in _OPENING:
         return False  # Only a closing mark is left: .' "
@@ -100,7 +100,7 @@ def _is_end(text: str, start: int, boundary: re.Match[str]) -> bool:
     word, is_first = _last_word(text, start, boundary.start())
     lower = word.lower()
     if len(word) > 4 and lower not in _ABBREVIATIONS and "." not in word:
-        return True  # Most words: what follows is for the others.
+        return True  # Most words; the rest is for the others.
     following = _NEXT_WORD.match(text, position)
     next_word = following[0].lower() if following else ""
     return not _is_abbreviation(word, next_word, is_first=is_first)
@@ -125,7 +125,7 @@ def _last_word(text: str, start: int, point: int) -> tuple[str, bool]:
 
 
 def _is_abbreviation(word: str, next_word: str, *, is_first: bool) -> bool:
-    """Whether the point behind `word` belongs to it, as `next_word` has it."""
+    """Whether the point after `word` belongs to it, judging by `next_word`."""
     lower = word.lower()
     is_initial = len(word) == 1 and word.isupper()
     is_number = word.isdigit() and len(word) < 3

@@ -1,10 +1,10 @@
 """Pipeline 2: documents -> word counts -> WordPiece vocabulary.
 
-Words are counted where documents are read, and travel as packed blocks to the
-partition that a hash of the word names. A partition keeps its most frequent words, in a
-file; the driver merges these files and stops at as many words as it learns from. So no
-process holds all words of a text, of which a large one has tens of millions, and yet
-the words and their counts are exact.
+Words are counted where documents are read, and travel as packed blocks to the partition
+that a hash of the word names. A partition keeps its most frequent words in a file; the
+driver merges these files up to the number of words that it learns from. So no process
+holds all words of a text (a large one has tens of millions), and yet the words and
+their counts are exact.
 """
 
 import functools
@@ -32,22 +32,22 @@ from pipelines.engine import steps
 logger = logging.getLogger(__name__)
 
 WORDS_PER_ENTRY = 10
-"""The learner sees this many words for each entry, the most frequent ones. Ten times
-as many make no difference that shows; its time grows with them."""
+"""Words that the learner sees for each entry, the most frequent ones. Ten times as many
+make no visible difference, and its time grows with them."""
 
 MAX_WORDS = 1_000_000
-"""It never sees more, whatever the size of the vocabulary."""
+"""Words that the learner sees at most, whatever the size of the vocabulary."""
 
 MAX_PARTITIONS = 256
 BYTES_PER_PARTITION = 16_000_000
-"""Of documents, compressed."""
+"""Compressed documents."""
 
 _COUNTS = "counts"
 _MAX_CHUNKS_IN_MEMORY = 1_000_000
 _WORDS_PER_BLOCK = 2_000
 _LENGTH = struct.Struct("<I")
-# Of a word in a table: its characters, its entry and its count. Packed, it takes about
-# five bytes, and most of those arrive more than once.
+# Memory of a word in a table (characters, entry, count) for each byte that it takes
+# packed: about five in all, and most words arrive more than once.
 _MEMORY_PER_BYTE = 30
 
 WordCount = tuple[str, int]
@@ -55,16 +55,16 @@ WordCount = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What the workers are told."""
+    """Settings for the workers."""
 
     work_dir: str
     num_words: int
-    """That a partition keeps."""
+    """Words that a partition keeps."""
     num_partitions: int
     do_lower_case: bool
 
     def words_path(self, partition: int) -> str:
-        """Of the file that a partition leaves."""
+        """File with a partition's words."""
         return files.join(self.work_dir, f"words-{partition:05d}.bin")
 
 
@@ -78,19 +78,19 @@ def build_vocabulary(
 ) -> None:
     """Writes a vocabulary of exactly `vocab_size` entries, learnt from documents.
 
-    The same documents give the same bytes, on any engine. For the order, see
+    The same documents give the same bytes on any engine. For the order of entries, see
     `wordpiece.assemble`.
 
     Args:
         corpus_dir: made by `corpus`.
-        output_path: the file to write; must not exist. Counts lie beside it until it
-            is written, and are taken up by the same command if it was stopped.
+        output_path: file to write; must not exist. Until it is written, counts lie next
+            to it, from which the same command resumes if it was interrupted.
         vocab_size: entries, reserved ones included.
         do_lower_case: lower-case words and strip accents.
 
     Raises:
         InputError: the output exists, an unfinished or changed corpus, one without
-            words, a `vocab_size` below what characters alone take.
+            words, a `vocab_size` too small for the characters alone.
     """
     engine.check_paths(corpus_dir, output_path)
     if files.exists(output_path):
@@ -120,7 +120,7 @@ def build_vocabulary(
             do_lower_case=do_lower_case,
         )
     except InputError:
-        # Another command will be given, which has no use for these counts.
+        # The next command will differ, and cannot use these counts.
         files.delete_tree(work.work_dir)
         raise
     _log_summary(merged, words)
@@ -134,7 +134,7 @@ def _work_dir(
     vocab_size: int,
     do_lower_case: bool,
 ) -> str:
-    """Another one for anything that would give other counts."""
+    """A directory whose name depends on all that the counts depend on."""
     settings = [vocab_size, do_lower_case, *(shard.sha256 for shard in corpus.shards)]
     digest = hashlib.sha256(repr(settings).encode()).hexdigest()[:12]
     directory = os.path.dirname(str(output_path))
@@ -156,22 +156,18 @@ def _steps(work: Work, heartbeat: steps.Heartbeat) -> list[steps.Step]:
         steps.Step(name="Count", do=_Count(work, heartbeat), writes=(_COUNTS,)),
         steps.Step(
             name="Merge",
-            do=_Merge(work),
+            do=_Merge(work, heartbeat),
             reads=(_COUNTS,),
             memory_per_byte=_MEMORY_PER_BYTE,
         ),
     ]
 
 
-# What a worker does.
+# In a worker.
 
 
 class _Count(steps.Worker):
     """A shard of documents -> blocks of words and counts, by partition."""
-
-    def __init__(self, work: Work, heartbeat: steps.Heartbeat):
-        self._work = work
-        self._heartbeat = heartbeat
 
     def process(self, shard: tuple[str, int]) -> Iterator[Any]:
         path, num_bytes = shard
@@ -186,9 +182,6 @@ class _Count(steps.Worker):
 
 class _Merge(steps.Worker):
     """All blocks of a partition -> a file of its most frequent words."""
-
-    def __init__(self, work: Work):
-        self._work = work
 
     def process(
         self, element: tuple[int, Mapping[str, Iterable[bytes]]]
@@ -207,8 +200,8 @@ class _Merge(steps.Worker):
 def count_documents(
     records: Iterable[Mapping[str, Any]], *, do_lower_case: bool
 ) -> Iterator[dict[str, int]]:
-    """Counts of the words of documents; in parts to be summed, if they are many."""
-    # Distinct stretches are few: splitting each into words once saves the time.
+    """Word counts of documents; of many documents in several parts, to be summed."""
+    # Distinct stretches are few: splitting each of them only once saves time.
     chunks: Counter[str] = Counter()
     for record in records:
         sentences = itertools.chain.from_iterable(record["paragraphs"])
@@ -229,7 +222,7 @@ def count_words(chunks: Mapping[str, int], *, do_lower_case: bool) -> dict[str, 
 
 
 def partition(words: Mapping[str, int], num_partitions: int) -> dict[int, bytes]:
-    """Packs counts by the partition of the word, for partitions that have any."""
+    """Packs counts by the partition of the word; empty partitions are left out."""
     parts: defaultdict[int, list[WordCount]] = defaultdict(list)
     for item in words.items():
         hashed = zlib.crc32(item[0].encode("utf-8", "surrogatepass"))
@@ -238,7 +231,7 @@ def partition(words: Mapping[str, int], num_partitions: int) -> dict[int, bytes]
 
 
 def merge(blocks: Iterable[bytes]) -> dict[str, int]:
-    """Sums the counts of blocks by word."""
+    """Sums of counts by word."""
     sums: defaultdict[str, int] = defaultdict(int)
     for block in blocks:
         for word, count in unpack(block):
@@ -247,19 +240,19 @@ def merge(blocks: Iterable[bytes]) -> dict[str, int]:
 
 
 def top_words(sums: Mapping[str, int], num_words: int) -> list[WordCount]:
-    """The most frequent words by falling count, then by the word.
+    """The most frequent words, by falling count, then by the word.
 
-    Those of all partitions hold the most frequent words of the text.
+    Together, those of all partitions contain the most frequent words of the text.
     """
     words = sorted(sums)
-    # Stable, so that equal counts stay in the order of the words; takes no memory for
-    # keys, which would be more than the counts themselves.
+    # A stable sort keeps equal counts in the order of the words, without memory for
+    # keys, which would take more than the counts themselves.
     words.sort(key=sums.__getitem__, reverse=True)
     return [(word, sums[word]) for word in words[:num_words]]
 
 
 def count_characters(sums: Mapping[str, int]) -> dict[str, int]:
-    """How often each character occurs in the text that words were counted in."""
+    """Counts of the characters of the text whose words were counted."""
     counts: defaultdict[str, int] = defaultdict(int)
     for word, count in sums.items():
         for char in word:
@@ -276,7 +269,7 @@ def _rank(item: WordCount) -> tuple[int, str]:
 
 
 def pack(items: Sequence[WordCount]) -> bytes:
-    """Words and their counts as bytes. No word has white space in it."""
+    """Words without white space, and their counts, as bytes."""
     counts = np.array([count for _, count in items], "<u8").tobytes()
     text = "\n".join([word for word, _ in items]).encode("utf-8", "surrogatepass")
     return _LENGTH.pack(len(items)) + zlib.compress(counts + text, 1)
@@ -292,7 +285,7 @@ def unpack(block: bytes) -> Iterator[WordCount]:
 
 
 def pack_blocks(items: Sequence[WordCount]) -> bytes:
-    """A file of words: packed some at a time, so that they can be unpacked so."""
+    """Content of a file of words: blocks that can be unpacked one at a time."""
     blocks = []
     for first in range(0, len(items), _WORDS_PER_BLOCK):
         block = pack(items[first : first + _WORDS_PER_BLOCK])
@@ -310,11 +303,11 @@ def unpack_blocks(data: bytes) -> Iterator[WordCount]:
         start += length
 
 
-# What the driver does.
+# In the driver.
 
 
 def most_frequent(work: Work, partitions: Iterable[int]) -> list[WordCount]:
-    """The most frequent words of all partitions, as many as one of them may keep."""
+    """The `work.num_words` most frequent words of all partitions."""
     sorted_words = [
         unpack_blocks(files.read_bytes(work.words_path(number)))
         for number in partitions

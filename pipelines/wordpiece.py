@@ -1,9 +1,9 @@
-"""Learns WordPiece vocabularies from counts of words. Pure: knows no Beam.
+"""Word counts -> WordPiece vocabulary; without Beam.
 
 At a given threshold, the pieces are those of tensorflow-text's learner
-(`wordpiece_tokenizer_learner_lib`). It counts all substrings of all words, then takes
-from each what its extensions have: what is left are those that end a word. Here only
-these are counted in the first place, in a fraction of the time and memory.
+(`wordpiece_tokenizer_learner_lib`). That counts all substrings of all words, then
+subtracts from each the counts of its extensions, which leaves those that end a word.
+Here only these are counted, in a fraction of the time and memory.
 """
 
 import logging
@@ -18,13 +18,13 @@ from bert_keras.errors import InputError
 logger = logging.getLogger(__name__)
 
 CHARACTER_COVERAGE = 0.99995
-"""Share of the text that the alphabet spells; rarer characters are not learnt, since
-each costs two entries and hardly any text would train them."""
+"""Share of the text that the alphabet spells; rarer characters are left out, since each
+costs two entries and hardly any text would train them."""
 
 MAX_WORD_LENGTH = 50
-"""Characters; longer words teach nothing."""
+"""Characters of a word; longer ones teach nothing."""
 
-# Where the original's vocabularies have them: unused entries are room for users.
+# In the order of the original's vocabularies; unused entries are room for users.
 RESERVED_TOKENS = (
     features.PAD_TOKEN,
     *(f"[unused{i}]" for i in range(99)),
@@ -35,7 +35,7 @@ RESERVED_TOKENS = (
 )
 
 _NUM_ITERATIONS = 4
-# A little over the wanted size is near enough; the rarest pieces are cut.
+# A little more than the wanted size is near enough; the rarest pieces are cut.
 _SLACK = 0.02
 _USUAL_STEPS = 3
 _WORDS_PER_UPDATE = 10_000
@@ -51,14 +51,14 @@ def learn_vocabulary(
     """Learns a vocabulary of exactly `vocab_size` entries from counts of words.
 
     Args:
-        words: with their counts, by falling count, then by the word; the most frequent
-            ones of the text.
+        words: the most frequent ones with their counts, by falling count, then by the
+            word.
         character_counts: of the whole text, rare words included.
         vocab_size: entries, reserved ones included.
         do_lower_case: whether the text was lower-cased.
 
     Raises:
-        InputError: `vocab_size` has no room for the alphabet.
+        InputError: `vocab_size` is too small for the alphabet.
     """
     characters = alphabet(character_counts, do_lower_case=do_lower_case)
     least = len(RESERVED_TOKENS) + len(characters)
@@ -77,12 +77,12 @@ def learn_vocabulary(
 
 
 def alphabet(character_counts: Mapping[str, int], *, do_lower_case: bool) -> set[str]:
-    """The characters that vocabularies hold, and their forms inside words.
+    """The characters of a vocabulary, and their forms inside words.
 
-    All of printable ASCII: text met later has signs that running text lacks, and
-    `check_casing` can tell by the letters. And the most frequent characters, which
-    together make up `CHARACTER_COVERAGE` of the text. Punctuation and ideographs are
-    always words of their own, so they have no form with `##`.
+    All of printable ASCII, since later text may have signs that running text lacks, and
+    `check_casing` needs the letters; and the most frequent characters that together
+    make up `CHARACTER_COVERAGE` of the text. Punctuation and ideographs are always
+    words of their own, so they have no form with `##`.
     """
     characters = {chr(code_point) for code_point in range(ord("!"), ord("~") + 1)}
     if do_lower_case:
@@ -92,7 +92,7 @@ def alphabet(character_counts: Mapping[str, int], *, do_lower_case: bool) -> set
         if missing <= 0:
             break
         missing -= count
-        # Half a character, of text that was cut: no file of UTF-8 can hold it.
+        # Not a surrogate, half a character of cut text, which UTF-8 cannot encode.
         if not "\ud800" <= char <= "\udfff":
             characters.add(char)
     inner = {
@@ -108,7 +108,7 @@ def _by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _pieces(words: Sequence[tuple[str, int]], *, num_pieces: int) -> list[str]:
-    """`find_pieces` with progress, which counts words gone through."""
+    """`find_pieces` with progress, in words split."""
     if not words or not num_pieces:
         return []
     learner = PieceLearner(words)
@@ -124,20 +124,23 @@ def _pieces(words: Sequence[tuple[str, int]], *, num_pieces: int) -> list[str]:
 
 
 class PieceLearner:
-    """The pieces of words, at any threshold."""
+    """The pieces of words, at any threshold.
+
+    Args:
+        words: with their counts, by falling count.
+    """
 
     def __init__(self, words: Sequence[tuple[str, int]]):
-        """`words`: with their counts, by falling count."""
         self._words = words
         self._endings = count_endings(words, least=max(2, words[-1][1]))
         self.num_words_done = 0
-        """How many were split so far, for progress."""
+        """Words split so far, for progress."""
 
     def learn(self, threshold: int) -> list[str]:
-        """All pieces longer than a character that occur `threshold` times or more.
+        """All pieces longer than a character that occur at least `threshold` times.
 
         The first iteration takes all endings of words, each further one those that
-        begin where a piece of the iteration before ends, as tokenisation would do.
+        follow a piece of the previous iteration, as in tokenisation.
 
         Returns:
             The pieces with their `##`, most frequent first.
@@ -171,12 +174,12 @@ class PieceLearner:
 
 
 def count_endings(words: Iterable[tuple[str, int]], *, least: int) -> dict[str, int]:
-    """Counts of all proper endings of words that occur `least` times or more."""
+    """Counts of all proper endings of words that occur at least `least` times."""
     by_last: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
     for word, count in words:
         by_last[word[-1]].append((word, count))
     kept = {}
-    # Most are rare. Letter by letter, those of one last letter are held at a time.
+    # Most are rare. By last letter, so that only those of one letter are in memory.
     for group in by_last.values():
         counts: defaultdict[str, int] = defaultdict(int)
         for word, count in group:
@@ -193,13 +196,13 @@ def add_inner_counts(
     whole: Mapping[str, int],
     inner: Mapping[str, int],
 ) -> None:
-    """Splits words into pieces and counts what follows each piece but the last.
+    """Splits words into pieces and counts the ending after each piece but the last.
 
     Args:
-        counts: raised in place.
+        counts: incremented.
         words: with their counts.
-        whole: pieces at the beginning of words. Of single characters, all are pieces.
-        inner: pieces within words.
+        whole: pieces at the beginning of words, besides all single characters.
+        inner: pieces within words, likewise.
     """
     for word, count in words:
         start = 0 if word not in whole else len(word)
@@ -218,16 +221,16 @@ def find_pieces(
 ) -> list[str]:
     """Finds the threshold at which the learner gives just enough pieces.
 
-    The learner's own search starts from a count of ten million, takes many more steps
-    and ends anywhere about the wanted size.
+    The search in tensorflow-text's learner starts from a count of ten million, takes
+    many more steps and ends less close to the wanted size.
 
     Args:
-        learn: a threshold -> all pieces that occur as often, most frequent first.
-        num_pieces: how many are wanted.
-        counts: of the words, descending; the first guess is taken from them.
+        learn: threshold -> all pieces that occur that often, most frequent first.
+        num_pieces: number of pieces wanted.
+        counts: of the words, descending, for a first guess.
 
     Returns:
-        At least `num_pieces` pieces and few more, or all there are if they are fewer.
+        At least `num_pieces` pieces and few more, or all if there are fewer.
     """
     if not counts:
         return []
@@ -256,7 +259,7 @@ def _next_threshold(
 ) -> int:
     """The next threshold to try, given the closest (threshold, pieces) on both sides.
 
-    Between two, it interpolates: by Zipf's law, the logarithm of the number of pieces
+    It interpolates between two: by Zipf's law, the logarithm of the number of pieces
     falls about linearly with the logarithm of the threshold.
     """
     if short is None:
@@ -277,11 +280,11 @@ def assemble(
     words: Sequence[tuple[str, int]],
     vocab_size: int,
 ) -> list[str]:
-    """Puts entries in order and cuts or fills them to exactly `vocab_size`.
+    """Sorts entries, and cuts or fills them to exactly `vocab_size`.
 
-    The order: reserved tokens, characters by code point, then those with `##`, then
-    pieces by falling frequency. If pieces are too few, whole words follow, the most
-    frequent first, and then more `[unusedN]`.
+    In order: reserved tokens, characters by code point, those with `##`, pieces by
+    falling frequency. If these are too few, whole words follow, the most frequent
+    first, and then more `[unusedN]`.
     """
     prefix = tokenization.CONTINUATION_PREFIX
     spelling = sorted(characters, key=lambda entry: (entry.startswith(prefix), entry))

@@ -1,4 +1,4 @@
-"""Entry point inside a Dataflow template's image: parameters to a command.
+"""Entry point inside a Dataflow template's image: parameters -> command.
 
 Dataflow's launcher calls it with `--name=value` for each parameter of the template and
 for each of Beam's options.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 
 def command(parameters: Sequence[str]) -> list[str]:
-    """The words of the `bert-keras` command that a job's parameters mean."""
+    """The words of the `bert-keras` command for a job's parameters."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--verb", required=True)
     parser.add_argument("--arguments", required=True)

@@ -1,12 +1,12 @@
-"""Commands that start a data job elsewhere: on Dataflow, at once or as a template.
+"""Commands that start a data job on Dataflow, at once or from a template.
 
-A command is a list of words, made by a pure function; what is printed is what is run,
-and no shell is between.
+A command is a list of words, made by a pure function: the printed command is the one
+that runs, without a shell in between.
 """
 
 import hashlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from bert_keras.errors import InputError, nearest
 from pipelines.engine import runner_options
 
 VERBS = ("corpus", "vocab", "examples")
-"""What Beam does."""
+"""The verbs that run on Beam."""
 
 MACHINE_TYPES = {
     "corpus": "n2-standard-4",
@@ -26,24 +26,24 @@ MACHINE_TYPES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Dataflow:
-    """Where a job runs, and on what."""
+    """Place and machines of a job."""
 
     project: str
     """Id, not number."""
     region: str
     """Such as `europe-west4`; that of the bucket, or reading costs money."""
     temp_location: str
-    """`gs://` folder for what is staged."""
+    """`gs://` folder for staged files."""
     machine_type: str | None = None
     """`None`: by the verb, see `MACHINE_TYPES`."""
     max_num_workers: int = 16
-    """Machines, at most."""
+    """Largest number of machines."""
     number_of_worker_harness_threads: int = 2
-    """In each process; there is one process for each core. Python computes in one
-    thread at a time: the second one is for the time that the first waits for files,
-    more would only hold more shards in memory."""
+    """Threads of each process, of which there is one per core. Python computes in one
+    thread at a time: the second works while the first waits for files, and more would
+    only hold more shards in memory."""
     sdk_container_image: str | None = None
-    """Image with this package in it; `None`: Beam's image, with our wheel staged."""
+    """Image that contains this package; `None`: Beam's image, with our wheel staged."""
 
 
 def dataflow_command(
@@ -52,26 +52,25 @@ def dataflow_command(
     """The command that runs a verb on Dataflow and waits for its end.
 
     Args:
-        arguments: a verb and what it takes, and after a `--` more options for Beam,
-            which win over those of `settings`.
+        arguments: a verb and its arguments, and after a `--` more options for Beam,
+            which override those of `settings`.
         wheel: path of this package's wheel, to be staged; `None`: it is in the image.
 
     Raises:
         InputError: no data verb, or anything that Dataflow would refuse.
     """
     verb, verb_arguments, beam_arguments = _split(arguments)
-    options = [
-        *("--runner", "DataflowRunner"),
-        *("--project", settings.project),
-        *("--region", settings.region),
-        *("--temp_location", settings.temp_location),
-        *("--job_name", job_name(verb, verb_arguments)),
-        *("--machine_type", settings.machine_type or MACHINE_TYPES[verb]),
-        *("--max_num_workers", str(settings.max_num_workers)),
-        "--number_of_worker_harness_threads",
-        str(settings.number_of_worker_harness_threads),
-        "--no_save_main_session",
-    ]
+    values = {
+        "runner": "DataflowRunner",
+        "project": settings.project,
+        "region": settings.region,
+        "temp_location": settings.temp_location,
+        "job_name": job_name(verb, verb_arguments),
+        "machine_type": settings.machine_type or MACHINE_TYPES[verb],
+        "max_num_workers": settings.max_num_workers,
+        "number_of_worker_harness_threads": settings.number_of_worker_harness_threads,
+    }
+    options = [*_options(values), "--no_save_main_session"]
     if settings.sdk_container_image:
         options += ["--sdk_container_image", settings.sdk_container_image]
         options += ["--sdk_location", "container"]
@@ -83,10 +82,10 @@ def dataflow_command(
 
 
 def job_name(verb: str, verb_arguments: Sequence[str]) -> str:
-    """A name that says what the job writes.
+    """A name derived from the job's output.
 
-    Dataflow refuses a second running job of one name, so two jobs can never write one
-    directory at the same time.
+    Dataflow refuses a second running job of the same name, so two jobs can never write
+    to one directory at the same time.
 
     Raises:
         InputError: there is no `--output`.
@@ -99,10 +98,10 @@ def job_name(verb: str, verb_arguments: Sequence[str]) -> str:
 
 
 def _split(arguments: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """A verb, its arguments, and what stands after a `--` of its own."""
+    """A verb, its arguments, and those after its own `--`."""
     if not arguments:
         raise InputError(
-            "give what is to be run after `--`, such as -- corpus --wikipedia gs://..."
+            "give the command to run after `--`, such as -- corpus --wikipedia gs://..."
         )
     verb, *rest = arguments
     if verb not in VERBS:
@@ -126,13 +125,19 @@ def _value_of(option: str, arguments: Sequence[str]) -> str | None:
     return value
 
 
-# A template: a job that others start without this package.
+def _options(values: Mapping[str, object]) -> list[str]:
+    return [
+        word for name, value in values.items() for word in (f"--{name}", str(value))
+    ]
+
+
+# A template: a job that people start without this package.
 
 
 def flex_template_metadata() -> dict[str, Any]:
-    """What Dataflow asks of someone who starts a job from the template.
+    """The parameters of a job that is started from the template.
 
-    Two parameters, so that they hold for every verb; see `flex_template.py`.
+    Two for every verb; see `flex_template.py`.
     """
     return {
         "name": "bert-keras",
@@ -148,7 +153,7 @@ def flex_template_metadata() -> dict[str, Any]:
             {
                 "name": "arguments",
                 "label": "Arguments",
-                "helpText": "What the verb takes, as on the command line, such as "
+                "helpText": "Arguments of the verb, as on the command line, such as "
                 "--wikipedia gs://BUCKET/dump.xml.bz2 --output gs://BUCKET/corpus",
                 "regexes": [r"^.*--output[= ]gs://.+$"],
             },
@@ -166,7 +171,7 @@ def flex_template_commands(
     """Google's commands that make the template and start a job from it.
 
     Args:
-        arguments: a verb and what it takes.
+        arguments: a verb and its arguments.
         settings: with a `sdk_container_image`: the template's own image.
         template: `gs://` path of the template to write.
         metadata_path: file with `flex_template_metadata()`.
@@ -196,27 +201,27 @@ def flex_template_commands(
         ),
     }
     joined = _SEPARATOR.join(f"{name}={value}" for name, value in parameters.items())
+    build = {
+        "project": settings.project,
+        "image": image,
+        "sdk-language": "PYTHON",
+        "metadata-file": metadata_path,
+    }
+    run = {
+        "project": settings.project,
+        "region": settings.region,
+        "template-file-gcs-location": template,
+        "staging-location": settings.temp_location,
+        "temp-location": settings.temp_location,
+        "worker-machine-type": settings.machine_type or MACHINE_TYPES[verb],
+        "max-workers": settings.max_num_workers,
+        # gcloud splits at commas unless another separator is named.
+        "parameters": f"^{_SEPARATOR}^{joined}",
+    }
     flex = ["gcloud", "dataflow", "flex-template"]
     return [
-        [
-            *(*flex, "build", template),
-            *("--project", settings.project),
-            *("--image", image),
-            *("--sdk-language", "PYTHON"),
-            *("--metadata-file", metadata_path),
-        ],
-        [
-            *(*flex, "run", job_name(verb, verb_arguments)),
-            *("--project", settings.project),
-            *("--region", settings.region),
-            *("--template-file-gcs-location", template),
-            *("--staging-location", settings.temp_location),
-            *("--temp-location", settings.temp_location),
-            *("--worker-machine-type", settings.machine_type or MACHINE_TYPES[verb]),
-            *("--max-workers", str(settings.max_num_workers)),
-            # gcloud splits at commas unless told of another separator.
-            *("--parameters", f"^{_SEPARATOR}^{joined}"),
-        ],
+        [*flex, "build", template, *_options(build)],
+        [*flex, "run", job_name(verb, verb_arguments), *_options(run)],
     ]
 
 
@@ -226,5 +231,7 @@ _SEPARATOR = "~"
 def _quoted(arguments: Sequence[str]) -> str:
     joined = shlex.join(arguments)
     if _SEPARATOR in joined:
-        raise InputError(f"a template's arguments cannot hold {_SEPARATOR!r}: {joined}")
+        raise InputError(
+            f"a template's arguments cannot contain {_SEPARATOR!r}: {joined}"
+        )
     return joined

@@ -1,8 +1,8 @@
-"""This package as a wheel, for workers elsewhere.
+"""This package as a wheel, for remote workers.
 
-Made from the files that are imported here, whether from a checkout or installed: what
-runs there is what runs here. Needs no build tool and no network; the same files give
-the same bytes.
+Made from the files that are imported here, from a checkout or installed, so that the
+same code runs there. Needs no build tool and no network; the same files give the same
+bytes.
 """
 
 import base64
@@ -27,11 +27,11 @@ _NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def write_wheel(directory: str | os.PathLike[str]) -> str:
-    """Writes the wheel into a directory, made if need be; returns its absolute path.
+    """Writes the wheel into a directory, created if missing; returns its absolute path.
 
     Raises:
-        InputError: the package is not installed (a bare checkout), so that it is not
-            known what it requires.
+        InputError: the package is not installed (a bare checkout), so its requirements
+            are not known.
     """
     members = {**_package_files(), **_metadata_files()}
     record = "".join(f"{name},{_digest(data)}\n" for name, data in members.items())
@@ -73,7 +73,9 @@ def _metadata_files() -> dict[str, bytes]:
             "pip install --editable ."
         ) from None
     lines = [
-        *("Metadata-Version: 2.1", f"Name: {DISTRIBUTION}", f"Version: {__version__}"),
+        "Metadata-Version: 2.1",
+        f"Name: {DISTRIBUTION}",
+        f"Version: {__version__}",
         *(f"Requires-Dist: {line}" for line in installed.requires or ()),
     ]
     wheel = "Wheel-Version: 1.0\nGenerator: bert-keras\nRoot-Is-Purelib: true\n"

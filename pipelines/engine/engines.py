@@ -1,4 +1,4 @@
-"""Which engine a command line asks for."""
+"""The engine that a command line asks for."""
 
 from collections.abc import Sequence
 
@@ -14,20 +14,20 @@ def make_engine(
     num_workers: int = 1,
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
 ) -> steps.Engine:
-    """The engine for a command line.
+    """Makes the engine for a command line.
 
     Args:
-        arguments: Beam's own options. If there are any, the job is one graph for the
-            runner that they name; if not, it is run in passes on this machine.
+        arguments: Beam's options. If there are any, the job is one graph for the runner
+            that they name; if not, it runs in passes on this machine.
         num_workers: local processes.
-        memory_limit: bytes, of passes.
+        memory_limit: bytes for all passes together.
 
     Raises:
         InputError: no worker; see `runner_options.parse`.
     """
     if not arguments:
         return passes.Passes(num_workers=num_workers, memory_limit=memory_limit)
-    # Not at the top: loading Beam takes a second and 140 MB, and passes need none.
+    # Not at the top: Beam takes a second and 140 MB to load, and passes do not need it.
     from pipelines.engine import graphs, runner_options
 
     options = runner_options.parse(arguments, num_workers=num_workers)

@@ -17,19 +17,19 @@ _RESULTS_NAME = "results.json"
 
 @dataclass(frozen=True)
 class BeamRunner:
-    """The engine that gives a whole job to one Beam runner."""
+    """Engine that gives a whole job to one Beam runner."""
 
     options: pipeline_options.PipelineOptions
-    """Name the runner and tell it what it needs; from `runner_options.parse`."""
+    """The runner and its settings, from `runner_options.parse`."""
 
     def run(self, job: steps.Job) -> dict[str, list[steps.Result]]:
         """See `steps.Engine`.
 
-        A graph that was run to its end is not run again, not even if the process that
-        had started it was gone by then.
+        A graph that ran to its end is not run again, even if the process that started
+        it did not live to see that.
 
         Raises:
-            InputError: one that was raised in a worker, as it was; or a worker died.
+            InputError: raised unchanged from a worker, or a worker died.
             NotRun: see `runners.run`.
         """
         path = files.join(job.work_dir, _RESULTS_NAME)
@@ -50,7 +50,7 @@ class BeamRunner:
 
 
 class _Run(beam.DoFn):
-    """The worker of a step as a `DoFn`: results are its main output."""
+    """A step's worker as a `DoFn`: results are its main output."""
 
     def __init__(self, worker: steps.Worker):
         self._worker = worker
@@ -63,7 +63,7 @@ class _Run(beam.DoFn):
             if isinstance(made, steps.Send):
                 yield beam.pvalue.TaggedOutput(made.shuffle, (made.key, made.value))
                 continue
-            # For whoever watches the job: a service shows them while it runs.
+            # For people who watch the job: a service shows them while it runs.
             for name, amount in made.get(steps.COUNTERS, {}).items():
                 beam.metrics.Metrics.counter("bert_keras", name).inc(amount)
             yield made
@@ -72,7 +72,6 @@ class _Run(beam.DoFn):
 def _build(
     pipeline: beam.Pipeline, job: steps.Job, heartbeat: steps.Heartbeat, path: str
 ) -> None:
-    """Adds the whole job to a pipeline; its results are written to `path`."""
     written: dict[str, list[beam.PCollection]] = defaultdict(list)
     results = []
     for step in job.steps(heartbeat):
@@ -99,7 +98,7 @@ def _elements(
 ) -> beam.PCollection:
     if not step.reads:
         values = [item.value for item in job.items]
-        # Without reshuffling, all go to the one worker that created the list.
+        # Without the reshuffle, one worker would get all of them.
         items = pipeline | f"Items{step.name}" >> beam.Create(values, reshuffle=False)
         return items | f"Spread{step.name}" >> beam.Reshuffle()
     groups = {

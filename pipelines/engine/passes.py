@@ -1,8 +1,8 @@
-"""The local engine: a job in passes, each a part of a step in a process of its own.
+"""The local engine: a job in passes, each a part of a step in its own process.
 
-A pass runs one step on some of its items or keys. What it writes into shuffles goes to
-disk, so that memory holds one key's values at a time, whatever the corpus. A pass that
-is done leaves a marker; a job that was stopped goes on with what has none.
+A pass runs one step on some of its items or keys. Its shuffles go to disk, so that
+memory holds one key's values at a time, whatever the size of the corpus. A finished
+pass leaves a marker; an interrupted job resumes with the passes that have none.
 """
 
 import contextlib
@@ -27,60 +27,60 @@ from bert_keras.errors import InputError
 from pipelines.engine import child_processes, spills, steps
 
 PASS_BYTES = 32_000_000
-"""Of items or values that one pass reads: enough to make little of starting it."""
+"""Items or values that one pass reads: enough that its start hardly counts."""
 
 _MAX_ATTEMPTS = 3
 _PROCESS_NAME = "bert-keras pass"
 # Exit code of a pass whose process is told to start passes itself.
 _RAN_THE_SCRIPT = 86
-# What a process takes before it does anything. Beside the workers there are
-# this one and the one that they are forked from.
+# Memory of an idle process. Besides the workers there are this process and the one
+# that they are forked from.
 _PROCESS_BYTES = 60_000_000
-# What a pass needs beside the values of one key: a page, the values not yet spilled.
+# Memory of a pass beyond the values of one key: a page, and values not yet spilled.
 _LEAST_WORK_BYTES = 100_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pass:
-    """One step on some units; everything that its process needs."""
+    """One step on some units, with everything that its process needs."""
 
     make_steps: Callable[[steps.Heartbeat], Sequence[steps.Step]]
     step_name: str
     units: tuple[int, ...]
     """Numbers of the job's items, or keys."""
     items: tuple[Any, ...] | None
-    """None: the step reads shuffles."""
+    """`None`: the step reads shuffles."""
     inputs: Mapping[str, tuple[str, ...]]
-    """Paths of the files of each shuffle that is read."""
+    """Files of each shuffle that is read."""
     num_keys: Mapping[str, int]
-    """Of each of the job's shuffles."""
+    """Keys of each of the job's shuffles."""
     directory: str
-    """Of the step, for markers and spilled files."""
+    """The step's, for markers and spilled files."""
 
     def path(self, suffix: str) -> str:
-        """A path that no other pass of the job has."""
+        """A path that is this pass's own."""
         return f"{self.directory}/{self.units[0]:06d}-{self.units[-1]:06d}{suffix}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Marker:
-    """What a finished pass leaves."""
+    """Record of a finished pass."""
 
     units: list[int]
     results: list[steps.Result]
     spilled: dict[str, list[str]]
-    """Paths of the files that it wrote, by shuffle."""
+    """Files that it wrote, by shuffle."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Passes:
-    """The engine that runs a job on this machine."""
+    """Engine that runs a job on this machine."""
 
     num_workers: int
-    """Passes that run at a time."""
+    """Passes that run at the same time."""
     memory_limit: int
-    """Bytes that all processes may take together. A key whose values need more is
-    refused before its step starts."""
+    """Bytes for all processes together. A key whose values need more is refused before
+    its step starts."""
 
     def __post_init__(self) -> None:
         if multiprocessing.current_process().name == _PROCESS_NAME:
@@ -94,8 +94,8 @@ class Passes:
         """See `steps.Engine`.
 
         Raises:
-            InputError: one that was raised in a worker, as it was; a worker died again
-                and again; more memory is needed than may be taken.
+            InputError: raised unchanged from a worker; a worker died repeatedly; the
+                job needs more memory than it may use.
         """
         budget = _memory_of_a_pass(self.num_workers, self.memory_limit)
         work = _Work(job)
@@ -115,11 +115,10 @@ class Passes:
         return work.results
 
     def check_paths(self, *paths: str | os.PathLike[str]) -> None:
-        """See `steps.Engine`: this machine sees whatever it is given."""
+        """See `steps.Engine`: this machine sees all paths."""
 
 
 def _memory_of_a_pass(num_workers: int, memory_limit: int) -> int:
-    """Bytes for the values of one key."""
     least = (2 + num_workers) * _PROCESS_BYTES + num_workers * _LEAST_WORK_BYTES
     if memory_limit < least:
         raise InputError(
@@ -144,7 +143,7 @@ def _check_memory(step: steps.Step, sizes: Mapping[int, int], budget: int) -> No
 
 
 def _group(sizes: Mapping[int, int], num_workers: int) -> Iterator[tuple[int, ...]]:
-    """Cuts units into passes of about `PASS_BYTES`, and work for every worker."""
+    """Cuts units into passes of about `PASS_BYTES`, with work for every worker."""
     limit = min(PASS_BYTES, sum(sizes.values()) / num_workers)
     group: list[int] = []
     num_bytes = 0
@@ -159,7 +158,7 @@ def _group(sizes: Mapping[int, int], num_workers: int) -> Iterator[tuple[int, ..
 
 
 class _Reading:
-    """How many bytes passes have read so far; called by the progress line."""
+    """Bytes that passes have read so far; called by the progress line."""
 
     def __init__(self, planned: Sequence[Pass], sizes: Mapping[int, int]):
         self._done = 0
@@ -178,7 +177,7 @@ class _Reading:
 
 
 class _Work:
-    """What is done of a job, by the markers in its working directory."""
+    """Finished work of a job, according to the markers in its working directory."""
 
     def __init__(self, job: steps.Job):
         self._job = job
@@ -187,7 +186,7 @@ class _Work:
         self.results: dict[str, list[steps.Result]] = {}
 
     def sizes_left(self, step: steps.Step) -> dict[int, int]:
-        """Bytes of the items or keys of a step that no finished pass did."""
+        """Bytes of each item or key of a step that no finished pass covers."""
         directory = self._directory(step)
         directory.mkdir(parents=True, exist_ok=True)
         if step.reads:
@@ -216,7 +215,7 @@ class _Work:
         )
 
     def collect(self, step: steps.Step) -> None:
-        """Takes up what the finished passes of a step left."""
+        """Reads the results and files of a step's finished passes."""
         self.results[step.name] = []
         for marker in _read_markers(self._directory(step)):
             self.results[step.name] += marker.results
@@ -230,7 +229,7 @@ class _Work:
 def _local_directory(work_dir: str) -> Path:
     if not files.is_remote(work_dir):
         return Path(work_dir)
-    # The same one when the same command is given again.
+    # The same directory when the same command is given again.
     name = hashlib.blake2b(work_dir.encode(), digest_size=8).hexdigest()
     return Path(tempfile.gettempdir(), f"bert-keras-{name}")
 
@@ -244,17 +243,13 @@ def _read_markers(directory: Path) -> list[Marker]:
 
 
 def _supervise(planned: Sequence[Pass], num_workers: int, module: str) -> None:
-    """Runs passes, some at a time; one whose process dies is tried again.
+    """Runs passes, some at a time, and retries those whose process dies.
 
     Args:
-        module: what all of them import.
-
-    Raises:
-        InputError: that of a pass, or a process died again and again.
-        RuntimeError: a pass failed in any other way.
+        module: imported by all of them, so loaded once before they are forked.
     """
     context = multiprocessing.get_context("forkserver")
-    # Heeded when the first job of this process begins; else each pass imports it.
+    # Only heeded by the first job of this process; later ones import it in each pass.
     context.set_forkserver_preload([__name__, module])
     waiting = deque(planned)
     attempts: Counter[tuple[int, ...]] = Counter()
@@ -284,7 +279,7 @@ def _supervise(planned: Sequence[Pass], num_workers: int, module: str) -> None:
 
 
 def _raise_failure(one: Pass, exit_code: int, num_attempts: int) -> None:
-    """Raises what a pass failed with; nothing if it may be tried again."""
+    """Raises the error of a failed pass; does nothing if it may be tried again."""
     if exit_code == _RAN_THE_SCRIPT:
         raise InputError(
             "a worker process began to run this program's script again instead of its "
@@ -305,12 +300,12 @@ def _raise_failure(one: Pass, exit_code: int, num_attempts: int) -> None:
         )
 
 
-# What the process of a pass does.
+# In the process of a pass.
 
 
 def _run_pass(one: Pass) -> None:
-    """Runs a pass and leaves its marker, or tells why it failed and exits with 1."""
-    # The supervisor is who answers to Ctrl-C.
+    """Runs a pass and leaves its marker, or its error and exit code 1."""
+    # The supervisor answers to Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_supervisor, daemon=True).start()
     try:

@@ -1,8 +1,7 @@
-"""What stands after `--`: Beam's own options, checked before anything is run.
+"""Beam's own options, those after `--`, checked before anything runs.
 
-Beam passes over an option that it does not know, and finds most of what is missing
-for a runner only once the job has been built, or never. Here all of it is refused
-first, in one line.
+Beam ignores an option that it does not know, and notices most of what a runner lacks
+only after the job has been built, or never. Here it is refused first, in one line.
 """
 
 import argparse
@@ -21,13 +20,18 @@ from bert_keras.errors import InputError, nearest
 DEFAULT_RUNNER = "FnApiRunner"
 
 RUNNERS = (
-    *("FnApiRunner", "BundleBasedDirectRunner", "PortableRunner", "DataflowRunner"),
-    *("FlinkRunner", "SparkRunner", "PrismRunner"),
+    "FnApiRunner",
+    "BundleBasedDirectRunner",
+    "PortableRunner",
+    "DataflowRunner",
+    "FlinkRunner",
+    "SparkRunner",
+    "PrismRunner",
 )
-"""By name. Any other runner can be given by the dotted path of its class."""
+"""Names; any other runner can be given by the dotted path of its class."""
 
 ELSEWHERE = ("DataflowRunner", "FlinkRunner", "SparkRunner")
-"""Runners whose workers are on other machines, so that their progress is not seen."""
+"""Runners whose workers are on other machines, where progress cannot be seen."""
 
 _SWITCHES = ("DirectRunner", "SwitchingDirectRunner")
 _BUCKET = re.compile(r"gs://[a-z0-9][-_.a-z0-9]{1,}[a-z0-9]/")
@@ -42,18 +46,18 @@ _NO_DASK = (
 def parse(
     arguments: Sequence[str] = (), *, num_workers: int = 1
 ) -> pipeline_options.PipelineOptions:
-    """Turns what stands after `--` into Beam options.
+    """Parses the options after `--`.
 
-    The default runner is `FnApiRunner`, and `DirectRunner` is read as that: since Beam
-    2.68 it is a switch that first tries to download another runner. A runner that
-    must fetch a program (Flink, Spark, Prism) fetches it here.
+    The default runner is `FnApiRunner`, and `DirectRunner` means the same: since Beam
+    2.68 it is a switch that first tries to download another runner. A runner that needs
+    a program (Flink, Spark, Prism) downloads it here.
 
     Args:
         arguments: Beam's own options.
         num_workers: local worker processes; 1 = inside this process.
 
     Raises:
-        InputError: an option or a runner that Beam does not know, a runner that lacks
+        InputError: an option or runner that Beam does not know, a runner that lacks
             something, no worker.
     """
     if num_workers < 1:
@@ -64,8 +68,8 @@ def parse(
     standard.runner = _runner_name(standard.runner)
     setup = options.view_as(pipeline_options.SetupOptions)
     if setup.save_main_session is None:
-        # On Dataflow, Beam would else pickle the whole of `__main__`; every function
-        # of ours is importable from a module.
+        # On Dataflow, Beam would otherwise pickle all of `__main__`; our functions can
+        # all be imported.
         setup.save_main_session = False
     _check_packages(setup)
     if num_workers > 1:
@@ -86,7 +90,7 @@ def parse(
 def check_paths(
     options: pipeline_options.PipelineOptions, paths: Iterable[str | os.PathLike[str]]
 ) -> None:
-    """Checks that the workers of a runner will see files of these paths.
+    """Checks that a runner's workers can see these paths.
 
     Args:
         options: from `parse`.
@@ -112,12 +116,12 @@ def check_paths(
 
 
 def is_elsewhere(options: pipeline_options.PipelineOptions) -> bool:
-    """Whether the workers are on other machines."""
+    """Whether the workers run on other machines."""
     return options.view_as(pipeline_options.StandardOptions).runner in ELSEWHERE
 
 
 def job_page(options: pipeline_options.PipelineOptions, job_id: str) -> str:
-    """Where Google shows a job of Dataflow."""
+    """URL of a Dataflow job in Google's console."""
     cloud = options.view_as(pipeline_options.GoogleCloudOptions)
     return (
         f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{job_id}"
@@ -126,18 +130,18 @@ def job_page(options: pipeline_options.PipelineOptions, job_id: str) -> str:
 
 
 def why_not_run(options: pipeline_options.PipelineOptions) -> str | None:
-    """What Beam does with these options in place of running a job, if anything."""
+    """Why Beam does not run the job with these options; `None`: it does."""
     runner = options.view_as(pipeline_options.StandardOptions).runner
     template = options.view_as(pipeline_options.GoogleCloudOptions).template_location
     if runner == "DataflowRunner" and template:
         return (
-            f"{template} is written; when a job that was started from it is done, run "
-            "this command again without --template_location for the manifest"
+            f"{template} is written; when a job started from it is done, run this "
+            "command again without --template_location for the manifest"
         )
     if runner == "DataflowRunner" and (
         options.view_as(pipeline_options.TestOptions).dry_run
     ):
-        return "the job can be built; nothing was sent, as --dry_run was given"
+        return "the job can be built; nothing was sent because of --dry_run"
     return None
 
 
@@ -147,8 +151,8 @@ class _Parser(pipeline_options._BeamArgumentParser):
 
 
 def _check_known(arguments: Sequence[str]) -> None:
-    # A few subclasses (test options) are only there once imported; what is loaded is
-    # what a pipeline run can use.
+    # A few subclasses (test options) exist only once imported; those that are loaded
+    # are those that a pipeline can use.
     parser = _Parser(allow_abbrev=False, add_help=False)
     for options_type in pipeline_options.PipelineOptions.__subclasses__():
         options_type._add_argparse_args(parser)
@@ -169,11 +173,7 @@ def _check_known(arguments: Sequence[str]) -> None:
 
 
 def _runner_name(given: str | None) -> str:
-    """The name as Beam's documentation has it, however it was written.
-
-    Raises:
-        InputError: no such runner, or one that is refused.
-    """
+    """The name as Beam's documentation spells it."""
     if given is None:
         return DEFAULT_RUNNER
     last = given.rpartition(".")[2].lower()
@@ -199,13 +199,13 @@ def _check_packages(setup: pipeline_options.SetupOptions) -> None:
     paths = [setup.setup_file, setup.requirements_file, *(setup.extra_packages or ())]
     for path in filter(None, paths):
         if not files.exists(path):
-            raise InputError(f"{path}: to be staged for the workers, but not there")
+            raise InputError(f"{path}: no such file, to be staged for the workers")
     if setup.setup_file:
         # Beam changes into its directory before it opens the file.
         setup.setup_file = os.path.abspath(setup.setup_file)
 
 
-# What single runners need.
+# Requirements of single runners.
 
 
 def _check_dataflow(options: pipeline_options.PipelineOptions) -> None:
@@ -268,54 +268,44 @@ def _check_portable(options: pipeline_options.PipelineOptions) -> None:
 
 
 def _check_flink(options: pipeline_options.PipelineOptions) -> None:
-    uber_jar = options.view_as(pipeline_options.FlinkRunnerOptions)
-    _check_job_server(
-        options,
-        flink_runner.FlinkJarJobServer,
-        needs_java=not uber_jar.flink_submit_uber_jar,
-        name="FlinkRunner",
-        jar_option="--flink_job_server_jar",
-    )
+    is_uber = options.view_as(pipeline_options.FlinkRunnerOptions).flink_submit_uber_jar
+    server_type = flink_runner.FlinkJarJobServer
+    _check_job_server(options, server_type, name="Flink", needs_java=not is_uber)
 
 
 def _check_spark(options: pipeline_options.PipelineOptions) -> None:
-    uber_jar = options.view_as(pipeline_options.SparkRunnerOptions)
-    _check_job_server(
-        options,
-        spark_runner.SparkJarJobServer,
-        needs_java=not uber_jar.spark_submit_uber_jar,
-        name="SparkRunner",
-        jar_option="--spark_job_server_jar",
-    )
+    is_uber = options.view_as(pipeline_options.SparkRunnerOptions).spark_submit_uber_jar
+    server_type = spark_runner.SparkJarJobServer
+    _check_job_server(options, server_type, name="Spark", needs_java=not is_uber)
 
 
 def _check_job_server(
     options: pipeline_options.PipelineOptions,
     server_type: type,
     *,
-    needs_java: bool,
     name: str,
-    jar_option: str,
+    needs_java: bool,
 ) -> None:
-    """Gets the jar that translates jobs for a cluster, as Beam would later."""
+    """Downloads the jar that translates jobs for a cluster, as Beam would later."""
     if options.view_as(pipeline_options.PortableOptions).job_endpoint:
         return
     server_options = options.view_as(pipeline_options.JobServerOptions)
     java = server_options.job_server_java_launcher
     if needs_java and not shutil.which(java):
         raise InputError(
-            f"{name} starts Beam's job server with Java, but there is no {java!r} on "
-            "this machine; install a Java runtime, or give --job_endpoint HOST:PORT "
-            "of a job server that runs elsewhere"
+            f"{name}Runner starts Beam's job server with Java, but there is no "
+            f"{java!r} on this machine; install a Java runtime, or give --job_endpoint "
+            "HOST:PORT of a job server that runs elsewhere"
         )
     try:
         server = server_type(options)
         server.local_jar(server.path_to_jar(), server_options.jar_cache_dir)
     except (RuntimeError, ValueError, OSError) as error:
         raise InputError(
-            f"{name}: Beam's job server is not to be had: {_one_line(error)}; download "
-            f"the jar elsewhere and give {jar_option} PATH, or give --job_endpoint "
-            "HOST:PORT of a job server that runs"
+            f"{name}Runner: Beam's job server cannot be downloaded: "
+            f"{_one_line(error)}; download the jar elsewhere and give "
+            f"--{name.lower()}_job_server_jar PATH, or give --job_endpoint HOST:PORT "
+            "of a running job server"
         ) from None
 
 
@@ -327,8 +317,9 @@ def _check_prism(options: pipeline_options.PipelineOptions) -> None:
         server.local_bin(server.path_to_binary())
     except (RuntimeError, ValueError, OSError) as error:
         raise InputError(
-            f"PrismRunner: its program is not to be had: {_one_line(error)}; download "
-            "it elsewhere and give --prism_location PATH, or use --runner FnApiRunner"
+            f"PrismRunner: its program cannot be downloaded: {_one_line(error)}; "
+            "download it elsewhere and give --prism_location PATH, or use --runner "
+            "FnApiRunner"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Which Beam runner, with which options; progress. Knows nothing about BERT."""
+"""Runs a Beam pipeline to its end, with progress; knows nothing about BERT."""
 
 import contextlib
 import logging
@@ -32,16 +32,15 @@ def run(
     """Builds and runs a pipeline to its end, showing progress on stderr.
 
     Args:
-        build: adds the transforms; given the pipeline and the heartbeat that its
-            DoFns advance.
-        title: what is being made, for the progress line.
-        total: how much work there is, in `unit`s, as the heartbeat counts it.
+        build: adds the transforms to a pipeline, with the heartbeat for its DoFns.
+        title: product of the job, for the progress line.
+        total: amount of work in `unit`s, as the heartbeat counts it.
 
     Returns:
         Beam's committed counters, by name.
 
     Raises:
-        InputError: one that was raised in a worker, as it was; or a worker died.
+        InputError: raised unchanged from a worker, or a worker died.
         NotRun: only a template, or a dry run on Dataflow, was asked for.
     """
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as directory:
@@ -69,9 +68,8 @@ def run(
 def _run_to_end(pipeline: beam.Pipeline) -> PipelineResult:
     """Runs a pipeline; fails when one of its local worker processes dies.
 
-    Beam itself waits for ever for the answer of a process that was killed, and says so
-    only in a thread of its own. What is left of the pipeline then ends with this
-    process.
+    Beam itself waits forever for the answer of a killed process, and reports it only in
+    a thread of its own. The rest of the pipeline then ends with this process.
     """
     outcomes: queue.SimpleQueue[PipelineResult | BaseException] = queue.SimpleQueue()
 
@@ -83,7 +81,7 @@ def _run_to_end(pipeline: beam.Pipeline) -> PipelineResult:
                 logger.info("runs as %s", page)
             result.wait_until_finish()
             outcomes.put(result)
-        except BaseException as error:  # whatever it is, it is raised below
+        except BaseException as error:  # raised below, whatever it is
             outcomes.put(error)
 
     def thread_failed(failure: threading.ExceptHookArgs) -> None:
@@ -110,15 +108,15 @@ def _run_to_end(pipeline: beam.Pipeline) -> PipelineResult:
 
 @contextlib.contextmanager
 def input_errors_of_workers() -> Iterator[None]:
-    """Turns what Beam makes of a worker's InputError into an InputError again.
+    """Restores a worker's InputError from Beam's version of it.
 
-    Beam appends the step's name to the message, and across processes passes the whole
+    Beam appends the step's name to the message; across processes, it passes the whole
     traceback as the text of a RuntimeError.
     """
     try:
         yield
-    except Exception as error:  # of a class of each runner's own
-        # Which can be imported only where Google's packages are.
+    except Exception as error:  # each runner has its own class
+        # Dataflow's can be imported only where Google's packages are.
         if type(error).__name__ == "DataflowJobAlreadyExistsError":
             reason = str(error).partition(". ")[0]
             raise InputError(
@@ -137,8 +135,8 @@ def input_errors_of_workers() -> Iterator[None]:
 def _local_workers(options: pipeline_options.PipelineOptions) -> Iterator[None]:
     """Keeps local worker processes off the user's terminal and current directory.
 
-    They inherit the standard error of this process and tell there of each start and
-    stop; what goes wrong in them is raised here in any case.
+    They inherit this process's standard error and report each start and stop there;
+    their errors are raised here anyway.
     """
     direct = options.view_as(pipeline_options.DirectOptions)
     if direct.direct_running_mode != "multi_processing":

@@ -1,7 +1,7 @@
 """A shuffle on disk: files of values sorted by key, read back key by key.
 
-A file holds the values of key 0, then those of key 1, and so on, each with its length
-before it; at its end, for each key, where its values begin.
+A file holds the values of key 0, then of key 1, and so on, each after its length, and
+then, for each key, the offset of its values.
 """
 
 import struct
@@ -15,12 +15,12 @@ from bert_keras import files
 _LENGTH = struct.Struct("<I")
 _FOOTER = struct.Struct("<Q")
 _FLUSH_BYTES = 16 << 20
-# Of a bytes object, beside what it holds.
+# Memory of a bytes object beyond its content.
 _VALUE_OVERHEAD = 64
 
 
 def write_spill(path: str, values: dict[int, list[bytes]], *, num_keys: int) -> None:
-    """Writes values by key into a file that appears when it is whole."""
+    """Writes values by key into a file that appears once it is complete."""
     offsets = np.zeros(num_keys + 1, np.uint64)
     with files.open_atomically(path) as file:
         for key in range(num_keys):
@@ -33,7 +33,7 @@ def write_spill(path: str, values: dict[int, list[bytes]], *, num_keys: int) -> 
 
 
 def spilled_bytes(path: str) -> np.ndarray:
-    """How many bytes a file holds for each key: int64 of shape [num_keys]."""
+    """Bytes that a file holds for each key: `(num_keys,)` int64."""
     with open(path, "rb") as file:
         file.seek(-_FOOTER.size, 2)
         (num_keys,) = _FOOTER.unpack(file.read())
@@ -43,12 +43,15 @@ def spilled_bytes(path: str) -> np.ndarray:
 
 
 class SpilledValues(Iterable[bytes]):
-    """The values of one key in several files; read anew whenever iterated."""
+    """The values of one key in several files, read again by each iteration.
+
+    Args:
+        advance: called with the number of bytes just read.
+    """
 
     def __init__(
         self, paths: Sequence[str], key: int, *, advance: Callable[[int], object]
     ):
-        """`advance`: called with the number of bytes just read."""
         self._paths = paths
         self._key = key
         self._advance = advance
@@ -74,10 +77,13 @@ def _values_of(path: str, key: int) -> Iterator[bytes]:
 
 
 class SpillWriter:
-    """Takes values by key and writes them into files, one when enough have come."""
+    """Writes values by key into files, a new one whenever enough have come.
+
+    Args:
+        prefix: of the files' paths, used by nobody else.
+    """
 
     def __init__(self, prefix: str, *, num_keys: int, flush_bytes: int = _FLUSH_BYTES):
-        """`prefix`: of the files' paths, which nobody else uses."""
         self._prefix = prefix
         self._num_keys = num_keys
         self._flush_bytes = flush_bytes
@@ -86,14 +92,14 @@ class SpillWriter:
         self._paths: list[str] = []
 
     def add(self, key: int, value: bytes) -> None:
-        """Takes a value."""
+        """Adds a value."""
         self._values[key].append(value)
         self._num_bytes += len(value) + _VALUE_OVERHEAD
         if self._num_bytes >= self._flush_bytes:
             self._flush()
 
     def close(self) -> list[str]:
-        """Writes what is left; the paths of all files."""
+        """Writes the rest; returns the paths of all files."""
         if self._values:
             self._flush()
         return self._paths

@@ -1,8 +1,8 @@
-"""What a job is made of: items, steps and the shuffles between them.
+"""Jobs: items, steps, and the shuffles between them.
 
 An engine runs a job as one Beam graph on any runner (`graphs`) or in passes on this
-machine (`passes`). Both give the same results, since a step knows nothing of where it
-runs. No Beam here, nor in what is built on it: loading it takes a second and 140 MB.
+machine (`passes`). Both give the same results, since a step does not know where it
+runs. This module and its users do not import Beam, which takes a second and 140 MB.
 """
 
 import abc
@@ -10,10 +10,12 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
+
+from bert_keras import manifest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +23,9 @@ class Item:
     """A part of the input that one worker reads."""
 
     value: Any
-    """What the first step is given."""
+    """Element for the first step."""
     num_bytes: int
-    """About how much there is to read."""
+    """Approximate size."""
 
 
 class Send(NamedTuple):
@@ -35,37 +37,46 @@ class Send(NamedTuple):
 
 
 Result = dict[str, Any]
-"""What a step tells the driver: few, small, and made of what JSON has."""
+"""A step's message to the driver: rare, small, made of JSON values."""
 
 
 class Worker(abc.ABC):
-    """What a step does; picklable. What it gives depends on the element alone."""
+    """The work of a step: picklable; its output depends on the element alone.
+
+    Args:
+        work: settings that the job gives to all its workers.
+        heartbeat: counts the bytes that a step without shuffles has read.
+    """
+
+    def __init__(self, work: Any, heartbeat: "Heartbeat"):
+        self._work = work
+        self._heartbeat = heartbeat
 
     def setup(self) -> None:  # noqa: B027
-        """Called in each process, before the first element; most need none of it."""
+        """Called in each process before the first element."""
 
     @abc.abstractmethod
     def process(self, element: Any) -> Iterable[Send | Result]:
         """Turns one element into values for shuffles and results.
 
         Args:
-            element: of a step that reads no shuffle, the value of an item. Else
+            element: the value of an item, for a step that reads no shuffle; else
                 `(key, {name of shuffle: iterable of bytes})`, for each key that has
-                any value.
+                values.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A worker, and what it reads and writes."""
+    """A worker, and the shuffles that it reads and writes."""
 
     name: str
-    """Words in camel case that say what is done, such as `FindDuplicates`."""
+    """Verb in camel case, such as `FindDuplicates`."""
     do: Worker
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     memory_per_byte: float = 1.0
-    """Bytes of memory taken for each byte of the values of one key."""
+    """Bytes of memory for each byte of the values of one key."""
 
     @property
     def title(self) -> str:
@@ -74,17 +85,19 @@ class Step:
 
 
 class Heartbeat:
-    """Counts work done by one process where the driver can see it.
+    """Work done by one process, counted where the driver can see it.
 
-    No local runner gives live metrics, so each process writes its running total into a
+    No local runner has live metrics, so each process writes its running total into a
     file of its own. Picklable; the file is made on first use in the worker.
+
+    Args:
+        directory: holds these files; `None`: nobody reads them.
     """
 
     _totals: ClassVar[dict[str, int]] = {}
     _written_at: ClassVar[dict[str, float]] = {}
 
     def __init__(self, directory: str | None):
-        """`directory`: for these files; None: nobody looks."""
         self._directory = directory
 
     def add(self, amount: int) -> None:
@@ -98,18 +111,18 @@ class Heartbeat:
             self.flush()
 
     def flush(self) -> None:
-        """Writes the total, which `add` does twice a second at most."""
+        """Writes the total; `add` does so at most twice a second."""
         total = self._totals.get(self._directory or "")
         if total is not None:
-            # Another machine has no such directory, and nobody looks into its own.
+            # On another machine there is no such directory, and nobody reads it.
             with contextlib.suppress(OSError):
                 Path(self._directory, str(os.getpid())).write_text(str(total))
 
 
 def sum_of_heartbeats(directory: str | Path) -> int:
-    """What all processes have added to heartbeats of a directory."""
+    """The total of all processes that write into a directory."""
     total = 0
-    # The directory of a process that failed may go while it is read.
+    # The directory of a failed process may be deleted meanwhile.
     with contextlib.suppress(OSError):
         for path in Path(directory).glob("*"):
             total += int(path.read_text() or 0)
@@ -121,20 +134,20 @@ class Job:
     """Everything that an engine needs."""
 
     title: str
-    """What is being made, for the progress line."""
+    """Product of the job, for the progress line."""
     items: Sequence[Item]
     steps: Callable[[Heartbeat], Sequence[Step]]
-    """Each step after those whose shuffles it reads. What reads items adds to the
-    heartbeat the bytes that it has read."""
+    """Makes the steps, each after those whose shuffles it reads. A step that reads
+    items adds the bytes read to the heartbeat."""
     shuffles: Mapping[str, int]
     """Number of keys of each shuffle: keys are 0, 1, ..."""
     work_dir: str
-    """For what lies between the steps. What a run that was stopped has left there must
-    be of the same job; whoever has the results deletes it."""
+    """Directory for intermediate files. Files left by an interrupted run must be of
+    the same job; the caller deletes it once it has the results."""
 
 
 class Engine(Protocol):
-    """What runs jobs."""
+    """Runs jobs."""
 
     def run(self, job: Job) -> dict[str, list[Result]]:
         """Runs a job to its end, showing progress on stderr.
@@ -143,14 +156,14 @@ class Engine(Protocol):
             The results of each step by its name, in no particular order.
 
         Raises:
-            InputError: one that was raised in a worker, as it was; or a worker died.
+            InputError: raised unchanged from a worker, or a worker died.
         """
 
     def check_paths(self, *paths: str | os.PathLike[str]) -> None:
-        """Checks that workers will see what a job reads and writes.
+        """Checks that workers can see the files that a job reads and writes.
 
         Raises:
-            InputError: names the first path that they will not see.
+            InputError: the first path that they cannot see.
         """
 
 
@@ -161,13 +174,13 @@ def counted(counts: Mapping[str, int], /, **result: Any) -> Result:
     """A result with counters.
 
     The manifest's counters are summed from results: not every Beam runner has metrics,
-    and those of a bundle that was tried twice may count twice.
+    and a retried bundle may count twice in them.
     """
     return {COUNTERS: dict(counts), **result}
 
 
 def sum_counters(results: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """The counters of all results, by name, in the order of the names."""
+    """Sums of the counters of all results, sorted by name."""
     total: dict[str, int] = {}
     for result in results:
         for name, amount in result.get(COUNTERS, {}).items():
@@ -175,7 +188,7 @@ def sum_counters(results: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
-def all_results(done: Mapping[str, Sequence[Result]]) -> Iterator[Result]:
-    """The results of all steps."""
-    for results in done.values():
-        yield from results
+def shards_of(results: Iterable[Mapping[str, Any]]) -> tuple[manifest.Shard, ...]:
+    """The shards that results name, sorted by name."""
+    shards = [manifest.Shard(**r["shard"]) for r in results if "shard" in r]
+    return tuple(sorted(shards, key=lambda shard: shard.name))

@@ -1,8 +1,8 @@
-"""`adopt`: records that another program made become a directory of examples.
+"""`adopt`: third-party records become a directory of examples.
 
-Reads what google-research/bert and tf-models-official write (`tf.train.Example`s with
-the older or the newer names), checks every record, and adds what `examples` would have
-written beside them: the vocabulary and a manifest.
+Reads the `tf.train.Example`s of google-research/bert and tf-models-official (older or
+newer names), checks every record, and adds the files that `examples` would have written
+next to them: the vocabulary and a manifest.
 """
 
 import logging
@@ -30,16 +30,16 @@ _GZIP_MAGIC = b"\x1f\x8b\x08"
 def adopt_examples(
     directory: str | Path, vocab_path: str | Path, *, do_lower_case: bool
 ) -> manifest.Manifest:
-    """Makes `pretrain --examples DIRECTORY` possible; no record is changed.
+    """Makes `pretrain --examples DIRECTORY` possible, without changing a record.
 
     Args:
         directory: holds files whose names match `*.tfrecord*`, plain or gzip.
-        vocab_path: the vocabulary that they were made with; copied beside them.
+        vocab_path: the vocabulary that they were made with; copied next to them.
         do_lower_case: whether the text was lower-cased when they were made.
 
     Returns:
-        The manifest, which is written last. What the records do not tell, such as how
-        often each document was used, is not in it.
+        The manifest, which is written last. It lacks facts that the records do not
+        tell, such as how often each document was used.
 
     Raises:
         InputError: a finished directory, no such files, a record that breaks a rule
@@ -47,7 +47,7 @@ def adopt_examples(
     """
     if files.exists(files.join(directory, manifest.MANIFEST_NAME)):
         raise InputError(
-            f"{directory}: has a {manifest.MANIFEST_NAME} already, so nothing is left "
+            f"{directory}: has a {manifest.MANIFEST_NAME} already, so there is nothing "
             "to adopt: use it as it is, or delete that file to have the records read "
             "again"
         )
@@ -98,17 +98,17 @@ def _load_vocabulary(
         sha256 = tokenization.Vocabulary.load(kept).sha256
         if sha256 != vocabulary.sha256:
             raise InputError(
-                f"{kept}: another vocabulary than {vocab_path}: give the one that the "
+                f"{kept}: differs from {vocab_path}: give the vocabulary that the "
                 "records were made with, and delete the other"
             )
     return vocabulary
 
 
-# What kind of records they are.
+# The kind of records.
 
 
 def _find_format(paths: list[str]) -> ExamplesConfig:
-    """Names, lengths and compression, from the first record that there is."""
+    """Names, lengths and compression, from the first record."""
     for path in paths:
         compression = _compression_of(path)
         for message in records.read_records(path, compression=compression):
@@ -143,7 +143,7 @@ def _format_of(
         "feature_names": names,
         "max_seq_length": int(decoded[ids].lengths[0]),
         "max_predictions_per_seq": int(decoded["masked_lm_positions"].lengths[0]),
-        # Some who train without next sentences leave their labels out.
+        # Records without next sentences may lack their labels.
         "packing": (
             "sentence_pairs" if "next_sentence_labels" in decoded else "full_sentences"
         ),
@@ -158,7 +158,7 @@ def _known_names() -> list[str]:
     ]
 
 
-# What they hold.
+# Their content.
 
 
 @dataclass(kw_only=True)
@@ -172,10 +172,10 @@ class _Found:
     num_second_tokens: int = 0
     """Tokens of second segments."""
     num_bytes: int = 0
-    """Bytes of files, for the progress."""
+    """Bytes of files, for the progress line."""
 
     def counters(self) -> dict[str, int]:
-        """Under the names that `examples` gives them."""
+        """Counters, named as by `examples`."""
         return {
             "examples": self.num_examples,
             "example_tokens": self.num_tokens,
@@ -230,7 +230,7 @@ def _read_messages(path: str, compression: str, found: _Found) -> Iterator[bytes
     if not size:
         return
     for message in records.read_records(path, compression=compression):
-        # Of a compressed file only the end is known.
+        # For a compressed file only the end is known.
         found.num_bytes = min(found.num_bytes + len(message), end - 1)
         yield message
     found.num_bytes = end
@@ -242,8 +242,8 @@ def _settings(
     vocabulary: tokenization.Vocabulary,
     do_lower_case: bool,
 ) -> dict[str, Any]:
-    """What is known of how the records were made."""
-    # Labels that are all alike, of texts without a second segment, teach nothing.
+    """The known settings with which the records were made."""
+    # Without second segments, the labels are all alike and teach nothing.
     has_pairs = found.num_second_tokens > 0 and format_.packing == "sentence_pairs"
     return {
         "max_seq_length": format_.max_seq_length,

@@ -1,4 +1,4 @@
-"""A data card: what a directory of examples holds, counted by reading all of it."""
+"""A data card: statistics of a directory of examples, from reading all of it."""
 
 import dataclasses
 import itertools
@@ -13,26 +13,27 @@ from bert_keras.config import ExamplesConfig
 from bert_keras.data import features, masking, tokenization
 
 NUM_COMMONEST = 20
-"""Tokens that are named; special ones are not."""
+"""Commonest tokens to list, without special ones."""
 
 NUM_REASONS = 10
-"""Reasons why documents were left out that are shown; JSON has all."""
+"""Reasons for leaving documents out to list; JSON has all."""
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Counts:
-    """Sums over examples; their size does not depend on how many there were."""
+    """Sums over examples, in constant memory."""
 
     by_length: np.ndarray
     """`(max_seq_length + 1,)`: examples of each number of tokens."""
     by_predictions: np.ndarray
     """`(max_predictions_per_seq + 1,)`: examples of each number of hidden tokens."""
     by_token: np.ndarray
-    """`(vocab_size,)`: how often each token occurs, hidden or not."""
+    """`(vocab_size,)`: occurrences of each token, hidden or not."""
     num_masked: int = 0
-    """Hidden tokens that read `[MASK]`."""
+    """Hidden tokens shown as `[MASK]`."""
     num_kept: int = 0
-    """Hidden tokens that stayed, by choice or because chance drew the same one."""
+    """Hidden tokens shown as they are, on purpose or because the random token is the
+    same."""
     num_random_next: int = 0
 
     @classmethod
@@ -51,7 +52,7 @@ class Counts:
     def add(
         self, batch: Mapping[str, np.ndarray], vocabulary: masking.MaskingVocabulary
     ) -> None:
-        """Adds a batch of `example_reading.Reader`."""
+        """Adds a batch from `example_reading.Reader`."""
         is_token = batch["input_mask"] == 1
         is_hidden = batch["masked_lm_weights"] == 1
         rows, slots = np.nonzero(is_hidden)
@@ -85,7 +86,7 @@ def make_card(
 ) -> dict[str, Any]:
     """The card as plain values, for JSON.
 
-    What nobody knows of examples that were made elsewhere is left out.
+    Adopted examples lack the values that only their maker knows.
     """
     num_tokens = int(counts.by_token.sum())
     num_hidden = _weighted_sum(counts.by_predictions)
@@ -131,7 +132,7 @@ def _weighted_sum(histogram: np.ndarray) -> int:
 
 
 def _distribution(histogram: np.ndarray) -> dict[str, Any]:
-    """Mean, quantiles, and the number of examples for each value from 0."""
+    """Mean, quantiles, and the number of examples of each value from 0."""
     total = int(histogram.sum())
     cumulative = np.cumsum(histogram)
     quantiles = {
@@ -165,13 +166,17 @@ def _vocabulary_card(
 
 
 _COUNTERS = (
-    *("documents", "duplicate_documents", "empty_documents"),
-    *("sentences", "tokens", "unknown_tokens"),
+    "documents",
+    "duplicate_documents",
+    "empty_documents",
+    "sentences",
+    "tokens",
+    "unknown_tokens",
 )
 
 
 def _corpus_card(made: manifest.Manifest) -> dict[str, Any]:
-    """What the manifests say of the documents, those of the corpus's own among it.
+    """Facts about the documents, from the manifests of examples and corpus.
 
     Counters of a corpus are `name`, `name/source`, `dropped/reason`, `rejected/reason`;
     those of examples `name` and `dropped_reason`.
@@ -204,7 +209,7 @@ def _corpus_card(made: manifest.Manifest) -> dict[str, Any]:
 
 
 def card_text(card: Mapping[str, Any], *, width: int = 100) -> Iterator[str]:
-    """Lines of a terminal."""
+    """Lines for a terminal."""
     for title, rows in _sections(card):
         yield title
         label_width = max(len(label) for label, _ in rows)
@@ -218,7 +223,7 @@ def card_text(card: Mapping[str, Any], *, width: int = 100) -> Iterator[str]:
 
 
 def card_markdown(card: Mapping[str, Any]) -> str:
-    """The sections as tables, each with its title for a head."""
+    """The sections as tables, headed by their titles."""
     lines = []
     for title, rows in _sections(card):
         lines += [f"| {title} | |", "|---|---|"]
@@ -235,7 +240,6 @@ _Rows = list[tuple[str, str]]
 
 
 def _sections(card: Mapping[str, Any]) -> Iterator[tuple[str, _Rows]]:
-    """Titles, and labels with values."""
     corpus = card["corpus"]
     if rows := _corpus_rows(corpus):
         yield "Corpus", rows
@@ -314,7 +318,7 @@ _BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 def _bars(histogram: list[int], *, width: int) -> Iterator[str]:
-    """A line for each range of values, its bar as long as the share of examples."""
+    """A line for each range of values, with a bar for the share of examples."""
     step = -(-len(histogram) // _MAX_BARS)
     starts = range(0, len(histogram), step)
     sums = [sum(histogram[start : start + step]) for start in starts]

@@ -1,4 +1,4 @@
-"""`inspect`: masked examples as a person reads them, and a card of all of them."""
+"""`inspect`: masked examples for people to read, and a data card of all of them."""
 
 import itertools
 import shutil
@@ -21,7 +21,7 @@ from pipelines.inspection import data_card, event_files, example_reading
 
 @dataclass(frozen=True, kw_only=True)
 class _Examples:
-    """A directory of examples and what its manifest says of it."""
+    """An opened directory of examples."""
 
     directory: str
     made: manifest.Manifest
@@ -76,7 +76,7 @@ def _open_examples(
 # The card of all examples.
 
 _NUM_SHOWN_BESIDE_CARD = 10
-"""Examples that TensorBoard gets."""
+"""Examples for TensorBoard."""
 
 
 def describe_all(
@@ -91,13 +91,13 @@ def describe_all(
     Args:
         examples_dir: made by `examples` or `adopt`.
         vocab_path: `None`: the vocabulary kept with the examples.
-        json_path: a file to write the card to; `None`: none.
-        tensorboard_dir: where to write its histograms and texts for TensorBoard;
-            `None`: nowhere.
+        json_path: file for the card as JSON; `None`: none.
+        tensorboard_dir: directory for its histograms and texts for TensorBoard; `None`:
+            none.
 
     Raises:
-        InputError: an unfinished directory, a shard that was cut or changed, a record
-            that breaks a rule, another vocabulary than that of the examples.
+        InputError: an unfinished directory, a truncated or changed shard, a record that
+            breaks a rule, a vocabulary that is not that of the examples.
     """
     found = _open_examples(examples_dir, vocab_path)
     counts = _count_all(found)
@@ -114,7 +114,7 @@ def describe_all(
             },
             texts={
                 "data_card": data_card.card_markdown(card),
-                # Indented: Markdown leaves it as it is.
+                # Indented: verbatim in Markdown.
                 "examples": "".join(f"    {line}\n" for line in shown),
             },
         )
@@ -124,7 +124,7 @@ def describe_all(
 
 
 def _count_all(found: _Examples) -> data_card.Counts:
-    # The records' own checksums are enough: each is read anyway.
+    # The records' own checksums suffice: each is read anyway.
     manifest.verify_shards(found.directory, found.made, hashes=False)
     counts = data_card.Counts.empty(found.config, vocab_size=len(found.vocabulary))
     with progress.Progress(
@@ -141,7 +141,7 @@ def _count_all(found: _Examples) -> data_card.Counts:
                 raise InputError(
                     f"{files.join(found.directory, shard.name)}: "
                     f"{counts.num_examples - before} records, {manifest.MANIFEST_NAME} "
-                    f"says {shard.num_records}: make the examples again"
+                    f"says {shard.num_records}: recreate the examples"
                 )
     return counts
 
@@ -152,19 +152,19 @@ def _count_all(found: _Examples) -> data_card.Counts:
 def describe_examples(
     examples_dir: str | Path, *, vocab_path: str | Path | None, limit: int
 ) -> Iterator[str]:
-    """Lines that show how a directory was made, then its first examples.
+    """Lines about the settings of a directory, then its first examples.
 
-    A hidden token reads `[MASK→capital]`, `capital→capital` where it was kept and
-    `harbour→capital` where a random one stands.
+    A hidden token is shown as `[MASK→capital]`, as `capital→capital` if it was kept and
+    as `harbour→capital` if a random one replaces it.
 
     Args:
         examples_dir: made by `examples` or `adopt`.
         vocab_path: `None`: the vocabulary kept with the examples.
-        limit: how many examples to show.
+        limit: number of examples to show.
 
     Raises:
-        InputError: an unfinished directory, a shard that was changed, another
-            vocabulary than that of the examples, `limit` below 1.
+        InputError: an unfinished directory, a changed shard, a vocabulary that is not
+            that of the examples, `limit` below 1.
     """
     if limit < 1:
         raise InputError(f"--limit must be at least 1, got {limit}")
@@ -230,7 +230,7 @@ def _first_examples(
     for shard in found.made.shards:
         if not limit:
             return
-        # Only what is shown is checked: hashing all of a large directory takes hours.
+        # Only the shards shown are checked: hashing a large directory takes hours.
         only = found.made.model_copy(update={"shards": (shard,)})
         manifest.verify_shards(found.directory, only)
         index = 0
@@ -248,11 +248,11 @@ def describe_example(
     title: str,
     width: int,
 ) -> Iterator[str]:
-    """The lines of one example: what it is, segment A, segment B if it has one.
+    """Lines of one example: a title, segment A, segment B if it has one.
 
     Args:
         example: the features of `features.batch_features`, one row of each.
-        title: where it comes from.
+        title: its origin.
         width: columns of a line.
     """
     length = int(sum(example["input_mask"]))
@@ -314,7 +314,7 @@ class _Piece(NamedTuple):
         return "kept" if self.shown == self.true else "random"
 
     def text(self, *, is_target: bool) -> str:
-        """With a blank before it, unless the true piece continues a word."""
+        """The piece, after a blank unless the true piece continues a word."""
         prefix = tokenization.CONTINUATION_PREFIX
         blank = "" if self.true.startswith(prefix) else " "
         if not is_target:

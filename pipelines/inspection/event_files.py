@@ -1,6 +1,6 @@
 """A data card for TensorBoard, without TensorFlow.
 
-An event file is a TFRecord file of `Event` messages; those come with `tensorboard`.
+An event file is a TFRecord file of `Event` messages, which `tensorboard` defines.
 """
 
 import time
@@ -21,11 +21,11 @@ def write_card(
     histograms: Mapping[str, np.ndarray],
     texts: Mapping[str, str],
 ) -> str:
-    """Writes one event file with all of it, at step 0.
+    """Writes everything into one event file, at step 0.
 
     Args:
-        directory: for TensorBoard's `--logdir`; made if missing.
-        histograms: by tag, how often each value from 0 occurs.
+        directory: for TensorBoard's `--logdir`; created if missing.
+        histograms: by tag, the number of occurrences of each value from 0.
         texts: by tag, Markdown.
 
     Returns:
@@ -35,7 +35,7 @@ def write_card(
         InputError: `tensorboard` is not installed.
     """
     try:
-        # Not at the top: a worker that makes data needs no TensorBoard.
+        # Not at the top: workers have no TensorBoard.
         from tensorboard.compat.proto import event_pb2
     except ImportError:
         raise InputError(
@@ -49,7 +49,7 @@ def write_card(
         value = _value(events, event_pb2, tag=tag, plugin="text")
         _fill_text(value.tensor, text)
     files.make_directory(directory)
-    # TensorBoard knows an event file by "tfevents" in its name.
+    # TensorBoard recognises an event file by "tfevents" in its name.
     path = files.join(directory, f"events.out.tfevents.{int(time.time())}.data-card")
     framed = [tfrecords.frame(event.SerializeToString()) for event in events]
     files.write_atomically(path, b"".join(framed))

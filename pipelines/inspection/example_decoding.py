@@ -1,7 +1,7 @@
 """Many `tf.train.Example` messages at once, as arrays.
 
-`records.decode_example` reads any message. What nearly all writers make of an example
-is read here many times faster: the outer fields in Python, the numbers by NumPy.
+`records.decode_example` reads any message. The form that nearly all writers use is read
+here many times faster: the outer fields in Python, the numbers by NumPy.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,13 +19,13 @@ class Ragged(NamedTuple):
     values: np.ndarray
     """All numbers, one example after the other; int64 or float32."""
     lengths: np.ndarray
-    """`(n,)`: how many of them each example has."""
+    """`(n,)`: count of the numbers of each example."""
 
 
 def decode_examples(messages: Sequence[bytes]) -> dict[str, Ragged]:
-    """The features of serialised `tf.train.Example`s, by name.
+    """Features of serialised `tf.train.Example`s, by name.
 
-    A feature that an example lacks has length 0 there.
+    The length of a feature is 0 for an example that lacks it.
 
     Raises:
         InputError: not an `Example` of numbers, or a feature that holds integers in
@@ -41,7 +41,7 @@ def decode_examples(messages: Sequence[bytes]) -> dict[str, Ragged]:
                     "integers and floats"
                 )
             column = payloads.setdefault(name, [])
-            # Absent in the examples before, or here a second time: the last counts.
+            # Missing in earlier examples, or repeated in this one: the last counts.
             column += [b""] * (row - len(column))
             column[row:] = [payload]
     decoded = {}
@@ -80,7 +80,7 @@ def _is_float(values: list[int] | list[float]) -> bool:
 
 
 def _usual_features(message: bytes) -> Iterator[tuple[str, int, bytes]]:
-    """Features in the form that protobuf writes: packed, name first, nothing else."""
+    """Features in protobuf's usual form: packed, name first, nothing else."""
     at, end = _content(message, 0)
     if message[0] != _FIELD_1 or end != len(message):
         raise _Unusual
@@ -118,7 +118,7 @@ def _packed(message: bytes, start: int, end: int, kind: int) -> bytes:
 
 
 def _content(message: bytes, at: int) -> tuple[int, int]:
-    """Where the content of the length-delimited field at `at` begins and ends."""
+    """Begin and end of the content of the length-delimited field at `at`."""
     size = message[at + 1]
     if size < 0x80:
         return at + 2, at + 2 + size
@@ -137,7 +137,7 @@ def _floats(column: list[bytes]) -> Ragged:
 
 
 def _integers(column: list[bytes]) -> Ragged:
-    """Varints: 7 bits a byte, the lowest first, the last byte below 128."""
+    """Decodes varints: 7 bits a byte, the lowest first, the last byte below 128."""
     data = np.frombuffer(b"".join(column), np.uint8)
     ends = np.cumsum(np.fromiter(map(len, column), np.int64, len(column)))
     last_bytes = np.flatnonzero(data < 0x80)
@@ -152,6 +152,6 @@ def _integers(column: list[bytes]) -> Ragged:
         longer = np.flatnonzero(sizes > place)
         digits = data[starts[longer] + place].astype(np.uint64) & np.uint64(0x7F)
         values[longer] |= digits << np.uint64(7 * place)
-    # As many varints lie before a byte as last bytes do.
+    # The number of varints before a byte is that of last bytes.
     lengths = np.diff(np.searchsorted(last_bytes, ends), prepend=0)
     return Ragged(values.view(np.int64), lengths)

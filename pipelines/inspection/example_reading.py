@@ -1,4 +1,4 @@
-"""Examples from their records, checked, as the model would be given them."""
+"""Records -> checked examples, as the model would get them."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,15 +12,15 @@ from bert_keras.errors import InputError
 from pipelines.inspection import example_decoding
 
 BATCH_SIZE = 512
-"""Records that are decoded together."""
+"""Records to decode together."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reader:
-    """Turns the records of a directory into what the model is given."""
+    """Turns the records of a directory into the model's inputs."""
 
     config: ExamplesConfig
-    """How the examples were made."""
+    """Settings of the examples."""
     vocabulary: masking.MaskingVocabulary
 
     def read(
@@ -31,15 +31,15 @@ class Reader:
         Args:
             messages: all records of the shard.
             path: of the shard, for errors.
-            first_record: place of the shard's first record in all shards together.
+            first_record: index of the shard's first record among all shards.
 
         Returns:
             `features.batch_features(config)`, each `(n, length)`, integers or float32.
-            Plain examples are masked as in the first epoch of a run whose seed is that
-            of the examples.
+            Plain examples are masked as in the first epoch of a run with the seed of
+            the examples.
 
         Raises:
-            InputError: names the first record that breaks a rule, and the rule.
+            InputError: the first record that breaks a rule, and the rule.
         """
         messages, start = iter(messages), 0
         while chunk := list(itertools.islice(messages, BATCH_SIZE)):
@@ -59,7 +59,7 @@ class Reader:
         except InputError as error:
             if len(messages) == 1:
                 raise InputError(f"{path}, record {start}: {error}") from None
-            # Which one is it?
+            # Find the first bad record.
             for index, message in enumerate(messages):
                 self._load([message], path=path, start=start + index)
             raise
@@ -68,7 +68,7 @@ class Reader:
     def _to_arrays(
         self, decoded: Mapping[str, example_decoding.Ragged], num_rows: int
     ) -> dict[str, np.ndarray]:
-        """Matrices by the names that the model knows; plain `input_ids` are padded."""
+        """Matrices by the model's names; plain `input_ids` are padded."""
         arrays = {}
         nothing = example_decoding.Ragged(np.empty(0), np.zeros(num_rows, np.int64))
         names = {
@@ -84,7 +84,7 @@ class Reader:
             if column.values.dtype != feature.dtype:
                 raise InputError(
                     f"expected {feature.dtype} values of {feature.name}, found "
-                    f"{column.values.dtype}: make the examples again"
+                    f"{column.values.dtype}: recreate the examples"
                 )
             arrays[names[feature.name]] = _padded(column, limits[1])
         return arrays
@@ -102,7 +102,7 @@ class Reader:
             if not 0 <= low <= high < limit:
                 raise InputError(
                     f"expected {name} from 0 to {limit - 1}, found {low:g} to "
-                    f"{high:g}: make the examples again"
+                    f"{high:g}: recreate the examples"
                 )
         rules = {"[CLS] first": arrays["input_ids"][:, 0] == self.vocabulary.cls_id}
         if self.config.masking == "static":
@@ -114,7 +114,7 @@ class Reader:
         for expected, holds in rules.items():
             if not holds.all():
                 raise InputError(
-                    f"expected {expected}, found other values: make the examples again"
+                    f"expected {expected}, found other values: recreate the examples"
                 )
 
     def _mask(
@@ -139,7 +139,7 @@ def _check_lengths(name: str, lengths: np.ndarray, limits: tuple[int, int]) -> N
         wanted = str(low) if low == high else f"{low} to {high}"
         raise InputError(
             f"expected {wanted} values of {name}, found "
-            f"{lengths[is_wrong.argmax()]}: make the examples again"
+            f"{lengths[is_wrong.argmax()]}: recreate the examples"
         )
 
 

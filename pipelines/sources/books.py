@@ -1,7 +1,8 @@
 """Plain-text book -> paragraphs of running text.
 
-Takes Project Gutenberg's header, licence and notes off, joins hard-wrapped lines, and
-drops what is no running text: headings, contents, illustrations, page numbers, tables.
+Removes Project Gutenberg's header, licence and notes, joins hard-wrapped lines, and
+drops everything but running text: headings, contents, illustrations, page numbers,
+tables.
 """
 
 import re
@@ -20,7 +21,7 @@ class Book:
 def decode(data: bytes) -> tuple[str, str]:
     """Decodes a text file: by byte-order mark, else UTF-8, else Windows-1252.
 
-    Text that is for the most part UTF-8 is taken for UTF-8; what is not becomes U+FFFD.
+    Text that is mostly UTF-8 is decoded as UTF-8, its other bytes as U+FFFD.
 
     Returns:
         The text, with line ends as `\\n`, and the name of the encoding.
@@ -47,7 +48,7 @@ def parse_book(text: str, *, name: str) -> Book:
 
     Args:
         text: the whole file, decoded, with `\\n` as line end.
-        name: the title to use where the text names none.
+        name: title to use if the text has none.
     """
     header, body = split_header(text)
     body = _PAGE_MARK.sub("", _NOTE.sub("", body))
@@ -70,15 +71,15 @@ _END = re.compile(
     r"|^\*{3}START\*\*THE SMALL PRINT",
     re.IGNORECASE | re.MULTILINE,
 )
-# In files that carry their notices at the end, these begin with the name of the book.
+# Notices at the end of a file begin with the name of the book.
 _LATE_NOTICES = re.compile(r"^The Project Gutenberg E(?:text|Book) of ", re.MULTILINE)
 
 
 def split_header(text: str) -> tuple[str, str]:
     """Splits a file into Project Gutenberg's header and the book itself.
 
-    What comes after the book (licence and all) is dropped. Without a header, all of
-    the file is the book.
+    Text after the book, such as the licence, is dropped. Without a header, the whole
+    file is the book.
     """
     header = ""
     start = _START.search(text) or _END_OF_SMALL_PRINT.search(text)
@@ -163,7 +164,7 @@ _COLUMNS = re.compile(r"\S {3,}\S|\S\t+\S|\||\S\s*\.{4,}")
 
 
 def _sections(body: str) -> list[list[list[str]]]:
-    """Lines in blocks, parted by blank lines; blocks in sections, by three or more."""
+    """Sections, between three or more blank lines, of blocks of lines between fewer."""
     return [
         [block.split("\n") for block in _BLANK_LINES.split(section) if block.strip()]
         for section in _SECTION_BREAK.split(body)
@@ -171,7 +172,7 @@ def _sections(body: str) -> list[list[list[str]]]:
 
 
 def _drop_notes(sections: list[list[list[str]]]) -> list[list[str]]:
-    """Drops what others than the author wrote: credits, notes on the transcription."""
+    """Drops text by others than the author: credits, notes on the transcription."""
     num_blocks = sum(map(len, sections))
     near = max(min(num_blocks // 10, 40), 8)
     kept: list[list[str]] = []
@@ -203,8 +204,8 @@ def _is_front_matter(text: str) -> bool:
 def _drop_contents(blocks: list[list[str]]) -> list[list[str]]:
     """Drops tables of contents.
 
-    They reach from their heading to the first block of prose, or to where one of their
-    entries comes again, as the heading of its chapter.
+    They extend from their heading to the first block of prose, or to the point where
+    one of their entries returns as the heading of its chapter.
     """
     kept = []
     entries: set[str] | None = None
@@ -219,7 +220,7 @@ def _drop_contents(blocks: list[list[str]]) -> list[list[str]]:
                 entries.update(lines)
         if entries is None:
             kept.append(block)
-    # What takes up half of the book is no table of contents.
+    # Half of a book is no table of contents.
     return kept if len(kept) * 2 > len(blocks) else blocks
 
 

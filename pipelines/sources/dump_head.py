@@ -1,4 +1,4 @@
-"""The head of a MediaWiki export: its encoding, its root, and what wiki it is of."""
+"""The head of a MediaWiki export: its encoding, its root and its wiki."""
 
 import codecs
 import itertools
@@ -14,7 +14,7 @@ from pipelines.sources import multistream
 UTF8 = "utf-8"
 _MAX_HEAD_BYTES = 1 << 22
 
-# What the namespaces are called where a dump does not say.
+# Names of the namespaces, for a dump that does not list them.
 _DEFAULT_NAMESPACES = {
     "media": -2,
     "special": -1,
@@ -44,7 +44,7 @@ _DEFAULT_NAMESPACES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """What the head of a dump says about its wiki."""
+    """A dump's wiki."""
 
     wiki: str
     namespaces: Mapping[str, int]
@@ -53,13 +53,13 @@ class Site:
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """What must be known of a dump to read it from any place on."""
+    """The facts that reading a dump from any place requires."""
 
     site: Site
     root: int
-    """Where <mediawiki> begins, in bytes of the text as UTF-8."""
+    """Offset of <mediawiki>, in bytes of the text as UTF-8."""
     encoding: str
-    """`utf-8`, or one that must be converted to it."""
+    """`utf-8`, or one to be converted to it."""
 
 
 def read_head(file: BinaryIO, path: str) -> Head:
@@ -70,7 +70,7 @@ def read_head(file: BinaryIO, path: str) -> Head:
     """
     chunks = multistream.read_all(file, path)
     first = next(chunks, b"")
-    # A declaration of the encoding ends there; the first bzip2 streams may be short.
+    # `>` ends the declaration of the encoding; the first bzip2 streams may be short.
     while b">" not in first and (chunk := next(chunks, b"")):
         first += chunk
         if len(first) > _MAX_HEAD_BYTES:
@@ -95,10 +95,10 @@ _ELEMENT = re.compile(rb"<([A-Za-z_][\w.:-]*)([\s/>])?")
 
 
 def _root_element(text: bytes) -> tuple[bytes | None, int]:
-    """The name of the first element, and where it begins.
+    """The name of the first element, and its offset.
 
-    The name is empty if there can be none, None if the text does not reach that far. A
-    comment before the root may hold anything, even a page.
+    The name is empty if there can be none, `None` if the text ends too early. A comment
+    before the root may contain anything, even a page.
     """
     position = len(codecs.BOM_UTF8) if text.startswith(codecs.BOM_UTF8) else 0
     while True:
@@ -151,7 +151,7 @@ def _parse_site(head: bytes) -> Site:
 
 
 def number_of(text: str | None) -> int | None:
-    """The integer of up to 18 digits that a text is, if it is one."""
+    """The integer of up to 18 digits that a text consists of; else `None`."""
     return int(text) if text and _NUMBER.fullmatch(text) else None
 
 
@@ -182,7 +182,7 @@ _HOST = re.compile(r"https?://([\w.-]+)")
 
 
 def _mark_undecodable(error: UnicodeError) -> tuple[str, int]:
-    # NUL cannot occur in XML, so it shows which page the bad bytes are in.
+    # NUL cannot occur in XML, so it marks the page with the bad bytes.
     return "\0", error.end if isinstance(error, UnicodeDecodeError) else 0
 
 
@@ -190,7 +190,7 @@ codecs.register_error("bert_keras.mark", _mark_undecodable)
 
 
 def in_utf8(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
-    """Converts text; each run of bytes that are not in the encoding becomes a NUL."""
+    """Converts text; each run of undecodable bytes becomes a NUL."""
     if encoding == UTF8:
         yield from chunks
         return

@@ -1,9 +1,8 @@
-"""Compressed files -> bytes: bzip2 files are read from any stream on.
+"""Compressed files -> bytes; bzip2 files from any stream on; without Beam.
 
-A bzip2 file may be many streams one after another, each of which can be unpacked by
-itself: the multistream dumps of Wikipedia have one for each hundred pages, and pbzip2
-makes one of each 900 kB. Streams are found by how they begin, so no index is needed.
-Pure: knows no Beam.
+A bzip2 file may consist of many streams, each of which can be unpacked by itself: the
+multistream dumps of Wikipedia have one per hundred pages, and pbzip2 makes one of each
+900 kB. Streams are found by their first bytes, so no index is needed.
 """
 
 import bz2
@@ -18,34 +17,34 @@ from bert_keras.errors import InputError
 
 CHUNK_BYTES = 1 << 18
 _SEARCHED_BYTES = 1 << 25
-# So much of a stream is held back, unpacked, since checksums come after what they are
-# of. A shorter stream is handed out whole or, if damaged, not at all.
+# Unpacked bytes held back, since a checksum comes after the data. A shorter stream is
+# handed out whole or, if damaged, not at all.
 _HELD_BYTES = 4 << 20
 # The checksum of a block comes after at most 900 kB.
 _HELD_BYTES_OF_BLOCK = 1 << 20
-# Ten bytes: in 20 GB the odds that they come by chance are 1 to 10^14. The second
-# alternative is a stream of nothing.
+# Ten bytes: in 20 GB the odds of a chance match are 1 to 10^14. The second alternative
+# is an empty stream.
 _MAGIC = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")
 _MAGIC_BYTES = 10
 _END_OF_STREAM = 0x177245385090
 
 
 class StreamStart(NamedTuple):
-    """A bzip2 stream begins."""
+    """The beginning of a bzip2 stream."""
 
     offset: int
-    """Of its first byte in the file."""
+    """Its first byte in the file."""
 
 
 class Damage(NamedTuple):
-    """What is lost of a bzip2 file; what was unpacked of it is not handed out."""
+    """A lost part of a bzip2 file, of which nothing is handed out."""
 
     offset: int
     reason: str
 
 
 def compression(file: BinaryIO) -> str | None:
-    """`bz2`, `gz` or None, by how a file begins; leaves it at its beginning."""
+    """`bz2`, `gz` or `None`, by a file's first bytes; moves to its beginning."""
     file.seek(0)
     magic = file.read(3)
     file.seek(0)
@@ -65,18 +64,18 @@ def read_streams(
 ) -> Iterator[StreamStart | Damage | bytes]:
     """Unpacks a bzip2 file, from the first stream that begins at `start` or later.
 
-    Goes on past `stop` as long as it is asked to: a page may end there. But it looks
-    for no stream there, where it has lost the thread.
+    Continues past `stop` while the caller asks for more, since a page may end there;
+    but after damage it searches for no stream there.
 
     Args:
         file: any bzip2 file.
         start: in bytes of the file.
         stop: likewise.
-        held_bytes: so much that was unpacked is held back until its end is known to be
+        held_bytes: unpacked bytes held back until the data before them is known to be
             sound.
 
     Yields:
-        The start of each stream, then what is in it. `Damage`: a stream that cannot be
+        The start of each stream, then its content. `Damage`: a stream that cannot be
         unpacked, or bytes after a stream that are no stream; the next stream follows.
 
     Raises:
@@ -101,7 +100,7 @@ def read_streams(
 
 
 def read_all(file: BinaryIO, path: str) -> Iterator[bytes]:
-    """Unpacks a file from its beginning to its end, or reads it if it is not packed.
+    """Reads a whole file, unpacked if it is packed.
 
     Raises:
         InputError: it is damaged or truncated.
@@ -116,7 +115,7 @@ def read_all(file: BinaryIO, path: str) -> Iterator[bytes]:
 
 
 def truncated(path: str) -> InputError:
-    """The error for a compressed file that ends too early."""
+    """Error for a compressed file that ends too early."""
     return InputError(
         f"{path}: the compressed file ends in the middle (truncated); copy or "
         "download it again"
@@ -124,14 +123,14 @@ def truncated(path: str) -> InputError:
 
 
 def damaged(path: str, reason: str) -> InputError:
-    """The error for a compressed file of which nothing can be saved."""
+    """Error for a compressed file of which nothing can be saved."""
     return InputError(
         f"{path}: the compressed file is damaged ({reason}); copy or download it again"
     )
 
 
 def check_end(file: BinaryIO, path: str) -> None:
-    """Finds in an instant that the end of a bzip2 file is missing.
+    """Finds at once whether the end of a bzip2 file is missing.
 
     Raises:
         InputError: it is.
@@ -139,7 +138,7 @@ def check_end(file: BinaryIO, path: str) -> None:
     size = file.seek(0, 2)
     file.seek(max(size - 4096, 0))
     tail = file.read().rstrip(b"\0")[-24:] + bytes(8)
-    # The last stream ends with 48 bits of magic and 32 of checksum, on any bit.
+    # The last stream ends with 48 bits of magic and 32 of checksum, at any bit.
     bits = int.from_bytes(tail, "big")
     mask = (1 << 48) - 1
     if not any((bits >> n) & mask == _END_OF_STREAM for n in range(len(tail) * 8)):
@@ -149,30 +148,29 @@ def check_end(file: BinaryIO, path: str) -> None:
 
 
 class Progress:
-    """Says how much of a range of a file has been read."""
+    """Reports how much of a range of a file has been read.
+
+    Args:
+        file: its position is the progress.
+        start: in bytes.
+        stop: in bytes; reading beyond it does not count.
+        advance: called with the number of bytes since the last call.
+    """
 
     def __init__(
         self, file: BinaryIO, start: int, stop: int, advance: Callable[[int], object]
     ):
-        """Begins at the start of the range.
-
-        Args:
-            file: its position tells how far the reading is.
-            start: in bytes.
-            stop: in bytes; what is read beyond it does not count.
-            advance: called with the number of bytes since the last call.
-        """
         self._file = file
         self._consumed = start
         self._stop = stop
         self._advance = advance
 
     def update(self) -> None:
-        """To be called now and then."""
+        """Reports the bytes read since the last call."""
         self._move(min(self._file.tell(), self._stop))
 
     def finish(self) -> None:
-        """To be called when the whole range has been read."""
+        """Reports the rest of the range."""
         self._move(self._stop)
 
     def _move(self, position: int) -> None:
@@ -186,11 +184,11 @@ class _DamagedError(Exception):
 
 
 class _Window:
-    """The bytes of a file from an offset on, of which some have been read ahead."""
+    """The bytes of a file from an offset on, some of them read ahead."""
 
     def __init__(self, file: BinaryIO, offset: int):
         self.offset = offset
-        """Of the first byte that has not been taken."""
+        """Position of the first byte that has not been taken."""
         self._file = file
         self._ahead = b""
         file.seek(offset)
@@ -203,7 +201,7 @@ class _Window:
         return data
 
     def give_back(self, data: bytes) -> None:
-        """Undoes the taking of the last bytes."""
+        """Returns the last bytes taken."""
         self._ahead = data + self._ahead
         self.offset -= len(data)
 
@@ -227,7 +225,7 @@ class _Window:
         return False
 
     def skip_zeros(self) -> bool:
-        """Moves past zero bytes, with which tapes are filled up; False at the end."""
+        """Moves past zero bytes, the padding of tapes; `False` at the end of file."""
         while True:
             rest = self._ahead.lstrip(b"\0")
             self._skip(len(self._ahead) - len(rest))
@@ -246,7 +244,7 @@ class _Window:
 
 
 def _unpack(window: _Window, held_bytes: int) -> Iterator[bytes]:
-    """Unpacks the stream at which the window is, and moves behind it."""
+    """Unpacks the stream at the window, and moves past it."""
     decompressor = bz2.BZ2Decompressor()
     held: collections.deque[bytes] = collections.deque()
     num_held = 0
@@ -271,8 +269,8 @@ def _unpack(window: _Window, held_bytes: int) -> Iterator[bytes]:
 
 
 def _bz2_chunks(file: BinaryIO) -> Iterator[bytes]:
-    # Not bz2.BZ2File: that takes damage at the start of a later stream for the end of
-    # the file, and the rest would be missing without a word.
+    # Not bz2.BZ2File: to it, damage at the start of a later stream is the end of the
+    # file, so the rest would be missing without an error.
     if not _Window(file, 0).is_stream():
         raise _DamagedError("it does not begin as a bzip2 file does")
     for event in read_streams(file, 0, 1, held_bytes=_HELD_BYTES_OF_BLOCK):

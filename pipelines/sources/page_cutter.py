@@ -1,4 +1,4 @@
-"""Text in chunks -> `<page>...</page>`, without parsing it. Pure: knows no files."""
+"""Text in chunks -> `<page>...</page>`, without parsing it and without files."""
 
 from collections.abc import Iterator
 
@@ -6,20 +6,19 @@ _MAX_PAGE_BYTES = 1 << 26
 _OPEN, _CLOSE = b"<page>", b"</page>"
 
 Cut = tuple[bytes, str | None]
-"""A whole page and None, or what there is of a page and what is wrong with it."""
+"""A whole page and `None`, or a part of a page and its problem."""
 
 
 class PageCutter:
-    """Cuts `<page>...</page>` out of text that comes in chunks."""
+    """Cuts `<page>...</page>` out of text that comes in chunks.
+
+    Args:
+        offset: of the first chunk in the text, in bytes.
+        skip: no page begins before this offset.
+        stop: pages that begin at this offset or later are not taken.
+    """
 
     def __init__(self, *, offset: int = 0, skip: int = 0, stop: int | None = None):
-        """Starts before the first chunk.
-
-        Args:
-            offset: position of that chunk in the text, in bytes.
-            skip: no page begins before this offset.
-            stop: pages that begin at this offset or later are not taken.
-        """
         self.skip = skip
         self.stop = stop
         self._begin = offset
@@ -29,7 +28,7 @@ class PageCutter:
 
     @property
     def offset(self) -> int:
-        """Where the next chunk begins."""
+        """Offset of the next chunk."""
         return self._begin + len(self._buffer)
 
     @property
@@ -41,11 +40,11 @@ class PageCutter:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing that may come can be taken."""
+        """Whether no further text can give a page."""
         return self.stop is not None and not self.is_open
 
     def feed(self, chunk: bytes) -> Iterator[Cut]:
-        """Takes the next chunk."""
+        """Cuts the next chunk."""
         buffer = self._buffer
         # A tag may lie across two chunks.
         position = max(len(buffer) - len(_CLOSE) + 1, self._scanned)
@@ -64,7 +63,7 @@ class PageCutter:
         self._trim()
 
     def cut_off(self, reason: str) -> Iterator[Cut]:
-        """Ends an open page; what comes next has no connection with what came."""
+        """Ends an open page; the next chunk does not continue it."""
         if self._opened is not None:
             yield self._take(len(self._buffer)), reason
         self._begin = self.offset

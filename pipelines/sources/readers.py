@@ -1,8 +1,8 @@
-"""Source files -> documents: one reader for each kind of file. Knows no pipeline.
+"""Source files -> documents: one reader for each kind of file, without Beam.
 
 A file is split into ranges of bytes, which workers read independently. A reader yields
-a `SourceDocument` for each document and a `Reject` for each item that it cannot read;
-it counts what it leaves out on purpose.
+a `SourceDocument` for each document and a `Reject` for each unreadable item; it counts
+the items that it leaves out on purpose.
 """
 
 import hashlib
@@ -29,7 +29,8 @@ from pipelines.sources import (
 logger = logging.getLogger(__name__)
 
 _MAX_BOOK_BYTES = 1 << 28
-# Above this, one worker for a file is worth a warning: it needs about a minute.
+# A larger file that only one worker can read is worth a warning: it takes about a
+# minute.
 _LONG_BYTES = 1 << 29
 
 
@@ -45,28 +46,28 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """A part of a file: what begins in it, from `start` up to but not at `stop`."""
+    """A part of a file: the documents that begin at `start` or later, before `stop`."""
 
     kind: str
     path: str
     start: int
-    """In bytes of the file as it is, that is, compressed."""
+    """In bytes of the file, that is, compressed."""
     stop: int
 
 
 class SourceDocument(NamedTuple):
-    """A document as it came, not yet split into sentences."""
+    """A document of a source, not yet split into sentences."""
 
     id: str
     rank: str
-    """Of documents with the same id, the one with the greatest rank is kept."""
+    """Among documents with the same id, the greatest rank wins."""
     source: str
     title: str
     paragraphs: list[str]
 
 
 class Reject(NamedTuple):
-    """An item that could not be read."""
+    """An unreadable item."""
 
     file: str
     item: str
@@ -78,18 +79,18 @@ class Reject(NamedTuple):
 Advance = Callable[[int], object]
 """Called with the number of bytes of the range just consumed."""
 Count = Callable[..., object]
-"""Called with the name of what is counted, and how many if not one."""
+"""Called with the name of a counter, and with the amount if it is not 1."""
 
 
 def find_inputs(patterns: Mapping[str, Sequence[str]]) -> list[Input]:
-    """Expands patterns into files, each once, and looks at how each begins.
+    """Expands patterns into files, each once, and checks the beginning of each.
 
     Args:
         patterns: by kind; paths or patterns, local or `gs://`.
 
     Raises:
-        InputError: no pattern at all, one that matches nothing, or a file that cannot
-            be what it is said to be.
+        InputError: no pattern at all, one that matches nothing, or a file of another
+            kind.
     """
     if not any(patterns.values()):
         raise InputError(
@@ -157,8 +158,8 @@ def _check_text(kind: str, path: str, num_bytes: int) -> None:
 def split_input(item: Input, *, max_bytes: int = 32 << 20) -> list[Range]:
     """Divides a file into ranges that workers can read independently.
 
-    Dumps in bzip2 with many streams, and all that is not compressed but for books, are
-    divided; any other file is one range. Warns of a long dump that only one worker can
+    Files other than books are divided if they are uncompressed, or dumps of many bzip2
+    streams; any other file is one range. Warns of a long dump that only one worker can
     read.
 
     Args:
@@ -171,9 +172,9 @@ def split_input(item: Input, *, max_bytes: int = 32 << 20) -> list[Range]:
         if item.kind == "wikipedia" and item.num_bytes > _LONG_BYTES:
             logger.warning(
                 "%s: %.1f GB that cannot be divided, so one worker must read all of "
-                "it; many can share the dump whose name ends in "
+                "it; several can share the dump whose name ends in "
                 "-pages-articles-multistream.xml.bz2, from dumps.wikimedia.org, or "
-                "this one packed again with pbzip2",
+                "this one repacked with pbzip2",
                 *(item.path, item.num_bytes / 1e9),
             )
     num_ranges = max(num_ranges, 1)
@@ -202,11 +203,11 @@ def read_range(
         item: from `split_input`.
         advance: called with the number of bytes of the range just consumed.
         count: called with `items_read` for each item, and with `dropped/` and the
-            reason for each that is left out on purpose.
-        drop_lists: leave disambiguation and list pages of Wikipedia out.
+            reason for each item that is left out on purpose.
+        drop_lists: leave out disambiguation and list pages of Wikipedia.
 
     Raises:
-        InputError: the file is damaged beyond what a `Reject` can say.
+        InputError: the file is too damaged for a `Reject`.
     """
     if item.kind == "wikipedia":
         yield from _read_wikipedia(item, advance, count, drop_lists)
@@ -221,7 +222,7 @@ def read_range(
 def _read_wikipedia(
     item: Range, advance: Advance, count: Count, drop_lists: bool
 ) -> Iterator[SourceDocument | Reject]:
-    """The articles of a dump: namespace 0, no redirects, running text only."""
+    """Articles: namespace 0, no redirects, running text only."""
     cleaned: Counter[str] = Counter()
     for page in wikipedia.read_pages(
         item.path, start=item.start, stop=item.stop, advance=advance
@@ -259,7 +260,6 @@ def _page_reason(page: wikipedia.Page, drop_lists: bool) -> str | None:
 def _read_wikiextractor(
     item: Range, advance: Advance, count: Count, drop_lists: bool
 ) -> Iterator[SourceDocument | Reject]:
-    """The documents of a file that WikiExtractor wrote."""
     num_fragments = 0
     with files.open_to_read(item.path) as file:
         start = next(multistream.read_all(file, item.path), b"")
@@ -296,7 +296,6 @@ _NO_END = 1 << 63
 def _read_book(
     item: Range, advance: Advance, count: Count
 ) -> Iterator[SourceDocument | Reject]:
-    """The one document of a plain-text book."""
     data = files.read_bytes(item.path)
     advance(len(data))
     count("items_read")
@@ -338,7 +337,7 @@ def _read_jsonl(
             try:
                 document = parse_line(line)
             except ValueError as error:
-                # How many lines come before a range is not known.
+                # The number of lines before a range is not known.
                 place = f"byte {offset}" if item.start else f"line {number}"
                 yield Reject(item.path, place, "", str(error))
                 continue
@@ -350,10 +349,10 @@ def _read_jsonl(
 
 
 def parse_line(line: bytes | None) -> SourceDocument | None:
-    """Reads one line of JSON; None if its text is blank.
+    """Reads one line of JSON; `None` if its text is blank.
 
     Args:
-        line: None if it is too long to be read.
+        line: `None` if it is too long to read.
 
     Raises:
         ValueError: not an object with an `id` (a string or integer) and a `text`.

@@ -1,4 +1,4 @@
-"""Files -> their lines, from any byte on, in bounded memory. Pure: knows no Beam."""
+"""Files -> their lines, from any byte on, in bounded memory; without Beam."""
 
 import itertools
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def read_lines(
         start: in bytes. Packed files can only be read from 0.
 
     Yields:
-        The offset of each line in the text, and the line without its end, or None if
+        The offset of each line in the text, and the line without its end, or `None` if
         it is longer than 64 MiB.
 
     Raises:
@@ -35,7 +35,7 @@ def read_lines(
 
 
 def problem_of(text: str) -> str | None:
-    """Why a string cannot be part of a document, if it cannot."""
+    """Why a string cannot be part of a document; `None`: it can."""
     if "\0" in text:
         return "not plain text: it holds NUL characters"
     try:

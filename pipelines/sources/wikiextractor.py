@@ -1,7 +1,7 @@
-"""Output of WikiExtractor -> documents: `<doc>` elements or JSON lines.
+"""Output of WikiExtractor -> documents: `<doc>` elements or JSON lines; without Beam.
 
-What it leaves of headings, lists and tags is dropped as far as it can be told from
-running text. Pure: knows no Beam.
+Its remains of headings, lists and tags are dropped where they can be told from running
+text.
 """
 
 import codecs
@@ -23,23 +23,23 @@ class Document(NamedTuple):
     title: str
     paragraphs: list[str]
     num_fragments: int
-    """Headings, items of lists and the like, which were dropped."""
+    """Headings, list items and the like that were dropped."""
 
 
 class BadDocument(NamedTuple):
-    """An article that cannot be read."""
+    """An unreadable article."""
 
     offset: int
-    """Of its first byte in the text of the file."""
+    """Its first byte in the text of the file."""
     title: str
     reason: str
 
 
 def is_json(start: bytes, path: str) -> bool:
-    """Tells JSON lines from `<doc>` elements by how a file begins.
+    """Whether a file that begins with `start` holds JSON lines, not `<doc>` elements.
 
     Raises:
-        InputError: it is neither.
+        InputError: it holds neither.
     """
     text = start.removeprefix(codecs.BOM_UTF8).lstrip()
     if text.startswith(b"{"):
@@ -60,9 +60,9 @@ def parse(
     """Reads the documents that begin before an offset.
 
     Args:
-        lines: from anywhere on, with their offsets.
+        lines: with their offsets, from any line on.
         stop: in bytes of the text.
-        start: how the file begins.
+        start: the file's first bytes.
         path: its name, for errors.
 
     Raises:
@@ -88,12 +88,9 @@ def _parse_lines(
 def _parse_elements(
     lines: Iterator[tuple[int, bytes | None]], stop: int
 ) -> Iterator[Document | BadDocument]:
-    """Reads the `<doc>` elements that begin before an offset, as far as their ends.
+    """Reads the `<doc>` elements that begin before `stop`, each to its end.
 
-    Args:
-        lines: from anywhere on; what is left of an element at the beginning is no
-            document.
-        stop: in bytes of the text.
+    The rest of an element at the beginning of `lines` is no document.
     """
     body: list[bytes] = []
     size = begin = 0
@@ -123,7 +120,7 @@ def _parse_elements(
         yield BadDocument(begin, _title_of(opened), reason)
 
 
-# Beyond this no title goes, and a hostile line would cost its length squared.
+# No title is longer, and a hostile line would cost its length squared.
 _MAX_ELEMENT_BYTES = 4096
 # Some versions put a revision or a language between these; none escapes quotes.
 _ELEMENT = re.compile(
@@ -184,7 +181,7 @@ _DROPPED_TAG = re.compile(
 )
 _LINE_BREAK = re.compile(r"</?br\b[^<>]*>")
 _EMPTY_BRACKETS = re.compile(r" ?\([\s,;]*\)|(?<=\()[,;] ")
-# Before these stood a template.
+# Marks after a dropped template.
 _LOOSE_MARK = re.compile(r" +([.,;:])(?= |$)")
 # Marks that some versions put before items and headings.
 _NO_PROSE = ("BULLET::::", "Section::::", "<", "* ", "- ", "# ")
@@ -195,10 +192,11 @@ def paragraphs(text: str, title: str) -> tuple[list[str], int]:
 
     Args:
         text: with its entities resolved.
-        title: dropped where it is the first line.
+        title: dropped if it is the first line.
 
     Returns:
-        The paragraphs, and how many lines were dropped that are no running text.
+        The paragraphs, and the number of lines dropped because they are no running
+        text.
     """
     lines = [_tidy(line) for line in text.split("\n")]
     lines = [line for line in lines if line]

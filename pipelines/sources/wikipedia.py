@@ -1,9 +1,9 @@
 """MediaWiki export XML -> pages, one at a time, in bounded memory, from any byte on.
 
 Reads versions 0.3 to 0.11, plain, bzip2 (one stream or many) or gzip, in any encoding
-that a byte-order mark or the XML declaration names. The XML is never parsed as a
-whole: it is cut into `<page>...</page>` and each is parsed by itself, so that a bad
-page costs that page and a dump without an end is still read.
+that a byte-order mark or the XML declaration names. The XML is not parsed as a whole,
+but cut into `<page>...</page>`, each parsed by itself, so that a bad page costs only
+that page and a dump without an end can still be read.
 """
 
 import html
@@ -30,13 +30,13 @@ class Page:
     """The newest revision of one page."""
 
     wiki: str
-    """`enwiki` for English Wikipedia; `wiki` where the dump does not say."""
+    """`enwiki` for English Wikipedia; `wiki` if the dump does not say."""
     page_id: int
     title: str
     namespace: int
     """0 for articles."""
     timestamp: str
-    """Of the revision, ISO 8601; empty where the dump does not say."""
+    """Time of the revision, ISO 8601; empty if the dump does not say."""
     is_redirect: bool
     model: str
     """`wikitext` unless the page is CSS, JavaScript, JSON, Lua, ..."""
@@ -45,7 +45,7 @@ class Page:
 
 @dataclass(frozen=True, kw_only=True)
 class BadPage:
-    """A page that cannot be read."""
+    """An unreadable page."""
 
     page_id: int | None
     title: str | None
@@ -63,14 +63,15 @@ def read_pages(
 
     Args:
         path: a `.xml`, `.xml.bz2` or `.xml.gz` file (told apart by content).
-        start: in bytes of the file as it is, that is, compressed.
-        stop: the end of the file, if None. Ranges that meet hold each page once.
+        start: in bytes of the file, that is, compressed.
+        stop: likewise; `None`: the end of the file. Adjacent ranges hold each page
+            once.
         advance: called with the number of bytes of the range just consumed.
 
     Raises:
         InputError: not a MediaWiki export, a truncated compressed file, or a damaged
-            one of which the rest cannot be saved. Of one with many bzip2 streams,
-            a damaged stream is a `BadPage`.
+            one whose rest cannot be saved. In a file of many bzip2 streams, a damaged
+            stream is a `BadPage`.
     """
     stop = files.size(path) if stop is None else stop
     with files.open_to_read(path) as file:
@@ -84,11 +85,11 @@ def read_pages(
 
 
 def check_dump(path: str) -> None:
-    """Finds in an instant what would otherwise stop the job later.
+    """Finds at once what would otherwise stop the job later.
 
     Raises:
-        InputError: the file is empty, not a MediaWiki export, or a bzip2 file whose
-            end is missing.
+        InputError: the file is empty, not a MediaWiki export, or a bzip2 file without
+            its end.
     """
     with files.open_to_read(path) as file:
         dump_head.read_head(file, path)
@@ -97,7 +98,7 @@ def check_dump(path: str) -> None:
 
 
 def is_splittable(path: str) -> bool:
-    """Whether several workers can share a dump: plain or many bzip2 streams; UTF-8."""
+    """Whether several workers can share a dump: UTF-8, plain or many bzip2 streams."""
     with files.open_to_read(path) as file:
         if dump_head.read_head(file, path).encoding != dump_head.UTF8:
             return False
@@ -183,7 +184,7 @@ def _cut_whole(
 def _cut_plain(
     file: BinaryIO, head: dump_head.Head, start: int, stop: int
 ) -> Iterator[page_cutter.Cut]:
-    """Cuts a plain file, in which each page has a position of its own."""
+    """Cuts a plain file, in which the position of a page is its own."""
     cutter = page_cutter.PageCutter(offset=start, skip=head.root, stop=stop)
     file.seek(start)
     while file.tell() < stop or cutter.is_open:
@@ -197,10 +198,10 @@ def _cut_plain(
 def _cut_streams(
     file: BinaryIO, path: str, head: dump_head.Head, start: int, stop: int
 ) -> Iterator[page_cutter.Cut]:
-    """Cuts a bzip2 file, in which each stream has a position.
+    """Cuts a bzip2 file, in which the position of a page is that of its stream.
 
-    A stream that begins where the range has ended is read only to finish a page, or a
-    tag, that the stream before it left open.
+    A stream that begins after the range is read only to finish a page, or a tag, that
+    the stream before it left open.
     """
     cutter = page_cutter.PageCutter()
     try:

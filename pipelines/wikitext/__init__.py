@@ -1,9 +1,9 @@
-"""Wikitext -> paragraphs of running text, in time linear in the page.
+"""Wikitext -> paragraphs of running text, in time linear in the page; without Beam.
 
 Lists, tables, headings, references, files, categories and most templates are dropped,
-as section 3.1 of the BERT paper has it. `markup` makes one scan with a stack of open
-constructs, `lines` one pass over what is left; `templates` knows the few templates that
-stand for words. Pure: knows no Beam.
+as in section 3.1 of the BERT paper. `markup` makes one scan with a stack of open
+constructs, `lines` one pass over the remaining text; `templates` knows the few
+templates that stand for words.
 """
 
 from collections import Counter
@@ -31,19 +31,19 @@ RULES = {
     "templates": "{{...}} that stand for no words we know, and parameters {{{...}}}",
     "without_letters": "paragraphs without any letter",
 }
-"""What `clean` drops, and the name under which it counts it."""
+"""Names of the counters of `clean`, and what each counts as dropped."""
 
 
 def clean(wikitext: str, counts: Counter[str] | None = None) -> list[str]:
-    """Returns the running text of a page.
+    """The running text of a page.
 
     Args:
-        wikitext: the source of a page.
-        counts: takes how often each rule dropped something, by the names in `RULES`.
+        wikitext: source of the page.
+        counts: incremented whenever a rule drops something, by the names in `RULES`.
 
     Returns:
-        Paragraphs in order, each on one line, without markup; none is empty, and
-        fragments that are no sentence are left out.
+        Paragraphs in order, each on one line, without markup; none is empty or a mere
+        fragment.
     """
     counts = Counter() if counts is None else counts
     found = lines.paragraphs(markup.resolve(wikitext, counts), counts)

@@ -1,4 +1,4 @@
-"""Lines of text -> paragraphs: lists, headings and table rows go, gaps are mended."""
+"""Lines of text -> paragraphs: lists, headings and table rows go, gaps are closed."""
 
 import functools
 import html
@@ -11,16 +11,16 @@ def paragraphs(text: str, counts: Counter[str]) -> list[str]:
     """Joins lines to paragraphs and tidies each; none is empty.
 
     Args:
-        text: lines without markup but bold and italic, entities and line prefixes.
-        counts: takes how often each rule dropped a line or a paragraph.
+        text: lines whose only markup is bold and italic, entities and line prefixes.
+        counts: incremented whenever a rule drops a line or a paragraph.
     """
-    # All at once: a call for each paragraph would cost more than its work.
+    # All at once: a call for each paragraph would cost more than the work.
     decoded = _decode("\n".join(_blocks(text, counts)))
     found = []
     for line in decoded.split("\n"):
-        mended = _mend(line) if "  " in line or _HOLE.search(line) else line
-        if _LETTER.search(mended):
-            found.append(mended.lstrip(" ,;:").rstrip(" "))
+        repaired = _repair(line) if "  " in line or _HOLE.search(line) else line
+        if _LETTER.search(repaired):
+            found.append(repaired.lstrip(" ,;:").rstrip(" "))
         elif line:
             counts["without_letters"] += 1
     return found
@@ -34,14 +34,14 @@ _POINTER = re.compile(
 
 
 def is_fragment(paragraph: str) -> bool:
-    """Whether a paragraph is what is left of a heading, a column or a list."""
+    """Whether a paragraph is a remainder of a heading, a column or a list."""
     if len(paragraph) < 60 and not _SENTENCE_END.search(paragraph):
         return True
     return len(paragraph) < 200 and _POINTER.match(paragraph) is not None
 
 
 class _Blocks:
-    """Lines of text, joined to paragraphs until a line ends one."""
+    """Collects lines of text into paragraphs."""
 
     def __init__(self, counts: Counter[str]) -> None:
         self.ended: list[str] = []
@@ -61,7 +61,7 @@ class _Blocks:
             self._may_be_lead = True
 
     def drop(self, rule: str) -> None:
-        """Ends the paragraph at what a rule dropped, and drops what announced it."""
+        """Ends the paragraph at something dropped, and drops its announcement."""
         self.end()
         if rule != _DROPPED_BEFORE:
             self._counts[rule] += 1
@@ -72,7 +72,6 @@ class _Blocks:
 
 
 def _blocks(text: str, counts: Counter[str]) -> list[str]:
-    """Joins the lines of each paragraph; drops lists, headings and table rows."""
     blocks = _Blocks(counts)
     for line in text.split("\n"):
         kind = _kind(line) if line[:1] in _MARKS else "text"
@@ -84,7 +83,7 @@ def _blocks(text: str, counts: Counter[str]) -> list[str]:
             blocks.drop(kind)
             heading = _HEADING.match(line)
             if heading and heading.end() < len(line):
-                # Text on the line of a heading is text, as in dumps of 2006.
+                # In dumps of 2006, text may follow on the line of a heading.
                 blocks.add(line[heading.end() :])
     blocks.end()
     return blocks.ended
@@ -96,7 +95,7 @@ _HEADING = re.compile(r"(={1,6})[^=]+\1[ \t]*|=.*=\s*$")
 _PSEUDO_HEADING = re.compile(r"'''[^'.]{1,80}'''[:\s]*")
 
 
-# A table or list that `markup` has dropped, and counted, leaves a line with a bar.
+# A table or list that `markup` dropped, and counted, leaves a line with a bar.
 _DROPPED_BEFORE = "dropped before"
 
 
@@ -121,13 +120,13 @@ def _kind(line: str) -> str:
 
 
 def _is_prose(line: str) -> bool:
-    # A leading space means preformatted text, such as code; but it is also left where
-    # a template or reference began the line of a paragraph.
+    # A leading space means preformatted text, such as code; but it also remains where
+    # a paragraph began with a template or reference.
     return len(line) > 60 and line[0] not in "*#:;|" and ". " in line + " "
 
 
 def _is_lead(block: str) -> bool:
-    """Whether this only announces what was dropped after it: "It may refer to:"."""
+    """Whether this only announces something dropped: "It may refer to:"."""
     return block.rstrip().endswith((":", "：")) and ". " not in block
 
 
@@ -135,10 +134,10 @@ _QUOTES = re.compile("'{2,}")
 
 
 def _drop_quotes(line: str) -> str:
-    """Drops the marks of bold and italic as MediaWiki reads them.
+    """Drops the marks of bold and italic, read as MediaWiki does.
 
-    "l'''Iliade''" is an apostrophe and italic: where neither bold nor italic comes
-    out even, one mark of bold is an apostrophe and a mark of italic.
+    "l'''Iliade''" is an apostrophe and italic: if the numbers of bold and of italic
+    marks are both odd, one mark of bold is an apostrophe and a mark of italic.
     """
     num_bold = line.count("'''")
     num_italic = line.count("''") - num_bold
@@ -162,11 +161,11 @@ def _drop_uneven_quotes(line: str) -> str:
     def shown(run: re.Match[str]) -> str:
         at, size = run.start(), len(run[0])
         if size == 4:
-            # An apostrophe and bold; or what a dropped template left of italic.
+            # An apostrophe and bold; or the italic around a dropped template.
             beside = line[at - 1 : at] + line[at + 4 : at + 5]
             return "'" if any(map(str.isalnum, beside)) else ""
         if size == 6:
-            return ""  # What a dropped template left of bold.
+            return ""  # The bold around a dropped template.
         return "'" if at == apostrophe else "'" * max(size - 5, 0)
 
     return _QUOTES.sub(shown, line)
@@ -179,7 +178,7 @@ _OTHER_SPACE = re.compile(
 
 
 def _decode(text: str) -> str:
-    """Decodes entities; white space but the ends of lines becomes a space."""
+    """Decodes entities; white space other than line ends becomes a space."""
     if "&" in text:
         text = _ENTITY.sub(_unescape, text.replace("&nbsp;", " "))
     return _OTHER_SPACE.sub(" ", text)
@@ -195,25 +194,25 @@ def _character(entity: str) -> str:
     return " " if character.isspace() else character
 
 
-# Where something is to be mended; one search finds that most paragraphs are whole.
+# Gaps to close; most paragraphs have none, which one search shows.
 _HOLE = re.compile(
     r"[(（\[)）,.\"_](?:"
     r"(?<=[(（\[])[ ,;:、，；)）\]]|(?<=[)）])(?<=[ ,;、，；].)"
     r"|(?<=[,.])(?<= .)(?:[ ,.]|\Z)|(?<=,) ?[,.]|(?<=\")\"|(?<=_)_)"
 )
 _MAGIC_WORD = re.compile(r"__[^\W\d]{3,40}?__")
-# But not those of "main()".
+# Not the brackets of "main()".
 _EMPTY_BRACKETS = re.compile(r"\((?<!\w\()[ ,;:]{0,20}\)|（[ 、，；,;]{0,20}）|\[ ?\]")
 _AFTER_BRACKET = re.compile(r"([(（])[ ,;:、，；]{1,20}")
 _REPEATED_COMMA = re.compile(r",(?: ?,)+")
 _COMMA_AND_POINT = re.compile(r", ?\.(?= |\Z)")
-# These look back, from characters that are rarer than the space before them.
+# These look back from characters that are rarer than the space before them.
 _GAP_BEFORE_BRACKET = re.compile(r"[)）](?<=[ ,;、，；].)")
 _GAP_BEFORE_POINT = re.compile(r"[,.](?<= .)(?=[ ,.]|\Z)")
 
 
-def _mend(paragraph: str) -> str:
-    """Mends what dropped markup leaves behind, with one space between words."""
+def _repair(paragraph: str) -> str:
+    """Closes the gaps left by dropped markup, with one space between words."""
     text = _MAGIC_WORD.sub(_shown_word, paragraph)
     text = _EMPTY_BRACKETS.sub("", text)
     text = _AFTER_BRACKET.sub(r"\1", text)
@@ -230,7 +229,7 @@ def _shown_word(word: re.Match[str]) -> str:
 
 
 def _close_gaps(text: str, mark: re.Pattern[str], gap: str) -> Iterator[str]:
-    """The pieces of a text, without the characters of `gap` before each `mark`."""
+    """Pieces of a text, without the characters of `gap` before each `mark`."""
     start = 0
     for found in mark.finditer(text):
         yield text[start : found.start()].rstrip(gap)

@@ -1,7 +1,7 @@
 """Markup -> text: links, templates, tags, tables and comments.
 
-One scan with a stack of open constructs. Whatever is not closed, or closed without
-having been opened, is dropped and the text around it stays.
+One scan with a stack of open constructs. An opening or closing mark without its
+counterpart is dropped, and the text around it stays.
 """
 
 import re
@@ -9,12 +9,12 @@ from collections import Counter
 
 from pipelines.wikitext import templates
 
-# Far beyond what MediaWiki nests; deeper openings are ignored, which bounds the work.
+# Far beyond MediaWiki's nesting; deeper openings are ignored, which bounds the work.
 _MAX_DEPTH = 60
 
-# Every alternative begins with a character of its own: so the engine skips from one
-# such character to the next. Most links, templates and references hold no others, and
-# are one token. Possessive repeats never go back, which keeps the scan linear.
+# Every alternative begins with a character of its own, so the engine skips from one
+# such character to the next. Most links, templates and references contain no others,
+# and are one token. Possessive repeats never backtrack, which keeps the scan linear.
 _TOKEN = re.compile(
     r"\[\[(?!#)([^\[\]{}<|:\n]++)(?:\|([^\[\]{}<|\n]++))?+\]\](?!\])"
     r"|\{\{([^\[\]{}<]++)\}\}(?!\})"
@@ -27,8 +27,8 @@ _TOKEN = re.compile(
 )
 _TARGET, _LABEL, _TEMPLATE, _REFERENCE, _TAG = range(1, 6)
 
-# What stands between these tags is not wikitext, or no running text, or both; and
-# the rule under which it is counted.
+# Tags whose content is no wikitext, or no running text, or neither; and the rule under
+# which it is counted.
 _RAW_TAGS = {
     "ref": "references",
     "gallery": "galleries",
@@ -41,7 +41,7 @@ _RAW_TAGS = {
         "extensions",
     ),
 }
-# Blocks that may contain each other and any other wikitext.
+# Tags of blocks that may contain each other and any other wikitext.
 _DROPPED_TAGS = {
     "table": "tables",
     "includeonly": "templates",
@@ -78,12 +78,12 @@ _LINK_RULES = {
     **dict.fromkeys(_FILE_PREFIXES.split(), "files"),
     **dict.fromkeys(_CATEGORY_PREFIXES.split(), "categories"),
 }
-# Interwiki prefixes that look like the code of a language and are none.
+# Interwiki prefixes that only look like the code of a language.
 _NOT_LANGUAGES = frozenset("doi rfc mw wmf osm irc cia".split())
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]{2,8}){0,2}|simple")
 
 
-# A line that is dropped in its turn, but shows that something stood here.
+# A placeholder for something dropped; later dropped itself.
 _DROPPED_BLOCK = "\n|\n"
 
 
@@ -91,11 +91,11 @@ def resolve(wikitext: str, counts: Counter[str]) -> str:
     """Resolves or drops all markup but bold and italic, entities and line prefixes.
 
     Args:
-        wikitext: the source of a page.
-        counts: takes how often each rule dropped something.
+        wikitext: source of a page.
+        counts: incremented whenever a rule drops something.
 
     Returns:
-        Lines of text. A table or list leaves a line with a bar.
+        Lines of text, in which a table or list leaves a line with a bar.
     """
     scan = _Scan("\n" + wikitext, counts)
     position = 0
@@ -106,7 +106,7 @@ def resolve(wikitext: str, counts: Counter[str]) -> str:
 
 
 class _Scan:
-    """The text kept so far, and the constructs that are open in it."""
+    """The text kept so far, and its open constructs."""
 
     def __init__(self, text: str, counts: Counter[str]) -> None:
         self.text = text
@@ -117,17 +117,17 @@ class _Scan:
         self._num_open: dict[str, int] = {}
 
     def open(self, kind: str, size: int = 2) -> None:
-        """Opens a construct whose content begins with the next text kept."""
+        """Opens a construct, whose content begins with the next text kept."""
         if len(self._opened) < _MAX_DEPTH:
             self._opened.append([kind, len(self.kept), size])
             self._num_open[kind] = self._num_open.get(kind, 0) + 1
 
     def innermost(self) -> str | None:
-        """The kind of the construct that was opened last."""
+        """Kind of the construct opened last."""
         return self._opened[-1][0] if self._opened else None
 
     def is_open(self, kind: str) -> bool:
-        """Whether such a construct is open, at whatever depth."""
+        """Whether a construct of a kind is open, at any depth."""
         return self._num_open.get(kind, 0) > 0
 
     def close(self, kind: str) -> str:
@@ -162,10 +162,10 @@ class _Scan:
 
 
 def _take_tokens(scan: _Scan, position: int) -> int:
-    """Takes one token after another until one makes the scan go on elsewhere.
+    """Takes tokens until one makes the scan continue elsewhere.
 
     Returns:
-        Where to go on: behind a comment, say, or the end of the text.
+        The position to continue at: after a comment, say, or the end of the text.
     """
     text, keep = scan.text, scan.kept.append
     for token in _TOKEN.finditer(text, position):
@@ -191,7 +191,6 @@ def _take_tokens(scan: _Scan, position: int) -> int:
 
 
 def _take_mark(scan: _Scan, mark: str, end: int) -> int:
-    """Opens or closes what a mark opens or closes; returns where to go on."""
     first = mark[0]
     if mark == "[[":
         scan.open("[[")
@@ -226,7 +225,7 @@ def _close_brackets(scan: _Scan, size: int) -> None:
             if not scan.is_open("{{"):
                 scan.kept.append(_resolve_link(scan.close("[["), scan.counts))
         else:
-            # A single bracket may be text, as in "[sic]"; a double one is rubbish.
+            # A single bracket may be text, as in "[sic]"; a double one is garbage.
             scan.kept.append("]" * (size % 2))
             return
 
@@ -244,14 +243,14 @@ def _take_table(scan: _Scan, mark: str) -> None:
 
 
 def _take_tag(scan: _Scan, mark: str, name: str, end: int) -> int:
-    """Handles an HTML or extension tag; returns where to go on."""
+    """Handles an HTML or extension tag; returns the position to continue at."""
     is_end = mark[1] == "/"
     name = name.lower()
     if name in _INLINE_TAGS:
         return end
     if name in _BREAKING_TAGS:
         scan.kept.append(" " if name == "br" else "\n\n")
-        # A space that began a line would be taken for preformatted text.
+        # A space at the beginning of a line would mean preformatted text.
         return _SPACES.match(scan.text, end).end()
     if name in _RAW_TAGS:
         if not is_end and not mark.endswith("/>"):
@@ -273,11 +272,11 @@ _NOWIKI = {ord(mark): f"&#{ord(mark)};" for mark in "[]{}|*#;:='<>&-!_"}
 
 
 def _after_raw(scan: _Scan, position: int, name: str) -> int:
-    """Drops what a raw tag encloses; returns where to go on."""
+    """Drops the content of a raw tag; returns the position to continue at."""
     end = _RAW_END[name].search(scan.text, position)
     if end is None or end[0][1] != "/":
-        # Never closed, or opened again before: drop this tag alone. As the search
-        # stops at the next opening, all searches together pass over the text once.
+        # Never closed, or opened again first: drop only this tag. As the search stops
+        # at the next opening, all searches together pass over the text once.
         return position
     if name == "nowiki":
         content = scan.text[position : end.start()]
@@ -307,7 +306,7 @@ def _resolve_link(content: str, counts: Counter[str]) -> str:
 _SPACES = re.compile(" *+")
 
 # Chinese and Serbian: -{zh-hans:...; zh-hant:...}-, -{flag|...}-. With these flags, it
-# defines how words are written elsewhere, and shows nothing.
+# shows nothing, but defines the spelling of words elsewhere.
 _HIDING_FLAGS = frozenset("HT-")
 _VARIANTS = re.compile(r"-\{([^{}]*)\}-")
 

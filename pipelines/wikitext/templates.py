@@ -1,7 +1,4 @@
-"""The few templates that stand for words inside a sentence.
-
-Most templates are dropped; without these a sentence would have a hole.
-"""
+"""The few templates that stand for words in a sentence; all others are dropped."""
 
 import re
 from collections.abc import Callable
@@ -22,12 +19,12 @@ def _first_given(arguments: list[str]) -> str:
 
 
 def _label(arguments: list[str]) -> str:
-    """Of {{target|label}}, as links have it."""
+    """The label of {{target|label}}, as in a link."""
     return _first_given([*arguments[1:2], *arguments[:1]])
 
 
 def _joined(arguments: list[str]) -> str:
-    # Of chemical formulas: {{chem|H|2|O}}, {{chem2|C_{n}H_{2n+2}}}.
+    # Chemical formulas: {{chem|H|2|O}}, {{chem2|C_{n}H_{2n+2}}}.
     return _SCRIPT_MARKS.sub("", "".join(arguments))
 
 
@@ -83,7 +80,7 @@ _CONVERT_WORDS = {
     "sqkm": "km²",
     "sqmi": "square miles",
 }
-# A template that nobody listed stands for a number where these are its second argument.
+# An unknown template whose second argument is one of these stands for a number.
 _UNITS = frozenset(
     "m km cm mm µm nm ft mi ha a kg g mg t lb l L ml °C °F K % ‰ € $ £ h min s ms d "
     "km² m² cm² km2 m2 m³ km³ km/h m/s mph kW MW GW kWh MWh V kV Hz kHz MHz GHz "
@@ -147,9 +144,9 @@ _INLINE_TEMPLATES: dict[str, _Template] = {
     "okina": _constant("ʻ"),
     "pi": _constant("π"),
 }
-# {{lang-fr|mot}}, {{script/Hebrew|...}}: the rest of the name says which language.
+# {{lang-fr|mot}}, {{script/Hebrew|...}}: the rest of the name is the language.
 _LANGUAGE_PREFIXES = ("lang-", "script/", "vol-")
-# French ordinals and centuries are templates by their own name: {{XIXe siècle}}.
+# French ordinals and centuries are templates of that name: {{XIXe siècle}}.
 _SELF_NAMED = re.compile(r"\d{1,4}(?:e|er|re)|I(?:er|re)|[IVXL]+e siècle")
 # "name=value", but "1=value" and the text of a quotation are arguments like others.
 _NAMED = re.compile(r"(?!(?:\d{1,3}|texte?)\s*+=)[\w -]{1,30}=")
@@ -157,7 +154,7 @@ _NUMBERED = re.compile(r"^(?:\d{1,3}|texte?)\s*+=\s*+")
 
 
 def expand(content: str) -> str:
-    """The words that a template stands for, where we know them; mostly none."""
+    """The words that a known template stands for; else an empty string."""
     own_name, _, rest = content.partition("|")
     name = own_name.strip().lower()
     words = _INLINE_TEMPLATES.get(name)

@@ -311,7 +311,7 @@ def test_a_template(text, tmp_path, expected, cloud):
         timeout=TIMEOUT_SECONDS,
     )
     assert done.returncode == 0, done.stderr
-    assert "templates/corpus.json is written; when a job that was" in done.stderr
+    assert "templates/corpus.json is written; when a job started" in done.stderr
     assert not cloud.jobs("from-template")
     cloud.send((cloud.bucket / "templates/corpus.json").read_bytes())
     wait_for(lambda: cloud.jobs("from-template")[0]["currentState"] != RUNNING)

@@ -573,7 +573,7 @@ def check_bad_line(tmp_path, vocab_path, mangled, reason, *, arguments):
         build(corpus_dir, vocab_path, tmp_path / "made", engine=engine)
     assert re.fullmatch(
         r".*documents-00000-of-00001\.jsonl\.gz: line \d: expected a document of "
-        rf"`bert-keras corpus` .*{reason}.*; make the corpus again",
+        rf"`bert-keras corpus` .*{reason}.*; recreate the corpus",
         str(caught.value),
     )
     assert not (tmp_path / "made" / manifest.MANIFEST_NAME).exists()

@@ -68,7 +68,7 @@ def test_runners_by_name(given, runner):
         (["--runer", "x"], "Beam has no option '--runer'; did you mean '--runner'"),
         (["--max_num_workers", "many"], "--max_num_workers: invalid int .*'many'"),
         (["gs://bucket"], "'gs://bucket' belongs to no option of Beam"),
-        (["--extra_package", "none.whl"], "none.whl: to be staged .* not there"),
+        (["--extra_package", "none.whl"], "none.whl: no such file, to be staged"),
         (["--runner", "PortableRunner"], "PortableRunner needs --job_endpoint"),
     ],
 )
@@ -192,7 +192,9 @@ def test_a_program_that_is_not_there(runner, option, tmp_path, monkeypatch):
     java.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     missing = str(tmp_path / "missing")
-    with pytest.raises(InputError, match=f"{runner}: .* not to be had: .*{option} PAT"):
+    with pytest.raises(
+        InputError, match=f"{runner}: .* cannot be downloaded: .*{option} PAT"
+    ):
         runner_options.parse(["--runner", runner, option, missing])
     program = tmp_path / "program"
     program.touch()
@@ -206,5 +208,7 @@ def test_a_program_that_cannot_be_fetched(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     nowhere = "http://localhost:9/flink.jar"
     options = ["--flink_job_server_jar", nowhere, "--jar_cache_dir", str(tmp_path)]
-    with pytest.raises(InputError, match=rf"not to be had: .*{nowhere}.*refused"):
+    with pytest.raises(
+        InputError, match=rf"cannot be downloaded: .*{nowhere}.*refused"
+    ):
         runner_options.parse(["--runner", "FlinkRunner", *options])
