@@ -323,7 +323,8 @@ def test_too_many_rejects(tmp_path):
     dump = HEAD + page_xml(1, "T", "Text.") * 3 + "<page><title>x</title>"
     path = write(tmp_path, "a.xml", dump)
     message = (
-        r"1 of 4 items .25\.00%. could not be read, at most 10\.00% .*rejects.jsonl"
+        r"1 of 4 items .25\.00%. could not be read, the limit is 10\.00%: "
+        r"see .*rejects\.jsonl; fix the input or raise --max_bad_fraction"
     )
     with pytest.raises(InputError, match=message):
         build(tmp_path / "out", wikipedia=[path], max_bad_fraction=0.1)

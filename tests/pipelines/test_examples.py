@@ -433,7 +433,7 @@ def test_empty_buckets_have_no_file(tmp_path, corpus_dir, vocab_path, caplog):
         f"examples-{bucket:05d}-of-00060.tfrecord" for bucket in sorted(filled)
     ]
     assert made.counters["pairs_without_partner"] > 0
-    assert "examples come from documents alone in their shard" in caplog.text
+    assert "examples come from documents that are alone in their shard" in caplog.text
 
 
 def test_documents_with_one_id_are_used_once(tmp_path, vocab_path, caplog):

@@ -223,7 +223,7 @@ def test_goes_on_from_finished_counts(tmp_path, monkeypatch):
     assert not output.exists()
     # With counts at hand, documents are not read again.
     with monkeypatch.context() as patched:
-        patched.setattr(vocabulary, "_Merge", lambda work: None)
+        patched.setattr(vocabulary, "_Merge", lambda work, heartbeat: None)
         patched.setattr(vocabulary, "_Count", lambda work, heartbeat: None)
         assert build(corpus, output) == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == [

@@ -70,7 +70,7 @@ def test_the_name_of_a_job_is_that_of_its_output():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give what is to be run after `--`"),
+        ([], "give the command to run after `--`"),
         (["corpsu"], "one of corpus, vocab, examples, got 'corpsu'; did you mean 'cor"),
         (["pretrain", "--output", "x"], "one of corpus, vocab, examples, got 'pretra"),
         (["corpus", "--jsonl", "x"], "corpus: --output gs://BUCKET/... is needed"),
@@ -192,7 +192,7 @@ def test_parameters_are_checked_by_the_template():
         ({"template": "t.json"}, "--template expects gs://.* got 't.json'"),
         ({"image": None}, "a template needs --sdk_container_image"),
         ({"arguments": [*CORPUS, "--", "--region=x"]}, "takes no second `--`"),
-        ({"arguments": [*CORPUS, "--jsonl", "a~b"]}, "cannot hold '~'"),
+        ({"arguments": [*CORPUS, "--jsonl", "a~b"]}, "cannot contain '~'"),
     ],
 )
 def test_what_cannot_be_a_template(changes, message):

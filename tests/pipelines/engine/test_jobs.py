@@ -20,12 +20,9 @@ NUM_KEYS = 5
 class SplitWords(steps.Worker):
     """A text -> its words, by length; and its length, by parity."""
 
-    def __init__(self, heartbeat, before):
-        self._heartbeat = heartbeat
-        self._before = before
-
     def process(self, text):
-        self._before(text)
+        before = self._work
+        before(text)
         words = text.split()
         for word in words:
             key = len(word) % NUM_KEYS
@@ -62,11 +59,13 @@ def nothing(text):
 
 
 def make_steps(before, heartbeat):
-    split = SplitWords(heartbeat, before)
+    split = SplitWords(before, heartbeat)
+    sums = SumLengths(None, heartbeat)
+    count = CountWords(None, heartbeat)
     return [
         steps.Step(name="Split", do=split, writes=("words", "lengths")),
-        steps.Step(name="Sum", do=SumLengths(), reads=("lengths",), writes=("sums",)),
-        steps.Step(name="Count", do=CountWords(), reads=("words", "sums")),
+        steps.Step(name="Sum", do=sums, reads=("lengths",), writes=("sums",)),
+        steps.Step(name="Count", do=count, reads=("words", "sums")),
     ]
 
 
@@ -117,7 +116,7 @@ def test_every_engine_gives_the_same(arguments, num_workers, tmp_path):
 
 
 def test_each_step_reports_itself(tmp_path, capsys):
-    done = steps.Step(name="FindDuplicates", do=SumLengths())
+    done = steps.Step(name="FindDuplicates", do=SumLengths(None, None))
     assert done.title == "find duplicates"
     run(make_job(tmp_path))
     lines = capsys.readouterr().err.splitlines()

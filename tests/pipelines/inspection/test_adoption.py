@@ -211,7 +211,7 @@ def test_compressed_and_plain_files_together(directory, vocab):
 def test_a_finished_directory(directory, vocab):
     write(directory / "a.tfrecord", [message()])
     adopt(directory, vocab)
-    with pytest.raises(InputError, match=r"has a manifest\.json already, so nothing"):
+    with pytest.raises(InputError, match=r"has a manifest\.json already, so there is"):
         adopt(directory, vocab)
 
 
@@ -232,7 +232,7 @@ def test_only_empty_files(directory, vocab):
 def test_another_vocabulary_beside_them(directory, vocab):
     write(directory / "a.tfrecord", [message()])
     tokenization.Vocabulary((*TOKENS, "more")).save(directory / "vocab.txt")
-    with pytest.raises(InputError, match=r"vocab\.txt: another vocabulary than "):
+    with pytest.raises(InputError, match=r"vocab\.txt: differs from "):
         adopt(directory, vocab)
 
 

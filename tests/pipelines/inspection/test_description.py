@@ -218,7 +218,8 @@ def test_a_limit_below_one(examples_dir, limit):
 def test_a_record_that_cannot_be_shown(tmp_path, changed, message):
     directory = write_examples(tmp_path / "examples", [[encode(FIRST, **changed)]])
     with pytest.raises(
-        InputError, match=rf"00002\.tfrecord, record 0: {message}: make the examples"
+        InputError,
+        match=rf"00002\.tfrecord, record 0: {message}: recreate the examples",
     ):
         describe(directory)
 
