@@ -12,13 +12,11 @@ import numpy as np
 from bert_keras import config
 from bert_keras.tasks import (
     dataset,
+    forms,
     ner,
-    span_dataset,
     squad,
     squad_scores,
-    tagging_dataset,
     text,
-    text_datasets,
 )
 
 
@@ -35,18 +33,18 @@ def without_model(
         `None`: nothing simple answers this task (SWAG).
     """
     task = train.describe()
-    if isinstance(train, text_datasets.TextDataset):
+    if isinstance(train, forms.TextDataset):
         return _commonest_label(train, dev, task)
-    if isinstance(train, tagging_dataset.TaggingDataset):
+    if isinstance(train, forms.TaggingDataset):
         return "each word's commonest tag", _commonest_tags(train, dev, task)
-    if isinstance(train, span_dataset.SpanDataset):
+    if isinstance(train, forms.SpanDataset):
         return "the sentence with most words of the question", _sentences(dev)
     return None
 
 
 def _commonest_label(
-    train: text_datasets.TextDataset,
-    dev: text_datasets.TextDataset,
+    train: forms.TextDataset,
+    dev: forms.TextDataset,
     task: config.Task,
 ) -> tuple[str, dict[str, float]]:
     known = text.label_ids(train.rows, task.labels, path=train.path)
@@ -55,7 +53,7 @@ def _commonest_label(
     else:
         label = np.bincount(known).argmax()
         how, answer = f"always {task.labels[label]}", np.eye(len(task.labels))[label]
-    answers = text_datasets.TextAnswers(
+    answers = forms.TextAnswers(
         rows=dev.rows,
         logits=np.tile(np.float32(answer), (len(dev), 1)),
         label_ids=text.label_ids(dev.rows, task.labels, path=dev.path),
@@ -65,8 +63,8 @@ def _commonest_label(
 
 
 def _commonest_tags(
-    train: tagging_dataset.TaggingDataset,
-    dev: tagging_dataset.TaggingDataset,
+    train: forms.TaggingDataset,
+    dev: forms.TaggingDataset,
     task: config.Task,
 ) -> dict[str, float]:
     counts: dict[str, collections.Counter] = collections.defaultdict(
@@ -85,7 +83,7 @@ def _commonest_tags(
     return ner.scores(logits, task.labels, dev.sentences)
 
 
-def _sentences(dev: span_dataset.SpanDataset) -> dict[str, float]:
+def _sentences(dev: forms.SpanDataset) -> dict[str, float]:
     questions = dev.questions
     return squad_scores.scores(
         questions.gold_answers(),

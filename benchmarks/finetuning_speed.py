@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import step
 
 from bert_keras import config, files
-from bert_keras.tasks import catalogue, text_datasets
+from bert_keras.tasks import catalogue, forms
 
 BATCH_SIZE = 32
 NUM_EXAMPLES = 16_000
@@ -65,7 +65,7 @@ Step = Callable[[], tuple[int, int, float]]
 def first_examples(train: Path, precision: str) -> tuple[Any, config.FinetuningConfig]:
     """The beginning of the training file, and the settings."""
     settings = config.FinetuningConfig(**SETTINGS, precision=precision)
-    data: text_datasets.TextDataset = catalogue.read(train, settings)
+    data: forms.TextDataset = catalogue.read(train, settings)
     return dataclasses.replace(data, rows=data.rows[:NUM_EXAMPLES]), settings
 
 

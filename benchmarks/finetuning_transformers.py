@@ -32,11 +32,9 @@ from bert_keras.data import tokenization
 from bert_keras.tasks import (
     catalogue,
     dataset,
+    forms,
     ner,
-    span_dataset,
-    tagging_dataset,
     text,
-    text_datasets,
 )
 
 MODELS = {
@@ -89,7 +87,7 @@ class Texts:
 
     def __init__(
         self,
-        data: text_datasets.TextDataset,
+        data: forms.TextDataset,
         task: config.Task,
         tokenizer: Any,
         settings: config.FinetuningConfig,
@@ -114,7 +112,7 @@ class Texts:
         return {**self._encoded.batch(rows), "labels": labels}
 
     def scores(self, outputs: Sequence[np.ndarray]) -> dict[str, float]:
-        return text_datasets.TextAnswers(
+        return forms.TextAnswers(
             rows=self._data.rows,
             logits=np.stack(outputs),
             label_ids=self._label_ids,
@@ -127,7 +125,7 @@ class Words:
 
     def __init__(
         self,
-        data: tagging_dataset.TaggingDataset,
+        data: forms.TaggingDataset,
         task: config.Task,
         tokenizer: Any,
         settings: config.FinetuningConfig,
@@ -182,7 +180,7 @@ class Windows:
 
     def __init__(
         self,
-        data: span_dataset.SpanDataset,
+        data: forms.SpanDataset,
         task: config.Task,
         inputs: dataset.Inputs,
         settings: config.FinetuningConfig,

@@ -34,18 +34,18 @@ BATCH_SIZE = 64
 def predicted(run: Path, dev: Path, precision: str | None) -> list[Any]:
     """What `predict` answers: labels, scores, tags or texts, one of each example."""
     from bert_keras.inference import tuned
-    from bert_keras.tasks import span_dataset, tagging_dataset
+    from bert_keras.tasks import forms
 
     model = tuned.TunedModel.load(run, precision=precision)
     answers = model.answer(model.read(dev, has_labels=True))
-    if isinstance(answers, span_dataset.SpanAnswers):
+    if isinstance(answers, forms.SpanAnswers):
         texts = answers.predictions.answers(
             null_score_diff_threshold=model.threshold or 0.0
         )
         return [texts[question.id] for question in answers.questions.questions]
-    if isinstance(answers, tagging_dataset.TaggingAnswers):
+    if isinstance(answers, forms.TaggingAnswers):
         return [list(tags) for tags in answers.tags()]
-    return [record["prediction"] for record in answers.records()]
+    return [record.prediction for record in answers.records()]
 
 
 def served(exported: Path, run: Path, dev: Path) -> list[Any]:
@@ -73,15 +73,15 @@ def _requests(
     """What is asked, of which signature, and how answers are read."""
     import tensorflow as tf
 
-    from bert_keras.tasks import span_dataset, tagging_dataset
+    from bert_keras.tasks import forms
 
-    if isinstance(data, span_dataset.SpanDataset):
+    if isinstance(data, forms.SpanDataset):
         columns = {
             "question": [q.question for q in data.questions.questions],
             "context": [q.context for q in data.questions.questions],
         }
         return _batches(columns, tf.constant), "serving_default", _read_texts("answer")
-    if isinstance(data, tagging_dataset.TaggingDataset):
+    if isinstance(data, forms.TaggingDataset):
         if "documents" in signatures:
             return _documents(data.sentences, tf.constant), "documents", _read_tags
         columns = {"words": [s.words for s in data.sentences]}

@@ -307,9 +307,9 @@ def _evaluate(args: argparse.Namespace) -> None:
     if (args.model is None) == (args.predictions is None):
         raise InputError("give a run with --model, or answers with --predictions")
     if args.predictions is not None:
-        from bert_keras.tasks import span_dataset
+        from bert_keras.tasks import squad_predictions
 
-        scores = span_dataset.score_file(args.input, args.predictions)
+        scores = squad_predictions.score_file(args.input, args.predictions)
     else:
         from bert_keras.inference import tuned
 

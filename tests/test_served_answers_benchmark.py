@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.tasks import ner, tagging_dataset, text, text_datasets
+from bert_keras.tasks import forms, ner, text
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 sys.path.insert(0, str(FOLDER))
@@ -48,9 +48,7 @@ def test_documents_are_asked_for_whole():
         ner.Sentence(words, None, document, 0)
         for words, document in ((("a", "b"), 0), (("c",), 0), (("d",), 1))
     ]
-    data = tagging_dataset.TaggingDataset(
-        path=Path("x"), sentences=sentences, has_labels=False
-    )
+    data = forms.TaggingDataset(path=Path("x"), sentences=sentences, has_labels=False)
     requests, name, read = benchmark._requests(data, {"documents": Recorded()})
     asked = [{k: v.numpy().tolist() for k, v in r.items()} for r in requests]
     assert name == "documents"
@@ -64,7 +62,7 @@ def test_documents_are_asked_for_whole():
 
 def test_pairs_of_texts_and_numbers():
     rows = [text.LabelledText("a", "b", None, n) for n in range(65)]
-    data = text_datasets.TextDataset(
+    data = forms.TextDataset(
         path=Path("x"), rows=rows, has_labels=False, regression=True
     )
     signatures = {"serving_default": Recorded(score=tf.constant([0.0]))}

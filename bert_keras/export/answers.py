@@ -14,7 +14,7 @@ from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.export import graph_tokenizer
 from bert_keras.model import networks
-from bert_keras.tasks import text
+from bert_keras.tasks import tokenized
 
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
 """Of models that take ids."""
@@ -186,12 +186,10 @@ def tokenize(
     max_seq_length: int,
 ) -> dict[str, np.ndarray]:
     """Ids of texts, or of pairs of them, in Python."""
-    rows = [
-        text.LabelledText(first, second, None, 0)
-        for first, second in zip(texts, pairs, strict=True)
-    ]
-    tokenized = text.tokenize(rows, tokenizer, max_seq_length=max_seq_length)
-    return tokenized.batch(np.arange(len(rows)))
+    made = tokenized.tokenize(
+        zip(texts, pairs, strict=True), tokenizer, max_seq_length=max_seq_length
+    )
+    return made.batch(np.arange(len(texts)))
 
 
 class Network:

@@ -272,7 +272,7 @@ class Spans(tf.Module):
         for first in range(0, num_windows, _WINDOWS_AT_ONCE):
             rows = np.arange(first, min(first + _WINDOWS_AT_ONCE, num_windows))
             outputs = self.compute(answers.as_tensors(_ids_of(windows, rows)))
-            tokens, mask = windows.tokens(rows)
+            tokens, mask = windows.texts.tokens(rows)
             for values, name in zip(
                 logits, ("start_logits", "end_logits"), strict=True
             ):

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import weights
 from bert_keras.errors import InputError
-from bert_keras.export import answers, graph_tokenizer, tag_windows, words
+from bert_keras.export import answers, graph_tokenizer, tag_windows
 from bert_keras.tasks import ner, ner_windows
 
 WORDS = "words"
@@ -264,7 +264,7 @@ class Tags(tf.Module):
         ):
             if not np.any(_margins(of_words) < _CLEAR_CUT):
                 tags = ner.decode(of_words, self.labels, [sentence])[0]
-                rows.append(_entity_rows(tags, of_words, words.split_words(text)))
+                rows.append(_entity_rows(tags, of_words, ner.split_words(text)))
                 texts.append(text)
         wanted = {"num_entities": np.array([len(row) for row in rows], np.int32)}
         num_columns = max(1, *wanted["num_entities"])
@@ -296,8 +296,8 @@ class Tags(tf.Module):
         for first in range(0, len(tokenized), _WINDOWS_AT_ONCE):
             rows = np.arange(first, min(first + _WINDOWS_AT_ONCE, len(tokenized)))
             outputs = self.compute(answers.as_tensors(tokenized.batch(rows)))
-            own = tokenized.own_words(rows)
-            logits[own.ids] = outputs["logits"].numpy()[own.rows, own.positions]
+            words = tokenized.places(rows)
+            logits[words.ids] = outputs["logits"].numpy()[words.index]
         probabilities = scipy.special.softmax(logits, axis=-1)
         return np.split(probabilities, np.cumsum(num_words)[:-1])
 
@@ -373,7 +373,7 @@ def _number(documents: tf.Tensor) -> tf.Tensor:
 def _probe_sentences() -> list[ner.Sentence]:
     return [
         ner.Sentence(
-            tuple(text[start:end] for start, end in words.split_words(text)),
+            tuple(text[start:end] for start, end in ner.split_words(text)),
             None,
             document,
             0,

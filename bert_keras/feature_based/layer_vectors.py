@@ -22,7 +22,7 @@ from bert_keras.errors import InputError, nearest
 from bert_keras.feature_based import configuration, word_inputs
 from bert_keras.model import networks
 from bert_keras.model.encoder import resolve_layers
-from bert_keras.tasks import text
+from bert_keras.tasks import reading, tokenized
 
 logger = logging.getLogger(__name__)
 
@@ -236,7 +236,7 @@ class LayerEncoder:
         vectors = np.empty((num_rows, len(self.layers), self.hidden_size), np.float32)
         for batch in _batches(aligned.inputs.lengths, inputs):
             counts = aligned.num_rows[batch]
-            rows = word_inputs.ranges(first_rows[batch], counts)
+            rows = tokenized.ranges(first_rows[batch], counts)
             self.num_done += len(batch)
             if not len(rows):
                 continue
@@ -244,7 +244,7 @@ class LayerEncoder:
             pieces = np.stack(
                 [
                     np.repeat(np.repeat(np.arange(len(batch)), counts), num_pieces),
-                    word_inputs.ranges(aligned.positions[rows], num_pieces),
+                    tokenized.ranges(aligned.positions[rows], num_pieces),
                 ],
                 axis=-1,
             )
@@ -420,7 +420,7 @@ def read(directory: str | Path) -> Features:
         layer: np.load(directory / f"{layer_name(layer)}.npy", mmap_mode="r")
         for layer in facts["layers"]
     }
-    rows = text.read_jsonl(directory / INDEX_NAME)
+    rows = reading.read_jsonl(directory / INDEX_NAME)
     return Features(
         facts=facts, layers=layers, examples=tuple(example for _, example in rows)
     )

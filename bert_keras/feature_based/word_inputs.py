@@ -15,7 +15,7 @@ import numpy as np
 from bert_keras import config
 from bert_keras.data import token_offsets, tokenization
 from bert_keras.errors import InputError
-from bert_keras.tasks import ner, ner_windows, text
+from bert_keras.tasks import ner, ner_windows, reading, text, tokenized
 
 FORMS = ("lines", "text", "tagging")
 """What a file can be: plain text, one text a line; a table or JSON lines of texts or of
@@ -41,7 +41,7 @@ class AlignedInputs:
     than one input (see `ner_windows`), and every row is of one of them.
     """
 
-    inputs: text.TokenizedTexts
+    inputs: tokenized.TokenizedTexts
     num_rows: np.ndarray
     """`(num_inputs,)` int64."""
     positions: np.ndarray
@@ -93,7 +93,7 @@ def read(
         return ner.read(path, has_tags=False)
     if form == "text":
         return text.read_texts(path, columns, has_label=False)
-    lines = text.split_lines(text.read_utf8(path))
+    lines = reading.read_lines(path)
     if lines == [""]:
         raise InputError(f"{path}: is empty, expected lines of text")
     return [text.LabelledText(x, None, None, n) for n, x in enumerate(lines, start=1)]
@@ -167,13 +167,13 @@ class Encoder:
         if self._pooling == "first":
             num_pieces = np.ones_like(num_pieces)
         elif self._pooling == "none":
-            input_starts = np.cumsum(made.lengths) - made.lengths
-            places = np.repeat(input_starts, num_rows) + positions
-            pieces = self._tokens(made.windows.input_ids[ranges(places, num_pieces)])
+            places = np.repeat(made.windows.starts, num_rows) + positions
+            places = tokenized.ranges(places, num_pieces)
+            pieces = self._tokens(made.windows.input_ids[places])
             examples = _pieces_of_sentences(sentences, counts, pieces)
             ends = np.cumsum(np.append(0, num_pieces))[np.cumsum(num_rows)]
             num_rows = np.diff(ends, prepend=0)
-            positions = ranges(positions, num_pieces)
+            positions = tokenized.ranges(positions, num_pieces)
             num_pieces = np.ones_like(positions)
         return AlignedInputs(
             inputs=made.windows,
@@ -187,21 +187,20 @@ class Encoder:
     # Texts
 
     def _encode_texts(self, examples: Sequence[text.LabelledText]) -> AlignedInputs:
-        input_ids: list[int] = []
-        segment_ids: list[int] = []
-        lengths, num_rows, described, num_cut = [], [], [], 0
+        inputs, num_rows, described, num_cut = [], [], [], 0
         positions = [np.empty(0, np.int64)]
         num_pieces = [np.empty(0, np.int64)]
         for example in examples:
             pair = [] if example.text_pair is None else [example.text_pair]
             texts = [example.text, *pair]
             encoded = [self._offset_tokenizer.encode(value) for value in texts]
-            ids, segments = tokenization.pack_pair(
+            made = tokenization.pack_pair(
                 encoded[0].ids.tolist(),
                 encoded[1].ids.tolist() if pair else None,
                 max_seq_length=self._max_seq_length,
                 vocabulary=self._tokenizer.vocabulary,
             )
+            inputs.append(made)
             kept = self._kept(encoded)
             num_cut += sum(kept) < sum(len(offsets.ids) for offsets in encoded)
             rows: list[dict[str, list]] = []
@@ -219,15 +218,8 @@ class Encoder:
             joined = {name: sum((r[name] for r in rows), []) for name in rows[0]}
             described.append({"line": example.line, **joined})
             num_rows.append(len(joined["starts"]))
-            input_ids += ids
-            segment_ids += segments
-            lengths.append(len(ids))
         return AlignedInputs(
-            inputs=text.TokenizedTexts(
-                input_ids=np.array(input_ids, np.int32),
-                segment_ids=np.array(segment_ids, np.int32),
-                lengths=np.array(lengths, np.int64),
-            ),
+            inputs=tokenized.TokenizedTexts.join(inputs),
             num_rows=np.array(num_rows, np.int64),
             positions=np.concatenate(positions),
             num_pieces=np.concatenate(num_pieces),
@@ -296,9 +288,3 @@ def _pieces_of_sentences(
         own = list(itertools.islice(all_pieces, len(word_ids)))
         examples.append({"line": sentence.line, "pieces": own, "word_ids": word_ids})
     return examples
-
-
-def ranges(begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Runs of numbers: of each `i`, `counts[i]` numbers from `begins[i]` on."""
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.repeat(begins, counts) + within

@@ -1,10 +1,10 @@
 """A tuned model that answers: files, official test sets, texts in Python."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import keras
 
@@ -14,7 +14,7 @@ from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.inference import forward
 from bert_keras.model import networks
-from bert_keras.tasks import catalogue, dataset, glue
+from bert_keras.tasks import answers, catalogue, dataset, forms, glue
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +99,22 @@ class TunedModel:
         outputs = forward.of_task(self.network)(inputs, title="predicting")
         return data.answer(outputs, inputs, self.task, self.settings)
 
+    def predict(self, examples: Iterable[Any]) -> list[answers.Record]:
+        """Answers to texts, words, questions or endings that are Python objects.
+
+        Args:
+            examples: as `forms.from_python` takes them for the model's kind of task.
+
+        Returns:
+            A record for each, in order: the example, its `prediction` and what the
+            kind of task adds, such as `probabilities`.
+
+        Raises:
+            InputError: an example of another shape, or there is none.
+        """
+        given = self.answer(forms.from_python(examples, self.task))
+        return list(given.records(threshold=self.threshold))
+
 
 def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float | int]:
     """Scores a tuned model on a file with what is right.
@@ -164,8 +180,8 @@ def submit_glue(
                 file_name = task.submissions[split].file_name
                 if file_name in tables:
                     raise InputError(f"{model_dir}: a second run on {name}: give one")
-                answers = tuned.answer(tuned.read(path, has_labels=False, task=name))
-                tables[file_name] = glue.submission_tsv(name, answers.logits)
+                given = tuned.answer(tuned.read(path, has_labels=False, task=name))
+                tables[file_name] = glue.submission_tsv(name, given.logits)
         if tuned.task.name not in glue.TASKS:
             raise InputError(
                 f"{model_dir}: a run on {tuned.settings.task}, expected one on a task "

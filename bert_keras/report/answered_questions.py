@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert_keras.report import (
-    answers,
     drawing,
     markdown,
     null_odds,
     sections,
     task_pictures,
 )
-from bert_keras.tasks import squad_scores
+from bert_keras.tasks import answers, squad_scores
 
 NO_ANSWER = "no answer"
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from bert_keras.report import answers, confusion, markdown, sections
+from bert_keras.report import confusion, markdown, sections
+from bert_keras.tasks import answers
 
 
 def describe(records: Sequence[answers.ChosenEnding]) -> list[sections.Section]:

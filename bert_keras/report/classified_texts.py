@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from bert_keras import run_directory
 from bert_keras.errors import InputError
-from bert_keras.report import answers, confusion, markdown, sections
+from bert_keras.report import confusion, markdown, sections
+from bert_keras.tasks import answers
 
 
 def describe(

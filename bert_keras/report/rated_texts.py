@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Sequence
 
 from bert_keras.report import (
-    answers,
     classified_texts,
     drawing,
     markdown,
     sections,
     task_pictures,
 )
+from bert_keras.tasks import answers
 
 
 def describe(records: Sequence[answers.RatedText]) -> list[sections.Section]:

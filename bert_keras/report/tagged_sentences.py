@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from seqeval.metrics import sequence_labeling
 
-from bert_keras.report import answers, confusion, markdown, sections
-from bert_keras.tasks import ner
+from bert_keras.report import confusion, markdown, sections
+from bert_keras.tasks import answers, ner
 
 NO_ENTITY = "no entity"
 """What stands for an entity that was missed, or for what is none."""

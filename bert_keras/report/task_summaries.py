@@ -10,7 +10,6 @@ from PIL import Image
 from bert_keras import config, run_directory
 from bert_keras.report import (
     answered_questions,
-    answers,
     chosen_endings,
     classified_texts,
     facts,
@@ -18,6 +17,7 @@ from bert_keras.report import (
     sections,
     tagged_sentences,
 )
+from bert_keras.tasks import answers
 
 
 def read_sections(run_dir: Path) -> list[sections.Section]:

@@ -14,14 +14,12 @@ from bert_keras import config
 from bert_keras.errors import InputError, nearest
 from bert_keras.tasks import (
     dataset,
+    forms,
     glue,
     ner,
-    span_dataset,
     squad,
     swag,
-    tagging_dataset,
     text,
-    text_datasets,
     triviaqa,
 )
 
@@ -141,7 +139,7 @@ def read(
     name, path = settings.task, Path(path)
     check_name(name)
     if name in glue.TASKS:
-        return text_datasets.TextDataset(
+        return forms.TextDataset(
             path=path,
             rows=glue.read(path.parent.parent, name, path.stem),
             has_labels=has_labels and path.stem not in glue.TASKS[name].submissions,
@@ -157,27 +155,27 @@ def read(
                 has_text_pair=has_text_pair,
                 has_label=has_labels,
             )
-            return text_datasets.TextDataset(
+            return forms.TextDataset(
                 path=path,
                 rows=rows,
                 has_labels=has_labels,
                 regression=settings.regression,
             )
         case "tagging":
-            return tagging_dataset.TaggingDataset(
+            return forms.TaggingDataset(
                 path=path,
                 sentences=ner.read(path, has_tags=has_labels),
                 has_labels=has_labels,
                 name=data_set,
             )
         case "choice":
-            return text_datasets.ChoiceDataset(
+            return forms.ChoiceDataset(
                 path=path,
                 questions=swag.read(path, has_label=has_labels),
                 has_labels=has_labels,
                 name=data_set,
             )
-    return span_dataset.SpanDataset(
+    return forms.SpanDataset(
         path=path,
         questions=_read_questions(path, name, has_answers=has_labels),
         name=data_set,

@@ -3,12 +3,13 @@
 import abc
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from bert_keras import config
 from bert_keras.data import tokenization
+from bert_keras.tasks import answers
 
 
 class Places(NamedTuple):
@@ -109,8 +110,6 @@ class Answers(abc.ABC):
         """
 
     @abc.abstractmethod
-    def records(self, *, threshold: float | None = None) -> Iterator[dict[str, Any]]:
-        """Each example with what is right and what was answered, for a report.
-
-        The file was read with labels.
-        """
+    def records(self, *, threshold: float | None = None) -> Iterator[answers.Record]:
+        """Each example with its answer and, if the file was read with labels, with the
+        right one."""

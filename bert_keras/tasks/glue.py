@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_keras.config import TextColumns
 from bert_keras.errors import InputError, nearest
-from bert_keras.tasks import text
+from bert_keras.tasks import reading, text
 
 logger = logging.getLogger(__name__)
 
@@ -209,7 +209,7 @@ def read(directory: str | Path, name: str, split: str) -> list[text.LabelledText
 
 def _rows(task: Task, split: str, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """Line number and values by column; quotes are ordinary characters."""
-    lines = text.split_lines(text.read_utf8(path))
+    lines = reading.read_lines(path)
     has_names = task.column_names is None or split in task.submissions
     names = lines[0].split("\t") if has_names else list(task.column_names)
     broken = []

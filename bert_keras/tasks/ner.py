@@ -17,8 +17,9 @@ import numpy as np
 import scipy.special
 from seqeval.metrics import sequence_labeling
 
+from bert_keras.data import tokenization
 from bert_keras.errors import InputError, nearest
-from bert_keras.tasks import text
+from bert_keras.tasks import reading
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ def read(path: str | Path, *, has_tags: bool = True) -> list[Sentence]:
 
 
 def _read_columns(path: Path, has_tags: bool) -> Iterator[Sentence]:
-    lines = text.split_lines(text.read_utf8(path))
+    lines = reading.read_lines(path)
     rows = [re.split("[ \t]+", line.strip(" \t")) for line in lines]
     has_documents = any(row[0] == DOCUMENT_START for row in rows)
     num_columns, num_documents, num_sentences, first = None, 0, 0, 0
@@ -107,7 +108,7 @@ def _check_row(row: list[str], num_columns: int, has_tags: bool, *, place: str) 
 
 def _read_jsonl(path: Path, has_tags: bool) -> Iterator[Sentence]:
     expected = '{"words": [...], "tags": [...]}' if has_tags else '{"words": [...]}'
-    rows = text.read_jsonl(path, expected=expected)
+    rows = reading.read_jsonl(path, expected=expected)
     for number, (line, row) in enumerate(rows):
         place = f"{path}: line {line}"
         words = _strings(row, "words", place=place)
@@ -148,6 +149,28 @@ def _check_tag(tag: str, *, place: str) -> None:
         raise InputError(
             f"{place}: expected the tag O, B-TYPE or I-TYPE (IOB1 or IOB2), got {tag!r}"
         )
+
+
+def split_words(text: str) -> list[tuple[int, int]]:
+    """Places `text[start:end]` of the words of a text that comes without any.
+
+    White space ends a word; a punctuation character or an ideograph is a word of its
+    own. So the words are those of `tokenization.basic_tokenize` for cased text, with
+    the control characters inside them, and those of `graph_tokenizer.WordSplitter`.
+    """
+    words: list[tuple[int, int]] = []
+    is_open = False
+    for place, char in enumerate(text):
+        if tokenization.is_dropped(char):
+            continue
+        is_isolated = tokenization.is_punctuation(char) or tokenization.is_cjk(char)
+        is_word = not char.isspace()
+        if is_open and is_word and not is_isolated:
+            words[-1] = (words[-1][0], place + 1)
+        elif is_word:
+            words.append((place, place + 1))
+        is_open = is_word and not is_isolated
+    return words
 
 
 def to_iob2(tags: Sequence[str]) -> tuple[str, ...]:

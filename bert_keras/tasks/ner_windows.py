@@ -7,12 +7,11 @@ import bisect
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from bert_keras.data import tokenization
-from bert_keras.tasks import dataset, ner, text
+from bert_keras.tasks import dataset, ner, tokenized
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +22,7 @@ class TokenizedWords:
     after the other, are those of all sentences.
     """
 
-    windows: text.TokenizedTexts
+    windows: tokenized.TokenizedTexts
     num_words: np.ndarray
     """`(num_windows,)` int64: each window's own."""
     positions: np.ndarray
@@ -49,9 +48,9 @@ class TokenizedWords:
         """
         batch = self.windows.batch(rows)
         if self.label_ids is not None:
-            words = self.own_words(rows)
+            ids, index = self.places(rows)
             batch["label_ids"] = np.full_like(batch["input_ids"], -1)
-            batch["label_ids"][words.rows, words.positions] = self.label_ids[words.ids]
+            batch["label_ids"][index] = self.label_ids[ids]
         return batch
 
     @property
@@ -60,35 +59,15 @@ class TokenizedWords:
         return len(self.positions)
 
     def places(self, rows: np.ndarray) -> dataset.Places:
-        """Where the outputs for a batch of some windows belong, among all words."""
-        words = self.own_words(rows)
-        return dataset.Places(words.ids, (words.rows, words.positions))
+        """Where the outputs for a batch of some windows belong, among all words.
 
-    def own_words(self, rows: np.ndarray) -> "OwnWords":
-        """The own words of some windows and where they are in a batch of them."""
+        Its index is the row and the position of each own word's first piece.
+        """
         counts = self.num_words[rows]
         begins = (np.cumsum(self.num_words) - self.num_words)[rows]
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        ids = np.repeat(begins, counts) + within
-        return OwnWords(
-            ids=ids,
-            rows=np.repeat(np.arange(len(counts)), counts),
-            positions=self.positions[ids],
-        )
-
-
-class OwnWords(NamedTuple):
-    """Where words are; `logits[rows, positions]` of a batch are those of words `ids`.
-
-    All are `(num_own_words,)` int64.
-    """
-
-    ids: np.ndarray
-    """Of all words of all sentences."""
-    rows: np.ndarray
-    """Of the batch."""
-    positions: np.ndarray
-    """Of the sequence."""
+        ids = tokenized.ranges(begins, counts)
+        in_batch = np.repeat(np.arange(len(counts)), counts)
+        return dataset.Places(ids, (in_batch, self.positions[ids]))
 
 
 def tokenize(
@@ -134,13 +113,8 @@ def tokenize(
             inputs.append([vocabulary.cls_id, *window, vocabulary.sep_id])
             num_words.append(end - begin)
             positions += [1 + start - starts[first] for start in starts[begin:end]]
-    input_ids = np.fromiter(itertools.chain.from_iterable(inputs), np.int32)
     return TokenizedWords(
-        windows=text.TokenizedTexts(
-            input_ids=input_ids,
-            segment_ids=np.zeros_like(input_ids),
-            lengths=np.array([len(window) for window in inputs], np.int64),
-        ),
+        windows=tokenized.TokenizedTexts.join((x, [0] * len(x)) for x in inputs),
         num_words=np.array(num_words, np.int64),
         positions=np.array(positions, np.int64),
         label_ids=label_ids,

@@ -4,7 +4,6 @@ Both SQuAD 1.1 and 2.0; other data sets in their layout too (XQuAD, TriviaQA aft
 conversion). What becomes of the model's scores is in `squad_predictions`.
 """
 
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import numpy as np
 from bert_keras import files
 from bert_keras.data import token_offsets, tokenization
 from bert_keras.errors import InputError
-from bert_keras.tasks import dataset, text
+from bert_keras.tasks import dataset, tokenized
 
 
 class Answer(NamedTuple):
@@ -248,7 +247,7 @@ class Windows:
     to end, as in `texts`.
     """
 
-    texts: text.TokenizedTexts
+    texts: tokenized.TokenizedTexts
     questions: np.ndarray
     """`(num_windows,)` int32: the place of each window's question among all."""
     start_positions: np.ndarray
@@ -286,25 +285,8 @@ class Windows:
 
     def places(self, rows: np.ndarray) -> dataset.Places:
         """Where the outputs for a batch of some windows belong, among all tokens."""
-        tokens, mask = self.tokens(rows)
+        tokens, mask = self.texts.tokens(rows)
         return dataset.Places(tokens[mask], np.nonzero(mask))
-
-    def tokens(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where the tokens of some windows are among all.
-
-        Returns:
-            `(len(rows), longest)` int64 places, 0 for padding, and a bool mask of the
-            same shape. With them `all_logits[tokens[mask]] = logits_of_batch[mask]`.
-        """
-        lengths = self.texts.lengths[rows]
-        columns = np.arange(lengths.max())
-        mask = columns < lengths[:, None]
-        return np.where(mask, self.first_tokens[rows][:, None] + columns, 0), mask
-
-    @functools.cached_property
-    def first_tokens(self) -> np.ndarray:
-        """`(num_windows,)` int64: where the `[CLS]` of each is among all tokens."""
-        return np.cumsum(self.texts.lengths) - self.texts.lengths
 
 
 def featurize(
@@ -446,7 +428,7 @@ def _windows(rows: list[dict[str, Any]], lost_answers: tuple[str, ...]) -> Windo
         name: np.array([row[name] for row in rows], np.int32)
         for name in ("questions", "start_positions", "end_positions")
     }
-    texts = text.TokenizedTexts(
+    texts = tokenized.TokenizedTexts(
         input_ids=tokens.pop("input_ids"),
         segment_ids=tokens.pop("segment_ids"),
         lengths=np.array([row["lengths"] for row in rows], np.int64),

@@ -6,13 +6,14 @@ Answers are cut out of the context as it was written, by the places of their cha
 import itertools
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import scipy.special
 
 from bert_keras.errors import InputError
-from bert_keras.tasks import squad
+from bert_keras.tasks import squad, squad_scores
 
 
 class Candidate(NamedTuple):
@@ -153,7 +154,7 @@ def _best_spans(
     n_best_size: int,
     max_answer_length: int,
 ) -> _Spans:
-    tokens, mask = windows.tokens(rows)
+    tokens, mask = windows.texts.tokens(rows)
     is_context = mask & (windows.char_ends[tokens] > 0)
     may_begin = mask & windows.has_max_context[tokens]
     first, first_logits = _top(logits[0][tokens], may_begin, n_best_size)
@@ -218,7 +219,7 @@ def _null_entry(
     windows: squad.Windows, rows: np.ndarray, number: int, logits: np.ndarray
 ) -> _Entry:
     of_question = rows[windows.questions[rows] == number]
-    start_logits, end_logits = logits[:, windows.first_tokens[of_question]]
+    start_logits, end_logits = logits[:, windows.texts.starts[of_question]]
     lowest = np.argmin(start_logits + end_logits)
     return "", float(start_logits[lowest]), float(end_logits[lowest])
 
@@ -254,3 +255,24 @@ def _candidates(entries: list[_Entry]) -> list[Candidate]:
             entries, probabilities, strict=True
         )
     ]
+
+
+def score_file(path: str | Path, predictions: str | Path) -> dict[str, float]:
+    """Scores a `predictions.json` of whichever system by the official rules.
+
+    Args:
+        path: in the layout of SQuAD 1.1 or 2.0, with answers.
+        predictions: a text for each question id, empty for "no answer".
+
+    Returns:
+        As `squad_scores.scores`.
+
+    Raises:
+        InputError: either is no such file.
+    """
+    questions = squad.read_squad(path)
+    return squad_scores.scores(
+        questions.gold_answers(),
+        squad.load_predictions(predictions),
+        has_impossible=questions.has_impossible,
+    )

@@ -7,7 +7,7 @@ category, beginning, four endings and label. No TensorFlow.
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError, nearest
-from bert_keras.tasks import text
+from bert_keras.tasks import reading, text, tokenized
 
 NUM_ENDINGS = 4
 LABELS = tuple(str(number) for number in range(NUM_ENDINGS))
@@ -68,8 +68,8 @@ def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
     return questions
 
 
-def _read_codah(path: Path) -> text.Rows:
-    for number, line in enumerate(text.split_lines(text.read_utf8(path)), start=1):
+def _read_codah(path: Path) -> reading.Rows:
+    for number, line in enumerate(reading.read_lines(path), start=1):
         if not line:
             continue
         fields = line.split("\t")
@@ -89,7 +89,7 @@ def _split_prompt(prompt: str) -> tuple[str, str]:
     return (match[1], match[2]) if match else ("", prompt)
 
 
-_READERS = {".csv": text.read_csv, ".tsv": _read_codah}
+_READERS = {".csv": reading.read_csv, ".tsv": _read_codah}
 
 
 def _question(
@@ -133,7 +133,7 @@ def label_ids(questions: Sequence[Question]) -> np.ndarray:
 class TokenizedQuestions:
     """Model inputs of many questions."""
 
-    endings: text.TokenizedTexts
+    endings: tokenized.TokenizedTexts
     """An input for each ending, question after question."""
 
     def __len__(self) -> int:
@@ -171,19 +171,16 @@ def tokenize(
     `tokenization.pack_pair`.
     """
     return TokenizedQuestions(
-        endings=text.tokenize(
-            list(_pairs(questions)), tokenizer, max_seq_length=max_seq_length
+        endings=tokenized.tokenize(
+            (
+                (question.sentence, f"{question.beginning} {ending}")
+                for question in questions
+                for ending in question.endings
+            ),
+            tokenizer,
+            max_seq_length=max_seq_length,
         )
     )
-
-
-def _pairs(questions: Sequence[Question]) -> Iterator[text.LabelledText]:
-    for question in questions:
-        for ending in question.endings:
-            continuation = f"{question.beginning} {ending}"
-            yield text.LabelledText(
-                question.sentence, continuation, None, question.line
-            )
 
 
 def scores(logits: np.ndarray, true_label_ids: np.ndarray) -> dict[str, float]:

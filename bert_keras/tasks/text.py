@@ -4,14 +4,10 @@ A file is tab-separated (`.tsv`; quotes are ordinary characters, as in GLUE),
 comma-separated (`.csv`; standard quoting) or JSON lines (`.jsonl`). No TensorFlow.
 """
 
-import csv
-import functools
-import io
 import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +17,8 @@ import scipy.stats
 import sklearn.metrics
 
 from bert_keras.config import TextColumns
-from bert_keras.data import tokenization
 from bert_keras.errors import InputError, nearest
+from bert_keras.tasks import reading
 
 DEFAULT_TEXT_PAIR_COLUMN = "text_pair"
 """Used when no other name is set and the file has it."""
@@ -130,114 +126,12 @@ def _value(
     return value
 
 
+_READERS = {
+    ".tsv": reading.read_tsv,
+    ".csv": reading.read_csv,
+    ".jsonl": reading.read_jsonl,
+}
 _NOT_IN_LABELS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
-
-
-def read_utf8(path: str | Path) -> str:
-    """The text of a file, less a byte order mark.
-
-    Raises:
-        InputError: it cannot be read, or is not UTF-8 (with the line).
-    """
-    try:
-        return Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(
-            f"{path}: expected a file of texts, cannot read it: {error.strerror}"
-        ) from None
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}: line {line}: not UTF-8: save it as UTF-8") from None
-
-
-Rows = Iterator[tuple[int, dict[str, Any]]]
-"""The line where a row begins, and its values by the names of their columns."""
-
-
-def split_lines(text: str) -> list[str]:
-    """Lines without their ends, LF or CRLF; the last one may lack it."""
-    # Not splitlines(): text may hold U+2028 and others that end no line here.
-    lines = text.removesuffix("\n").split("\n")
-    return [line.removesuffix("\r") for line in lines]
-
-
-def _read_tsv(path: Path) -> Rows:
-    lines = split_lines(read_utf8(path))
-    header = _checked_header(path, lines[0].split("\t"))
-    for number, line in enumerate(lines[1:], start=2):
-        fields = line.split("\t")
-        if fields != [""] or len(header) == 1:
-            yield number, _row(path, number, header, fields)
-
-
-def read_csv(path: Path) -> Rows:
-    """The rows of a `.csv` file with standard quoting and a line of column names.
-
-    Raises:
-        InputError: see `read_texts`.
-    """
-    # A text may be longer than the module's limit of 131,072 characters.
-    csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(io.StringIO(read_utf8(path), newline=""), strict=True)
-    header, end = None, 0
-    while True:
-        start, fields = end + 1, None
-        try:
-            fields = next(reader, None)
-        except csv.Error as error:
-            raise InputError(f"{path}: line {start}: not CSV: {error}") from None
-        end = reader.line_num
-        if fields is None:
-            break
-        if header is None:
-            header = _checked_header(path, fields)
-        elif fields:
-            yield start, _row(path, start, header, fields)
-
-
-def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
-    """The objects of a file of JSON lines; blank lines are passed over.
-
-    Args:
-        path: of the file.
-        expected: what a row looks like, for errors.
-
-    Raises:
-        InputError: see `read_texts`.
-    """
-    for number, line in enumerate(read_utf8(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{path}: line {number}: not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise InputError(
-                f"{path}: line {number}: expected {expected}, got {line.strip()[:60]}"
-            )
-        yield number, row
-
-
-_READERS = {".tsv": _read_tsv, ".csv": read_csv, ".jsonl": read_jsonl}
-
-
-def _checked_header(path: Path, names: list[str]) -> list[str]:
-    if names in ([], [""]):
-        raise InputError(f"{path}: expected a first line with names of columns")
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise InputError(f"{path}: two columns are named {name!r}: rename one")
-    return names
-
-
-def _row(path: Path, line: int, header: list[str], fields: list[str]) -> dict[str, str]:
-    if len(fields) != len(header):
-        raise InputError(
-            f"{path}: line {line}: expected {len(header)} columns "
-            f"({', '.join(header)}), got {len(fields)}"
-        )
-    return dict(zip(header, fields, strict=True))
 
 
 def distinct_labels(
@@ -303,70 +197,6 @@ def _number(example: LabelledText, path: str | Path) -> float:
             f"{example.label!r}"
         )
     return number
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenizedTexts:
-    """Model inputs of many texts, unpadded and end to end."""
-
-    input_ids: np.ndarray
-    """`(num_tokens,)` int32."""
-    segment_ids: np.ndarray
-    """`(num_tokens,)` int32."""
-    lengths: np.ndarray
-    """`(num_texts,)` int64: tokens of each text."""
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """The texts of some rows, padded to the longest of them.
-
-        Returns:
-            `input_ids`, `input_mask` and `segment_ids`, int32, each `(len(rows),
-            longest)`.
-        """
-        lengths = self.lengths[rows]
-        columns = np.arange(lengths.max())
-        mask = columns < lengths[:, None]
-        tokens = np.where(mask, self._starts[rows][:, None] + columns, 0)
-        return {
-            "input_ids": np.where(mask, self.input_ids[tokens], 0),
-            "input_mask": mask.astype(np.int32),
-            "segment_ids": np.where(mask, self.segment_ids[tokens], 0),
-        }
-
-    @functools.cached_property
-    def _starts(self) -> np.ndarray:
-        return np.cumsum(self.lengths) - self.lengths
-
-
-def tokenize(
-    examples: Sequence[LabelledText],
-    tokenizer: tokenization.Tokenizer,
-    *,
-    max_seq_length: int,
-) -> TokenizedTexts:
-    """Makes model inputs: `[CLS] text [SEP]` or `[CLS] text [SEP] text_pair [SEP]`."""
-    input_ids: list[int] = []
-    segment_ids: list[int] = []
-    lengths = []
-    for example in examples:
-        pair = example.text_pair
-        ids, segments = tokenization.pack_pair(
-            tokenizer.encode(example.text),
-            None if pair is None else tokenizer.encode(pair),
-            max_seq_length=max_seq_length,
-            vocabulary=tokenizer.vocabulary,
-        )
-        input_ids += ids
-        segment_ids += segments
-        lengths.append(len(ids))
-    return TokenizedTexts(
-        input_ids=np.array(input_ids, np.int32),
-        segment_ids=np.array(segment_ids, np.int32),
-        lengths=np.array(lengths, np.int64),
-    )
 
 
 def scores(logits: np.ndarray, true_label_ids: np.ndarray) -> dict[str, float]:

@@ -223,7 +223,8 @@ def _write_answers(
     run: run_directory.Run, answers: dataset.Answers, threshold: float | None
 ) -> None:
     lines = (
-        json.dumps(record) + "\n" for record in answers.records(threshold=threshold)
+        json.dumps(record.model_dump()) + "\n"
+        for record in answers.records(threshold=threshold)
     )
     path = run.directory / run_directory.ANSWERS_NAME
     files.write_atomically(path, "".join(lines).encode())

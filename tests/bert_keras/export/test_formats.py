@@ -15,7 +15,7 @@ from bert_keras.errors import InputError
 from bert_keras.export import embeddings, litert
 from bert_keras.inference import fill_mask
 from bert_keras.model import networks
-from bert_keras.tasks import text
+from bert_keras.tasks import tokenized
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", *".,!?'[]")
@@ -126,9 +126,9 @@ def filler(pretrained, folder):
 def tokenize(texts: list[str], *, max_seq_length: int = 24) -> dict[str, np.ndarray]:
     """Padded ids, in Python."""
     tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
-    rows = [text.LabelledText(value, None, None, 0) for value in texts]
-    tokenized = text.tokenize(rows, tokenizer, max_seq_length=max_seq_length)
-    return tokenized.batch(np.arange(len(rows)))
+    pairs = [(value, None) for value in texts]
+    made = tokenized.tokenize(pairs, tokenizer, max_seq_length=max_seq_length)
+    return made.batch(np.arange(len(pairs)))
 
 
 def outputs_of(run: Path, kind: str, ids, **options):

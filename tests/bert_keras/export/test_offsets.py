@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.data import features, token_offsets, tokenization
-from bert_keras.export import graph_tokenizer, words
+from bert_keras.export import graph_tokenizer
+from bert_keras.tasks import ner
 
 CASES = {
     "uncased": True,
@@ -166,7 +167,7 @@ def test_words_are_those_of_the_original(shared_data):
     texts += ["", " ", "\x00", *(f"a{char}b" for char in chars)]
     found = split_in_graph(texts)
     for text, places in zip(texts, found, strict=True):
-        assert places == words.split_words(text), ascii(text)
+        assert places == ner.split_words(text), ascii(text)
         spelled = [
             "".join(c for c in text[start:end] if not tokenization.is_dropped(c))
             for start, end in places
@@ -177,7 +178,7 @@ def test_words_are_those_of_the_original(shared_data):
 
 def test_words_by_hand():
     text = "\u200bU.S. isn't\u00ad so\u00adft, 日本!\u0301 ok\t"
-    places = words.split_words(text)
+    places = ner.split_words(text)
     assert [text[start:end] for start, end in places] == [
         *("U", ".", "S", ".", "isn", "'", "t", "so\u00adft", ",", "日", "本", "!"),
         *("\u0301", "ok"),

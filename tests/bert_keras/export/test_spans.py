@@ -102,7 +102,7 @@ def predicted(questions, tokenizer, score, *, settings, max_seq_length, has_impo
     for first in range(0, len(windows.questions), 64):
         rows = np.arange(first, min(first + 64, len(windows.questions)))
         outputs = score(ids_of(windows.batch(rows)))
-        tokens, mask = windows.tokens(rows)
+        tokens, mask = windows.texts.tokens(rows)
         for values, name in zip(logits, ("start_logits", "end_logits"), strict=True):
             values[tokens[mask]] = np.asarray(outputs[name])[mask]
     return squad_predictions.predict(

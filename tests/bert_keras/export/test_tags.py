@@ -13,7 +13,7 @@ from bert_keras import config, export, run_directory
 from bert_keras.checkpoints import run_weights, starting_point
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
-from bert_keras.export import tag_windows, tags, words
+from bert_keras.export import tag_windows, tags
 from bert_keras.inference import tuned
 from bert_keras.model import networks
 from bert_keras.tasks import ner, ner_windows
@@ -119,9 +119,9 @@ def word_logits(model, sentences) -> np.ndarray:
     logits = np.zeros((num_words, len(model.labels)), np.float32)
     for first in range(0, len(tokenized), 64):
         rows = np.arange(first, min(first + 64, len(tokenized)))
-        own = tokenized.own_words(rows)
+        words = tokenized.places(rows)
         found = np.asarray(model.compute(tokenized.batch(rows))["logits"])
-        logits[own.ids] = found[own.rows, own.positions]
+        logits[words.ids] = found[words.index]
     return logits
 
 
@@ -170,7 +170,7 @@ def entities_of(text: str, places, of_words: np.ndarray, word_tags) -> list[tupl
 
 def check_entities(model, ask, texts) -> int:
     """Entities of texts are those of Python's tags; returns how many there are."""
-    places = [words.split_words(text) for text in texts]
+    places = [ner.split_words(text) for text in texts]
     all_words = [
         [text[start:end] for start, end in of_text]
         for text, of_text in zip(texts, places, strict=True)

@@ -7,7 +7,7 @@ from bert_keras import config
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.feature_based import word_inputs
-from bert_keras.tasks import ner, ner_windows, text
+from bert_keras.tasks import ner, ner_windows, text, tokenized
 
 TOKENS = (
     *features.SPECIAL_TOKENS,
@@ -166,9 +166,10 @@ def test_a_text_that_is_too_long_is_cut_and_counted(encode):
 def test_inputs_of_texts_are_those_that_classifiers_have(encode, tokenizer):
     examples = texts("The unbelievable cat, xx", "", "the cat " * 9, ("a cat", "sat"))
     made = encode(examples[:3], "first").inputs
-    expected = text.tokenize(examples[:3], tokenizer, max_seq_length=9)
+    pairs = [example[:2] for example in examples]
+    expected = tokenized.tokenize(pairs[:3], tokenizer, max_seq_length=9)
     pair = encode(examples[3:], "first").inputs
-    expected_pair = text.tokenize(examples[3:], tokenizer, max_seq_length=9)
+    expected_pair = tokenized.tokenize(pairs[3:], tokenizer, max_seq_length=9)
     for found, wanted in ((made, expected), (pair, expected_pair)):
         for field in dataclasses.fields(wanted):
             np.testing.assert_array_equal(
@@ -286,5 +287,5 @@ def test_the_form_is_told_by_the_name(tmp_path):
 
 
 def test_ranges():
-    made = word_inputs.ranges(np.array([7, 0, 3]), np.array([2, 0, 3]))
+    made = tokenized.ranges(np.array([7, 0, 3]), np.array([2, 0, 3]))
     assert made.tolist() == [7, 8, 3, 4, 5]

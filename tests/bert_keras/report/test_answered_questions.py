@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from bert_keras.report import answered_questions, answers
-from bert_keras.tasks import squad, squad_scores
+from bert_keras.report import answered_questions
+from bert_keras.tasks import answers, squad, squad_scores
 
 
 def question(prediction: str, right: list[str], **others) -> answers.AnsweredQuestion:

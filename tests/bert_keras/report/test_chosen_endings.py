@@ -1,6 +1,7 @@
 """The best of several endings: what the page says."""
 
-from bert_keras.report import answers, chosen_endings
+from bert_keras.report import chosen_endings
+from bert_keras.tasks import answers
 
 
 def chosen(label: int, prediction: int, confidence: float, **others):

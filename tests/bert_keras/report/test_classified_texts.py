@@ -3,7 +3,8 @@
 import pytest
 
 from bert_keras.errors import InputError
-from bert_keras.report import answers, classified_texts, sections
+from bert_keras.report import classified_texts, sections
+from bert_keras.tasks import answers
 
 
 def text(label: str, prediction: str, confidence: float = 0.75, **others):

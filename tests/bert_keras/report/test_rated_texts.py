@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from bert_keras.report import answers, rated_texts
+from bert_keras.report import rated_texts
+from bert_keras.tasks import answers
 
 
 def rated(label: float, prediction: float, **others) -> answers.RatedText:

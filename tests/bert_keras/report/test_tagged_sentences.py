@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from bert_keras.report import answers, tagged_sentences
+from bert_keras.report import tagged_sentences
 from bert_keras.report.tagged_sentences import Entity, Pair
-from bert_keras.tasks import ner
+from bert_keras.tasks import answers, ner
 
 TAGS = ("O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG")
 

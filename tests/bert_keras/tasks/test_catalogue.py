@@ -220,7 +220,7 @@ def test_what_a_file_is_and_what_is_written_of_answers(tmp_path, name):
     assert data.path == path
     inputs = data.encode(task, TOKENIZER, settings)
     answers = data.answer(perfect_outputs(inputs, task, 2), inputs, task, settings)
-    records = list(answers.records())
+    records = [record.model_dump() for record in answers.records()]
     assert len(records) == len(data)
     json.dumps(records, allow_nan=False)
     last = json.loads(json.dumps(records[-1]), parse_float=lambda s: round(float(s), 5))
@@ -270,7 +270,7 @@ def test_a_threshold_decides_who_has_no_answer(tmp_path):
     assert answers.scores(threshold=-100.0)["HasAns_exact"] == 0
     texts = json.loads(answers.files(threshold=-100.0)["predictions.json"])
     assert set(texts.values()) == {""}
-    assert {r["prediction"] for r in answers.records(threshold=-100.0)} == {""}
+    assert {r.prediction for r in answers.records(threshold=-100.0)} == {""}
 
 
 def test_a_wrong_place_counts_as_wrong_and_is_listed(tmp_path, caplog):

@@ -35,7 +35,7 @@ def windows_of(
         pieces = [VOCABULARY.tokens[i] for i in words.batch(rows)["input_ids"][0]]
         assert (pieces[0], pieces[-1]) == ("[CLS]", "[SEP]")
         assert len(pieces) == words.lengths[row] <= max_seq_length
-        own = [pieces[position] for position in words.own_words(rows).positions]
+        own = [pieces[position] for position in words.places(rows).index[1]]
         found.append((" ".join(pieces[1:-1]), " ".join(own)))
     return found
 
@@ -127,11 +127,11 @@ def test_every_word_is_once_its_own_and_no_neighbour_would_still_fit(max_seq_len
         for row in range(len(tokenized)):
             rows = np.array([row])
             window = tokenized.batch(rows)["input_ids"][0, 1:-1].tolist()
-            own = tokenized.own_words(rows)
-            document, first_own = places[own.ids[0]]
+            ids, (_, positions) = tokenized.places(rows)
+            document, first_own = places[ids[0]]
             words = document_words[document]
             # Back to where the window begins, and on to where it ends.
-            first, length = first_own, own.positions[0] - 1
+            first, length = first_own, positions[0] - 1
             while length > 0:
                 first -= 1
                 length -= len(words[first])
@@ -143,7 +143,7 @@ def test_every_word_is_once_its_own_and_no_neighbour_would_still_fit(max_seq_len
             room = max_seq_length - 2 - len(window)
             assert first == 0 or len(words[first - 1]) > room
             assert end == len(words) or len(words[end]) > room
-            for word, position in zip(own.ids, own.positions, strict=True):
+            for word, position in zip(ids, positions, strict=True):
                 place = places[word][1]
                 assert position == 1 + sum(map(len, words[first:place]))
 
@@ -183,10 +183,10 @@ def test_answers_of_batches_in_any_order_find_their_words():
     order = np.random.default_rng(1).permutation(len(words))
     for rows in np.array_split(order, 5):
         batch = words.batch(rows)
-        own = words.own_words(rows)
+        own = words.places(rows)
         assert (answers[own.ids] == -1).all()
         # As if the model answered with the number of the word.
-        answers[own.ids] = batch["label_ids"][own.rows, own.positions]
+        answers[own.ids] = batch["label_ids"][own.index]
         assert (batch["label_ids"] >= 0).sum() == len(own.ids)
     np.testing.assert_array_equal(answers, label_ids)
 
@@ -201,9 +201,9 @@ def test_conll_2003_has_a_window_for_every_sentence(shared_data):
     assert len(words) == 3250
     # Documents of 200 words fit; without their context sentences have 20 tokens.
     assert words.lengths.mean() == pytest.approx(367.5, abs=0.1)
-    own = words.own_words(np.arange(3250))
+    own = words.places(np.arange(3250))
     batch = words.batch(np.arange(3250))
-    first_pieces = batch["input_ids"][own.rows, own.positions]
+    first_pieces = batch["input_ids"][own.index]
     assert first_pieces.tolist() == [
         tokenizer.encode(word)[0] for s in sentences for word in s.words
     ]

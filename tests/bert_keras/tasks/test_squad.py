@@ -199,7 +199,7 @@ def test_windows_by_hand():
     )
     assert found.questions.tolist() == [0, 0, 1]
     assert found.texts.lengths.tolist() == [10, 9, 8]
-    starts = found.first_tokens
+    starts = found.texts.starts
     assert starts.tolist() == [0, 10, 19]
     rows = np.arange(3)
     batch = found.batch(rows)
@@ -229,7 +229,7 @@ def test_windows_by_hand():
 def test_batches_come_back_to_their_tokens():
     found = featurize(question("c d e f g h i"), question("j"), question("a b c"))
     rows = np.array([3, 0, 1])
-    tokens, mask = found.tokens(rows)
+    tokens, mask = found.texts.tokens(rows)
     assert tokens.shape == mask.shape == (3, 10)
     batch = found.texts.batch(rows)
     assert (mask == batch["input_mask"]).all()
@@ -335,7 +335,7 @@ def test_published_answers_are_found_again(shared_data):
     for row in np.flatnonzero(found.start_positions):
         asked = questions[found.questions[row]]
         first, last = (
-            found.first_tokens[row] + positions[row]
+            found.texts.starts[row] + positions[row]
             for positions in (found.start_positions, found.end_positions)
         )
         text = asked.context[found.char_starts[first] : found.char_ends[last]]

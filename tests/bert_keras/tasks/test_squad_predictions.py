@@ -42,7 +42,7 @@ def expected_n_best(questions, windows, start_logits, end_logits, *, n_best, lon
     for number, question in enumerate(questions):
         spans, nulls = [], []
         for row in np.flatnonzero(windows.questions == number):
-            cls = int(windows.first_tokens[row])
+            cls = int(windows.texts.starts[row])
             tokens = range(cls, cls + int(windows.texts.lengths[row]))
             nulls.append((float(start_logits[cls]), float(end_logits[cls])))
             begins = [t for t in tokens if windows.has_max_context[t]]
@@ -160,8 +160,8 @@ def test_no_answer_is_scored_where_it_is_least_likely():
         [asked], TOKENIZER, max_seq_length=8, doc_stride=2, max_query_length=1
     )
     start_logits, end_logits = np.zeros((2, len(windows.char_starts)), np.float32)
-    start_logits[windows.first_tokens] = [5, -3, 4]
-    end_logits[windows.first_tokens] = [5, 2, -4]
+    start_logits[windows.texts.starts] = [5, -3, 4]
+    end_logits[windows.texts.starts] = [5, 2, -4]
     assert predict([asked], windows, start_logits, end_logits).null_odds == {"q": -1.0}
 
 
@@ -199,8 +199,8 @@ def test_right_scores_give_right_answers_to_published_questions(shared_data):
     windows = squad.featurize(read.questions, tokenizer)
     assert len(windows.texts) == 10_833
     logits = np.zeros((2, len(windows.char_starts)), np.float32)
-    logits[0, windows.first_tokens + windows.start_positions] = 10
-    logits[1, windows.first_tokens + windows.end_positions] = 10
+    logits[0, windows.texts.starts + windows.start_positions] = 10
+    logits[1, windows.texts.starts + windows.end_positions] = 10
     found = predict(read.questions, windows, *logits, has_impossible=False)
     scores = squad_scores.scores(
         read.gold_answers(), found.answers(), has_impossible=False

@@ -12,7 +12,7 @@ import pytest
 from bert_keras.config import TextColumns
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
-from bert_keras.tasks import text
+from bert_keras.tasks import text, tokenized
 
 COLUMNS = TextColumns()
 TOKENIZER = tokenization.Tokenizer(
@@ -219,7 +219,7 @@ def test_inputs_are_packed_and_padded_to_the_longest():
         text.LabelledText("a z", "b c", None, 4),
         text.LabelledText("a b c a b c a b c", "c a b", None, 5),
     ]
-    texts = text.tokenize(rows, TOKENIZER, max_seq_length=11)
+    texts = tokenized.tokenize([row[:2] for row in rows], TOKENIZER, max_seq_length=11)
     assert texts.lengths.tolist() == [4, 2, 7, 11]
     batch = texts.batch(np.array([2, 0, 1]))
     assert batch["input_ids"].tolist() == [

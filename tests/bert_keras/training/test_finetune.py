@@ -16,7 +16,7 @@ from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.inference import forward, tuned
 from bert_keras.model import networks, pretrainer
-from bert_keras.tasks import text, text_datasets
+from bert_keras.tasks import forms, tokenized
 from bert_keras.training import finetune
 
 GOOD = ["fine", "great", "lovely"]
@@ -150,6 +150,17 @@ def test_predict_answers_every_row_in_order(tuned_run, tmp_path):
         for a, (_, label) in zip(answers[:51], rows[:51], strict=True)
     ]
     assert -np.log(true).mean() == pytest.approx(results["eval"]["loss"], abs=1e-5)
+    # The same to texts in Python.
+    model = tuned.TunedModel.load(directory)
+    for answer, record in zip(
+        answers, model.predict(text for text, _ in rows), strict=True
+    ):
+        assert (record.prediction, record.label) == (answer[0], None)
+        assert list(record.probabilities) == ["bad", "good"]
+        for given, probability in zip(
+            answer[1:], record.probabilities.values(), strict=True
+        ):
+            assert float(given) == pytest.approx(probability, abs=1e-6)
 
 
 HEADER = ("label", "text")
@@ -395,12 +406,10 @@ def test_predict_refuses_before_it_works(tuned_run, init, tmp_path):
 def test_forward_pads_without_changing_answers(monkeypatch):
     network = networks.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.1, seed=3)
     network.build()
-    rows = [
-        text.LabelledText(words, None, None, 1) for words, _ in opinions(40, seed=3)
-    ]
+    pairs = [(words, None) for words, _ in opinions(40, seed=3)]
     tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
-    texts = text.tokenize(rows, tokenizer, max_seq_length=20)
-    inputs_of_texts = text_datasets.LabelledInputs(texts=texts, label_ids=None)
+    texts = tokenized.tokenize(pairs, tokenizer, max_seq_length=20)
+    inputs_of_texts = forms.LabelledInputs(texts=texts, label_ids=None)
     monkeypatch.setattr(forward, "TOKENS_PER_BATCH", 100)
     logits = forward.of_task(network)(inputs_of_texts, title="predicting")
     assert logits.shape == (40, 3)

@@ -123,6 +123,13 @@ def assert_evaluated_alike(run: Path, dev: Path, results: dict) -> None:
     assert scores == pytest.approx(results["eval"], abs=1e-5)
 
 
+def assert_python_answered_alike(run: Path, examples: list) -> None:
+    """Examples that are Python objects, and those of the file that they are from."""
+    found = tuned.TunedModel.load(run).predict(examples)
+    for record, wanted in zip(found, records(run), strict=True):
+        assert json.loads(json.dumps(record.prediction)) == wanted["prediction"]
+
+
 def test_tags_are_learnt(init, tmp_path):
     train = tagged_file(tmp_path / "train.txt", 300, seed=1)
     dev = tagged_file(tmp_path / "dev.txt", 30, seed=2)
@@ -138,6 +145,7 @@ def test_tags_are_learnt(init, tmp_path):
     words = [line.split() for line in (tmp_path / "out.txt").read_text().splitlines()]
     predicted = [tag for word in words if word for tag in word[1:]]
     assert predicted == [tag for r in records(run) for tag in r["prediction"]]
+    assert_python_answered_alike(run, [r["words"] for r in records(run)])
 
 
 def test_endings_are_chosen(init, tmp_path):
@@ -150,6 +158,9 @@ def test_endings_are_chosen(init, tmp_path):
     tuned.predict(run, dev, tmp_path / "out.tsv")
     answers = (tmp_path / "out.tsv").read_text().splitlines()[1:]
     assert [int(line[0]) for line in answers] == [r["prediction"] for r in records(run)]
+    assert_python_answered_alike(
+        run, [(r["text"], r["beginning"], r["endings"]) for r in records(run)]
+    )
 
 
 def test_answers_are_found_and_a_second_stage_keeps_the_head(init, tmp_path):
@@ -192,6 +203,9 @@ def test_no_answer_is_an_answer_and_its_threshold_is_chosen(init, tmp_path):
     for record in records(run):
         is_none = odds[record["id"]] > model.threshold
         assert (record["prediction"] == "") == is_none
+    assert_python_answered_alike(
+        run, [(r["question"], r["context"]) for r in records(run)]
+    )
 
 
 def write_glue(folder: Path, name: str) -> None:
@@ -371,7 +385,7 @@ def test_answers_come_to_their_places_whatever_the_batches(tmp_path, monkeypatch
         np.testing.assert_allclose(found[tokens], found[40], rtol=0, atol=1e-5)
     alone = windows.batch(np.array([5]))
     outputs = network({k: alone[k] for k in ("input_ids", "input_mask", "segment_ids")})
-    first = windows.first_tokens[5]
+    first = windows.texts.starts[5]
     np.testing.assert_allclose(
         found[40][first : first + alone["input_ids"].shape[1], 1],
         outputs["end_logits"][0],

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_keras.errors import InputError
-from bert_keras.report import answers
+from bert_keras.tasks import answers
 
 RECORDS = {
     "classification": {
@@ -102,6 +102,8 @@ def test_numbers_that_are_not_finite_are_told(tmp_path, kind):
         ),
         ("choice", {"probabilities": [1.0]}, "2 endings, but 1 probabilities, label 0"),
         ("tagging", {"labels": ["O"]}, "2 words, but 1 labels and 2 predictions"),
+        ("classification", {"label": None}, "`label`: Field required"),
+        ("tagging", {"labels": None}, "`labels`: Field required"),
         ("span", {"answers": "b"}, "`answers`: Input should be a valid tuple"),
     ],
 )

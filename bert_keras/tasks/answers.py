@@ -1,14 +1,14 @@
-"""The answers of a tuned model to its development file, with what is right.
+"""A tuned model's answer to one example: a record for each kind of task.
 
-`finetune` writes them into the run directory when it ends: `dev_answers.jsonl`, an
-object a line. There is a kind of record for each kind of task.
+`finetune` writes those to its development file into the run directory when it ends,
+with the right answers: `dev_answers.jsonl`, an object a line.
 """
 
 import json
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pydantic
 
@@ -17,12 +17,14 @@ from bert_keras.errors import InputError
 
 
 class Record(pydantic.BaseModel):
-    """One example; keys that are not known are passed over."""
+    """One example and its answer; unknown keys are passed over when it is read."""
 
     model_config = pydantic.ConfigDict(frozen=True)
+    truth_name: ClassVar[str] = "label"
+    """The field with the right answer; `None` if nobody has said it."""
 
     def numbers(self) -> Iterable[float]:
-        """What the model has computed."""
+        """Numbers that the model computed."""
         return ()
 
 
@@ -32,8 +34,8 @@ class ClassifiedText(Record):
     text: str
     text_pair: str | None = None
     line: int
-    """Of the development file."""
-    label: str
+    """Where it begins in its file; of texts given in Python their number, from 1."""
+    label: str | None = None
     prediction: str
     probabilities: dict[str, float]
     """By label."""
@@ -41,7 +43,7 @@ class ClassifiedText(Record):
     @pydantic.model_validator(mode="after")
     def _labels_are_known(self) -> Self:
         for name in (self.label, self.prediction):
-            if name not in self.probabilities:
+            if name is not None and name not in self.probabilities:
                 raise ValueError(f"no probability of the label {name!r:.60}")
         return self
 
@@ -60,7 +62,7 @@ class RatedText(Record):
     text: str
     text_pair: str | None = None
     line: int
-    label: float
+    label: float | None = None
     prediction: float
 
     @property
@@ -80,7 +82,7 @@ class ChosenEnding(Record):
     """Of the endings."""
     endings: tuple[str, ...]
     line: int
-    label: int
+    label: int | None = None
     """Which ending is right, from 0."""
     prediction: int
     probabilities: tuple[float, ...]
@@ -89,7 +91,7 @@ class ChosenEnding(Record):
     @pydantic.model_validator(mode="after")
     def _endings_are_there(self) -> Self:
         count = len(self.endings)
-        is_there = 0 <= self.label < count and 0 <= self.prediction < count
+        is_there = 0 <= (self.label or 0) < count and 0 <= self.prediction < count
         if len(self.probabilities) != count or not is_there:
             raise ValueError(
                 f"{count} endings, but {len(self.probabilities)} probabilities, label "
@@ -109,19 +111,22 @@ class ChosenEnding(Record):
 class TaggedSentence(Record):
     """Words with their tags."""
 
+    truth_name = "labels"
+
     words: tuple[str, ...]
     line: int
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] | None = None
     """The right tag of each word, IOB2."""
     prediction: tuple[str, ...]
 
     @pydantic.model_validator(mode="after")
     def _tags_are_those_of_words(self) -> Self:
-        counts = [len(tags) for tags in (self.words, self.labels, self.prediction)]
+        labels = self.prediction if self.labels is None else self.labels
+        counts = [len(tags) for tags in (self.words, labels, self.prediction)]
         if len(set(counts)) > 1:
-            words, labels, predicted = counts
+            words, right, predicted = counts
             raise ValueError(
-                f"{words} words, but {labels} labels and {predicted} predictions"
+                f"{words} words, but {right} labels and {predicted} predictions"
             )
         return self
 
@@ -129,17 +134,19 @@ class TaggedSentence(Record):
 class AnsweredQuestion(Record):
     """A question about a context."""
 
+    truth_name = "answers"
+
     id: str
     question: str
     context: str
     answers: tuple[str, ...]
-    """The right ones; none if the question cannot be answered."""
+    """The right ones; none if the question cannot be answered, or nobody said them."""
     prediction: str
     """Empty: that there is no answer."""
     probability: float
     """Of the prediction."""
     null_odds: float | None = None
-    """How much more the model scores that there is no answer than the best answer."""
+    """Score of "no answer" less that of the best answer."""
     best_text: str
     """The best answer that is not empty."""
 
@@ -159,7 +166,7 @@ RECORDS: dict[config.TaskKind, type[Record]] = {
 
 
 def read_answers(path: Path, kind: config.TaskKind) -> list[Record]:
-    """Reads all records of a file.
+    """Reads all records of a file, which must have the right answers.
 
     Args:
         path: `dev_answers.jsonl` of a run.
@@ -189,16 +196,19 @@ def _parse(line: bytes, record_type: type[Record], *, place: str) -> Record:
         values: Any = json.loads(line)
     except ValueError as error:
         raise InputError(f"{place}: expected JSON: {error}") from None
+    expected = f"{place}: expected an answer as `finetune` writes it: "
     try:
-        return record_type.model_validate(values)
+        record = record_type.model_validate(values)
     except pydantic.ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(str(part) for part in problem["loc"])
         message = problem["msg"].removeprefix("Value error, ")
         raise InputError(
-            f"{place}: expected an answer as `finetune` writes it: "
-            + (f"`{key}`: {message}" if key else message)
+            expected + (f"`{key}`: {message}" if key else message)
         ) from None
+    if getattr(record, record.truth_name) is None:
+        raise InputError(f"{expected}`{record.truth_name}`: Field required")
+    return record
 
 
 def are_finite(records: Iterable[Record]) -> bool:

@@ -1,0 +1,460 @@
+"""The forms of a task's data: texts, tagged words, questions on a text, endings.
+
+Each form is a dataset, which makes model inputs, and the answers to it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.special
+
+from bert_keras import config
+from bert_keras.data import tokenization
+from bert_keras.errors import InputError
+from bert_keras.tasks import (
+    answers,
+    dataset,
+    glue,
+    ner,
+    ner_windows,
+    squad,
+    squad_predictions,
+    squad_scores,
+    swag,
+    text,
+    tokenized,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledInputs:
+    """Inputs that each have one row of outputs."""
+
+    texts: tokenized.TokenizedTexts | swag.TokenizedQuestions
+    label_ids: np.ndarray | None
+    """`(num_inputs,)`; `None` where labels were not read."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.texts.lengths
+
+    @property
+    def num_answers(self) -> int:
+        return len(self.texts)
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        batch = self.texts.batch(rows)
+        if self.label_ids is not None:
+            batch["label_ids"] = self.label_ids[rows]
+        return batch
+
+    def places(self, rows: np.ndarray) -> dataset.Places:
+        return dataset.Places(rows, (np.arange(len(rows)),))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextDataset(dataset.Dataset):
+    """Texts, or pairs of them, with a class or a number each."""
+
+    path: Path
+    rows: Sequence[text.LabelledText]
+    has_labels: bool
+    regression: bool
+    glue_task: str | None = None
+    """The name of the GLUE task that the file belongs to."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def describe(self) -> config.Task:
+        labels = None
+        if self.glue_task is not None:
+            labels = glue.find_task(self.glue_task).labels
+        elif not self.regression:
+            labels = text.distinct_labels(self.rows, path=self.path)
+        return config.Task(
+            kind="classification" if labels else "regression",
+            name=self.glue_task,
+            labels=labels,
+            has_text_pair=self.rows[0].text_pair is not None,
+        )
+
+    def encode(
+        self,
+        task: config.Task,
+        tokenizer: tokenization.Tokenizer,
+        settings: config.FinetuningConfig,
+    ) -> LabelledInputs:
+        label_ids = None
+        if self.has_labels:
+            label_ids = text.label_ids(self.rows, task.labels, path=self.path)
+        texts = tokenized.tokenize(
+            (row[:2] for row in self.rows),
+            tokenizer,
+            max_seq_length=settings.max_seq_length,
+        )
+        return LabelledInputs(texts=texts, label_ids=label_ids)
+
+    def answer(self, outputs, inputs, task, settings) -> "TextAnswers":
+        return TextAnswers(
+            rows=self.rows, logits=outputs, label_ids=inputs.label_ids, task=task
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextAnswers(dataset.Answers):
+    """Classes or numbers that a model gave to texts."""
+
+    rows: Sequence[text.LabelledText]
+    logits: np.ndarray
+    """`(num_rows, num_labels)` float32."""
+    label_ids: np.ndarray | None
+    task: config.Task
+
+    def scores(self, *, threshold: float | None = None) -> dict[str, float]:
+        if self.task.name is not None:
+            return glue.scores(self.task.name, self.logits, self.label_ids)
+        return text.scores(self.logits, self.label_ids)
+
+    def files(self, *, threshold: float | None = None) -> dict[str, str]:
+        return {"predictions.tsv": text.predictions_tsv(self.logits, self.task.labels)}
+
+    def records(self, *, threshold: float | None = None) -> Iterator[answers.Record]:
+        labels = self.task.labels
+        probabilities = scipy.special.softmax(self.logits.astype(float), axis=-1)
+        for row, logits, probs in zip(
+            self.rows, self.logits, probabilities, strict=True
+        ):
+            example = {"text": row.text, "text_pair": row.text_pair, "line": row.line}
+            if labels is None:
+                yield answers.RatedText(
+                    **example,
+                    label=None if row.label is None else float(row.label),
+                    prediction=float(logits[0]),
+                )
+            else:
+                yield answers.ClassifiedText(
+                    **example,
+                    label=row.label,
+                    prediction=labels[logits.argmax()],
+                    probabilities=dict(zip(labels, probs.tolist(), strict=True)),
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggingDataset(dataset.Dataset):
+    """Sentences with a tag for each word."""
+
+    path: Path
+    sentences: Sequence[ner.Sentence]
+    has_labels: bool
+    name: str | None = None
+    """Of the data set."""
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    def describe(self) -> config.Task:
+        labels = ner.distinct_labels(self.sentences, path=self.path)
+        return config.Task(kind="tagging", name=self.name, labels=labels)
+
+    def encode(
+        self,
+        task: config.Task,
+        tokenizer: tokenization.Tokenizer,
+        settings: config.FinetuningConfig,
+    ) -> ner_windows.TokenizedWords:
+        label_ids = None
+        if self.has_labels:
+            label_ids = ner.label_ids(self.sentences, task.labels, path=self.path)
+        return ner_windows.tokenize(
+            self.sentences,
+            tokenizer,
+            max_seq_length=settings.max_seq_length,
+            label_ids=label_ids,
+            document_context=settings.document_context,
+        )
+
+    def answer(self, outputs, inputs, task, settings) -> "TaggingAnswers":
+        return TaggingAnswers(
+            sentences=self.sentences, word_logits=outputs, labels=task.labels
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggingAnswers(dataset.Answers):
+    """Tags that a model gave to words."""
+
+    sentences: Sequence[ner.Sentence]
+    word_logits: np.ndarray
+    """`(num_words, num_labels)` float32, sentence after sentence."""
+    labels: tuple[str, ...]
+
+    def tags(self) -> list[tuple[str, ...]]:
+        return ner.decode(self.word_logits, self.labels, self.sentences)
+
+    def scores(self, *, threshold: float | None = None) -> dict[str, float]:
+        return ner.scores(self.word_logits, self.labels, self.sentences)
+
+    def files(self, *, threshold: float | None = None) -> dict[str, str]:
+        return {"predictions.txt": ner.predictions_columns(self.sentences, self.tags())}
+
+    def records(self, *, threshold: float | None = None) -> Iterator[answers.Record]:
+        for sentence, tags in zip(self.sentences, self.tags(), strict=True):
+            yield answers.TaggedSentence(
+                words=sentence.words,
+                line=sentence.line,
+                labels=sentence.tags,
+                prediction=tags,
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanDataset(dataset.Dataset):
+    """Questions with a text that may hold the answer."""
+
+    path: Path
+    questions: squad.QuestionSet
+    name: str | None = None
+    """Of the data set."""
+
+    def __len__(self) -> int:
+        return len(self.questions.questions)
+
+    def describe(self) -> config.Task:
+        return config.Task(
+            kind="span",
+            name=self.name,
+            has_text_pair=True,
+            has_impossible=self.questions.has_impossible,
+        )
+
+    def encode(
+        self,
+        task: config.Task,
+        tokenizer: tokenization.Tokenizer,
+        settings: config.FinetuningConfig,
+    ) -> squad.Windows:
+        return squad.featurize(
+            self.questions.questions,
+            tokenizer,
+            max_seq_length=settings.max_seq_length,
+            doc_stride=settings.span.doc_stride,
+            max_query_length=settings.span.max_query_length,
+        )
+
+    def answer(self, outputs, inputs, task, settings) -> "SpanAnswers":
+        predictions = squad_predictions.predict(
+            self.questions.questions,
+            inputs,
+            start_logits=outputs[:, 0],
+            end_logits=outputs[:, 1],
+            has_impossible=task.has_impossible,
+            n_best_size=settings.span.n_best_size,
+            max_answer_length=settings.span.max_answer_length,
+        )
+        return SpanAnswers(questions=self.questions, predictions=predictions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanAnswers(dataset.Answers):
+    """Answers that a model found."""
+
+    questions: squad.QuestionSet
+    predictions: squad_predictions.Predictions
+
+    def scores(self, *, threshold: float | None = None) -> dict[str, float]:
+        """By the official script; of 2.0 also with the best threshold.
+
+        A question that was skipped when the file was read has no prediction and counts
+        as wrong, as in the official script.
+        """
+        gold = self.questions.gold_answers()
+        found = squad_scores.scores(
+            gold,
+            self.predictions.answers(null_score_diff_threshold=threshold or 0.0),
+            has_impossible=self.questions.has_impossible,
+        )
+        if self.predictions.null_odds is not None:
+            found |= squad_scores.best_thresholds(
+                gold, self.predictions.best_texts(), self.predictions.null_odds
+            )
+        return found
+
+    def files(self, *, threshold: float | None = None) -> dict[str, str]:
+        return self.predictions.to_files(null_score_diff_threshold=threshold or 0.0)
+
+    def records(self, *, threshold: float | None = None) -> Iterator[answers.Record]:
+        given = self.predictions.answers(null_score_diff_threshold=threshold or 0.0)
+        best_texts = self.predictions.best_texts()
+        null_odds = self.predictions.null_odds
+        for id, question, context, right in self.questions.questions:
+            probabilities = {
+                candidate.text: candidate.probability
+                for candidate in self.predictions.n_best[id]
+            }
+            yield answers.AnsweredQuestion(
+                id=id,
+                question=question,
+                context=context,
+                answers=tuple(answer.text for answer in right),
+                prediction=given[id],
+                probability=probabilities.get(given[id], 0.0),
+                null_odds=null_odds and null_odds[id],
+                best_text=best_texts[id],
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceDataset(dataset.Dataset):
+    """Questions with four endings each."""
+
+    path: Path
+    questions: Sequence[swag.Question]
+    has_labels: bool
+    name: str | None = None
+    """Of the data set."""
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def describe(self) -> config.Task:
+        return config.Task(kind="choice", name=self.name, has_text_pair=True)
+
+    def encode(
+        self,
+        task: config.Task,
+        tokenizer: tokenization.Tokenizer,
+        settings: config.FinetuningConfig,
+    ) -> LabelledInputs:
+        return LabelledInputs(
+            texts=swag.tokenize(
+                self.questions, tokenizer, max_seq_length=settings.max_seq_length
+            ),
+            label_ids=swag.label_ids(self.questions) if self.has_labels else None,
+        )
+
+    def answer(self, outputs, inputs, task, settings) -> "ChoiceAnswers":
+        return ChoiceAnswers(
+            questions=self.questions, logits=outputs, label_ids=inputs.label_ids
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceAnswers(dataset.Answers):
+    """Endings that a model chose."""
+
+    questions: Sequence[swag.Question]
+    logits: np.ndarray
+    """`(num_questions, 4)` float32."""
+    label_ids: np.ndarray | None
+
+    def scores(self, *, threshold: float | None = None) -> dict[str, float]:
+        return swag.scores(self.logits, self.label_ids)
+
+    def files(self, *, threshold: float | None = None) -> dict[str, str]:
+        return {"predictions.tsv": text.predictions_tsv(self.logits, swag.LABELS)}
+
+    def records(self, *, threshold: float | None = None) -> Iterator[answers.Record]:
+        probabilities = scipy.special.softmax(self.logits.astype(float), axis=-1)
+        for question, probs in zip(self.questions, probabilities, strict=True):
+            yield answers.ChosenEnding(
+                text=question.sentence,
+                beginning=question.beginning,
+                endings=question.endings,
+                line=question.line,
+                label=question.label,
+                prediction=int(probs.argmax()),
+                probabilities=tuple(probs.tolist()),
+            )
+
+
+def from_python(examples: Iterable[Any], task: config.Task) -> dataset.Dataset:
+    """A dataset of examples given as Python objects, to be answered.
+
+    Args:
+        examples: one or more. For `classification` and `regression` each is a string
+            or, if the model was trained on pairs, `(text, text_pair)`; for `tagging` a
+            list of words, or a string, which is split as exported taggers split it; for
+            `span` `(question, context)`; for `choice` `(text, endings)` or `(text,
+            beginning, endings)` with four endings.
+        task: the model's.
+
+    Raises:
+        InputError: an example has another shape (with its number, from 1), or there is
+            none.
+    """
+    kind = task.kind
+    if kind in ("classification", "regression"):
+        kind = "pair" if task.has_text_pair else "text"
+    expected, read = _PYTHON_FORMS[kind]
+    made = []
+    for number, example in enumerate(examples, start=1):
+        try:
+            made.append(read(example, number))
+        except (TypeError, ValueError):
+            raise InputError(
+                f"example {number}: expected {expected}, got {example!r:.80}"
+            ) from None
+    if not made:
+        raise InputError("expected at least one example, got none")
+    path = Path("examples in Python")
+    if kind == "tagging":
+        return TaggingDataset(path=path, sentences=made, has_labels=False)
+    if kind == "choice":
+        return ChoiceDataset(path=path, questions=made, has_labels=False)
+    if kind == "span":
+        questions = squad.QuestionSet(tuple(made), task.has_impossible, 0, ())
+        return SpanDataset(path=path, questions=questions)
+    is_number = task.kind == "regression"
+    return TextDataset(path=path, rows=made, has_labels=False, regression=is_number)
+
+
+def _text(example: Any, number: int) -> text.LabelledText:
+    return text.LabelledText(*_strings([example]), None, None, number)
+
+
+def _pair(example: Any, number: int) -> text.LabelledText:
+    first, second = _strings(example)
+    return text.LabelledText(first, second, None, number)
+
+
+def _sentence(example: Any, number: int) -> ner.Sentence:
+    if isinstance(example, str):
+        example = [example[start:end] for start, end in ner.split_words(example)]
+    if not (words := _strings(example)):
+        raise ValueError
+    return ner.Sentence(words, None, number, number)
+
+
+def _question(example: Any, number: int) -> squad.Question:
+    question, context = _strings(example)
+    return squad.Question(str(number), question, context, ())
+
+
+def _endings(example: Any, number: int) -> swag.Question:
+    sentence, *beginning, endings = example
+    sentence, beginning = _strings([sentence, *(beginning or [""])])
+    if len(endings := _strings(endings)) != swag.NUM_ENDINGS:
+        raise ValueError
+    return swag.Question(sentence, beginning, endings, None, number)
+
+
+def _strings(values: Any) -> tuple[str, ...]:
+    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+        raise TypeError
+    return tuple(values)
+
+
+_PYTHON_FORMS = {
+    "text": ("a string", _text),
+    "pair": ("a pair of strings", _pair),
+    "tagging": ("a string, or a list of words", _sentence),
+    "span": ("a question and its context", _question),
+    "choice": ("a text, the beginning of the endings if any, four endings", _endings),
+}
+"""From what an example can be to words for it and what reads it; a `TypeError` or a
+`ValueError` says that it is something else."""

@@ -1,0 +1,125 @@
+"""Rows of labelled files: tab-separated, comma-separated and JSON lines, in UTF-8."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bert_keras.errors import InputError
+
+
+def read_utf8(path: str | Path) -> str:
+    """The text of a file, less a byte order mark.
+
+    Raises:
+        InputError: it cannot be read, or is not UTF-8 (with the line).
+    """
+    try:
+        return Path(path).read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(
+            f"{path}: expected a file of texts, cannot read it: {error.strerror}"
+        ) from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}: line {line}: not UTF-8: save it as UTF-8") from None
+
+
+Rows = Iterator[tuple[int, dict[str, Any]]]
+"""The line where a row begins, and its values by the names of their columns."""
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """The lines of a file without their ends, LF or CRLF; the last one may lack it.
+
+    Raises:
+        InputError: see `read_utf8`.
+    """
+    # Not splitlines(): text may hold U+2028 and others that end no line here.
+    lines = read_utf8(path).removesuffix("\n").split("\n")
+    return [line.removesuffix("\r") for line in lines]
+
+
+def read_tsv(path: Path) -> Rows:
+    """The rows of a `.tsv` file with a line of column names; quotes are ordinary.
+
+    A blank line is no row, but in a file of one column it is an empty text.
+
+    Raises:
+        InputError: see `tasks.text.read_texts`.
+    """
+    lines = read_lines(path)
+    header = _checked_header(path, lines[0].split("\t"))
+    for number, line in enumerate(lines[1:], start=2):
+        fields = line.split("\t")
+        if fields != [""] or len(header) == 1:
+            yield number, _row(path, number, header, fields)
+
+
+def read_csv(path: Path) -> Rows:
+    """The rows of a `.csv` file with standard quoting and a line of column names.
+
+    Raises:
+        InputError: see `tasks.text.read_texts`.
+    """
+    # A text may be longer than the module's limit of 131,072 characters.
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.reader(io.StringIO(read_utf8(path), newline=""), strict=True)
+    header, end = None, 0
+    while True:
+        start, fields = end + 1, None
+        try:
+            fields = next(reader, None)
+        except csv.Error as error:
+            raise InputError(f"{path}: line {start}: not CSV: {error}") from None
+        end = reader.line_num
+        if fields is None:
+            break
+        if header is None:
+            header = _checked_header(path, fields)
+        elif fields:
+            yield start, _row(path, start, header, fields)
+
+
+def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
+    """The objects of a file of JSON lines; blank lines are passed over.
+
+    Args:
+        path: of the file.
+        expected: what a row looks like, for errors.
+
+    Raises:
+        InputError: see `tasks.text.read_texts`.
+    """
+    for number, line in enumerate(read_utf8(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"{path}: line {number}: not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise InputError(
+                f"{path}: line {number}: expected {expected}, got {line.strip()[:60]}"
+            )
+        yield number, row
+
+
+def _checked_header(path: Path, names: list[str]) -> list[str]:
+    if names in ([], [""]):
+        raise InputError(f"{path}: expected a first line with names of columns")
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise InputError(f"{path}: two columns are named {name!r}: rename one")
+    return names
+
+
+def _row(path: Path, line: int, header: list[str], fields: list[str]) -> dict[str, str]:
+    if len(fields) != len(header):
+        raise InputError(
+            f"{path}: line {line}: expected {len(header)} columns "
+            f"({', '.join(header)}), got {len(fields)}"
+        )
+    return dict(zip(header, fields, strict=True))

@@ -1,0 +1,112 @@
+"""Tokens of many texts, end to end, and batches of them."""
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from bert_keras.data import tokenization
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizedTexts:
+    """Model inputs of many texts, unpadded and end to end."""
+
+    input_ids: np.ndarray
+    """`(num_tokens,)` int32."""
+    segment_ids: np.ndarray
+    """`(num_tokens,)` int32."""
+    lengths: np.ndarray
+    """`(num_texts,)` int64: tokens of each text."""
+
+    @classmethod
+    def join(cls, inputs: Iterable[tuple[list[int], list[int]]]) -> Self:
+        """Puts inputs end to end, each given as its `input_ids` and `segment_ids`."""
+        input_ids: list[int] = []
+        segment_ids: list[int] = []
+        lengths = []
+        for ids, segments in inputs:
+            input_ids += ids
+            segment_ids += segments
+            lengths.append(len(ids))
+        return cls(
+            input_ids=np.array(input_ids, np.int32),
+            segment_ids=np.array(segment_ids, np.int32),
+            lengths=np.array(lengths, np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The texts of some rows, padded to the longest of them.
+
+        Returns:
+            `input_ids`, `input_mask` and `segment_ids`, int32, each `(len(rows),
+            longest)`.
+        """
+        tokens, mask = self.tokens(rows)
+        return {
+            "input_ids": np.where(mask, self.input_ids[tokens], 0),
+            "input_mask": mask.astype(np.int32),
+            "segment_ids": np.where(mask, self.segment_ids[tokens], 0),
+        }
+
+    def tokens(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The places of some texts' tokens among all, see `padded_ranges`."""
+        return padded_ranges(self.starts[rows], self.lengths[rows])
+
+    @functools.cached_property
+    def starts(self) -> np.ndarray:
+        """`(num_texts,)` int64: the place of each text's first token."""
+        return np.cumsum(self.lengths) - self.lengths
+
+
+def padded_ranges(
+    starts: np.ndarray, lengths: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Runs of whole numbers, one in each row.
+
+    Args:
+        starts: `(num_rows,)`, the first number of each.
+        lengths: `(num_rows,)`, how many numbers each has.
+
+    Returns:
+        `(num_rows, longest)` numbers, 0 for padding, and a bool mask of the same
+        shape. With both, `all_logits[tokens[mask]] = logits_of_batch[mask]`.
+    """
+    columns = np.arange(lengths.max())
+    mask = columns < lengths[:, None]
+    return np.where(mask, starts[:, None] + columns, 0), mask
+
+
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The same runs of whole numbers end to end: `(sum(lengths),)`."""
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return np.repeat(starts, lengths) + within
+
+
+def tokenize(
+    pairs: Iterable[tuple[str, str | None]],
+    tokenizer: tokenization.Tokenizer,
+    *,
+    max_seq_length: int,
+) -> TokenizedTexts:
+    """Makes model inputs: `[CLS] text [SEP]` or `[CLS] text [SEP] text_pair [SEP]`.
+
+    Args:
+        pairs: each text, and its second text or `None`.
+        tokenizer: of the model.
+        max_seq_length: tokens of an input at most; see `tokenization.pack_pair`.
+    """
+    return TokenizedTexts.join(
+        tokenization.pack_pair(
+            tokenizer.encode(text),
+            None if pair is None else tokenizer.encode(pair),
+            max_seq_length=max_seq_length,
+            vocabulary=tokenizer.vocabulary,
+        )
+        for text, pair in pairs
+    )
