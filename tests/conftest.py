@@ -24,7 +24,7 @@ from pipelines.engine import engines
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 HEAVY = (
-    "test_readme.py",
+    "test_pages.py",
     "bert_keras/training/test_pretrain.py",
     "bert_keras/checkpoints/test_starting_point.py",
     "bert_keras/export/test_tags.py",

@@ -7,6 +7,7 @@ import bz2
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -353,7 +354,16 @@ def check_settings(parsed: argparse.Namespace) -> None:
         assert config_files.load(CONFIG_TYPES[parsed.verb], parsed.config, parsed.set)
 
 
-@pytest.mark.parametrize("page", set(PAGES) - set(RUN_ELSEWHERE))
+def test_pages_that_are_run_elsewhere():
+    for page, test in RUN_ELSEWHERE.items():
+        assert page in (REPOSITORY / test).read_text(encoding="utf-8")
+
+
+def test_the_front_page_stays_short():
+    assert len(PAGES["README.md"].splitlines()) <= 170
+
+
+@pytest.mark.parametrize("page", sorted(set(PAGES) - set(RUN_ELSEWHERE)))
 def test_every_block_of_commands_says_whether_it_runs(page):
     for block in blocks(page):
         if block.commands or block.language == "python":
@@ -415,6 +425,19 @@ def test_files_that_are_named_exist(page):
 
 
 # === The map ===
+
+
+def test_the_drawing_of_the_floors_is_that_of_the_test():
+    """Every room, from the top down, with the rooms of its floor on its line."""
+    house = runpy.run_path(str(REPOSITORY / "tests/test_architecture.py"))
+    section = PAGES["CONTRIBUTING.md"].split("## The floors")[1]
+    drawing = re.search(r"```\n(.*?)```", section, re.DOTALL)[1]
+    floors = [set(re.findall(r"\w+", line)) for line in drawing.splitlines()]
+    for rooms in reversed(house["FLOORS"]):
+        rooms = {"door": {"config"}, "command line": {"cli"}}.get(min(rooms), rooms)
+        places = [n for n, names in enumerate(floors) if rooms <= names]
+        assert places, rooms
+        del floors[: places[0] + 1]
 
 
 def test_the_map_is_that_of_the_repository():
