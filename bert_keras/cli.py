@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from bert_keras import config, config_files, requirements, settings_reference, verbs
 from bert_keras.errors import InputError, NotRun, Stopped
 from bert_keras.feature_based import configuration
+from pipelines import sources
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,7 +72,7 @@ def _corpus(args: argparse.Namespace) -> None:
 
     corpus.build_corpus(
         args.output,
-        sources={kind: getattr(args, kind) for kind in verbs.SOURCES},
+        sources={kind: getattr(args, kind) for kind in sources.KINDS},
         config=config_files.load(config.CorpusConfig, args.config, args.set),
         exclude_overlap_with=args.exclude_overlap_with,
         max_bad_fraction=args.max_bad_fraction,
@@ -108,7 +109,8 @@ def _examples(args: argparse.Namespace) -> None:
     _quiet_beam()
     from pipelines import examples
 
-    overrides = [f"max_seq_length={args.max_seq_length}", *args.set]
+    length = args.max_seq_length
+    overrides = [*([] if length is None else [f"max_seq_length={length}"]), *args.set]
     examples.build_examples(
         args.corpus,
         args.vocab,

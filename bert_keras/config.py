@@ -294,6 +294,15 @@ class PretrainingConfig(StrictModel):
         return self
 
 
+CheckpointFormat = Literal[
+    "google", "model_garden", "hugging_face", "keras_hub", "native"
+]
+"""Formats that `convert` reads and writes."""
+ExportForm = Literal["saved_model", "litert", "onnx"]
+"""Forms that `export` writes."""
+Embedding = Literal["cls", "pooled", "mean", "tokens"]
+"""Vectors that `export` offers: see `export.embeddings`."""
+
 TaskKind = Literal[
     "pretraining",
     "encoder",

@@ -24,3 +24,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Returns `"; did you mean 'x'?"` for the most alike known name, or `""`."""
     matches = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {matches[0]!r}?" if matches else ""
+
+
+def check_choice(name: str, value: str, known: Iterable[str]) -> None:
+    """Raises InputError, with the nearest choice, unless `value` is a known one.
+
+    Args:
+        name: the option or setting, as the user writes it.
+    """
+    known = list(known)
+    if value not in known:
+        raise InputError(
+            f"{name} is one of {', '.join(known)}, got {value!r}{nearest(value, known)}"
+        )

@@ -1,38 +1,18 @@
-"""What every verb of the command line takes."""
+"""Options of every verb of the command line."""
 
 import argparse
+import typing
 from typing import Any, NoReturn
 
-from bert_keras import __version__, settings_reference
-from bert_keras.errors import InputError, nearest
+import tpu
+from bert_keras import __version__, config, settings_reference
+from bert_keras.errors import InputError, check_choice, nearest
+from bert_keras.feature_based import configuration
+from pipelines import sources
 
-SOURCES = {
-    "wikipedia": "MediaWiki dumps: .xml, .xml.bz2, .xml.gz",
-    "wikiextractor": "output of WikiExtractor: <doc> or JSON lines",
-    "books": "plain-text books, one a file",
-    "jsonl": 'JSON lines of {"id": ..., "text": ...}',
-}
-"""The kinds of text that `corpus` reads, each an option."""
-
-CHECKPOINT_FORMATS = ("google", "model_garden", "hugging_face", "keras_hub", "native")
-"""What `convert` writes."""
-
-EXPORT_FORMS = ("saved_model", "litert", "onnx")
-"""What `export` writes."""
-
-EMBEDDINGS = ("cls", "pooled", "mean", "tokens")
-"""What vectors it can give."""
-
-FEATURE_FORMATS = ("numpy", "tfrecord")
-"""What `features` writes."""
-
-POOLINGS = ("first", "mean", "none")
-"""What its vectors are of."""
-
-INPUT_FORMS = ("lines", "text", "tagging")
-"""What it reads."""
-
-_ANY_CHECKPOINT = "run directory, or anything that `convert` reads"
+_ANY_CHECKPOINT = "run directory, or any checkpoint that `convert` reads"
+_CASED = "keep case and accents (default: lower case without accents)"
+_DEFAULT = "(default: %(default)s)"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -43,151 +23,155 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     _add_data_verbs(verbs)
+    _add_example_verbs(verbs)
     _add_launch(verbs)
-    _add_model_verbs(verbs)
+    _add_pretraining_verbs(verbs)
+    _add_finetuning_verbs(verbs)
     _add_tuned_verbs(verbs)
+    _add_export(verbs)
     _add_feature_verbs(verbs)
     _add_convert(verbs)
     _add_settings(verbs)
-    demo = _verb(verbs, "demo", "all of the above on text from this machine")
-    demo.add_argument("--output_dir", required=True, help="directory to make")
+    demo = _verb(verbs, "demo", "all stages on text that is on this machine")
+    _add_required(demo, output_dir="directory to create")
     return parser
 
 
 def _add_data_verbs(verbs: Any) -> None:
     corpus = _verb(verbs, "corpus", "raw dumps and books -> documents")
     overlap = {"exclude_overlap_with": "evaluation files: drop documents they share"}
-    for name, what in (SOURCES | overlap).items():
+    for name, what in (sources.KINDS | overlap).items():
         corpus.add_argument(
-            f"--{name}", action="extend", nargs="+", default=[], help=what
+            f"--{name}",
+            action="extend",
+            nargs="+",
+            default=[],
+            metavar="FILE",
+            help=f"{what}; paths or patterns",
         )
-    corpus.add_argument("--output", required=True, help="directory to make")
+    _add_required(corpus, output="directory to create")
     corpus.add_argument(
         "--max_bad_fraction",
         type=float,
         default=0.01,
-        help="fail if more of the pages cannot be read (default: %(default)s)",
+        metavar="FRACTION",
+        help="fraction of unreadable pages above which the job fails " + _DEFAULT,
     )
     _add_config(corpus, "corpus")
     _add_beam(corpus)
 
     vocab = _verb(verbs, "vocab", "documents -> WordPiece vocabulary")
-    vocab.add_argument("--corpus", required=True, help="made by `corpus`")
-    vocab.add_argument("--vocab_size", type=int, default=30522, help="entries")
-    vocab.add_argument("--cased", action="store_true", help="keep case and accents")
-    vocab.add_argument("--output", required=True, help="vocab.txt to write")
+    _add_required(vocab, corpus="directory made by `corpus`", output="file to write")
+    _add_number(
+        vocab,
+        "--vocab_size",
+        30522,
+        "number of entries, special tokens included (paper: 30,000)",
+    )
+    _add_flag(vocab, "--cased", _CASED)
     _add_beam(vocab)
 
     extend = _verb(verbs, "extend-vocab", "your words into a trained vocabulary")
-    extend.add_argument("--vocab", required=True, help="vocab.txt of the trained model")
-    extend.add_argument("--words", required=True, help="text file, one a line")
-    extend.add_argument("--cased", action="store_true", help="keep case and accents")
-    extend.add_argument(
+    _add_required(
+        extend,
+        vocab="vocab.txt of the trained model",
+        words="text file with one word to add on each line",
+        output="vocab.txt to write",
+    )
+    _add_flag(extend, "--cased", _CASED)
+    _add_flag(
+        extend,
         "--append",
-        action="store_true",
-        help="put all of them after the last entry, none into [unusedN]",
+        "put all words after the last entry (default: into [unusedN] first)",
     )
-    extend.add_argument("--output", required=True, help="vocab.txt to write")
 
+
+def _add_example_verbs(verbs: Any) -> None:
     examples = _verb(verbs, "examples", "documents -> masked TFRecords")
-    examples.add_argument("--corpus", required=True, help="made by `corpus`")
-    examples.add_argument("--vocab", required=True, help="vocab.txt")
-    examples.add_argument("--cased", action="store_true", help="keep case and accents")
-    examples.add_argument("--max_seq_length", type=int, default=128, help="tokens")
-    examples.add_argument(
-        "--num_shards", type=int, help="files (default: one in 500 documents)"
+    _add_required(
+        examples,
+        corpus="directory made by `corpus`",
+        vocab="vocab.txt to tokenize with",
+        output="directory to create",
     )
-    examples.add_argument("--output", required=True, help="directory to make")
+    _add_flag(examples, "--cased", _CASED)
+    _add_number(
+        examples,
+        "--max_seq_length",
+        None,
+        "tokens of an example, special ones included (default: the configuration's, "
+        "else 128)",
+    )
+    _add_number(
+        examples,
+        "--num_shards",
+        None,
+        "number of files (default: one for each 500 documents)",
+    )
     _add_config(examples, "examples")
     _add_beam(examples)
 
-    adopt = _verb(verbs, "adopt", "records of other programs -> examples")
-    adopt.add_argument("directory", help="holds *.tfrecord* files; gets a manifest")
-    adopt.add_argument("--vocab", required=True, help="that they were made with")
-    adopt.add_argument("--cased", action="store_true", help="case was kept")
+    adopt = _verb(verbs, "adopt", "third-party TFRecords -> examples")
+    adopt.add_argument("directory", help="directory of *.tfrecord*; gets a manifest")
+    _add_required(adopt, vocab="vocab.txt that the records were made with")
+    _add_flag(adopt, "--cased", "the records keep case and accents")
 
     inspect = _verb(verbs, "inspect", "show decoded examples")
-    inspect.add_argument("examples", help="made by `examples` or `adopt`")
-    inspect.add_argument("--vocab", help="vocab.txt (default: the one kept with them)")
-    inspect.add_argument("--limit", type=int, default=5, help="how many")
+    inspect.add_argument("examples", help="directory made by `examples` or `adopt`")
+    inspect.add_argument("--vocab", help="vocab.txt (default: the directory's own)")
+    _add_number(inspect, "--limit", 5, "examples to print")
+    _add_flag(inspect, "--stats", "read all examples and print a data card instead")
+    inspect.add_argument("--json", help="JSON file to write the data card to")
     inspect.add_argument(
-        "--stats", action="store_true", help="read all and show a data card instead"
+        "--tensorboard", help="directory to write the data card's histograms to"
     )
-    inspect.add_argument("--json", help="file to write the card to")
-    inspect.add_argument("--tensorboard", help="directory to write its histograms to")
 
 
-def _add_model_verbs(verbs: Any) -> None:
-    pretrain = _verb(verbs, "pretrain", "masked LM + next sentence")
+def _add_pretraining_verbs(verbs: Any) -> None:
+    pretrain = _verb(verbs, "pretrain", "train an encoder: masked LM + next sentence")
     pretrain.add_argument(
         "--examples",
         nargs="+",
         required=True,
+        metavar="DIRECTORY",
         help="made by `examples`; two, of 128 and of 512 tokens, for the two phases",
     )
     pretrain.add_argument("--vocab", help="vocab.txt (default: the examples')")
-    pretrain.add_argument("--init", help=f"train this model further: {_ANY_CHECKPOINT}")
+    pretrain.add_argument("--init", help=f"model to train further: {_ANY_CHECKPOINT}")
     pretrain.add_argument(
         "--workers",
         type=lambda text: text.split(","),
         default=(),
-        help="HOST:PORT,HOST:PORT,... of all processes that train together",
+        metavar="HOST:PORT,...",
+        help="addresses of all processes that train together, the chief's first "
+        "(default: this process trains alone)",
     )
-    pretrain.add_argument(
-        "--worker_index", type=int, help="place of this process among them, from 0"
+    _add_number(
+        pretrain, "--worker_index", None, "place of this process in --workers, from 0"
     )
     _add_config(pretrain, "pretrain")
     _add_run(pretrain)
 
-    report = _verb(verbs, "report", "what a run did, as pictures and a page")
+    report = _verb(verbs, "report", "pictures and a page of what a run did")
     report.add_argument("run_dir", metavar="RUN", help="run directory")
-    report.add_argument("--output", help="directory to make (default: RUN/report)")
+    report.add_argument("--output", help="directory to create (default: RUN/report)")
 
     fill = _verb(verbs, "fill-mask", "guess the [MASK] in sentences")
-    fill.add_argument("text", nargs="*", help="with [MASK]; none: lines from stdin")
     fill.add_argument(
-        "--model", required=True, help=f"with a masked-LM head: {_ANY_CHECKPOINT}"
+        "text", nargs="*", help="sentences with [MASK] (default: lines of stdin)"
     )
-    fill.add_argument("--top_k", type=int, default=5, help="guesses for each")
+    _add_required(fill, model=f"model with a masked-LM head: {_ANY_CHECKPOINT}")
+    _add_number(fill, "--top_k", 5, "guesses for each [MASK]")
 
+
+def _add_finetuning_verbs(verbs: Any) -> None:
     finetune = _verb(verbs, "finetune", "train on labelled data")
     _add_task(finetune)
     _add_config(finetune, "finetune")
     _add_run(finetune)
-    _add_sweep(verbs)
 
-
-def _add_task(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--task",
-        help="what the data is: your own in the form text, tagging, span or choice, or "
-        "a data set such as MRPC, SQuAD2.0, SWAG, CoNLL-2003 (default: the "
-        "configuration's, else text)",
-    )
-    parser.add_argument("--train", help="file to train on")
-    parser.add_argument(
-        "--dev", nargs="+", help="files to evaluate on, the main one first"
-    )
-    parser.add_argument(
-        "--data", help="instead of both: the data set's folder, as it is unpacked"
-    )
-    parser.add_argument(
-        "--init", required=True, help=f"encoder to start from: {_ANY_CHECKPOINT}"
-    )
-    parser.add_argument(
-        "--from_scratch",
-        action="store_true",
-        help="take size and vocabulary from --init but random weights: a baseline",
-    )
-
-
-def _add_sweep(verbs: Any) -> None:
-    sweep = _verb(verbs, "sweep", "many `finetune`, the best on dev")
-    sweep.add_argument(
-        "--sweep",
-        required=True,
-        help="a YAML file with a grid, or a recipe: sweep_paper or sweep_glue",
-    )
+    sweep = _verb(verbs, "sweep", "many runs of `finetune`, the best one on dev")
+    _add_required(sweep, sweep="YAML file with a grid, or sweep_paper or sweep_glue")
     sweep.add_argument(
         "--sweep_set",
         action="append",
@@ -196,21 +180,47 @@ def _add_sweep(verbs: Any) -> None:
         help="override one key of --sweep, repeatable (`bert-keras config sweep` "
         "prints them)",
     )
-    sweep.add_argument(
-        "--jobs", type=int, default=1, help="processes at a time (default: 1)"
-    )
+    _add_number(sweep, "--jobs", 1, "runs at the same time")
     _add_task(sweep)
     _add_config(sweep, "finetune")
     _add_run(sweep)
+
+
+def _add_task(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--task",
+        help="form of your own data: text, tagging, span or choice; or a data set such "
+        "as MRPC, SQuAD2.0, SWAG, CoNLL-2003 (default: the configuration's, else text)",
+    )
+    parser.add_argument("--train", metavar="FILE", help="labelled file to train on")
+    parser.add_argument(
+        "--dev",
+        nargs="+",
+        metavar="FILE",
+        help="labelled files to evaluate on, the main one first",
+    )
+    parser.add_argument(
+        "--data",
+        metavar="DIRECTORY",
+        help="instead of --train and --dev: the data set's folder, as unpacked",
+    )
+    _add_required(parser, init=f"encoder to start from: {_ANY_CHECKPOINT}")
+    _add_flag(
+        parser,
+        "--from_scratch",
+        "take size and vocabulary from --init but random weights: a baseline",
+    )
 
 
 def _add_tuned_verbs(verbs: Any) -> None:
     evaluate = _verb(verbs, "evaluate", "score a tuned model, or answers to SQuAD")
     evaluate.add_argument("--model", help="run directory of `finetune`")
     evaluate.add_argument(
-        "--predictions", help="instead: predictions.json of any system, for SQuAD"
+        "--predictions",
+        metavar="FILE",
+        help="instead of --model: predictions.json of any system, for SQuAD",
     )
-    evaluate.add_argument("--input", required=True, help="file with what is right")
+    _add_required(evaluate, input="labelled file to score against")
 
     predict = _verb(verbs, "predict", "answer new texts")
     predict.add_argument(
@@ -221,94 +231,107 @@ def _add_tuned_verbs(verbs: Any) -> None:
     )
     predict.add_argument("--input", help="file like those it was tuned on")
     predict.add_argument(
-        "--data", help="GLUE's folder: answer its test files for the leaderboard"
+        "--data",
+        metavar="DIRECTORY",
+        help="instead of --input: GLUE's folder, to answer its test files",
     )
-    predict.add_argument(
-        "--output",
-        required=True,
-        help="file to write; a directory for answers of several files (span, --data); "
-        ".zip with --data: ready to be uploaded",
+    _add_required(
+        predict,
+        output="file to write; a directory where the answers are several files (span, "
+        "--data); with --data a .zip file is ready for GLUE's server",
     )
 
+
+def _add_export(verbs: Any) -> None:
     export = _verb(verbs, "export", "SavedModel, LiteRT or ONNX of a trained model")
-    export.add_argument("--model", required=True, help=_ANY_CHECKPOINT)
-    export.add_argument("--output", required=True, help="directory, such as exported/1")
-    export.add_argument(
+    _add_required(
+        export, model=_ANY_CHECKPOINT, output="directory to create, such as exported/1"
+    )
+    _add_choice(
+        export,
         "--to",
-        choices=EXPORT_FORMS,
-        default=EXPORT_FORMS[0],
-        help="saved_model: strings in, answers out; the others: ids in, numbers out "
-        "(default: %(default)s)",
+        config.ExportForm,
+        "saved_model: strings in, answers out; litert and onnx: ids in, numbers out",
     )
-    export.add_argument(
+    _add_choice(
+        export,
         "--embedding",
-        choices=EMBEDDINGS,
-        help="vectors, instead of what the model was trained to answer",
+        config.Embedding,
+        "vectors of texts or tokens (default: the answers the model was trained for)",
+        has_default=False,
     )
-    export.add_argument(
-        "--layers",
-        type=int,
-        nargs="+",
-        help="whose vectors, side by side: 0 are the embeddings, 1 is the first layer, "
-        "-1 the last one (default: that one)",
-    )
-    export.add_argument(
-        "--top_k", type=int, help="guesses for each [MASK] (default: 5)"
-    )
+    _add_layers(export, None)
+    _add_number(export, "--top_k", None, "guesses for each [MASK] (default: 5)")
 
 
 def _add_feature_verbs(verbs: Any) -> None:
     features = _verb(verbs, "features", "vectors of words, from layers of an encoder")
-    features.add_argument("--model", required=True, help=_ANY_CHECKPOINT)
-    features.add_argument("--input", required=True, help="file of texts or of words")
-    features.add_argument("--output", required=True, help="directory to make")
-    features.add_argument(
-        "--layers",
-        type=int,
-        nargs="+",
-        default=[-1],
-        help="0 are the embeddings, 1 is the first layer, -1 the last one (default: "
-        "that one)",
+    _add_required(
+        features,
+        model=_ANY_CHECKPOINT,
+        input="file of texts or of words",
+        output="directory to create",
     )
-    features.add_argument(
+    _add_layers(features, [-1])
+    _add_choice(
+        features,
         "--pooling",
-        choices=POOLINGS,
-        default=POOLINGS[0],
-        help="of a word's pieces; none: a vector for each piece (default: %(default)s)",
+        configuration.Pooling,
+        "vector of a word: of its first piece, or the mean; none: one for each piece",
     )
-    features.add_argument(
-        "--to",
-        choices=FEATURE_FORMATS,
-        default=FEATURE_FORMATS[0],
-        help="(default: %(default)s)",
+    _add_choice(
+        features, "--to", configuration.VectorFormat, "format of the files to write"
     )
-    features.add_argument(
+    _add_choice(
+        features,
         "--form",
-        choices=INPUT_FORMS,
-        help="lines: one text a line; text: a table or JSON lines; tagging: columns of "
+        configuration.InputForm,
+        "lines: one text a line; text: a table or JSON lines; tagging: columns of "
         "CoNLL or JSON lines of words (default: by the file's name)",
+        has_default=False,
     )
     _add_config(features, "features")
 
     probe = _verb(verbs, "probe", "small taggers on an encoder's layers, scored")
-    probe.add_argument("--model", required=True, help=_ANY_CHECKPOINT)
-    probe.add_argument("--train", required=True, help="tagged words to train on")
-    probe.add_argument("--dev", required=True, help="the same, to score on")
+    _add_required(
+        probe,
+        model=_ANY_CHECKPOINT,
+        train="tagged words to train on: columns of CoNLL or JSON lines",
+        dev="tagged words to score on, in the same form",
+    )
     _add_config(probe, "probe")
     _add_run(probe)
 
 
-def _add_convert(verbs: Any) -> None:
-    convert = _verb(verbs, "convert", "checkpoints of others in and out")
-    convert.add_argument(
-        "--input", required=True, help="checkpoint of any format, recognised by itself"
+def _add_layers(parser: argparse.ArgumentParser, default: list[int] | None) -> None:
+    parser.add_argument(
+        "--layers",
+        type=int,
+        nargs="+",
+        default=default,
+        metavar="N",
+        help="layers whose vectors to write: 0 is the embeddings, 1 the first layer, "
+        "-1 the last one (default: -1)",
     )
-    convert.add_argument("--output", required=True, help="directory to make")
-    convert.add_argument("--to", required=True, choices=CHECKPOINT_FORMATS)
+
+
+def _add_convert(verbs: Any) -> None:
+    convert = _verb(verbs, "convert", "third-party checkpoints in and out")
+    _add_required(
+        convert,
+        input="checkpoint; its format is recognised",
+        output="directory to create",
+    )
     convert.add_argument(
+        "--to",
+        required=True,
+        choices=typing.get_args(config.CheckpointFormat),
+        help="format to write",
+    )
+    _add_flag(
+        convert,
         "--approximate_gelu",
-        action="store_true",
-        help="write a model of the exact GELU although --to has only its tanh form",
+        "write a model with the exact GELU although --to has only its tanh form",
     )
 
 
@@ -331,57 +354,94 @@ def _verb(verbs: Any, name: str, summary: str) -> argparse.ArgumentParser:
     return parser
 
 
+def _add_required(parser: argparse.ArgumentParser, **helps: str) -> None:
+    for name, what in helps.items():
+        parser.add_argument(f"--{name}", required=True, help=what)
+
+
+def _add_flag(parser: argparse.ArgumentParser, option: str, what: str) -> None:
+    parser.add_argument(option, action="store_true", help=what)
+
+
+def _add_number(
+    parser: argparse.ArgumentParser, option: str, default: int | None, what: str
+) -> None:
+    shown = what if default is None else f"{what} {_DEFAULT}"
+    parser.add_argument(option, type=int, default=default, metavar="N", help=shown)
+
+
+def _add_choice(
+    parser: argparse.ArgumentParser,
+    option: str,
+    choices: Any,
+    what: str,
+    *,
+    has_default: bool = True,
+) -> None:
+    """Adds an option for one of a Literal's values; the first one is the default."""
+    known = typing.get_args(choices)
+    parser.add_argument(
+        option,
+        choices=known,
+        default=known[0] if has_default else None,
+        help=f"{what} {_DEFAULT}" if has_default else what,
+    )
+
+
 def _add_launch(verbs: Any) -> None:
     launch = verbs.add_parser(
         "launch", help="run corpus, vocab or examples on Dataflow"
     )
     targets = launch.add_subparsers(dest="target", required=True, metavar="TARGET")
-    dataflow = _verb(targets, "dataflow", "now, and wait for its end")
-    dataflow.add_argument(
-        "--dry_run", action="store_true", help="only print the command"
-    )
-    template = _verb(targets, "flex-template", "print gcloud's commands")
-    template.add_argument("--template", required=True, help="gs://BUCKET/NAME.json")
+    dataflow = _verb(targets, "dataflow", "submit the job and wait for its end")
+    _add_flag(dataflow, "--dry_run", "only print the command")
+    template = _verb(targets, "flex-template", "print gcloud's commands for a template")
+    _add_required(template, template="template to make: gs://BUCKET/NAME.json")
     template.add_argument(
         "--metadata",
         default="flex_template_metadata.json",
-        help="file to write (default: %(default)s)",
+        help=f"file to write {_DEFAULT}",
     )
     for parser in (dataflow, template):
-        parser.set_defaults(takes_beam_options=True)
-        parser.epilog = "What is to be run stands after `--`: -- corpus --output ..."
-        for name, what in (
-            ("project", "Google Cloud project's id"),
-            ("region", "such as europe-west4, that of the bucket"),
-            ("temp_location", "gs://BUCKET/FOLDER for what is staged"),
-        ):
-            parser.add_argument(f"--{name}", required=True, help=what)
-        parser.add_argument("--machine_type", help="default: by the verb")
-        for name, default, what in (
-            ("max_num_workers", 16, "machines, at most"),
-            ("number_of_worker_harness_threads", 2, "in each process, one for a core"),
-        ):
-            parser.add_argument(
-                f"--{name}",
-                type=int,
-                default=default,
-                help=f"{what} (default: {default})",
-            )
-        parser.add_argument("--sdk_container_image", help="image with this package")
+        _add_dataflow(parser)
+
+
+def _add_dataflow(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(takes_beam_options=True)
+    parser.epilog = "The command to run follows `--`: -- corpus --output ..."
+    _add_required(
+        parser,
+        project="id of the Google Cloud project",
+        region="region of the bucket, such as europe-west4",
+        temp_location="folder for staged files: gs://BUCKET/FOLDER",
+    )
+    parser.add_argument(
+        "--machine_type",
+        help="(default: n2-highmem-4 for `examples`, else n2-standard-4)",
+    )
+    _add_number(parser, "--max_num_workers", 16, "machines, at most")
+    _add_number(
+        parser,
+        "--number_of_worker_harness_threads",
+        2,
+        "threads of each process, one process for each core",
+    )
+    parser.add_argument(
+        "--sdk_container_image",
+        help="container image with this package (default: Beam's, with our wheel)",
+    )
 
 
 def _add_beam(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--workers", type=int, default=1, help="local processes (default: 1)"
-    )
+    _add_number(parser, "--workers", 1, "local processes")
     parser.add_argument(
         "--memory_limit",
         type=float,
         default=4.0,
         metavar="GB",
-        help="of all local processes together (default: 4)",
+        help=f"memory of all local processes together, in GB {_DEFAULT}",
     )
-    parser.epilog = "What stands after `--` goes to Beam, such as -- --runner ..."
+    parser.epilog = "Options after `--` go to Beam, such as -- --runner ..."
     parser.set_defaults(takes_beam_options=True)
 
 
@@ -401,11 +461,12 @@ def _add_config(parser: argparse.ArgumentParser, verb: str) -> None:
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output_dir", required=True, help="run directory to make")
+    _add_required(parser, output_dir="run directory to create")
+    *first, last = tpu.STRATEGIES
     parser.add_argument(
         "--strategy",
         default="auto",
-        help="auto, cpu, gpu, tpu[:NAME] or multi_worker (default: auto)",
+        help=f"devices to train on: {', '.join(first)} or {last} {_DEFAULT}",
     )
 
 
@@ -425,13 +486,12 @@ class _Parser(argparse.ArgumentParser):
         return namespace, unknown
 
     def _check_value(self, action, value):  # type: ignore[override]
-        if action.choices is not None and value not in action.choices:
-            known = [str(choice) for choice in action.choices]
+        if action.choices is not None:
             name = action.option_strings[0] if action.option_strings else action.dest
-            self.error(
-                f"{name} is one of {', '.join(known)}, got {value!r}"
-                + nearest(value, known)
-            )
+            try:
+                check_choice(name, value, action.choices)
+            except InputError as error:
+                self.error(str(error))
 
     def error(self, message: str) -> NoReturn:
         prog = self.prog.removeprefix("bert-keras").strip()

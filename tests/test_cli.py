@@ -1,15 +1,16 @@
+import argparse
 import re
 import subprocess
 import sys
 
 import pytest
 
-from bert_keras import cli
+from bert_keras import cli, verbs
 from pipelines.engine import runner_options
 
 VERBS = (
     "corpus vocab extend-vocab examples adopt inspect pretrain fill-mask finetune "
-    "sweep evaluate predict features probe report export convert demo launch"
+    "sweep evaluate predict features probe report export convert config demo launch"
 ).split()
 
 
@@ -43,11 +44,53 @@ def test_help_lists_every_verb(capsys):
     assert all(f"  {verb}" in out for verb in VERBS)
 
 
+def parsers(parser):
+    """A parser and those of its verbs and targets."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers(below)
+
+
+@pytest.mark.parametrize(
+    "parser", list(parsers(verbs.build_parser())), ids=lambda parser: parser.prog
+)
+def test_every_option_says_what_and_its_default(parser):
+    for action in parser._actions:
+        if not isinstance(action, argparse._SubParsersAction):
+            assert len(action.help.split()) >= 2, action
+        if action.type in (int, float) and action.default is not None:
+            assert "default: " in action.help, action
+
+
+def test_the_length_of_examples_is_that_of_the_configuration(tmp_path, monkeypatch):
+    """Unless it is given; a default of the option's would hide a file's value."""
+    built = []
+    monkeypatch.setattr(
+        "pipelines.examples.build_examples",
+        lambda *_, config, **__: built.append(config.max_seq_length),
+    )
+    (tmp_path / "c.yaml").write_text("max_seq_length: 64\n")
+    command = ["examples", "--corpus", "x", "--vocab", "y", "--output", "z"]
+    for options in ([], ["--max_seq_length", "512"]):
+        assert cli.main([*command, *options]) == 0
+        assert cli.main([*command, "--config", f"{tmp_path}/c.yaml", *options]) == 0
+    assert built == [128, 64, 512, 512]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    command = f"{sys.executable} -m bert_keras.cli config page | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("# Configuration\n", "")
+
+
 def test_help_loads_nothing_heavy():
     program = (
         "import sys\nfrom bert_keras import cli\n"
         "try: cli.main(['pretrain', '--help'])\n"
         "except SystemExit: pass\n"
+        "assert cli.main(['config', 'page']) == 0\n"
         "heavy = {'tensorflow', 'keras', 'apache_beam', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

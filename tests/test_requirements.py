@@ -35,8 +35,9 @@ class Blocked:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in ("tensorflow", "keras"):
             raise ModuleNotFoundError(f"No module named {name!r}")
-sys.meta_path.insert(0, Blocked())
 from bert_keras import cli
+# In front of the package's own, which waits for Keras.
+sys.meta_path.insert(0, Blocked())
 for line in sys.stdin:
     print(cli.main(line.split()), flush=True)
 """

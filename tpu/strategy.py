@@ -9,12 +9,11 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from bert_keras.errors import InputError
-from tpu import cluster
+from bert_keras.errors import InputError, check_choice
+from tpu import STRATEGIES, cluster
 
 logger = logging.getLogger(__name__)
 
-NAMES = ("auto", "cpu", "gpu", "multi_worker", "tpu", "tpu:NAME")
 _HANG_SECONDS = 120
 """Longest that TensorFlow may take to connect workers that all answer."""
 
@@ -47,8 +46,8 @@ def get_strategy(
             does not answer in time.
     """
     kind, _, tpu_name = name.partition(":")
-    if name not in NAMES[:-1] and kind != "tpu":
-        raise InputError(f"--strategy is one of {', '.join(NAMES)}, got {name!r}")
+    if kind != "tpu":
+        check_choice("--strategy", name, STRATEGIES)
     if name in ("auto", "multi_worker"):
         found = _find_cluster(workers, worker_index)
         if found is not None:

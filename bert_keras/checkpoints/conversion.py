@@ -8,7 +8,7 @@ from types import ModuleType
 import keras
 import numpy as np
 
-from bert_keras import files
+from bert_keras import config, files
 from bert_keras.checkpoints import (
     companions,
     google_tf1,
@@ -18,10 +18,10 @@ from bert_keras.checkpoints import (
     native,
     weights,
 )
-from bert_keras.errors import InputError, nearest
+from bert_keras.errors import InputError, check_choice
 from bert_keras.model import networks
 
-FORMATS: dict[str, ModuleType] = {
+FORMATS: dict[config.CheckpointFormat, ModuleType] = {
     "native": native,
     "keras_hub": keras_hub,
     "hugging_face": hugging_face,
@@ -127,11 +127,7 @@ def convert(
             format cannot say what the source is.
         RuntimeError: what was written is not what was read.
     """
-    if to not in FORMATS:
-        known = list(FORMATS)
-        raise InputError(
-            f"--to is one of {', '.join(known)}, got {to!r}{nearest(to, known)}"
-        )
+    check_choice("--to", to, FORMATS)
     output_dir = Path(output_dir).absolute()
     files.check_is_new(output_dir)
     source_format = recognize(input_path)

@@ -1,5 +1,6 @@
 """Exported encoders: vectors of texts or of their tokens."""
 
+import typing
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from bert_keras.export import answers
 from bert_keras.model import networks
 from bert_keras.model.encoder import resolve_layers
 
-KINDS = ("cls", "pooled", "mean", "tokens")
+KINDS: tuple[str, ...] = typing.get_args(config.Embedding)
 """The first token's vector; the same through the pooler, `tanh(W x + b)`; the mean over
 all tokens, `[CLS]` and `[SEP]` among them and padding not, as sentence-transformers has
 it; or a vector for each token."""

@@ -1,6 +1,7 @@
 """From a trained model to a directory that others load, checked before it is there."""
 
 import logging
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -9,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import files
+from bert_keras import config, files
 from bert_keras.checkpoints import starting_point
-from bert_keras.errors import InputError, nearest
+from bert_keras.errors import InputError, check_choice
 from bert_keras.export import (
     answers,
     choices,
@@ -27,7 +28,7 @@ from bert_keras.export import (
 
 logger = logging.getLogger(__name__)
 
-FORMS = ("saved_model", "litert", "onnx")
+FORMS: tuple[str, ...] = typing.get_args(config.ExportForm)
 """What a model can be written as."""
 
 LABELS_NAME = "labels.txt"
@@ -104,11 +105,7 @@ def _check_wanted(wanted: _Wanted) -> None:
         ("--to", wanted.to, FORMS),
         ("--embedding", wanted.embedding or embeddings.KINDS[0], embeddings.KINDS),
     ):
-        if value not in known:
-            raise InputError(
-                f"{option} is one of {', '.join(known)}, got {value!r}"
-                f"{nearest(value, known)}"
-            )
+        check_choice(option, value, known)
     if wanted.layers is not None and wanted.embedding in (None, "pooled"):
         raise InputError(
             "--layers is for --embedding cls, mean or tokens: everything else comes "

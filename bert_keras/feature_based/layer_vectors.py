@@ -7,6 +7,7 @@ of the paper).
 import contextlib
 import json
 import logging
+import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ import tensorflow as tf
 from bert_keras import config, files, progress
 from bert_keras.checkpoints import starting_point, weights
 from bert_keras.data import tokenization
-from bert_keras.errors import InputError, nearest
+from bert_keras.errors import InputError, check_choice
 from bert_keras.feature_based import configuration, word_inputs
 from bert_keras.model import networks
 from bert_keras.model.encoder import resolve_layers
@@ -26,8 +27,7 @@ from bert_keras.tasks import reading, tokenized
 
 logger = logging.getLogger(__name__)
 
-FORMATS = ("numpy", "tfrecord")
-"""What `write` makes."""
+FORMATS: tuple[str, ...] = typing.get_args(configuration.VectorFormat)
 
 FACTS_NAME = "features.json"
 """How the vectors were made. Written last."""
@@ -83,9 +83,9 @@ def write(
     output_dir = Path(output_dir).absolute()
     files.check_is_new(output_dir)
     form = form or word_inputs.form_of(input_path)
-    _check_known("--to", to, FORMATS)
-    _check_known("--pooling", pooling, word_inputs.POOLINGS)
-    _check_known("--form", form, word_inputs.FORMS)
+    check_choice("--to", to, FORMATS)
+    check_choice("--pooling", pooling, word_inputs.POOLINGS)
+    check_choice("--form", form, word_inputs.FORMS)
     examples = word_inputs.read(input_path, form=form, columns=settings.columns)
     checkpoint = starting_point.read_with_tokenizer(model)
     encoder = LayerEncoder(checkpoint, layers, path=model)
@@ -121,14 +121,6 @@ def write(
             *(input_path, facts["num_cut"], facts["max_seq_length"]),
         )
     logger.info("%d vectors of each layer in %s", facts["num_rows"], output_dir)
-
-
-def _check_known(option: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise InputError(
-            f"{option} is one of {', '.join(known)}, got {value!r}"
-            f"{nearest(value, known)}"
-        )
 
 
 def _write_all(

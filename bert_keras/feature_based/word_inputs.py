@@ -5,6 +5,7 @@ No TensorFlow.
 
 import functools
 import itertools
+import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +16,11 @@ import numpy as np
 from bert_keras import config
 from bert_keras.data import token_offsets, tokenization
 from bert_keras.errors import InputError
+from bert_keras.feature_based import configuration
 from bert_keras.tasks import ner, ner_windows, reading, text, tokenized
 
-FORMS = ("lines", "text", "tagging")
-"""What a file can be: plain text, one text a line; a table or JSON lines of texts or of
-pairs (see `tasks.text`); tagged words, of which the tags are not read (`tasks.ner`)."""
-
-POOLINGS = ("first", "mean", "none")
-"""What a vector is of: a word's first piece, the mean over a word's pieces, or each
-piece by itself."""
+FORMS: tuple[str, ...] = typing.get_args(configuration.InputForm)
+POOLINGS: tuple[str, ...] = typing.get_args(configuration.Pooling)
 
 _FORM_OF_SUFFIX = {".txt": "lines", ".tsv": "text", ".csv": "text", ".jsonl": "text"}
 # More make longer lists, fewer longer searches for batches of like lengths.

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from bert_keras import config
-from bert_keras.errors import InputError, nearest
+from bert_keras.errors import InputError, check_choice
 from bert_keras.tasks import (
     dataset,
     forms,
@@ -75,10 +75,7 @@ NAMES = (*FORMS, *glue.TASKS, *DATASETS)
 
 def check_name(name: str) -> None:
     """Raises an `InputError` if there is no such task."""
-    if name not in NAMES:
-        raise InputError(
-            f"`task` is one of {', '.join(NAMES)}, got {name!r}{nearest(name, NAMES)}"
-        )
+    check_choice("`task`", name, NAMES)
 
 
 def training_files(name: str, directory: str | Path) -> tuple[Path, list[Path]]:

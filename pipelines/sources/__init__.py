@@ -1,1 +1,9 @@
 """Files that people have, read as documents: dumps, extracted text, books, JSON."""
+
+KINDS = {
+    "wikipedia": "MediaWiki dumps (.xml, .xml.bz2, .xml.gz)",
+    "wikiextractor": "output of WikiExtractor: <doc> or JSON lines",
+    "books": "plain-text books, one a file",
+    "jsonl": 'JSON lines of {"id": ..., "text": ...}',
+}
+"""Kinds of files that `corpus` reads, each an option."""

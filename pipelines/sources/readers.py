@@ -18,6 +18,7 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from pipelines import filters, wikitext
 from pipelines.sources import (
+    KINDS,
     books,
     dump_head,
     multistream,
@@ -94,8 +95,7 @@ def find_inputs(patterns: Mapping[str, Sequence[str]]) -> list[Input]:
     """
     if not any(patterns.values()):
         raise InputError(
-            "nothing to read: give at least one of --wikipedia, --wikiextractor, "
-            "--books and --jsonl"
+            f"nothing to read: give at least one of --{', --'.join(KINDS)}"
         )
     inputs: dict[tuple[str, str], Input] = {}
     for kind, kind_patterns in patterns.items():

@@ -1,16 +1,16 @@
 import dataclasses
 import json
 import logging
+import typing
 
 import h5py
 import numpy as np
 import pytest
 
-from bert_keras import cli, config, export, verbs
+from bert_keras import cli, config
 from bert_keras.checkpoints import conversion, native, npz_files, weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
-from bert_keras.export import embeddings
 from bert_keras.inference import tuned
 from bert_keras.model import networks
 
@@ -232,9 +232,7 @@ def test_heads_that_a_format_has_no_place_for(run_dir, tmp_path, capsys):
 
 
 def test_the_command_line_offers_what_there_is():
-    assert set(verbs.CHECKPOINT_FORMATS) == set(conversion.FORMATS)
-    assert verbs.EXPORT_FORMS == export.FORMS
-    assert verbs.EMBEDDINGS == embeddings.KINDS
+    assert set(typing.get_args(config.CheckpointFormat)) == set(conversion.FORMATS)
 
 
 class TestActivations:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import cli, config, verbs
+from bert_keras import cli, config
 from bert_keras.checkpoints import conversion, native, weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
@@ -383,9 +383,3 @@ def test_on_the_command_line(model, inputs, plain, tmp_path, capsys):
     wrong = [*map(str, arguments[:-4]), str(tmp_path / "x"), "--set", "colums.text=a"]
     assert cli.main(["features", *wrong]) == 2
     assert "no key 'colums'; did you mean 'columns'" in capsys.readouterr().err
-
-
-def test_the_command_line_knows_what_there_is():
-    assert verbs.FEATURE_FORMATS == layer_vectors.FORMATS
-    assert verbs.POOLINGS == word_inputs.POOLINGS
-    assert verbs.INPUT_FORMS == word_inputs.FORMS
