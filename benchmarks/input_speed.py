@@ -34,7 +34,7 @@ from bert_keras.training import (
     learner,
     optimization,
     record_batches,
-    training_log,
+    replicas,
 )
 
 BATCH_SIZES = {128: 64, 512: 16}
@@ -162,7 +162,7 @@ def training(
     batches = tf.data.Dataset.from_tensors(batch).repeat()
 
     def train() -> None:
-        last_step = training_log.optimizer_step(made) + num_steps
+        last_step = replicas.optimizer_step(made) + num_steps
         learner.fit(
             made,
             batches,

@@ -89,7 +89,7 @@ def _multi_worker_strategy(
     """One worker of several, once all of them are there.
 
     A worker that later dies or stops is noticed by TensorFlow's heartbeat after about
-    ten seconds (see `bert_keras.training.lost_workers`), so communication has no
+    ten seconds (see `bert_keras.training.stopping`), so communication has no
     time-out: one would also hit the chief while it writes a large checkpoint.
     """
     cluster.wait_for_peers(found, timeout_seconds=timeout_seconds)

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.training import learner, optimization, replicas, training_log
+from bert_keras.training import learner, optimization, replicas
 
 
 class Slope(keras.Model):
@@ -94,7 +94,7 @@ def fit(
     """
     if isinstance(examples, dict):
         examples = tf.data.Dataset.from_tensor_slices(examples)
-    start_step = training_log.optimizer_step(trained)
+    start_step = replicas.optimizer_step(trained)
 
     def make_batches(worker_index, num_workers, num_local_replicas):
         num_replicas = num_workers * num_local_replicas

@@ -18,11 +18,12 @@ from bert_keras.feature_based import bilstm_tagger, configuration, layer_vectors
 from bert_keras.model import layers
 from bert_keras.tasks import ner
 from bert_keras.training import (
+    curves,
     learner,
     optimization,
     precision,
+    progress_line,
     task_batches,
-    training_log,
 )
 
 logger = logging.getLogger(__name__)
@@ -287,7 +288,7 @@ class _Tagger:
         num_steps, network = self._train(train, logs, strategy)
         logits = word_logits(network, dev)
         scores = ner.scores(logits, self._data.labels, self._data.dev_sentences)
-        logger.info("%s", training_log.metrics_text(scores))
+        logger.info("%s", progress_line.metrics_text(scores))
         results = {
             **scores,
             "steps": num_steps,
@@ -341,9 +342,10 @@ class _Tagger:
             steps_per_epoch=min(steps_per_epoch, num_steps),
             evaluation=None,
             run_callbacks=[
-                training_log.TrainingLog(
-                    logs, num_train_steps=num_steps, batch_size=settings.batch_size
-                )
+                curves.Curves(logs, batch_size=settings.batch_size),
+                progress_line.ProgressLine(
+                    num_train_steps=num_steps, batch_size=settings.batch_size
+                ),
             ],
         )
         return num_steps, made.network

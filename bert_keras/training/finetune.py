@@ -21,11 +21,13 @@ from bert_keras.model import networks
 from bert_keras.report import task_summaries
 from bert_keras.tasks import catalogue, dataset
 from bert_keras.training import (
+    curves,
     learner,
     optimization,
     precision,
+    progress_line,
+    replicas,
     task_batches,
-    training_log,
 )
 
 logger = logging.getLogger(__name__)
@@ -186,8 +188,9 @@ def _train(
     train_inputs = train_examples.inputs
     steps_per_epoch, num_train_steps = _num_steps(settings, len(train_inputs.lengths))
     logger.info("fine-tuning on %d examples, evaluating on %d", num_train, num_dev)
-    log = training_log.TrainingLog(
-        logs, num_train_steps=num_train_steps, batch_size=settings.batch_size
+    run_curves = curves.Curves(logs, batch_size=settings.batch_size)
+    line = progress_line.ProgressLine(
+        num_train_steps=num_train_steps, batch_size=settings.batch_size
     )
     score = _ScoreEachEpoch(run.task, settings, dev_examples)
     start = time.monotonic()
@@ -203,10 +206,10 @@ def _train(
         last_step=num_train_steps,
         steps_per_epoch=steps_per_epoch,
         evaluation=None,
-        run_callbacks=[score, log],
+        run_callbacks=[score, run_curves, line],
     )
     seconds = round(time.monotonic() - start, 1)
-    num_steps = training_log.optimizer_step(tuner)
+    num_steps = replicas.optimizer_step(tuner)
     _write_answers(run, score.answers, score.scores.get(tuned.THRESHOLD))
     return {
         "steps": num_steps,
@@ -214,7 +217,7 @@ def _train(
         "num_parameters": tuner.network.count_params(),
         "num_train_examples": num_train,
         "num_eval_examples": num_dev,
-        "train": log.last_step_logs,
+        "train": run_curves.last_step_logs,
         "eval": score.scores,
     }
 

@@ -19,7 +19,6 @@ from bert_keras.training import (
     precision,
     replicas,
     stopping,
-    training_log,
 )
 
 MIN_WEIGHT = 1e-5
@@ -285,13 +284,13 @@ def fit(
         last_step: of the whole run.
         steps_per_epoch: steps between evaluations.
         evaluation: endless batches, and how many of them are one round.
-        run_callbacks: see `bert_keras.training.training_log`.
+        run_callbacks: called with the logs of each execution and epoch.
 
     Returns:
         The scalars of the last step and, with names that begin with `val_`, of the last
         evaluation; nothing if there was nothing to do.
     """
-    start_step = training_log.optimizer_step(learner)
+    start_step = replicas.optimizer_step(learner)
     if start_step >= last_step:
         return {}
     first_epoch = start_step // steps_per_epoch

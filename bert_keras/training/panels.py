@@ -20,7 +20,7 @@ from tensorboard.plugins import projector
 
 from bert_keras import files
 from bert_keras.data import features, tokenization
-from bert_keras.training import training_log
+from bert_keras.training import event_files, replicas
 
 logger = logging.getLogger(__name__)
 
@@ -77,8 +77,8 @@ class EvaluationPanels(keras.callbacks.Callback):
         self._before: dict[str, list[np.ndarray]] | None = None
 
     def on_train_begin(self, logs=None):
-        self._step = training_log.optimizer_step(self.model)
-        self._writer = training_log.open_event_writer(self._directory, self._step)
+        self._step = replicas.optimizer_step(self.model)
+        self._writer = event_files.open_writer(self._directory, self._step)
         config = self.model.network.encoder.config
         self._is_masked = config.attention == "bidirectional"
         self._forward = tf.function(
@@ -103,7 +103,7 @@ class EvaluationPanels(keras.callbacks.Callback):
             self._before = weights_by_part(self.model.network)
 
     def on_train_batch_end(self, batch, logs=None):
-        self._step = training_log.optimizer_step(self.model)
+        self._step = replicas.optimizer_step(self.model)
 
     def on_epoch_end(self, epoch, logs=None):
         network = self.model.network
@@ -185,7 +185,7 @@ class Profile(keras.callbacks.Callback):
         self._execution = contextlib.ExitStack()
 
     def on_train_begin(self, logs=None):
-        self._step = training_log.optimizer_step(self.model)
+        self._step = replicas.optimizer_step(self.model)
         self._is_due = self._step < self._first_step
 
     def on_train_batch_begin(self, batch, logs=None):
@@ -200,7 +200,7 @@ class Profile(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self._execution.close()
-        self._step = training_log.optimizer_step(self.model)
+        self._step = replicas.optimizer_step(self.model)
         if self._is_recording and self._step >= self._last_step:
             self._stop()
 

@@ -25,15 +25,16 @@ from bert_keras.data import features
 from bert_keras.errors import InputError
 from bert_keras.model import flops, pretrainer
 from bert_keras.training import (
+    curves,
     learner,
-    lost_workers,
     optimization,
     panels,
+    peak_flops,
     phases,
     precision,
+    progress_line,
     replicas,
     stopping,
-    training_log,
 )
 
 logger = logging.getLogger(__name__)
@@ -104,18 +105,18 @@ def pretrain(
         pretraining_run = _PretrainingRun(
             settings=settings,
             run=run,
-            phases=planned,
+            planned=planned,
             strategy=strategy,
             is_chief=is_chief,
             stop_signal=stop_signal,
             start=start,
-            learner=_build_learner(settings, run, planned[0], strategy),
+            trained=_build_learner(settings, run, planned[0], strategy),
         )
         # As large as the model, and not needed once that has begun.
         del start
         results = pretraining_run.train()
     if is_chief:
-        run_weights.finish_run(run, pretraining_run.learner.network, results)
+        run_weights.finish_run(run, pretraining_run.trained.network, results)
         logger.info("model and results in %s", run.directory)
     # One that leaves early looks to the others as if it had been killed.
     replicas.wait_for_all(strategy)
@@ -255,16 +256,16 @@ class _PretrainingRun:
 
     settings: config.PretrainingConfig
     run: run_directory.Run
-    phases: Sequence[phases.Phase]
+    planned: Sequence[phases.Phase]
     strategy: tf.distribute.Strategy
     is_chief: bool
     stop_signal: stopping.StopSignal
     start: starting_point.Start | None
-    learner: learner.Learner
+    trained: learner.Learner
 
     def __post_init__(self) -> None:
         self._state = training_state.named_variables(
-            self.learner, self.learner.optimizer
+            self.trained, self.trained.optimizer
         )
         self._checkpoints = training_state.CheckpointDirectory(
             self.run.directory / run_directory.CHECKPOINTS_NAME,
@@ -286,28 +287,28 @@ class _PretrainingRun:
         )
         if step == 0 and self.start is not None:
             starting_point.assign(
-                self.learner.network, self.start.arrays, path=self.start.path
+                self.trained.network, self.start.arrays, path=self.start.path
             )
         self.start = None
         while step < self.settings.num_train_steps:
-            phase = next(p for p in self.phases if step < p.last_step)
+            phase = next(p for p in self.planned if step < p.last_step)
             self._fit(phase, step, self._stretch_end(phase, step))
-            step = training_log.optimizer_step(self.learner)
-        phase = self.phases[-1]
+            step = replicas.optimizer_step(self.trained)
+        phase = self.planned[-1]
         if phase.has_evaluation and not self._last_evaluation:
             batches, num_batches = phases.evaluation_batches(
                 self.settings, phase, self.strategy
             )
-            self._last_evaluation = self.learner.evaluate(
+            self._last_evaluation = self.trained.evaluate(
                 batches, steps=num_batches, return_dict=True, verbose=0
             )
         return {
             "steps": step,
             "seconds": round(time.monotonic() - began, 1),
             "skipped_steps": int(
-                keras.ops.convert_to_numpy(self.learner.skipped_steps)
+                keras.ops.convert_to_numpy(self.trained.skipped_steps)
             ),
-            "num_parameters": self.learner.network.count_params(),
+            "num_parameters": self.trained.network.count_params(),
             "eval": {k: float(value) for k, value in self._last_evaluation.items()},
             "eval_baseline": _baseline(self.settings, phase),
         }
@@ -336,11 +337,11 @@ class _PretrainingRun:
         if step == phase.first_step:
             # The losses of another length are no measure for this one.
             self._checkpoints.forget_scores()
-        if self.learner.num_parts != phase.num_parts:
-            self.learner.num_parts = phase.num_parts
-            self.learner.train_function = None
+        if self.trained.num_parts != phase.num_parts:
+            self.trained.num_parts = phase.num_parts
+            self.trained.train_function = None
         logs = learner.fit(
-            self.learner,
+            self.trained,
             phases.training_batches(
                 self.settings, phase, self.strategy, start_step=step
             ),
@@ -348,7 +349,7 @@ class _PretrainingRun:
             steps_per_epoch=self.settings.save_checkpoint_steps,
             evaluation=phases.evaluation_batches(self.settings, phase, self.strategy),
             run_callbacks=[
-                *(self._summaries(phase) if self.is_chief else []),
+                *(self._shown(phase) if self.is_chief else []),
                 stopping.SaveEachEpoch(self._save),
                 *self._stoppers(phase, last_step),
             ],
@@ -383,40 +384,42 @@ class _PretrainingRun:
             ),
         ]
 
-    def _summaries(self, phase: phases.Phase) -> list[keras.callbacks.Callback]:
-        """What TensorBoard shows, and the lines for people."""
-        settings = self.settings
+    def _shown(self, phase: phases.Phase) -> list[keras.callbacks.Callback]:
+        """Callbacks that write to TensorBoard and to the log."""
+        settings, examples = self.settings, phase.examples
         logs = self.run.directory / run_directory.LOGS_NAME
-        examples = phase.examples
         num_predictions = examples.num_predictions
         if settings.model.attention == "left_to_right":
             num_predictions = examples.max_seq_length - 1
-        log = training_log.TrainingLog(
-            logs,
-            num_train_steps=settings.num_train_steps,
-            batch_size=phase.batch_size,
-            tokens_per_example=examples.max_seq_length,
-            flops_per_example=flops.pretraining_flops_per_example(
-                self.run.bert_config,
-                max_seq_length=examples.max_seq_length,
-                num_predictions=num_predictions,
-                next_sentence=self.learner.network.next_sentence,
+        shown = [
+            curves.Curves(
+                logs,
+                batch_size=phase.batch_size,
+                tokens_per_example=examples.max_seq_length,
+                flops_per_example=flops.pretraining_flops_per_example(
+                    self.run.bert_config,
+                    max_seq_length=examples.max_seq_length,
+                    num_predictions=num_predictions,
+                    next_sentence=self.trained.network.next_sentence,
+                ),
+                peak_flops=self._peak_flops(),
             ),
-            peak_flops=self._peak_flops(),
-        )
-        shown = [log]
+            progress_line.ProgressLine(
+                num_train_steps=settings.num_train_steps, batch_size=phase.batch_size
+            ),
+        ]
         if settings.profile_steps is not None:
             shown.append(panels.Profile(logs / "train", steps=settings.profile_steps))
-        if not phase.has_evaluation:
-            return shown
-        batches, _ = phases.whole_evaluation_batches(settings, phase)
-        evaluation_panels = panels.EvaluationPanels(
-            logs,
-            tokenizer=self.run.tokenizer,
-            batch=next(batches.as_numpy_iterator()),
-            last_step=phase.last_step,
-        )
-        return [*shown, evaluation_panels]
+        if phase.has_evaluation:
+            batches, _ = phases.whole_evaluation_batches(settings, phase)
+            evaluation_panels = panels.EvaluationPanels(
+                logs,
+                tokenizer=self.run.tokenizer,
+                batch=next(batches.as_numpy_iterator()),
+                last_step=phase.last_step,
+            )
+            shown.append(evaluation_panels)
+        return shown
 
     def _peak_flops(self) -> float:
         dtype = "float32" if self.settings.precision == "float32" else "bfloat16"
@@ -425,7 +428,7 @@ class _PretrainingRun:
         # Logical devices share the one processor of this process.
         on_gpu = bool(tf.config.list_physical_devices("GPU"))
         num_devices = self.strategy.num_replicas_in_sync if on_gpu else 1
-        return training_log.measure_peak_flops(dtype) * num_devices
+        return peak_flops.measure(dtype) * num_devices
 
 
 def _baseline(
@@ -451,7 +454,7 @@ def _errors_for_people(planned: Sequence[phases.Phase]) -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        if message := lost_workers.lost_worker_message(error):
+        if message := stopping.lost_worker_message(error):
             raise InputError(message) from None
         # What the input pipeline says comes through the iterator.
         of_data = isinstance(error, tf.errors.InvalidArgumentError) and (

@@ -43,6 +43,11 @@ def dense_gradients(gradients: Sequence) -> list:
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
+def optimizer_step(model: keras.Model) -> int:
+    """Steps made so far, also where the counter is mirrored over replicas."""
+    return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
+
+
 def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
     """Whether other processes train with this one."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
@@ -208,7 +213,7 @@ class ReplicatedModel(keras.Model):
     def _num_steps_now(self) -> int:
         if self.steps_per_execution == 1 or self.next_stop is None:
             return self.steps_per_execution
-        step = int(keras.ops.convert_to_numpy(self.optimizer.iterations))
+        step = optimizer_step(self)
         return min(self.steps_per_execution, self.next_stop(step) - step)
 
     def _execution(self, step_function: Callable) -> Callable:

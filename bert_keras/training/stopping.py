@@ -1,14 +1,16 @@
 """When training ends or pauses, and what is kept before it does."""
 
 import logging
+import re
 import signal
 import threading
 from collections.abc import Callable
 
 import keras
+import tensorflow as tf
 
 from bert_keras.errors import InputError, Stopped
-from bert_keras.training import training_log
+from bert_keras.training import replicas
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +23,7 @@ class StopAtStep(keras.callbacks.Callback):
         self._last_step = last_step
 
     def on_train_batch_end(self, batch, logs=None):
-        if training_log.optimizer_step(self.model) >= self._last_step:
+        if replicas.optimizer_step(self.model) >= self._last_step:
             self.model.stop_training = True
 
 
@@ -38,7 +40,7 @@ class SaveEachEpoch(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         loss = (logs or {}).get("val_loss")
         self._save(
-            training_log.optimizer_step(self.model),
+            replicas.optimizer_step(self.model),
             None if loss is None else float(loss),
         )
 
@@ -107,7 +109,7 @@ class StopOnSignal(keras.callbacks.Callback):
             self._stops = float(logs["stop_requested"]) > 0
         else:
             self._stops = self._signal.received
-        step = training_log.optimizer_step(self.model)
+        step = replicas.optimizer_step(self.model)
         ends_epoch = step % self._steps_per_epoch == 0 or step >= self._last_step
         if self._stops and not ends_epoch:
             self._save(step)
@@ -115,7 +117,7 @@ class StopOnSignal(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         if self._stops:
-            step = training_log.optimizer_step(self.model)
+            step = replicas.optimizer_step(self.model)
             raise Stopped(f"stopped by SIGTERM at step {step}")
 
 
@@ -153,7 +155,7 @@ class StopOnSkips(keras.callbacks.Callback):
         count = int(keras.ops.convert_to_numpy(self.model.skipped_in_a_row))
         if count <= self._max_skipped_steps:
             return
-        step = training_log.optimizer_step(self.model)
+        step = replicas.optimizer_step(self.model)
         shards = self._describe_data(step - count + 1, step)
         raise InputError(
             f"step {step}: the loss or a gradient was not finite in {count} steps in a "
@@ -161,3 +163,43 @@ class StopOnSkips(keras.callbacks.Callback):
             f"{self._last_checkpoint()}: lower `optimizer.learning_rate`, or look at "
             "the examples with `bert-keras inspect`"
         )
+
+
+_LOST_WORKER_ERRORS = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.InternalError,
+)
+_ABORTED = "Collective ops is aborted by"
+_LOST_WORKER_SIGNS = (
+    "stopped sending heartbeats",
+    "Connection reset by peer",
+    "Connection refused",
+    "Socket closed",
+    "failed to connect to all addresses",
+    "remote target",
+)
+
+
+def lost_worker_message(error: BaseException) -> str | None:
+    """One line about the worker that `error` reports as lost; `None`: another error.
+
+    A worker that is killed, hangs or ends early breaks the next sum over replicas of
+    all the others: at once if the connection breaks, else when TensorFlow misses its
+    heartbeats, after about ten seconds. `fit` and `evaluate` then raise
+    `tf.errors.UnavailableError`; the process can compute nothing together any more
+    and has to be started again.
+    """
+    text = str(error)
+    if not isinstance(error, _LOST_WORKER_ERRORS) or _ABORTED not in text:
+        return None
+    # What comes before names this worker's own devices.
+    reason = text.partition(_ABORTED)[2]
+    if not any(sign in reason for sign in _LOST_WORKER_SIGNS):
+        return None
+    tasks = sorted(set(re.findall(r"/task:(\d+)", reason)), key=int)
+    who = " and ".join(f"task {task}" for task in tasks) or "another worker"
+    return (
+        f"{who} no longer answers (ended, killed, stopped or cut off); start all "
+        "workers again with the same command to go on from the last checkpoint"
+    )

@@ -89,7 +89,7 @@ def test_a_missing_worker():
 WORKER = """
 import signal, sys
 import tensorflow as tf
-from bert_keras.training import lost_workers, replicas
+from bert_keras.training import replicas, stopping
 from tpu import strategy
 
 made = strategy.get_strategy("auto", startup_timeout_seconds=60, **WORKERS)
@@ -104,7 +104,7 @@ try:
     while True:
         total()
 except tf.errors.OpError as error:
-    print(lost_workers.lost_worker_message(error) or repr(error), flush=True)
+    print(stopping.lost_worker_message(error) or repr(error), flush=True)
 """
 
 

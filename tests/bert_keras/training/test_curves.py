@@ -1,45 +1,10 @@
-import logging
-import time
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
-from bert_keras.training import stopping, training_log
-
-
-def test_line_for_people():
-    logs = {
-        "masked_lm_loss": 5.9,
-        "masked_lm_accuracy": 0.1312,
-        "loss": 6.4123,
-        "learning_rate": 1.2e-5,
-        "gradient_norm": 3.0,
-    }
-    line = training_log.step_line(
-        logs,
-        step=1200,
-        num_train_steps=100_000,
-        sequences_per_second=812.4,
-        batch_size=32,
-    )
-    assert line == (
-        "step 1200/100000  masked_lm_accuracy 0.131  loss 6.412  lr 1.2e-05  "
-        "812 seq/s  1:04:52 left"
-    )
-
-
-def test_first_line_has_no_rate():
-    line = training_log.step_line(
-        {"loss": 1.0, "learning_rate": 0.0},
-        step=1,
-        num_train_steps=10,
-        sequences_per_second=None,
-        batch_size=32,
-    )
-    assert line == "step 1/10  loss 1.000  lr 0"
+from bert_keras.training import curves, replicas
 
 
 @pytest.fixture
@@ -55,7 +20,7 @@ class StepLogs(keras.callbacks.Callback):
     """Puts scalars that follow from the step into the logs, as the learner's do."""
 
     def on_train_batch_end(self, batch, logs=None):
-        step = training_log.optimizer_step(self.model)
+        step = replicas.optimizer_step(self.model)
         logs.update(
             loss=1 / step,
             masked_lm_accuracy=step / 100,
@@ -67,22 +32,20 @@ class StepLogs(keras.callbacks.Callback):
         )
 
 
-def fitted(model, log, *, steps, extra=()):
+def fitted(model, callback, *, steps):
     data = tf.data.Dataset.from_tensors((np.ones((4, 1)), np.ones((4, 1)))).repeat()
     model.fit(
         data,
         steps_per_epoch=steps,
         validation_data=data,
         validation_steps=1,
-        callbacks=[StepLogs(), log, *extra],
+        callbacks=[StepLogs(), callback],
         verbose=0,
     )
 
 
-def log_callback(directory, **options):
-    return training_log.TrainingLog(
-        directory, num_train_steps=50, batch_size=4, **{"every_steps": 10, **options}
-    )
+def curves_in(directory, **options):
+    return curves.Curves(directory, batch_size=4, **options)
 
 
 def scalars(directory):
@@ -102,12 +65,11 @@ def scalars(directory):
     }
 
 
-def test_scalars_of_a_run(model, tmp_path, caplog):
-    caplog.set_level(logging.INFO, logger="bert_keras")
-    log = log_callback(
+def test_scalars_of_a_run(model, tmp_path):
+    drawn = curves_in(
         tmp_path, tokens_per_example=128, flops_per_example=1000, peak_flops=1e6
     )
-    fitted(model, log, steps=25)
+    fitted(model, drawn, steps=25)
     train = scalars(tmp_path / "train")
     speeds = {name: train.pop(name) for name in sorted(train) if "speed" in name}
     expected = {
@@ -141,24 +103,29 @@ def test_scalars_of_a_run(model, tmp_path, caplog):
     assert {tag: [s for s, _ in points] for tag, points in evaluation.items()} == {
         "loss/loss": [25]
     }
-    assert log.last_evaluation.keys() == {"loss"}
-    lines = [record.message for record in caplog.records]
-    assert lines[0] == "step 1/50  loss 1.000  masked_lm_accuracy 0.010  lr 0.5"
-    assert lines[-1].startswith("evaluation at step 25  loss ")
+    assert drawn.last_step_logs == {
+        "loss": 1 / 25,
+        "masked_lm_accuracy": 0.25,
+        "learning_rate": 0.5,
+        "gradient_norm": 2.0,
+        "skipped_steps": 2.0,
+        "input_wait": 0.25,
+        "stop_requested": 0.0,
+    }
 
 
 def test_a_killed_and_resumed_run_has_the_curves_of_an_uninterrupted_one(
     model, tmp_path
 ):
-    fitted(model, log_callback(tmp_path / "whole", every_steps=4), steps=20)
+    fitted(model, curves_in(tmp_path / "whole", every_steps=4), steps=20)
     model.optimizer.iterations.assign(0)
-    fitted(model, log_callback(tmp_path / "killed", every_steps=4), steps=17)
+    fitted(model, curves_in(tmp_path / "killed", every_steps=4), steps=17)
     # It died while it wrote, and its last checkpoint was that of step 12: 16 comes
     # again.
     (file,) = (tmp_path / "killed" / "train").iterdir()
     file.write_bytes(file.read_bytes()[:-7])
     model.optimizer.iterations.assign(12)
-    fitted(model, log_callback(tmp_path / "killed", every_steps=4), steps=8)
+    fitted(model, curves_in(tmp_path / "killed", every_steps=4), steps=8)
     whole, killed = (scalars(tmp_path / name / "train") for name in ("whole", "killed"))
     assert [step for step, _ in whole["loss/loss"]] == [1, 4, 8, 12, 16, 20]
     for tag in ("loss/loss", "accuracy/masked_lm_accuracy", "optimizer/learning_rate"):
@@ -173,8 +140,8 @@ def test_a_killed_and_resumed_run_has_the_curves_of_an_uninterrupted_one(
 
 
 def test_two_phases_write_one_curve(model, tmp_path):
-    fitted(model, log_callback(tmp_path), steps=25)
-    fitted(model, log_callback(tmp_path), steps=25)
+    fitted(model, curves_in(tmp_path), steps=25)
+    fitted(model, curves_in(tmp_path), steps=25)
     train, evaluation = scalars(tmp_path / "train"), scalars(tmp_path / "eval")
     assert [step for step, _ in train["loss/loss"]] == [1, 10, 20, 30, 40, 50]
     assert [step for step, _ in evaluation["loss/loss"]] == [25, 50]
@@ -184,7 +151,7 @@ def test_several_steps_per_execution(model, tmp_path):
     model.compile(
         optimizer=model.optimizer, loss="mse", steps_per_execution=4, jit_compile=False
     )
-    fitted(model, log_callback(tmp_path), steps=32)
+    fitted(model, curves_in(tmp_path), steps=32)
     assert scalars(tmp_path / "train")["loss/loss"] == [
         (12, pytest.approx(1 / 12)),
         (20, pytest.approx(1 / 20)),
@@ -198,7 +165,7 @@ def test_which_steps_are_written_does_not_depend_on_the_resume(resumed_at, every
     written = [
         step
         for step in range(resumed_at + 1, 25)
-        if training_log.is_logged(step - 1, step, every_steps=every_steps)
+        if curves.is_logged(step - 1, step, every_steps=every_steps)
     ]
     assert written == [
         step
@@ -218,30 +185,4 @@ def test_which_steps_are_written_does_not_depend_on_the_resume(resumed_at, every
     ],
 )
 def test_tags(name, tag):
-    assert training_log.scalar_tag(name) == tag
-
-
-def test_peak_is_that_of_another_library():
-    factor = np.full((1024, 1024), 1e-3, "float32")
-    seconds = []
-    for _ in range(20):
-        start = time.perf_counter()
-        factor @ factor
-        seconds.append(time.perf_counter() - start)
-    # The machine may be busy with other things at one time or the other.
-    numpy_peak = 2 * 1024**3 / min(seconds)
-    assert (
-        numpy_peak / 10 < training_log.measure_peak_flops("float32") < numpy_peak * 10
-    )
-
-
-def test_training_stops_at_its_step_within_an_epoch(model, tmp_path):
-    saved = []
-    extra = [
-        stopping.StopAtStep(7),
-        stopping.SaveEachEpoch(lambda step, loss: saved.append((step, loss))),
-    ]
-    log = log_callback(tmp_path)
-    fitted(model, log, steps=25, extra=extra)
-    assert training_log.optimizer_step(model) == 7
-    assert saved == [(7, log.last_evaluation["loss"])]
+    assert curves.scalar_tag(name) == tag

@@ -1,7 +1,9 @@
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.training import lost_workers
+from bert_keras.training import replicas, stopping
 
 HEARTBEAT = """Graph execution error:
 
@@ -28,9 +30,7 @@ SOCKET = "Collective ops is aborted by: Socket closed"
 )
 def test_a_lost_worker_is_named(text, who):
     """The texts are TensorFlow's: a killed worker, seen by the chief and by another."""
-    message = lost_workers.lost_worker_message(
-        tf.errors.UnavailableError(None, None, text)
-    )
+    message = stopping.lost_worker_message(tf.errors.UnavailableError(None, None, text))
     assert message == (
         f"{who} no longer answers (ended, killed, stopped or cut off); start all "
         "workers again with the same command to go on from the last checkpoint"
@@ -47,4 +47,24 @@ def test_a_lost_worker_is_named(text, who):
     ],
 )
 def test_another_error_is_no_lost_worker(error):
-    assert lost_workers.lost_worker_message(error) is None
+    assert stopping.lost_worker_message(error) is None
+
+
+def test_training_stops_at_its_step_within_an_epoch():
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(optimizer=keras.optimizers.SGD(0.0), loss="mse")
+    data = tf.data.Dataset.from_tensors((np.ones((4, 1)), np.ones((4, 1)))).repeat()
+    saved = []
+    history = model.fit(
+        data,
+        steps_per_epoch=25,
+        validation_data=data,
+        validation_steps=1,
+        callbacks=[
+            stopping.StopAtStep(7),
+            stopping.SaveEachEpoch(lambda step, loss: saved.append((step, loss))),
+        ],
+        verbose=0,
+    )
+    assert replicas.optimizer_step(model) == 7
+    assert saved == [(7, *history.history["val_loss"])]

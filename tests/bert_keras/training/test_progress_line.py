@@ -1,0 +1,69 @@
+import logging
+import re
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.training import progress_line
+
+
+def test_line_for_people():
+    logs = {
+        "masked_lm_loss": 5.9,
+        "masked_lm_accuracy": 0.1312,
+        "loss": 6.4123,
+        "learning_rate": 1.2e-5,
+        "gradient_norm": 3.0,
+    }
+    line = progress_line.step_line(
+        logs,
+        step=1200,
+        num_train_steps=100_000,
+        sequences_per_second=812.4,
+        batch_size=32,
+    )
+    assert line == (
+        "step 1200/100000  masked_lm_accuracy 0.131  loss 6.412  lr 1.2e-05  "
+        "812 seq/s  1:04:52 left"
+    )
+
+
+def test_first_line_has_no_rate():
+    line = progress_line.step_line(
+        {"loss": 1.0, "learning_rate": 0.0},
+        step=1,
+        num_train_steps=10,
+        sequences_per_second=None,
+        batch_size=32,
+    )
+    assert line == "step 1/10  loss 1.000  lr 0"
+
+
+def test_lines_of_a_run(caplog):
+    """The first step has a line, the last one and every evaluation."""
+    caplog.set_level(logging.INFO, logger="bert_keras")
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(optimizer=keras.optimizers.SGD(0.0), loss="mse")
+    model.set_weights([np.zeros((1, 1)), np.zeros(1)])
+    data = tf.data.Dataset.from_tensors((np.ones((4, 1)), np.ones((4, 1)))).repeat()
+    rate = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: logs.update(learning_rate=0.5)
+    )
+    line = progress_line.ProgressLine(num_train_steps=4, batch_size=4)
+    model.fit(
+        data,
+        epochs=2,
+        steps_per_epoch=2,
+        validation_data=data,
+        validation_steps=1,
+        callbacks=[rate, line],
+        verbose=0,
+    )
+    first, evaluated, last, evaluated_again = [x.message for x in caplog.records]
+    assert first == "step 1/4  loss 1.000  lr 0.5"
+    assert evaluated == "evaluation at step 2  loss 1.0000"
+    assert re.fullmatch(
+        r"step 4/4  loss 1\.000  lr 0\.5  \d+ seq/s  0:00:00 left", last
+    )
+    assert evaluated_again == "evaluation at step 4  loss 1.0000"
