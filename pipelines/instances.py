@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.config import ExamplesConfig
-from bert_keras.data import masking, tokenization
+from bert_keras.data import chance, tokenization
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ def bucket_rng(seed: int, bucket: int) -> random.Random:
 def shuffled(number: int, *, seed: int, bucket: int) -> np.ndarray:
     """`0` to `number - 1` in random order: the order of the examples of a bucket."""
     base = np.array([bucket_rng(seed, bucket).getrandbits(64)], np.uint64)
-    hashes = masking.hash_places(base, np.arange(number), purpose=0)[0]
+    hashes = chance.hash_places(base, np.arange(number), purpose=0)[0]
     return np.argsort(hashes, kind="stable")
 
 
@@ -398,7 +398,7 @@ def make_full_sentence_spans(
         # The masks depend on the document in which the instance begins.
         of = np.searchsorted(firsts, found[:, 0], side="right") - 1
         places = found[:, :1] - firsts[of, np.newaxis]
-        seeds.append(masking.hash_places(bases[of], places, purpose=0)[:, 0])
+        seeds.append(chance.hash_places(bases[of], places, purpose=0)[:, 0])
         starts.append(found[:, 0] + offset)
         ends.append(found[:, 1] + offset)
     all_ends = np.concatenate(ends)

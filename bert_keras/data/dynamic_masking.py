@@ -8,12 +8,11 @@ run that was resumed.
 import numpy as np
 
 from bert_keras.config import ExamplesConfig
-from bert_keras.data import masking
+from bert_keras.data import chance, masking
 
 EVALUATION_EPOCH = -1
 """No epoch of training: the masks of every evaluation are these."""
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _64_BITS = (1 << 64) - 1
 
 
@@ -33,9 +32,9 @@ def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarr
         `(n,)` uint64.
     """
     states = np.full(len(records), seed & _64_BITS, np.uint64)
-    states = masking.mix(states + _GOLDEN)
-    states = masking.mix((states ^ epochs.astype(np.uint64)) + _GOLDEN)
-    return masking.mix((states ^ records.astype(np.uint64)) + _GOLDEN)
+    states = chance.mix(states + chance.INCREMENT)
+    states = chance.mix((states ^ epochs.astype(np.uint64)) + chance.INCREMENT)
+    return chance.mix((states ^ records.astype(np.uint64)) + chance.INCREMENT)
 
 
 PLAIN_FEATURES = ("input_ids", "input_mask", "segment_ids")

@@ -1,0 +1,78 @@
+"""Chance that is a function of (seed, place, purpose): hashes in place of a generator.
+
+No number depends on how many were drawn before it, on the batch or on its padding.
+"""
+
+import numpy as np
+
+# Purposes: equal places give unrelated numbers for unequal purposes.
+DRAW_TOKEN, REPLACE, RANDOM_ID, RUN_SIZE = 0, 1, 2, 3
+DRAW_RUN = 4  # One word; the next number is for two words, and so on.
+
+INCREMENT = np.uint64(0x9E3779B97F4A7C15)
+"""Step of SplitMix64: 2 ** 64 divided by the golden ratio."""
+
+
+def mix(numbers: np.ndarray) -> np.ndarray:
+    """Hashes uint64 numbers in place: the last step of SplitMix64 (Vigna, 2015)."""
+    numbers ^= numbers >> np.uint64(30)
+    numbers *= np.uint64(0xBF58476D1CE4E5B9)
+    numbers ^= numbers >> np.uint64(27)
+    numbers *= np.uint64(0x94D049BB133111EB)
+    numbers ^= numbers >> np.uint64(31)
+    return numbers
+
+
+def hash_places(seeds: np.ndarray, places: np.ndarray, *, purpose: int) -> np.ndarray:
+    """64 random bits for each place of each sequence.
+
+    Args:
+        seeds: `(n,)` uint64.
+        places: `(places,)` or `(n, places)`, counted from 0.
+        purpose: below 2 ** 31; another one gives unrelated numbers.
+
+    Returns:
+        `(n, places)` uint64. SplitMix64 with one stream for each (seed, purpose).
+    """
+    streams = mix(seeds.astype(np.uint64) + INCREMENT)
+    streams = mix(streams ^ (np.uint64(purpose) << np.uint64(32)))
+    steps = (places.astype(np.uint64) + np.uint64(1)) * INCREMENT
+    return mix(streams[:, np.newaxis] + steps)
+
+
+def fractions(hashes: np.ndarray) -> np.ndarray:
+    """Hashes as float64 numbers, uniform from 0 to below 1."""
+    return (hashes >> np.uint64(11)) * 2.0**-53
+
+
+def below(hashes: np.ndarray, limits: np.ndarray | int) -> np.ndarray:
+    """Hashes as int64 numbers, uniform from 0 to below `limits` (at most 2 ** 32)."""
+    limits = np.asarray(limits).astype(np.uint64)
+    return ((hashes >> np.uint64(32)) * limits >> np.uint64(32)).astype(np.int64)
+
+
+# The lowest bits of a key are the place itself: no two keys of a sequence are equal,
+# and a sorted key still says whose it is.
+_PLACE_BITS = np.uint64((1 << 20) - 1)
+
+LAST_KEY = ~np.uint64(0)
+"""Sorts behind all other keys."""
+
+
+def sort_keys(seeds: np.ndarray, columns: np.ndarray, *, purpose: int) -> np.ndarray:
+    """Keys `(n, columns)` uint64 that, when sorted, put the places in random order.
+
+    Args:
+        seeds: `(n,)` uint64.
+        columns: `(columns,)` uint64 places, below 2 ** 20.
+        purpose: as for `hash_places`.
+    """
+    keys = hash_places(seeds, columns, purpose=purpose)
+    keys &= ~_PLACE_BITS
+    keys |= columns
+    return keys
+
+
+def places(keys: np.ndarray) -> np.ndarray:
+    """Places that `sort_keys` belong to, int64."""
+    return (keys & _PLACE_BITS).astype(np.int64)
