@@ -6,7 +6,9 @@ import unicodedata
 from collections.abc import Callable, Sequence
 
 import matplotlib
+import numpy as np
 from matplotlib import axes, figure, font_manager, ft2font
+from PIL import Image
 
 # Okabe and Ito's palette, which the colour-blind can tell apart.
 BLUE, VERMILION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
@@ -28,14 +30,19 @@ MAX_NAME_LENGTH = 22
 """Characters of a name in a picture."""
 
 
-def as_png(draw: Callable[[], figure.Figure]) -> bytes:
+def as_png(draw: Callable[[], figure.Figure], *, dpi: int = 150) -> bytes:
     """Draws a picture whose names of labels may hold any characters."""
     file = io.BytesIO()
     with matplotlib.rc_context(STYLE | {"text.parse_math": False}):
         draw().savefig(
-            file, format="png", dpi=150, bbox_inches="tight", pad_inches=0.15
+            file, format="png", dpi=dpi, bbox_inches="tight", pad_inches=0.15
         )
     return file.getvalue()
+
+
+def pixels(png: bytes) -> np.ndarray:
+    """A picture as TensorBoard takes it, `(height, width, 3)` uint8."""
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
 
 
 def new_plot(
@@ -80,6 +87,12 @@ def short_names(names: Sequence[str]) -> list[str]:
         else f"#{number}"
         for number, name in enumerate(cut, start=1)
     ]
+
+
+def drawable(texts: Sequence[str]) -> list[str]:
+    """Texts with a box in place of each character that a picture cannot show."""
+    can_be_shown = _letters_of_the_font()
+    return ["".join(c if can_be_shown(c) else "□" for c in text) for text in texts]
 
 
 def _letters_of_the_font() -> Callable[[str], bool]:

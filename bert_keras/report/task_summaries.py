@@ -1,17 +1,14 @@
 """How a tuned model answers its development file: for a page and for TensorBoard."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
-from PIL import Image
 
 from bert_keras import config, run_directory
 from bert_keras.report import (
     answered_questions,
     chosen_endings,
     classified_texts,
+    drawing,
     facts,
     rated_texts,
     sections,
@@ -90,13 +87,8 @@ def write(run_dir: str | Path, *, step: int) -> None:
         for section in parts:
             tag = f"answers/{section.name}"
             if section.picture is not None:
-                tf.summary.image(tag, _pixels(section.picture)[None])
+                tf.summary.image(tag, drawing.pixels(section.picture)[None])
             if section.text:
                 # TensorBoard shows one kind of thing of a tag.
                 tf.summary.text(f"{tag}/text", f"## {section.title}\n\n{section.text}")
     writer.close()
-
-
-def _pixels(png: bytes) -> np.ndarray:
-    """`(height, width, 3)` uint8."""
-    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))

@@ -6,16 +6,15 @@ the graph, and a profile of the device.
 """
 
 import contextlib
+import functools
 import logging
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-from PIL import Image, ImageDraw, ImageFont
 from tensorboard.plugins import projector
 
 from bert_keras import files
@@ -139,6 +138,10 @@ class EvaluationPanels(keras.callbacks.Callback):
             tf.summary.text(f"masked_lm/example_{row + 1:02}", text)
 
     def _write_attention(self) -> None:
+        # Not at the top: matplotlib is slow to load, and most processes draw nothing.
+        from bert_keras.report import drawing
+        from bert_keras.training import attention_maps
+
         example = {name: rows[0] for name, rows in self._batch.items()}
         ids = first_sentence(
             unmasked_ids(example) if self._is_masked else example["input_ids"],
@@ -154,11 +157,13 @@ class EvaluationPanels(keras.callbacks.Callback):
             training=False,
             return_attention=True,
         )
-        labels = [self._vocabulary.tokens[index] for index in ids]
+        tokens = [self._vocabulary.tokens[index] for index in ids]
         for layer, attention in enumerate(encoded["attention_probs"]):
             heads = keras.ops.convert_to_numpy(keras.ops.cast(attention[0], "float32"))
-            image = draw_attention(heads, labels)
-            tf.summary.image(f"attention/layer_{layer}", image[None])
+            png = drawing.as_png(
+                functools.partial(attention_maps.draw, heads, tokens), dpi=100
+            )
+            tf.summary.image(f"attention/layer_{layer}", drawing.pixels(png)[None])
 
     def on_train_end(self, logs=None):
         self._writer.close()
@@ -374,61 +379,3 @@ def write_projector(directory: Path, table: np.ndarray, tokens: Sequence[str]) -
     files.write_atomically(directory / embedding.metadata_path, lines.encode())
     # Last, because it names the others.
     projector.visualize_embeddings(str(directory), config)
-
-
-# Sizes of an attention map, in pixels.
-_CELL = 13
-_FONT_SIZE = 11
-_MARGIN = 8
-_HEADS_PER_ROW = 4
-
-
-def draw_attention(heads: np.ndarray, labels: Sequence[str]) -> np.ndarray:
-    """Draws the heads of a layer, four beside each other: dark is much attention.
-
-    Args:
-        heads: `(num_heads, num_tokens, num_tokens)` probabilities: rows are the tokens
-            that attend, columns those that are attended to.
-        labels: the tokens.
-
-    Returns:
-        `(height, width, 3)` uint8.
-    """
-    font = ImageFont.load_default(_FONT_SIZE)
-    space = math.ceil(max(font.getlength(label) for label in labels)) + _MARGIN
-    panel = space + _CELL * len(labels) + _MARGIN
-    title = _FONT_SIZE + _MARGIN
-    columns = min(len(heads), _HEADS_PER_ROW)
-    rows = math.ceil(len(heads) / columns)
-    size = (columns * panel, rows * (panel + title))
-    image = Image.new("RGB", size, "white")
-    queries = _labels(labels, font, width=space, anchor="rm")
-    keys = _labels(labels, font, width=space, anchor="lm").rotate(90, expand=True)
-    for index, probabilities in enumerate(heads):
-        left = index % columns * panel
-        top = index // columns * (panel + title)
-        ImageDraw.Draw(image).text((left + space, top), f"head {index}", "black", font)
-        image.paste(queries, (left, top + title + space))
-        image.paste(keys, (left + space, top + title))
-        image.paste(_heat_map(probabilities), (left + space, top + title + space))
-    return np.asarray(image)
-
-
-def _labels(
-    labels: Sequence[str], font: Any, *, width: int, anchor: str
-) -> Image.Image:
-    """Labels below each other, at the right edge (`rm`) or at the left one (`lm`)."""
-    column = Image.new("RGB", (width, _CELL * len(labels)), "white")
-    draw = ImageDraw.Draw(column)
-    x = width - _MARGIN // 2 if anchor == "rm" else _MARGIN // 2
-    for index, label in enumerate(labels):
-        draw.text((x, (index + 0.5) * _CELL), label, "black", font, anchor)
-    return column
-
-
-def _heat_map(probabilities: np.ndarray) -> Image.Image:
-    """White for 0, dark blue for 1; the root makes small shares visible."""
-    # A model whose weights are not finite any more has white maps.
-    shade = np.sqrt(np.clip(np.nan_to_num(probabilities), 0, 1))[..., None]
-    colors = np.round(255 + shade * (np.array([8, 48, 107]) - 255)).astype("uint8")
-    return Image.fromarray(np.kron(colors, np.ones((_CELL, _CELL, 1), "uint8")))

@@ -135,43 +135,6 @@ def test_sentence_for_attention(example, tokenizer, max_tokens, sentence):
     assert [tokenizer.vocabulary.tokens[i] for i in ids] == sentence.split()
 
 
-def dark_square(*, head, row, column, num_heads):
-    """Top and left of the only cell that is not white."""
-    heads = np.zeros((num_heads, 3, 3))
-    heads[head, row, column] = 1.0
-    image = panels.draw_attention(heads, ["[CLS]", "long_token", "x"])
-    top, left = np.argwhere(np.all(image == (8, 48, 107), axis=-1)).min(axis=0)
-    cell = image[top : top + panels._CELL, left : left + panels._CELL]
-    assert np.all(cell == (8, 48, 107))
-    return top, left
-
-
-def test_attention_map_has_queries_in_rows_and_keys_in_columns():
-    origin = dark_square(head=0, row=0, column=0, num_heads=1)
-    for row, column in itertools.product(range(3), repeat=2):
-        top, left = dark_square(head=0, row=row, column=column, num_heads=1)
-        assert top - origin[0] == row * panels._CELL
-        assert left - origin[1] == column * panels._CELL
-
-
-def test_heads_are_drawn_in_rows_of_four():
-    places = [dark_square(head=head, row=0, column=0, num_heads=6) for head in range(6)]
-    (top, left), (_, second_left), (second_top, _) = (places[i] for i in (0, 1, 4))
-    step = second_left - left
-    assert step > 3 * panels._CELL
-    assert places == [
-        *((top, left + column * step) for column in range(4)),
-        *((second_top, left + column * step) for column in range(2)),
-    ]
-    assert second_top > top + 3 * panels._CELL
-
-
-def test_shades_are_the_root():
-    image = panels.draw_attention(np.full((1, 1, 1), 0.25), ["x"])
-    # Half way from white to (8, 48, 107), rounded to even.
-    assert np.all(image == (132, 152, 181), axis=-1).sum() == panels._CELL**2
-
-
 def test_update_ratios():
     before = {"layer": [np.array([3.0, 0.0]), np.array([[4.0]])], "head": [np.ones(4)]}
     after = {"layer": [np.array([3.0, 0.5]), np.array([[4.0]])], "head": [np.ones(4)]}
