@@ -11,20 +11,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config, config_files, files, manifest, run_directory
+from bert_keras import config_files, files, manifest, run_directory
 from bert_keras.checkpoints import starting_point
 from bert_keras.errors import InputError
-from bert_keras.feature_based import bilstm_tagger, configuration, layer_vectors
-from bert_keras.model import layers
-from bert_keras.tasks import ner
-from bert_keras.training import (
-    curves,
-    learner,
-    optimization,
-    precision,
-    progress_line,
-    task_batches,
+from bert_keras.feature_based import (
+    bilstm_tagger,
+    configuration,
+    layer_vectors,
+    vector_files,
 )
+from bert_keras.inference import forward
+from bert_keras.model import layers
+from bert_keras.tasks import dataset, ner, tokenized
+from bert_keras.training import finetune, precision, progress_line, replicas
 
 logger = logging.getLogger(__name__)
 
@@ -207,7 +206,7 @@ def _vectors(
     path: str | Path,
     directory: Path,
     wanted: Sequence[int],
-) -> layer_vectors.Features:
+) -> vector_files.Features:
     """The vectors of a file's words, made unless they are there."""
     if not directory.is_dir():
         layer_vectors.write(
@@ -222,7 +221,7 @@ def _vectors(
             pooling="first",
             form="tagging",
         )
-    return layer_vectors.read(directory)
+    return vector_files.read(directory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,11 +242,9 @@ class WordVectors:
             `vectors`, `(len(rows), longest, num_layers, hidden_size)` float32;
             `input_mask` and `label_ids`, -1 for padding, `(len(rows), longest)` int32.
         """
-        lengths = self.lengths[rows]
-        columns = np.arange(lengths.max())
-        mask = columns < lengths[:, None]
-        starts = (np.cumsum(self.lengths) - self.lengths)[rows]
-        words = (starts[:, None] + columns)[mask]
+        words, index = self.places(rows)
+        mask = np.zeros((len(rows), self.lengths[rows].max()), bool)
+        mask[index] = True
         size = self.layers[0].shape[1]
         vectors = np.zeros((*mask.shape, len(self.layers), size), np.float32)
         vectors[mask] = np.stack([layer[words] for layer in self.layers], axis=1)
@@ -258,6 +255,17 @@ class WordVectors:
             "input_mask": mask.astype(np.int32),
             "label_ids": label_ids,
         }
+
+    @property
+    def num_answers(self) -> int:
+        """Words of all sentences: each has outputs."""
+        return len(self.label_ids)
+
+    def places(self, rows: np.ndarray) -> dataset.Places:
+        """Where the outputs for a batch of some sentences belong, among all words."""
+        starts = (np.cumsum(self.lengths) - self.lengths)[rows]
+        words, mask = tokenized.padded_ranges(starts, self.lengths[rows])
+        return dataset.Places(words[mask], np.nonzero(mask))
 
 
 class _Tagger:
@@ -278,7 +286,7 @@ class _Tagger:
 
     def run(
         self,
-        features: Mapping[str, layer_vectors.Features],
+        features: Mapping[str, vector_files.Features],
         logs: Path,
         strategy: tf.distribute.Strategy,
     ) -> dict[str, Any]:
@@ -298,7 +306,7 @@ class _Tagger:
             results["layer_weights"] = network.mix.layer_weights.numpy().tolist()
         return results
 
-    def _inputs(self, features: layer_vectors.Features, name: str) -> WordVectors:
+    def _inputs(self, features: vector_files.Features, name: str) -> WordVectors:
         return WordVectors(
             layers=[features.layers[layer] for layer in self._layers],
             lengths=self._data.lengths[name],
@@ -308,47 +316,17 @@ class _Tagger:
     def _train(
         self, train: WordVectors, logs: Path, strategy: tf.distribute.Strategy
     ) -> tuple[int, bilstm_tagger.LayerProbe]:
-        settings = self._settings
-        steps_per_epoch = -(-len(train.lengths) // settings.batch_size)
-        num_steps = max(1, round(settings.num_train_epochs * steps_per_epoch))
-        optimizer = config.OptimizerConfig(
-            learning_rate=settings.learning_rate,
-            warmup_steps=int(settings.warmup_proportion * num_steps),
-            weight_decay_rate=settings.weight_decay_rate,
-        )
-        first = train.batch(np.arange(1))
-        made = learner.build_learner(
+        made = finetune.build_learner(
+            self._settings,
             lambda: self._network(train.layers[0].shape[1]),
-            {name: tf.constant(array) for name, array in first.items()},
-            optimizer=lambda: optimization.build_optimizer(
-                optimizer, num_train_steps=num_steps
-            ),
-            max_grad_norm=optimizer.max_grad_norm,
+            train,
             strategy=strategy,
         )
-        # An attempt that was broken off left its curves there.
-        shutil.rmtree(logs, ignore_errors=True)
-        learner.fit(
-            made,
-            task_batches.example_batches(
-                train.lengths,
-                train.batch,
-                batch_size=settings.batch_size,
-                # As in the fine-tuning of taggers.
-                by_length=False,
-                seed=self._seed,
-            ),
-            last_step=num_steps,
-            steps_per_epoch=min(steps_per_epoch, num_steps),
-            evaluation=None,
-            run_callbacks=[
-                curves.Curves(logs, batch_size=settings.batch_size),
-                progress_line.ProgressLine(
-                    num_train_steps=num_steps, batch_size=settings.batch_size
-                ),
-            ],
+        # Shuffled: the same as in the fine-tuning of taggers.
+        finetune.fit(
+            made, self._settings, train, by_length=False, seed=self._seed, logs=logs
         )
-        return num_steps, made.network
+        return replicas.optimizer_step(made), made.network
 
     def _network(self, hidden_size: int) -> bilstm_tagger.LayerProbe:
         network = bilstm_tagger.LayerProbe(
@@ -368,26 +346,9 @@ class _Tagger:
 
 def word_logits(network: bilstm_tagger.LayerProbe, words: WordVectors) -> np.ndarray:
     """`(num_words, num_labels)` float32, in the order of the words."""
-    # One trace for all shapes.
-    num_layers, size = len(words.layers), words.layers[0].shape[1]
-    forward = tf.function(
+    compute = forward.Forward(
         lambda features: network(features, training=False)["logits"],
-        input_signature=[
-            {
-                "vectors": tf.TensorSpec([None, None, num_layers, size], tf.float32),
-                "input_mask": tf.TensorSpec([None, None], tf.int32),
-            }
-        ],
+        feature_names=("vectors", "input_mask"),
+        tokens_per_batch=_WORDS_PER_BATCH,
     )
-    first_words = np.cumsum(words.lengths) - words.lengths
-    logits = np.empty((len(words.label_ids), network.num_labels), np.float32)
-    rest = np.argsort(-words.lengths, kind="stable")
-    while len(rest):
-        num_rows = max(1, _WORDS_PER_BATCH // int(words.lengths[rest[0]]))
-        rows, rest = rest[:num_rows], rest[num_rows:]
-        batch = words.batch(rows)
-        mask = batch["input_mask"] > 0
-        places = (first_words[rows][:, None] + np.arange(mask.shape[1]))[mask]
-        del batch["label_ids"]
-        logits[places] = forward(batch).numpy()[mask]
-    return logits
+    return compute(words, title=None)

@@ -17,7 +17,7 @@ from bert_keras import config
 from bert_keras.data import token_offsets, tokenization
 from bert_keras.errors import InputError
 from bert_keras.feature_based import configuration
-from bert_keras.tasks import ner, ner_windows, reading, text, tokenized
+from bert_keras.tasks import dataset, ner, ner_windows, reading, text, tokenized
 
 FORMS: tuple[str, ...] = typing.get_args(configuration.InputForm)
 POOLINGS: tuple[str, ...] = typing.get_args(configuration.Pooling)
@@ -55,6 +55,76 @@ class AlignedInputs:
     """
     num_cut: int
     """Texts that were too long and have no rows for their ends."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """`(num_inputs,)` int64: tokens of each input."""
+        return self.inputs.lengths
+
+    @property
+    def num_answers(self) -> int:
+        """Pieces of all rows: each has outputs, which `pool` makes the rows' own."""
+        return int(self.num_pieces.sum())
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Some inputs, padded, and the places of their wanted pieces.
+
+        Returns:
+            As `TokenizedTexts.batch`, and `pieces`, `(some_pieces, 2)` int32: row and
+            position of each in the batch.
+        """
+        wanted = tokenized.ranges(self._first_rows[rows], self.num_rows[rows])
+        num_pieces = self.num_pieces[wanted]
+        in_batch = np.repeat(np.arange(len(rows)), self.num_rows[rows])
+        places = [
+            np.repeat(in_batch, num_pieces),
+            tokenized.ranges(self.positions[wanted], num_pieces),
+        ]
+        pieces = np.stack(places, axis=-1).astype(np.int32)
+        return {**self.inputs.batch(rows), "pieces": pieces}
+
+    def places(self, rows: np.ndarray) -> dataset.Places:
+        """Where the outputs for a batch belong, among those of all pieces."""
+        first_pieces = self._piece_ends[self._first_rows]
+        counts = self._piece_ends[self._first_rows + self.num_rows] - first_pieces
+        ids = tokenized.ranges(first_pieces[rows], counts[rows])
+        return dataset.Places(ids, (np.arange(len(ids)),))
+
+    def pool(self, outputs: np.ndarray) -> np.ndarray:
+        """The vectors `(num_rows, ...)` of rows, of `(num_answers, ...)` of pieces."""
+        if self.num_pieces.max(initial=0) <= 1:
+            return outputs
+        sums = np.add.reduceat(outputs, self._piece_ends[:-1])
+        counts = np.float32(self.num_pieces)
+        return sums / counts.reshape(-1, *[1] * (outputs.ndim - 1))
+
+    def parts(self, max_pieces: int) -> Iterator["AlignedInputs"]:
+        """Inputs that follow one another, without `examples`, in parts of so many
+        pieces at most, if not a single input has more."""
+        row_ends = np.cumsum(self.num_rows)
+        ends, begin = self._piece_ends[row_ends], 0
+        while begin < len(ends):
+            most = max_pieces + (ends[begin - 1] if begin else 0)
+            end = max(begin + 1, int(np.searchsorted(ends, most, side="right")))
+            rows = slice(self._first_rows[begin], row_ends[end - 1])
+            yield AlignedInputs(
+                inputs=self.inputs.part(begin, end),
+                num_rows=self.num_rows[begin:end],
+                positions=self.positions[rows],
+                num_pieces=self.num_pieces[rows],
+                examples=(),
+                num_cut=0,
+            )
+            begin = end
+
+    @functools.cached_property
+    def _first_rows(self) -> np.ndarray:
+        return np.cumsum(self.num_rows) - self.num_rows
+
+    @functools.cached_property
+    def _piece_ends(self) -> np.ndarray:
+        """`(num_rows + 1,)`: pieces before each row, and all."""
+        return np.append(0, np.cumsum(self.num_pieces))
 
 
 def form_of(path: str | Path) -> str:

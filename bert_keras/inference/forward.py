@@ -37,7 +37,7 @@ class Forward:
         self._tokens_per_batch = tokens_per_batch or TOKENS_PER_BATCH
         self._traced: Callable[..., tf.Tensor] | None = None
         self.num_done = 0
-        """Inputs of the present call that are done, for a progress line."""
+        """Inputs that are done, for a progress line, whose owner sets it back."""
 
     def __call__(self, inputs: dataset.Inputs, *, title: str | None) -> np.ndarray:
         """Outputs of all inputs, `(inputs.num_answers, width)` float32.
@@ -46,9 +46,9 @@ class Forward:
             inputs: one or more.
             title: of a progress line; `None`: shows none.
         """
-        self.num_done = 0
         if title is None:
             return self._all_outputs(inputs)
+        self.num_done = 0
         with progress.Progress(
             title,
             total=len(inputs.lengths),

@@ -54,6 +54,15 @@ class TokenizedTexts:
             "segment_ids": np.where(mask, self.segment_ids[tokens], 0),
         }
 
+    def part(self, begin: int, end: int) -> Self:
+        """The texts from one up to another."""
+        tokens = slice(self.starts[begin], self.starts[end - 1] + self.lengths[end - 1])
+        return type(self)(
+            input_ids=self.input_ids[tokens],
+            segment_ids=self.segment_ids[tokens],
+            lengths=self.lengths[begin:end],
+        )
+
     def tokens(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The places of some texts' tokens among all, see `padded_ranges`."""
         return padded_ranges(self.starts[rows], self.lengths[rows])

@@ -4,9 +4,9 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import numpy as np
@@ -111,7 +111,20 @@ def finetune(
     if (results := run_directory.read_results(output_dir)) is not None:
         logger.info("%s: finished already, at step %d", output_dir, results["steps"])
         return results
-    tuner = _build_learner(settings, run, train_examples.inputs, strategy)
+    keras.utils.set_random_seed(settings.seed)
+    tuner = build_learner(
+        settings,
+        lambda: networks.build(
+            run.bert_config,
+            run.task,
+            dropout_prob=settings.dropout_prob,
+            seed=settings.seed,
+            dtype=settings.precision,
+        ),
+        train_examples.inputs,
+        strategy=strategy,
+        adamw_mode=settings.adamw_mode,
+    )
     if not from_scratch:
         starting_point.assign(tuner.network, arrays, path=init)
     # As large as the model, and not needed once that has begun.
@@ -135,43 +148,104 @@ def _read_init(path: str | Path, max_seq_length: int) -> weights.Checkpoint:
     return checkpoint
 
 
-def _num_steps(settings: config.FinetuningConfig, num_inputs: int) -> tuple[int, int]:
+class Settings(Protocol):
+    """Training on labelled examples that memory holds: part of a configuration."""
+
+    batch_size: int
+    num_train_epochs: float
+    learning_rate: float
+    warmup_proportion: float
+    weight_decay_rate: float
+
+
+def _num_steps(settings: Settings, num_inputs: int) -> tuple[int, int]:
     """Updates of an epoch and of the whole run."""
     steps_per_epoch = -(-num_inputs // settings.batch_size)
     total = max(1, round(settings.num_train_epochs * steps_per_epoch))
     return min(steps_per_epoch, total), total
 
 
-def _build_learner(
-    settings: config.FinetuningConfig,
-    run: run_directory.Run,
-    train_inputs: dataset.Inputs,
+def build_learner(
+    settings: Settings,
+    make_network: Callable[[], keras.Model],
+    inputs: dataset.Inputs,
+    *,
     strategy: tf.distribute.Strategy,
+    **optimizer_settings: Any,
 ) -> learner.Learner:
-    keras.utils.set_random_seed(settings.seed)
-    _, num_train_steps = _num_steps(settings, len(train_inputs.lengths))
-    optimizer_settings = config.OptimizerConfig(
-        adamw_mode=settings.adamw_mode,
+    """Builds a learner that trains a network on labelled examples.
+
+    Args:
+        settings: how it is trained.
+        make_network: makes the network.
+        inputs: of all examples, with labels.
+        strategy: to train under.
+        optimizer_settings: other fields of `config.OptimizerConfig`.
+    """
+    _, num_train_steps = _num_steps(settings, len(inputs.lengths))
+    optimizer = config.OptimizerConfig(
         learning_rate=settings.learning_rate,
         warmup_steps=int(settings.warmup_proportion * num_train_steps),
         weight_decay_rate=settings.weight_decay_rate,
+        **optimizer_settings,
     )
-    batch = {k: tf.constant(v) for k, v in train_inputs.batch(np.arange(1)).items()}
     return learner.build_learner(
-        lambda: networks.build(
-            run.bert_config,
-            run.task,
-            dropout_prob=settings.dropout_prob,
-            seed=settings.seed,
-            dtype=settings.precision,
-        ),
-        batch,
+        make_network,
+        {k: tf.constant(v) for k, v in inputs.batch(np.arange(1)).items()},
         optimizer=lambda: optimization.build_optimizer(
-            optimizer_settings, num_train_steps=num_train_steps
+            optimizer, num_train_steps=num_train_steps
         ),
-        max_grad_norm=optimizer_settings.max_grad_norm,
+        max_grad_norm=optimizer.max_grad_norm,
         strategy=strategy,
     )
+
+
+def fit(
+    tuner: learner.Learner,
+    settings: Settings,
+    inputs: dataset.Inputs,
+    *,
+    by_length: bool,
+    seed: int,
+    logs: Path,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+) -> dict[str, float]:
+    """Trains for the epochs that the settings say.
+
+    Args:
+        tuner: from `build_learner`, of the same settings and inputs.
+        settings: how it is trained.
+        inputs: of all examples, with labels.
+        by_length: see `task_batches.epoch_batches`.
+        seed: of the order of examples, and of dropout.
+        logs: directory of the curves; those of an interrupted attempt are deleted.
+        callbacks: called before the curves are written.
+
+    Returns:
+        The scalars of the last step.
+    """
+    shutil.rmtree(logs, ignore_errors=True)
+    steps_per_epoch, num_train_steps = _num_steps(settings, len(inputs.lengths))
+    batch_size = settings.batch_size
+    run_curves = curves.Curves(logs, batch_size=batch_size)
+    line = progress_line.ProgressLine(
+        num_train_steps=num_train_steps, batch_size=batch_size
+    )
+    learner.fit(
+        tuner,
+        task_batches.example_batches(
+            inputs.lengths,
+            inputs.batch,
+            batch_size=batch_size,
+            by_length=by_length,
+            seed=seed,
+        ),
+        last_step=num_train_steps,
+        steps_per_epoch=steps_per_epoch,
+        evaluation=None,
+        run_callbacks=[*callbacks, run_curves, line],
+    )
+    return run_curves.last_step_logs
 
 
 def _train(
@@ -181,32 +255,18 @@ def _train(
     train_examples: _Examples,
     dev_examples: Sequence[_Examples],
 ) -> dict[str, Any]:
-    # An attempt that was broken off left its curves there.
-    logs = run.directory / run_directory.LOGS_NAME
-    shutil.rmtree(logs, ignore_errors=True)
     num_train, num_dev = len(train_examples.data), len(dev_examples[0].data)
-    train_inputs = train_examples.inputs
-    steps_per_epoch, num_train_steps = _num_steps(settings, len(train_inputs.lengths))
     logger.info("fine-tuning on %d examples, evaluating on %d", num_train, num_dev)
-    run_curves = curves.Curves(logs, batch_size=settings.batch_size)
-    line = progress_line.ProgressLine(
-        num_train_steps=num_train_steps, batch_size=settings.batch_size
-    )
     score = _ScoreEachEpoch(run.task, settings, dev_examples)
     start = time.monotonic()
-    learner.fit(
+    last_step_logs = fit(
         tuner,
-        task_batches.example_batches(
-            train_inputs.lengths,
-            train_inputs.batch,
-            batch_size=settings.batch_size,
-            by_length=settings.are_batches_by_length(run.task),
-            seed=settings.seed,
-        ),
-        last_step=num_train_steps,
-        steps_per_epoch=steps_per_epoch,
-        evaluation=None,
-        run_callbacks=[score, run_curves, line],
+        settings,
+        train_examples.inputs,
+        by_length=settings.are_batches_by_length(run.task),
+        seed=settings.seed,
+        logs=run.directory / run_directory.LOGS_NAME,
+        callbacks=[score],
     )
     seconds = round(time.monotonic() - start, 1)
     num_steps = replicas.optimizer_step(tuner)
@@ -217,7 +277,7 @@ def _train(
         "num_parameters": tuner.network.count_params(),
         "num_train_examples": num_train,
         "num_eval_examples": num_dev,
-        "train": run_curves.last_step_logs,
+        "train": last_step_logs,
         "eval": score.scores,
     }
 

@@ -11,7 +11,13 @@ from bert_keras import cli, config
 from bert_keras.checkpoints import conversion, native, weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
-from bert_keras.feature_based import configuration, layer_vectors, word_inputs
+from bert_keras.feature_based import (
+    configuration,
+    layer_vectors,
+    vector_files,
+    word_inputs,
+)
+from bert_keras.inference import forward
 from bert_keras.model import encoder, networks
 from bert_keras.tasks import ner, ner_windows
 
@@ -83,7 +89,7 @@ def plain(model, inputs, tmp_path_factory):
     """The pieces of the plain text, of all layers."""
     directory = tmp_path_factory.mktemp("plain") / "features"
     write(model, inputs / "plain.txt", directory, layers=range(4), pooling="none")
-    return layer_vectors.read(directory)
+    return vector_files.read(directory)
 
 
 def write(model, input_path, directory, **options):
@@ -153,7 +159,7 @@ def test_words_of_tagged_text_equal_hidden_states(
             *(model, inputs / "eng.train", tmp_path / pooling),
             **{"layers": (-1, 0), "pooling": pooling, "form": "tagging"},
         )
-        found = layer_vectors.read(tmp_path / pooling)
+        found = vector_files.read(tmp_path / pooling)
         document = "[CLS] the un ##believ ##able cat sat , on [SEP]".split()
         states = hidden_states(document)[:, [3, 0]]
         other = hidden_states(["[CLS]", "mat", "[SEP]"])[:, [3, 0]]
@@ -177,7 +183,7 @@ def test_pairs_equal_hidden_states_from_a_foreign_checkpoint(
     import torch
 
     write(hidden_states.directory, inputs / "pairs.tsv", tmp_path / "made")
-    found = layer_vectors.read(tmp_path / "made")
+    found = vector_files.read(tmp_path / "made")
     tokens = "[CLS] a cat [SEP] the un ##believ ##able mat [SEP]".split()
     segments = torch.tensor([[0] * 4 + [1] * 6])
     states = hidden_states(tokens, segments)[:, 3:]
@@ -241,18 +247,18 @@ def test_records_hold_the_same(plain, model, inputs, tmp_path):
         np.testing.assert_array_equal(found, rows_of(plain, example))
 
 
-@pytest.mark.parametrize("to", layer_vectors.FORMATS)
+@pytest.mark.parametrize("to", vector_files.WRITERS)
 def test_small_pieces_of_work_give_the_same(
     to, plain, model, inputs, tmp_path, monkeypatch
 ):
     """One example at a time, one input at a time, and vectors of a row at a time."""
     monkeypatch.setattr(word_inputs, "_EXAMPLES_AT_A_TIME", 2)
-    monkeypatch.setattr(layer_vectors, "TOKENS_PER_BATCH", 1)
+    monkeypatch.setattr(forward, "TOKENS_PER_BATCH", 1)
     monkeypatch.setattr(layer_vectors, "BYTES_AT_A_TIME", 1)
     options = {"layers": range(4), "pooling": "none", "to": to}
     write(model, inputs / "plain.txt", tmp_path / "made", **options)
     if to == "numpy":
-        found = layer_vectors.read(tmp_path / "made")
+        found = vector_files.read(tmp_path / "made")
         assert (found.facts, found.examples) == (plain.facts, plain.examples)
         np.testing.assert_allclose(stacked(found), stacked(plain), atol=1e-6)
     else:
@@ -271,10 +277,10 @@ def test_a_long_sentence_has_vectors_of_several_inputs(
     monkeypatch.setattr(layer_vectors, "BYTES_AT_A_TIME", 1)
     words = ["cat", "unbelievable", "mat"] * 10
     (tmp_path / "long.conll").write_text("".join(f"{w} O\n" for w in words))
-    for to in layer_vectors.FORMATS:
+    for to in vector_files.WRITERS:
         options = {"form": "tagging", "to": to}
         write(model, tmp_path / "long.conll", tmp_path / to, **options)
-    found = layer_vectors.read(tmp_path / "numpy")
+    found = vector_files.read(tmp_path / "numpy")
     tokenized = ner_windows.tokenize(
         ner.read(tmp_path / "long.conll", has_tags=False),
         tokenization.Tokenizer(tokenization.Vocabulary(TOKENS), do_lower_case=True),
@@ -298,9 +304,9 @@ def test_a_long_sentence_has_vectors_of_several_inputs(
 
 def test_halves_of_characters_can_be_written(model, tmp_path):
     (tmp_path / "in.jsonl").write_text('{"text": "cat \\ud800 \\u00e9"}\n')
-    for to in layer_vectors.FORMATS:
+    for to in vector_files.WRITERS:
         write(model, tmp_path / "in.jsonl", tmp_path / to, to=to)
-    found = layer_vectors.read(tmp_path / "numpy")
+    found = vector_files.read(tmp_path / "numpy")
     assert found.examples[0]["words"] == ["cat", "\ud800", "\u00e9"]
 
 
@@ -308,7 +314,7 @@ def test_cut_texts_are_warned_of(model, tmp_path, caplog):
     (tmp_path / "in.txt").write_text("cat " * 20 + "\ncat\n")
     write(model, tmp_path / "in.txt", tmp_path / "made")
     assert "1 texts are longer than 16 tokens: there are no vectors" in caplog.text
-    found = layer_vectors.read(tmp_path / "made")
+    found = vector_files.read(tmp_path / "made")
     assert found.facts["num_cut"] == 1
     assert [len(example["words"]) for example in found.examples] == [14, 1]
 
@@ -320,7 +326,7 @@ def test_what_is_broken_off_leaves_nothing(model, inputs, tmp_path, monkeypatch)
     def fails(self, vectors):
         raise RuntimeError("broken off")
 
-    monkeypatch.setattr(layer_vectors._NumpyWriter, "add", fails)
+    monkeypatch.setattr(vector_files.NumpyWriter, "add", fails)
     with pytest.raises(RuntimeError, match="broken off"):
         write(model, inputs / "plain.txt", tmp_path / "made")
     assert list(tmp_path.iterdir()) == []
@@ -370,14 +376,14 @@ def test_an_output_that_exists_is_left_alone(model, inputs, tmp_path):
 def test_what_is_no_directory_of_arrays_is_refused(tmp_path):
     message = f"{re.escape(str(tmp_path))}: expected .* found no index.jsonl in it"
     with pytest.raises(InputError, match=message):
-        layer_vectors.read(tmp_path)
+        vector_files.read(tmp_path)
 
 
 def test_on_the_command_line(model, inputs, plain, tmp_path, capsys):
     arguments = ["--model", model, "--input", inputs / "plain.txt"]
     arguments += ["--output", tmp_path / "made", "--layers", "0", "-1"]
     assert cli.main(["features", *map(str, arguments), "--pooling", "none"]) == 0
-    found = layer_vectors.read(tmp_path / "made")
+    found = vector_files.read(tmp_path / "made")
     assert found.facts["layers"] == [0, 3]
     np.testing.assert_allclose(stacked(found), stacked(plain)[:, [0, 3]], atol=1e-6)
     wrong = [*map(str, arguments[:-4]), str(tmp_path / "x"), "--set", "colums.text=a"]
