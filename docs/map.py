@@ -5,7 +5,6 @@
 
 import ast
 import re
-import subprocess
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -14,20 +13,12 @@ _MAP = re.compile(r"(?P<before>^## The map\n.*?^```\n).*?(?=^```$)", re.DOTALL |
 _WIDTH = 118
 
 
-def tracked_files() -> list[Path]:
+def product_files() -> list[Path]:
     """The product's modules, in the order of the map: a folder's files, then its
     folders."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--"]
-        + ["bert_keras", "pipelines", "tpu"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    paths = [Path(name) for name in listed.stdout.split() if name.endswith(".py")]
-    present = [path for path in paths if (REPOSITORY / path).is_file()]
-    return sorted(set(present), key=lambda path: [*_places(path)])
+    folders = (REPOSITORY / name for name in ("bert_keras", "pipelines", "tpu"))
+    found = (path for folder in folders for path in folder.rglob("*.py"))
+    return sorted((path.relative_to(REPOSITORY) for path in found), key=_places)
 
 
 def _places(path: Path) -> list[tuple[bool, str]]:
@@ -39,7 +30,7 @@ def draw() -> str:
     """The map: a line for each module, with the first line of its docstring."""
     lines: list[str] = []
     seen: set[Path] = set()
-    for path in tracked_files():
+    for path in product_files():
         for folder in reversed(path.parents[:-1]):
             if folder not in seen:
                 seen.add(folder)
