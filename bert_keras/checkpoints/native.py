@@ -206,7 +206,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         vocabulary=checkpoint.vocabulary,
         do_lower_case=checkpoint.do_lower_case,
     )
-    run_directory.describe_run(run, _settings(checkpoint))
+    run_directory.describe_run(run, tuning_settings(checkpoint))
     run_weights.finish_run(run, network, {"converted": True, "made_new": missing})
     names = weights.names_of(network)
     return {
@@ -229,7 +229,8 @@ _FORMS = {
 _LONGEST_INPUTS = {"tagging": 128, "span": 384, "choice": 128}
 
 
-def _settings(checkpoint: weights.Checkpoint) -> config.FinetuningConfig | None:
+def tuning_settings(checkpoint: weights.Checkpoint) -> config.FinetuningConfig | None:
+    """How a converted model makes its inputs; `None`: it was not tuned on a task."""
     task = checkpoint.task
     if task.kind not in _FORMS:
         return None

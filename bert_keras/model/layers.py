@@ -164,6 +164,14 @@ class Embeddings(keras.layers.Layer):
             autocast=False,
         )
 
+    def _first_positions(self, length):
+        table = self.position_embeddings
+        if keras.backend.backend() == "tensorflow" or isinstance(length, int):
+            return table[:length]
+        # In a functional model on JAX, the unknown length is a symbol, which a slice of
+        # Python would take the smaller of that and of the table's own.
+        return ops.take(table, ops.arange(length, dtype="int32"), axis=0)
+
     def call(self, input_ids, segment_ids, dropout_seeds=None, training=None):
         length = ops.shape(input_ids)[1]
         if isinstance(length, int) and length > self.max_position_embeddings:
@@ -173,7 +181,7 @@ class Embeddings(keras.layers.Layer):
                 "shorten the input"
             )
         words = operations.take_rows(self.word_embeddings, input_ids)
-        positions = self.position_embeddings[:length]
+        positions = self._first_positions(length)
         # As a product, because its gradient is dense: see `operations.take_rows`.
         segments = ops.matmul(
             ops.one_hot(segment_ids, self.type_vocab_size, dtype=words.dtype),

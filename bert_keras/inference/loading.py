@@ -1,0 +1,176 @@
+"""Trained models in Python: `bert_keras.load`."""
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from bert_keras import config, run_directory
+from bert_keras.checkpoints import conversion, native, starting_point, weights
+from bert_keras.data import tokenization
+from bert_keras.errors import InputError
+from bert_keras.inference import tuned
+from bert_keras.model import networks
+from bert_keras.tasks import answers, forms, tokenized
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoadedModel:
+    """A network with its weights, and everything that text needs on its way into it."""
+
+    network: keras.Model
+    """Built; of the class for `task`, such as `BertClassifier`."""
+    task: config.Task
+    """What it answers: `task.kind`, `task.labels`."""
+    tokenizer: tokenization.Tokenizer | None
+    """`None`: the files hold no vocabulary, or do not say whether it is cased."""
+    tuned: tuned.TunedModel | None
+    """For answers; `None`: not tuned on a task."""
+    takes_pairs: bool | None
+    """Whether `predict` needs pairs of texts; `None`: the files do not say."""
+
+    @property
+    def config(self) -> config.BertConfig:
+        """Sizes and shapes of the encoder."""
+        return self.network.config
+
+    def encode(
+        self, texts: Iterable[Any], *, max_seq_length: int | None = None
+    ) -> dict[str, np.ndarray]:
+        """Features of texts, for a call of `network`.
+
+        Args:
+            texts: strings, or pairs of strings; at least one.
+            max_seq_length: tokens at most, special ones included; longer texts are
+                cut. `None`: as many as the encoder takes.
+
+        Returns:
+            `input_ids`, `input_mask` and `segment_ids`, each `(len(texts),
+            sequence_length)` int32, padded to the longest.
+
+        Raises:
+            InputError: no text, something else than texts, or there is no tokenizer.
+        """
+        if self.tokenizer is None:
+            raise InputError(
+                "the checkpoint has no vocabulary, or does not say whether it is "
+                "lower-cased: put its vocab.txt and tokenizer_config.json next to it"
+            )
+        texts = _listed(texts)
+        task = config.Task(kind="regression", has_text_pair=_are_pairs(texts))
+        rows = forms.from_python(texts, task).rows
+        inputs = tokenized.tokenize(
+            (row[:2] for row in rows),
+            self.tokenizer,
+            max_seq_length=max_seq_length or self.config.max_position_embeddings,
+        )
+        return inputs.batch(np.arange(len(rows)))
+
+    def predict(self, texts: Iterable[Any]) -> list[answers.Record]:
+        """Answers of a tuned model, as `bert-keras predict` gives them.
+
+        Args:
+            texts: one for each answer. For `classification` and `regression`: strings
+                or pairs of strings. For `tagging`: lists of words, or strings. For
+                `span`: questions, each with its context. For `choice`: texts, each
+                with a list of four endings.
+
+        Returns:
+            A record for each text: the text, its `prediction` (label, number, tags,
+            answer, number of the ending) and, where the task has them,
+            `probabilities`.
+
+        Raises:
+            InputError: the model is not tuned on a task, or a text does not have the
+                form that its task needs.
+        """
+        if self.tuned is None:
+            raise InputError(
+                "`predict` needs a model that was tuned on a task, but this one is for "
+                f"{self.task.kind}: call `network(encode(texts))` for its outputs"
+            )
+        if keras.backend.backend() != "tensorflow":
+            raise InputError(
+                f"`predict` needs TensorFlow, but Keras runs on "
+                f"{keras.backend.backend()}: call `network(encode(texts))` instead"
+            )
+        if not (texts := _listed(texts)):
+            return []
+        model = self.tuned
+        if self.takes_pairs is None:
+            task = self.task.model_copy(update={"has_text_pair": _are_pairs(texts)})
+            model = dataclasses.replace(model, task=task)
+        return model.predict(texts)
+
+
+def _listed(texts: Iterable[Any]) -> list[Any]:
+    if isinstance(texts, str):
+        raise InputError("expected a list of texts, got one string: put it into a list")
+    return list(texts)
+
+
+def _are_pairs(texts: list[Any]) -> bool:
+    return bool(texts) and not isinstance(texts[0], str)
+
+
+def load(path: str | Path, *, precision: config.Precision | None = None) -> LoadedModel:
+    """Loads a trained model.
+
+    Args:
+        path: a finished run directory, a `checkpoints/step-....npz` of one that may
+            still train, or a directory of Google, Hugging Face, KerasHub or the Model
+            Garden.
+        precision: to compute in; `None`: as a tuned run was trained, else float32.
+
+    Raises:
+        InputError: no such checkpoint, damaged, or no BERT.
+    """
+    if _is_tuned_run(Path(path)):
+        found = tuned.TunedModel.load(path, precision=precision)
+        return LoadedModel(
+            network=found.network,
+            task=found.task,
+            tokenizer=found.tokenizer,
+            tuned=found,
+            takes_pairs=found.task.has_text_pair,
+        )
+    checkpoint = conversion.read(path)
+    network = networks.build(
+        checkpoint.bert_config, checkpoint.task, dtype=precision or "float32"
+    )
+    starting_point.assign(network, checkpoint.arrays, path=path)
+    tokenizer = _tokenizer(checkpoint)
+    settings = native.tuning_settings(checkpoint)
+    tuned_model = None
+    if settings is not None and tokenizer is not None:
+        tuned_model = tuned.TunedModel(
+            network=network,
+            task=checkpoint.task,
+            tokenizer=tokenizer,
+            settings=settings,
+        )
+    return LoadedModel(
+        network=network,
+        task=checkpoint.task,
+        tokenizer=tokenizer,
+        tuned=tuned_model,
+        takes_pairs=None,
+    )
+
+
+def _is_tuned_run(path: Path) -> bool:
+    if conversion.recognize(path) != "native" or path.is_file():
+        return False
+    task = run_directory.read_task(path, kinds=config.TASK_KINDS, verb="finetune")
+    return task.kind in tuned.TASK_KINDS
+
+
+def _tokenizer(checkpoint: weights.Checkpoint) -> tokenization.Tokenizer | None:
+    if checkpoint.vocabulary is None or checkpoint.do_lower_case is None:
+        return None
+    return tokenization.Tokenizer(
+        checkpoint.vocabulary, do_lower_case=checkpoint.do_lower_case
+    )
