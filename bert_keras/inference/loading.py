@@ -13,7 +13,7 @@ from bert_keras.checkpoints import conversion, native, starting_point, weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.inference import tuned
-from bert_keras.model import networks
+from bert_keras.model import encoder, networks
 from bert_keras.tasks import answers, forms, tokenized
 
 
@@ -36,6 +36,11 @@ class LoadedModel:
     def config(self) -> config.BertConfig:
         """Sizes and shapes of the encoder."""
         return self.network.config
+
+    @property
+    def encoder(self) -> encoder.BertEncoder:
+        """The network's encoder, which may be all of it."""
+        return getattr(self.network, "encoder", self.network)
 
     def encode(
         self, texts: Iterable[Any], *, max_seq_length: int | None = None

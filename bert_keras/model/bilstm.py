@@ -1,6 +1,6 @@
-"""A bidirectional LSTM, whose outputs padding does not change.
+"""A bidirectional LSTM that ignores padding.
 
-Hochreiter and Schmidhuber (1997), with forget gates as Keras and PyTorch have them.
+Hochreiter and Schmidhuber (1997), with the forget gates of Keras and PyTorch.
 `keras` and `keras.ops` only.
 """
 
@@ -16,18 +16,18 @@ from bert_keras.model import layers
 class BiLSTM(keras.layers.Layer):
     """Reads each sequence forwards and backwards.
 
-    The loop is that of Keras. What the input contributes to the gates is computed
-    before it, as one product over all tokens: in the loop it would be a small product,
-    and a sum over the gradients of the whole kernel, for every token. cuDNN is not
-    used, so that an exported model runs without a GPU.
+    Keras runs the loop over the tokens. The input's share of the gates is computed
+    before it, in one product over all tokens: inside the loop it would cost a small
+    product, and a sum over the gradients of the whole kernel, for every token. cuDNN is
+    not used, so that an exported model runs without a GPU.
 
-    The states are float32 whatever the precision: they add up over the sequence.
+    The states are float32 in every precision: they add up over the sequence.
 
     Args:
-        input_size: of the input's last axis.
+        input_size: size of the input's last axis.
         units: cells in each direction.
-        return_sequences: whether to return the outputs for all tokens, not only what
-            each direction ends with.
+        return_sequences: return the outputs of all tokens, not only the last one of
+            each direction.
         seed: of the weights; `None` for random ones.
 
     Call arguments:
@@ -36,9 +36,9 @@ class BiLSTM(keras.layers.Layer):
             neither direction reads.
 
     Returns:
-        `(batch_size, sequence_length, 2 * units)`, forward before backward; those of
-        padding mean nothing. Or `(batch_size, 2 * units)`: forward after the last
-        token, backward after the first one.
+        `(batch_size, sequence_length, 2 * units)`, forward before backward,
+        meaningless at padding; or `(batch_size, 2 * units)`: forward after the last
+        token, backward after the first.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class BiLSTM(keras.layers.Layer):
             for direction in self.directions
         )
         if not self.return_sequences:
-            # A direction keeps its state where it reads nothing, and the outputs of the
-            # backward one are in the order in which they were made.
+            # A direction keeps its state at padding, and the outputs of the backward
+            # one come in the order in which it made them.
             forward, backward = forward[:, -1], backward[:, -1]
         else:
             backward = ops.flip(backward, axis=1)
@@ -94,23 +94,23 @@ class BiLSTM(keras.layers.Layer):
 
 
 class _Cell(keras.layers.Layer):
-    """A step of an LSTM in one direction, for the loop of `keras.layers.RNN`.
+    """One step of an LSTM, for the loop of `keras.layers.RNN`.
 
-    The columns of its weights are those of the input gate, the forget gate, the
-    candidate and the output gate, as Keras has them, and they begin as Keras's do.
+    The columns of its weights belong to the input gate, the forget gate, the candidate
+    and the output gate, in Keras's order and with Keras's initial values.
 
     Args:
-        input_size: of what `project` takes.
+        input_size: size of the last axis that `project` takes.
         units: size of the state.
         seed: of the weights; `None` for random ones.
 
     Call arguments:
-        projected: `(batch_size, 4 * units)`, of one token, from `project`.
-        states: output and cell state after the token before, `(batch_size, units)`
+        projected: `(batch_size, 4 * units)`, one token of `project`'s result.
+        states: output and cell state after the previous token, `(batch_size, units)`
             each.
 
     Returns:
-        The output, and the list of both states.
+        The output, and the list of both new states.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class _Cell(keras.layers.Layer):
         self.input_size = input_size
         self.units = units
         self.seed = seed
-        # What the loop asks of a cell.
+        # Attributes that the loop asks for.
         self.state_size = [units, units]
         self.output_size = units
 
@@ -150,7 +150,7 @@ class _Cell(keras.layers.Layer):
         return ops.cast(is_forget_gate, dtype)
 
     def project(self, inputs):
-        """What the inputs contribute to the gates.
+        """The inputs' share of the gates, before the nonlinearities.
 
         Args:
             inputs: `(batch_size, sequence_length, input_size)`.

@@ -1,9 +1,9 @@
-"""Dropout that is a function of the example, not of a random state.
+"""Dropout as a function of the example, without a random state.
 
 Whether an element is dropped is a hash of three things: the seed of its example, the
-salt of the layer, and the element's place in the example. So an example meets the same
+salt of the layer, and the element's place in the example. So an example gets the same
 masks wherever it is computed: on one device or one of many, in a whole batch or a part
-of it, in a first run or a resumed one. There is no random state to save.
+of it, in a first run or a resumed one. No random state has to be saved.
 
 `keras` and `keras.ops` only.
 """
@@ -17,7 +17,7 @@ from keras import ops
 
 from bert_keras.model import fusion
 
-# The golden ratio, and two rounds (shift, factor) that are found good in hashes.
+# The golden ratio, and two rounds (shift, factor) of a well-tested integer hash.
 _STEP = 0x9E3779B9
 _ROUNDS = ((16, 0x7FEB352D), (15, 0x846CA68B))
 
@@ -28,8 +28,8 @@ class Dropout(keras.layers.Layer):
 
     Args:
         rate: the fraction, in `[0, 1)`.
-        seed: the layer's salt: layers of other seeds drop other elements of the same
-            example; `None` for a random one.
+        seed: the layer's salt: layers with different seeds drop different elements of
+            the same example; `None` for a random one.
 
     Call arguments:
         inputs: `(batch_size, ..., size)` float.
@@ -37,7 +37,7 @@ class Dropout(keras.layers.Layer):
             training unless the rate is 0.
 
     Returns:
-        Of the shape and dtype of `inputs`, whose mean it keeps on average.
+        The shape and dtype of `inputs`, with the same mean on average.
 
     Raises:
         ValueError: no `dropout_seeds` in training.
@@ -56,9 +56,9 @@ class Dropout(keras.layers.Layer):
         return fusion.run(drop, inputs, *seeds, training=training, rate=rate)
 
     def arguments(self, dropout_seeds, *, training: bool | None) -> tuple:
-        """What `drop` needs besides its inputs: the rate now, the seeds and the salt.
+        """Arguments of `drop` besides its inputs: the current rate, seeds and salt.
 
-        For who drops within a larger function. Where nothing is dropped, the rate is 0
+        For dropout inside of a larger function. Where nothing is dropped, the rate is 0
         and there are neither seeds nor salt.
         """
         if not training or self.rate == 0:
@@ -82,7 +82,7 @@ def drop(inputs, dropout_seeds=None, salt=None, *, rate: float):
         rate: in `[0, 1)`.
 
     Returns:
-        Of the shape and dtype of `inputs`.
+        The shape and dtype of `inputs`.
     """
     if rate == 0:
         return inputs
@@ -97,7 +97,7 @@ def keep_mask(dropout_seeds, shape: tuple, *, rate: float, salt):
 
     Args:
         dropout_seeds: `(batch_size,)` int32.
-        shape: of an example, its last axis the one that is read in order.
+        shape: shape of an example; memory runs along its last axis.
         rate: the probability of False.
         salt: an integer in `[0, 2 ** 32)`, or a uint32 scalar.
 
@@ -108,17 +108,17 @@ def keep_mask(dropout_seeds, shape: tuple, *, rate: float, salt):
     examples = _hash(ops.bitwise_xor(ops.cast(dropout_seeds, "uint32"), _uint32(salt)))
     rows = _hash(examples[:, None] + _multiples(math.prod(row_shape)))
     rows = ops.reshape(rows, (-1, *row_shape, 1))
-    # The hash is uniform: a fraction `rate` of all numbers is below this one.
+    # The hash is uniform: a fraction `rate` of all values lies below this one.
     return _hash(rows + _multiples(size)) >= _uint32(round(rate * 2**32))
 
 
 def _multiples(count):
-    """`(count,)` uint32 that are far from each other in every bit."""
+    """`(count,)` uint32, all different and spread over every bit."""
     return ops.cast(ops.arange(count, dtype="int32"), "uint32") * _uint32(_STEP)
 
 
 def _hash(values):
-    """Permutes uint32 so that near ones come to lie anywhere; products wrap around."""
+    """A permutation of uint32 that scatters near values; products wrap around."""
     for shift, factor in _ROUNDS:
         shifted = ops.right_shift(values, _uint32(shift))
         values = ops.bitwise_xor(values, shifted) * _uint32(factor)

@@ -46,8 +46,7 @@ class BertNetwork(keras.Model):
 class BertEncoder(BertNetwork):
     """Embeddings, a stack of transformer layers, and the pooler.
 
-    Figure 1 of the paper. The weights come into being with the first call, or without
-    data by `encoder.build()`.
+    Figure 1 of the paper. The first call creates the weights, or `encoder.build()`.
 
     Args:
         config: sizes and shapes.
@@ -55,22 +54,22 @@ class BertEncoder(BertNetwork):
 
     Call arguments:
         features: a dict of integers, each `(batch_size, sequence_length)`; other keys
-            are not looked at.
+            are ignored.
             `input_ids`: token ids below `config.vocab_size`.
             `input_mask`: 1 for a token, 0 for padding; all 1 if left out.
             `segment_ids`: 0 for the first text, 1 for the second; all 0 if left out.
             `dropout_seeds`: `(batch_size,)`, used in training: see
-            `bert_keras.model.dropout`. Random ones without it.
-        return_all_layers: whether to add `encoder_outputs`.
-        return_attention: whether to add `attention_probs`.
+            `bert_keras.model.dropout`; random if left out.
+        return_all_layers: add `encoder_outputs`.
+        return_attention: add `attention_probs`.
 
     Returns:
         A dict.
         `sequence_output`: `(batch_size, sequence_length, hidden_size)`.
         `pooled_output`: `(batch_size, hidden_size)`, from the first token.
-        `encoder_outputs`: on request, a tuple with the output of the embeddings, then
-            of each layer, first to last, each of the shape of `sequence_output`.
-        `attention_probs`: on request, a tuple with the probabilities of each layer,
+        `encoder_outputs`: on request, a tuple of the embeddings' output and of each
+            layer's, first to last, each with the shape of `sequence_output`.
+        `attention_probs`: on request, a tuple of each layer's attention probabilities
             before dropout, `(batch_size, num_attention_heads, query, key)` float32.
 
     Raises:
@@ -125,7 +124,7 @@ class BertEncoder(BertNetwork):
 
     @property
     def word_embeddings(self) -> keras.Variable:
-        """The table of word embeddings, `(vocab_size, hidden_size)`."""
+        """Table of the word embeddings, `(vocab_size, hidden_size)`."""
         return self.embeddings.word_embeddings
 
     def build(self, input_shape=None):
@@ -135,7 +134,7 @@ class BertEncoder(BertNetwork):
         self.pooler.build((None, self.config.hidden_size))
 
     def dropout_seeds(self, features):
-        """Those of the batch, or random ones if it has none, `(batch_size,)` int32."""
+        """Seeds of the batch's examples, else random ones: `(batch_size,)` int32."""
         if "dropout_seeds" in features:
             return features["dropout_seeds"]
         return keras.random.randint(
@@ -185,7 +184,7 @@ class BertEncoder(BertNetwork):
 
 
 def complete(features: dict[str, Any]) -> dict[str, Any]:
-    """Features with `input_mask` and `segment_ids`, should they have been left out."""
+    """Features with `input_mask` and `segment_ids`, added if they were left out."""
     input_ids = features["input_ids"]
     made = {
         name: make(input_ids, dtype="int32")
@@ -201,15 +200,16 @@ def complete(features: dict[str, Any]) -> dict[str, Any]:
 def resolve_layers(
     layers: Sequence[int], num_hidden_layers: int, *, path: str | Path
 ) -> tuple[int, ...]:
-    """Layers counted from 0: 0 the embeddings' output, 1 the first layer's, ...
+    """Numbers of layers from 0: the embeddings' output is 0, the first layer's 1.
 
     Args:
-        layers: the same, or negative: -1 the last layer's, -2 that of the one before.
-        num_hidden_layers: of the encoder.
-        path: of its checkpoint, for errors.
+        layers: such numbers, or negative ones: -1 is the last layer's output, -2 the
+            one before.
+        num_hidden_layers: layers of the encoder.
+        path: its checkpoint, for errors.
 
     Raises:
-        InputError: there is no such layer, or one is asked for twice.
+        InputError: there is no such layer, or one is named twice.
     """
     for layer in layers:
         if not -num_hidden_layers - 1 <= layer <= num_hidden_layers:

@@ -10,13 +10,13 @@ def pretraining_flops_per_example(
     num_predictions: int,
     next_sentence: bool,
 ) -> int:
-    """Floating-point operations that pre-training on one example needs.
+    """Floating-point operations of one pre-training step, for each example.
 
-    Counted are the matrix products of the encoder and of the heads, a multiplication
-    with its addition as two operations: the forward pass once, and twice as much again
-    for the backward pass, which multiplies with the weights and with the inputs of each
-    product. So this is what the model asks for, whatever a device does to provide it:
-    recomputing adds nothing. Padding counts as the tokens do.
+    The matrix products of the encoder and of the heads, a multiplication with its
+    addition as two operations: once for the forward pass, and twice as much again for
+    the backward pass, which multiplies with the weights and with the inputs of each
+    product. This is what the model asks for, not what a device does: recomputation adds
+    nothing. Padding counts as tokens do.
 
     Not counted: sums of embeddings and their lookup (also where it is written as a
     product), element-wise work such as softmax, norms, activations and dropout (below
@@ -25,7 +25,7 @@ def pretraining_flops_per_example(
 
     Args:
         config: sizes of the encoder.
-        max_seq_length: tokens of an example.
+        max_seq_length: tokens of an example, padding included.
         num_predictions: masked positions of an example, the unused slots included.
         next_sentence: whether next-sentence prediction is trained.
     """
@@ -41,7 +41,7 @@ def pretraining_flops_per_example(
 
 
 def _layer_flops(config: BertConfig, length: int) -> int:
-    """The forward pass of one transformer layer, for one sequence."""
+    """Operations of one transformer layer's forward pass, for one sequence."""
     hidden_size, intermediate_size = config.hidden_size, config.intermediate_size
     return (
         # Query, key, value, and the output projection.
@@ -53,5 +53,5 @@ def _layer_flops(config: BertConfig, length: int) -> int:
 
 
 def _product_flops(rows: int, inner: int, columns: int) -> int:
-    """Of a product of `(rows, inner)` and `(inner, columns)`."""
+    """Operations of a product of `(rows, inner)` and `(inner, columns)`."""
     return 2 * rows * inner * columns

@@ -1,12 +1,12 @@
 """Chains of elementwise operations as one pass over memory, where that pays.
 
-On a CPU, TensorFlow writes the outcome of every operation to memory and reads it back
-for the next one; the matrix products of a training step take less time than that. XLA
-makes one loop of such a chain, but has slower matrix products. So the chains between
-the products are compiled by themselves.
+On a CPU, TensorFlow writes the result of every operation to memory and reads it back
+for the next one, which takes longer than the matrix products of a training step. XLA
+makes one loop of such a chain, but has slower matrix products. So only the chains
+between the products are compiled.
 
-Everywhere else (other backends, GPUs, inside of a step that XLA compiles as a whole)
-there is nothing to do.
+Elsewhere (other backends, GPUs, inside of a step that XLA compiles as a whole)
+functions are called as they are.
 """
 
 import functools
@@ -22,20 +22,21 @@ if keras.backend.backend() == "tensorflow":
 def run(function: Callable, *tensors: Any, training: bool | None, **options: Any):
     """Calls a function of tensors, in training as one pass each way where that pays.
 
-    The backward pass computes the function anew instead of keeping what it made on the
-    way: for elementwise functions that is faster than to read it, and takes no memory.
+    The backward pass computes the function again instead of storing its intermediate
+    results: for elementwise functions that is faster than reading them, and takes no
+    memory.
 
     Args:
         function: defined in a module; takes tensors and returns one, touches no
             variables, and works element by element, by row, or by broadcasting
             vectors of floats along the last axis.
-        *tensors: to call it with.
+        *tensors: its arguments.
         training: outside of training it is called as it is, so that an exported model
             holds plain operations.
-        **options: to call it with; static and hashable.
+        **options: its keyword arguments, static and hashable.
 
     Returns:
-        What the function returns; numbers may differ in their last bits.
+        The function's result; numbers may differ in their last bits.
     """
     if not training or not _pays(tensors):
         return function(*tensors, **options)
@@ -45,8 +46,8 @@ def run(function: Callable, *tensors: Any, training: bool | None, **options: Any
 def _pays(tensors: tuple) -> bool:
     if keras.backend.backend() != "tensorflow" or tf.executing_eagerly():
         return False
-    # XLA compiles anew for each shape: for batches of all lengths that would take
-    # longer than training.
+    # XLA compiles once for each shape: for batches of many lengths that would take
+    # longer than the training.
     if not all(tensor.shape.is_fully_defined() for tensor in tensors):
         return False
     return not tf.config.list_physical_devices("GPU")
@@ -90,7 +91,7 @@ def _is_vector(tensor) -> bool:
 
 
 def _column_sums(matrix, dtype):
-    """Sums over all axes but the last, as a product: XLA's sums over rows are slow."""
+    """Sums over all axes but the last, as a product: XLA sums rows slowly."""
     rows = tf.reshape(tf.cast(matrix, dtype), (-1, matrix.shape[-1]))
     ones = tf.ones((1, rows.shape[0]), dtype)
     return tf.cast(tf.matmul(ones, rows)[0], matrix.dtype)

@@ -1,4 +1,4 @@
-"""What is put on the encoder: masked words, next sentence, classes."""
+"""Heads of the encoder: masked words, next sentence, classes of texts and tokens."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ class MaskedLanguageModelHead(keras.layers.Layer):
     """Scores every token of the vocabulary for the masked positions.
 
     Only the masked positions go through it: they are a seventh of the sequence, and
-    the product with the vocabulary is the largest of the model.
+    the product with the vocabulary is the model's largest.
 
     Args:
         vocab_size: number of tokens.
@@ -26,8 +26,8 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         sequence_output: `(batch_size, sequence_length, hidden_size)`.
         masked_lm_positions: `(batch_size, max_predictions_per_seq)` integers below
             `sequence_length`.
-        word_embeddings: `(vocab_size, hidden_size)`, the table of the encoder, which
-            is the last matrix of this head too.
+        word_embeddings: `(vocab_size, hidden_size)`, the encoder's table, which is this
+            head's last matrix too.
 
     Returns:
         Logits, `(batch_size, max_predictions_per_seq, vocab_size)` float32.
@@ -80,7 +80,7 @@ class MaskedLanguageModelHead(keras.layers.Layer):
 
 
 def gather_positions(sequence_output, positions):
-    """The vectors at some positions of each sequence, all sequences in one list.
+    """Vectors at some positions of each sequence, end to end.
 
     Args:
         sequence_output: `(batch_size, sequence_length, hidden_size)`.
@@ -109,7 +109,7 @@ class NextSentenceHead(keras.layers.Layer):
         pooled_output: `(batch_size, hidden_size)`.
 
     Returns:
-        Logits, `(batch_size, 2)` float32: it follows, it is random.
+        Logits, `(batch_size, 2)` float32: of "follows" and of "is random".
     """
 
     def __init__(
@@ -144,25 +144,25 @@ class ClassificationHead(keras.layers.Layer):
     Args:
         hidden_size: size of the encoder's output.
         num_labels: number of classes; 1 for a number.
-        dropout_rate: fraction of what the classifier reads that is dropped in training.
-        bilstm_units: cells in each direction of a BiLSTM below the classifier, as in
+        dropout_rate: fraction of the classifier's input that is dropped in training.
+        bilstm_units: units in each direction of a BiLSTM below the classifier, as in
             the ablation of the paper's Table 5; 0: none.
-        per_token: with a BiLSTM: whether to score each token, not the text.
+        per_token: with a BiLSTM: score each token, not the text.
         initializer_range: standard deviation of the initial weights.
         seed: of weights and dropout; `None` for random ones.
 
     Call arguments:
         encoded: `(batch_size, hidden_size)`, a vector for each text, or `(batch_size,
-            sequence_length, hidden_size)`, one for each token; the latter in any case
-            with a BiLSTM.
+            sequence_length, hidden_size)`, one for each token; with a BiLSTM always
+            the latter.
         dropout_seeds: `(batch_size,)` int32, needed in training: see
             `bert_keras.model.dropout`.
         input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding;
             needed with a BiLSTM.
 
     Returns:
-        Logits, `(batch_size, num_labels)` of texts or `(batch_size, sequence_length,
-        num_labels)` of tokens, float32.
+        Logits, float32: `(batch_size, num_labels)` for texts or `(batch_size,
+        sequence_length, num_labels)` for tokens.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
-"""The parts of the encoder: embeddings, self-attention, feed-forward, layer.
+"""Layers of the encoder: embeddings, self-attention, feed-forward, transformer layer.
 
 Attention Is All You Need, section 3, as BERT uses it: layer normalisation after each
 residual sum, learned positions, GELU. `keras` and `keras.ops` only, so that the same
 code runs on TensorFlow and on JAX.
 
-Every layer takes an optional `seed`; its weights and the salts of its dropouts are then
-a function of that seed and of the names of its parts, not of the order of creation.
+With a `seed`, the weights of a layer and the salts of its dropouts are a function of
+that seed and of the names of its parts, not of the order of creation.
 """
 
 import math
@@ -20,16 +20,15 @@ from bert_keras.model import dropout, fusion, operations
 # In einsum: B batch, N head, Q query position, K key position, H size per head.
 
 # Added to the score of a token that must not be attended to: its exponential is exactly
-# 0 in float32, yet a row without any other token still has a finite softmax.
+# 0 in float32, yet a row without any other token keeps a finite softmax.
 EXCLUDED_BIAS = -10000.0
 
-
 ATTENTION = ("bidirectional", "left_to_right")
-"""Whom a token attends to: all tokens, or itself and those before it."""
+"""Tokens that a token attends to: all of them, or itself and those before it."""
 
 
 def derive_seed(seed: int | None, name: str) -> int | None:
-    """A seed for the part `name` of what has `seed`; `None` (random) stays `None`."""
+    """The seed of a part by its name and its owner's seed; `None` (random) stays so."""
     return None if seed is None else zlib.crc32(f"{seed}/{name}".encode())
 
 
@@ -41,7 +40,7 @@ def truncated_normal(stddev: float, seed: int | None) -> keras.Initializer:
 def dense(
     units: int, *, initializer_range: float, seed: int | None, name: str, dtype: Any
 ) -> keras.layers.Dense:
-    """A linear map of the last axis; `seed` is that of the layer it is a part of."""
+    """A linear map of the last axis; `seed` is its owner's."""
     return keras.layers.Dense(
         units,
         kernel_initializer=truncated_normal(initializer_range, derive_seed(seed, name)),
@@ -53,16 +52,16 @@ def dense(
 def dropout_layer(
     rate: float, *, seed: int | None, name: str, dtype: Any
 ) -> dropout.Dropout:
-    """Dropout; `seed` is that of the layer it is a part of."""
+    """Dropout; `seed` is its owner's."""
     return dropout.Dropout(rate, seed=derive_seed(seed, name), name=name, dtype=dtype)
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class LayerNorm(keras.layers.Layer):
-    """Layer normalisation of the last axis, in float32 whatever the precision.
+    """Layer normalisation of the last axis, in float32 in every precision.
 
     Args:
-        size: of the last axis.
+        size: length of the last axis.
 
     Call arguments:
         inputs: `(..., size)`.
@@ -182,7 +181,7 @@ class Embeddings(keras.layers.Layer):
             )
         words = operations.take_rows(self.word_embeddings, input_ids)
         positions = self._first_positions(length)
-        # As a product, because its gradient is dense: see `operations.take_rows`.
+        # A product, because its gradient is dense: see `operations.take_rows`.
         segments = ops.matmul(
             ops.one_hot(segment_ids, self.type_vocab_size, dtype=words.dtype),
             self.type_embeddings,
@@ -209,15 +208,14 @@ class SelfAttention(keras.layers.Layer):
     Call arguments:
         hidden_states: `(batch_size, sequence_length, hidden_size)`.
         input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding, which
-            nobody attends to.
+            no token attends to.
         dropout_seeds: `(batch_size,)` int32, needed in training: see
             `bert_keras.model.dropout`.
-
-        return_attention: whether to return the probabilities too.
+        return_attention: return the attention probabilities too.
 
     Returns:
-        `(batch_size, sequence_length, hidden_size)`; on request a pair of this and of
-        the attention probabilities before dropout, `(batch_size, num_attention_heads,
+        `(batch_size, sequence_length, hidden_size)`; on request a pair of this and the
+        attention probabilities before dropout, `(batch_size, num_attention_heads,
         query, key)` float32.
     """
 
@@ -240,7 +238,7 @@ class SelfAttention(keras.layers.Layer):
         self.attention = attention
         self.size_per_head = hidden_size // num_attention_heads
         parts = {"seed": seed, "dtype": self.dtype_policy}
-        # One product with the three kernels side by side is faster than three.
+        # One product with all three kernels is faster than three products.
         self.query_key_value = dense(
             3 * hidden_size,
             initializer_range=initializer_range,
@@ -294,14 +292,14 @@ class SelfAttention(keras.layers.Layer):
         )
 
     def _bias(self, input_mask):
-        """What is added to the scores, `(batch_size, 1, 1 or query, key)` float32."""
+        """Bias of the scores, `(batch_size, 1, 1 or query, key)` float32."""
         excluded = 1.0 - ops.cast(input_mask, "float32")
-        # Not by indexing with `None`, which LiteRT has for fixed shapes only.
+        # Not indexed with `None`, which LiteRT supports for fixed shapes only.
         excluded = ops.expand_dims(excluded, (1, 2))
         if self.attention == "left_to_right":
             positions = ops.arange(ops.shape(input_mask)[1])
             later = positions[None, :] > positions[:, None]
-            # Twice, so that a token that may attend to none still sees none after it.
+            # Twice, so that a token that may attend to none sees none after it either.
             excluded = excluded + 2.0 * ops.cast(later, "float32")
         return EXCLUDED_BIAS * excluded
 
@@ -309,14 +307,14 @@ class SelfAttention(keras.layers.Layer):
         """Query, key and value, each `(batch_size, heads, length, size_per_head)`."""
         shape = (-1, length, 3, self.num_attention_heads, self.size_per_head)
         heads = ops.reshape(query_key_value, shape)
-        # One transposition of all three, then plain batched products: none of four
-        # other forms was faster on a CPU, forward and backward.
+        # One transposition of all three, then plain batched products: measured against
+        # four other forms, none was faster on a CPU, forward and backward.
         return ops.unstack(ops.transpose(heads, (2, 0, 3, 1, 4)), 3)
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class FeedForward(keras.layers.Layer):
-    """Two linear maps with an activation between them, for each position by itself.
+    """Two linear maps with an activation between them, applied to each position.
 
     Args:
         hidden_size: size of the input and of the output.
@@ -362,7 +360,7 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, hidden_states, training=None):
         length = ops.shape(hidden_states)[1]
-        # As a list of all tokens: TensorFlow then adds the bias within the product.
+        # One list of all tokens: TensorFlow then adds the bias within the product.
         tokens = ops.reshape(hidden_states, (-1, self.hidden_size))
         intermediate = fusion.run(
             operations.activate,
@@ -394,10 +392,10 @@ class TransformerLayer(keras.layers.Layer):
         input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding.
         dropout_seeds: `(batch_size,)` int32, needed in training: see
             `bert_keras.model.dropout`.
-        return_attention: whether to return the attention probabilities too.
+        return_attention: return the attention probabilities too.
 
     Returns:
-        Of the shapes that `SelfAttention` returns.
+        The shapes of `SelfAttention`.
     """
 
     def __init__(

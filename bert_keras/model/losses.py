@@ -13,8 +13,8 @@ from bert_keras.model import fusion
 def cross_entropy(logits, labels):
     """Negative log probability of the true class.
 
-    As `keras.losses.sparse_categorical_crossentropy` from logits, but its gradient
-    computes the exponentials anew: that is faster on a CPU than to keep them.
+    `keras.losses.sparse_categorical_crossentropy` from logits, but the gradient computes
+    the exponentials again: on a CPU that is faster than storing them.
 
     Args:
         logits: `(n, num_classes)` float32.
@@ -30,7 +30,7 @@ def cross_entropy(logits, labels):
 def _cross_entropy(logits, labels):
     # `labels` is an argument, because JAX cannot differentiate a closure over a tracer.
     largest = ops.max(logits, axis=-1)
-    # A loss is never exported: it may be compiled outside of training, too.
+    # A loss is never exported, so it may be compiled outside of training too.
     total = fusion.run(_sum_of_exponentials, logits, largest, training=True)
 
     def gradient(upstream):
@@ -53,14 +53,14 @@ def _logits_gradient(logits, labels, largest, total, upstream):
 
 
 def logit_of(logits, labels):
-    """The logit of each label: `(n, num_classes)` and `(n,)` to `(n, 1)`."""
+    """Logit of each label: `(n, num_classes)` and `(n,)` to `(n, 1)`."""
     return ops.take_along_axis(logits, labels[:, None], axis=-1)
 
 
 def is_right(logits, labels):
-    """Whether no other class scores as high as the true one.
+    """1 where no other class scores as high as the true one.
 
-    A tie is wrong, so that constant logits are not right every time.
+    A tie is wrong: constant logits are not right every time.
 
     Args:
         logits: `(n, num_classes)` float32.
@@ -69,7 +69,7 @@ def is_right(logits, labels):
     Returns:
         `(n,)` float32, 1 or 0.
     """
-    # Counting is cheaper than Keras's argmax, which minds the sign of zero.
+    # Counting is cheaper than Keras's argmax, which looks at the sign of zero.
     as_high = logits >= logit_of(logits, ops.cast(labels, "int32"))
     return ops.cast(
         ops.equal(ops.sum(ops.cast(as_high, "int32"), axis=-1), 1), "float32"
@@ -77,15 +77,15 @@ def is_right(logits, labels):
 
 
 def classification_terms(logits, labels, weights) -> dict[str, tuple[Any, Any]]:
-    """Weighted sums of cross entropy and of right answers, with the sum of weights.
+    """Weighted sums of cross entropy and right answers, and the sum of the weights.
 
     Args:
         logits: `(..., num_classes)` float32.
         labels: `(...)` integers, the true classes.
-        weights: `(...)` float32, 0 for what does not count.
+        weights: `(...)` float32, 0 for a label that does not count.
 
     Returns:
-        From `loss` and `accuracy` to a pair of float32 scalars, sum and weight.
+        `loss` and `accuracy`, each a pair of float32 scalars, sum and weight.
     """
     logits = ops.reshape(logits, (-1, logits.shape[-1]))
     labels, weights = ops.reshape(labels, (-1,)), ops.reshape(weights, (-1,))

@@ -17,8 +17,8 @@ _SAVED_ARGUMENTS = ("dropout_prob", "bilstm_units", "seed")
 class EncoderWithHead(encoder.BertNetwork):
     """The encoder and a head that scores each text, or each of its tokens.
 
-    Base of the networks of all fine-tuned tasks. What is said here holds for each of
-    them; a network adds the labels that it learns from and the outputs that it gives.
+    Base of the networks of all fine-tuned tasks. They share the arguments and the calls
+    below; each network's docstring adds its outputs and its labels.
 
     Args:
         config: sizes and shapes of the encoder.
@@ -35,21 +35,20 @@ class EncoderWithHead(encoder.BertNetwork):
     Returns:
         A dict of float32 logits.
 
-    `loss_terms(features, outputs)` takes the labels of a batch and what `call` returned
-    for it. It returns the sum and the weight of each quantity over this batch, a dict
-    of pairs of float32 scalars; they are divided later, once those of all replicas are
-    added. `loss` is in nats (squared error for a number) per weight, `accuracy` counts
-    right answers. `loss_weights(features)` returns the weight of `loss` alone, which
-    is known before the batch is computed.
+    `loss_terms(features, outputs)` takes a batch with its labels, and its outputs. It
+    returns a dict of pairs of float32 scalars, the sum and the weight of each quantity:
+    `loss` (nats, or squared error for a number) and `accuracy`. A mean is a sum divided
+    by its weight, each added up over all replicas first. `loss_weights(features)`
+    returns the weight of `loss` alone, which is known before the batch is computed.
     """
 
     loss_names = ("loss",)
-    """The terms of `loss_terms` whose means add up to the loss."""
+    """Terms of `loss_terms` whose means add up to the loss."""
 
     saved_arguments = ("num_labels", *_SAVED_ARGUMENTS)
 
     per_token = False
-    """Whether each token is scored, not the text."""
+    """Score each token, not the text."""
 
     def __init__(
         self,
@@ -87,7 +86,7 @@ class EncoderWithHead(encoder.BertNetwork):
         self.encoder.build()
         self.head.build()
         if self.per_token or self.head.bilstm is not None:
-            # It has no gradient then, and weight decay would shrink it.
+            # Unused, it has no gradient, but weight decay would shrink it.
             self.encoder.pooler.trainable = False
 
     def call(self, features, training=None):
@@ -107,7 +106,7 @@ class EncoderWithHead(encoder.BertNetwork):
         features = encoder.complete(features)
         dropout_seeds = None
         if training:
-            # The same for the encoder and the head.
+            # The encoder and the head use the same seeds.
             dropout_seeds = self.encoder.dropout_seeds(features)
             features = {**features, "dropout_seeds": dropout_seeds}
         encoded = self.encoder(features, training=training)
@@ -116,10 +115,10 @@ class EncoderWithHead(encoder.BertNetwork):
         return self.head(vectors, dropout_seeds, mask, training=training)
 
     def _head_input(self, encoded, input_mask):
-        """The vectors of all tokens for a head that wants them, or the pooled one.
+        """Vectors of all tokens, or the pooled one, as the head needs it.
 
         Where tokens attend to the left only, the first one has seen nothing of the
-        text, so the last one is pooled in its place, as in GPT.
+        text: the last one is pooled instead, as in GPT.
         """
         if self.per_token or self.head.bilstm is not None:
             return encoded["sequence_output"]
@@ -131,7 +130,7 @@ class EncoderWithHead(encoder.BertNetwork):
         return ops.tanh(self.encoder.pooler(vectors))
 
     def loss_weights(self, features) -> dict[str, Any]:
-        """The weight of the loss: the number of examples."""
+        """Weight of the loss: the number of examples."""
         return {"loss": ops.sum(ops.ones_like(features["label_ids"], "float32"))}
 
 
@@ -159,8 +158,8 @@ class BertClassifier(EncoderWithHead):
 class BertTagger(EncoderWithHead):
     """Chooses one of several classes for each token, such as the name it is part of.
 
-    Section 5.3 of the paper, fine-tuned. The encoder's pooler is not used: it keeps
-    its first weights. `logits` have the shape `(batch_size, sequence_length,
+    Section 5.3 of the paper, fine-tuned. The encoder's pooler is unused and keeps its
+    initial weights. `logits` have the shape `(batch_size, sequence_length,
     num_labels)`. For `loss_terms`, `label_ids` are `(batch_size, sequence_length)`
     integers: the true class of each token, below 0 for a token that does not count (a
     special token, padding, a word's pieces after the first). The weight of the loss is
@@ -190,8 +189,8 @@ class BertSpanPredictor(EncoderWithHead):
 
     Section 4.2 of the paper: the head's two columns are its vectors S and E. As in
     run_squad.py, padding has scores like any token: a search for the best span has to
-    stay among the tokens of the text. The encoder's pooler is not used: it keeps its
-    first weights. The original drops nothing before the head, hence `dropout_prob=0`.
+    stay among the tokens of the text. The encoder's pooler is unused and keeps its
+    initial weights. The original drops nothing before the head, hence `dropout_prob=0`.
 
     The outputs are `start_logits` and `end_logits`, each `(batch_size,
     sequence_length)`. For `loss_terms`, `start_positions` and `end_positions` are
@@ -290,7 +289,7 @@ def ending_seeds(dropout_seeds, num_endings):
     Returns:
         `(batch_size * num_endings,)` int32, example after example.
     """
-    # The golden ratio of 2 ** 32, whose multiples keep apart.
+    # The golden ratio of 2 ** 32, whose multiples stay far apart.
     step = ops.convert_to_tensor(0x9E3779B9, dtype="uint32")
     steps = ops.cast(ops.arange(num_endings, dtype="int32"), "uint32") * step
     seeds = ops.cast(dropout_seeds, "uint32")[:, None] + steps
@@ -310,8 +309,8 @@ def build(
     Args:
         bert_config: sizes and shapes of the encoder.
         task: what it answers.
-        dropout_prob: fraction of the head's input that is dropped in training, for the
-            tasks whose heads drop any.
+        dropout_prob: fraction of the head's input that is dropped in training, if the
+            task has a head with dropout.
         seed: of weights and dropout; `None` for random ones.
         dtype: a Keras dtype policy, such as `mixed_bfloat16`.
     """

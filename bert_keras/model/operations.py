@@ -1,7 +1,7 @@
-"""What the layers compute between the matrix products, as functions of tensors.
+"""Functions of tensors that the layers compute between the matrix products.
 
-Elementwise functions compute in float32 whatever they read and write, and are written
-to be run by `bert_keras.model.fusion`. `keras` and `keras.ops` only.
+Elementwise functions compute in float32 in every precision, and are written to be run
+by `bert_keras.model.fusion`. `keras` and `keras.ops` only.
 """
 
 import math
@@ -17,13 +17,13 @@ LAYER_NORM_EPSILON = 1e-12
 def gelu(x):
     """Gaussian error linear unit, exact: `x * P(X <= x)` for a standard normal X.
 
-    Written with `erf`, because ONNX has no `erfc`, which JAX's own form becomes.
+    Written with `erf`: JAX's own form becomes `erfc`, which ONNX does not have.
     """
     return 0.5 * x * (1.0 + ops.erf(x / math.sqrt(2.0)))
 
 
 def gelu_tanh(x):
-    """The approximation of `gelu` with which Google's checkpoints were trained."""
+    """The approximation of `gelu` that Google's checkpoints were trained with."""
     return ops.gelu(x, approximate=True)
 
 
@@ -31,7 +31,7 @@ ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": ops.relu}
 
 
 def activate(inputs, *, activation: str):
-    """An activation of `ACTIVATIONS`, of the shape and dtype of `inputs`."""
+    """One of `ACTIVATIONS`, with the shape and dtype of `inputs`."""
     values = ACTIVATIONS[activation](ops.cast(inputs, "float32"))
     return ops.cast(values, inputs.dtype)
 
@@ -72,7 +72,7 @@ def attention_probabilities(
 
     Args:
         scores: `(batch_size, heads, query, key)` float.
-        bias: float32 that is added to `scale * scores`, broadcast to their shape.
+        bias: float32, added to `scale * scores` and broadcast to their shape.
         dropout_seeds, salt, rate: see `dropout.drop`.
 
     Returns:
@@ -84,7 +84,7 @@ def attention_probabilities(
 
 
 def take_rows(table, ids):
-    """Rows of a matrix, with a dense gradient in which repeated ids add up.
+    """Rows of a matrix, with a dense gradient that adds up repeated ids.
 
     On TensorFlow the gradient of a plain gather is a list of rows, one per id, and
     Keras' optimizers square it row by row: Adam then sees `sum(g ** 2)` instead of
@@ -95,9 +95,9 @@ def take_rows(table, ids):
         ids: integers of any shape, each in `[0, num_rows)`.
 
     Returns:
-        `(*ids.shape, size)`, of the dtype of `table`.
+        `(*ids.shape, size)`, in the dtype of `table`.
     """
-    # A tensor, where there may be a variable: `custom_gradient` takes no variables.
+    # A tensor in place of a variable: `custom_gradient` takes no variables.
     table = ops.reshape(table, (-1, table.shape[-1]))
     return _take_rows(table, ops.convert_to_tensor(ids))
 
@@ -108,7 +108,7 @@ def _take_rows(table, ids):
     num_rows, size = ops.shape(table)
 
     def gradient(upstream):
-        # bfloat16 has 8 bits: a sum over many occurrences needs float32.
+        # In float32: bfloat16 has 8 bits, too few for a sum over many occurrences.
         rows = ops.reshape(ops.cast(upstream, "float32"), (-1, size))
         total = ops.segment_sum(rows, ops.reshape(ids, (-1,)), num_rows)
         return ops.cast(total, table.dtype), None

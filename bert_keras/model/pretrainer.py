@@ -1,4 +1,4 @@
-"""BertPretrainer: the encoder, both heads of pre-training, and their losses."""
+"""BertPretrainer: the encoder, both pre-training heads, and their losses."""
 
 from typing import Any
 
@@ -16,14 +16,14 @@ class BertPretrainer(encoder.BertNetwork):
     Args:
         config: sizes and shapes of the encoder.
         seed: of weights and dropout; `None` for random ones.
-        next_sentence: train next-sentence prediction too. Without it, its head and the
-            encoder's pooler keep their first weights, and the examples need no
+        next_sentence: train next-sentence prediction too. If not, its head and the
+            encoder's pooler keep their initial weights, and examples need no
             `next_sentence_labels`.
 
     Call arguments:
         features: a dict with `input_ids`, `input_mask`, `segment_ids` and
-            `masked_lm_positions` as in `bert_keras.data.features`; other keys are not
-            looked at.
+            `masked_lm_positions` as in `bert_keras.data.features`; other keys are
+            ignored.
 
     Returns:
         A dict.
@@ -71,13 +71,13 @@ class BertPretrainer(encoder.BertNetwork):
         self.masked_lm_head.build()
         self.next_sentence_head.build()
         if not self.next_sentence:
-            # The loss does not depend on them, but weight decay would shrink them.
+            # Not part of the loss, but weight decay would shrink them.
             self.next_sentence_head.trainable = False
             self.encoder.pooler.trainable = False
 
     @property
     def loss_names(self) -> tuple[str, ...]:
-        """The terms of `loss_terms` whose means add up to the loss."""
+        """Terms of `loss_terms` whose means add up to the loss."""
         if self.next_sentence:
             return ("masked_lm_loss", "next_sentence_loss")
         return ("masked_lm_loss",)
@@ -94,7 +94,7 @@ class BertPretrainer(encoder.BertNetwork):
         }
 
     def loss_weights(self, features) -> dict[str, Any]:
-        """The weights of the terms that add up to the loss, see `loss_terms`."""
+        """Weights of the terms that add up to the loss, see `loss_terms`."""
         weights = {
             "masked_lm_loss": ops.sum(
                 ops.cast(features["masked_lm_weights"], "float32")
@@ -108,21 +108,19 @@ class BertPretrainer(encoder.BertNetwork):
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         """Sum and weight of each quantity over this batch, to be divided later.
 
-        Not the means: with several replicas, a mean is the sum over all of them
-        divided by the weight of all of them, and replicas hold different numbers of
-        predictions.
+        Not means: with several replicas, a mean is the sum over all of them divided by
+        the weight of all of them, and replicas hold different numbers of predictions.
 
         Args:
             features: a dict with `masked_lm_ids`, `masked_lm_weights` and, for next
                 sentences, `next_sentence_labels` as in `bert_keras.data.features`; a
                 label below 0 does not count.
-            outputs: what `call` returned for the same batch.
+            outputs: returned by `call` for the same batch.
 
         Returns:
-            From `masked_lm_loss` (nats per prediction), `next_sentence_loss` (nats per
-            example), `masked_lm_accuracy` and `next_sentence_accuracy` to a pair of
-            float32 scalars, the sum and the weight; those of next sentences only if
-            they are trained.
+            A pair of float32 scalars, sum and weight, for `masked_lm_loss` (nats per
+            prediction), `masked_lm_accuracy` and, if next sentences are trained,
+            `next_sentence_loss` (nats per example) and `next_sentence_accuracy`.
         """
         predictions = losses.classification_terms(
             outputs["masked_lm_logits"],
@@ -145,7 +143,7 @@ class BertPretrainer(encoder.BertNetwork):
 
 
 def _next_sentence_labels(features) -> tuple[Any, Any]:
-    """Labels and weights, `(batch_size,)` each."""
+    """Labels and weights, `(batch_size,)` each; a label below 0 weighs 0."""
     labels = ops.reshape(features["next_sentence_labels"], (-1,))
     weights = ops.cast(labels >= 0, "float32")
     return ops.maximum(labels, 0), weights

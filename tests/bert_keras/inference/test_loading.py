@@ -195,6 +195,9 @@ def test_a_model_that_is_not_tuned_gives_vectors_only(run):
     )
     cut = model.encode(["w1 w2 w3 w4"], max_seq_length=4)
     assert cut["input_ids"].tolist() == [[2, 6, 7, 3]]
+    assert model.encoder is model.network.encoder
+    encoder = bert_keras.load(run("encoder"))
+    assert encoder.encoder is encoder.network
 
 
 def test_without_a_vocabulary_there_is_a_network(run, tmp_path):

@@ -1,0 +1,93 @@
+"""Every block of docs/python.md runs."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import bert_keras
+from bert_keras import config
+from bert_keras.checkpoints import native, weights
+from bert_keras.data import features, tokenization
+from bert_keras.model import networks
+from tests import test_pages
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PAGE = (REPOSITORY / "docs/python.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+IN_NEW_PROCESSES = ("load_model", "__main__")
+"""Marks of the blocks that are scripts of their own."""
+
+
+def write_run(directory: Path) -> None:
+    """A classifier in place of the one that the README's commands tune."""
+    words = "the road lamp was a b".split()
+    task = config.Task(kind="classification", labels=("a", "b"))
+    bert_config = config.BertConfig(
+        vocab_size=len(features.SPECIAL_TOKENS) + len(words),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=32,
+    )
+    checkpoint = weights.Checkpoint(
+        bert_config=bert_config,
+        task=task,
+        arrays=weights.from_network(networks.build(bert_config, task, seed=1)),
+        vocabulary=tokenization.Vocabulary((*features.SPECIAL_TOKENS, *words)),
+        do_lower_case=True,
+    )
+    directory.mkdir(parents=True)
+    native.write(checkpoint, directory)
+
+
+def run_script(text: str, directory: Path) -> str:
+    (directory / "script.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        cwd=directory,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_block_runs(tmp_path, monkeypatch, capsys):
+    test_pages.write_inputs(tmp_path)
+    write_run(tmp_path / "runs/mine")
+    monkeypatch.chdir(tmp_path)
+    done = {}
+    for block in BLOCKS:
+        scope = {"__name__": "page"}
+        if not any(mark in block for mark in IN_NEW_PROCESSES):
+            exec(compile(block, "docs/python.md", "exec"), scope)
+        done[block] = scope
+    reloading, guarded = (
+        next(block for block in BLOCKS if mark in block) for mark in IN_NEW_PROCESSES
+    )
+    assert capsys.readouterr().out.count("{'a': 0.") == 2
+    run_script(guarded, tmp_path)
+    assert (tmp_path / "corpus/manifest.json").is_file()
+    (tuned,) = (s for s in done.values() if "pooled" in s)
+    batch = tuned["bert"].encode(tuned["texts"])
+    np.savez("batch.npz", **batch)
+    last = "import numpy as np\nnp.save('out', model(dict(np.load('batch.npz'))))\n"
+    run_script(reloading + last, tmp_path)
+    np.testing.assert_array_equal(np.load("out.npy"), tuned["model"](batch))
+    for name in ("classifier.keras", "parts.keras"):
+        assert isinstance(keras.saving.load_model(name), keras.Model)
+
+
+def test_the_page_names_the_whole_door():
+    first = BLOCKS[0]
+    for name in set(bert_keras.__all__) - {"__version__"}:
+        assert re.search(rf"\b{name}\b", first)
