@@ -13,8 +13,8 @@ from bert_keras.model import fusion
 def cross_entropy(logits, labels):
     """Negative log probability of the true class.
 
-    `keras.losses.sparse_categorical_crossentropy` from logits, but the gradient computes
-    the exponentials again: on a CPU that is faster than storing them.
+    As `keras.losses.sparse_categorical_crossentropy` from logits, but the gradient
+    computes the exponentials again: on a CPU that is faster than storing them.
 
     Args:
         logits: `(n, num_classes)` float32.
