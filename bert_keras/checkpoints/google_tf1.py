@@ -24,17 +24,30 @@ ACTIVATIONS = companions.ACTIVATIONS
 NAME = "bert_model.ckpt"
 
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
-_ENCODER = "bert/encoder/layer_{i}"
 _SHARED_LAYERS = "bert/encoder/transformer/group_"
+_OURS, _THEIRS = "encoder/layer_{i}", "bert/encoder/layer_{i}"
+_VARIABLES = {name: f"/{name}" for name in ("kernel", "bias", "gamma", "beta")}
 
-
-def _norm(ours: str, theirs: str) -> list[Row]:
-    names = ("gamma", "beta")
-    return [Row(f"{ours}/{n}", f"{theirs}/LayerNorm/{n}") for n in names]
-
-
-def _dense(ours: str, theirs: str) -> list[Row]:
-    return [Row(f"{ours}/{n}", f"{theirs}/{n}") for n in ("kernel", "bias")]
+_ENCODER = {
+    "encoder/embeddings/word_embeddings": _WORD_EMBEDDINGS,
+    "encoder/embeddings/position_embeddings": "bert/embeddings/position_embeddings",
+    "encoder/embeddings/type_embeddings": "bert/embeddings/token_type_embeddings",
+    "encoder/embeddings/layer_norm": "bert/embeddings/LayerNorm",
+    f"{_OURS}/self_attention/query": f"{_THEIRS}/attention/self/query",
+    f"{_OURS}/self_attention/key": f"{_THEIRS}/attention/self/key",
+    f"{_OURS}/self_attention/value": f"{_THEIRS}/attention/self/value",
+    f"{_OURS}/self_attention/output_dense": f"{_THEIRS}/attention/output/dense",
+    f"{_OURS}/attention_layer_norm": f"{_THEIRS}/attention/output/LayerNorm",
+    f"{_OURS}/feed_forward/intermediate_dense": f"{_THEIRS}/intermediate/dense",
+    f"{_OURS}/feed_forward/output_dense": f"{_THEIRS}/output/dense",
+    f"{_OURS}/output_layer_norm": f"{_THEIRS}/output/LayerNorm",
+    "encoder/pooler": "bert/pooler/dense",
+}
+_MASKED_LM_HEAD = {
+    "masked_lm_head/transform": "cls/predictions/transform/dense",
+    "masked_lm_head/layer_norm": "cls/predictions/transform/LayerNorm",
+    "masked_lm_head/output_bias": "cls/predictions/output_bias",
+}
 
 
 def _classifier(ours: str, theirs: str) -> list[Row]:
@@ -44,56 +57,19 @@ def _classifier(ours: str, theirs: str) -> list[Row]:
     ]
 
 
-_ENCODER_ROWS = [
-    Row("encoder/embeddings/word_embeddings", _WORD_EMBEDDINGS),
-    Row(
-        "encoder/embeddings/position_embeddings", "bert/embeddings/position_embeddings"
-    ),
-    Row("encoder/embeddings/type_embeddings", "bert/embeddings/token_type_embeddings"),
-    *_norm("encoder/embeddings/layer_norm", "bert/embeddings"),
-    *_dense(
-        "encoder/layer_{i}/self_attention/query", f"{_ENCODER}/attention/self/query"
-    ),
-    *_dense("encoder/layer_{i}/self_attention/key", f"{_ENCODER}/attention/self/key"),
-    *_dense(
-        "encoder/layer_{i}/self_attention/value", f"{_ENCODER}/attention/self/value"
-    ),
-    *_dense(
-        "encoder/layer_{i}/self_attention/output_dense",
-        f"{_ENCODER}/attention/output/dense",
-    ),
-    *_norm("encoder/layer_{i}/attention_layer_norm", f"{_ENCODER}/attention/output"),
-    *_dense(
-        "encoder/layer_{i}/feed_forward/intermediate_dense",
-        f"{_ENCODER}/intermediate/dense",
-    ),
-    *_dense("encoder/layer_{i}/feed_forward/output_dense", f"{_ENCODER}/output/dense"),
-    *_norm("encoder/layer_{i}/output_layer_norm", f"{_ENCODER}/output"),
-    *_dense("encoder/pooler", "bert/pooler/dense"),
-]
-
-_PRETRAINING_ROWS = [
-    *_dense("masked_lm_head/transform", "cls/predictions/transform/dense"),
-    *_norm("masked_lm_head/layer_norm", "cls/predictions/transform"),
-    Row("masked_lm_head/output_bias", "cls/predictions/output_bias"),
-    *_classifier("next_sentence_head/classifier", "cls/seq_relationship/"),
-]
-
-_CLASSIFIER_ROWS = _classifier("head/classifier", "")
-
 _HEAD_ROWS = {
-    "pretraining": _PRETRAINING_ROWS,
+    "pretraining": [
+        *weights.rows(_MASKED_LM_HEAD, _VARIABLES),
+        *_classifier("next_sentence_head/classifier", "cls/seq_relationship/"),
+    ],
     "encoder": [],
     "span": _classifier("head/classifier", "cls/squad/"),
-    "classification": _CLASSIFIER_ROWS,
-    "regression": _CLASSIFIER_ROWS,
-    "tagging": _CLASSIFIER_ROWS,
-    "choice": _CLASSIFIER_ROWS,
 }
 
 
 def _rows(kind: str, bert_config: config.BertConfig) -> list[Row]:
-    rows = [*_ENCODER_ROWS, *_HEAD_ROWS[kind]]
+    head_rows = _HEAD_ROWS.get(kind, _classifier("head/classifier", ""))
+    rows = [*weights.rows(_ENCODER, _VARIABLES), *head_rows]
     return weights.expand(rows, bert_config.num_hidden_layers)
 
 

@@ -21,7 +21,6 @@ from bert_keras.checkpoints import (
     safetensors_files,
     weights,
 )
-from bert_keras.checkpoints.weights import Row
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -31,66 +30,41 @@ ACTIVATIONS = hugging_face_config.ACTIVATIONS
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
-def _dense(ours: str, theirs: str) -> list[Row]:
-    return [
-        Row(f"{ours}/kernel", f"{theirs}.weight", "transposed"),
-        Row(f"{ours}/bias", f"{theirs}.bias"),
-    ]
-
-
-def _norm(ours: str, theirs: str) -> list[Row]:
-    return [
-        Row(f"{ours}/gamma", f"{theirs}.LayerNorm.weight"),
-        Row(f"{ours}/beta", f"{theirs}.LayerNorm.bias"),
-    ]
-
-
 _WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
-_LAYER, _THEIR_LAYER = "encoder/layer_{i}", "bert.encoder.layer.{i}"
+_OURS, _THEIRS = "encoder/layer_{i}", "bert.encoder.layer.{i}"
+_VARIABLES = {
+    **dict.fromkeys(("kernel", "gamma"), ".weight"),
+    **dict.fromkeys(("bias", "beta"), ".bias"),
+}
 
-_ENCODER_ROWS = [
-    Row("encoder/embeddings/word_embeddings", _WORD_EMBEDDINGS),
-    Row(
-        "encoder/embeddings/position_embeddings",
-        "bert.embeddings.position_embeddings.weight",
+_ENCODER = {
+    "encoder/embeddings/word_embeddings": _WORD_EMBEDDINGS,
+    "encoder/embeddings/position_embeddings": (
+        "bert.embeddings.position_embeddings.weight"
     ),
-    Row(
-        "encoder/embeddings/type_embeddings",
-        "bert.embeddings.token_type_embeddings.weight",
+    "encoder/embeddings/type_embeddings": (
+        "bert.embeddings.token_type_embeddings.weight"
     ),
-    *_norm("encoder/embeddings/layer_norm", "bert.embeddings"),
-    *_dense(f"{_LAYER}/self_attention/query", f"{_THEIR_LAYER}.attention.self.query"),
-    *_dense(f"{_LAYER}/self_attention/key", f"{_THEIR_LAYER}.attention.self.key"),
-    *_dense(f"{_LAYER}/self_attention/value", f"{_THEIR_LAYER}.attention.self.value"),
-    *_dense(
-        f"{_LAYER}/self_attention/output_dense",
-        f"{_THEIR_LAYER}.attention.output.dense",
-    ),
-    *_norm(f"{_LAYER}/attention_layer_norm", f"{_THEIR_LAYER}.attention.output"),
-    *_dense(
-        f"{_LAYER}/feed_forward/intermediate_dense",
-        f"{_THEIR_LAYER}.intermediate.dense",
-    ),
-    *_dense(f"{_LAYER}/feed_forward/output_dense", f"{_THEIR_LAYER}.output.dense"),
-    *_norm(f"{_LAYER}/output_layer_norm", f"{_THEIR_LAYER}.output"),
-    *_dense("encoder/pooler", "bert.pooler.dense"),
-]
-
-_CLASSIFIER_ROWS = _dense("head/classifier", "classifier")
-
-_HEAD_ROWS: dict[str, list[Row]] = {
-    "pretraining": [
-        *_dense("masked_lm_head/transform", "cls.predictions.transform.dense"),
-        *_norm("masked_lm_head/layer_norm", "cls.predictions.transform"),
-        Row("masked_lm_head/output_bias", "cls.predictions.bias"),
-        *_dense("next_sentence_head/classifier", "cls.seq_relationship"),
-    ],
-    "encoder": [],
-    "classification": _CLASSIFIER_ROWS,
-    "regression": _CLASSIFIER_ROWS,
-    "tagging": _CLASSIFIER_ROWS,
-    "span": _dense("head/classifier", "qa_outputs"),
-    "choice": _CLASSIFIER_ROWS,
+    "encoder/embeddings/layer_norm": "bert.embeddings.LayerNorm",
+    f"{_OURS}/self_attention/query": f"{_THEIRS}.attention.self.query",
+    f"{_OURS}/self_attention/key": f"{_THEIRS}.attention.self.key",
+    f"{_OURS}/self_attention/value": f"{_THEIRS}.attention.self.value",
+    f"{_OURS}/self_attention/output_dense": f"{_THEIRS}.attention.output.dense",
+    f"{_OURS}/attention_layer_norm": f"{_THEIRS}.attention.output.LayerNorm",
+    f"{_OURS}/feed_forward/intermediate_dense": f"{_THEIRS}.intermediate.dense",
+    f"{_OURS}/feed_forward/output_dense": f"{_THEIRS}.output.dense",
+    f"{_OURS}/output_layer_norm": f"{_THEIRS}.output.LayerNorm",
+    "encoder/pooler": "bert.pooler.dense",
+}
+_HEADS = {
+    "pretraining": {
+        "masked_lm_head/transform": "cls.predictions.transform.dense",
+        "masked_lm_head/layer_norm": "cls.predictions.transform.LayerNorm",
+        "masked_lm_head/output_bias": "cls.predictions.bias",
+        "next_sentence_head/classifier": "cls.seq_relationship",
+    },
+    "encoder": {},
+    "span": {"head/classifier": "qa_outputs"},
 }
 
 _NO_PLACE = {
@@ -184,8 +158,9 @@ def _check_weights_are_there(path: Path, architecture: str) -> None:
     )
 
 
-def _rows(kind: str, bert_config: config.BertConfig) -> list[Row]:
-    rows = [*_ENCODER_ROWS, *_HEAD_ROWS[kind]]
+def _rows(kind: str, bert_config: config.BertConfig) -> list[weights.Row]:
+    names = _ENCODER | _HEADS.get(kind, {"head/classifier": "classifier"})
+    rows = weights.rows(names, _VARIABLES, kernels="transposed")
     return weights.expand(rows, bert_config.num_hidden_layers)
 
 
@@ -204,8 +179,8 @@ def _spellings(theirs: str) -> list[str]:
 
 
 def _resolve(
-    rows: Iterable[Row], found: Iterable[str]
-) -> tuple[list[Row], dict[str, str]]:
+    rows: Iterable[weights.Row], found: Iterable[str]
+) -> tuple[list[weights.Row], dict[str, str]]:
     """Puts the names that tensors have in a file into the table.
 
     Returns:
@@ -285,7 +260,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
 
 
 def _write_tensors(
-    checkpoint: weights.Checkpoint, rows: Iterable[Row], path: Path
+    checkpoint: weights.Checkpoint, rows: Iterable[weights.Row], path: Path
 ) -> None:
     bert_config, num_labels = checkpoint.bert_config, checkpoint.task.num_labels
     our_shapes = weights.all_shapes(bert_config, num_labels=num_labels)

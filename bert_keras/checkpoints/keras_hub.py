@@ -33,50 +33,33 @@ _VOCABULARY = "assets/tokenizer/vocabulary.txt"
 _WEIGHTS, _TASK_WEIGHTS = "model.weights.h5", "task.weights.h5"
 _SHARDED_WEIGHTS = "model.weights.json"
 
-_LAYER, _THEIR_LAYER = "encoder/layer_{i}", "layers/transformer_encoder_{i}"
-_ATTENTION, _THEIR_ATTENTION = (
-    f"{_LAYER}/self_attention",
-    f"{_THEIR_LAYER}/_self_attention_layer",
-)
-_NORM = {"gamma": "as_is", "beta": "as_is"}
-_DENSE = {"kernel": "as_is", "bias": "as_is"}
-_TO_HEADS = {"kernel": "heads_out", "bias": "heads_out"}
-_FROM_HEADS = {"kernel": "heads_in", "bias": "as_is"}
+_OURS, _THEIRS = "encoder/layer_{i}", "layers/transformer_encoder_{i}"
+_ATTENTION = f"{_THEIRS}/_self_attention_layer"
 _EMBEDDINGS = "encoder/embeddings"
 
-_LAYERS: tuple[tuple[str, str, Mapping[str, weights.Layout]], ...] = (
-    (_EMBEDDINGS, "layers/reversible_embedding", {"word_embeddings": "as_is"}),
-    (_EMBEDDINGS, "layers/position_embedding", {"position_embeddings": "as_is"}),
-    (_EMBEDDINGS, "layers/embedding", {"type_embeddings": "as_is"}),
-    (f"{_EMBEDDINGS}/layer_norm", "layers/layer_normalization", _NORM),
-    (f"{_ATTENTION}/query", f"{_THEIR_ATTENTION}/query_dense", _TO_HEADS),
-    (f"{_ATTENTION}/key", f"{_THEIR_ATTENTION}/key_dense", _TO_HEADS),
-    (f"{_ATTENTION}/value", f"{_THEIR_ATTENTION}/value_dense", _TO_HEADS),
-    (f"{_ATTENTION}/output_dense", f"{_THEIR_ATTENTION}/output_dense", _FROM_HEADS),
-    (
-        f"{_LAYER}/attention_layer_norm",
-        f"{_THEIR_LAYER}/_self_attention_layer_norm",
-        _NORM,
+_NAMES = {
+    f"{_EMBEDDINGS}/word_embeddings": "layers/reversible_embedding/vars/0",
+    f"{_EMBEDDINGS}/position_embeddings": "layers/position_embedding/vars/0",
+    f"{_EMBEDDINGS}/type_embeddings": "layers/embedding/vars/0",
+    f"{_EMBEDDINGS}/layer_norm": "layers/layer_normalization",
+    f"{_OURS}/self_attention/query": f"{_ATTENTION}/query_dense",
+    f"{_OURS}/self_attention/key": f"{_ATTENTION}/key_dense",
+    f"{_OURS}/self_attention/value": f"{_ATTENTION}/value_dense",
+    f"{_OURS}/self_attention/output_dense": f"{_ATTENTION}/output_dense",
+    f"{_OURS}/attention_layer_norm": f"{_THEIRS}/_self_attention_layer_norm",
+    f"{_OURS}/feed_forward/intermediate_dense": (
+        f"{_THEIRS}/_feedforward_intermediate_dense"
     ),
-    (
-        f"{_LAYER}/feed_forward/intermediate_dense",
-        f"{_THEIR_LAYER}/_feedforward_intermediate_dense",
-        _DENSE,
-    ),
-    (
-        f"{_LAYER}/feed_forward/output_dense",
-        f"{_THEIR_LAYER}/_feedforward_output_dense",
-        _DENSE,
-    ),
-    (f"{_LAYER}/output_layer_norm", f"{_THEIR_LAYER}/_feedforward_layer_norm", _NORM),
-    ("encoder/pooler", "layers/dense", _DENSE),
-)
+    f"{_OURS}/feed_forward/output_dense": f"{_THEIRS}/_feedforward_output_dense",
+    f"{_OURS}/output_layer_norm": f"{_THEIRS}/_feedforward_layer_norm",
+    "encoder/pooler": "layers/dense",
+}
 # Keras names a group after its layer's class, and its datasets by numbers.
-ROWS = tuple(
-    weights.Row(f"{ours}/{name}", f"{theirs}/vars/{number}", layout)
-    for ours, theirs, layouts in _LAYERS
-    for number, (name, layout) in enumerate(layouts.items())
-)
+_VARIABLES = {
+    **dict.fromkeys(("kernel", "gamma"), "/vars/0"),
+    **dict.fromkeys(("bias", "beta"), "/vars/1"),
+}
+ROWS = weights.rows(_NAMES, _VARIABLES, kernels="heads")
 
 # Theirs -> ours, and what theirs is when it is not there.
 _KEYS = {

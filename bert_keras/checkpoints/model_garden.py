@@ -18,7 +18,7 @@ import yaml
 
 from bert_keras import config
 from bert_keras.checkpoints import companions, tensor_bundle, weights
-from bert_keras.checkpoints.weights import Layout, Row
+from bert_keras.checkpoints.weights import Row
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -30,63 +30,37 @@ NAME = "bert_model.ckpt"
 PARAMS_NAME = "params.yaml"
 
 
-def _dense(ours: str, theirs: str, layout: Layout = "as_is") -> list[Row]:
-    # Its axis is that of the outputs.
-    of_bias: Layout = "as_is" if layout == "heads_in" else layout
-    return [
-        Row(f"{ours}/kernel", f"{theirs}/kernel", layout),
-        Row(f"{ours}/bias", f"{theirs}/bias", of_bias),
-    ]
+_OURS, _THEIRS = "encoder/layer_{i}", "encoder/_transformer_layers/{i}"
+_ATTENTION = f"{_THEIRS}/_attention_layer"
+_EMBEDDINGS = "encoder/embeddings"
 
-
-def _norm(ours: str, theirs: str) -> list[Row]:
-    return [Row(f"{ours}/{name}", f"{theirs}/{name}") for name in ("gamma", "beta")]
-
-
-_OURS = "encoder/layer_{i}"
-_THEIRS = "encoder/_transformer_layers/{i}"
-
-_ROWS = [
-    Row(
-        "encoder/embeddings/word_embeddings",
-        "encoder/_embedding_layer/embeddings",
+_NAMES = {
+    f"{_EMBEDDINGS}/word_embeddings": "encoder/_embedding_layer/embeddings",
+    f"{_EMBEDDINGS}/position_embeddings": (
+        "encoder/_position_embedding_layer/embeddings"
     ),
-    Row(
-        "encoder/embeddings/position_embeddings",
-        "encoder/_position_embedding_layer/embeddings",
-    ),
-    Row(
-        "encoder/embeddings/type_embeddings",
-        "encoder/_type_embedding_layer/embeddings",
-    ),
-    *_norm("encoder/embeddings/layer_norm", "encoder/_embedding_norm_layer"),
-    *(
-        row
-        for part in ("query", "key", "value")
-        for row in _dense(
-            f"{_OURS}/self_attention/{part}",
-            f"{_THEIRS}/_attention_layer/_{part}_dense",
-            "heads_out",
-        )
-    ),
-    *_dense(
-        f"{_OURS}/self_attention/output_dense",
-        f"{_THEIRS}/_attention_layer/_output_dense",
-        "heads_in",
-    ),
-    *_norm(f"{_OURS}/attention_layer_norm", f"{_THEIRS}/_attention_layer_norm"),
-    *_dense(
-        f"{_OURS}/feed_forward/intermediate_dense", f"{_THEIRS}/_intermediate_dense"
-    ),
-    *_dense(f"{_OURS}/feed_forward/output_dense", f"{_THEIRS}/_output_dense"),
-    *_norm(f"{_OURS}/output_layer_norm", f"{_THEIRS}/_output_layer_norm"),
-    *_dense("encoder/pooler", "pooler"),
-    *_dense("masked_lm_head/transform", "masked_lm/dense"),
-    *_norm("masked_lm_head/layer_norm", "masked_lm/layer_norm"),
-    Row("masked_lm_head/output_bias", "masked_lm/bias"),
-    *_dense("next_sentence_head/classifier", "next_sentence"),
-    *_dense("head/classifier", "classifier"),
-]
+    f"{_EMBEDDINGS}/type_embeddings": "encoder/_type_embedding_layer/embeddings",
+    f"{_EMBEDDINGS}/layer_norm": "encoder/_embedding_norm_layer",
+    f"{_OURS}/self_attention/query": f"{_ATTENTION}/_query_dense",
+    f"{_OURS}/self_attention/key": f"{_ATTENTION}/_key_dense",
+    f"{_OURS}/self_attention/value": f"{_ATTENTION}/_value_dense",
+    f"{_OURS}/self_attention/output_dense": f"{_ATTENTION}/_output_dense",
+    f"{_OURS}/attention_layer_norm": f"{_THEIRS}/_attention_layer_norm",
+    f"{_OURS}/feed_forward/intermediate_dense": f"{_THEIRS}/_intermediate_dense",
+    f"{_OURS}/feed_forward/output_dense": f"{_THEIRS}/_output_dense",
+    f"{_OURS}/output_layer_norm": f"{_THEIRS}/_output_layer_norm",
+    "encoder/pooler": "pooler",
+    "masked_lm_head/transform": "masked_lm/dense",
+    "masked_lm_head/layer_norm": "masked_lm/layer_norm",
+    "masked_lm_head/output_bias": "masked_lm/bias",
+    "next_sentence_head/classifier": "next_sentence",
+    "head/classifier": "classifier",
+}
+_ROWS = weights.rows(
+    _NAMES,
+    {name: f"/{name}" for name in ("kernel", "bias", "gamma", "beta")},
+    kernels="heads",
+)
 """Their names begin with a part of the model, which `_find_parts` finds and `_compose`
 puts in its place; the rest is a path from it."""
 

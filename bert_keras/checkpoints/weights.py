@@ -41,6 +41,45 @@ class Row(NamedTuple):
     layout: Layout = "as_is"
 
 
+def rows(
+    names: Mapping[str, str],
+    variables: Mapping[str, str],
+    *,
+    kernels: Literal["as_is", "transposed", "heads"] = "as_is",
+) -> list[Row]:
+    """The table of a format, from the names of layers.
+
+    Args:
+        names: our names of layers and theirs; also of weights that are alone in a layer
+            (`..._embeddings`, `output_bias`).
+        variables: what follows a layer's name in theirs for its `kernel`, `bias`,
+            `gamma` and `beta`.
+        kernels: how theirs differ: not at all; transposed; or with the heads of
+            attention on an axis of their own.
+    """
+    table = []
+    for ours, theirs in names.items():
+        if ours.endswith(("_embeddings", "output_bias")):
+            table.append(Row(ours, theirs))
+            continue
+        is_norm = ours.endswith("layer_norm")
+        for name in ("gamma", "beta") if is_norm else ("kernel", "bias"):
+            layout = _layout(f"{ours}/{name}", kernels)
+            table.append(Row(f"{ours}/{name}", theirs + variables[name], layout))
+    return table
+
+
+def _layout(name: str, kernels: str) -> Layout:
+    if kernels == "heads":
+        layer, _, variable = name.rpartition("/")
+        if layer.endswith(APART):
+            return "heads_out"
+        is_joining = layer.endswith("self_attention/output_dense")
+        return "heads_in" if is_joining and variable == "kernel" else "as_is"
+    is_transposed = kernels == "transposed" and name.endswith("/kernel")
+    return "transposed" if is_transposed else "as_is"
+
+
 class Source(Protocol):
     """The tensors of an opened file; nothing is read before it is asked for."""
 
