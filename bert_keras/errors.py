@@ -20,6 +20,11 @@ class Stopped(Exception):
     """A run was asked to stop and has kept its state: not a failure."""
 
 
+def one_line(error: Exception) -> str:
+    """An error's message for ours: a line of at most 300 characters."""
+    return " ".join(str(error).split())[:300]
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns `"; did you mean 'x'?"` for the most alike known name, or `""`."""
     matches = difflib.get_close_matches(name, list(known), n=1)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from bert_keras.errors import InputError, check_choice
+from bert_keras.errors import InputError, check_choice, one_line
 from tpu import STRATEGIES, cluster
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ def _multi_worker_strategy(
         with _alive_and_killable():
             return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
     except tf.errors.OpError as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)
         raise InputError(
             f"{found.named([found.index])} could not join the other workers: {reason}"
         ) from error
@@ -155,7 +155,7 @@ def _tpu_strategy(tpu_name: str) -> tf.distribute.Strategy:
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)
         raise InputError(
             f"--strategy tpu: no TPU {tpu_name or 'on this machine'}, only "
             f"{_device_names()} ({reason}); use --strategy cpu to run without one"

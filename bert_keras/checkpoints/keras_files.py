@@ -14,7 +14,7 @@ import h5py
 import ml_dtypes
 import numpy as np
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, one_line
 
 
 class WeightsFile:
@@ -89,7 +89,7 @@ def _errors_of(path: Path) -> Iterator[None]:
     except InputError:
         raise
     except _SIGNS_OF_DAMAGE as error:
-        reason = " ".join(str(error).split())[:300]
+        reason = one_line(error)
         raise InputError(f"{path}: cannot be read as HDF5: {reason}") from None
 
 

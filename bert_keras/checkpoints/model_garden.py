@@ -19,7 +19,7 @@ import yaml
 from bert_keras import config
 from bert_keras.checkpoints import companions, tensor_bundle, weights
 from bert_keras.checkpoints.weights import Row
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, one_line
 
 logger = logging.getLogger(__name__)
 
@@ -334,8 +334,7 @@ def _read_params(path: Path) -> config.BertConfig:
         encoder = dict(model["encoder"]["bert"])
     except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
         raise InputError(
-            f"{path}: expected YAML with task.model.encoder.bert: "
-            + " ".join(str(error).split())[:300]
+            f"{path}: expected YAML with task.model.encoder.bert: " + one_line(error)
         ) from None
     sizes = {ours: encoder[name] for name, ours in _PARAMS.items() if name in encoder}
     activation = encoder.get("hidden_activation", "gelu")

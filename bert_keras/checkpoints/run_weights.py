@@ -9,7 +9,7 @@ import keras
 
 from bert_keras import run_directory
 from bert_keras.checkpoints import training_state
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, one_line
 
 
 def finish_run(
@@ -63,5 +63,5 @@ def load_weights(run: run_directory.Run, network: keras.Model) -> None:
     try:
         network.load_weights(path)
     except (OSError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())[:300]
+        reason = one_line(error)
         raise InputError(f"{path}: not the weights of this model: {reason}") from None

@@ -18,7 +18,7 @@ import numpy as np
 import safetensors
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, one_line
 
 NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
@@ -92,7 +92,7 @@ class SafetensorsFiles:
             with safetensors.safe_open(path, framework="numpy"):
                 tensors = _read_header(path)
         except (safetensors.SafetensorError, OSError) as error:
-            reason = " ".join(str(error).split())[:300]
+            reason = one_line(error)
             raise InputError(
                 f"{path}: cannot be read as safetensors: {reason}"
             ) from None

@@ -15,7 +15,7 @@ import tensorflow as tf
 from google.protobuf import message
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, one_line
 
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """The tensor that holds the graph of objects."""
@@ -87,7 +87,7 @@ class Bundle:
                 hint = " (TensorFlow reads no path with any of [ ] * ? \\ in it)"
             raise InputError(
                 f"{self.prefix}{_INDEX}: cannot be read as a TensorFlow checkpoint"
-                f"{hint}: " + " ".join(str(error).split())[:300]
+                f"{hint}: " + one_line(error)
             ) from None
 
 
@@ -279,6 +279,6 @@ def errors_of_writing(prefix: Path) -> Iterator[None]:
         yield
     except tf.errors.OpError as error:
         raise InputError(
-            f"{prefix}: cannot be written: {' '.join(error.message.split())[:300]}; "
-            "make room, or choose another place"
+            f"{prefix}: cannot be written: {one_line(error)}; make room, or choose "
+            "another place"
         ) from error

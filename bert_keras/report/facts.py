@@ -9,7 +9,7 @@ import numpy as np
 import yaml
 
 from bert_keras import config, files, run_directory
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, one_line
 from bert_keras.report import event_log
 
 _CONFIGS = {
@@ -170,8 +170,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
-        text = " ".join(str(error).split())
-        raise InputError(f"{path}: expected YAML: {text}") from None
+        raise InputError(f"{path}: expected YAML: {one_line(error)}") from None
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected keys and values, found {values!r:.80}")
     return values
