@@ -1,4 +1,4 @@
-"""What ends a command early: something that the user can mend, or a wish of theirs."""
+"""Reasons to end a command early: errors that the user can fix, or a wish of theirs."""
 
 import difflib
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ class InputError(ValueError):
 
 
 class NotRun(Exception):
-    """Beam has prepared a job and not run it, as was asked: not a failure."""
+    """Beam prepared a job without running it, as requested: not a failure."""
 
 
 class Stopped(Exception):
-    """A run was asked to stop and has kept its state: not a failure."""
+    """A run was asked to stop and saved its state: not a failure."""
 
 
 def one_line(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """Files of the local disk and of `scheme://` stores, such as Google Cloud Storage.
 
-Local paths go through `os`; all others through Apache Beam's file systems, which are
-loaded only when one is met.
+Local paths go through `os`; all others through Apache Beam's file systems, loaded on
+first use.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ def open_to_read(path: Path) -> BinaryIO:
     """Opens a file for reading bytes, with `seek` and `tell`.
 
     Raises:
-        OSError: it is not there or cannot be read.
+        OSError: it does not exist or cannot be read.
         InputError: no such store, or its package is not installed.
     """
     if not is_remote(path):
@@ -101,7 +101,7 @@ def size(path: Path) -> int:
     """Bytes of a file.
 
     Raises:
-        OSError: it is not there.
+        OSError: it does not exist.
     """
     if not is_remote(path):
         return os.path.getsize(path)
@@ -112,17 +112,17 @@ def size(path: Path) -> int:
 
 
 def match(pattern: str) -> list[str]:
-    """Files that a pattern of `*`, `?`, `[...]` and (locally) `**` names, sorted."""
+    """Files that match a pattern of `*`, `?`, `[...]` and (locally) `**`, sorted."""
     if is_remote(pattern):
         return sorted(found.path for found in _match(pattern))
-    # What the shell has expanded may hold a bracket of its own.
+    # A name that the shell expanded may contain brackets.
     if os.path.exists(pattern):
         return [pattern]
     return sorted(glob.glob(pattern, recursive=True))
 
 
 def list_directory(directory: Path) -> list[str]:
-    """Names of what a directory holds, sorted; none if it is missing."""
+    """Names in a directory, sorted; none if it is missing."""
     if is_remote(directory):
         prefix = join(directory, "")
         paths = [found.path.removeprefix(prefix) for found in _match(prefix + "**")]
@@ -131,13 +131,13 @@ def list_directory(directory: Path) -> list[str]:
 
 
 def make_directory(directory: Path) -> None:
-    """Makes a directory and those above it; remote stores have none to make."""
+    """Makes a directory and its parents; remote stores need none."""
     if not is_remote(directory):
         os.makedirs(directory, exist_ok=True)
 
 
 def delete(path: Path) -> None:
-    """Deletes a file, if it is there."""
+    """Deletes a file, if it exists."""
     if not is_remote(path):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -146,7 +146,7 @@ def delete(path: Path) -> None:
 
 
 def delete_tree(directory: Path) -> None:
-    """Deletes a directory and all in it, if it is there."""
+    """Deletes a directory and its content, if it exists."""
     if not is_remote(directory):
         shutil.rmtree(directory, ignore_errors=True)
         return
@@ -165,7 +165,7 @@ def sha256(path: Path) -> str:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a file so that no reader ever sees a part of it under its name."""
+    """Writes a file that no reader ever sees half-written under its name."""
     with open_atomically(path) as file:
         file.write(data)
 
@@ -186,8 +186,8 @@ def write_json(path: Path, values: Mapping[str, Any], **layout: Any) -> None:
 def open_atomically(path: Path) -> Iterator[BinaryIO]:
     """Opens a file for writing that gets its name when the block ends without error.
 
-    Until then it has a temporary name beside it. Two writers of one path do not disturb
-    each other: the last one replaces.
+    Until then it has a temporary name in the same directory. Two writers of one path do
+    not disturb each other: the last one wins.
 
     Raises:
         InputError: the disk is full or does not let us write.
@@ -206,12 +206,12 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
         _rename(temporary, str(path))
     except OSError as error:
         is_ours = error.errno in _NOT_WRITABLE or is_remote(path)
-        # Not those of files that are read meanwhile: these have other names.
+        # Errors of files that are read meanwhile have other names.
         if error.filename not in (None, temporary) or not is_ours:
             raise
         raise InputError(
             f"{path}: cannot be written: {error.strerror}; make room, or choose "
-            "another place; the same command then goes on where it stopped"
+            "another place; the same command then continues where it stopped"
         ) from error
     finally:
         delete(temporary)
@@ -281,7 +281,7 @@ def _rename(source: str, target: str) -> None:
 
 def _match(pattern: str) -> list[Any]:
     filesystems, _ = _beam(pattern)
-    # In a bucket that is not there, there is nothing either.
+    # A missing bucket is an empty one.
     with contextlib.suppress(FileNotFoundError), _errors_of_stores(pattern):
         return filesystems.FileSystems.match([pattern])[0].metadata_list
     return []
@@ -289,10 +289,10 @@ def _match(pattern: str) -> list[Any]:
 
 @contextlib.contextmanager
 def _errors_of_stores(path: str) -> Iterator[None]:
-    """Turns what is raised for a remote path into the `OSError` of a local one.
+    """Turns errors of a remote path into the `OSError` that a local one would raise.
 
-    Every store's package has errors of its own, Beam puts some of them into another,
-    as text, and none says what file it was in a way that can be asked for.
+    Every store's package has its own errors, Beam wraps some of them as text, and none
+    has the path as an attribute.
     """
     if not is_remote(path):
         yield
@@ -313,10 +313,10 @@ def _errors_of_stores(path: str) -> Iterator[None]:
 
 
 def _beam(path: str) -> tuple[ModuleType, str]:
-    """Beam's file systems, and its word for files that are to be left as they are.
+    """Beam's file systems, and its constant for files to leave uncompressed.
 
     Raises:
-        InputError: it has none for such a path.
+        InputError: Beam has no file system for such a path.
     """
     # Not at the top: loading Beam takes seconds, and local paths never need it.
     from apache_beam.io import filesystem, filesystems

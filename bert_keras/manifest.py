@@ -16,7 +16,7 @@ from bert_keras.errors import InputError
 
 MANIFEST_NAME = "manifest.json"
 WORK_NAME = ".work"
-"""Of the directory in it for what lies between the steps of a job."""
+"""Directory in it for the files between the steps of a job."""
 INPUTS_NAME = "inputs.json"
 
 
@@ -36,7 +36,7 @@ class Manifest(StrictModel):
     """`documents` or `examples`."""
     shards: tuple[Shard, ...]
     config: dict[str, Any]
-    """Everything that decides the bytes; the same configuration gives them again."""
+    """Every setting that affects the bytes; the same ones give the same bytes."""
     vocab_sha256: str | None = None
     vocab_size: int | None = None
     counters: dict[str, int] = {}
@@ -49,7 +49,7 @@ class Manifest(StrictModel):
 
 
 def write_manifest(directory: str | Path, manifest: Manifest) -> None:
-    """Writes `manifest.json` in one piece: whoever finds it finds all of it."""
+    """Writes `manifest.json`, whole or not at all."""
     path = files.join(directory, MANIFEST_NAME)
     values = manifest.model_dump(mode="json")
     files.write_json(path, values, indent=1, sort_keys=True)
@@ -59,9 +59,9 @@ def read_manifest(directory: str | Path, *, kind: str, verb: str) -> Manifest:
     """Reads the manifest of a finished directory.
 
     Args:
-        directory: made by the command `verb`.
-        kind: what the reader expects the directory to hold.
-        verb: the command to name in the error.
+        directory: output of the command `verb`.
+        kind: expected content, see `Manifest.kind`.
+        verb: command to name in the error.
 
     Raises:
         InputError: no such directory, unfinished, or of another kind.
@@ -89,7 +89,7 @@ def verify_shards(
     """Checks that every shard is there, whole and, if asked, unchanged.
 
     Raises:
-        InputError: names the first shard that differs, and how.
+        InputError: names the first shard that differs, and the difference.
     """
     for shard in manifest.shards:
         path = files.join(directory, shard.name)
@@ -111,19 +111,19 @@ def verify_shards(
 
 
 def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -> None:
-    """Makes a data directory ours, or refuses one that holds something else.
+    """Creates an output directory, or accepts an unfinished one of the same settings.
 
-    `settings` (everything that decides the bytes) go into `inputs.json`, so that an
-    unfinished directory can be told apart from another run's and done again.
+    `settings` (all that affect the bytes) go into `inputs.json`, which tells an
+    unfinished directory of this run from that of another.
 
     Raises:
-        InputError: the directory is finished already, holds other files, or was begun
-            with other settings (the first that differs is named).
+        InputError: the directory is finished, holds other files, or was begun with
+            other settings (the first that differs is named).
     """
     if os.path.isfile(directory):
-        raise InputError(f"{directory}: expected a directory to write into, is a file")
+        raise InputError(f"{directory}: expected a directory, found a file")
     if files.exists(files.join(directory, MANIFEST_NAME)):
-        # Of a run that was killed when all but this was done.
+        # A run that was killed just before its end left them.
         _delete_leftovers(directory)
         raise InputError(
             f"{directory}: holds a finished output already; choose another directory "
@@ -158,10 +158,10 @@ def finish_output_directory(directory: str | Path, manifest: Manifest) -> None:
     """Writes the manifest, then deletes what only an unfinished directory needs.
 
     Args:
-        directory: from `claim_output_directory`, with all shards in it.
+        directory: see `claim_output_directory`; all shards are in it.
 
     Raises:
-        InputError: a shard is not there, or of another size.
+        InputError: a shard is missing or has another size.
     """
     verify_shards(directory, manifest, hashes=False)
     write_manifest(directory, manifest)
@@ -171,6 +171,6 @@ def finish_output_directory(directory: str | Path, manifest: Manifest) -> None:
 def _delete_leftovers(directory: str | Path) -> None:
     files.delete_tree(files.join(directory, WORK_NAME))
     for name in files.list_directory(directory):
-        # Of processes that were killed while they wrote.
+        # Processes that were killed while writing left them.
         if name.startswith(".") and name.endswith(".tmp"):
             files.delete(files.join(directory, name))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 LINE_SECONDS = 10.0
-"""Between two lines in a log."""
+"""Time between two lines in a log."""
 
 
 class Progress:
@@ -16,11 +16,11 @@ class Progress:
     added every ten seconds.
 
     Args:
-        title: what is done.
-        total: how many units there are to do.
+        title: name of the work.
+        total: number of units to do.
         unit: their name; `bytes` are shown in MB.
-        read: how many are done.
-        only_if_long: say nothing of what takes less than ten seconds.
+        read: returns the number of units done.
+        only_if_long: print nothing for work of less than ten seconds.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Progress:
         return time.monotonic() - self._start
 
     def line(self, done: int, seconds: float) -> str:
-        """What the line says after `seconds` with `done` units done."""
+        """The line after `seconds`, with `done` units done."""
         if not done:
             return f"{self._title}: starting, {duration(seconds)}"
         share = min(done / max(self._total, 1), 1)

@@ -1,9 +1,9 @@
-"""A run directory: everything needed to use a model or to repeat its training.
+"""Files of a run directory: everything needed to use a model or to repeat its training.
 
-`config.yaml` (training again with it repeats the run), `bert_config.json` in Google's
-keys, `vocab.txt`, `tokenizer_config.json`, `task.json` (what the heads answer),
-`checkpoints/`, `logs/`, and, written last, `model.weights.h5` and `results.json`. The
-only module that knows these names; it loads no Keras.
+`config.yaml` (training with it repeats the run), `bert_config.json` with Google's keys,
+`vocab.txt`, `tokenizer_config.json`, `task.json` (kind and labels of the task),
+`checkpoints/`, `logs/`, and, written last, `model.weights.h5` and `results.json`. Only
+this module knows these names; it loads no Keras.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,20 +23,20 @@ TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
 VOCABULARY_NAME = "vocab.txt"
 CHECKPOINTS_NAME = "checkpoints"
 LOGS_NAME = "logs"
-"""Event files for TensorBoard, in a directory each: `train`, `eval`, `panels`."""
+"""Event files for TensorBoard, in the directories `train`, `eval` and `panels`."""
 WEIGHTS_NAME = "model.weights.h5"
 RESULTS_NAME = "results.json"
 ANSWERS_NAME = "dev_answers.jsonl"
-"""The last evaluation of a fine-tuned run, example by example, for its report."""
+"""Last evaluation of a fine-tuned run, example by example, for its report."""
 REPORT_NAME = "report"
 
 VERBS = "pretrain` or `bert-keras finetune"
-"""For messages: the commands that make run directories."""
+"""Commands that make run directories, for messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run directory that was read, without its weights."""
+    """Content of a run directory, without weights."""
 
     directory: Path
     task: config.Task
@@ -46,7 +46,7 @@ class Run:
 
     @property
     def tokenizer(self) -> tokenization.Tokenizer:
-        """A tokenizer as the run's data had it."""
+        """The tokenizer of the run's data."""
         return tokenization.Tokenizer(self.vocabulary, do_lower_case=self.do_lower_case)
 
 
@@ -62,22 +62,23 @@ def create_run(
     changeable: Collection[str] = (),
     is_chief: bool = True,
 ) -> Run:
-    """Makes a run directory, or takes up an unfinished one of the same run.
+    """Creates a run directory, or resumes an unfinished one of the same run.
 
     Args:
-        directory: to make.
-        settings: the run's configuration.
-        task: what the heads answer.
-        bert_config: of the encoder.
-        vocabulary: of the encoder.
-        do_lower_case: how text was tokenized.
-        inputs: what else decides the outcome (hashes of data, weights to start from).
-        changeable: keys of `settings` that do not decide it, and so may be others when
-            the run is taken up.
-        is_chief: whether this process is the one that writes.
+        directory: to create.
+        settings: configuration of the run.
+        task: kind and labels of the task.
+        bert_config: size and shape of the encoder.
+        vocabulary: of the data.
+        do_lower_case: whether the data's text was lower-cased.
+        inputs: everything else that affects the result (hashes of data and of initial
+            weights).
+        changeable: keys of `settings` that do not affect the result and may differ when
+            the run is resumed.
+        is_chief: whether this process writes.
 
     Raises:
-        InputError: the directory holds something else, or another run.
+        InputError: the directory holds another run or other files.
     """
     run = Run(
         directory=Path(directory),
@@ -94,7 +95,7 @@ def create_run(
 
 
 def describe_run(run: Run, settings: config.StrictModel | None) -> None:
-    """Writes all but weights and results; `settings`, if there are any."""
+    """Writes all files but weights and results; `settings` only if given."""
     directory = run.directory
     if settings is not None:
         config_files.save(settings, directory / CONFIG_NAME)
@@ -102,17 +103,17 @@ def describe_run(run: Run, settings: config.StrictModel | None) -> None:
     casing = {"do_lower_case": run.do_lower_case}
     _write_json(directory / TOKENIZER_CONFIG_NAME, casing)
     run.vocabulary.save(directory / VOCABULARY_NAME)
-    # Last: where it is, the description is whole.
+    # Last: its presence means that the description is complete.
     _write_json(directory / TASK_NAME, run.task.model_dump(mode="json"))
 
 
 def write_results(directory: Path, results: Mapping[str, Any]) -> None:
-    """Writes the last file of a run: where it is, the run is finished."""
+    """Writes the last file of a run: its presence means that the run is finished."""
     _write_json(directory / RESULTS_NAME, results)
 
 
 def read_results(directory: str | Path) -> dict[str, Any] | None:
-    """The results of a finished run, `None` of an unfinished one."""
+    """Reads the results of a finished run; `None`: it is unfinished."""
     path = Path(directory) / RESULTS_NAME
     return files.read_json(path) if path.is_file() else None
 
@@ -121,12 +122,12 @@ def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run
     """Reads a run directory, finished or not.
 
     Args:
-        directory: made by `verb`.
-        kinds: the kinds of task that the reader can use.
-        verb: the command to name in errors.
+        directory: output of the command `verb`.
+        kinds: kinds of task that the caller supports.
+        verb: command to name in errors.
 
     Raises:
-        InputError: no run directory, damaged, or of another kind.
+        InputError: not a run directory, damaged, or of another kind.
     """
     directory = Path(directory)
     task = read_task(directory, kinds=kinds, verb=verb)
@@ -161,7 +162,7 @@ def read_task(
 def read_settings(
     directory: str | Path, settings_type: type[config.Config]
 ) -> config.Config | None:
-    """Reads the configuration of a run; `None`: a converted one that has none."""
+    """Reads the configuration of a run; `None`: a converted run may lack it."""
     path = Path(directory) / CONFIG_NAME
     return config_files.load(settings_type, path) if path.is_file() else None
 

@@ -193,7 +193,7 @@ class TestDirtyText:
         assert failed.returncode == 2, failed.stderr
         assert re.search(
             r"^bert-keras corpus: error: .*out/.*: cannot be written: File too large; "
-            "make room, or choose another place; the same command then goes on where "
+            "make room, or choose another place; the same command then continues where "
             "it stopped$",
             failed.stderr,
             re.MULTILINE,

@@ -1,7 +1,7 @@
-"""Files that lie next to a checkpoint of Google's: `bert_config.json`, `vocab.txt`.
+"""Files next to a checkpoint, as in Google's releases: configuration and vocabulary.
 
-Other formats have them too. Neither says whether text is lower-cased: a vocabulary
-shows it by its letters, and where it does not, a `tokenizer_config.json` says it.
+`bert_config.json` and `vocab.txt` do not say whether text is lower-cased. The letters
+of a vocabulary show it; where they do not, a `tokenizer_config.json` says it.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from bert_keras.checkpoints import weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 
-# A run directory keeps them under the same names.
+# A run directory uses the same names.
 CONFIG_NAME = run_directory.BERT_CONFIG_NAME
 VOCABULARY_NAME = run_directory.VOCABULARY_NAME
 TOKENIZER_CONFIG_NAME = run_directory.TOKENIZER_CONFIG_NAME
@@ -38,7 +38,7 @@ def write_config(bert_config: config.BertConfig, directory: Path) -> None:
     """Writes `bert_config.json` with the original's keys, and only these.
 
     Raises:
-        InputError: the model attends from left to right, which no key says.
+        InputError: the model attends from left to right, for which there is no key.
     """
     values = bert_config.model_dump()
     if values.pop("attention") != "bidirectional":
@@ -51,7 +51,7 @@ def write_config(bert_config: config.BertConfig, directory: Path) -> None:
 
 
 def read_vocabulary(directory: Path) -> tokenization.Vocabulary | None:
-    """Reads `vocab.txt`, if there is one."""
+    """Reads `vocab.txt`, if present."""
     path = directory / VOCABULARY_NAME
     return tokenization.Vocabulary.load(path) if path.is_file() else None
 
@@ -59,10 +59,10 @@ def read_vocabulary(directory: Path) -> tokenization.Vocabulary | None:
 def read_casing(
     directory: Path, vocabulary: tokenization.Vocabulary | None
 ) -> bool | None:
-    """`do_lower_case`, of which the original's files say nothing.
+    """Reads `do_lower_case`, which the original's files do not contain.
 
-    A `tokenizer_config.json` that someone put beside them says it; else the vocabulary
-    does, by its capital letters; `None`: it has letters of neither case.
+    It is in a `tokenizer_config.json` that someone added; else capital letters in the
+    vocabulary tell. `None`: it has letters of neither case.
     """
     path = directory / TOKENIZER_CONFIG_NAME
     if path.is_file():
@@ -73,7 +73,7 @@ def read_casing(
 
 
 def casing_of(vocabulary: tokenization.Vocabulary) -> bool | None:
-    """The only `do_lower_case` that a vocabulary is right for; `None`: both are."""
+    """The only `do_lower_case` that fits a vocabulary; `None`: both do."""
     fitting = []
     for do_lower_case in (True, False):
         try:
@@ -90,8 +90,8 @@ def check_casing_is_known(
     """Raises an `InputError` if nothing says whether text is lower-cased.
 
     Args:
-        checkpoint: what was read.
-        path: of it, to name in the error.
+        checkpoint: to check.
+        path: of the checkpoint, for the error.
     """
     if checkpoint.do_lower_case is None:
         raise InputError(
@@ -102,8 +102,8 @@ def check_casing_is_known(
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
-    """Writes `bert_config.json` and `vocab.txt`, and what this does not show of casing
-    into a `tokenizer_config.json`."""
+    """Writes `bert_config.json`, `vocab.txt`, and, where that does not show the casing,
+    `tokenizer_config.json`."""
     write_config(checkpoint.bert_config, directory)
     vocabulary = checkpoint.vocabulary
     if vocabulary is None:
@@ -111,6 +111,6 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
     vocabulary.save(directory / VOCABULARY_NAME)
     lower = checkpoint.do_lower_case
     if lower is not None and casing_of(vocabulary) != lower:
-        # Google's own code passes it over; `read_casing` does not.
+        # Google's code ignores it; `read_casing` does not.
         casing = {"do_lower_case": lower}
         files.write_json(directory / TOKENIZER_CONFIG_NAME, casing, indent=None)

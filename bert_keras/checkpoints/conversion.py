@@ -1,4 +1,4 @@
-"""From one checkpoint format to another, checked by reading the result back."""
+"""Conversion between checkpoint formats, verified by reading the result back."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -28,40 +28,40 @@ FORMATS: dict[config.CheckpointFormat, ModuleType] = {
     "model_garden": model_garden,
     "google": google_tf1,
 }
-"""Each has `ACTIVATIONS`, `recognizes`, `read` and `write`."""
+"""Modules with `ACTIVATIONS`, `recognizes`, `read` and `write`."""
 
 TOLERANCE = 1e-6
-"""Of the outputs of the result against those of the source."""
+"""Largest difference allowed between the outputs of source and result."""
 
 _BATCH_SIZE, _LENGTH = 2, 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """What became of a checkpoint."""
+    """Facts about a conversion."""
 
     source: str
-    """Its format."""
+    """Format of the source."""
     kind: str
-    """Of its task."""
+    """Kind of its task."""
     num_weights: int
-    """Arrays that were written."""
+    """Number of arrays written."""
     num_parameters: int
     unused: dict[str, str]
-    """Tensors of the source that were left, by their names there, and why."""
+    """Tensors of the source that were not used, by their names, and the reasons."""
     left_out: dict[str, str]
-    """Weights that the new format has no place for, by our names, and why."""
+    """Weights without a place in the new format, by our names, and the reasons."""
     made_new: tuple[str, ...]
-    """Weights that the source had not and the result has, by our names."""
+    """Weights of the result that the source lacks, by our names."""
     difference: float
-    """Between the outputs of both on a fixed batch, at most."""
+    """Largest difference between the outputs of both on a fixed batch."""
 
 
 def recognize(path: str | Path) -> str:
     """The format of a checkpoint, a key of `FORMATS`.
 
     Raises:
-        InputError: there is none, or more than one.
+        InputError: no format or more than one matches.
     """
     path = Path(path)
     found = [name for name, form in FORMATS.items() if form.recognizes(path)]
@@ -75,7 +75,7 @@ def recognize(path: str | Path) -> str:
     is_there = path.exists() or path.parent.is_dir()
     raise InputError(
         f"{path}: "
-        + ("no checkpoint that is known" if is_there else "no such directory")
+        + ("no known checkpoint format" if is_there else "no such directory")
         + "; expected a run directory, bert_model.ckpt.index with bert_config.json "
         "(Google, Model Garden), config.json with model.safetensors (Hugging Face) or "
         "with model.weights.h5 (KerasHub)"
@@ -83,16 +83,16 @@ def recognize(path: str | Path) -> str:
 
 
 def read(path: str | Path) -> weights.Checkpoint:
-    """Reads a checkpoint of any format, and looks for what can be wrong with it.
+    """Reads a checkpoint of any format, and checks it.
 
-    Whether text is lower-cased is taken from the vocabulary, if nothing else says it.
+    The vocabulary tells whether text is lower-cased, if nothing else does.
 
     Args:
         path: its directory; for TensorFlow checkpoints also their prefix, such as
             `model.ckpt-6910` in it.
 
     Raises:
-        InputError: no known format, damaged, or no BERT.
+        InputError: unknown format, damaged, or not a BERT.
     """
     path = Path(path)
     checkpoint = FORMATS[recognize(path)].read(path)
@@ -112,20 +112,20 @@ def convert(
 ) -> Conversion:
     """Writes a checkpoint in another format.
 
-    The directory appears when what is in it was read back, has the same weights, and
-    gives the same outputs for a batch.
+    The directory appears only after its content was read back and had the same weights,
+    and the same outputs for a batch.
 
     Args:
         input_path: as for `read`.
-        output_dir: to make.
+        output_dir: to create.
         to: a key of `FORMATS`.
         approximate_gelu: replace the exact GELU by its tanh form where the new format
             has only that one; the outputs then differ by `Conversion.difference`.
 
     Raises:
-        InputError: the source cannot be used, the directory holds something, or the
-            format cannot say what the source is.
-        RuntimeError: what was written is not what was read.
+        InputError: the source cannot be used, the directory is not empty, or the
+            format cannot represent the source.
+        RuntimeError: the result differs from the source.
     """
     check_choice("--to", to, FORMATS)
     output_dir = Path(output_dir).absolute()
@@ -142,8 +142,7 @@ def convert(
         difference = _largest_difference(source, result)
         if wanted is source and difference > TOLERANCE:
             raise RuntimeError(
-                f"the outputs of what was written differ by {difference:.3g}: nothing "
-                "was kept"
+                f"outputs of the result differ by {difference:.3g}: nothing was kept"
             )
         num_parameters = sum(array.size for array in result.arrays.values())
     return Conversion(
@@ -161,7 +160,7 @@ def convert(
 def _expressible(
     source: weights.Checkpoint, to: str, *, approximate_gelu: bool
 ) -> weights.Checkpoint:
-    """The checkpoint, if the format can say what it is, else with the tanh GELU."""
+    """The checkpoint as the format can represent it, maybe with the tanh GELU."""
     bert_config, known = source.bert_config, FORMATS[to].ACTIVATIONS
     if to != "native" and bert_config.attention != "bidirectional":
         raise InputError(
@@ -192,7 +191,7 @@ def _expressible(
 def _check_weights(
     source: weights.Checkpoint, result: weights.Checkpoint, left_out: dict[str, str]
 ) -> tuple[str, ...]:
-    """Compares all that both have bit by bit; returns what only the result has."""
+    """Compares common weights bit by bit; returns those that only the result has."""
     for name, array in source.arrays.items():
         if name in left_out:
             continue
@@ -206,7 +205,7 @@ def _check_weights(
 def _largest_difference(
     source: weights.Checkpoint, result: weights.Checkpoint
 ) -> float:
-    """Between all outputs of both, as networks of the result's task."""
+    """Largest difference of any output, both as networks of the result's task."""
     outputs = []
     for checkpoint in (source, result):
         network = networks.build(checkpoint.bert_config, result.task, seed=native.SEED)
@@ -238,7 +237,7 @@ def _fixed_batch(checkpoint: weights.Checkpoint, kind: str) -> dict[str, np.ndar
 
 
 def describe(conversion: Conversion, *, to: str) -> Iterator[str]:
-    """Lines for people."""
+    """Summary of a conversion, in lines."""
     yield f"read a {conversion.source} checkpoint, {conversion.kind}"
     for name, reason in conversion.unused.items():
         yield f"  not used: {name} ({reason})"
@@ -249,7 +248,7 @@ def describe(conversion: Conversion, *, to: str) -> Iterator[str]:
     for name, reason in conversion.left_out.items():
         yield f"  left out: {name} ({reason})"
     for name in conversion.made_new:
-        yield f"  made new: {name}"
+        yield f"  initialized: {name}"
     yield (
         "read back: same weights; outputs on a fixed batch differ by "
         f"{conversion.difference:.2g} at most"

@@ -1,10 +1,10 @@
-"""Checkpoints of google-research/bert: its releases, and what its scripts train.
+"""Checkpoints of google-research/bert: its releases, and the output of its scripts.
 
 `bert_model.ckpt.index`, `bert_model.ckpt.data-00000-of-00001`, `bert_config.json` and
-`vocab.txt`. A file does not say what it was fine-tuned for. `cls/squad/*` is a span.
-`output_weights` is what `run_classifier.py` calls its classifier, and other scripts
-call their tagger and their scorer of endings: it is read as a classification, and with
-a single output as a regression.
+`vocab.txt`. No file names the task of a fine-tuned model. `cls/squad/*` is a span.
+`output_weights` is the classifier of `run_classifier.py`, but also the tagger or the
+scorer of endings of other scripts: it is read as a classification, and with a single
+output as a regression.
 """
 
 import logging
@@ -74,20 +74,20 @@ def _rows(kind: str, bert_config: config.BertConfig) -> list[Row]:
 
 
 def recognizes(path: Path) -> bool:
-    """Whether there is a checkpoint with the original's names, or a damaged one."""
+    """Whether this is a checkpoint with the original's names, or a damaged one."""
     names = tensor_bundle.names_at(path)
     return names is not None and (not names or _WORD_EMBEDDINGS in names)
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Opens a checkpoint; its tensors are read when they are asked for.
+    """Opens a checkpoint; its tensors are read on demand.
 
     Args:
         path: its directory, or its prefix, such as `model.ckpt-6910` in it.
 
     Raises:
-        InputError: no such checkpoint, damaged, or no `bert_config.json` beside it
-            that agrees with it.
+        InputError: no such checkpoint, damaged, or without a matching
+            `bert_config.json`.
     """
     prefix = tensor_bundle.find_prefix(path)
     bundle = tensor_bundle.Bundle(prefix)
@@ -108,8 +108,6 @@ def read(path: Path) -> weights.Checkpoint:
     kind = _kind(names)
     shape = names.get("output_weights", ())
     num_labels = 2 if kind == "span" else shape[0] if shape else 1
-    if kind == "classification" and num_labels == 1:
-        kind = "regression"
     arrays = weights.Arrays(
         bundle,
         _rows(kind, bert_config),
@@ -132,12 +130,12 @@ def read(path: Path) -> weights.Checkpoint:
 
 
 def _kind(names: Collection[str]) -> str:
-    """What the heads in a file are for; a regression is not told from the rest."""
+    """Kind of the heads in a file; a regression looks like a classification."""
     if "cls/squad/output_weights" in names:
         return "span"
     if "output_weights" in names:
         return "classification"
-    # Without the transform the head could not be used.
+    # The head is useless without the transform.
     is_pretraining = "cls/predictions/transform/dense/kernel" in names
     return "pretraining" if is_pretraining else "encoder"
 
@@ -146,7 +144,7 @@ def _why_unused(name: str, names: Collection[str]) -> str:
     parent, _, last = name.rpartition("/")
     if last == "global_step":
         return "step counter"
-    # `.../kernel/adam_m` beside `.../kernel`; powers belong to TensorFlow's own Adam.
+    # `.../kernel/adam_m` next to `.../kernel`; powers belong to TensorFlow's own Adam.
     if parent in names or last in ("beta1_power", "beta2_power"):
         return "optimizer slot"
     if name.startswith(("cls/predictions/", "cls/seq_relationship/")):
@@ -162,11 +160,11 @@ def _why_unused(name: str, names: Collection[str]) -> str:
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """Writes a checkpoint under the names of Google's releases.
 
-    A tagger and a scorer of endings are written as `output_weights`, as scripts derived
-    from the original do; read back, they are a classification and a regression.
+    A tagger and a scorer of endings become `output_weights`, as in scripts derived from
+    the original; read back, they are a classification and a regression.
 
     Returns:
-        Our names of weights that have no place there, and why.
+        Our names of weights without a place there, and the reasons.
 
     Raises:
         InputError: attention is not bidirectional, or the disk is full.
@@ -175,8 +173,8 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     companions.write(checkpoint, directory)
     if kind in ("tagging", "choice"):
         logger.warning(
-            "%s: the format does not say what a head is for: this one, for %s, is read "
-            "back as one for %s",
+            "%s: the format does not name the task of a head: this one, for %s, is "
+            "read back as one for %s",
             directory,
             kind,
             "regression" if checkpoint.task.num_labels == 1 else "classification",

@@ -1,9 +1,9 @@
 """Hugging Face's directories of a BERT: `config.json`, `model.safetensors` or shards of
 it, and a tokenizer.
 
-Read and written without their packages but safetensors; nothing that the files name is
-imported or run. `config.json` says which of their classes the model is; without that,
-its tensors do, as far as they can.
+Of their packages only safetensors is used; nothing that the files name is imported or
+run. `config.json` names the model's class; if it does not, the tensors tell as far as
+they can.
 """
 
 import logging
@@ -73,10 +73,10 @@ _NO_PLACE = {
     "BertForTokenClassification": ("encoder/pooler/",),
     "BertForQuestionAnswering": ("encoder/pooler/",),
 }
-"""What their classes have not, of all that is in a checkpoint of the kind."""
+"""Prefixes of weights that a class lacks although its kind of task has them."""
 
-# Names of the same tensor, of which files have one, or several if they were made from
-# copies: the first is today's.
+# Names of the same tensor, today's first. A file has one of them, or several if it was
+# made from copies.
 _SPELLINGS = (
     ("LayerNorm.weight", "LayerNorm.gamma"),
     ("LayerNorm.bias", "LayerNorm.beta"),
@@ -88,20 +88,20 @@ _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
 def recognizes(path: Path) -> bool:
-    """Whether there are weights of theirs, of whatever model, readable or not."""
+    """Whether there are Hugging Face weights, of any model, readable or not."""
     names = (safetensors_files.NAME, safetensors_files.INDEX_NAME, *_PICKLES)
     has_config = os.path.isfile(path / hugging_face_config.NAME)
     return has_config and any(os.path.isfile(path / name) for name in names)
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Opens a directory of theirs; its tensors are read when they are asked for.
+    """Opens a directory; its tensors are read on demand.
 
-    Numbers of other precisions become float32, which is logged.
+    Weights of other precisions become float32, which is logged.
 
     Raises:
-        InputError: another model than BERT, one that computes something else, weights
-            that are damaged or only in a pickle, or another tokenizer.
+        InputError: not a BERT, or one that computes something else; weights that are
+            damaged or only in a pickle; or another tokenizer.
     """
     config_path = path / hugging_face_config.NAME
     values = files.read_json(config_path)
@@ -113,10 +113,10 @@ def read(path: Path) -> weights.Checkpoint:
     if architecture is None:
         architecture = hugging_face_config.architecture_by_tensors(shapes, config_path)
     bert_config = hugging_face_config.read_bert_config(values, config_path)
-    # Before as many rows are made as the configuration claims.
+    # Before making as many rows as the configuration claims.
     weights.check_num_layers(_num_layers(shapes), bert_config, path=source.path)
     task = hugging_face_config.read_task(values, architecture, shapes, config_path)
-    # A head that the class has not may be anything.
+    # A head that the class does not have may be anything.
     names = [n for n in shapes if task.kind == "pretraining" or n[:4] != "cls."]
     rows, copies = _resolve(_rows(task.kind, bert_config), names)
     arrays = weights.Arrays(
@@ -170,7 +170,7 @@ def _num_layers(names: Iterable[str]) -> int:
 
 
 def _spellings(theirs: str) -> list[str]:
-    """All names that a tensor may have in a file, today's first."""
+    """All possible names of a tensor in a file, today's first."""
     names = [theirs]
     for new, old in _SPELLINGS:
         names += [name.replace(new, old) for name in names if new in name]
@@ -181,11 +181,11 @@ def _spellings(theirs: str) -> list[str]:
 def _resolve(
     rows: Iterable[weights.Row], found: Iterable[str]
 ) -> tuple[list[weights.Row], dict[str, str]]:
-    """Puts the names that tensors have in a file into the table.
+    """Replaces names in the table by those in a file.
 
     Returns:
-        The rows whose tensor was found, and other tensors that must be copies of one
-        of these, with its name.
+        Rows whose tensor was found, and names of tensors that must be copies of these,
+        each with the name of its original.
     """
     found, resolved, copies = set(found), [], {}
     for row in rows:
@@ -221,16 +221,16 @@ def _why_unused(name: str, architecture: str, copies: Mapping[str, str]) -> str:
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
-    """Writes a directory that `from_pretrained` of their class takes.
+    """Writes a directory for `from_pretrained` of their class.
 
-    A `BertModel` always has a pooler: theirs makes a new one for an encoder without.
+    A `BertModel` always has a pooler: transformers initializes one if it is missing.
 
     Returns:
-        Our names of weights that the class has no place for, and why.
+        Our names of weights without a place in the class, and the reasons.
 
     Raises:
-        InputError: there is a vocabulary, but nothing says whether text is lower-cased;
-            or the disk is full.
+        InputError: nothing says whether the vocabulary's text is lower-cased, or the
+            disk is full.
     """
     arrays = checkpoint.arrays
     architecture = hugging_face_config.choose_architecture(checkpoint)
@@ -241,8 +241,8 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     ]
     if lacking := [row.ours for row in rows if row.ours not in arrays]:
         logger.warning(
-            "%s: a %s has weights that the checkpoint has not; transformers will make "
-            "them new: %s",
+            "%s: a %s has weights that the checkpoint lacks; transformers will "
+            "initialize them: %s",
             directory,
             architecture,
             ", ".join(lacking),

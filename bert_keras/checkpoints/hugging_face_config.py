@@ -1,4 +1,4 @@
-"""`config.json` of Hugging Face's directories: what a model is, and what it is for."""
+"""`config.json` of Hugging Face's directories: architecture and task of a model."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from bert_keras.errors import InputError
 NAME = "config.json"
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
-"""Ours to theirs; `gelu_new` is the oldest of their names for the tanh form."""
+"""Our names to theirs; `gelu_new` is their oldest name for the tanh form."""
 
 _OUR_ACTIVATIONS = {
     **{theirs: ours for ours, theirs in ACTIVATIONS.items()},
@@ -29,7 +29,7 @@ KINDS: dict[str, config.TaskKind] = {
     "BertForQuestionAnswering": "span",
     "BertForMultipleChoice": "choice",
 }
-"""Their classes, and the kind of task; a regression is a classification of theirs."""
+"""Kind of task, by their class; their classification may be a regression."""
 
 _MODEL_NAMES = {
     "albert": "an ALBERT",
@@ -60,7 +60,7 @@ _ONLY_VALUES: dict[str, Any] = {
     "pruned_heads": {},
     "quantization_config": None,
 }
-"""What a BERT must have; it is another function with any other value."""
+"""Values that a BERT must have; any other one makes it another function."""
 
 # Ours is 1e-12. With 1e-8 the outputs of a trained model of 6 layers and 384 units move
 # by 3e-6, with 1e-7 by 2e-5, and with 1e-5 by 2e-3.
@@ -82,10 +82,10 @@ def check_model(values: Mapping[str, Any], path: Path) -> None:
 
 
 def named_architecture(values: Mapping[str, Any], path: Path) -> str | None:
-    """Their class of the model, if it is named.
+    """Their class of the model, if the file names it.
 
     Raises:
-        InputError: it is no class that is known.
+        InputError: the class is unknown.
     """
     named = values.get("architectures")
     if not named:
@@ -103,7 +103,7 @@ def architecture_by_tensors(names: Iterable[str], path: Path) -> str:
     """Their class of the model, by the names of its tensors.
 
     Raises:
-        InputError: they could belong to more than one.
+        InputError: they fit more than one class.
     """
     heads = {name.rpartition(".")[0] for name in names}
     if "classifier" in heads:
@@ -124,9 +124,9 @@ def read_bert_config(values: Mapping[str, Any], path: Path) -> config.BertConfig
     """The encoder's configuration, in our keys.
 
     Raises:
-        InputError: a key is missing, or its value cannot be had here.
+        InputError: a key is missing, or its value is not supported.
     """
-    # Theirs have defaults, but no tensor would show a wrong number of heads.
+    # They have defaults, but no tensor would reveal a wrong number of heads.
     if lacking := [key for key in _SIZES if key not in values]:
         raise InputError(f"{path}: expected the keys {', '.join(lacking)} too")
     epsilon = values.get("layer_norm_eps", 1e-12)
@@ -153,10 +153,10 @@ def read_task(
     shapes: Mapping[str, Sequence[int]],
     path: Path,
 ) -> config.Task:
-    """What the model answers, and with which labels.
+    """Task of the model, with its labels.
 
     Raises:
-        InputError: several labels of one text, several numbers, or odd names of labels.
+        InputError: several labels per text, several numbers, or bad names of labels.
     """
     kind = KINDS[architecture]
     labels = None
@@ -173,7 +173,7 @@ def read_task(
             raise InputError(
                 f"{path}: a regression of {len(labels)} numbers, expected one"
             )
-        # As theirs decides without `problem_type`.
+        # Without `problem_type`, transformers decides like this.
         if len(labels) == 1 and problem_type != "single_label_classification":
             kind, labels = "regression", None
     has_text_pair = kind in ("span", "choice")
@@ -183,11 +183,11 @@ def read_task(
 def _read_labels(
     values: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], path: Path
 ) -> tuple[str, ...]:
-    """`id2label` in the order of the logits; their names of labels without names."""
+    """`id2label` in the order of the logits; `LABEL_0`, ... if it is missing."""
     id2label = values.get("id2label")
     if id2label is None:
         num_labels, *size = shapes.get("classifier.weight", (2,))
-        # Else nothing in the file would have to be as long as the shape claims.
+        # Only then does the file have to be as long as the shape claims.
         num_labels = num_labels if size == [values["hidden_size"]] else 2
         return tuple(f"LABEL_{i}" for i in range(num_labels))
     if isinstance(id2label, dict):
@@ -200,7 +200,7 @@ def _read_labels(
 
 
 def choose_architecture(checkpoint: weights.Checkpoint) -> str:
-    """The class of theirs to write, that with a place for most of the weights."""
+    """Their class with a place for most of the weights."""
     kind = checkpoint.task.kind
     if kind != "pretraining":
         kind = "classification" if kind == "regression" else kind
@@ -219,7 +219,7 @@ def choose_architecture(checkpoint: weights.Checkpoint) -> str:
 
 
 def to_theirs(checkpoint: weights.Checkpoint, architecture: str) -> dict[str, Any]:
-    """What `config.json` of a model of that class says.
+    """Content of `config.json` for a model of a class.
 
     Raises:
         InputError: the model attends from left to right.

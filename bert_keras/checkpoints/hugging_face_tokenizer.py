@@ -1,11 +1,10 @@
-"""What Hugging Face's directories say of tokens: `vocab.txt` or `tokenizer.json`, and
+"""Tokenizers in Hugging Face's directories: `vocab.txt` or `tokenizer.json`, and
 `tokenizer_config.json`.
 
-Text must be cut here as it was for the model, so a tokenizer that does anything else
-than the original BERT's is refused, not approximated. Two differences remain. Theirs
-takes `[MASK]` and its like for special tokens wherever they are in a text, ours for
-plain text. A word of 101 to 200 characters is unknown to theirs; ours, as the original,
-cuts it into pieces.
+Text must be split here as it was for the model, so a tokenizer that differs from the
+original BERT's is refused, not approximated. Two differences remain. Theirs treats
+`[MASK]` and the like as special tokens anywhere in a text, ours as plain text. A word
+of 101 to 200 characters is unknown to theirs; ours, like the original, splits it.
 """
 
 import logging
@@ -23,7 +22,7 @@ logger = logging.getLogger(__name__)
 _VOCABULARY, _TOKENIZER = "vocab.txt", "tokenizer.json"
 _CONFIG = "tokenizer_config.json"
 
-# Those that cut text as BERT's does; the last two are names for any tokenizer.json.
+# Tokenizers that split text as BERT's; the last two may be any tokenizer.json.
 _CLASSES = frozenset(
     "BertTokenizer DistilBertTokenizer ElectraTokenizer PreTrainedTokenizer "
     "TokenizersBackend".split()
@@ -38,17 +37,16 @@ _SPECIAL_TOKENS = {
 }
 
 _REMEDY = (
-    "here text would be cut otherwise than for the model; to read its weights alone, "
-    f"take {_VOCABULARY}, {_TOKENIZER} and {_CONFIG} away"
+    "here text would be split in another way than for the model; to read its weights "
+    f"alone, remove {_VOCABULARY}, {_TOKENIZER} and {_CONFIG}"
 )
 
 
 def read(directory: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
-    """The vocabulary and whether text is lower-cased, as far as the files say.
+    """Reads the vocabulary, and whether text is lower-cased, if the files say so.
 
     Raises:
-        InputError: damaged, contradictory, or another tokenizer than the original
-            BERT's.
+        InputError: damaged, contradictory, or not the original BERT's tokenizer.
     """
     casings = set()
     vocabulary = None
@@ -72,7 +70,7 @@ def read(directory: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
 
 
 def _check_config(path: Path) -> bool | None:
-    """Looks through `tokenizer_config.json`; returns `do_lower_case`, if it says it."""
+    """Checks `tokenizer_config.json`; returns its `do_lower_case`, if any."""
     values = files.read_json(path)
     name = values.get("tokenizer_class") or "BertTokenizer"
     if str(name).removesuffix("Fast") not in _CLASSES:
@@ -84,7 +82,7 @@ def _check_config(path: Path) -> bool | None:
             raise InputError(
                 f"{path}: {key} is {token!r}, expected {expected!r}: {_REMEDY}"
             )
-    # Theirs lower-cases unless it is told not to.
+    # Theirs lower-cases by default.
     lowercase = _flag(values, "do_lower_case", path)
     expected = {"do_basic_tokenize": True, "tokenize_chinese_chars": True}
     _check_flags(values, path, expected | {"strip_accents": lowercase is not False})
@@ -92,14 +90,14 @@ def _check_config(path: Path) -> bool | None:
 
 
 def _check_tokenizer(values: Mapping[str, Any], path: Path) -> bool:
-    """Looks through `tokenizer.json`; returns whether it lower-cases."""
+    """Checks `tokenizer.json`; returns whether it lower-cases."""
     normalizer, pre_tokenizer, model = (
         _part(values, key) for key in ("normalizer", "pre_tokenizer", "model")
     )
     found = {
         "normalizer": (normalizer.get("type"), "BertNormalizer"),
         "pre_tokenizer": (pre_tokenizer.get("type"), "BertPreTokenizer"),
-        # Early files do not say it.
+        # Early files lack it.
         "model": (model.get("type", "WordPiece"), "WordPiece"),
         "unk_token": (model.get("unk_token"), features.UNK_TOKEN),
         "continuing_subword_prefix": (
@@ -142,7 +140,7 @@ def _flag(values: Mapping[str, Any], key: str, path: Path) -> bool | None:
 
 
 def _read_vocabulary(values: Mapping[str, Any], path: Path) -> tokenization.Vocabulary:
-    """The vocabulary in `tokenizer.json`, as the lines of a `vocab.txt`."""
+    """The vocabulary in `tokenizer.json`, in the order of a `vocab.txt`."""
     ids = _part(values, "model").get("vocab")
     if not isinstance(ids, dict) or not all(type(i) is int for i in ids.values()):
         raise InputError(f"{path}: expected model.vocab, from tokens to their numbers")
@@ -152,8 +150,8 @@ def _read_vocabulary(values: Mapping[str, Any], path: Path) -> tokenization.Voca
             f"{path}: model.vocab has {len(ids)} tokens, whose numbers are not those "
             f"from 0 to {len(ids) - 1}: number them without gaps"
         )
-    # The published Chinese vocabulary has a line separator, and theirs, reading lines,
-    # take it for an end and save nothing in its place. No text ever contains either.
+    # The published Chinese vocabulary contains a line separator. Their tokenizers read
+    # it as the end of a line and save an empty token. No text contains either.
     tokens = tuple(token or "\u2028" for token in tokens)
     try:
         return tokenization.Vocabulary(tokens)
@@ -164,10 +162,10 @@ def _read_vocabulary(values: Mapping[str, Any], path: Path) -> tokenization.Voca
 def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
     """Writes `vocab.txt` and `tokenizer_config.json`, if there is a vocabulary.
 
-    Theirs make a `tokenizer.json` of the two.
+    Their tokenizers make a `tokenizer.json` from the two.
 
     Raises:
-        InputError: there is a vocabulary, but nothing says whether text is lower-cased.
+        InputError: nothing says whether text is lower-cased.
     """
     if checkpoint.vocabulary is None:
         return

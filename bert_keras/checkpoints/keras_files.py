@@ -1,7 +1,7 @@
-"""The arrays of a weights file of Keras, `*.weights.h5`, read with h5py alone.
+"""Arrays of a Keras weights file, `*.weights.h5`, read with h5py alone.
 
-Nothing is taken from another file, and no memory before what is claimed has been held
-against the size of the file.
+No link leads out of the file, and no memory is allocated before claims were checked
+against its size.
 """
 
 import contextlib
@@ -18,15 +18,15 @@ from bert_keras.errors import InputError, one_line
 
 
 class WeightsFile:
-    """An opened file; a `weights.Source`, whose arrays are read when asked for.
+    """An opened file: a `weights.Source`, whose arrays are read on demand.
 
-    It stays open: the file may be renamed meanwhile.
+    It stays open, so the file may be renamed.
 
     Args:
         path: of the file.
 
     Raises:
-        InputError: not HDF5, damaged, or with parts outside of the file.
+        InputError: not HDF5, damaged, or with data in other files.
     """
 
     def __init__(self, path: Path):
@@ -37,7 +37,7 @@ class WeightsFile:
             self._shapes = {name: datasets[name].shape for name in datasets}
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """All arrays by their names."""
+        """Shapes of all arrays, by their names."""
         return self._shapes
 
     def read(self, name: str) -> np.ndarray:
@@ -61,15 +61,15 @@ class WeightsFile:
                 )
 
     def layer_names(self, name: str) -> tuple[str, ...]:
-        """The names of the layers that lead to an array, the model's left out.
+        """Names of the layers that lead to an array, without the model's.
 
-        Keras puts them beside the arrays. The name of the array itself is made of the
-        attributes and classes of these layers: `layers/dense_1/vars/0`.
+        Keras stores them as attributes. The name of an array, such as
+        `layers/dense_1/vars/0`, comes from the attributes and classes of these layers.
         """
         *parents, _, _ = name.split("/")
         with _errors_of(self._path):
             places = ("/".join(parents[:end]) for end in range(1, len(parents) + 1))
-            # A list of layers has none.
+            # A list of layers has no name.
             groups = [self._file.get(f"{place}/vars") for place in places]
             return tuple(
                 str(group.attrs["name"]) for group in groups if group is not None
@@ -77,13 +77,13 @@ class WeightsFile:
 
 
 def _is_bfloat16(dataset: h5py.Dataset) -> bool:
-    # HDF5 has no such type: Keras writes two bytes of anything, and says what they are.
+    # HDF5 lacks the type: Keras writes two opaque bytes and an attribute with the name.
     return dataset.dtype == np.dtype("V2") and dataset.attrs.get("dtype") == "bfloat16"
 
 
 @contextlib.contextmanager
 def _errors_of(path: Path) -> Iterator[None]:
-    """Turns all signs of a damaged file into an `InputError`."""
+    """Turns every sign of a damaged file into an `InputError`."""
     try:
         yield
     except InputError:
@@ -93,7 +93,7 @@ def _errors_of(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: cannot be read as HDF5: {reason}") from None
 
 
-# What h5py makes of HDF5's errors, and of a name that is not UTF-8 (SystemError).
+# Errors that h5py raises for those of HDF5; SystemError: a name that is not UTF-8.
 _SIGNS_OF_DAMAGE = (
     OSError,
     RuntimeError,
@@ -105,10 +105,10 @@ _SIGNS_OF_DAMAGE = (
 
 
 def _plain_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
-    """All datasets of a file, none of which needs another file or more memory than
-    this one takes on disk."""
+    """All datasets of a file; none of them uses another file, or more memory than this
+    file has bytes."""
     links = {}
-    # An error in the callback would end in one of h5py.
+    # h5py would replace an error that a callback raises.
     file.visititems_links(links.__setitem__)
     for name, link in links.items():
         if not isinstance(link, h5py.HardLink):

@@ -2,8 +2,8 @@
 `model.weights.h5`, `tokenizer.json` and `assets/tokenizer/vocabulary.txt`.
 
 Read and written with h5py alone: nothing that the files name is imported or called.
-Only the encoder has a place there. KerasHub has no next-sentence head, and its
-masked-LM head computes something else.
+Only the encoder has a place in them: KerasHub has no next-sentence head, and its
+masked-LM head computes another function.
 """
 
 import collections
@@ -26,7 +26,7 @@ from bert_keras.model import layers
 logger = logging.getLogger(__name__)
 
 ACTIVATIONS = {"gelu_tanh": "gelu_approximate"}
-"""KerasHub's name of the only one it has; it is not written."""
+"""KerasHub has only this one, whose name no file contains."""
 
 _CONFIG, _METADATA, _TOKENIZER = "config.json", "metadata.json", "tokenizer.json"
 _VOCABULARY = "assets/tokenizer/vocabulary.txt"
@@ -54,14 +54,14 @@ _NAMES = {
     f"{_OURS}/output_layer_norm": f"{_THEIRS}/_feedforward_layer_norm",
     "encoder/pooler": "layers/dense",
 }
-# Keras names a group after its layer's class, and its datasets by numbers.
+# Keras names groups after the classes of layers, and numbers their datasets.
 _VARIABLES = {
     **dict.fromkeys(("kernel", "gamma"), "/vars/0"),
     **dict.fromkeys(("bias", "beta"), "/vars/1"),
 }
 ROWS = weights.rows(_NAMES, _VARIABLES, kernels="heads")
 
-# Theirs -> ours, and what theirs is when it is not there.
+# Their keys -> ours, and the defaults of theirs.
 _KEYS = {
     "vocabulary_size": "vocab_size",
     "num_layers": "num_hidden_layers",
@@ -73,17 +73,17 @@ _KEYS = {
     "num_segments": "type_vocab_size",
 }
 _DEFAULTS = {"dropout": 0.1, "max_sequence_length": 512, "num_segments": 2}
-# `dtype` is what theirs computes in: the arrays say themselves what they are.
+# `dtype` is that of the computation; the arrays have their own.
 _UNUSED_KEYS = frozenset(("name", "trainable", "dtype"))
 
-# With others, text would be cut otherwise than by our tokenizer.
+# With other values, it would split text differently from our tokenizer.
 _TOKENIZER_SETTINGS = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
 
 _LARGEST_JSON = 1 << 20
 
 
 def recognizes(path: Path) -> bool:
-    """Whether this is a preset of KerasHub or KerasNLP, of whatever model."""
+    """Whether this is a preset of KerasHub or KerasNLP, of any model."""
     if not any((path / name).is_file() for name in (_WEIGHTS, _SHARDED_WEIGHTS)):
         return False
     try:
@@ -96,12 +96,12 @@ def recognizes(path: Path) -> bool:
 def read(path: Path) -> weights.Checkpoint:
     """Reads the backbone of a preset, which may be that of a task.
 
-    Where KerasHub's own files of a tokenizer are missing, `vocab.txt` and
-    `tokenizer_config.json` are looked for.
+    `vocab.txt` and `tokenizer_config.json` are used if KerasHub's tokenizer files are
+    missing.
 
     Raises:
-        InputError: not a BERT, weights that are damaged, quantized or in several files,
-            or a tokenizer of another kind.
+        InputError: not a BERT; weights that are damaged, quantized or in several files;
+            or another kind of tokenizer.
     """
     bert_config = _read_bert_config(path / _CONFIG)
     if not (path / _WEIGHTS).is_file():
@@ -139,7 +139,7 @@ def read(path: Path) -> weights.Checkpoint:
 
 
 def _read_bert_config(path: Path) -> config.BertConfig:
-    """Takes the numbers out of a serialized backbone; no object is made of it."""
+    """Reads the numbers of a serialized backbone without deserializing it."""
     description = _read_json(path)
     name, values = description.get("class_name"), description.get("config")
     if name != "BertBackbone" or not isinstance(values, dict):
@@ -157,7 +157,7 @@ def _read_bert_config(path: Path) -> config.BertConfig:
         config.BertConfig,
         {
             **converted,
-            # One rate is both of ours.
+            # Their one rate is both of ours.
             "attention_probs_dropout_prob": values["dropout"],
             "hidden_act": "gelu_tanh",
         },
@@ -170,11 +170,11 @@ _ENCODER = re.compile(rf"{_ROOT}transformer_encoder(?:_(\d{{1,9}}))?/")
 
 
 def _names(found: Iterable[str]) -> tuple[dict[str, str], int]:
-    """The names of arrays in a file, by those in `ROWS`, and the number of layers.
+    """Names of arrays in a file, by those in `ROWS`, and the number of layers.
 
-    Keras 2 says `_layer_checkpoint_dependencies` for `layers` and `_query_dense` for
-    `query_dense`, and counts each layer twice: `transformer_encoder`,
-    `transformer_encoder_2`, ... Here all layers have numbers, the first one too.
+    Files of Keras 2 have `_layer_checkpoint_dependencies` for `layers`, `_query_dense`
+    for `query_dense`, and count each layer twice: `transformer_encoder`,
+    `transformer_encoder_2`, ... In `ROWS` every layer has a number, also the first.
     """
     matches = {name: _ENCODER.match(name) for name in found}
     numbers = sorted({int(match[1] or 0) for match in matches.values() if match})
@@ -211,7 +211,7 @@ _OTHER_HEAD = (
 
 
 def _read_tokenizer(path: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
-    """The vocabulary and whether text is lower-cased, as far as the files say."""
+    """Reads the vocabulary, and whether text is lower-cased, if the files say so."""
     theirs = path / _VOCABULARY
     if theirs.is_file():
         vocabulary = tokenization.Vocabulary.load(theirs)
@@ -250,13 +250,13 @@ def _read_lowercase(path: Path) -> bool:
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """Writes a preset for `BertBackbone.from_preset`, with its tokenizer.
 
-    A pooler that the checkpoint has not is made new: a backbone has always one.
+    A backbone always has a pooler: if the checkpoint lacks one, it is initialized.
 
     Returns:
-        The weights of heads, and why they are left out.
+        Names of the heads' weights, and the reasons why they are left out.
 
     Raises:
-        InputError: there is a vocabulary, but nothing says whether text is lower-cased.
+        InputError: nothing says whether the vocabulary's text is lower-cased.
     """
     if checkpoint.vocabulary is not None:
         companions.check_casing_is_known(checkpoint)
@@ -266,7 +266,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     num_parameters = 0
     with h5py.File(directory / _WEIGHTS, "w") as file:
         for name, array in weights.write_rows(rows, arrays, bert_config):
-            # The first layer of a class has no number.
+            # Keras gives the first layer of a class no number.
             file[name.replace("transformer_encoder_0/", "transformer_encoder/")] = array
             num_parameters += array.size
     metadata = {"keras_version": keras.__version__, "parameter_count": num_parameters}
@@ -317,7 +317,7 @@ def _write_tokenizer(checkpoint: weights.Checkpoint, directory: Path) -> None:
         "vocabulary": None,
         "sequence_length": None,
         "lowercase": checkpoint.do_lower_case,
-        # Not KerasHub's default, but what the original BERT does.
+        # KerasHub's default differs from the original BERT.
         "strip_accents": checkpoint.do_lower_case,
         **_TOKENIZER_SETTINGS,
     }
@@ -328,7 +328,7 @@ def _write_tokenizer(checkpoint: weights.Checkpoint, directory: Path) -> None:
 def _serialized(
     name: str, class_name: str, dtype: str, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What `keras.saving.serialize_keras_object` says of an object of KerasHub."""
+    """An object of KerasHub as `keras.saving.serialize_keras_object` writes it."""
     policy = {
         "module": "keras",
         "class_name": "DTypePolicy",

@@ -1,11 +1,31 @@
 """Checkpoints of tf-models-official (TensorFlow's Model Garden), without that package.
 
-`NAME-1.index`, `NAME-1.data-00000-of-00001`, `checkpoint`, and, if there is one, a
-`bert_config.json` or the `params.yaml` of a training run. A tensor's key is the path of
-any attribute that leads to it, so the same weight has different keys in different
-files. What counts is the graph of the objects, which each file holds: an encoder is
-found in it wherever it is, and so are the heads of `BertPretrainerV2`,
-`BertPretrainer`, `BertClassifier`, `BertTokenClassifier` and `BertSpanLabeler`.
+`NAME-1.index`, `NAME-1.data-00000-of-00001`, `checkpoint`, and, if present, a
+`bert_config.json` or the `params.yaml` of a training run. A file holds a graph of
+objects. That of a `BertPretrainerV2`, as `write` makes it:
+
+    (root)
+    ├── encoder
+    │   ├── _embedding_layer, _position_embedding_layer, _type_embedding_layer
+    │   ├── _embedding_norm_layer
+    │   ├── _transformer_layers
+    │   │   └── 0, 1, ...
+    │   │       ├── _attention_layer: _query_dense, _key_dense, _value_dense, ...
+    │   │       └── _attention_layer_norm, _intermediate_dense, _output_dense, ...
+    │   └── _pooler_layer
+    ├── model
+    │   ├── encoder_network                 the same object as encoder
+    │   ├── masked_lm: dense, layer_norm, bias
+    │   └── classification_heads
+    │       └── 0: dense (a pooler of its own), out_proj
+    ├── masked_lm                           the same as in model
+    └── next_sentence.pooler_dense          the dense of that head
+
+In a fine-tuned model, `model` has `_network` (the encoder) and `classifier` or
+`span_labeling`. A weight's key is one of the paths to it, another one in each training
+script. So parts are found by the graph: an encoder wherever it is, and the heads of
+`BertPretrainerV2`, `BertPretrainer`, `BertClassifier`, `BertTokenClassifier` and
+`BertSpanLabeler` around it.
 """
 
 import logging
@@ -24,7 +44,6 @@ from bert_keras.errors import InputError, one_line
 logger = logging.getLogger(__name__)
 
 ACTIVATIONS = companions.ACTIVATIONS
-"""Ours to theirs, which are those of the original."""
 
 NAME = "bert_model.ckpt"
 PARAMS_NAME = "params.yaml"
@@ -61,8 +80,8 @@ _ROWS = weights.rows(
     {name: f"/{name}" for name in ("kernel", "bias", "gamma", "beta")},
     kernels="heads",
 )
-"""Their names begin with a part of the model, which `_find_parts` finds and `_compose`
-puts in its place; the rest is a path from it."""
+"""Their names are paths from a part of the model, such as `encoder` or `masked_lm`.
+`_find_parts` finds the parts in a graph, `_compose` makes a graph of them."""
 
 _QUERY = "_attention_layer/_query_dense/kernel"
 _FIRST_QUERY = f"_transformer_layers/0/{_QUERY}"
@@ -80,24 +99,24 @@ _PARAMS = {
     "type_vocab_size": "type_vocab_size",
     "initializer_range": "initializer_range",
 }
-"""Keys of `task.model.encoder.bert` in `params.yaml` and ours; the defaults agree."""
+"""Keys of `task.model.encoder.bert` in `params.yaml`, and ours; defaults agree."""
 
 
 def recognizes(path: Path) -> bool:
-    """Whether there is an object checkpoint with an encoder of Model Garden's."""
+    """Whether this is an object checkpoint with an encoder of Model Garden."""
     names = tensor_bundle.names_at(path) or ()
     return any(name.endswith(f"/{_QUERY}{_VALUE}") for name in names)
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Opens a checkpoint; its tensors are read when they are asked for.
+    """Opens a checkpoint; its tensors are read on demand.
 
     Args:
         path: its directory, or its prefix, such as `bert_model.ckpt-1` in it.
 
     Raises:
-        InputError: no such checkpoint, damaged, of another model, or of another size
-            than the configuration beside it.
+        InputError: no such checkpoint, damaged, another model, or not of the size that
+            the configuration states.
     """
     prefix = tensor_bundle.find_prefix(path)
     bundle = tensor_bundle.Bundle(prefix)
@@ -113,8 +132,6 @@ def read(path: Path) -> weights.Checkpoint:
     ]
     shape = shapes.get(_key(graph, parts, "classifier/kernel") or "")
     num_labels = shape[-1] if shape else 1
-    if kind == "classification" and num_labels == 1:
-        kind = "regression"
     arrays = weights.Arrays(
         bundle, rows, bert_config, num_labels=num_labels, path=prefix
     )
@@ -141,7 +158,7 @@ def read(path: Path) -> weights.Checkpoint:
 def _key(
     graph: tensor_bundle.ObjectGraph, parts: Mapping[str, int], path: str
 ) -> str | None:
-    """The tensor at a path that begins with a part of the model."""
+    """Key of the tensor at a path that begins with a part of the model."""
     part, _, rest = path.partition("/")
     return graph.key(parts.get(part), rest)
 
@@ -149,7 +166,7 @@ def _key(
 def _find_parts(
     graph: tensor_bundle.ObjectGraph, shapes: tensor_bundle.Shapes, *, path: Path
 ) -> tuple[str, dict[str, int]]:
-    """The kind of task, and the objects that the names of `_ROWS` begin with."""
+    """Kind of task, and the objects of the parts that begin the names in `_ROWS`."""
     nodes = graph.from_root()
     encoder = _find_encoder(graph, nodes, path=path)
     parts = {"encoder": encoder}
@@ -182,10 +199,10 @@ def _find_encoder(
 
 
 def _name_layers(graph: tensor_bundle.ObjectGraph, encoder: int) -> None:
-    """Gives the layers of an encoder of 2020 the names that they have today.
+    """Gives the layers of an encoder of 2020 today's names.
 
-    They are only numbered there, in the order of computation, and the output of
-    attention is one of the transformer layer.
+    They have only numbers, in the order of computation, and the output of attention
+    belongs to the transformer layer.
     """
     children = graph.children[encoder]
     layers: dict[str, int] = {}
@@ -212,10 +229,9 @@ def _name_layers(graph: tensor_bundle.ObjectGraph, encoder: int) -> None:
 def _next_sentence_parts(
     graph: tensor_bundle.ObjectGraph, node: int, shapes: tensor_bundle.Shapes
 ) -> dict[str, int]:
-    """The next sentence head of a pre-training model, and the pooler that is its own.
+    """The next-sentence head of a pre-training model, and the head's own pooler.
 
-    Heads have no names of their own: if there are several, the name that the pooler has
-    beside the model tells.
+    Heads have no names: among several, the root's `next_sentence.pooler_dense` tells.
     """
     if graph.key(node, "masked_lm/dense/kernel"):
         classifier = graph.find(node, "classification/layer_with_weights-0")
@@ -236,7 +252,7 @@ def _next_sentence_parts(
 def _fine_tuned_parts(
     graph: tensor_bundle.ObjectGraph, model: int
 ) -> tuple[str, dict[str, int]]:
-    """The kind and the head of a model around an encoder."""
+    """Kind and head of a fine-tuned model."""
     for path, kind in _CLASSIFIERS.items():
         classifier = graph.find(model, path)
         if not graph.key(classifier, "kernel"):
@@ -255,8 +271,8 @@ _CLASSIFIERS = {
     "classifier": "tagging",
     "span_labeling/layer_with_weights-0": "span",
 }
-"""Where `BertClassifier` (today's and that of 2020), `BertTokenClassifier` and
-`BertSpanLabeler` have their last layer."""
+"""Paths of the last layer of `BertClassifier` (today's and that of 2020),
+`BertTokenClassifier` and `BertSpanLabeler`."""
 
 
 def _why_unused(name: str, poolers: Collection[str | None]) -> str:
@@ -280,7 +296,7 @@ def _read_config(
     parts: Mapping[str, int],
     shapes: tensor_bundle.Shapes,
 ) -> config.BertConfig:
-    """From `bert_config.json`, else `params.yaml`, else the shapes of the tensors."""
+    """Reads `bert_config.json`, else `params.yaml`, else the shapes of tensors."""
     directory = prefix.parent
     if (directory / companions.CONFIG_NAME).is_file():
         return companions.read_config(directory)
@@ -291,14 +307,14 @@ def _read_config(
         shape = shapes.get(_key(graph, parts, f"encoder/{path}") or "", ())
         if len(shape) != len(names):
             raise InputError(
-                f"{prefix}.index: no {companions.CONFIG_NAME} beside it, and its "
+                f"{prefix}.index: no {companions.CONFIG_NAME} next to it, and its "
                 f"tensors do not tell the sizes: {path} is missing or has the shape "
                 f"{shape}"
             )
         found |= dict(zip(names, shape, strict=True))
     found.pop("")
     logger.warning(
-        "%s: neither %s nor %s beside it: sizes are taken from its tensors, the "
+        "%s: neither %s nor %s next to it: sizes are taken from its tensors, the "
         "activation is taken to be Google's gelu, the dropout 0.1",
         prefix,
         companions.CONFIG_NAME,
@@ -319,14 +335,14 @@ _SIZES = {
     _FIRST_QUERY: ("", "num_attention_heads", ""),
     "_transformer_layers/0/_intermediate_dense/kernel": ("", "intermediate_size"),
 }
-"""What the axes of an encoder's tensors tell."""
+"""Meaning of the axes of an encoder's tensors."""
 
 
 def _read_params(path: Path) -> config.BertConfig:
     """Reads the configuration of a training run.
 
     Raises:
-        InputError: not YAML, or of a model that is not BERT as published.
+        InputError: not YAML, or not of BERT as published.
     """
     try:
         values: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -357,15 +373,15 @@ def _read_params(path: Path) -> config.BertConfig:
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
-    """Writes a checkpoint as its own models do.
+    """Writes a checkpoint as Model Garden's own models do.
 
-    It is restored by `tf.train.Checkpoint(encoder=...)` into an encoder, and by
+    `tf.train.Checkpoint(encoder=...)` restores it into an encoder,
     `tf.train.Checkpoint(model=...)` into the model of its task: `BertPretrainerV2`,
-    `BertClassifier`, `BertTokenClassifier` or `BertSpanLabeler`. A pre-training model
-    and a classifier have a pooler of their own there, so that is there twice.
+    `BertClassifier`, `BertTokenClassifier` or `BertSpanLabeler`. The pooler is stored
+    twice, because pre-training models and classifiers have their own.
 
     Returns:
-        Our names of weights that have no place there, and why: Model Garden has no
+        Our names of weights without a place there, and the reasons: Model Garden has no
         model for multiple choice.
 
     Raises:
@@ -406,11 +422,11 @@ _HEADS = {
     "span": ("head/",),
     "choice": (),
 }
-"""What our names of a head's weights begin with."""
+"""Prefixes of our names of the heads' weights."""
 
 
 def _compose(kind: str, parts: dict[str, Any]) -> tf.train.Checkpoint:
-    """Objects with the attributes of Model Garden's, around the weights."""
+    """The graph in the module's docstring, made of parts of weights."""
     pooler = parts.get("pooler")
     own_pooler = {"_pooler_layer": pooler} if pooler else {}
     encoder = _object(parts["encoder"] | own_pooler)
@@ -448,7 +464,7 @@ def _head(
 
 
 def _object(tree: Mapping[str, Any]) -> Any:
-    """An object with attributes, or a list of objects where names are numbers."""
+    """An object with attributes; a list of objects if their names are numbers."""
     values = {
         name: _object(value) if isinstance(value, dict) else tf.Variable(value)
         for name, value in tree.items()

@@ -1,4 +1,4 @@
-"""This project's own run directories, as one format among the others."""
+"""Run directories of this project, as one checkpoint format among the others."""
 
 import logging
 import re
@@ -23,12 +23,12 @@ logger = logging.getLogger(__name__)
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_tanh", "relu": "relu"}
 
 SEED = 12345
-"""Of weights that a checkpoint has not and its task needs."""
+"""Seed of the weights that a task needs and a checkpoint lacks."""
 
 
 def recognizes(path: Path) -> bool:
     """Whether this is a run directory, finished or not, or a checkpoint in one."""
-    # KerasHub's presets of tasks have a task.json too.
+    # KerasHub's task presets have a task.json too.
     names = (run_directory.TASK_NAME, run_directory.BERT_CONFIG_NAME)
     return all((path / name).is_file() for name in names) or _is_state(path)
 
@@ -40,8 +40,8 @@ def _is_state(path: Path) -> bool:
 def read(path: Path) -> weights.Checkpoint:
     """Opens a finished run, or reads one `checkpoints/step-....npz` of a pre-training.
 
-    Weights that nobody trained are left out: those that a conversion made new, and
-    those for next sentences if none were predicted.
+    Untrained weights are left out: those that a conversion initialized, and those for
+    next sentences if none were predicted.
 
     Raises:
         InputError: unfinished or damaged.
@@ -72,7 +72,7 @@ def read(path: Path) -> weights.Checkpoint:
 def _read_state(
     path: Path, run: run_directory.Run, *, without: tuple[str, ...]
 ) -> Mapping[str, np.ndarray]:
-    """The model's weights of a checkpoint, without the optimizer's state."""
+    """Model weights in a checkpoint of the training, without the optimizer's state."""
     name_in_file = re.compile(r"(?:non_)?(?:trainable|weights)/bert_pretrainer/(.+)")
     names = {
         name: match[1]
@@ -84,13 +84,12 @@ def _read_state(
 
 
 _HEADS = {"pretraining": ("masked_lm_head/", "next_sentence_head/"), "encoder": ()}
-"""What the names of a head's weights begin with, where it is not `head/`."""
+"""Prefixes of the head's weights by kind of task, where not `head/`."""
 
 
 def _open_weights(
     path: Path, run: run_directory.Run, *, without: tuple[str, ...]
 ) -> Mapping[str, np.ndarray]:
-    """The weights of a finished run, read when they are asked for."""
     path = path / run_directory.WEIGHTS_NAME
     source = keras_files.WeightsFile(path)
     root = ("encoder",) if run.task.kind == "encoder" else ()
@@ -132,12 +131,11 @@ _VARIABLES = {
     "masked_lm_head": ("output_bias",),
     "cell": ("kernel", "recurrent_kernel", "bias"),
 }
-"""The weights of a layer in the order of their numbers, where they are not `kernel` and
-`bias`."""
+"""Weights of a layer in the order of their numbers, where not `kernel` and `bias`."""
 
 
 def _rows(name: str, layers: tuple[str, ...]) -> list[weights.Row]:
-    """The weights of ours that an array in a weights file of Keras holds."""
+    """Rows of the weights that one array in a Keras weights file holds."""
     variables = _VARIABLES.get(layers[-1] if layers else "", ("kernel", "bias"))
     number = name.rpartition("/")[2]
     if number not in map(str, range(len(variables))):
@@ -152,14 +150,14 @@ def _rows(name: str, layers: tuple[str, ...]) -> list[weights.Row]:
 
 
 def made_new(directory: Path) -> tuple[str, ...]:
-    """The weights of a run that its conversion had to make, by our names."""
+    """Names of the weights that the conversion of a run initialized."""
     return tuple((run_directory.read_results(directory) or {}).get("made_new", ()))
 
 
 def _next_sentence_was_trained(run: run_directory.Run, path: Path) -> bool:
-    """Whether a pre-training did: its settings and its examples must both have it.
+    """Whether settings and examples of a pre-training both had next sentences.
 
-    Of the examples, only what the run wrote tells.
+    The examples may be gone: the run's own files tell.
     """
     if run.task.kind != "pretraining":
         return True
@@ -178,17 +176,17 @@ def _next_sentence_was_trained(run: run_directory.Run, path: Path) -> bool:
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
-    """Writes a finished run that `finetune`, `fill-mask`, `predict`, ... take.
+    """Writes a finished run that `finetune`, `fill-mask`, `predict`, ... accept.
 
-    Weights that the task needs and the checkpoint has not are made new. How the model
-    was trained is not known: the `config.yaml` of a tuned one says how its inputs are
-    made, of single sentences where they are tagged.
+    Weights that the task needs and the checkpoint lacks are initialized. The training
+    is unknown: `config.yaml` of a tuned model only describes its inputs, which for
+    tagging are single sentences.
 
     Raises:
         InputError: there is no vocabulary, or its casing is not known.
     """
     if checkpoint.vocabulary is None:
-        raise InputError("a run needs a vocabulary: put its vocab.txt beside the input")
+        raise InputError("a run needs a vocabulary: put vocab.txt next to the input")
     companions.check_casing_is_known(checkpoint)
     has_texts = _FORMS.get(checkpoint.task.kind) == "text"
     if has_texts and not checkpoint.task.has_text_pair:
@@ -223,9 +221,9 @@ _FORMS = {
     "span": "span",
     "choice": "choice",
 }
-"""The form of data that a kind of task takes."""
+"""Form of the data, by kind of task."""
 
-# As `export` has them for a model that says nothing.
+# The defaults of `export`.
 _LONGEST_INPUTS = {"tagging": 128, "span": 384, "choice": 128}
 
 

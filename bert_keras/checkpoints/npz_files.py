@@ -1,9 +1,8 @@
-"""Named arrays in a file: `.npz` archives that are written as a stream and read with
-suspicion.
+"""`.npz` archives of named arrays, written as a stream and read with suspicion.
 
-No pickle, no compression, and no memory taken before what a header claims has been held
-against the size of the file. `numpy` alone: whoever imports checkpoints of others or
-exports ours needs no TensorFlow for it.
+No pickle, no compression, and no memory is allocated before a header's claims were
+checked against the size of the file. `numpy` alone: importing third-party checkpoints
+and exporting ours needs no TensorFlow.
 """
 
 import contextlib
@@ -21,29 +20,29 @@ from bert_keras.errors import InputError
 
 
 class UnreadableArchive(InputError):
-    """A file that is not a whole archive: cut, damaged, or something else."""
+    """A file that is not a complete archive: truncated, damaged, or something else."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArrayHeader:
-    """What a file says of an array before its data."""
+    """Shape and type of an array, as its file states them."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
 
 
 def write_arrays(path: str | Path, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
-    """Writes an archive; the file appears whole or not at all.
+    """Writes an archive, whole or not at all.
 
-    Equal arrays give equal bytes. When the function returns, the file outlasts a loss
-    of power.
+    Equal arrays give equal bytes. Once the function has returned, the file survives a
+    power failure.
 
     Args:
         path: of the file, usually `*.npz`.
-        arrays: names and values, taken one after the other; none is kept.
+        arrays: names and values, consumed one by one; none is kept.
 
     Raises:
-        InputError: the disk is full or does not let us write.
+        InputError: the disk is full or not writable.
     """
     path = Path(path)
     with files.open_atomically(path) as file, zipfile.ZipFile(file, "w") as archive:
@@ -54,10 +53,10 @@ def write_arrays(path: str | Path, arrays: Iterable[tuple[str, np.ndarray]]) -> 
 
 
 def _sync_directory(directory: Path) -> None:
-    """Makes new names in a directory outlast a loss of power."""
+    """Makes new names in a directory survive a power failure."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        # Some network file systems know no such thing.
+        # Some network file systems do not support it.
         with contextlib.suppress(OSError):
             os.fsync(descriptor)
     finally:
@@ -65,7 +64,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 def read_headers(path: str | Path) -> dict[str, ArrayHeader]:
-    """What an archive holds, by name; no data are read.
+    """Reads the headers of an archive's arrays, by name, without data.
 
     Raises:
         UnreadableArchive: see `read_arrays`.
@@ -77,15 +76,15 @@ def read_headers(path: str | Path) -> dict[str, ArrayHeader]:
 def read_arrays(
     path: str | Path, names: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """Arrays of an archive, by name.
+    """Reads arrays of an archive, by name.
 
     Args:
         path: of the file.
-        names: which; `None`: all of them.
+        names: of the arrays to read; `None`: all.
 
     Raises:
-        UnreadableArchive: it is cut or damaged, lacks a name, holds Python objects or
-            compressed members, or claims more than it has.
+        UnreadableArchive: it is truncated or damaged, lacks a name, holds Python
+            objects or compressed members, or claims more bytes than it has.
     """
     with _open(path) as archive:
         headers = _read_headers(archive, names)
@@ -95,11 +94,11 @@ def read_arrays(
 def read_arrays_like(
     path: str | Path, expected: dict[str, ArrayHeader]
 ) -> tuple[dict[str, ArrayHeader], dict[str, np.ndarray] | None]:
-    """All arrays of an archive, if they are the expected ones.
+    """Reads all arrays of an archive, if they have the expected headers.
 
     Returns:
-        The headers, and the arrays; `None` for these if the headers are not those
-        expected, in which case the file is whole nevertheless.
+        The headers, and the arrays; `None` instead of arrays if the headers differ from
+        `expected` although the file is intact.
 
     Raises:
         UnreadableArchive: see `read_arrays`.
@@ -108,7 +107,7 @@ def read_arrays_like(
         headers = _read_headers(archive)
         if headers == expected:
             return headers, {name: _read_array(archive, name) for name in headers}
-        # A header may differ only because the file is damaged.
+        # Damage may be the reason why a header differs.
         if damaged := archive.testzip():
             raise ValueError(f"bad checksum of {damaged!r}")
         return headers, None
@@ -116,7 +115,7 @@ def read_arrays_like(
 
 @contextlib.contextmanager
 def _open(path: str | Path) -> Iterator[zipfile.ZipFile]:
-    """Opens an archive; all signs of damage become an `UnreadableArchive`."""
+    """Opens an archive; every sign of damage becomes an `UnreadableArchive`."""
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
             size = os.fstat(file.fileno()).st_size
@@ -129,7 +128,7 @@ def _open(path: str | Path) -> Iterator[zipfile.ZipFile]:
         ) from None
 
 
-# zipfile knows archives of later versions as not implemented.
+# NotImplementedError: zipfile meets an archive of a later version.
 _SIGNS_OF_DAMAGE = (
     OSError,
     ValueError,
@@ -143,22 +142,21 @@ _HEADER_READERS = {
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 
-# Of a member's flags only these change nothing for us: that its sizes follow the data,
-# and that its name is UTF-8.
+# Flags of a member that do not matter here: sizes that follow the data, a UTF-8 name.
 _HARMLESS_FLAGS = 0x808
 
 
 def _read_headers(
     archive: zipfile.ZipFile, names: Collection[str] | None = None
 ) -> dict[str, ArrayHeader]:
-    """What members claim to be, each claim held against the member's size."""
+    """Headers of members, each checked against the member's size."""
     headers = {}
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
         is_plain = (
             member.compress_type == zipfile.ZIP_STORED
             and not member.flag_bits & ~_HARMLESS_FLAGS
-            # A damaged length makes a comment of the members that follow.
+            # A damaged length turns the members that follow into a comment.
             and not member.comment
         )
         if not is_plain or name == member.filename or name in headers:
@@ -181,7 +179,7 @@ def _read_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> ArrayHead
         if dtype.hasobject:
             raise ValueError(f"{member.filename!r} holds Python objects")
         num_bytes = math.prod(shape) * dtype.itemsize
-        # With every byte accounted for, reading the data reaches the checksum.
+        # Only if every byte is accounted for does reading reach the checksum.
         if min(shape, default=0) < 0 or file.tell() + num_bytes != member.file_size:
             raise ValueError(
                 f"{member.filename!r}: {shape} of {dtype} do not fill its "

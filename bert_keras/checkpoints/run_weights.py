@@ -1,4 +1,4 @@
-"""The weights of a run directory, which are written when it is finished."""
+"""Weights of a run directory, written when the run is finished."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -26,15 +26,15 @@ def finish_run(
 def read_finished_run(
     directory: str | Path, *, kinds: Collection[str], verb: str
 ) -> run_directory.Run:
-    """Reads a run directory that has weights.
+    """Reads a run directory that must have weights.
 
     Args:
-        directory: made by `verb`.
-        kinds: the kinds of task that the reader can use.
-        verb: the command to name in errors.
+        directory: output of the command `verb`.
+        kinds: kinds of task that the caller supports.
+        verb: command to name in errors.
 
     Raises:
-        InputError: no run directory, unfinished, damaged, or of another kind.
+        InputError: not a run directory, unfinished, damaged, or of another kind.
     """
     run = run_directory.read_run(directory, kinds=kinds, verb=verb)
     if run_directory.read_results(directory) is None:
@@ -47,14 +47,14 @@ def read_finished_run(
 
 
 def checkpoints_of(run: run_directory.Run) -> training_state.CheckpointDirectory:
-    """The checkpoints of a run, to be looked at."""
+    """The checkpoints of a run, for reading."""
     return training_state.CheckpointDirectory(
         run.directory / run_directory.CHECKPOINTS_NAME, keep=1, is_chief=False
     )
 
 
 def load_weights(run: run_directory.Run, network: keras.Model) -> None:
-    """Gives a built network the run's weights.
+    """Loads the run's weights into a built network.
 
     Raises:
         InputError: the file is damaged or belongs to another architecture.

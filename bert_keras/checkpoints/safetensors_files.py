@@ -1,9 +1,9 @@
-"""Tensors in safetensors files: a single one, or shards with an index.
+"""Tensors in safetensors files: a single file, or shards with an index.
 
-The safetensors package judges files: it holds the lengths and offsets of a header
-against the size of the file before any memory is taken. It does not read tensors,
-because it maps the file, which then counts as memory of the process too. Nor does it
-write them, because it wants all of them in memory at once and makes files that only
+The safetensors package only validates files: it checks lengths and offsets of a header
+against the size of the file before any memory is allocated. It does not read the
+tensors, because it maps the file, which then counts as memory of the process. Nor does
+it write them, because it needs all of them in memory at once and makes files that only
 their owner may read.
 """
 
@@ -32,30 +32,29 @@ _FLOATS = {
 
 
 class _Tensor(NamedTuple):
-    """Where a tensor is."""
+    """Place of a tensor."""
 
     path: Path
     dtype: str
     shape: tuple[int, ...]
     begin: int
-    """Its first byte in the file."""
+    """Offset of its first byte in the file."""
 
 
 class SafetensorsFiles:
-    """The tensors of a directory, read when they are asked for: a `weights.Source`.
+    """Tensors of a directory: a `weights.Source`, read on demand.
 
     Args:
-        directory: with `model.safetensors`, or with shards and the index that names
-            them.
+        directory: with `model.safetensors`, or with shards and their index.
 
     Raises:
-        InputError: no such file, a damaged one, or an index that names files elsewhere
-            or tensors that are in none of them.
+        InputError: a file is missing or damaged, or the index names files elsewhere or
+            tensors that no shard holds.
     """
 
     def __init__(self, directory: Path):
         self.path = directory / NAME
-        """To name in errors: the file, or the index of its shards."""
+        """The file, or the index of its shards, for errors."""
         self._tensors: dict[str, _Tensor] = {}
         if self.path.is_file():
             self._open(self.path)
@@ -75,7 +74,7 @@ class SafetensorsFiles:
                 raise InputError(f"{self.path}: {name!r} is no *.safetensors file")
             if "/" in name or "\\" in name:
                 raise InputError(
-                    f"{self.path}: names {name!r}: shards lie beside their index"
+                    f"{self.path}: names {name!r}: shards lie next to their index"
                 )
         for name in sorted(set(weight_map.values())):
             self._open(directory / name)
@@ -101,14 +100,14 @@ class SafetensorsFiles:
         self._tensors |= tensors
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """All tensors by their names."""
+        """Shapes of all tensors, by their names."""
         return {name: tensor.shape for name, tensor in self._tensors.items()}
 
     def read(self, name: str) -> np.ndarray:
         """One tensor of floating-point numbers, see `dtypes`.
 
         Raises:
-            InputError: the file is no longer what it was.
+            InputError: the file has changed.
         """
         path, dtype, shape, begin = self._tensors[name]
         try:
@@ -138,7 +137,7 @@ class SafetensorsFiles:
 
 
 def _read_header(path: Path) -> dict[str, _Tensor]:
-    """The tensors of a file whose header was found right."""
+    """Tensors of a file whose header was validated."""
     with open(path, "rb") as file:
         num_bytes = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(num_bytes))
@@ -159,15 +158,15 @@ def write(
     shapes: Mapping[str, tuple[int, ...]],
     tensors: Iterable[tuple[str, np.ndarray]],
 ) -> None:
-    """Writes float32 tensors to a file that appears whole or not at all.
+    """Writes float32 tensors to a file, whole or not at all.
 
     Args:
         path: of the file.
         shapes: of all tensors, by their names.
-        tensors: names and values in the order of `shapes`, taken one after the other.
+        tensors: names and values in the order of `shapes`, consumed one by one.
 
     Raises:
-        InputError: the disk is full or does not let us write.
+        InputError: the disk is full or not writable.
     """
     with files.open_atomically(path) as file:
         file.write(_header(shapes))
@@ -179,7 +178,7 @@ def write(
 
 
 def _header(shapes: Mapping[str, tuple[int, ...]]) -> bytes:
-    # The reader in PyTorch and others wants to be told so.
+    # PyTorch's reader and others require it.
     values: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, shape in shapes.items():
@@ -187,6 +186,6 @@ def _header(shapes: Mapping[str, tuple[int, ...]]) -> bytes:
         offsets = [begin, end]
         values[name] = {"dtype": "F32", "shape": shape, "data_offsets": offsets}
     text = json.dumps(values, separators=(",", ":")).encode()
-    # Blanks, so that the numbers lie at multiples of eight and can be mapped.
+    # Padded, so that the numbers begin at a multiple of eight and can be mapped.
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text

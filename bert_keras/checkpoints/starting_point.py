@@ -1,5 +1,4 @@
-"""What a training starts from: the weights of a checkpoint, of whichever format, that
-fit into the new network."""
+"""Initial weights of a training, from a checkpoint of any format."""
 
 import collections
 import hashlib
@@ -29,14 +28,14 @@ ARCHITECTURE = (
     "type_vocab_size",
     "attention",
 )
-"""Keys of a model's configuration that its weights decide."""
+"""Keys of a model's configuration that its weights determine."""
 
 _WORD_EMBEDDINGS = "encoder/embeddings/word_embeddings"
 _OUTPUT_BIAS = "masked_lm_head/output_bias"
 
 
 class _Part(Mapping[str, np.ndarray]):
-    """Some arrays of a checkpoint, still read when they are asked for."""
+    """Some arrays of a checkpoint, still read on demand."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], names: Collection[str]):
         self._arrays = arrays
@@ -55,11 +54,11 @@ class _Part(Mapping[str, np.ndarray]):
 
 
 def read_with_tokenizer(path: str | Path) -> weights.Checkpoint:
-    """Reads a checkpoint that says how text becomes its input.
+    """Reads a checkpoint that must have a tokenizer.
 
     Raises:
-        InputError: see `conversion.read`; or there is no vocabulary, or nothing says
-            whether text is lower-cased.
+        InputError: see `conversion.read`; or the vocabulary is missing, or nothing
+            says whether text is lower-cased.
     """
     checkpoint = conversion.read(path)
     _check_has_vocabulary(checkpoint, path)
@@ -71,18 +70,18 @@ def _check_has_vocabulary(checkpoint: weights.Checkpoint, path: str | Path) -> N
     if checkpoint.vocabulary is None:
         raise InputError(
             f"{path}: has no vocabulary: put the vocab.txt that the model was trained "
-            "with beside it"
+            "with next to it"
         )
 
 
 def encoder_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarray]:
-    """The encoder's weights, with the pooler's if there are any."""
+    """Weights of the encoder, including the pooler's if present."""
     names = [name for name in checkpoint.arrays if name.startswith("encoder/")]
     return _Part(checkpoint.arrays, names)
 
 
 def pretraining_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarray]:
-    """The weights of the encoder and of the heads of pre-training."""
+    """Weights of the encoder and of the pre-training heads."""
     names = [name for name in checkpoint.arrays if not name.startswith("head/")]
     return _Part(checkpoint.arrays, names)
 
@@ -90,11 +89,11 @@ def pretraining_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarra
 def tuning_arrays(
     checkpoint: weights.Checkpoint, task: config.Task
 ) -> Mapping[str, np.ndarray]:
-    """The weights that a fine-tuning on a task begins with.
+    """Initial weights of a fine-tuning on a task.
 
-    Those of the encoder, and the head's where it means the same whatever the data: in
-    `span` and `choice`. Classes are another thing in every data set, be they named
-    alike.
+    These are the encoder's, and the head's where its meaning does not depend on the
+    data: in `span` and `choice`. Classes of two data sets differ even if they have the
+    same names.
     """
     old = checkpoint.task
     is_alike = (old.kind, old.bilstm_units) == (task.kind, task.bilstm_units)
@@ -104,13 +103,13 @@ def tuning_arrays(
 
 
 def digest(checkpoint: weights.Checkpoint, arrays: Mapping[str, np.ndarray]) -> str:
-    """Hex digest of all that a checkpoint decides of a training.
+    """Hex digest of everything in a checkpoint that affects a training.
 
-    Not of its files: the same model in another format has the same weights.
+    It covers content, not files: it is the same for every format of a model.
 
     Args:
-        checkpoint: where it starts.
-        arrays: those that are taken from it.
+        checkpoint: to start from.
+        arrays: of the checkpoint, those that are used.
     """
     vocabulary = checkpoint.vocabulary
     facts = {
@@ -129,12 +128,12 @@ def digest(checkpoint: weights.Checkpoint, arrays: Mapping[str, np.ndarray]) -> 
 def assign(
     network: keras.Model, arrays: Mapping[str, np.ndarray], *, path: str | Path
 ) -> None:
-    """Gives a built network the weights that there are, and says which stay new.
+    """Assigns weights to a built network, and logs which stay as initialized.
 
     Args:
-        network: for pre-training or a task, whose own head is new in any case.
+        network: for pre-training or a task, whose own head is always new.
         arrays: by the names of `weights`.
-        path: where they are from.
+        path: their origin, for the log.
     """
     missing = weights.assign(network, arrays)
     new = [name for name in missing if not name.startswith("head/")]
@@ -143,7 +142,7 @@ def assign(
             name if name == _OUTPUT_BIAS else name.rpartition("/")[0] for name in new
         )
         logger.warning(
-            "%s: has no %s; made new from the seed",
+            "%s: has no %s; initialized from the seed",
             path,
             ", ".join(dict.fromkeys(parts)),
         )
@@ -152,16 +151,16 @@ def assign(
 def model_config(
     model: config.ModelConfig, checkpoint: weights.Checkpoint, *, path: str | Path
 ) -> config.ModelConfig:
-    """A configuration with the architecture of a checkpoint.
+    """Configuration of a model with the architecture of a checkpoint.
 
     Args:
-        model: as configured. Of `ARCHITECTURE`, what was left out in it comes from the
-            checkpoint; everything else stays.
-        checkpoint: whose weights are taken.
-        path: to name in errors.
+        model: as configured; keys of `ARCHITECTURE` that it leaves out come from the
+            checkpoint.
+        checkpoint: source of the weights.
+        path: of the checkpoint, for errors.
 
     Raises:
-        InputError: a key was set to something else than the checkpoint has.
+        InputError: a configured value differs from the checkpoint's.
     """
     found = {name: getattr(checkpoint.bert_config, name) for name in ARCHITECTURE}
     contradictions = [
@@ -180,12 +179,12 @@ def model_config(
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """Weights for a pre-training to start from, with a row for each of its tokens."""
+    """Initial weights of a pre-training, with a row for each of its tokens."""
 
     path: str | Path
     arrays: Mapping[str, np.ndarray]
     vocab_size: int
-    """Rows of the embedding: more than tokens if the checkpoint has more."""
+    """Rows of the embedding; the checkpoint may have more than there are tokens."""
     sha256: str
     """See `digest`."""
 
@@ -200,14 +199,14 @@ def pretraining_start(
     """Fits the weights of a checkpoint to the vocabulary of examples.
 
     Args:
-        checkpoint: whose weights are taken.
+        checkpoint: source of the weights.
         vocabulary: of the examples: the checkpoint's, or one that extends it (see
-            `extended_vocabulary`).
-        do_lower_case: how the examples' text was tokenized.
-        path: of the checkpoint, to name in errors.
+            `vocabulary_extension`).
+        do_lower_case: whether the examples' text was lower-cased.
+        path: of the checkpoint, for errors.
 
     Raises:
-        InputError: another vocabulary or casing than the checkpoint's.
+        InputError: vocabulary or casing differ from the checkpoint's.
     """
     _check_has_vocabulary(checkpoint, path)
     if checkpoint.do_lower_case not in (None, do_lower_case):

@@ -1,7 +1,6 @@
 """TensorFlow's checkpoint files: `NAME.index` and `NAME.data-00000-of-00001`.
 
-Named tensors, as savers of TF 1 and of TF 2 write them, and the graph of objects that
-those of TF 2 add.
+Savers of TF 1 and TF 2 write named tensors; those of TF 2 add a graph of objects.
 """
 
 import contextlib
@@ -27,13 +26,13 @@ _STATE_NAME = "checkpoint"
 
 
 class Bundle:
-    """An opened checkpoint; a `weights.Source`, whose tensors are read when asked for.
+    """An opened checkpoint: a `weights.Source`, whose tensors are read on demand.
 
     Args:
         prefix: of its files, without `.index`.
 
     Raises:
-        InputError: no checkpoint, damaged, or not all of its files are there.
+        InputError: not a checkpoint, damaged, or incomplete.
     """
 
     def __init__(self, prefix: Path):
@@ -48,25 +47,25 @@ class Bundle:
         self._check_size(dtypes)
 
     def shapes(self) -> Shapes:
-        """All tensors by their names."""
+        """Shapes of all tensors, by their names."""
         return self._shapes
 
     def read(self, name: str) -> np.ndarray:
         """One tensor, of whatever dtype it has.
 
         Raises:
-            InputError: its bytes are missing or are not those that were written.
+            InputError: its bytes are missing or damaged.
         """
         with self._errors():
             return self._reader.get_tensor(name)
 
     def _check_size(self, dtypes: Mapping[str, tf.DType]) -> None:
-        """Holds what the index claims against the data, before memory is taken."""
+        """Checks claims of the index against the data before memory is allocated."""
         found = _data_files(self.prefix)
         claimed = sum(
             math.prod(shape) * dtypes[name].size
             for name, shape in self._shapes.items()
-            # As many bytes as their values have, which the index does not tell.
+            # Their values have any number of bytes, which the index does not tell.
             if dtypes[name] not in (tf.string, tf.variant)
         )
         there = sum(path.stat().st_size for path in found)
@@ -96,13 +95,13 @@ _ERRORS = (tf.errors.OpError, IndexError, ValueError, RuntimeError)
 
 
 class ObjectGraph:
-    """The objects of a checkpoint of TF 2, by number; the root is 0.
+    """Numbered objects of a TF 2 checkpoint; the root is 0.
 
     Args:
         bundle: the checkpoint.
 
     Raises:
-        InputError: it holds no such graph.
+        InputError: it holds no graph.
     """
 
     def __init__(self, bundle: Bundle):
@@ -132,7 +131,7 @@ class ObjectGraph:
         ]
 
     def find(self, node: int | None, path: str) -> int | None:
-        """The object at a path of attributes; `None`: there is none."""
+        """Number of the object at a path of attributes; `None`: there is none."""
         for name in path.split("/") if path else ():
             if node is None:
                 return None
@@ -140,15 +139,15 @@ class ObjectGraph:
         return node
 
     def key(self, node: int | None, path: str) -> str | None:
-        """The name of the tensor of the variable at a path."""
+        """Key of the tensor of the variable at a path."""
         node = self.find(node, path)
         return None if node is None else self._keys[node].get("VARIABLE_VALUE")
 
     def from_root(self) -> list[int]:
-        """All objects that the root leads to, the nearest first."""
+        """All objects that can be reached from the root, nearest first."""
         found = [0] if self.children else []
         seen = set(found)
-        # It grows while it is gone through.
+        # The list grows during the loop.
         for node in found:
             new = [c for c in self.children[node].values() if c not in seen]
             seen.update(new)
@@ -156,17 +155,17 @@ class ObjectGraph:
         return found
 
     def add(self, children: dict[str, int]) -> int:
-        """A new object with these children; returns its number."""
+        """Adds an object with these children; returns its number."""
         self.children.append(children)
         self._keys.append({})
         return len(self.children) - 1
 
 
 def _data_files(prefix: Path) -> list[Path]:
-    """The files with the values, all of them if any says how many there are.
+    """Data files of a checkpoint; their names tell how many there must be.
 
     Raises:
-        InputError: one is missing.
+        InputError: a file is missing.
     """
     pattern = re.compile(re.escape(prefix.name) + r"\.data-\d{5}-of-(\d{5})")
     matches = [pattern.fullmatch(path.name) for path in prefix.parent.iterdir()]
@@ -176,7 +175,7 @@ def _data_files(prefix: Path) -> list[Path]:
         name = f"{prefix.name}.data-{index:05d}-of-{num_files:05d}"
         if name not in names:
             raise InputError(
-                f"{prefix.parent / name}: missing; put it beside {prefix.name}.index"
+                f"{prefix.parent / name}: missing; put it next to {prefix.name}.index"
             )
     return [prefix.parent / name for name in names]
 
@@ -193,14 +192,14 @@ def prefixes(directory: Path) -> list[Path]:
 
 
 def find_prefix(path: Path) -> Path:
-    """The checkpoint that is meant.
+    """Prefix of the checkpoint that a path means.
 
     Args:
         path: its prefix, or a directory: with a single checkpoint, or with a state
             file (`checkpoint`) that names the latest.
 
     Raises:
-        InputError: there is none, or it is not clear which.
+        InputError: there is none, or more than one and no state file.
     """
     if not path.is_dir():
         prefix = path.with_name(path.name.removesuffix(_INDEX))
@@ -223,9 +222,9 @@ def find_prefix(path: Path) -> Path:
 
 
 def _latest(directory: Path) -> Path | None:
-    """What the state file names, in this directory.
+    """Prefix that the state file names, in this directory.
 
-    The path in it is that of the machine which wrote it; only its last part counts.
+    Its path is that of the machine that wrote it; only the last part counts.
     """
     try:
         text = (directory / _STATE_NAME).read_text(encoding="utf-8", errors="replace")
@@ -236,9 +235,9 @@ def _latest(directory: Path) -> Path | None:
 
 
 def names_at(path: Path) -> frozenset[str] | None:
-    """The tensors of the checkpoint that `path` means, of the first if it is not clear.
+    """Names of tensors in the checkpoint that `path` means, or else in the first.
 
-    Never raises. `None`: there is none. Empty: its index cannot be read.
+    Never raises. `None`: there is no checkpoint. Empty: its index is unreadable.
     """
     with contextlib.suppress(OSError):
         candidates = prefixes(path) if path.is_dir() else []
@@ -251,7 +250,7 @@ def names_at(path: Path) -> frozenset[str] | None:
         with contextlib.suppress(*_ERRORS):
             reader = tf.compat.v1.train.NewCheckpointReader(str(prefix))
             return frozenset(reader.get_variable_to_shape_map())
-        # Other programs have files of this name too.
+        # Other programs use the suffix too.
         if any(prefix.parent.glob("*.data-?????-of-?????")):
             return frozenset()
     return None
@@ -261,7 +260,7 @@ def write(prefix: Path, tensors: Mapping[str, np.ndarray]) -> None:
     """Writes a checkpoint of named tensors, as TF 1's saver does.
 
     Raises:
-        InputError: the disk is full or does not let us write.
+        InputError: the disk is full or not writable.
     """
     with errors_of_writing(prefix):
         tf.raw_ops.SaveV2(
@@ -274,7 +273,7 @@ def write(prefix: Path, tensors: Mapping[str, np.ndarray]) -> None:
 
 @contextlib.contextmanager
 def errors_of_writing(prefix: Path) -> Iterator[None]:
-    """Turns TensorFlow's errors of a file that cannot be written into ours."""
+    """Turns TensorFlow's errors of an unwritable file into an `InputError`."""
     try:
         yield
     except tf.errors.OpError as error:

@@ -1,9 +1,9 @@
 """Checkpoints: everything that a training step depends on, in one file.
 
 A checkpoint is an `.npz` archive: the model's weights and counters and the optimizer's
-variables, each under an explicit name, and under `checkpoint/...` what is to be known
-of the file itself. Keras's own formats leave some counters out and skip in silence what
-does not match, so a run resumed from them goes another way.
+variables, each under an explicit name, and facts about the file under
+`checkpoint/...`. Keras's own formats omit some counters and silently skip what does not
+match, so a run resumed from them takes another course.
 """
 
 import dataclasses
@@ -22,18 +22,18 @@ from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-# Keras counts seed generators up over the life of a process unless they have a name.
+# Keras numbers unnamed seed generators throughout the life of a process.
 _COUNTED_NAME = re.compile(r"(^|/)seed_generator(_\d+)?/")
 
 
 def named_variables(
     model: keras.Model, optimizer: keras.optimizers.Optimizer
 ) -> dict[str, keras.Variable]:
-    """All variables of a training, by a name that is the same in every process.
+    """All variables of a training, by names that are the same in every process.
 
-    A name is what the variable is for and its path, so neither the order in which
-    layers are made nor what else the process has made changes it. The model, its
-    layers, its seed generators and the optimizer must have names of their own.
+    A name is the variable's role and path, so it depends neither on the order in which
+    layers are made nor on other objects of the process. The model, its layers, its seed
+    generators and the optimizer must have explicit names.
 
     Raises:
         ValueError: a seed generator without a name, or two variables of one path.
@@ -57,17 +57,17 @@ def named_variables(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a checkpoint says of itself, besides the variables."""
+    """Facts about a checkpoint, stored with the variables."""
 
     score: float = math.nan
     """Evaluation loss; NaN: not evaluated."""
     scores_since: int = 0
-    """Step after which scores can be compared with this one."""
+    """Step since which scores are comparable with this one."""
     is_interim: bool = False
-    """Whether it was made because the run had to stop, not because one was due."""
+    """Whether it was saved because the run had to stop, not because one was due."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The facts as they stand in the file."""
+        """The arrays that store the facts."""
         return {
             "checkpoint/score": np.array(self.score, np.float64),
             "checkpoint/scores_since": np.array(self.scores_since, np.int64),
@@ -76,7 +76,7 @@ class Facts:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Facts":
-        """The inverse of `arrays`; other names are not looked at."""
+        """The inverse of `arrays`; other names are ignored."""
         return cls(
             score=float(arrays["checkpoint/score"]),
             scores_since=int(arrays["checkpoint/scores_since"]),
@@ -93,10 +93,10 @@ def save_state(
     *,
     facts: Facts = _NO_FACTS,
 ) -> None:
-    """Writes the variables' values; the file appears whole or not at all.
+    """Writes the values of variables to a file, whole or not at all.
 
     Raises:
-        InputError: the disk is full or does not let us write.
+        InputError: the disk is full or not writable.
     """
     values = (
         (name, keras.ops.convert_to_numpy(variable))
@@ -108,11 +108,11 @@ def save_state(
 def restore_state(path: str | Path, variables: Mapping[str, keras.Variable]) -> Facts:
     """Sets the variables to a file's values and returns its facts.
 
-    Nothing is changed before the whole file was read and found right.
+    Nothing changes before the whole file was read and verified.
 
     Raises:
-        archive.UnreadableArchive: it is not a whole archive.
-        InputError: it holds other names, shapes or types than the variables.
+        npz_files.UnreadableArchive: it is not a complete archive.
+        InputError: its names, shapes or types differ from those of the variables.
     """
     expected = {
         name: npz_files.ArrayHeader(
@@ -153,23 +153,22 @@ def _differences(
 
 
 def steps_to_keep(facts: Mapping[int, Facts], *, keep: int, keep_best: int) -> set[int]:
-    """Which of a run's checkpoints stay.
+    """Steps of the checkpoints that stay.
 
-    Those of a run that was broken off and taken up again are in the end those of one
-    that was not.
+    An interrupted and resumed run ends with the same ones as an uninterrupted run.
 
     Args:
-        facts: of each checkpoint, by step.
-        keep: how many of the newest stay, at least 1. Interim ones do not count and
+        facts: about each checkpoint, by step.
+        keep: number of the newest that stay, at least 1. Interim ones do not count and
             do not stay, unless one is the newest of all.
-        keep_best: how many of the lowest scores stay besides.
+        keep_best: number of the lowest scores that stay as well.
     """
     due = sorted(step for step, fact in facts.items() if not fact.is_interim)
     return {max(facts), *due[-keep:], *_best_first(facts)[:keep_best]}
 
 
 def _best_first(facts: Mapping[int, Facts]) -> list[int]:
-    """Steps with a score, lowest score first, and of equal scores the earliest."""
+    """Steps with a score, lowest score first; the earliest of equal scores first."""
     since = max((fact.scores_since for fact in facts.values()), default=0)
     scored = [
         (fact.score, step)
@@ -180,13 +179,13 @@ def _best_first(facts: Mapping[int, Facts]) -> list[int]:
 
 
 class CheckpointDirectory:
-    """The numbered checkpoints of a run, the newest and the best few kept.
+    """The numbered checkpoints of a run; the newest and the best few are kept.
 
     Args:
-        directory: of the checkpoints; the chief makes it if it is not there.
-        keep: how many of the newest to keep, at least 1.
-        keep_best: how many of the lowest scores to keep besides.
-        is_chief: whether this process writes and deletes; there is one that does.
+        directory: of the checkpoints; the chief creates it.
+        keep: number of the newest to keep, at least 1.
+        keep_best: number of the lowest scores to keep as well.
+        is_chief: whether this is the one process that writes and deletes.
     """
 
     def __init__(
@@ -212,23 +211,23 @@ class CheckpointDirectory:
         return [self._path(step) for step in self._steps()]
 
     def latest_step(self) -> int:
-        """The newest checkpoint's step, from its name alone; 0 if there is none."""
+        """Step of the newest checkpoint, by its name; 0 if there is none."""
         return max(self._steps(), default=0)
 
     def latest_name(self) -> str:
-        """The newest checkpoint's path, for messages; `"none"` if there is none."""
+        """Path of the newest checkpoint, for messages; `"none"` if there is none."""
         return str(max(self.paths(), default="none"))
 
     def best(self) -> Path | None:
-        """The checkpoint of the lowest score; `None` if none has one."""
+        """The checkpoint with the lowest score; `None` if none has a score."""
         steps = _best_first(self._facts_up_to(self.latest_step()))
         return self._path(steps[0]) if steps else None
 
     def forget_scores(self) -> None:
-        """Scores from here on are not compared with those before.
+        """Excludes the scores so far from later comparisons.
 
-        Here is the step that was saved or restored last; it is written into the
-        checkpoints that follow, and so outlasts this process.
+        The boundary is the step that was saved or restored last. The checkpoints that
+        follow store it, so it survives this process.
         """
         self._scores_since = self._step
 
@@ -240,20 +239,20 @@ class CheckpointDirectory:
         score: float | None = None,
         is_interim: bool = False,
     ) -> Path:
-        """Writes the state after `step` steps, then drops what need not stay.
+        """Writes the state after `step` steps, then deletes surplus checkpoints.
 
         Args:
             step: of the state.
             variables: see `named_variables`.
             score: evaluation loss; `None`: not evaluated.
-            is_interim: the run has to stop at a step where no checkpoint is due; this
-                one goes when the next one is there.
+            is_interim: the run has to stop at a step where no checkpoint is due; the
+                next checkpoint replaces this one.
 
         Returns:
-            Its path, also if this process does not write.
+            The path of the checkpoint, also in a process that does not write.
 
         Raises:
-            InputError: the disk is full or does not let us write.
+            InputError: the disk is full or not writable.
         """
         path = self._path(step)
         self._step = step
@@ -269,8 +268,8 @@ class CheckpointDirectory:
         self._facts[step] = facts
         self._delete_old(step)
         for later in self._steps():
-            # It could not be read when the run was taken up, and must not be taken for
-            # its newest the next time.
+            # It was unreadable when the run was resumed, and must not count as the
+            # newest the next time.
             if later > step:
                 self._path(later).unlink()
         return path
@@ -278,10 +277,10 @@ class CheckpointDirectory:
     def restore_latest(self, variables: Mapping[str, keras.Variable]) -> int:
         """Restores the newest checkpoint and returns its step; 0 if there is none.
 
-        One that cannot be read is passed over, with a warning, for the one before.
+        An unreadable one is skipped, with a warning, for the one before it.
 
         Raises:
-            InputError: none of them can be read, or the newest that can belongs to
+            InputError: all are unreadable, or the newest readable one belongs to
                 another model.
         """
         reasons = []
@@ -295,13 +294,13 @@ class CheckpointDirectory:
             logger.info("resuming after step %d from %s", step, self._path(step))
             self._step, self._scores_since = step, facts.scores_since
             if self._is_chief:
-                # The writer may have been killed before it did.
+                # The writer may have been killed before deleting them.
                 self._delete_old(step)
             return step
         if reasons:
             raise InputError(
                 f"{self._directory}: none of its {len(reasons)} checkpoints can be "
-                f"read: {reasons[0]}; bring back a copy, or delete them to begin anew"
+                f"read: {reasons[0]}; restore a copy, or delete them to start over"
             )
         return 0
 
@@ -314,7 +313,7 @@ class CheckpointDirectory:
         return sorted(int(match[1]) for match in matches if match)
 
     def _facts_up_to(self, last_step: int) -> dict[int, Facts]:
-        """Of the checkpoints up to a step; each file is read once."""
+        """Facts about the checkpoints up to a step; each file is read once."""
         steps = [step for step in self._steps() if step <= last_step]
         for step in steps:
             if step not in self._facts:
@@ -328,7 +327,7 @@ class CheckpointDirectory:
             self._path(old).unlink()
 
     def _delete_partial_files(self) -> None:
-        """Those of killed writers: there is only one writer, and it is not writing."""
+        # Left by killed writers: the only writer is here, and not writing.
         for partial in self._directory.glob(".step-*.tmp"):
             partial.unlink()
 
@@ -337,5 +336,5 @@ def _read_facts(path: Path) -> Facts:
     try:
         return Facts.from_arrays(npz_files.read_arrays(path, _NO_FACTS.arrays()))
     except npz_files.UnreadableArchive:
-        # Nothing is known of it, so it stays as long as others without a score.
+        # It then stays as long as others without a score.
         return _NO_FACTS

@@ -1,8 +1,8 @@
-"""A trained model's weights under this project's names, whichever file they come from.
+"""Weights of a trained model under this project's names, from a file of any format.
 
 The names are the paths of the Keras weights without the model's name, but with query,
-key and value apart, as every other format has them. A foreign format is a table of
-`Row`s, from our names to its names, that serves both directions.
+key and value apart, as all other formats have them. A third-party format is a table of
+`Row`s, from our names to theirs, that serves both directions.
 """
 
 import dataclasses
@@ -25,16 +25,16 @@ logger = logging.getLogger(__name__)
 Layout = Literal[
     "as_is", "transposed", "heads_out", "heads_in", "query", "key", "value"
 ]
-"""How a foreign array differs from ours: not at all; axes the other way round; the last
-axis or the first one split into `(num_attention_heads, size_per_head)`; ours is the
-first, second or last third of its last axis, which is read, but not written."""
+"""Difference between their array and ours: none; reversed axes; the last or the first
+axis split into `(num_attention_heads, size_per_head)`; ours is the first, second or
+last third of their last axis (read, never written)."""
 
 FUSED, APART = "query_key_value", ("query", "key", "value")
-"""Parts of names: one weight of the network, three by our names."""
+"""Parts of names: one weight of the network is three by our names."""
 
 
 class Row(NamedTuple):
-    """One weight, or with `{i}` in both names that of every layer."""
+    """One weight, or, with `{i}` in both names, one weight of every layer."""
 
     ours: str
     theirs: str
@@ -47,15 +47,15 @@ def rows(
     *,
     kernels: Literal["as_is", "transposed", "heads"] = "as_is",
 ) -> list[Row]:
-    """The table of a format, from the names of layers.
+    """Table of a format, made from the names of its layers.
 
     Args:
-        names: our names of layers and theirs; also of weights that are alone in a layer
+        names: our names of layers, and theirs; also of single weights
             (`..._embeddings`, `output_bias`).
-        variables: what follows a layer's name in theirs for its `kernel`, `bias`,
-            `gamma` and `beta`.
-        kernels: how theirs differ: not at all; transposed; or with the heads of
-            attention on an axis of their own.
+        variables: their suffixes for the `kernel`, `bias`, `gamma` and `beta` of a
+            layer.
+        kernels: layout of their kernels: ours, transposed, or with a separate axis for
+            attention heads.
     """
     table = []
     for ours, theirs in names.items():
@@ -81,10 +81,10 @@ def _layout(name: str, kernels: str) -> Layout:
 
 
 class Source(Protocol):
-    """The tensors of an opened file; nothing is read before it is asked for."""
+    """Tensors of an opened file, read on demand."""
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """All tensors by their names."""
+        """Shapes of all tensors, by their names."""
 
     def read(self, name: str) -> np.ndarray:
         """One tensor, of whatever dtype it has."""
@@ -92,24 +92,26 @@ class Source(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A trained model out of a file."""
+    """A trained model, read from files."""
 
     bert_config: config.BertConfig
     task: config.Task
-    """What it answers; `labels` are `0`, `1`, ... where the format keeps no names."""
+    """Its `labels` are `0`, `1`, ... where the format stores no names."""
     arrays: Mapping[str, np.ndarray]
-    """Float32 by our names, maybe read only when asked for. What the task's network has
-    (see `shapes`) and this has not was not in the file."""
+    """Float32 by our names, possibly read on demand. Weights of the task's network that
+    are not here were not in the file."""
     vocabulary: tokenization.Vocabulary | None
-    """`None`: the files had none."""
+    """`None`: the files have none."""
     do_lower_case: bool | None
     """`None`: the files do not say."""
     unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Tensors of the file that have no place here, by their own names, and why."""
+    """Tensors of the file without a place here, by their names, and the reasons."""
 
 
 def numbered_task(kind: str, num_labels: int) -> config.Task:
-    """The task of a format that keeps no names of classes."""
+    """Task of a format without names of classes; one class makes it a regression."""
+    if kind == "classification" and num_labels == 1:
+        kind = "regression"
     has_labels = kind in ("classification", "tagging")
     return config.Task(
         kind=kind,
@@ -121,7 +123,7 @@ def numbered_task(kind: str, num_labels: int) -> config.Task:
 def check_num_layers(
     num_layers: int, bert_config: config.BertConfig, *, path: Path
 ) -> None:
-    """Raises an `InputError` if a file has not the layers of the configuration."""
+    """Raises an `InputError` if the configuration has another number of layers."""
     if num_layers != bert_config.num_hidden_layers:
         raise InputError(
             f"{path}: has {num_layers} layers, but by the configuration next to it "
@@ -130,19 +132,18 @@ def check_num_layers(
 
 
 class Arrays(Mapping[str, np.ndarray]):
-    """The tensors of a source under our names, read and converted one by one.
+    """Tensors of a source under our names, read and converted one by one.
 
     Args:
         source: the opened file.
-        rows: the table of its format, without `{i}`; rows whose tensor the source has
-            not are passed over.
-        bert_config: what the shapes must agree with.
-        num_labels: outputs of the classifier, if there is one.
-        bilstm_units: of the BiLSTM below it, if there is one.
-        path: to name in errors.
+        rows: table of its format, see `expand`; rows without a tensor are skipped.
+        bert_config: determines the expected shapes.
+        num_labels: outputs of the classifier, if any.
+        bilstm_units: units of the BiLSTM below it, if any.
+        path: of the file, for errors.
 
     Raises:
-        InputError: a shape that contradicts `bert_config`.
+        InputError: a shape contradicts `bert_config`.
     """
 
     def __init__(
@@ -175,7 +176,7 @@ class Arrays(Mapping[str, np.ndarray]):
 
     @property
     def their_names(self) -> frozenset[str]:
-        """The tensors of the source that have a place here."""
+        """Names of the tensors that have a place here."""
         return frozenset(row.theirs for row in self._rows.values())
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -195,7 +196,7 @@ class Arrays(Mapping[str, np.ndarray]):
 
 
 def expand(rows: Iterable[Row], num_hidden_layers: int) -> list[Row]:
-    """Puts the numbers of the layers, from 0, where rows have `{i}`."""
+    """Rows of all layers: `{i}` becomes their numbers from 0."""
     return [
         Row(row.ours.format(i=index), row.theirs.format(i=index), row.layout)
         for row in rows
@@ -206,7 +207,7 @@ def expand(rows: Iterable[Row], num_hidden_layers: int) -> list[Row]:
 def their_shape(
     row: Row, shape: tuple[int, ...], bert_config: config.BertConfig
 ) -> tuple[int, ...]:
-    """The shape that an array of ours with `shape` has in the foreign format."""
+    """Shape in their format of an array of ours that has `shape`."""
     num_heads = bert_config.num_attention_heads
     per_head = (num_heads, bert_config.hidden_size // num_heads)
     if row.layout == "transposed":
@@ -223,7 +224,7 @@ def their_shape(
 def to_theirs(
     row: Row, array: np.ndarray, bert_config: config.BertConfig
 ) -> np.ndarray:
-    """An array of ours as the foreign format has it."""
+    """Converts an array of ours to their layout."""
     shape = their_shape(row, array.shape, bert_config)
     return (array.T if row.layout == "transposed" else array).reshape(shape)
 
@@ -233,7 +234,7 @@ def write_rows(
     arrays: Mapping[str, np.ndarray],
     bert_config: config.BertConfig,
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """The foreign names and arrays of all rows whose weight is there, one by one."""
+    """Their names and arrays, one by one, for all rows whose weight is present."""
     for row in rows:
         if row.ours in arrays:
             yield row.theirs, to_theirs(row, arrays[row.ours], bert_config)
@@ -242,7 +243,7 @@ def write_rows(
 def all_shapes(
     bert_config: config.BertConfig, *, num_labels: int, bilstm_units: int = 0
 ) -> dict[str, tuple[int, ...]]:
-    """The shape of every weight that any network of this project has, by our names."""
+    """Shape of every weight of any network of this project, by our names."""
     hidden, inner = bert_config.hidden_size, bert_config.intermediate_size
     shapes = {
         "encoder/embeddings/word_embeddings": (bert_config.vocab_size, hidden),
@@ -298,7 +299,7 @@ def _bilstm(name: str, num_in: int, units: int) -> dict[str, tuple[int, ...]]:
 
 
 def names_of(network: keras.Model) -> list[str]:
-    """The names of the arrays that a built network is made of."""
+    """Our names of a built network's weights."""
     names = []
     for weight in network.weights:
         name = _name(network, weight)
@@ -308,7 +309,7 @@ def names_of(network: keras.Model) -> list[str]:
 
 
 def from_network(network: keras.Model) -> dict[str, np.ndarray]:
-    """The weights of a built network by our names, as copies."""
+    """Copies of a built network's weights, by our names."""
     return with_parts_apart(
         (_name(network, weight), keras.ops.convert_to_numpy(weight))
         for weight in network.weights
@@ -318,7 +319,7 @@ def from_network(network: keras.Model) -> dict[str, np.ndarray]:
 def with_parts_apart(
     weights: Iterable[tuple[str, np.ndarray]],
 ) -> dict[str, np.ndarray]:
-    """Paths and values of Keras weights as arrays with query, key and value apart."""
+    """Splits query, key and value in paths and values of Keras weights."""
     arrays = {}
     for name, value in weights:
         if FUSED in name:
@@ -331,14 +332,14 @@ def with_parts_apart(
 
 
 def assign(network: keras.Model, arrays: Mapping[str, np.ndarray]) -> list[str]:
-    """Gives a built network the weights that there are; shapes must agree.
+    """Assigns arrays to the weights of a built network.
 
     Returns:
-        The names of the weights that stay as they are, because `arrays` has them not;
-        query, key and value stay together.
+        Names of the weights that stay unchanged because they are not in `arrays`; of
+        query, key and value either all change or none.
 
     Raises:
-        InputError: a shape that contradicts the network's.
+        InputError: a shape contradicts the network's.
     """
     missing = []
     for weight in network.weights:
@@ -359,19 +360,19 @@ def assign(network: keras.Model, arrays: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def _name(network: keras.Model, weight: keras.Variable) -> str:
-    """The path in the network of a task, of which an encoder is a part."""
+    """Path in the network of a task; a bare encoder is treated as its part."""
     rest = weight.path.partition("/")[2]
     return f"encoder/{rest}" if isinstance(network, encoder.BertEncoder) else rest
 
 
 def check(checkpoint: Checkpoint, *, path: str | Path) -> None:
-    """Looks for what a file can have wrong although each tensor has its shape.
+    """Looks for damage that shapes do not show.
 
     Reads every array once, and warns of values that are not finite, by name.
 
     Raises:
-        InputError: a weight of the encoder is missing, or the vocabulary has another
-            length than the embedding.
+        InputError: a weight of the encoder is missing, or the vocabulary is longer than
+            the embedding.
     """
     lacking = [
         name
@@ -404,7 +405,7 @@ def check(checkpoint: Checkpoint, *, path: str | Path) -> None:
                 num_rows,
             )
     for name, array in checkpoint.arrays.items():
-        # A sum is finite if all are, and needs no array of its own size.
+        # Finite values have a finite sum, which takes no memory to compute.
         if not math.isfinite(float(array.sum(dtype=np.float64))):
             count = int(np.size(array) - np.isfinite(array).sum())
             logger.warning("%s: %d values of %s are not finite", path, count, name)

@@ -166,7 +166,7 @@ class TestOpenAtomically:
             files.write_atomically(tmp_path / "f", b"abc")
         assert str(caught.value) == (
             f"{tmp_path}/f: cannot be written: No space left on device; make room, or "
-            "choose another place; the same command then goes on where it stopped"
+            "choose another place; the same command then continues where it stopped"
         )
         assert os.listdir(tmp_path) == []
 

@@ -110,7 +110,7 @@ class TestClaim:
 
     def test_a_file(self, tmp_path):
         (tmp_path / "f").touch()
-        with pytest.raises(InputError, match="expected a directory to write into"):
+        with pytest.raises(InputError, match="expected a directory, found a file"):
             manifest.claim_output_directory(tmp_path / "f", {})
 
 

@@ -211,7 +211,7 @@ def test_what_is_made_new_and_left_out(make_checkpoint, tmp_path):
     }
     lines = list(conversion.describe(done, to="native"))
     assert lines[0] == "read a hugging_face checkpoint, pretraining"
-    assert "  made new: encoder/pooler/kernel" in lines
+    assert "  initialized: encoder/pooler/kernel" in lines
     results = json.loads((tmp_path / "native/results.json").read_text())
     assert set(results["made_new"]) == set(done.made_new)
 
@@ -287,7 +287,7 @@ class TestBadInput:
         assert not (tmp_path / "out").exists()
 
     def test_nothing_there(self, tmp_path):
-        with pytest.raises(InputError, match="no checkpoint that is known; expected"):
+        with pytest.raises(InputError, match="no known checkpoint format; expected"):
             conversion.read(tmp_path)
         with pytest.raises(InputError, match="no such directory"):
             conversion.read(tmp_path / "no" / "where")
@@ -322,7 +322,7 @@ class TestBadInput:
         (tmp_path / "hf").mkdir()
         nameless = dataclasses.replace(make_checkpoint(), vocabulary=None)
         hugging_face.write(nameless, tmp_path / "hf")
-        with pytest.raises(InputError, match="put its vocab.txt beside"):
+        with pytest.raises(InputError, match="put vocab.txt next to"):
             conversion.convert(tmp_path / "hf", tmp_path / "out", to="native")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["hf"]
 

@@ -541,7 +541,7 @@ def test_claims_more_than_there_is(written):
 def test_missing_data(written):
     path = written / "bert_model.ckpt.data-00000-of-00001"
     path.unlink()
-    with pytest.raises(InputError, match=f"{path.name}: missing; put it beside"):
+    with pytest.raises(InputError, match=f"{path.name}: missing; put it next to"):
         google_tf1.read(written)
     (written / "bert_model.ckpt.data-00001-of-00002").write_bytes(b"")
     message = r"bert_model\.ckpt\.data-00000-of-00002: missing"

@@ -933,9 +933,9 @@ def change_index(directory, **replaced):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("../other.safetensors", "names '../other.safetensors': shards lie beside"),
-        ("/etc/x.safetensors", "names '/etc/x.safetensors': shards lie beside"),
-        ("a\\..\\x.safetensors", r"\.safetensors': shards lie beside their index"),
+        ("../other.safetensors", "names '../other.safetensors': shards lie next to"),
+        ("/etc/x.safetensors", "names '/etc/x.safetensors': shards lie next to"),
+        ("a\\..\\x.safetensors", r"\.safetensors': shards lie next to their index"),
         ("..", r"'..' is no \*.safetensors file"),
         ("config.json", r"'config.json' is no \*.safetensors file"),
         (7, r"7 is no \*.safetensors file"),

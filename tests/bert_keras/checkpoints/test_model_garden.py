@@ -310,7 +310,7 @@ def test_reads_an_encoder(name, objects, official, make_batch, tmp_path, caplog)
     # `root` makes the encoder itself the root of the graph.
     tf.train.Checkpoint(**{objects: encoder}).write(str(tmp_path / "ckpt"))
     checkpoint = model_garden.read(tmp_path / "ckpt")
-    assert "ckpt: neither bert_config.json nor params.yaml beside it" in caplog.text
+    assert "ckpt: neither bert_config.json nor params.yaml next to it" in caplog.text
     assert checkpoint.bert_config == CONFIG
     assert checkpoint.task == ENCODER
     assert checkpoint.unused == {}

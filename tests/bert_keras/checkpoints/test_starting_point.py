@@ -135,7 +135,7 @@ def test_it_begins_with_the_weights_and_their_architecture(
     assert results["eval"] == pytest.approx(before["eval"], rel=1e-6)
     old, new = (config.read_bert_config(d / "bert_config.json") for d in (source, run))
     assert new == old.model_copy(update={"hidden_dropout_prob": 0.3})
-    assert "made new" not in caplog.text
+    assert "initialized from" not in caplog.text
 
 
 def test_optimizer_and_schedule_begin_anew(source, continued):
@@ -259,8 +259,8 @@ class TestExtendedVocabulary:
         assert_same_arrays(arrays_of(run), wanted, atol=1e-8)
         message = (
             f"{tuned}: has no masked_lm_head/output_bias, masked_lm_head/transform, "
-            "masked_lm_head/layer_norm, next_sentence_head/classifier; made new from "
-            "the seed"
+            "masked_lm_head/layer_norm, next_sentence_head/classifier; initialized "
+            "from the seed"
         )
         assert message in caplog.messages
 

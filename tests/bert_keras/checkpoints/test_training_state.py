@@ -314,7 +314,7 @@ class TestTakenUp:
         variables = state(1)
         message = (
             f"{tmp_path}: none of its 3 checkpoints can be read: .*15.npz: cannot be "
-            "read as a checkpoint: .*; bring back a copy, or delete them to begin anew"
+            "read as a checkpoint: .*; restore a copy, or delete them to start over"
         )
         with pytest.raises(InputError, match=message):
             checkpoints.restore_latest(variables)

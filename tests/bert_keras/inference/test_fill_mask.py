@@ -105,7 +105,7 @@ def test_weights_of_another_architecture(model_dir, tmp_path):
 
 
 def test_directories_that_are_no_finished_run(model_dir, tmp_path):
-    with pytest.raises(InputError, match="none: no checkpoint that is known; expected"):
+    with pytest.raises(InputError, match="none: no known checkpoint format; expected"):
         fill_mask.FillMask(tmp_path / "none")
     copy = shutil.copytree(model_dir, tmp_path / "run")
     (copy / "results.json").unlink()

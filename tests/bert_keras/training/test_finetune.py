@@ -199,7 +199,7 @@ def test_only_the_encoder_of_another_fine_tuning_is_taken(tuned_run, caplog):
         if name.startswith("encoder/"):
             np.testing.assert_array_equal(found[name], array, err_msg=name)
     np.testing.assert_array_equal(found["head/classifier/kernel"], head)
-    assert "made new" not in caplog.text
+    assert "initialized from" not in caplog.text
 
 
 def test_a_missing_pooler_is_made_new(tmp_path, caplog):
@@ -210,7 +210,9 @@ def test_a_missing_pooler_is_made_new(tmp_path, caplog):
     network.build()
     fresh = weights.from_network(network)
     starting_point.assign(network, starting_point.encoder_arrays(source), path=path)
-    assert f"{path}: has no encoder/pooler; made new from the seed" in caplog.messages
+    assert (
+        f"{path}: has no encoder/pooler; initialized from the seed" in caplog.messages
+    )
     for name, array in weights.from_network(network).items():
         is_new = name.startswith(("encoder/pooler/", "head/"))
         wanted = (fresh if is_new else source.arrays)[name]
@@ -384,7 +386,7 @@ def test_mistakes_are_explained_and_leave_nothing(init, opinion_files, tmp_path)
     for train_path, dev_path, changes, message in cases:
         with pytest.raises(InputError, match=message):
             run_finetune(init, train_path, dev_path, tmp_path / "run", **changes)
-    with pytest.raises(InputError, match="no checkpoint that is known; expected a run"):
+    with pytest.raises(InputError, match="no known checkpoint format; expected a run"):
         run_finetune(tmp_path, train, dev, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
