@@ -72,16 +72,40 @@ def read_bytes(path: Path) -> bytes:
         return file.read()
 
 
+def read_text(path: Path, *, expected: str = "a file of texts") -> str:
+    """The text of a UTF-8 file, without a byte order mark.
+
+    Args:
+        path: of the file.
+        expected: its content, for errors.
+
+    Raises:
+        InputError: it cannot be read, or is not UTF-8 (with the line).
+    """
+    try:
+        return read_bytes(path).decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(
+            f"{path}: expected {expected}, cannot read it: {error.strerror}"
+        ) from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}: line {line}: not UTF-8: save it as UTF-8") from None
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The keys and values of a JSON file.
 
     Raises:
-        InputError: it cannot be read, is no JSON, or holds something else.
+        InputError: it cannot be read, is not JSON, or is JSON of another kind.
     """
+    text = read_text(path, expected="JSON")
+    if not text.strip():
+        raise InputError(f"{path}: expected JSON, it is empty")
     try:
-        values = json.loads(read_bytes(path).decode())
+        values = json.loads(text)
     # Thousands of brackets in a row are a RecursionError.
-    except (OSError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: expected JSON: {error}") from None
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected keys and values, found {values!r:.80}")

@@ -71,17 +71,7 @@ class Vocabulary:
         Raises:
             InputError: unreadable, not UTF-8, or not a vocabulary (see the class).
         """
-        try:
-            text = files.read_bytes(path).decode("utf-8-sig")
-        except OSError as error:
-            raise InputError(
-                f"{path}: expected a vocabulary, cannot read it: {error.strerror}"
-            ) from None
-        except UnicodeDecodeError as error:
-            line = error.object.count(b"\n", 0, error.start) + 1
-            raise InputError(
-                f"{path}: line {line}: not UTF-8: save the vocabulary as UTF-8"
-            ) from None
+        text = files.read_text(path, expected="a vocabulary")
         lines = text.removesuffix("\n").split("\n") if text else []
         try:
             return cls(tuple(_strip(line) for line in lines))

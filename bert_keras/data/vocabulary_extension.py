@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_keras import files
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 
@@ -78,10 +79,7 @@ def write_extended(
     if Path(output_path).exists():
         raise InputError(f"{output_path}: exists already; choose another name")
     vocabulary = tokenization.load_vocabulary(vocab_path, do_lower_case=do_lower_case)
-    try:
-        lines = Path(words_path).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{words_path}: expected words, one a line: {error}") from None
+    lines = files.read_text(words_path, expected="words, one a line").splitlines()
     words = [line.strip() for line in lines if line.strip()]
     if not words:
         raise InputError(f"{words_path}: holds no words, expected one a line")

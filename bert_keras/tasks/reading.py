@@ -7,25 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bert_keras import files
 from bert_keras.errors import InputError
-
-
-def read_utf8(path: str | Path) -> str:
-    """The text of a file, less a byte order mark.
-
-    Raises:
-        InputError: it cannot be read, or is not UTF-8 (with the line).
-    """
-    try:
-        return Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(
-            f"{path}: expected a file of texts, cannot read it: {error.strerror}"
-        ) from None
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}: line {line}: not UTF-8: save it as UTF-8") from None
-
 
 Rows = Iterator[tuple[int, dict[str, Any]]]
 """The line where a row begins, and its values by the names of their columns."""
@@ -35,10 +18,10 @@ def read_lines(path: str | Path) -> list[str]:
     """The lines of a file without their ends, LF or CRLF; the last one may lack it.
 
     Raises:
-        InputError: see `read_utf8`.
+        InputError: see `files.read_text`.
     """
     # Not splitlines(): text may hold U+2028 and others that end no line here.
-    lines = read_utf8(path).removesuffix("\n").split("\n")
+    lines = files.read_text(path).removesuffix("\n").split("\n")
     return [line.removesuffix("\r") for line in lines]
 
 
@@ -66,7 +49,7 @@ def read_csv(path: Path) -> Rows:
     """
     # A text may be longer than the module's limit of 131,072 characters.
     csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(io.StringIO(read_utf8(path), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(files.read_text(path), newline=""), strict=True)
     header, end = None, 0
     while True:
         start, fields = end + 1, None
@@ -93,7 +76,7 @@ def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
     Raises:
         InputError: see `tasks.text.read_texts`.
     """
-    for number, line in enumerate(read_utf8(path).split("\n"), start=1):
+    for number, line in enumerate(files.read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         try:

@@ -75,7 +75,7 @@ def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
             two questions with one id.
     """
     reader = _Reader(path=str(path), has_answers=has_answers)
-    content = load_json(path)
+    content = files.read_json(path)
     version = content.get("version") if isinstance(content, dict) else None
     for place, article in items(content, "data", str(path)):
         for paragraph_place, paragraph in items(article, "paragraphs", place):
@@ -156,41 +156,13 @@ def locate(answer: str, start: int, context: str) -> int | None:
     return first if first >= 0 and first == context.rfind(answer) else None
 
 
-def load_json(path: files.Path) -> Any:
-    """The content of a JSON file.
-
-    Raises:
-        InputError: it cannot be read, is empty, or is not JSON in UTF-8.
-    """
-    try:
-        content = files.read_bytes(path).decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(
-            f"{path}: expected a JSON file, cannot read it: {error.strerror}"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: byte {error.start}: not UTF-8: save it as UTF-8"
-        ) from None
-    if not content.strip():
-        raise InputError(f"{path}: expected a JSON file, it is empty")
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON: {error}") from None
-
-
 def load_predictions(path: files.Path) -> dict[str, str]:
     """Reads a `predictions.json`: a text for each question id.
 
     Raises:
         InputError: with file and place: not such a file.
     """
-    content = load_json(path)
-    if not isinstance(content, dict):
-        raise InputError(
-            f"{path}: expected {{question id: answer}}, got {_short(content)}"
-        )
+    content = files.read_json(path)
     return {id: field(content, id, str, str(path)) for id in content}
 
 

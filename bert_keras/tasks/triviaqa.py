@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.tasks import squad, squad_scores
 
@@ -42,7 +43,7 @@ def read_triviaqa(
         InputError: with file and place: not such a file, a document outside of the
             folder or not UTF-8, no pair at all.
     """
-    content = squad.load_json(path)
+    content = files.read_json(path)
     questions, skipped = {}, []
     for place, node in squad.items(content, "Data", str(path)):
         question = squad.field(node, "Question", str, place)

@@ -136,7 +136,7 @@ def test_google_bert_config_with_keys_of_other_checkpoints(tmp_path):
         InputError, match="no key 'hidden_sizes'; did you mean 'hidden_s"
     ):
         config.read_bert_config(path)
-    with pytest.raises(InputError, match=r"none\.json: expected JSON: .*No such"):
+    with pytest.raises(InputError, match=r"none\.json: expected JSON, cannot read"):
         config.read_bert_config(tmp_path / "none.json")
 
 

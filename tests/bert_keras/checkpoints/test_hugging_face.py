@@ -789,7 +789,7 @@ def test_sizes_must_be_given(directory):
         ("{", "config.json: expected JSON: "),
         ("[]", "config.json: expected keys and values"),
         ("[" * 200_000, "config.json: expected JSON: "),
-        ("\xff", "config.json: expected JSON: "),
+        ("\xff", "config.json: line 1: not UTF-8: "),
     ],
 )
 def test_a_damaged_configuration_is_refused(directory, text, message):
