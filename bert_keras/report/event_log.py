@@ -167,7 +167,7 @@ def _read_file(path: Path) -> _File:
     entries: list[_Entry] = []
     # Some writers name the plugin only with a tag's first value.
     plugins: dict[str, str] = {}
-    for data in _records(path):
+    for data in read_records(path):
         event = event_pb2.Event.FromString(data)
         is_start = event.session_log.status == event_pb2.SessionLog.START
         entries.append(_Entry(event.wall_time, event.step, is_start=is_start))
@@ -180,7 +180,8 @@ def _read_file(path: Path) -> _File:
     return _File(path, entries)
 
 
-def _records(path: Path) -> Iterator[bytes]:
+def read_records(path: Path) -> Iterator[bytes]:
+    """Records of an event file, up to a damaged one or one that is not finished."""
     with open(path, "rb") as file:
         try:
             yield from tfrecords.read_frames(file)

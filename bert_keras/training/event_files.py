@@ -1,10 +1,12 @@
 """Event files of TensorBoard, written so that a resumed run has no step twice."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import tensorflow as tf
+
+from bert_keras.data import tfrecords
+from bert_keras.report import event_log
 
 
 def open_writer(directory: Path, step: int) -> tf.summary.SummaryWriter:
@@ -15,7 +17,7 @@ def open_writer(directory: Path, step: int) -> tf.summary.SummaryWriter:
     some of them, and other readers none.
     """
     for path in sorted(Path(directory).glob("events.out.tfevents.*")):
-        if any(_step_of(record) > step for record in _read_records(path)):
+        if any(_step_of(record) > step for record in event_log.read_records(path)):
             _keep_events_until(path, step)
     return tf.summary.create_file_writer(str(directory))
 
@@ -23,19 +25,11 @@ def open_writer(directory: Path, step: int) -> tf.summary.SummaryWriter:
 def _keep_events_until(path: Path, step: int) -> None:
     # TensorBoard does not take this name for an event file.
     temporary = path.with_name(".partial.events")
-    with tf.io.TFRecordWriter(str(temporary)) as writer:
-        for record in _read_records(path):
+    with open(temporary, "wb") as file:
+        for record in event_log.read_records(path):
             if _step_of(record) <= step:
-                writer.write(record)
+                file.write(tfrecords.frame(record))
     os.replace(temporary, path)
-
-
-def _read_records(path: Path) -> Iterator[bytes]:
-    """Records of an event file, up to one that a killed run left unfinished."""
-    # In batches, because a long run has a million of them.
-    records = tf.data.TFRecordDataset(str(path)).ignore_errors().batch(64)
-    for batch in records.as_numpy_iterator():
-        yield from batch
 
 
 def _step_of(record: bytes) -> int:
