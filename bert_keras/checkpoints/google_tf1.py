@@ -182,9 +182,5 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     rows = _rows(kind, checkpoint.bert_config)
     tensors = weights.write_rows(rows, checkpoint.arrays, checkpoint.bert_config)
     tensor_bundle.write(directory / NAME, dict(tensors))
-    placed = {row.ours for row in rows}
-    return {
-        name: f"not part of Google's checkpoints for {kind}"
-        for name in checkpoint.arrays
-        if name not in placed
-    }
+    reason = f"not part of Google's checkpoints for {kind}"
+    return weights.without_place(checkpoint, rows, reason)

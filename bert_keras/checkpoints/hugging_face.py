@@ -232,14 +232,13 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         InputError: nothing says whether the vocabulary's text is lower-cased, or the
             disk is full.
     """
-    arrays = checkpoint.arrays
     architecture = hugging_face_config.choose_architecture(checkpoint)
     rows = [
         row
         for row in _rows(checkpoint.task.kind, checkpoint.bert_config)
         if not row.ours.startswith(_NO_PLACE.get(architecture, ()))
     ]
-    if lacking := [row.ours for row in rows if row.ours not in arrays]:
+    if lacking := [row.ours for row in rows if row.ours not in checkpoint.arrays]:
         logger.warning(
             "%s: a %s has weights that the checkpoint lacks; transformers will "
             "initialize them: %s",
@@ -251,12 +250,9 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     _write_tensors(checkpoint, rows, directory / safetensors_files.NAME)
     values = hugging_face_config.to_theirs(checkpoint, architecture)
     files.write_json(directory / hugging_face_config.NAME, values)
-    placed = {row.ours for row in rows}
-    return {
-        name: f"a {architecture} has no such weight"
-        for name in arrays
-        if name not in placed
-    }
+    return weights.without_place(
+        checkpoint, rows, f"a {architecture} has no such weight"
+    )
 
 
 def _write_tensors(

@@ -405,12 +405,8 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         branch[name] = array
     with tensor_bundle.errors_of_writing(directory / NAME):
         _compose(kind, parts).save(str(directory / NAME))
-    placed = {row.ours for row in rows}
-    return {
-        name: f"Model Garden has no place for it in a {kind} checkpoint"
-        for name in checkpoint.arrays
-        if name not in placed
-    }
+    reason = f"Model Garden has no place for it in a {kind} checkpoint"
+    return weights.without_place(checkpoint, rows, reason)
 
 
 _HEADS = {

@@ -240,6 +240,14 @@ def write_rows(
             yield row.theirs, to_theirs(row, arrays[row.ours], bert_config)
 
 
+def without_place(
+    checkpoint: Checkpoint, rows: Iterable[Row], reason: str
+) -> dict[str, str]:
+    """Our names of the weights that have no row in a table, each with the reason."""
+    placed = {row.ours for row in rows}
+    return {name: reason for name in checkpoint.arrays if name not in placed}
+
+
 def all_shapes(
     bert_config: config.BertConfig, *, num_labels: int, bilstm_units: int = 0
 ) -> dict[str, tuple[int, ...]]:
