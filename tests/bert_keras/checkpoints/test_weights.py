@@ -206,3 +206,35 @@ def test_values_that_are_not_finite_are_named(checkpoint, caplog):
         "x: 1 values of encoder/pooler/kernel are not finite",
         "x: 2 values of encoder/pooler/bias are not finite",
     ]
+
+
+NAMES = {
+    "encoder/embeddings/type_embeddings": "types",
+    "encoder/embeddings/layer_norm": "norm",
+    "encoder/layer_{i}/self_attention/key": "{i}/key",
+    "encoder/layer_{i}/self_attention/output_dense": "{i}/out",
+    "masked_lm_head/output_bias": "bias",
+}
+SUFFIXES = {"kernel": ".k", "bias": ".b", "gamma": ".g", "beta": ".e"}
+
+
+@pytest.mark.parametrize(
+    ("kernels", "layouts"),
+    [
+        ("as_is", ("as_is", "as_is", "as_is", "as_is")),
+        ("transposed", ("transposed", "as_is", "transposed", "as_is")),
+        ("heads", ("heads_out", "heads_out", "heads_in", "as_is")),
+    ],
+)
+def test_a_table_is_made_of_names(kernels, layouts):
+    attention = "encoder/layer_{i}/self_attention"
+    assert weights.rows(NAMES, SUFFIXES, kernels=kernels) == [
+        ("encoder/embeddings/type_embeddings", "types", "as_is"),
+        ("encoder/embeddings/layer_norm/gamma", "norm.g", "as_is"),
+        ("encoder/embeddings/layer_norm/beta", "norm.e", "as_is"),
+        (f"{attention}/key/kernel", "{i}/key.k", layouts[0]),
+        (f"{attention}/key/bias", "{i}/key.b", layouts[1]),
+        (f"{attention}/output_dense/kernel", "{i}/out.k", layouts[2]),
+        (f"{attention}/output_dense/bias", "{i}/out.b", layouts[3]),
+        ("masked_lm_head/output_bias", "bias", "as_is"),
+    ]

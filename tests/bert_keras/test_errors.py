@@ -1,0 +1,11 @@
+from bert_keras import errors
+
+
+def test_a_long_message_of_several_lines_becomes_a_short_line():
+    assert errors.one_line(ValueError("a\n  b\tc ")) == "a b c"
+    assert errors.one_line(ValueError("ab " * 200)) == ("ab " * 100)
+
+
+def test_the_nearest_name():
+    assert errors.nearest("hiden", ("hidden", "width")) == "; did you mean 'hidden'?"
+    assert errors.nearest("x", ("hidden", "width")) == ""
