@@ -486,8 +486,8 @@ def test_an_encoder_without_a_pooler_is_written_and_said(tmp_path, caplog):
     checkpoint = make_checkpoint("encoder", without=("encoder/pooler/",))
     written(tmp_path / "model", checkpoint)
     assert (
-        "a BertModel has weights that the checkpoint has not; transformers will make "
-        "them new: encoder/pooler/kernel, encoder/pooler/bias" in caplog.text
+        "a BertModel has weights that the checkpoint lacks; transformers will "
+        "initialize them: encoder/pooler/kernel, encoder/pooler/bias" in caplog.text
     )
     assert_same_arrays(hugging_face.read(tmp_path / "model").arrays, checkpoint.arrays)
 
