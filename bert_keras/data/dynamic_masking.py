@@ -1,8 +1,8 @@
-"""Plain examples become masked ones when they are loaded, differently in each epoch.
+"""Masking of plain examples while they are loaded, differently in each epoch.
 
-The masks of an example follow from (seed of the run, epoch, number of the record)
-alone: they are the same in a batch of any size, from any number of workers, and in a
-run that was resumed.
+The masks of an example are a function of (seed of the run, epoch, number of the
+record): the same in a batch of any size, from any number of workers, and in a resumed
+run.
 """
 
 import numpy as np
@@ -11,20 +11,20 @@ from bert_keras.config import ExamplesConfig
 from bert_keras.data import chance, masking
 
 EVALUATION_EPOCH = -1
-"""No epoch of training: the masks of every evaluation are these."""
+"""Epoch of the masks of every evaluation; training has no such epoch."""
 
 _64_BITS = (1 << 64) - 1
 
 
 def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarray:
-    """The seed of each example's masks.
+    """Seeds of the examples' masks.
 
     `mix(mix(mix(seed + c) ^ epoch + c) ^ record + c)` modulo 2 ** 64, where `mix` is
     the last step of SplitMix64 and `c` its increment, 0x9E3779B97F4A7C15.
 
     Args:
-        seed: of the run.
-        epochs: `(n,)` integers: which reading of the data.
+        seed: the run's.
+        epochs: `(n,)` integers, from 0.
         records: `(n,)` integers: places of the records in all shards of the
             directory, in the manifest's order.
 
@@ -38,7 +38,7 @@ def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarr
 
 
 PLAIN_FEATURES = ("input_ids", "input_mask", "segment_ids")
-"""What `plain_examples` makes."""
+"""Features that `plain_examples` makes."""
 
 
 def plain_examples(
@@ -48,7 +48,7 @@ def plain_examples(
     vocabulary: masking.MaskingVocabulary,
     config: ExamplesConfig,
 ) -> dict[str, np.ndarray]:
-    """What a plain record says without being masked.
+    """Features of plain records that are not masked.
 
     Args:
         input_ids: `(n, max_seq_length)` int32, padded with 0.
@@ -73,7 +73,7 @@ def mask_examples(
     vocabulary: masking.MaskingVocabulary,
     config: ExamplesConfig,
 ) -> dict[str, np.ndarray]:
-    """Everything that is left out of a plain record.
+    """Features of plain records, masked.
 
     Args:
         input_ids: `(n, max_seq_length)` int32, padded with 0.
@@ -81,8 +81,8 @@ def mask_examples(
         seeds: from `record_seeds`.
 
     Returns:
-        The features of `features.pretraining_features` but `next_sentence_labels`,
-        int32, and `masked_lm_weights`, float32.
+        `features.pretraining_features` without `next_sentence_labels`: int32, and
+        `masked_lm_weights` float32.
     """
     masked = masking.mask_batch(
         input_ids, lengths, seeds, vocabulary=vocabulary, config=config

@@ -1,8 +1,8 @@
 """Name, shape and dtype of every feature of a pre-training record.
 
-The one contract between the pipelines that write records and the training that reads
-them. Names are those of google-research/bert (`create_pretraining_data.py`);
-`V2_NAMES` gives those of tf-models-official's newer loader.
+The contract between the pipelines, which write records, and training, which reads
+them. Names are google-research/bert's (`create_pretraining_data.py`); `V2_NAMES` has
+those of tf-models-official's newer loader.
 """
 
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ SPECIAL_TOKENS = (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
 
 @dataclass(frozen=True, kw_only=True)
 class Feature:
-    """One feature of a record: a vector of `length` numbers."""
+    """Feature of a record: a vector of `length` numbers."""
 
     name: str
     length: int | None
-    """`None`: as many as the example has tokens, at most `max_seq_length`."""
+    """`None`: one number per token of the example, at most `max_seq_length`."""
     dtype: Literal["int64", "float32"]
     """As stored in `tf.train.Example`; integers become int32 in the model."""
 
@@ -34,13 +34,13 @@ class Feature:
 def pretraining_features(
     max_seq_length: int, max_predictions_per_seq: int
 ) -> tuple[Feature, ...]:
-    """The features of one masked example, in the order in which they are written.
+    """Features of a masked example, in the order in which they are written.
 
     - `input_ids`: token ids, `[CLS] A [SEP] B [SEP]`, padded with 0.
     - `input_mask`: 1 for a token, 0 for padding.
     - `segment_ids`: 0 for `[CLS] A [SEP]`, 1 for `B [SEP]`, 0 for padding.
-    - `masked_lm_positions`: where a token was masked, ascending, padded with 0.
-    - `masked_lm_ids`: the true ids there, padded with 0.
+    - `masked_lm_positions`: places of masked tokens, ascending, padded with 0.
+    - `masked_lm_ids`: true ids of these tokens, padded with 0.
     - `masked_lm_weights`: 1.0 for a prediction, 0.0 for padding.
     - `next_sentence_labels`: 0 if B follows A, 1 if B is random.
     """
@@ -57,18 +57,18 @@ def pretraining_features(
 
 
 DROPOUT_SEEDS = "dropout_seeds"
-"""Of batches to train on, never of records: `(batch_size,)` int32, the seed of each
-example's dropout."""
+"""Seeds of each example's dropout, `(batch_size,)` int32: in batches to train on, never
+in records."""
 
 V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 """tf-models-official's names where they differ from the original's."""
 
 
 def batch_features(config: ExamplesConfig) -> tuple[Feature, ...]:
-    """What the model is given: `pretraining_features`, of examples made with `config`.
+    """Features that the model is given, for examples made with `config`.
 
-    Examples of `full_sentences` have no second segment, and so no
-    `next_sentence_labels`.
+    All `pretraining_features`; examples of `full_sentences` have no second segment and
+    so no `next_sentence_labels`.
     """
     return tuple(
         feature
@@ -80,11 +80,11 @@ def batch_features(config: ExamplesConfig) -> tuple[Feature, ...]:
 
 
 def record_features(config: ExamplesConfig) -> tuple[Feature, ...]:
-    """What a record holds for sure, under the names that it is stored with.
+    """Features that every record holds, under the names that they are stored with.
 
-    A record made for dynamic masking holds only the tokens, not padded, and
-    `next_sentence_labels`. Static records of `full_sentences` may hold
-    `next_sentence_labels` that say nothing, and these are not named here.
+    A record for dynamic masking holds only the tokens, not padded, and
+    `next_sentence_labels`. Static records of `full_sentences` may hold meaningless
+    `next_sentence_labels`, which are left out here.
     """
     stored = batch_features(config)
     if config.masking == "dynamic":
@@ -99,23 +99,24 @@ def record_features(config: ExamplesConfig) -> tuple[Feature, ...]:
 
 
 def stored_name(name: str, config: ExamplesConfig) -> str:
-    """The name in the records of the feature that the model knows as `name`."""
+    """Name in the records of the feature that the model knows as `name`."""
     return V2_NAMES.get(name, name) if config.feature_names == "v2" else name
 
 
 def examples_config(
     settings: Mapping[str, Any], *, origin: str | Path
 ) -> ExamplesConfig:
-    """How the examples of a directory were made, as far as its manifest says.
+    """Configuration that the examples of a directory were made with.
 
-    What older manifests do not know has its default, which is how they were made.
+    A setting that an older manifest does not have gets its default: examples were made
+    that way then.
 
     Args:
-        settings: `config` of the manifest; keys of the whole job are passed over.
+        settings: `config` of the manifest; keys of the whole job are ignored.
         origin: the manifest, for errors.
 
     Raises:
-        InputError: a value that no configuration can have.
+        InputError: a value is invalid.
     """
     known = ExamplesConfig.model_fields
     values = {key: value for key, value in settings.items() if key in known}

@@ -1,8 +1,8 @@
-"""Where in its text each WordPiece comes from, in characters.
+"""Character offsets of the WordPieces of a text.
 
 The ids are those of `tokenization.Tokenizer`. Its steps (dropping control characters,
-lower-casing, stripping accents, cutting) are repeated here with each character's place
-kept, so that an answer can be cut out of the text as it was written.
+lower-casing, stripping accents, splitting) are repeated here with each character's
+place, so that an answer can be cut out of the text as it was written.
 """
 
 import functools
@@ -17,12 +17,12 @@ from bert_keras.data import tokenization
 
 
 class TokenOffsets(NamedTuple):
-    """The pieces of a text and the characters `text[start:end]` that they stand for.
+    """Pieces of a text and the characters `text[start:end]` that they stand for.
 
-    Starts and ends never descend. Ranges do not overlap, but where one character has
-    become several (a Hangul syllable is decomposed) that are in different pieces: each
-    has the whole character. Combining marks that are stripped belong to the character
-    before them. `[UNK]` has its whole word.
+    Starts and ends never descend. Ranges overlap only where one character became
+    several (a Hangul syllable is decomposed) that are in different pieces: each has the
+    whole character. Combining marks that are stripped belong to the character before
+    them. `[UNK]` has its whole word.
     """
 
     ids: np.ndarray
@@ -34,14 +34,10 @@ class TokenOffsets(NamedTuple):
 
 
 class OffsetTokenizer:
-    """A tokenizer that also says where the pieces are.
+    """Tokenizer that gives the pieces' offsets too.
 
     Like `Tokenizer`, it remembers short stretches between white spaces.
     """
-
-    # As in `tokenization`; these entries are larger, so fewer are kept: about 60 MB.
-    _LONGEST_KEPT = 40
-    _MOST_KEPT = 1 << 17
 
     def __init__(self, tokenizer: tokenization.Tokenizer):
         self.tokenizer = tokenizer
@@ -49,33 +45,24 @@ class OffsetTokenizer:
         self._lengths = [
             len(token.removeprefix(prefix)) for token in tokenizer.vocabulary.tokens
         ]
-        self._remembered: dict[str, tuple[list[int], list[int], list[int]]] = {}
+        # Larger entries than the tokenizer's, so fewer are kept: about 60 MB.
+        self._located = tokenization.Memo(self._pieces, most_kept=1 << 17)
 
     def encode(self, text: str) -> TokenOffsets:
-        """Cuts a text into pieces; no special tokens are added."""
+        """Splits a text into pieces; no special tokens are added."""
         ids: list[int] = []
         starts: list[int] = []
         ends: list[int] = []
         for match in _CHUNKS.finditer(text):
             place = match.start()
-            chunk_ids, chunk_starts, chunk_ends = self._locate(match[0])
+            chunk_ids, chunk_starts, chunk_ends = self._located[match[0]]
             ids += chunk_ids
             starts += [place + start for start in chunk_starts]
             ends += [place + end for end in chunk_ends]
         return TokenOffsets(*(np.array(n, np.int32) for n in (ids, starts, ends)))
 
-    def _locate(self, chunk: str) -> tuple[list[int], list[int], list[int]]:
-        located = self._remembered.get(chunk)
-        if located is None:
-            located = self._pieces(chunk)
-            if len(chunk) <= self._LONGEST_KEPT:
-                if len(self._remembered) >= self._MOST_KEPT:
-                    self._remembered.clear()
-                self._remembered[chunk] = located
-        return located
-
     def _pieces(self, chunk: str) -> tuple[list[int], list[int], list[int]]:
-        """Ids, starts and ends, by laying the ids along the words."""
+        """Ids, starts and ends, found by laying the ids along the words."""
         ids = self.tokenizer.encode(chunk)
         unk_id = self.tokenizer.vocabulary.unk_id
         starts, ends, piece = [], [], 0
@@ -93,14 +80,14 @@ class OffsetTokenizer:
         return ids, starts, ends
 
 
-# Between white spaces; these control characters are white space for Python only.
+# Stretches between white spaces; these controls are white space for Python only.
 _CHUNKS = re.compile(r"[\S\x0b\x0c\x1c-\x1f\x85]+")
 
 
 def _words(
     chunk: str, *, do_lower_case: bool
 ) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    """Where the characters of each word of `tokenization.basic_tokenize` come from."""
+    """Starts and ends of the characters of each word of `basic_tokenize`."""
     kinds = [_kinds(char, do_lower_case) for char in chunk]
     joined = "".join(kinds)
     starts: Sequence[int] = range(len(chunk))
@@ -113,7 +100,7 @@ def _words(
         yield starts[word], ends[word]
 
 
-# Of what `_kinds` gives.
+# Words among the letters that `_kinds` gives.
 _WORDS = re.compile("[.]|w+")
 
 
@@ -133,11 +120,11 @@ def _places(kinds: list[str]) -> tuple[list[int], list[int]]:
 
 @functools.lru_cache(1 << 16)
 def _kinds(char: str, do_lower_case: bool) -> str:
-    """What the tokenizer makes of a character, a letter for each that it becomes.
+    """Kinds of the characters that the tokenizer turns a character into, one by one.
 
     `.` a word of its own, `w` part of a word, a space, `m` a mark that is stripped;
-    nothing if it is dropped. Other characters around it never change this, though they
-    change what a sigma becomes, and in which order marks are.
+    empty if it is dropped. The characters around it never change this, though they
+    change which letter a sigma becomes, and the order of marks.
     """
     if tokenization.is_dropped(char):
         return ""

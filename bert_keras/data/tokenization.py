@@ -1,8 +1,8 @@
 """Vocabulary and WordPiece tokenizer, exact to google-research/bert's.
 
-The reference of this project: pipelines and fine-tuning use it, and `text_graph.py`
-must agree with it. No TensorFlow. Character classes are those of the running Python's
-`unicodedata`.
+Pipelines and fine-tuning use it, and the tokenizer of exported models
+(`export/graph_tokenizer.py`) must agree with it. Character classes are those of the
+running Python's `unicodedata`.
 """
 
 import functools
@@ -21,19 +21,19 @@ from bert_keras.data import features
 from bert_keras.errors import InputError
 
 MAX_INPUT_CHARS_PER_WORD = 200
-"""A longer word becomes `[UNK]`, as in the original."""
+"""Length of a word above which it becomes `[UNK]`, as in the original."""
 
 CONTINUATION_PREFIX = "##"
-"""Marks an entry that continues a word."""
+"""Prefix of an entry that continues a word."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The entries of a `vocab.txt`; the id of an entry is its place, from 0.
+    """Entries of a `vocab.txt`; the id of an entry is its place, from 0.
 
     Raises:
-        InputError: when built from an empty sequence, one with duplicates or entries
-            that a line cannot hold, without a special token, or with `[PAD]` not first.
+        InputError: there are no entries or duplicates, an entry does not fit a line, a
+            special token is missing, or `[PAD]` is not first.
     """
 
     tokens: tuple[str, ...]
@@ -64,12 +64,12 @@ class Vocabulary:
     def load(cls, path: str | Path) -> "Vocabulary":
         """Reads a UTF-8 file with one entry a line.
 
-        Lines end in LF or CRLF; blanks around an entry are dropped, as the original
-        does. Other separators of Unicode do not end a line: the published Chinese
-        vocabulary has U+2028 as an entry.
+        Lines end in LF or CRLF; blanks around an entry are dropped, as in the original.
+        Other Unicode separators do not end a line: the published Chinese vocabulary has
+        U+2028 as an entry.
 
         Raises:
-            InputError: unreadable, not UTF-8, or not a vocabulary (see the class).
+            InputError: the file is unreadable, not UTF-8, or no vocabulary.
         """
         text = files.read_text(path, expected="a vocabulary")
         lines = text.removesuffix("\n").split("\n") if text else []
@@ -79,7 +79,7 @@ class Vocabulary:
             raise InputError(f"{path}: {error}") from None
 
     def save(self, path: str | Path) -> None:
-        """Writes the file that `load` reads back; never leaves a part of one."""
+        """Writes the file that `load` reads, whole or not at all."""
         files.write_atomically(path, self._file_bytes())
 
     def __len__(self) -> int:
@@ -90,15 +90,13 @@ class Vocabulary:
 
     @functools.cached_property
     def ids(self) -> Mapping[str, int]:
-        """The id of every entry."""
         return types.MappingProxyType({t: i for i, t in enumerate(self.tokens)})
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Hex digest of the bytes that `save` writes.
+        """Hex digest of the bytes that `save` writes: equal for equal entries.
 
-        So it is equal for equal entries, whatever the line ends of the file they came
-        from; for a file with LF line ends it is the file's own digest.
+        It is the digest of the file that was read if its lines end in LF.
         """
         return hashlib.sha256(self._file_bytes()).hexdigest()
 
@@ -107,40 +105,35 @@ class Vocabulary:
 
     @property
     def pad_id(self) -> int:
-        """Id of `[PAD]`: 0."""
         return self.ids[features.PAD_TOKEN]
 
     @property
     def unk_id(self) -> int:
-        """Id of `[UNK]`."""
         return self.ids[features.UNK_TOKEN]
 
     @property
     def cls_id(self) -> int:
-        """Id of `[CLS]`."""
         return self.ids[features.CLS_TOKEN]
 
     @property
     def sep_id(self) -> int:
-        """Id of `[SEP]`."""
         return self.ids[features.SEP_TOKEN]
 
     @property
     def mask_id(self) -> int:
-        """Id of `[MASK]`."""
         return self.ids[features.MASK_TOKEN]
 
 
 def typecode_for(vocab_size: int) -> str:
-    """Of the smallest array that holds every id: 2 bytes for most vocabularies."""
+    """Type code of the smallest array for all ids: 2 bytes for most vocabularies."""
     return "H" if vocab_size <= 1 << 16 else "I"
 
 
 class Tokenizer:
-    """Text to WordPiece ids, as google-research/bert's `FullTokenizer` does it.
+    """Turns text into WordPiece ids, as google-research/bert's `FullTokenizer` does.
 
-    Fast because the result for a stretch between two white spaces depends on nothing
-    around it, so it is remembered. Picklable; what was remembered stays behind.
+    Fast because a stretch between two white spaces gives the same ids whatever is
+    around it: they are remembered, but not pickled.
     """
 
     def __init__(self, vocabulary: Vocabulary, *, do_lower_case: bool):
@@ -149,7 +142,7 @@ class Tokenizer:
         self.typecode = typecode_for(len(vocabulary))
         packed = [array(self.typecode, [i]).tobytes() for i in range(len(vocabulary))]
         self._unknown = packed[vocabulary.unk_id]
-        # What may begin a word, and what may go on with one.
+        # Entries that may begin a word, and those that may continue one.
         self._first = dict(zip(vocabulary.tokens, packed, strict=True))
         self._inner = {
             token.removeprefix(CONTINUATION_PREFIX): number
@@ -158,8 +151,8 @@ class Tokenizer:
         }
         self._longest = max(map(len, vocabulary.tokens))
         # Many stretches are a known word with a comma or a quote.
-        self._word_ids = _Memo(self._encode_word)
-        self._remembered = _Memo(self._encode_chunk)
+        self._word_ids = Memo(self._encode_word)
+        self._remembered = Memo(self._encode_chunk)
 
     def __reduce__(self) -> tuple[Any, ...]:
         build = functools.partial(Tokenizer, do_lower_case=self.do_lower_case)
@@ -168,19 +161,19 @@ class Tokenizer:
     def tokenize(self, text: str) -> list[str]:
         """Splits text into entries of the vocabulary; no special tokens are added.
 
-        A word that no entries spell out is `[UNK]` as a whole. `[MASK]` and its like
-        are plain text here: brackets and a word.
+        A word that no entries spell out is `[UNK]` as a whole. `[MASK]` and the like
+        are plain text: brackets and a word.
         """
         return [self.vocabulary.tokens[i] for i in self.encode(text)]
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `tokenize(text)`."""
+        """Ids of the entries that `tokenize` gives."""
         return memoryview(self.encode_packed(text)).cast(self.typecode).tolist()
 
     def encode_packed(self, text: str) -> bytes:
-        """The ids as an array of `typecode`, which has the fewest bytes that hold all.
+        """Ids as the bytes of an array of `typecode`.
 
-        Several times as fast as `encode`: no number becomes an object.
+        Several times faster than `encode`: no number becomes an object.
         """
         # In C from end to end when every chunk has been seen before.
         return b"".join(map(self._remembered.__getitem__, split_at_white_space(text)))
@@ -190,59 +183,71 @@ class Tokenizer:
         return b"".join(map(self._word_ids.__getitem__, words))
 
     def _encode_word(self, word: str) -> bytes:
-        """Greedy: always the longest entry that fits next."""
-        length = len(word)
-        if length > MAX_INPUT_CHARS_PER_WORD:
+        if len(word) > MAX_INPUT_CHARS_PER_WORD:
             return self._unknown
-        pieces, start, entries = [], 0, self._first
+        return self._spell(word, self._first) or self._unknown
+
+    def encode_continuation(self, text: str) -> list[int]:
+        """Ids of the `##` entries that spell a text within a word; none: impossible."""
+        return memoryview(self._spell(text, self._inner)).cast(self.typecode).tolist()
+
+    def _spell(self, text: str, entries: Mapping[str, bytes]) -> bytes:
+        """Packed ids, always of the longest entry that fits next; none: impossible."""
+        pieces, start, length = [], 0, len(text)
         while start < length:
             end = min(length, start + self._longest)
-            while (piece := entries.get(word[start:end])) is None:
+            while (piece := entries.get(text[start:end])) is None:
                 end -= 1
                 if end == start:
-                    return self._unknown
+                    return b""
             pieces.append(piece)
             start, entries = end, self._inner
         return b"".join(pieces)
 
 
-class _Memo(dict[str, bytes]):
-    """Ids of stretches of text, worked out when they are first met."""
+class Memo(dict[str, Any]):
+    """Encodings of stretches of text, made when a stretch is first met.
+
+    When `most_kept` is reached, all are forgotten: the common ones are back at once.
+
+    Args:
+        encode: makes an encoding.
+        most_kept: 2 ** 18 packed encodings take about 35 MB.
+    """
 
     # Text repeats short stretches; long ones are URLs or scripts without spaces.
     _LONGEST_KEPT = 40
-    # About 35 MB when full. Then all is forgotten: the common words are back at once.
-    _LARGEST = 1 << 18
 
-    def __init__(self, encode: Callable[[str], bytes]):
+    def __init__(self, encode: Callable[[str], Any], *, most_kept: int = 1 << 18):
         super().__init__()
         self._encode = encode
+        self._most_kept = most_kept
 
-    def __missing__(self, chunk: str) -> bytes:
+    def __missing__(self, chunk: str) -> Any:
         encoded = self._encode(chunk)
         if len(chunk) <= self._LONGEST_KEPT:
-            if len(self) >= self._LARGEST:
+            if len(self) >= self._most_kept:
                 self.clear()
             self[chunk] = encoded
         return encoded
 
 
 def split_at_white_space(text: str) -> list[str]:
-    """Cuts text where no word spans; `basic_tokenize` does the pieces independently."""
-    # Most text is printable throughout, which is known in a fraction of the search.
+    """Splits text into stretches that `basic_tokenize` treats independently."""
+    # Most text is printable throughout: that test takes a fraction of the search.
     if not text.isprintable() and _SPLITTING_CONTROLS.search(text):
         text = _SPLITTING_CONTROLS.sub("", text)
     return text.split()
 
 
 def basic_tokenize(text: str, *, do_lower_case: bool) -> list[str]:
-    """Splits text into words and punctuation, as the original's `BasicTokenizer`.
+    """Splits text into words and punctuation, as the original's `BasicTokenizer` does.
 
     Drops control characters, isolates CJK ideographs and punctuation and, if asked,
     lower-cases and strips accents.
     """
     if text.isascii() and text.isprintable():
-        # The same for most text, several times as fast.
+        # The same result for most text, several times faster.
         return _ASCII_WORDS.findall(text.lower() if do_lower_case else text)
     words = []
     for chunk in text.translate(_CLEANED).split():
@@ -300,7 +305,7 @@ _SPLITTING_CONTROLS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 
 
 class _Table(dict[int, str | None]):
-    """A `str.translate` table that works out a character when it is first met."""
+    """Table for `str.translate`, with entries made when a character is first met."""
 
     def __init__(self, translate: Any):
         super().__init__()
@@ -339,14 +344,14 @@ def _describe_duplicate(tokens: Iterable[str]) -> str:
 
 
 def check_casing(vocabulary: Vocabulary, do_lower_case: bool) -> None:
-    """Checks that the vocabulary was made for this use.
+    """Checks that a vocabulary fits cased or lower-cased text.
 
     A vocabulary holds its alphabet as single characters, so one capital letter there
     means cased; small letters without any capital mean uncased. Scripts without case
-    say nothing.
+    pass either way.
 
     Raises:
-        InputError: a cased vocabulary for lower-cased text or the other way round.
+        InputError: the vocabulary is cased and the text lower-cased, or vice versa.
     """
     letters = [t.removeprefix(CONTINUATION_PREFIX) for t in vocabulary.tokens]
     letters = [letter for letter in letters if len(letter) == 1]
@@ -366,7 +371,7 @@ def check_casing(vocabulary: Vocabulary, do_lower_case: bool) -> None:
 
 
 def load_vocabulary(path: files.Path, *, do_lower_case: bool) -> Vocabulary:
-    """Reads a vocabulary that is right for this use.
+    """Reads a vocabulary and checks its casing.
 
     Raises:
         InputError: see `Vocabulary.load` and `check_casing`.
@@ -390,14 +395,14 @@ def pack_pair(
 
     Args:
         ids_a: ids of the first text.
-        ids_b: ids of the second; None or empty: there is none.
-        max_seq_length: tokens at most, special tokens included; at least 3.
+        ids_b: ids of the second; `None` or empty: there is none.
+        max_seq_length: most tokens, special tokens included; at least 3.
         vocabulary: gives the special tokens.
 
     Returns:
         `input_ids` (`[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`) and `segment_ids` (0 up
-        to the first `[SEP]`, then 1), not padded. What is too long loses tokens from
-        the end of the longer text, of the second if both are as long.
+        to the first `[SEP]`, then 1), not padded. Texts that are too long lose tokens
+        from the end of the longer one, of the second if both are equally long.
     """
     if max_seq_length < 3:
         raise ValueError(f"`max_seq_length` must be at least 3, got {max_seq_length}")
@@ -412,7 +417,7 @@ def pack_pair(
 
 
 def truncated_lengths(length_a: int, length_b: int, total: int) -> tuple[int, int]:
-    """How much two texts keep if the longer loses a token until they fit `total`."""
+    """Lengths of two texts after the longer has lost tokens until both fit `total`."""
     if length_a + length_b <= total:
         return length_a, length_b
     shorter = min(length_a, length_b)

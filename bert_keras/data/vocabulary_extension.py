@@ -1,8 +1,7 @@
-"""Words put into a trained model's vocabulary: into its `[unusedN]` entries, or after
-the last one.
+"""New words for a trained model's vocabulary, in `[unusedN]` entries or at its end.
 
-No row is moved, so the model stays what it was. The weights of a new entry are the mean
-of those of the pieces that it was split into until now. No TensorFlow.
+No row moves, so the model computes what it did. The weights of a new entry are the mean
+of those of the pieces that the word was split into before.
 """
 
 import logging
@@ -29,19 +28,19 @@ def extend(
     do_lower_case: bool,
     into_unused: bool = True,
 ) -> tokenization.Vocabulary:
-    """Puts words into a vocabulary.
+    """Adds words to a vocabulary.
 
     Args:
-        vocabulary: of the trained model.
-        words: each as text has it, or with `##` in front if it continues a word; those
-            that are entries already are passed over.
-        do_lower_case: how the model's text is tokenized.
+        vocabulary: the trained model's.
+        words: as they stand in text, or with `##` in front if they continue a word;
+            existing entries are skipped.
+        do_lower_case: whether the model's text is lower-cased.
         into_unused: replace `[unusedN]` entries, the first ones first, so that the
-            embedding keeps its size; words for which none is left, or without this
-            all words, go after the last entry.
+            embedding keeps its size. Words beyond these, or all words if false, go
+            after the last entry.
 
     Raises:
-        InputError: the tokenizer takes a word apart before it looks for entries.
+        InputError: the tokenizer splits a word before it looks for entries.
     """
     new = [word for word in dict.fromkeys(words) if word not in vocabulary.ids]
     for word in new:
@@ -71,10 +70,10 @@ def write_extended(
     do_lower_case: bool,
     into_unused: bool = True,
 ) -> None:
-    """Writes a vocabulary with the words of a file, one a line, in it.
+    """Writes a vocabulary extended by the words of a file, which has one a line.
 
     Raises:
-        InputError: see `extend`; a file cannot be read, or the output exists.
+        InputError: see `extend`; or a file cannot be read, or the output exists.
     """
     if Path(output_path).exists():
         raise InputError(f"{output_path}: exists already; choose another name")
@@ -106,21 +105,20 @@ def sources(
     do_lower_case: bool,
     path: str | Path,
 ) -> dict[int, tuple[int, ...]]:
-    """Where the weights of new entries come from.
+    """Entries whose weights give those of each new entry, by their mean.
 
     Args:
-        old: the trained model's.
-        new: the one it shall have.
-        do_lower_case: how text is tokenized.
-        path: of the model, to name in errors.
+        old: the trained model's vocabulary.
+        new: the vocabulary that it shall have.
+        do_lower_case: whether text is lower-cased.
+        path: the model's, for errors.
 
     Returns:
-        For the id of every entry of `new` that `old` has not, the ids of `old` that it
-        is the mean of: of the pieces that `old` splits it into, without `[UNK]`. If
-        nothing is left, all that `old` has in use: an average entry.
+        For the id of every new entry, ids in `old` of the pieces that `old` splits it
+        into, without `[UNK]`; of all entries in use if no piece is left.
 
     Raises:
-        InputError: they differ in another way than `extend` makes them.
+        InputError: `new` is no vocabulary that `extend` makes from `old`.
     """
     _check_extended(old, new, path)
     used = tuple(
@@ -160,43 +158,25 @@ def _check_extended(
 
 
 def _pieces(token: str, tokenizer: tokenization.Tokenizer) -> tuple[int, ...]:
-    """The ids of the pieces of an entry, without `[UNK]`."""
-    if token.startswith(tokenization.CONTINUATION_PREFIX):
-        return _continuations(token, tokenizer.vocabulary)
+    prefix = tokenization.CONTINUATION_PREFIX
+    if token.startswith(prefix):
+        return tuple(tokenizer.encode_continuation(token.removeprefix(prefix)))
     unk_id = tokenizer.vocabulary.unk_id
     return tuple(index for index in tokenizer.encode(token) if index != unk_id)
-
-
-def _continuations(token: str, vocabulary: tokenization.Vocabulary) -> tuple[int, ...]:
-    """As the tokenizer goes on within a word, always the longest; none: impossible."""
-    prefix = tokenization.CONTINUATION_PREFIX
-    rest, pieces = token.removeprefix(prefix), []
-    while rest:
-        fitting = (
-            end
-            for end in range(len(rest), 0, -1)
-            if prefix + rest[:end] in vocabulary.ids
-        )
-        end = next(fitting, None)
-        if end is None:
-            return ()
-        pieces.append(vocabulary.ids[prefix + rest[:end]])
-        rest = rest[end:]
-    return tuple(pieces)
 
 
 def extend_rows(
     rows: np.ndarray, means: Mapping[int, Sequence[int]], *, num_rows: int
 ) -> np.ndarray:
-    """An array with a row for each entry, extended.
+    """Copies an array with a row for each entry, with rows for the new entries.
 
     Args:
         rows: `(old number of rows, ...)` float32.
-        means: from `sources`.
-        num_rows: of the result, at least as many; those above are all in `means`.
+        means: from `sources`; has every row of the result beyond the old ones.
+        num_rows: rows of the result.
 
     Returns:
-        `(num_rows, ...)` float32, a copy; all other rows are as they were.
+        `(num_rows, ...)` float32; rows of old entries are unchanged.
     """
     extended = np.zeros((num_rows, *rows.shape[1:]), np.float32)
     extended[: len(rows)] = rows

@@ -1,10 +1,10 @@
-"""The training step, and the one place that compiles and fits.
+"""The training step, and the only calls of `compile` and `fit`.
 
-A network trained here states its loss as sums and weights: `loss_terms(features,
-outputs)` gives `{name: (sum, weight)}` over the examples it saw, `loss_names` says
-which of them add up to the loss, and `loss_weights(features)` gives the weights of
-those before anything is computed. Sums over replicas and over parts of a batch then
-give the mean that one device would have computed over the whole batch.
+A network states its loss as sums and weights: `loss_terms(features, outputs)` gives
+`{name: (sum, weight)}` over its examples, `loss_names` the terms that add up to the
+loss, and `loss_weights(features)` the weights of these before anything is computed.
+Summed over replicas and over parts of a batch, they give the mean that one device would
+compute over the whole batch.
 """
 
 import math
@@ -22,23 +22,23 @@ from bert_keras.training import (
 )
 
 MIN_WEIGHT = 1e-5
-"""Keeps a batch without any prediction from a division by 0."""
+"""Least divisor of a sum: a batch may have no prediction."""
 
 
 class Learner(replicas.ReplicatedModel):
-    """Trains a network on batches of features, labels among them.
+    """Trains a network on batches of features, labels included.
 
-    A step: gradients of each part of each replica's batch, summed over parts and
-    replicas, clipped, and applied once. If the loss or a gradient is not finite,
-    weights and moments stay as they are, but the step counts, so that step N always
+    In a step the gradients of each part of each replica's batch are summed over parts
+    and replicas, clipped, and applied once. If the loss or a gradient is not finite,
+    weights and moments keep their values, but the step counts, so that step N always
     has batch N.
 
     Args:
         network: has `loss_terms`, `loss_names` and `loss_weights` (see the module).
-        max_grad_norm: clip gradients to this global norm; `None`: never.
-        num_parts: parts that a replica's batch is computed in, one after the other.
+        max_grad_norm: global norm to clip gradients to; `None`: no clipping.
+        num_parts: parts in which a replica computes its batch, one after the other.
         compile_step: compile each replica's forward and backward pass with XLA.
-        scales_loss: multiply the loss by a scale that adapts itself, for float16.
+        scales_loss: multiply the loss by an adaptive scale, for float16.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Learner(replicas.ReplicatedModel):
         return self.network(batch, training=training)
 
     def build_on(self, batch: Mapping[str, Any]) -> None:
-        """Makes all variables; to be called inside the strategy's scope."""
+        """Makes all variables; call it inside the strategy's scope."""
         terms = self.network.loss_terms(batch, self.network(batch))
         self._means = {name: keras.metrics.Mean(name=name) for name in terms}
         self.skipped_steps = self._counter("skipped_steps")
@@ -74,7 +74,7 @@ class Learner(replicas.ReplicatedModel):
             self.good_steps = self._counter("good_steps")
         self.optimizer.build(self.trainable_variables)
         if replicas.is_multi_worker(self.distribute_strategy):
-            # Each process says for itself whether it was asked to stop: see `stopping`.
+            # Each process has its own value: whether it was asked to stop.
             self._stop_requested = tf.Variable(
                 0.0,
                 trainable=False,
@@ -85,9 +85,9 @@ class Learner(replicas.ReplicatedModel):
         self.built = True
 
     def request_stop(self) -> None:
-        """Makes `stop_requested` of the next step, on all workers, more than 0."""
+        """Raises `stop_requested` above 0 in the next step of all workers."""
         strategy = self.distribute_strategy
-        # The variable as a whole would wait for the other workers.
+        # Assigning to the variable as a whole would wait for the other workers.
         for copy in strategy.experimental_local_results(self._stop_requested):
             copy.assign(1.0)
 
@@ -104,11 +104,11 @@ class Learner(replicas.ReplicatedModel):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """Running means of the evaluation that is under way."""
+        """Running means of the current evaluation."""
         return list(self._means.values())
 
     def train_step(self, batch):
-        """One step; returns this step's own scalars, alike on all replicas."""
+        """Makes a step; returns its own scalars, the same on all replicas."""
         learning_rate = self.optimizer.learning_rate
         weights = replicas.sum_over_replicas(self.network.loss_weights(batch))
         scale = _read(self.loss_scale) if self._scales_loss else tf.constant(1.0)
@@ -135,11 +135,11 @@ class Learner(replicas.ReplicatedModel):
         }
 
     def _gradients(self, batch, weights, scale):
-        """Gradients and sums of this replica's batch, part by part."""
+        """Gradients and sums of this replica's batch, computed part by part."""
         compute = self._forward_backward
         if self._compile_step:
-            # Made anew for each replica: one compiled function reads the variables of
-            # one device only.
+            # One for each replica: a compiled function reads the variables of one
+            # device only.
             compute = tf.function(compute, jit_compile=True)
         if self.num_parts == 1:
             return compute(batch, weights, scale)
@@ -179,7 +179,7 @@ class Learner(replicas.ReplicatedModel):
         return replicas.dense_gradients(gradients), terms | {"loss": (loss, 0.0)}
 
     def _summed(self, gradients, sums):
-        """Both summed over all replicas, in one exchange."""
+        """Gradients and sums added up over all replicas, in one exchange."""
         flat = tf.nest.flatten(sums)
         num_sums = len(flat)
         if replicas.is_multi_worker(self.distribute_strategy):
@@ -223,14 +223,14 @@ class Learner(replicas.ReplicatedModel):
         return self.get_metrics_result()
 
     def get_metrics_result(self) -> dict[str, Any]:
-        """The means so far; the loss is the sum of its terms' means."""
+        """Means so far; the loss is the sum of its terms' means."""
         results = {name: mean.result() for name, mean in self._means.items()}
         results["loss"] = sum(results[name] for name in self.network.loss_names)
         return results
 
 
 def _read(variable: keras.Variable) -> tf.Tensor:
-    """The value now, where the variable itself would be read when it is used."""
+    """Value now; the variable itself would be read only where it is used."""
     return tf.convert_to_tensor(variable.value)
 
 
@@ -248,11 +248,12 @@ def build_learner(
 
     Args:
         make_network: makes the network to train.
-        batch: any batch; its shapes decide the variables'.
+        batch: any batch; its shapes determine the variables'.
         optimizer: makes the optimizer.
         strategy: to train under.
-        max_grad_norm: see `Learner`, whose other options may follow.
+        max_grad_norm: see `Learner`, as for `options`.
         steps_per_execution: steps between two calls of the callbacks.
+        **options: see `Learner`.
     """
     with strategy.scope():
         learner = Learner(make_network(), max_grad_norm=max_grad_norm, **options)
@@ -279,16 +280,16 @@ def fit(
     """Trains until the optimizer has made `last_step` steps.
 
     Args:
-        learner: built; its optimizer may already have made steps.
-        batches: endless, starting with the first that is to be trained on.
-        last_step: of the whole run.
+        learner: built; its optimizer may have made steps already.
+        batches: endless, from the first one to train on.
+        last_step: step of the optimizer to stop at.
         steps_per_epoch: steps between evaluations.
-        evaluation: endless batches, and how many of them are one round.
+        evaluation: endless batches, and their number in one round; `None`: none.
         run_callbacks: called with the logs of each execution and epoch.
 
     Returns:
-        The scalars of the last step and, with names that begin with `val_`, of the last
-        evaluation; nothing if there was nothing to do.
+        Scalars of the last step and, under names that begin with `val_`, of the last
+        evaluation; empty if there was nothing to do.
     """
     start_step = replicas.optimizer_step(learner)
     if start_step >= last_step:

@@ -3,7 +3,7 @@
 BERT's own Adam is that of the original's optimization.py (paper, A.2); LAMB is
 algorithm 2 of You et al. (2020), "Large Batch Optimization for Deep Learning".
 
-Both optimizers are Keras optimizers, and can besides be applied within a replica: see
+Both are Keras optimizers that can also be applied within a replica: see
 `ReplicaOptimizer.apply_in_replica`. TensorFlow only.
 """
 
@@ -19,12 +19,12 @@ from keras import ops
 from bert_keras.config import OptimizerConfig
 
 NOT_DECAYED = (r"layer_norm", r"bias$")
-"""Weights without decay: layer norms and biases, as in the original."""
+"""Patterns of weights without decay: layer norms and biases, as in the original."""
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then polynomial decay that is counted from step 0.
+    """Linear warm-up, then polynomial decay counted from step 0.
 
     Below `warmup_steps` the rate is `peak * step / warmup_steps`; from there on
     `end + (peak - end) * (1 - step / num_train_steps) ** power`.
@@ -34,11 +34,11 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     `power` 1 and `end` 0); and the very first update has a rate of 0.
 
     Args:
-        peak: the learning rate that the warm-up heads for.
+        peak: learning rate that the warm-up heads for.
         warmup_steps: updates before the decay is used.
-        num_train_steps: the step at which the rate reaches `end`, where it stays.
-        power: of the decay; 1: linear.
-        end: the last learning rate.
+        num_train_steps: step at which the rate reaches `end`, where it stays.
+        power: the decay's; 1: linear.
+        end: last learning rate.
     """
 
     def __init__(
@@ -76,12 +76,11 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 class ReplicaOptimizer(keras.optimizers.Optimizer):
     """Base of optimizers with two moments that can be applied within a replica.
 
-    A subclass writes `update_variable`. Everything but the learning rate is
-    keyword-only.
+    A subclass writes `update_variable`.
 
     Args:
         learning_rate: a float or a schedule.
-        weight_decay_rate: of the decayed variables.
+        weight_decay_rate: for the decayed variables.
         beta_1: decay of the mean of gradients.
         beta_2: decay of the mean of squared gradients.
         epsilon: added to the root.
@@ -108,28 +107,28 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
         self.not_decayed = tuple(not_decayed)
 
     def build(self, variables):
-        """Makes `m` and `v` for each variable, named after its path."""
+        """Makes the moments `m` and `v` of each variable, named after its path."""
         if self.built:
             return
         super().build(variables)
         self._m, self._v = self.add_optimizer_variables(variables, ["m", "v"])
 
     def decays(self, path: str) -> bool:
-        """Whether the variable of this path is decayed."""
+        """Whether the variable with this path is decayed."""
         return not any(re.search(pattern, path) for pattern in self.not_decayed)
 
     def apply_in_replica(self, gradients: Sequence, *, num_updates) -> None:
         """Updates this replica's copy of each variable; `iterations` stays.
 
-        For use where every replica has the same gradients: there is no communication
-        between replicas, so the call may stand within a `tf.cond`. What else Keras's
-        `apply` does if asked to (clipping, averages of weights) is left out.
+        For use where every replica has the same gradients: replicas do not
+        communicate, so the call may stand within a `tf.cond`. Other options of Keras's
+        `apply` (clipping, averages of weights) have no effect here.
 
         Args:
             gradients: dense, one for each variable given to `build`, in that order;
                 summed over replicas, unscaled and clipped.
-            num_updates: scalar, how many updates were made before; corrects the bias
-                of the moments. The learning rate is that of `iterations`, which also
+            num_updates: scalar, number of updates before this one; corrects the bias
+                of the moments. The learning rate follows `iterations`, which also
                 counts steps without an update.
         """
         if len(gradients) != len(self._trainable_variables):
@@ -147,25 +146,24 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
         self.update_variable(
             self._get_variable_index(variable),
             # A sparse gradient has a slice for each occurrence of a row; the moments
-            # are of the slices' sums.
+            # need their sums.
             tf.convert_to_tensor(gradient),
             tf.cast(learning_rate, tf.float32),
             tf.cast(self.iterations, tf.float32),
         )
 
     def update_variable(self, index: int, gradient, learning_rate, num_updates) -> None:
-        """Updates the local copies of the variable `index` and of its moments.
+        """Updates this replica's copies of a variable and of its moments.
 
         Args:
-            index: of the variable among those given to `build`.
-            gradient: dense, of the variable's shape.
+            index: the variable's, among those given to `build`.
+            gradient: dense, with the variable's shape.
             learning_rate: float32 scalar.
-            num_updates: float32 scalar, how many updates were made before.
+            num_updates: float32 scalar, number of updates before this one.
         """
         raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
-        """Everything that `__init__` takes."""
         config = super().get_config()
         del config["weight_decay"]
         return config | {
@@ -179,16 +177,16 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class BertAdamW(ReplicaOptimizer):
-    """Adam with decoupled weight decay, as BERT was trained or as it is published.
+    """Adam with decoupled weight decay, as BERT was trained or as it was published.
 
     With `mode="google"` the moments' bias is not corrected, as in the original:
     `w -= lr * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`. With `"corrected"`
     `m` and `v` are divided by `1 - beta ** t` first (Loshchilov and Hutter, 2019).
-    The decay is left out for variables whose path matches one of `not_decayed`.
+    Variables whose path matches one of `not_decayed` are not decayed.
 
-    tf-models-official's `AdamWeightDecay` is neither: it corrects the bias, but leaves
-    `epsilon` as it is when it does (the "epsilon hat" of the Adam paper). It comes to
-    `"google"` once `beta ** t` has vanished, after some ten thousand updates.
+    tf-models-official's `AdamWeightDecay` is neither: it corrects the bias without
+    correcting `epsilon` (the "epsilon hat" of the Adam paper). It equals `"google"`
+    once `beta ** t` has vanished, after some ten thousand updates.
 
     Args:
         learning_rate: a float or a schedule.
@@ -220,7 +218,7 @@ class BertAdamW(ReplicaOptimizer):
         if self.weight_decay_rate and self.decays(variable.path):
             decay = learning_rate * self.weight_decay_rate * _read(variable)
             _assign_sub(variable, decay)
-        # One pass over memory, where a chain of operations makes one for each.
+        # One pass over memory; single operations would take one each.
         tf.raw_ops.ResourceApplyAdam(
             var=_handle(variable),
             m=_handle(self._m[index]),
@@ -240,7 +238,7 @@ class BertAdamW(ReplicaOptimizer):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class Lamb(ReplicaOptimizer):
-    """LAMB: Adam's update, rescaled for each variable to the variable's own norm.
+    """LAMB: Adam's update of each variable, rescaled to the variable's own norm.
 
     `r = m_hat / (sqrt(v_hat) + epsilon) + weight_decay_rate * w`, then
     `w -= lr * (norm(w) / norm(r)) * r`: algorithm 2 of the paper with the identity for
@@ -274,7 +272,7 @@ class Lamb(ReplicaOptimizer):
 
 
 def _bias(beta: float, num_updates):
-    """`1 - beta ** (num_updates + 1)`, exact in float32 when that is near 0."""
+    """`1 - beta ** (num_updates + 1)`, exact in float32 even near 0."""
     if not beta:
         return 1.0
     return -tf.math.expm1((num_updates + 1.0) * math.log(beta))
@@ -290,7 +288,7 @@ def trust_ratio(weights, update):
 def build_optimizer(
     config: OptimizerConfig, *, num_train_steps: int
 ) -> BertAdamW | Lamb:
-    """The optimizer of a run of `num_train_steps` steps."""
+    """Builds the optimizer of a run of `num_train_steps` steps."""
     schedule = WarmupDecay(
         config.learning_rate,
         warmup_steps=config.warmup_steps,
@@ -316,18 +314,18 @@ def clip_by_global_norm(
 
     Args:
         gradients: dense tensors.
-        max_norm: `None`: only the norm is computed.
+        max_norm: `None`: only compute the norm.
 
     Returns:
-        The gradients, and their global norm before clipping, a float32 scalar. If that
-        is not finite, the gradients are of no use.
+        The gradients, and their global norm before clipping, a float32 scalar. If it is
+        not finite, the gradients are useless.
     """
     halves = [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
     norm = tf.sqrt(2.0 * tf.add_n(halves))
     if max_norm is None:
         return list(gradients), norm
-    # Most steps of a long run are not clipped, and a product would be another pass
-    # over all gradients.
+    # Most steps of a long run are not clipped, and the product is one more pass over
+    # all gradients.
     clipped = tf.cond(
         norm <= max_norm,
         lambda: list(gradients),
@@ -336,8 +334,8 @@ def clip_by_global_norm(
     return clipped, norm
 
 
-# A keras.Variable refuses or reduces, under a strategy, what is assigned to it within
-# a replica; the handle is always that of the local copy.
+# Under a strategy a keras.Variable refuses or reduces assignments within a replica; the
+# handle is always the local copy's.
 
 
 def _handle(variable: keras.Variable):

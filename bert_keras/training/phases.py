@@ -1,7 +1,8 @@
-"""The phases of a pre-training: examples of one length each, one after the other.
+"""Phases of pre-training, one after the other, each on examples of one length.
 
-The paper (A.2) trains with sequences of 128 for 90 % of the steps and of 512 for the
-rest. Weights, optimizer state, schedule and step run on; the data changes.
+The paper (A.2) trains on sequences of 128 tokens for 90 % of the steps and of 512 for
+the rest. From phase to phase the data changes; weights, optimizer state, schedule and
+step go on.
 """
 
 import dataclasses
@@ -26,33 +27,31 @@ _VERB = "bert-keras examples"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A stretch of steps on one directory of examples, read and checked."""
+    """Stretch of steps on one directory of examples, read and checked."""
 
     directory: Path
     vocabulary: tokenization.Vocabulary
     do_lower_case: bool
     examples: config.ExamplesConfig
-    """How they were made."""
+    """Settings that the examples were made with."""
     manifest_sha256: str
     train_shards: list[record_batches.Shard]
     eval_shards: list[record_batches.Shard]
     first_step: int
-    """Steps made before it."""
+    """Steps of the run before the phase."""
     last_step: int
-    """Steps made when it ends."""
+    """Steps of the run when the phase ends."""
     batch_size: int
     """Examples per step, over all replicas."""
     num_parts: int
-    """Parts that a replica computes its share of a batch in."""
+    """Parts in which a replica computes its share of a batch."""
 
     @property
     def num_train_records(self) -> int:
-        """Examples to train on."""
         return sum(shard.num_records for shard in self.train_shards)
 
     @property
     def has_evaluation(self) -> bool:
-        """Whether any example is kept for evaluation."""
         return any(shard.num_records for shard in self.eval_shards)
 
 
@@ -66,13 +65,13 @@ def read_phases(
     """Reads and checks all directories, before anything is computed.
 
     Args:
-        settings: of the run.
-        directories: made by `pipelines.examples`, one for each phase.
-        vocab_path: a vocabulary to check the examples against; they bring their own.
-        num_replicas: that share each batch.
+        settings: the run's.
+        directories: made by `bert-keras examples`, one for each phase.
+        vocab_path: vocabulary to check the examples against; they bring their own.
+        num_replicas: number of replicas that share each batch.
 
     Raises:
-        InputError: a directory cannot be used, or not together with the others.
+        InputError: a directory is unusable, or does not go together with the others.
     """
     planned = _planned(settings, len(directories))
     limits = _limits(settings.num_train_steps, [p.fraction for p in planned])
@@ -108,7 +107,7 @@ def _planned(
 
 
 def _limits(num_train_steps: int, fractions: Sequence[float]) -> list[int]:
-    """The steps at which phases begin and end."""
+    """Steps at which phases begin and end."""
     shares = itertools.accumulate(fractions, initial=0.0)
     return [round(share * num_train_steps) for share in shares]
 
@@ -178,7 +177,7 @@ def _check_divisible(phase: Phase, num_replicas: int) -> None:
 
 
 def _check_same_documents(first: Phase, other: Phase) -> None:
-    """A shard is a bucket of documents, the same one for every length."""
+    # A shard is a bucket of documents, the same one for every length.
     if other.vocabulary.sha256 != first.vocabulary.sha256:
         raise InputError(
             f"{other.directory}: made with another vocabulary than {first.directory}; "
@@ -200,7 +199,7 @@ def training_batches(
     *,
     start_step: int,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """Endless batches for every replica, from that of step `start_step + 1` on."""
+    """Endless batches for every replica, from step `start_step + 1` on."""
 
     def of_worker(index: int, num_workers: int, num_replicas: int) -> tf.data.Dataset:
         return record_batches.training_batches(
@@ -219,7 +218,7 @@ def training_batches(
 def evaluation_batches(
     settings: config.PretrainingConfig, phase: Phase, strategy: tf.distribute.Strategy
 ) -> tuple[tf.data.Dataset | tf.distribute.DistributedDataset, int] | None:
-    """Endless batches for every replica, and how many are one round; `None`: none."""
+    """Endless batches for every replica and their number in one round, if any."""
     if not phase.has_evaluation:
         return None
     # The length of a round is the same for every share of it.
@@ -239,7 +238,7 @@ def evaluation_batches(
 def whole_evaluation_batches(
     settings: config.PretrainingConfig, phase: Phase
 ) -> tuple[tf.data.Dataset, int]:
-    """The same batches, not shared out."""
+    """Batches of `evaluation_batches`, whole."""
     return record_batches.evaluation_batches(
         phase.eval_shards,
         **_common(settings, phase),

@@ -1,4 +1,4 @@
-"""In which precision to compute: what the hardware is good at, and float16's scale."""
+"""Precision of the computation: the hardware's best, and float16's loss scale."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -9,16 +9,16 @@ from bert_keras import config
 
 INITIAL_LOSS_SCALE = 2.0**15
 LOSS_SCALE_GROWTH_STEPS = 2000
-"""Good steps after which the scale doubles."""
+"""Steps with finite gradients after which the scale doubles."""
 
 
 def resolve(
     precision: config.Precision, strategy: tf.distribute.Strategy
 ) -> config.Precision:
-    """`auto` becomes what suits the devices of the strategy.
+    """Replaces `auto` by the precision that suits the devices of the strategy.
 
     bfloat16 on TPUs, on GPUs from compute capability 8.0 on, and on processors that
-    multiply in it; float16 is never chosen by itself.
+    multiply in it, else float32; never float16.
     """
     if precision != "auto":
         return precision
@@ -40,7 +40,7 @@ def _multiplies_in_bfloat16(strategy: tf.distribute.Strategy) -> bool:
 
 
 def processor_multiplies_in_bfloat16(cpuinfo: str | Path = "/proc/cpuinfo") -> bool:
-    """Whether the processor says so; `False` where nobody says anything."""
+    """Whether the processor has instructions for it; `False` if that is unknown."""
     try:
         text = Path(cpuinfo).read_text(encoding="utf-8")
     except OSError:
@@ -49,16 +49,16 @@ def processor_multiplies_in_bfloat16(cpuinfo: str | Path = "/proc/cpuinfo") -> b
 
 
 class LossScale(NamedTuple):
-    """What the loss is multiplied by, so that small float16 gradients are not 0."""
+    """Factor of the loss, which keeps small float16 gradients from becoming 0."""
 
     scale: tf.Tensor
-    """float32."""
+    """Scalar, float32."""
     good_steps: tf.Tensor
-    """int32; steps since it last changed."""
+    """Scalar, int32: steps since the scale last changed."""
 
 
 def next_loss_scale(now: LossScale, is_finite: tf.Tensor) -> LossScale:
-    """Half after a step whose gradients overflowed, twice after many that did not."""
+    """Halves the scale after an overflow, doubles it after many steps without one."""
     good_steps = tf.where(is_finite, now.good_steps + 1, 0)
     grows = good_steps >= LOSS_SCALE_GROWTH_STEPS
     scale = tf.where(grows, now.scale * 2.0, now.scale)

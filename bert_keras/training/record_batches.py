@@ -19,16 +19,16 @@ from bert_keras.training import record_parsing, replicas
 
 
 class Shard(NamedTuple):
-    """A file of examples."""
+    """File of examples."""
 
     path: str
     first_record: int
-    """Place of its first record in all shards of the directory together."""
+    """Place of its first record among those of all shards of the directory."""
     num_records: int
 
 
 def read_shards(directory: str | Path, made: manifest.Manifest) -> list[Shard]:
-    """The shards of a directory of examples, in the manifest's order."""
+    """Shards of a directory of examples, in the manifest's order."""
     starts = itertools.accumulate((s.num_records for s in made.shards), initial=0)
     return [
         Shard(str(Path(directory) / shard.name), start, shard.num_records)
@@ -39,18 +39,18 @@ def read_shards(directory: str | Path, made: manifest.Manifest) -> list[Shard]:
 def split_shards(
     shards: Sequence[Shard], num_eval_shards: int | None
 ) -> tuple[list[Shard], list[Shard]]:
-    """Keeps the last shards for evaluation.
+    """Splits off the last shards for evaluation.
 
-    A shard is a bucket of documents, and random next sentences come from within it,
-    so what is evaluated on shares no document with what is trained on.
+    A shard is a bucket of documents, and random next sentences come from within it, so
+    no document is both trained and evaluated on.
 
     Args:
         shards: all, in order.
-        num_eval_shards: how many to keep; `None`: one in fifty, at least one if
+        num_eval_shards: number to evaluate on; `None`: one in fifty, at least one if
             there are two.
 
     Returns:
-        The shards to train on and those to evaluate on.
+        The shards to train on, and those to evaluate on.
     """
     if num_eval_shards is None:
         num_eval_shards = max(1, len(shards) // 50) if len(shards) > 1 else 0
@@ -65,7 +65,7 @@ def split_shards(
 
 
 class Worker(NamedTuple):
-    """The part of every batch that one of several processes reads."""
+    """Place of a process among those that read parts of every batch."""
 
     index: int = 0
     num_workers: int = 1
@@ -73,7 +73,7 @@ class Worker(NamedTuple):
     """Replicas of this worker; all workers have as many."""
     sharding: Literal["record", "file"] = "record"
     """`record`: each worker takes its rows of batches that are the same for any number
-    of workers. `file`: each reads its own shards, and makes its rows of them."""
+    of workers. `file`: each reads its own shards only."""
 
 
 ONLY_WORKER = Worker()
@@ -94,34 +94,32 @@ def training_batches(
 ) -> tf.data.Dataset:
     """Endless shuffled batches; batch N is a function of `seed` and N alone.
 
-    An epoch is every record once: the shards in another order each time, several read
-    at a time, their records shuffled in buffers. Batches go on over the end of an
-    epoch. Records that are not masked yet get other masks in every epoch. A resumed
-    run passes its step as `start_step`: what was drawn before is hardly read again.
+    An epoch has every record once: the shards in another order each time, several read
+    at a time, their records shuffled in buffers. A batch may span two epochs. Records
+    that are not masked yet get other masks in every epoch. A resumed run passes its
+    step as `start_step`: little of what was drawn before is read again.
 
     Args:
         shards: to train on.
-        config: how the examples were made.
-        vocabulary: that of the examples.
+        config: settings that the examples were made with.
+        vocabulary: the examples' vocabulary.
         batch_size: examples per step, over all workers.
         shuffle_buffer_size: records that are shuffled among themselves.
-        seed: of order, masks and dropout.
-        start_step: the first batch's number.
-        worker: which rows of each batch to make.
+        seed: for order, masks and dropout.
+        start_step: number of the first batch.
+        worker: place of this process; its replicas need equal shares of a batch.
         attention: with `left_to_right`, nothing is masked and every token is to be
             predicted from those before it (paper, 5.1).
 
     Returns:
-        As many consecutive elements per step as the worker has replicas, all of static
+        One element for each replica of the worker and step, in turn, all of static
         shape `{name: (rows, length)}`, integers as int32: `features.batch_features`
         (with `left_to_right`, see `record_parsing.next_tokens`), and
         `features.DROPOUT_SEEDS`, `(rows,)` int32, of (seed, epoch, record).
 
     Raises:
-        InputError: replicas cannot have equal shares of a batch, or there are fewer
-            shards than workers that read their own.
+        InputError: there are fewer shards than workers that read their own.
     """
-    _check_shares(batch_size, worker)
     if worker.sharding == "file":
         shards = _own_shards(shards, worker)
         batch_size //= worker.num_workers
@@ -162,7 +160,7 @@ def shards_of_steps(
 ) -> list[str]:
     """Names of the files that some batches of `training_batches` come from.
 
-    With `sharding` by record; the arguments are those of `training_batches`.
+    The arguments are those of `training_batches`; shards are shared by record.
     """
     reader = _ShuffledReader(
         shards=shards,
@@ -192,28 +190,25 @@ def evaluation_batches(
     worker: Worker = ONLY_WORKER,
     attention: record_parsing.Attention = "bidirectional",
 ) -> tuple[tf.data.Dataset, int]:
-    """The first `num_batches` batches of the shards, over and over.
+    """First `num_batches` batches of the shards, over and over.
 
-    A record of each shard comes in turn, so that few batches show something of all of
-    them. Endless, because Keras takes a phantom step when data ends unforeseen, and a
-    strategy forgets a cardinality that was stated. Records that are not masked yet
-    get the same masks in every round. The last batch is filled up with examples of
-    which nothing counts: a `[CLS]`, padding, `masked_lm_weights` 0 and
-    `next_sentence_labels` -1.
+    The shards take turns, record by record, so that few batches show something of all
+    of them. Endless, because Keras takes a phantom step when data ends unforeseen, and
+    a strategy forgets a cardinality that was stated. Records that are not masked yet
+    get the same masks in every round. The last batch is filled up with examples that do
+    not count: a `[CLS]`, padding, `masked_lm_weights` 0 and `next_sentence_labels` -1.
 
     Args:
+        shards: to evaluate on.
+        config: as for `training_batches`, like the arguments not named here.
         batch_size: examples per batch, over all workers.
-        num_batches: of one round, at most.
-        worker: which rows of each batch to make; always by record.
+        num_batches: batches of one round, at most.
+        worker: place of this process; shards are shared by record.
 
     Returns:
-        The batches as `training_batches` has them, without dropout, and how many of
-        them are one round, in which no record comes twice.
-
-    Raises:
-        InputError: replicas cannot have equal shares of a batch.
+        Batches as `training_batches` has them, without dropout, and the number of them
+        in one round, in which no record comes twice.
     """
-    _check_shares(batch_size, worker)
     num_records = sum(shard.num_records for shard in shards)
     num_batches = min(num_batches, -(-num_records // batch_size))
     records = tf.data.Dataset.from_tensor_slices(_shard_table(shards)).interleave(
@@ -222,7 +217,7 @@ def evaluation_batches(
         block_length=1,
     )
     padding = record_parsing.padding_record(config, vocabulary.cls_id)
-    # Its number is any: there is nothing to draw in it.
+    # Any number will do: nothing in it is drawn by chance.
     padding = tf.data.Dataset.from_tensors((tf.constant(-1, tf.int64), padding))
     records = records.concatenate(padding.repeat(batch_size))
     epochs = tf.fill(
@@ -241,10 +236,10 @@ def evaluation_batches(
 
 
 def check_lengths(path: str | Path, config: ExamplesConfig) -> None:
-    """Checks on its first record that a shard holds the features it should.
+    """Checks the features of a shard's first record.
 
     Raises:
-        InputError: a feature is missing or of another length than the manifest says.
+        InputError: a feature is missing, or its length is not the manifest's.
     """
     dataset = tf.data.TFRecordDataset(str(path), _COMPRESSIONS[config.compression])
     for record in dataset.take(1):
@@ -265,22 +260,10 @@ def check_lengths(path: str | Path, config: ExamplesConfig) -> None:
 
 
 _COMPRESSIONS = {"none": "", "gzip": "GZIP"}
-
-
 _MAX_SHARDS_PER_STRETCH = 64
 _SHARDS_AT_A_TIME = 16
 _BLOCK_LENGTH = 64
 """Records that are read from one shard before the next has its turn."""
-
-
-def _check_shares(batch_size: int, worker: Worker) -> None:
-    num_replicas = worker.num_workers * worker.num_replicas
-    if batch_size % num_replicas:
-        raise InputError(
-            f"`global_batch_size` is {batch_size}, but {num_replicas} replicas "
-            f"({worker.num_workers} workers with {worker.num_replicas} each) must have "
-            f"equal shares: make it a multiple of {num_replicas}"
-        )
 
 
 def _own_shards(shards: Sequence[Shard], worker: Worker) -> Sequence[Shard]:
@@ -300,7 +283,6 @@ def _own_shards(shards: Sequence[Shard], worker: Worker) -> Sequence[Shard]:
 
 
 def _shard_table(shards: Sequence[Shard]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Paths and first records."""
     paths = tf.constant([shard.path for shard in shards])
     return paths, tf.constant([shard.first_record for shard in shards], tf.int64)
 
@@ -308,7 +290,7 @@ def _shard_table(shards: Sequence[Shard]) -> tuple[tf.Tensor, tf.Tensor]:
 def _numbered_records(
     path: tf.Tensor, first_record: tf.Tensor, *, compression: str
 ) -> tf.data.Dataset:
-    """The number and the bytes of each record of a shard."""
+    """Number and bytes of each record of a shard."""
     records = tf.data.TFRecordDataset(path, _COMPRESSIONS[compression])
     return records.enumerate(first_record)
 
@@ -317,13 +299,13 @@ def _numbered_records(
 class _ShuffledReader:
     """Reads all records once in each epoch, in an order of (seed, epoch).
 
-    The shards of an epoch, shuffled, are cut into stretches. Those of a stretch are
-    read several at a time, block by block, and of what comes, `shuffle_buffer_size`
-    records at a time are shuffled among themselves. A reading that starts in the
-    middle of an epoch has to read one stretch at most to find its place.
+    The shards of an epoch are shuffled and cut into stretches. Those of a stretch are
+    read several at a time, block by block, and `shuffle_buffer_size` records at a time
+    are shuffled among themselves. To start within an epoch, one stretch at most has to
+    be read.
 
-    All chance is in stateless operations: `Dataset.shuffle` would follow the global
-    seed of the process as well.
+    All chance is in stateless operations: `Dataset.shuffle` would also depend on the
+    global seed of the process.
     """
 
     shards: Sequence[Shard]
@@ -332,7 +314,7 @@ class _ShuffledReader:
     seed: int
 
     def records(self, start: int) -> tf.data.Dataset:
-        """The number and the bytes of each record, endlessly, from the `start`-th."""
+        """Number and bytes of each record, endlessly, from the `start`-th on."""
         sizes = np.array([shard.num_records for shard in self.shards])
         epoch, num_passed = divmod(start, int(sizes.sum()))
         order = self._order(tf.constant(epoch, tf.int64)).numpy()
@@ -351,7 +333,7 @@ class _ShuffledReader:
         return range(0, len(self.shards), math.ceil(len(self.shards) / num_stretches))
 
     def _order(self, epoch: tf.Tensor) -> tf.Tensor:
-        """Indices of the shards, as they come in an epoch."""
+        """Indices of the shards in the order of an epoch."""
         return tf.random.experimental.stateless_shuffle(
             tf.range(len(self.shards)), self._seeds(epoch)
         )
@@ -360,7 +342,7 @@ class _ShuffledReader:
         return tf.stack([tf.constant(self.seed, tf.int64), number])
 
     def _stretch(self, number: tf.Tensor) -> tf.data.Dataset:
-        """Shuffled buffers of a stretch, which is counted through all epochs."""
+        """Shuffled buffers of a stretch; its number counts through all epochs."""
         starts = self._stretch_starts
         start = number % len(starts) * starts.step
         order = self._order(number // len(starts))[start : start + starts.step]
@@ -383,7 +365,7 @@ class _ShuffledReader:
         return buffers.enumerate().map(shuffle)
 
     def _blocks(self, path: tf.Tensor, first_record: tf.Tensor) -> tf.data.Dataset:
-        """The numbers and the bytes of records of a shard, some at a time."""
+        """Numbers and bytes of the records of a shard, block by block."""
         records = tf.data.TFRecordDataset(path, _COMPRESSIONS[self.compression])
 
         def with_numbers(index: tf.Tensor, block: tf.Tensor) -> tuple:
@@ -394,7 +376,7 @@ class _ShuffledReader:
 
 
 def _shares(batches: tf.data.Dataset, worker: Worker) -> tf.data.Dataset:
-    """Of every batch, this worker's rows, an element for each of its replicas."""
+    """This worker's rows of every batch, an element for each of its replicas."""
 
     def rows(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
         shape = [worker.num_workers, worker.num_replicas, -1]

@@ -1,4 +1,4 @@
-"""Records become the features of a batch, all of static shape.
+"""Parsing of records into the features of a batch, all of static shape.
 
 Chance is a function of (seed of the run, epoch, number of the record): see
 `dynamic_masking`.
@@ -18,13 +18,12 @@ from bert_keras.data import dynamic_masking, features, masking
 Attention = Literal["bidirectional", "left_to_right"]
 """See `BertConfig.attention`."""
 
-
 NO_LABEL = -1
-"""In place of a label: this example does not count."""
+"""Label of an example that does not count."""
 
 
 def feature_spec(config: ExamplesConfig) -> dict[str, Any]:
-    """How `tf.io.parse_example` reads the records of examples made with `config`."""
+    """Specification for `tf.io.parse_example` of records made with `config`."""
     return {
         feature.name: tf.io.RaggedFeature(feature.dtype)
         if feature.length is None
@@ -34,7 +33,7 @@ def feature_spec(config: ExamplesConfig) -> dict[str, Any]:
 
 
 def padding_record(config: ExamplesConfig, cls_id: int) -> bytes:
-    """A record as `config` makes them, of `[CLS]` and nothing that counts."""
+    """Record of a `[CLS]` alone, stored as `config` says, in which nothing counts."""
     example = tf.train.Example()
     for feature in features.record_features(config):
         stored = example.features.feature[feature.name]
@@ -52,7 +51,10 @@ def padding_record(config: ExamplesConfig, cls_id: int) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Parser:
-    """Turns records into the features of a batch."""
+    """Turns records into the features of a batch.
+
+    Args: see `record_batches.training_batches`; `has_dropout` adds dropout's seeds.
+    """
 
     config: ExamplesConfig
     vocabulary: masking.MaskingVocabulary
@@ -63,7 +65,7 @@ class Parser:
     def __call__(
         self, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Features of some records, given with epoch and number, all `(rows,)`."""
+        """Features of records; the arguments are `(rows,)` each."""
         parsed = self._stored(records)
         if self.config.masking == "dynamic":
             parsed |= self._completed(parsed.pop("input_ids"), epochs, numbers)
@@ -81,7 +83,7 @@ class Parser:
         }
 
     def _stored(self, records: tf.Tensor) -> dict[str, tf.Tensor | tf.RaggedTensor]:
-        """What the records hold, by the names that the model knows."""
+        """Stored features by the names that the model knows."""
         stored = tf.io.parse_example(records, feature_spec(self.config))
         parsed = {}
         for feature in features.batch_features(self.config):
@@ -95,7 +97,7 @@ class Parser:
     def _completed(
         self, input_ids: tf.RaggedTensor, epochs: tf.Tensor, numbers: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Pads plain sequences and masks them, but not for `left_to_right`."""
+        """Pads plain sequences and masks them unless attention is `left_to_right`."""
         config = self.config
         is_masked = self.attention == "bidirectional"
         wanted = [
@@ -133,7 +135,7 @@ class Parser:
 
 
 def _check_ids(name: str, ids: tf.Tensor | tf.RaggedTensor, vocab_size: int) -> None:
-    # A GPU reads row 0 for an id past the table and says nothing.
+    # For an id past the table a GPU reads row 0 without an error.
     tf.debugging.assert_less(
         ids.flat_values if isinstance(ids, tf.RaggedTensor) else ids,
         tf.constant(vocab_size, tf.int64),
@@ -153,16 +155,16 @@ def _unmasked(parsed: Mapping[str, tf.Tensor]) -> tf.Tensor:
 
 
 def next_tokens(input_ids: tf.Tensor, input_mask: tf.Tensor) -> dict[str, tf.Tensor]:
-    """What a left-to-right model is to predict: at each place, the token after it.
+    """Predictions of a left-to-right model: at each place the token after it.
 
     Args:
         input_ids: `(n, L)` integers, nothing masked.
-        input_mask: the same, 1 for a token.
+        input_mask: `(n, L)` integers, 1 for a token.
 
     Returns:
         `masked_lm_positions`: `(n, L - 1)`, each row 0 to L - 2.
         `masked_lm_ids`: `(n, L - 1)`, the tokens at 1 to L - 1.
-        `masked_lm_weights`: `(n, L - 1)` float32, 1.0 where that is no padding.
+        `masked_lm_weights`: `(n, L - 1)` float32, 1.0 for a token, 0.0 for padding.
     """
     next_ids = input_ids[:, 1:]
     positions = tf.range(next_ids.shape[1], dtype=next_ids.dtype)
@@ -178,15 +180,15 @@ _DROPOUT_SALT = 0x64726F706F757473
 
 
 def dropout_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarray:
-    """The seed of each example's dropout, a function of these three alone.
+    """Seeds of the examples' dropout.
 
     Args:
-        seed: of the run.
-        epochs: `(n,)` integers: which reading of the data.
-        records: `(n,)` integers: places of the examples in it.
+        seed: the run's.
+        epochs: `(n,)` integers, from 0.
+        records: `(n,)` integers: places of the examples in the data.
 
     Returns:
-        `(n,)` int32, any of them.
+        `(n,)` int32.
     """
     seeds = dynamic_masking.record_seeds(seed ^ _DROPOUT_SALT, epochs, records)
     return seeds.astype(np.uint32).view(np.int32)

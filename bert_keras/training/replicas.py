@@ -1,4 +1,4 @@
-"""What Keras 3 leaves wrong under `tf.distribute`, mended in one place.
+"""Fixes, in one place, of faults that Keras 3 has under `tf.distribute`.
 
 Stock Keras on TensorFlow clips each replica's gradients before they are summed,
 averages weighted losses per replica, squares the slices of a sparse gradient one by
@@ -26,7 +26,7 @@ from bert_keras.errors import InputError
 def sum_over_replicas(value):
     """Sums a tensor, or a list of tensors, over all replicas.
 
-    Outside a replica context, or with one replica, the value itself.
+    Outside a replica context, or with one replica, returns the value itself.
     """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
@@ -35,7 +35,7 @@ def sum_over_replicas(value):
 
 
 def dense_gradients(gradients: Sequence) -> list:
-    """Gradients as tensors.
+    """Gradients as dense tensors.
 
     `tf.IndexedSlices` hold one slice for each occurrence of a row; Adam and a global
     norm need the rows' sums.
@@ -54,7 +54,7 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
 
 
 def wait_for_all(strategy: tf.distribute.Strategy) -> None:
-    """Returns when every worker process has come to this point."""
+    """Waits until every worker process has reached this point."""
     _sum_over_workers(strategy, 0.0)
 
 
@@ -62,17 +62,17 @@ def check_equal(strategy: tf.distribute.Strategy, number: int, message: str) -> 
     """Checks that every worker process has the same number.
 
     Raises:
-        InputError: with `message`, on all workers, if one has another.
+        InputError: with `message`, on all workers, if one differs.
     """
     mean = _sum_over_workers(strategy, float(number)) / strategy.num_replicas_in_sync
-    # Of equal squares, too: a mean alone is that of many numbers.
+    # Many sets of numbers have this mean; only equal ones have these squares too.
     squares = _sum_over_workers(strategy, float(number) ** 2)
     if squares != strategy.num_replicas_in_sync * mean**2:
         raise InputError(message)
 
 
 def _sum_over_workers(strategy: tf.distribute.Strategy, number: float) -> float:
-    """Summed over the replicas of all processes; of one process, as often as it has."""
+    """Sum of each process's number, counted once for each of its replicas."""
     if not is_multi_worker(strategy):
         return number * strategy.num_replicas_in_sync
 
@@ -118,9 +118,9 @@ def distribute(
 
     Args:
         strategy: to train under.
-        make_batches: from a worker's index, the number of workers and the number of
-            replicas of this worker to its batches: as many consecutive elements per
-            step as it has replicas. Nothing is sharded beyond that.
+        make_batches: makes a worker's batches, given its index, the number of workers
+            and its number of replicas: one element per replica and step, in turn.
+            Nothing is sharded beyond that.
     """
 
     def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -137,17 +137,16 @@ def distribute(
 
 
 class ReplicatedModel(keras.Model):
-    """A model whose `fit` is right under any strategy.
+    """Model whose `fit` is correct under any strategy.
 
-    It is built before `fit`, whose data stays whole. `train_step` returns scalars that
-    are the same on every replica; those of replica 0 are handed to the callbacks. With
-    `steps_per_execution` above 1, these are the scalars of the last step. To them comes
-    `input_wait`: the seconds for which the steps waited for data.
+    It is built before `fit`. `train_step` returns scalars that are the same on every
+    replica; callbacks get replica 0's, with `steps_per_execution` above 1 those of the
+    last step. `input_wait` is added: seconds for which the steps waited for data.
     """
 
     next_stop: Callable[[int], int] | None = None
-    """From the step reached to that which the execution must not go beyond; `None`:
-    all have their full length."""
+    """Gives, for the step reached, the one that the execution must not go beyond;
+    `None`: all executions have their full length."""
     _epoch_iterator = None
 
     def fit(self, *args, **kwargs):
@@ -162,8 +161,8 @@ class ReplicatedModel(keras.Model):
             with _untuned_device_iterators():
                 yield
         finally:
-            # It is part of a circle, which would live, with its threads and shuffle
-            # buffers, until the garbage collector comes by.
+            # Its references go in a circle: threads and shuffle buffers would live
+            # until the next garbage collection.
             if self._epoch_iterator is not None:
                 self._epoch_iterator.reset()
             self._epoch_iterator = outer
@@ -171,7 +170,7 @@ class ReplicatedModel(keras.Model):
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         self._epoch_iterator = iterator
         # Stock Keras draws a batch here under a strategy, to see its shapes, and then
-        # begins the data again: a shuffled dataset comes in the order of its second
+        # starts the data again: a shuffled dataset comes in the order of its second
         # pass, and a stream has lost its beginning.
         if not self.built:
             raise ValueError("build the model inside the strategy's scope before fit")
@@ -180,7 +179,7 @@ class ReplicatedModel(keras.Model):
                 self.optimizer.build(self.trainable_variables)
 
     def make_train_function(self, force=False):
-        """Overrides Keras's, which compiles and reduces around the strategy."""
+        """Replaces Keras's, which compiles and reduces around the strategy."""
         if self.train_function is None or force:
             execute = self._execution(self.train_step)
             self.train_function = lambda iterator: execute(
@@ -189,7 +188,7 @@ class ReplicatedModel(keras.Model):
         return self.train_function
 
     def make_test_function(self, force=False):
-        """The same for `evaluate`."""
+        """Replaces Keras's for `evaluate`."""
         if self.test_function is None or force:
             execute = self._execution(self.test_step)
 
@@ -205,7 +204,7 @@ class ReplicatedModel(keras.Model):
         return self.test_function
 
     def evaluate(self, *args, steps: int, **kwargs):
-        """Keras's, over `steps` batches, whatever `steps_per_execution`."""
+        """Keras's, over exactly `steps` batches for any `steps_per_execution`."""
         self._test_steps_left = steps
         with self._iterators_end():
             return super().evaluate(*args, steps=steps, **kwargs)
@@ -246,8 +245,8 @@ class ReplicatedModel(keras.Model):
 
 
 def _timed_next(iterator) -> tuple[Any, tf.Tensor]:
-    """The next batch, and the seconds that it took to come."""
-    # Without the dependencies TensorFlow takes both times at once.
+    """Next batch, and seconds that it took to come."""
+    # Without the dependencies TensorFlow reads the clock twice at once.
     start = tf.timestamp()
     with tf.control_dependencies([start]):
         batch = next(iterator)

@@ -1,4 +1,4 @@
-"""When training ends or pauses, and what is kept before it does."""
+"""Ends of training: the last step, a signal, numbers that explode, a lost worker."""
 
 import logging
 import re
@@ -46,10 +46,10 @@ class SaveEachEpoch(keras.callbacks.Callback):
 
 
 class StopSignal:
-    """Notes SIGTERM, which cloud machines send before they are taken away.
+    """Context manager that notes SIGTERM, which cloud machines get before they go.
 
-    A context manager; within it the signal ends nothing by itself. Outside of the main
-    thread, where Python gives no signals, it notes nothing.
+    Within it the signal does not end the process. Outside of the main thread, where
+    Python delivers no signals, it notes nothing.
     """
 
     def __init__(self) -> None:
@@ -74,15 +74,15 @@ class StopOnSignal(keras.callbacks.Callback):
     """Saves and leaves `fit` with `Stopped` after the step in which a signal came.
 
     At the end of an epoch the evaluation and the save that are due come first, so that
-    a run taken up again there has missed nothing. With several workers, all stop at
-    the same step: the request travels with the gradients of the next one.
+    a run resumed there has missed nothing. With several workers, all stop at the same
+    step: the request travels with the gradients of the next one.
 
     Args:
-        stop_signal: that of this process.
+        stop_signal: this process's.
         save: called with the step.
         is_multi_worker: whether the steps carry requests.
         steps_per_epoch: steps between evaluations, counted from step 0.
-        last_step: of this `fit`.
+        last_step: step at which this `fit` ends.
     """
 
     def __init__(
@@ -125,10 +125,10 @@ class StopOnSkips(keras.callbacks.Callback):
     """Stops a run that has skipped too many updates in a row.
 
     Args:
-        max_skipped_steps: more of them in a row are an error.
-        describe_data: from the first and last of these steps, counted from 1, to the
-            names of the shards that their batches came from.
-        last_checkpoint: the path to name.
+        max_skipped_steps: steps in a row; one more is an error.
+        describe_data: names the shards that the batches of steps came from, given the
+            first and the last step, counted from 1.
+        last_checkpoint: gives the path to name.
 
     Raises:
         InputError: from within `fit`.
@@ -185,15 +185,14 @@ def lost_worker_message(error: BaseException) -> str | None:
     """One line about the worker that `error` reports as lost; `None`: another error.
 
     A worker that is killed, hangs or ends early breaks the next sum over replicas of
-    all the others: at once if the connection breaks, else when TensorFlow misses its
+    all others: at once if the connection breaks, else when TensorFlow misses its
     heartbeats, after about ten seconds. `fit` and `evaluate` then raise
-    `tf.errors.UnavailableError`; the process can compute nothing together any more
-    and has to be started again.
+    `tf.errors.UnavailableError`, and all processes have to be started again.
     """
     text = str(error)
     if not isinstance(error, _LOST_WORKER_ERRORS) or _ABORTED not in text:
         return None
-    # What comes before names this worker's own devices.
+    # The text before it names this worker's own devices.
     reason = text.partition(_ABORTED)[2]
     if not any(sign in reason for sign in _LOST_WORKER_SIGNS):
         return None

@@ -1,4 +1,4 @@
-"""Batches of labelled examples, which are held in memory."""
+"""Batches of labelled examples held in memory."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -20,15 +20,15 @@ def example_batches(
 ) -> tf.data.Dataset:
     """Endless batches of the rows of a data set.
 
-    To what `make_batch` gives come `features.DROPOUT_SEEDS`, `(rows,)` int32, of
-    (seed, epoch, row).
+    `features.DROPOUT_SEEDS`, `(rows,)` int32, of (seed, epoch, row), are added to the
+    arrays of each batch.
 
     Args:
         lengths: `(num_examples,)` tokens of each example.
-        make_batch: arrays of some rows, the rows given by number.
+        make_batch: makes the arrays of a batch from the numbers of its rows.
         batch_size: rows of a batch; the last of an epoch may have fewer.
         by_length: see `epoch_batches`.
-        seed: of the order; the same seed gives the same batches.
+        seed: for the order; the same seed gives the same batches.
     """
     signature = {
         name: tf.TensorSpec([None] * array.ndim, array.dtype)
@@ -50,7 +50,7 @@ def example_batches(
                 )
                 yield {**make_batch(rows), features.DROPOUT_SEEDS: seeds}
 
-    # Unknown dimensions: the training step is traced once, not for every length.
+    # With unknown dimensions the training step is traced once, not for every length.
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     return replicas.untuned(dataset.prefetch(tf.data.AUTOTUNE))
 

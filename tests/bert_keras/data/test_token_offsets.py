@@ -1,5 +1,6 @@
 """Pieces and their characters: against the tokenizer, and by hand."""
 
+import functools
 import json
 import random
 import unicodedata
@@ -132,7 +133,8 @@ def test_ranges_by_hand(text, do_lower_case, expected):
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_any_characters(do_lower_case, monkeypatch):
     """Among others marks that normalization puts into another order."""
-    monkeypatch.setattr(token_offsets.OffsetTokenizer, "_MOST_KEPT", 50)
+    keep_few = functools.partial(tokenization.Memo, most_kept=50)
+    monkeypatch.setattr(tokenization, "Memo", lambda encode, **_: keep_few(encode))
     odd = [
         char
         for char in map(chr, range(0x20000))

@@ -1,5 +1,6 @@
 """The tokenizer against the original's outputs and against a port of the original."""
 
+import functools
 import json
 import pickle
 import random
@@ -171,7 +172,8 @@ def test_the_longest_word_has_200_characters():
 def test_what_is_remembered_changes_nothing_and_is_bounded(monkeypatch):
     texts = ["unwanted unwanted", "running ΑΣ unwanted", "unwanted,running x"]
     expected = [small_tokenizer().encode(text) for text in texts]
-    monkeypatch.setattr(tokenization._Memo, "_LARGEST", 2)
+    keep_two = functools.partial(tokenization.Memo, most_kept=2)
+    monkeypatch.setattr(tokenization, "Memo", keep_two)
     tokenizer = small_tokenizer()
     for _ in range(3):
         assert [tokenizer.encode(text) for text in texts] == expected

@@ -526,14 +526,6 @@ class TestOrder:
         with pytest.raises(InputError, match="the 1 shards of worker 1 hold no exam"):
             numbers(few, 1, worker=record_batches.Worker(1, 5, 1, "file"), batch_size=5)
 
-    def test_batches_that_cannot_be_shared(self, few, numbers, evaluation):
-        message = r"is 12, but 8 replicas \(2 workers with 4 each\) .* a multiple of 8"
-        worker = record_batches.Worker(0, 2, 4)
-        with pytest.raises(InputError, match=message):
-            numbers(few, 1, worker=worker, batch_size=12)
-        with pytest.raises(InputError, match=message):
-            evaluation(few, worker=worker, batch_size=12)
-
     def test_dropout_seeds(self, few, batches, numbers):
         """Of seed, epoch and record, by the documented formula."""
         arguments = {"config": NUMBERED, "shuffle_buffer_size": 20}
