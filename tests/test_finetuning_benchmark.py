@@ -4,7 +4,6 @@ One slow test trains: both implementations from the same tiny weights.
 """
 
 import dataclasses
-import importlib
 import json
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.finetuning import baselines, check, compare, page, speed
 from bert_keras import config
 from bert_keras.tasks import (
     forms,
@@ -22,23 +22,14 @@ from bert_keras.tasks import (
     text,
 )
 
-FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
-sys.path.insert(0, str(FOLDER))
-try:
-    finetuning = importlib.import_module("finetuning")
-    baselines = importlib.import_module("finetuning_baselines")
-    check = importlib.import_module("finetuning_check")
-    page = importlib.import_module("finetuning_page")
-    speed = importlib.import_module("finetuning_speed")
-finally:
-    sys.path.remove(str(FOLDER))
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 # The plan.
 
 
 def test_the_first_seeds_come_first():
-    runs = finetuning.plan(
+    runs = compare.plan(
         ["MRPC", "SQuAD1.1"], seeds=None, implementations=None, precision="float32"
     )
     assert [run.name for run in runs] == [
@@ -51,16 +42,16 @@ def test_the_first_seeds_come_first():
         "MRPC.bert_keras.float32.seed-3",
         "MRPC.transformers.float32.seed-3",
     ]
-    runs = finetuning.plan(
+    runs = compare.plan(
         ["RTE"], seeds=[7], implementations=["from_scratch"], precision="float32"
     )
     assert runs == [("RTE", "from_scratch", "float32", 7)]
 
 
-@pytest.mark.parametrize("name", finetuning.TASKS)
+@pytest.mark.parametrize("name", compare.TASKS)
 def test_the_table_of_settings_is_sound(name):
-    task = finetuning.TASKS[name]
-    settings = finetuning.settings_of(task, finetuning.override_lines(task, ()))
+    task = compare.TASKS[name]
+    settings = compare.settings_of(task, compare.override_lines(task, ()))
     assert settings["task"] == task.data_set
     assert settings["learning_rate"] == task.settings["learning_rate"]
     if task.data_set in glue.TASKS:
@@ -86,19 +77,19 @@ def test_the_commands_of_a_run():
     lines = ["learning_rate=5e-05", "seed=3"]
 
     def command(implementation):
-        run = finetuning.Run("RTE", implementation, "float32", 3)
-        return finetuning.command_of(run, lines, **common)
+        run = compare.Run("RTE", implementation, "float32", 3)
+        return compare.command_of(run, lines, **common)
 
     ours = [sys.executable, "-m", "bert_keras.cli", "finetune", *words]
     assert command("bert_keras") == ours
     assert command("from_scratch") == [*ours, "--from_scratch"]
-    script = str(FOLDER / "finetuning_transformers.py")
-    assert command("transformers") == [sys.executable, script, *words]
+    peer = [sys.executable, "-m", "benchmarks.finetuning.peer"]
+    assert command("transformers") == [*peer, *words]
 
 
 def test_what_replaces_settings_comes_last():
-    task = finetuning.TASKS["RTE"]
-    lines = finetuning.override_lines(task, ["num_train_epochs=0.01"], seed=2)
+    task = compare.TASKS["RTE"]
+    lines = compare.override_lines(task, ["num_train_epochs=0.01"], seed=2)
     assert lines == [
         *("adamw_mode=corrected", "batch_size=32", "learning_rate=5e-05"),
         *(
@@ -108,30 +99,30 @@ def test_what_replaces_settings_comes_last():
             "num_train_epochs=0.01",
         ),
     ]
-    settings = finetuning.settings_of(task, lines)
+    settings = compare.settings_of(task, lines)
     assert (settings["num_train_epochs"], settings["seed"]) == (0.01, 2)
 
 
 def test_every_third_document_is_taken():
     documents = [f"-DOCSTART- -X- O O\n\nw{n} NN O O\n\n" for n in range(5)]
-    third = finetuning.third_of_documents("".join(documents))
+    third = compare.third_of_documents("".join(documents))
     assert third == documents[0] + documents[3]
 
 
 def test_what_the_command_line_asks_for(tmp_path, capsys):
     common = ["--work", str(tmp_path), "--model", "model"]
     with pytest.raises(SystemExit):
-        finetuning.parse([*common, "--tasks", "RTE"])
+        compare.parse([*common, "--tasks", "RTE"])
     assert "error: RTE needs --glue" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        finetuning.parse([*common, "--tasks", "SQuAD1.1", "--squad", "s"])
+        compare.parse([*common, "--tasks", "SQuAD1.1", "--squad", "s"])
     assert "error: SST-2 needs --glue" in capsys.readouterr().err
-    args = finetuning.parse(
+    args = compare.parse(
         [*common, "--tasks", "SQuAD1.1", "--squad", "s", "--only", "scores"]
     )
     assert (args.only, args.squad) == (["scores"], Path("s"))
     # The page alone needs no data.
-    assert finetuning.parse([*common, "--only"]).only == []
+    assert compare.parse([*common, "--only"]).only == []
 
 
 @pytest.fixture
@@ -151,8 +142,8 @@ results = {"eval": {"accuracy": 0.75}, "seconds": 60.0, "steps": 5,
         started.append(run.name)
         return [sys.executable, "-c", program, str(output)]
 
-    monkeypatch.setattr(finetuning, "command_of", command_of)
-    monkeypatch.setattr(finetuning, "machine", lambda: "a machine")
+    monkeypatch.setattr(compare, "command_of", command_of)
+    monkeypatch.setattr(compare, "machine", lambda: "a machine")
     sizes = {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12}
     (tmp_path / "package/model").mkdir(parents=True)
     config_path = tmp_path / "package/model/config.json"
@@ -161,7 +152,7 @@ results = {"eval": {"accuracy": 0.75}, "seconds": 60.0, "steps": 5,
     write_tsv(tmp_path / "glue/RTE/dev.tsv", ["entailment"] * 3 + ["not_entailment"])
 
     def make(overrides=()):
-        return finetuning.Workshop(
+        return compare.Workshop(
             tmp_path / "work",
             folders={"glue": tmp_path / "glue"},
             init=tmp_path / "package/model",
@@ -179,7 +170,7 @@ def write_tsv(path, labels):
 
 
 def test_what_is_done_is_not_done_again(workshop):
-    run = finetuning.Run("RTE", "bert_keras", "float32", 1)
+    run = compare.Run("RTE", "bert_keras", "float32", 1)
     for _ in range(2):
         workshop().train(run)
     workshop().train(run._replace(seed=2))
@@ -208,9 +199,9 @@ def test_what_is_done_is_not_done_again(workshop):
 
 def test_a_run_that_fails_ends_all(workshop, monkeypatch):
     fails = [sys.executable, "-c", "raise SystemExit(3)"]
-    monkeypatch.setattr(finetuning, "command_of", lambda *args, **options: fails)
+    monkeypatch.setattr(compare, "command_of", lambda *args, **options: fails)
     with pytest.raises(SystemExit, match="failed with exit code 3: .*SystemExit"):
-        workshop().train(finetuning.Run("RTE", "bert_keras", "float32", 1))
+        workshop().train(compare.Run("RTE", "bert_keras", "float32", 1))
     assert page.read_records(workshop().results) == []
 
 
@@ -218,7 +209,7 @@ def test_the_page_of_a_workshop(workshop, tmp_path):
     path = tmp_path / "results/page.md"
     with pytest.raises(SystemExit, match="no finished run to write of"):
         workshop().write_page(path, command="python here")
-    workshop().train(finetuning.Run("RTE", "bert_keras", "float32", 1))
+    workshop().train(compare.Run("RTE", "bert_keras", "float32", 1))
     workshop().score_baseline("RTE")
     write_check(tmp_path / "work/check/SST-2")
     (tmp_path / "work/speed.json").write_text(json.dumps([SPEED_ROW]))
@@ -464,7 +455,7 @@ def test_the_whole_page(tmp_path):
         [*RECORDS, dataclasses.replace(RECORDS[0], machine="another machine")],
         MEASURES,
         model="a model",
-        command="python benchmarks/finetuning.py",
+        command="python -m benchmarks.finetuning.compare",
         picture="finetuning.png",
         agreements={},
         speeds=[],
@@ -541,13 +532,13 @@ def test_both_compute_the_same(tmp_path, tiny_model):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(lines))
     command = [
-        *(sys.executable, "-W", "ignore", str(FOLDER / "finetuning.py")),
+        *(sys.executable, "-W", "ignore", "-m", "benchmarks.finetuning.compare"),
         *("--glue", str(tmp_path / "glue"), "--work", str(tmp_path / "work")),
         *("--model", str(model), "--tasks", "MRPC", "--only", "scores", "check"),
         *("--seeds", "1", "--set", "max_seq_length=16"),
         *("--results", str(tmp_path / "page.md")),
     ]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr[-3000:]
     steps = {
         side: json.loads((tmp_path / f"work/check/MRPC/{side}.json").read_text())

@@ -1,6 +1,6 @@
 """Examples per second of fine-tuning on SST-2, ours and transformers', in turns.
 
-    python benchmarks/finetuning_speed.py --train SST-2/train.tsv --init MODEL \
+    python -m benchmarks.finetuning.speed --train SST-2/train.tsv --init MODEL \
         --output speed.json
 
 Steps as fine-tuning makes them, from real sentences in memory to new weights: batches
@@ -26,8 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import step
-
+from benchmarks import step
 from bert_keras import config, files
 from bert_keras.tasks import catalogue, forms
 
@@ -131,8 +130,9 @@ def transformers_step(
     by_length: bool = False,
 ) -> Step:
     """As the peer of the scores makes it."""
-    import finetuning_transformers as peer
     import transformers
+
+    from benchmarks.finetuning import peer
 
     peer.prepare_torch()
     data, settings = first_examples(train, precision)
@@ -195,8 +195,9 @@ class Worker:
 
     def __init__(self, name: str, arguments: Sequence[str]):
         self._name = name
+        module = "benchmarks.finetuning.speed"
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", name, *arguments],
+            [sys.executable, "-m", module, "--worker", name, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

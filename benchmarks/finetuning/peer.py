@@ -1,6 +1,6 @@
 """The fine-tuning of `bert-keras finetune`, by transformers on torch: a process.
 
-    python benchmarks/finetuning_transformers.py --task SST-2 --train train.tsv \
+    python -m benchmarks.finetuning.peer --task SST-2 --train train.tsv \
         --dev dev.tsv --init MODEL --output_dir runs/1 --set seed=1
 
 Takes the same settings and files and writes a `results.json` of the same form.

