@@ -233,11 +233,11 @@ def write_check(directory):
 def test_a_check_that_fails_ends_all(workshop, tmp_path):
     folder = tmp_path / "work/check/RTE"
     write_check(folder)
-    workshop().check("RTE")
+    workshop().compare("RTE")
     far = [STEPS[0]._replace(loss=0.51), STEPS[1]]
     (folder / "theirs.json").write_text(json.dumps(far))
     with pytest.raises(SystemExit, match="RTE: both .* do not compute the same"):
-        workshop().check("RTE")
+        workshop().compare("RTE")
 
 
 # Baselines.

@@ -1,4 +1,4 @@
-"""How a run answers that finds answers to questions in a text."""
+"""The answers of a run that finds answers to questions in a text."""
 
 import functools
 import itertools
@@ -18,7 +18,7 @@ from bert_keras.tasks import answers, squad_scores
 NO_ANSWER = "no answer"
 
 _MAX_PLACES = 50
-"""Where a text stands in another; more are not looked at."""
+"""Occurrences of a text in another to consider."""
 
 
 def describe(
@@ -98,7 +98,7 @@ def _threshold(records: Sequence[answers.AnsweredQuestion]) -> sections.Section:
         for name, key in (("F1", "f1"), ("exact match", "exact"))
     ]
     text = (
-        "A question is answered where its odds of having no answer are not above the "
+        "A question is answered if its odds of having no answer do not exceed the "
         "threshold. Chosen on these very questions:\n\n"
     )
     draw = functools.partial(
@@ -157,7 +157,7 @@ def _mistakes(
 
 
 def _distinct(texts: Sequence[str]) -> list[str]:
-    """Without those that differ in what does not count."""
+    """Texts without those that differ only in ways that do not count."""
     by_meaning: dict[str, str] = {}
     for text in texts:
         by_meaning.setdefault(squad_scores.normalize_answer(text), text)
@@ -165,10 +165,10 @@ def _distinct(texts: Sequence[str]) -> list[str]:
 
 
 def context_excerpt(record: answers.AnsweredQuestion) -> str:
-    """The context around the right answer, and around the one that was given.
+    """The context around the right answer and around the given one.
 
-    Where an answer stands more than once in the context, the places are shown in which
-    the two are nearest to each other.
+    If an answer occurs more than once, the pair of places nearest to each other is
+    shown.
     """
     right = _places(record.context, record.answers[:1])
     given = _places(record.context, [record.prediction])
@@ -185,7 +185,7 @@ _Place = tuple[int, int]
 
 
 def _places(context: str, texts: Sequence[str]) -> list[_Place]:
-    """Where one of the texts stands in the context, as whole words if it can be."""
+    """Places of the first text that occurs in the context, as whole words if any."""
     for text in filter(None, texts):
         words = re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", context)
         anywhere = re.finditer(re.escape(text), context)
@@ -196,7 +196,6 @@ def _places(context: str, texts: Sequence[str]) -> list[_Place]:
 
 
 def _distance(pair: tuple[_Place | None, _Place | None]) -> int:
-    """Characters between two places."""
     one, other = pair
     if one is None or other is None:
         return 0

@@ -1,4 +1,4 @@
-"""Whether a model is right as often as it is sure (Guo et al., 2017)."""
+"""Calibration: is a model right as often as it is confident (Guo et al., 2017)?"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,24 +6,24 @@ from typing import NamedTuple
 import numpy as np
 
 NUM_BINS = 15
-"""As Guo et al. have it."""
+"""As in Guo et al."""
 
 
 class Bin(NamedTuple):
     """Answers of about the same confidence."""
 
     low: float
-    """Confidences above it, and in the first bin 0 too."""
+    """Lower bound, excluded except for 0 in the first bin."""
     high: float
-    """Confidences up to it."""
+    """Upper bound, included."""
     num_answers: int
     num_right: int
     confidence: float
-    """The mean."""
+    """Mean confidence."""
 
     @property
     def accuracy(self) -> float:
-        """Share of the answers that are right."""
+        """Share of right answers."""
         return self.num_right / self.num_answers
 
 
@@ -33,12 +33,12 @@ def reliability_bins(
     """Sorts answers into bins of equal width.
 
     Args:
-        confidences: the probability of each answer that was given.
-        is_right: whether it was right.
+        confidences: the probability of each answer.
+        is_right: whether it is right.
         num_bins: from 0 to 1.
 
     Returns:
-        The bins that hold an answer.
+        The bins that are not empty.
     """
     confidences = np.asarray(confidences, float)
     is_right = np.asarray(is_right, bool)
@@ -60,6 +60,6 @@ def reliability_bins(
 
 
 def expected_calibration_error(bins: Sequence[Bin]) -> float:
-    """The mean distance of accuracy and confidence, each bin by its answers."""
+    """Mean distance between accuracy and confidence, bins weighted by their answers."""
     total = sum(b.num_answers for b in bins)
     return sum(b.num_answers * abs(b.accuracy - b.confidence) for b in bins) / total

@@ -1,4 +1,4 @@
-"""How a run answers that chooses the best of several endings."""
+"""The answers of a run that chooses among endings."""
 
 from collections.abc import Sequence
 
@@ -10,22 +10,13 @@ def describe(records: Sequence[answers.ChosenEnding]) -> list[sections.Section]:
     """The parts of the page."""
     return [
         _places(records),
-        sections.calibration_section(
-            [record.confidence for record in records],
-            [record.label == record.prediction for record in records],
-        ),
+        sections.calibration_section(records),
         _mistakes(records),
     ]
 
 
-def worst(records: Sequence[answers.ChosenEnding]) -> list[answers.ChosenEnding]:
-    """Wrong answers, the most confident first."""
-    wrong = [record for record in records if record.label != record.prediction]
-    return sorted(wrong, key=lambda record: (-record.confidence, record.line))
-
-
 def _places(records: Sequence[answers.ChosenEnding]) -> sections.Section:
-    """Whether the model has a liking for the first ending, say."""
+    """Answers by place: the model may prefer the first ending, say."""
     count = max(len(record.endings) for record in records)
     names = [f"ending{place}" for place in range(count)]
     right = [names[record.label] for record in records]
@@ -45,7 +36,7 @@ def _places(records: Sequence[answers.ChosenEnding]) -> sections.Section:
 
 
 def _mistakes(records: Sequence[answers.ChosenEnding]) -> sections.Section:
-    wrong = worst(records)
+    wrong = sections.most_confident_mistakes(records)
     rows = [
         [
             str(record.line),

@@ -1,4 +1,4 @@
-"""How a run answers that tells classes of texts apart."""
+"""The answers of a run that classifies texts."""
 
 from collections.abc import Sequence
 
@@ -40,22 +40,13 @@ def describe(
             name="scores_by_label",
             class_word="label",
         ),
-        sections.calibration_section(
-            [record.confidence for record in records],
-            [record.label == record.prediction for record in records],
-        ),
+        sections.calibration_section(records),
         _mistakes(records),
     ]
 
 
-def worst(records: Sequence[answers.ClassifiedText]) -> list[answers.ClassifiedText]:
-    """Wrong answers, the most confident first."""
-    wrong = [record for record in records if record.label != record.prediction]
-    return sorted(wrong, key=lambda record: (-record.confidence, record.line))
-
-
 def _mistakes(records: Sequence[answers.ClassifiedText]) -> sections.Section:
-    wrong = worst(records)
+    wrong = sections.most_confident_mistakes(records)
     has_pair = any(record.text_pair is not None for record in records)
     header = ["line", "right", "answered", "probability", "text"]
     rows = [
@@ -77,6 +68,6 @@ def _mistakes(records: Sequence[answers.ClassifiedText]) -> sections.Section:
 
 
 def text_cells(text: str, text_pair: str | None, *, has_pair: bool) -> list[str]:
-    """One text or two, for a table."""
+    """Cells of a table for one text or two."""
     texts = [text, text_pair] if has_pair else [text]
     return ["" if text is None else markdown.excerpt(text) for text in texts]

@@ -1,4 +1,4 @@
-"""What is taken for what, and how well each class is found."""
+"""Confusion of classes, and the scores of each class."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ import sklearn.metrics
 
 
 class Confusion(NamedTuple):
-    """How often each class is taken for each."""
+    """How often each class is answered for each."""
 
     names: tuple[str, ...]
     counts: np.ndarray
@@ -16,17 +16,17 @@ class Confusion(NamedTuple):
 
 
 class ClassScore(NamedTuple):
-    """How well a class is found."""
+    """Scores of a class."""
 
     name: str
     precision: float
-    """Share of the answers that are right; NaN if it was never answered."""
+    """Share of its answers that are right; NaN if it was never answered."""
     recall: float
-    """Share of the right ones that were found; NaN if there are none."""
+    """Share of its examples that were found; NaN if there are none."""
     f1: float
-    """NaN if there is neither."""
+    """NaN if there are neither answers nor examples."""
     num_right: int
-    """Of this class in the data."""
+    """Its examples in the data."""
     num_answered: int
 
 
@@ -37,7 +37,7 @@ def confusion(
 
     Args:
         right: the class of each example.
-        answered: the same, as the model says.
+        answered: the model's answer for it.
         names: all classes.
     """
     counts = sklearn.metrics.confusion_matrix(right, answered, labels=list(names))
@@ -47,7 +47,7 @@ def confusion(
 def class_scores(
     right: Sequence[str], answered: Sequence[str], names: Sequence[str]
 ) -> list[ClassScore]:
-    """How well each class is found; the arguments are those of `confusion`."""
+    """Scores of each class; the arguments are those of `confusion`."""
     precision, recall, f1, _ = sklearn.metrics.precision_recall_fscore_support(
         right, answered, labels=list(names), zero_division=np.nan
     )
@@ -58,9 +58,9 @@ def class_scores(
 
 
 def pooled(whole: Confusion, max_classes: int) -> Confusion:
-    """The classes with most mistakes; all others as one, the last.
+    """The classes with most mistakes; all others pooled as the last one.
 
-    Mistakes among the others are on the diagonal then.
+    Mistakes among the others are then on the diagonal.
     """
     names, counts = whole
     if len(names) <= max_classes:
@@ -76,7 +76,7 @@ def pooled(whole: Confusion, max_classes: int) -> Confusion:
 
 
 def commonest(whole: Confusion, limit: int) -> list[tuple[str, str, int, float]]:
-    """Right class, answered class, how often, and in which share of the row."""
+    """The commonest confusions: right and answered class, count, share of the row."""
     names, counts = whole
     mistakes = counts - np.diag(np.diag(counts))
     totals = counts.sum(axis=1)

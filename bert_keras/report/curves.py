@@ -1,4 +1,4 @@
-"""A run's curves as pictures, one metric each."""
+"""Curves of a run as pictures, one for each metric."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,136 +11,91 @@ from matplotlib import axes, colormaps, figure, ticker
 from bert_keras.report import drawing, event_log, facts
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Metric:
     """How a metric is drawn."""
 
-    name: str
-    """Last part of its tag."""
     title: str
     axis: str
     """Label of the y axis, with the unit."""
+    _: dataclasses.KW_ONLY
     spans_decades: bool = False
-    """Drawn logarithmically where it does."""
+    """Whether the axis may be logarithmic, where the values span decades."""
     begins_at_zero: bool = False
-    """Its axis does; and if it never leaves 0, it is not drawn."""
+    """Whether the axis begins at 0; a metric that is always 0 is then not drawn."""
     is_smoothed: bool = True
 
 
-METRICS = (
-    Metric(name="loss", title="loss", axis="loss (nats)"),
-    Metric(
-        name="masked_lm_loss",
-        title="masked-LM loss",
-        axis="cross entropy per masked token (nats)",
+METRICS = {
+    "loss": Metric("loss", "loss (nats)"),
+    "masked_lm_loss": Metric("masked-LM loss", "cross entropy per masked token (nats)"),
+    "masked_lm_accuracy": Metric("masked-LM accuracy", "share of masked tokens found"),
+    "next_sentence_loss": Metric(
+        "next-sentence loss", "cross entropy per example (nats)"
     ),
-    Metric(
-        name="masked_lm_accuracy",
-        title="masked-LM accuracy",
-        axis="share of masked tokens found",
+    "next_sentence_accuracy": Metric(
+        "next-sentence accuracy", "share of examples told right"
     ),
-    Metric(
-        name="next_sentence_loss",
-        title="next-sentence loss",
-        axis="cross entropy per example (nats)",
+    "accuracy": Metric("accuracy", "share of examples told right"),
+    "f1": Metric("F1", "F1"),
+    "precision": Metric("precision", "share of answers that are right"),
+    "recall": Metric("recall", "share of right answers found"),
+    "exact_match": Metric("exact match", "percent"),
+    "exact": Metric("exact match", "percent"),
+    "matthews": Metric("Matthews correlation", "correlation"),
+    "pearson": Metric("Pearson correlation", "correlation"),
+    "spearman": Metric("Spearman correlation", "correlation"),
+    "learning_rate": Metric(
+        "learning rate", "learning rate", is_smoothed=False, begins_at_zero=True
     ),
-    Metric(
-        name="next_sentence_accuracy",
-        title="next-sentence accuracy",
-        axis="share of examples told right",
+    "gradient_norm": Metric(
+        "gradient norm", "global norm before clipping", spans_decades=True
     ),
-    Metric(name="accuracy", title="accuracy", axis="share of examples told right"),
-    Metric(name="f1", title="F1", axis="F1"),
-    Metric(name="precision", title="precision", axis="share of answers that are right"),
-    Metric(name="recall", title="recall", axis="share of right answers found"),
-    Metric(name="exact_match", title="exact match", axis="percent"),
-    Metric(name="exact", title="exact match", axis="percent"),
-    Metric(name="matthews", title="Matthews correlation", axis="correlation"),
-    Metric(name="pearson", title="Pearson correlation", axis="correlation"),
-    Metric(name="spearman", title="Spearman correlation", axis="correlation"),
-    Metric(
-        name="learning_rate",
-        title="learning rate",
-        axis="learning rate",
-        is_smoothed=False,
-        begins_at_zero=True,
+    "sequences_per_second": Metric(
+        "speed", "sequences per second", begins_at_zero=True
     ),
-    Metric(
-        name="gradient_norm",
-        title="gradient norm",
-        axis="global norm before clipping",
-        spans_decades=True,
+    "tokens_per_second": Metric(
+        "speed in tokens", "tokens per second", begins_at_zero=True
     ),
-    Metric(
-        name="sequences_per_second",
-        title="speed",
-        axis="sequences per second",
-        begins_at_zero=True,
+    "model_flop_utilization": Metric(
+        "model FLOP utilization", "share of the device's peak", begins_at_zero=True
     ),
-    Metric(
-        name="tokens_per_second",
-        title="speed in tokens",
-        axis="tokens per second",
-        begins_at_zero=True,
+    "input_wait_share": Metric(
+        "waiting for data", "share of the time", begins_at_zero=True
     ),
-    Metric(
-        name="model_flop_utilization",
-        title="model FLOP utilization",
-        axis="share of the device's peak",
-        begins_at_zero=True,
+    "skipped_steps": Metric(
+        "skipped steps", "steps skipped so far", is_smoothed=False, begins_at_zero=True
     ),
-    Metric(
-        name="input_wait_share",
-        title="waiting for data",
-        axis="share of the time",
-        begins_at_zero=True,
+    "loss_scale": Metric(
+        "loss scale", "factor of the loss", spans_decades=True, is_smoothed=False
     ),
-    Metric(
-        name="skipped_steps",
-        title="skipped steps",
-        axis="steps skipped so far",
-        is_smoothed=False,
-        begins_at_zero=True,
-    ),
-    Metric(
-        name="loss_scale",
-        title="loss scale",
-        axis="factor of the loss",
-        spans_decades=True,
-        is_smoothed=False,
-    ),
-)
+}
+"""Pictures of a run, by the last part of the metric's tag."""
 
 
 def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
-    """Draws every metric that was logged.
-
-    Args:
-        run: its logs are drawn.
-        directory: for the files, `<metric>.png`.
+    """Draws every metric that was logged, as `<metric>.png`.
 
     Returns:
         Title and file name of each, in the order of `METRICS`.
     """
+    titles = {name: metric.title for name, metric in METRICS.items()}
     drawn = []
-    for metric in METRICS:
-        with matplotlib.rc_context(drawing.STYLE):
-            picture = draw_metric(run, metric)
-            if picture is not None:
-                picture.savefig(directory / f"{metric.name}.png", dpi=150)
-                drawn.append((metric.title, f"{metric.name}.png"))
     with matplotlib.rc_context(drawing.STYLE):
-        picture = draw_update_ratios(run)
-        if picture is not None:
-            picture.savefig(directory / "update_ratio.png", dpi=150)
-            drawn.append(("update ratios", "update_ratio.png"))
+        for name, title in (titles | {"update_ratio": "update ratios"}).items():
+            is_metric = name in METRICS
+            picture = draw_metric(run, name) if is_metric else draw_update_ratios(run)
+            if picture is not None:
+                picture.savefig(directory / f"{name}.png", dpi=150)
+                drawn.append((title, f"{name}.png"))
     return drawn
 
 
-def draw_metric(run: facts.Facts, metric: Metric) -> figure.Figure | None:
+def draw_metric(run: facts.Facts, name: str) -> figure.Figure | None:
     """One metric in training and evaluation; `None` if there is nothing to draw."""
-    train = _finite(facts.find_curve(run.train, metric.name))
-    evaluation = _finite(facts.find_curve(run.eval, metric.name))
+    metric = METRICS[name]
+    train = _finite(facts.find_curve(run.train, name))
+    evaluation = _finite(facts.find_curve(run.eval, name))
     values = [c.values for c in (train, evaluation) if c is not None]
     if not values or (metric.begins_at_zero and not np.any(np.concatenate(values))):
         return None
@@ -158,7 +113,7 @@ def draw_metric(run: facts.Facts, metric: Metric) -> figure.Figure | None:
             label="evaluation",
             zorder=4,
         )
-    if isinstance(baseline := run.baseline.get(metric.name), float):
+    if isinstance(baseline := run.baseline.get(name), float):
         plot.axhline(
             baseline,
             color=drawing.GREEN,
@@ -178,14 +133,14 @@ def draw_metric(run: facts.Facts, metric: Metric) -> figure.Figure | None:
 
 
 def _finite(curve: event_log.Curve | None) -> event_log.Curve | None:
-    """The curve without what cannot be drawn, such as the loss of a skipped step."""
+    """The curve without values that cannot be drawn, such as a skipped step's loss."""
     if curve is None or not (finite := np.isfinite(curve.values)).any():
         return None
     return event_log.Curve(curve.steps[finite], curve.values[finite])
 
 
 def draw_update_ratios(run: facts.Facts) -> figure.Figure | None:
-    """The update of each part of the model relative to its weights; `None`: not there.
+    """Each part's update relative to its weights; `None` if it was not logged.
 
     A part that learns much slower or faster than the others stands out.
     """
@@ -231,7 +186,7 @@ def _draw_training(
 
 
 def moving_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """Means over `window` neighbours, half on each side; at the ends over fewer."""
+    """Means over `window` neighbours, half on each side; over fewer at the ends."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     index = np.arange(len(values))
     first = np.maximum(index - window // 2, 0)

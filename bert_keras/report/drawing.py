@@ -1,4 +1,4 @@
-"""How all pictures of a report look."""
+"""The common style of a report's pictures."""
 
 import io
 import re
@@ -22,16 +22,16 @@ STYLE = {
     "grid.linewidth": 0.8,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    # Paths of very many points, which a long run has, are drawn in pieces.
+    # Long runs have paths of very many points, which are drawn in pieces.
     "agg.path.chunksize": 10_000,
 }
 
 MAX_NAME_LENGTH = 22
-"""Characters of a name in a picture."""
+"""Longest name in a picture, in characters."""
 
 
 def as_png(draw: Callable[[], figure.Figure], *, dpi: int = 150) -> bytes:
-    """Draws a picture whose names of labels may hold any characters."""
+    """Draws a picture in which names of labels may contain any characters."""
     file = io.BytesIO()
     with matplotlib.rc_context(STYLE | {"text.parse_math": False}):
         draw().savefig(
@@ -58,19 +58,19 @@ def new_plot(
 
 
 def add_legend(picture: figure.Figure, *, num_columns: int = 5) -> None:
-    """A legend below the picture, where it hides nothing."""
+    """Adds a legend below the picture, where it hides nothing."""
     picture.legend(
         loc="outside lower center", ncols=num_columns, frameon=False, fontsize=11
     )
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Names as a picture can show them.
+    """Names in a form that a picture can show.
 
     Returns:
-        For each name itself or its beginning; or `#` and its number among them, from
-        1, if the font has not all its characters, they run from right to left, or
-        another name begins in the same way.
+        Each name or its beginning; or `#` and its number among them, from 1, if the
+        font lacks a character, the name runs from right to left, or another name has
+        the same beginning.
     """
     plain = [" ".join(name.split()) for name in names]
     cut = [

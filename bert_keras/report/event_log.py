@@ -26,7 +26,7 @@ class Curve(NamedTuple):
     steps: np.ndarray
     """`(n,)` int64, rising."""
     values: np.ndarray
-    """`(n,)` float64; not finite where that is what was logged."""
+    """`(n,)` float64; not finite where such a value was logged."""
 
 
 class Text(NamedTuple):
@@ -38,24 +38,24 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class EventLog:
-    """What the event files of one directory hold."""
+    """Content of the event files of one directory."""
 
     num_files: int
     scalars: dict[str, Curve]
     texts: dict[str, Text]
     restarts: tuple[int, ...]
-    """The first step that each process logged, of all but the first process."""
+    """First step logged by each process except the first."""
     seconds: float
-    """From the begin of each process's first file to its last event, added up."""
+    """Sum over processes of the time from the first file's start to the last event."""
 
 
 def read_log(directory: Path) -> EventLog:
-    """Reads all event files below a directory, in the order they were begun in.
+    """Reads all event files below a directory, in the order of their starts.
 
-    A process that was killed may have logged steps beyond the checkpoint that the next
-    one took up. So in each tag a later file's values replace those of earlier ones from
-    its own first step on, and a `SessionLog.START` does that for all tags. A record
-    that is cut off, because the run goes on or was killed, ends its file.
+    A killed process may have logged steps beyond the checkpoint from which the next one
+    resumed. So for each tag, a later file's values replace earlier ones from its own
+    first step on, and a `SessionLog.START` does that for all tags. A record that is cut
+    off, because the run is under way or was killed, ends its file.
     """
     files = [_read_file(path) for path in sorted(directory.rglob("*tfevents*"))]
     files = sorted((file for file in files if file.entries), key=_begin)
@@ -83,7 +83,7 @@ def read_log(directory: Path) -> EventLog:
 
 
 class _Entry(NamedTuple):
-    """One value of an event; or, without a tag, an event that holds none."""
+    """One value of an event; without a tag, an event that has none."""
 
     wall_time: float
     step: int
@@ -110,7 +110,7 @@ def _first_step(process: list[_File]) -> int:
 
 
 def _joined(files: list[_File]) -> dict[str, dict[int, float | str]]:
-    """For each tag its values by step, without those that were done again."""
+    """Values by tag and step, without those of repeated steps."""
     by_tag: dict[str, dict[int, float | str]] = {}
     for file in files:
         seen: set[str] = set()
@@ -145,7 +145,7 @@ _WRITER = re.compile(r"tfevents\.\d+\.(.+)\.(\d+)\.(\d+)\.v2$")
 
 
 def _processes(files: list[_File]) -> list[list[_File]]:
-    """The files that hold scalars, by the process that wrote them, in order."""
+    """Files with scalars, by the process that wrote them, in order."""
     processes: list[list[_File]] = []
     last = None
     for file in files:

@@ -1,4 +1,4 @@
-"""What a run directory says of its run, without loading TensorFlow."""
+"""Facts about a run from its directory, without loading TensorFlow."""
 
 import itertools
 from dataclasses import dataclass
@@ -27,21 +27,21 @@ class Facts:
     """A run, finished or not."""
 
     name: str
-    """Of its directory."""
+    """Name of its directory."""
     task: config.Task
     changed_settings: dict[str, Any]
-    """By dotted key, what the configuration has other than the defaults."""
+    """Settings that differ from the defaults, by dotted key."""
     settings: dict[str, Any]
-    """By dotted key, the whole configuration."""
+    """The whole configuration, by dotted key."""
     inputs: dict[str, Any]
-    """What else decides the outcome, such as hashes of the data."""
+    """Other facts that affect the result, such as hashes of the data."""
     bert_config: dict[str, Any]
     results: dict[str, Any] | None
-    """`None` while the run is not finished."""
+    """`None` until the run is finished."""
     train: event_log.EventLog
     eval: event_log.EventLog
     panels: event_log.EventLog
-    """Of pictures of the model itself, and its guesses as text."""
+    """Pictures of the model itself, and its guesses as text."""
 
     @property
     def is_pretraining(self) -> bool:
@@ -49,7 +49,7 @@ class Facts:
 
     @property
     def last_step(self) -> int:
-        """The run's last step, or the last one that was logged so far."""
+        """The run's last step, or the last one logged so far."""
         if self.results is not None and "steps" in self.results:
             return self.results["steps"]
         logs = (*self.train.scalars.values(), *self.eval.scalars.values())
@@ -57,13 +57,13 @@ class Facts:
 
     @property
     def num_phases(self) -> int:
-        """Directories of examples that a pre-training was given."""
+        """Number of directories of examples, for pre-training."""
         hashes = self.inputs.get("examples_sha256")
         return len(hashes) if isinstance(hashes, list) else 1
 
     @property
     def phase_ends(self) -> tuple[int, ...]:
-        """Steps after which another phase began, of those that were reached."""
+        """Steps after which another phase began, as far as the run got."""
         if self.num_phases == 1:
             return ()
         shares = itertools.accumulate(p["fraction"] for p in self.settings["phases"])
@@ -72,7 +72,7 @@ class Facts:
 
     @property
     def num_tokens(self) -> int | None:
-        """Tokens of all steps, padding included; `None`: cannot be told."""
+        """Tokens of all steps, padding included; `None`: unknown."""
         sequences = find_curve(self.train, "sequences_per_second")
         tokens = find_curve(self.train, "tokens_per_second")
         if sequences is None or tokens is None or not self.is_pretraining:
@@ -94,7 +94,7 @@ class Facts:
 
     @property
     def baseline(self) -> dict[str, Any]:
-        """What guessing the commonest token scores, by metric; may be empty."""
+        """Scores of guessing the commonest token, by metric; may be empty."""
         return (self.results or {}).get("eval_baseline") or {}
 
 
@@ -147,7 +147,7 @@ def read_task(directory: Path) -> config.Task:
 
 
 def find_curve(log: event_log.EventLog, name: str) -> event_log.Curve | None:
-    """The curve of the tag `name`, or of the shortest `.../name`."""
+    """The curve of the tag `name`, or of the shortest `.../name`; `None`: neither."""
     tags = [tag for tag in log.scalars if tag.rpartition("/")[2] == name]
     return log.scalars[min(tags, key=len)] if tags else None
 
@@ -155,7 +155,7 @@ def find_curve(log: event_log.EventLog, name: str) -> event_log.Curve | None:
 def _tokens_per_example(
     sequences: event_log.Curve, tokens: event_log.Curve, first: int, last: int
 ) -> int | None:
-    """The ratio of two rates that were logged together, in steps `(first, last]`."""
+    """Ratio of two rates logged together, in steps `(first, last]`."""
     steps, here, there = np.intersect1d(
         sequences.steps, tokens.steps, return_indices=True
     )

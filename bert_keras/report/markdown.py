@@ -1,6 +1,6 @@
-"""Text that anybody may have written, shown in Markdown as it is; and tables.
+"""Arbitrary text shown verbatim in Markdown, and tables.
 
-What is made here looks the same in GitHub's Markdown, CommonMark and TensorBoard.
+The result looks the same in GitHub's Markdown, CommonMark and TensorBoard.
 """
 
 import math
@@ -10,27 +10,27 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 MAX_TEXT_LENGTH = 320
-"""Characters that are shown of a long text, about."""
+"""Characters to show of a long text, approximately."""
 
 MAX_LABEL_LENGTH = 80
-"""Characters that are shown of a long name."""
+"""Characters to show of a long name."""
 
 _MAX_RUN_LENGTH = 60
 _NEAREST_BLANK = 20
 
-# Not what has a meaning at the beginning of a line only, such as "-".
+# Without characters such as "-" that have a meaning only at the beginning of a line.
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>#|~&$^]|:(?=//)|(?<=www)\.", re.IGNORECASE)
 _BIDI_CONTROLS = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _UNBROKEN = re.compile(f"[!-\u024f]{{{_MAX_RUN_LENGTH + 1},}}")
 
 
 class Mark(NamedTuple):
-    """A stretch of a text that matters."""
+    """An important stretch of a text."""
 
     start: int
     end: int
     tag: str = "strong"
-    """Of HTML; Markdown's own signs fail beside some punctuation."""
+    """HTML tag; Markdown's own signs fail next to some punctuation."""
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -48,24 +48,24 @@ def percent(share: float) -> str:
 
 
 def literal(text: str, *, max_length: int = MAX_LABEL_LENGTH) -> str:
-    """A text as one line of Markdown that shows it, cut in the middle if it is long."""
+    """A text as one line of Markdown; a long one loses its middle."""
     return excerpt(text, max_length=max_length)
 
 
 def excerpt(
     text: str, marks: Sequence[Mark] = (), *, max_length: int = MAX_TEXT_LENGTH
 ) -> str:
-    """What matters of a text, as one line of Markdown.
+    """The important parts of a text, as one line of Markdown.
 
-    White space becomes single blanks, a character that cannot be seen its number, such
-    as `\\x00`, and the middle of a word of very many letters an ellipsis. A text of
-    nothing but white space is called empty.
+    White space becomes single blanks, an invisible character its number, such as
+    `\\x00`, and the middle of a very long word an ellipsis. A text of only white space
+    is called empty.
 
     Args:
         text: any characters.
-        marks: stretches that are shown, with what is around them, and set off; of none
+        marks: stretches to set off and to show with their surroundings; without any,
             the beginning and the end of the text are shown.
-        max_length: characters of the text that are shown, about; more if there are
+        max_length: characters of the text to show, approximately; more if there are
             many marks.
     """
     if not text.strip():
@@ -86,7 +86,7 @@ def excerpt(
         line = f"… {line}"
     if windows[-1][1] < len(text):
         line = f"{line} …"
-    # Isolated, so that text from right to left leaves what stands beside it in place.
+    # Isolated, so that text from right to left does not move its surroundings.
     return f"\u2068{line}\u2069" if _has_right_to_left(text) else line
 
 
@@ -113,8 +113,8 @@ def _ends(run: str, length: int) -> str:
 
 
 def _is_seen(char: str) -> bool:
-    # Joiners belong to their letters and are left alone; half a surrogate pair cannot
-    # be written at all.
+    # Joiners belong to their letters and stay; half a surrogate pair cannot be written
+    # at all.
     is_control = unicodedata.category(char) in ("Cc", "Cs")
     return not is_control and not _BIDI_CONTROLS.match(char)
 
@@ -130,14 +130,14 @@ def _has_right_to_left(text: str) -> bool:
 def _windows(
     text: str, marks: Sequence[Mark], max_length: int
 ) -> list[tuple[int, int]]:
-    """Stretches of the text that are shown, in order and apart."""
+    """Stretches of the text to show, in order and apart."""
     if len(text) <= max_length:
         return [(0, len(text))]
     if not marks:
         tail = max_length // 4
         head = _at_blank(text, max_length - tail, -1)
         return [(0, head), (_at_blank(text, len(text) - tail, 1), len(text))]
-    # Of a long mark both ends; the two windows of a short one are joined.
+    # Both ends of a long mark; the two windows of a short one are joined.
     half = max_length // 4
     room = max_length - sum(mark.end - mark.start for mark in marks)
     margin = max(_NEAREST_BLANK, room // (2 * len(marks)))
@@ -152,9 +152,9 @@ def _windows(
 
 
 def _at_blank(text: str, place: int, step: int, *, limit: int | None = None) -> int:
-    """The nearest place in a direction where a word begins or ends.
+    """The nearest end of a word in one direction.
 
-    `place` itself if there is none near it, or not before `limit`.
+    `place` itself if there is none near it, or none before `limit`.
     """
     if place in (0, len(text)):
         return place
@@ -167,7 +167,7 @@ def _at_blank(text: str, place: int, step: int, *, limit: int | None = None) -> 
 
 
 def _joined(windows: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Those that touch, or nearly do, as one."""
+    """Windows, of which those that nearly touch are one."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(windows):
         if joined and start <= joined[-1][1] + _NEAREST_BLANK:

@@ -1,4 +1,4 @@
-"""What the threshold on the odds of "no answer" does to the scores of SQuAD 2.0."""
+"""Scores on SQuAD 2.0 by the threshold on the odds of "no answer"."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,13 +12,13 @@ class Curve(NamedTuple):
     """Scores in percent by threshold, each `(num_thresholds,)` float64."""
 
     thresholds: np.ndarray
-    """Rising: below all odds, where nothing is answered, then all different odds."""
+    """Rising: one below all odds, where nothing is answered, then all distinct odds."""
     exact: np.ndarray
     f1: np.ndarray
     has_answer_f1: np.ndarray
-    """Of the questions that have an answer; NaN if there are none."""
+    """F1 on questions that have an answer; NaN if there are none."""
     no_answer_f1: np.ndarray
-    """Of the others."""
+    """F1 on the others."""
 
 
 def threshold_curve(
@@ -26,23 +26,23 @@ def threshold_curve(
     best_texts: Mapping[str, str],
     null_odds: Mapping[str, float],
 ) -> Curve:
-    """The scores at every threshold: an answer is given where its odds are not above.
+    """Scores at every threshold: questions with greater odds get no answer.
 
     Args:
         gold: the right answers.
-        best_texts: for each question the best answer that is not empty.
-        null_odds: for each question the odds that there is none.
+        best_texts: the best answer to each question that is not empty.
+        null_odds: the odds that a question has no answer.
     """
     each = squad_scores.score_each(gold, best_texts, has_impossible=True)
     ids = sorted(gold, key=null_odds.__getitem__)
     odds = np.array([null_odds[id] for id in ids])
     has_answer = np.array([bool(gold[id]) for id in ids])
-    # By how many questions of a threshold's odds and below, for any threshold.
+    # Number of questions answered at each threshold.
     thresholds, first = np.unique(odds, return_index=True)
     num_answered = np.append(first, len(odds))
 
     def curve(scores: list[float], chosen: np.ndarray) -> np.ndarray:
-        """Of some questions; where nothing is said, those without answers are right."""
+        """Scores of the chosen questions; silence is right where there is no answer."""
         silent = ~has_answer
         gains = np.where(chosen, np.array(scores) - silent, 0.0)
         sums = np.append(0.0, np.cumsum(gains))[num_answered]

@@ -1,4 +1,4 @@
-"""The page of a report: what is known of a run, in Markdown."""
+"""The page of a report in Markdown."""
 
 import json
 import math
@@ -13,24 +13,29 @@ from bert_keras import progress, run_directory
 from bert_keras.report import event_log, facts, markdown, sections
 
 NUM_SENTENCES = 3
-"""Of those whose masked words are guessed; TensorBoard shows all."""
+"""Sentences to show with guesses for their masked words; TensorBoard shows all."""
 
 MAX_LABELS = 30
-"""Labels of a run that are listed with its settings."""
+"""Labels to list with a run's settings."""
 
 MARK = "<!-- Made by `bert-keras report`; writing it again replaces all of it. -->"
 """The first line of each page."""
 
-# Metrics of which less is better; of all others, more is.
+# Metrics for which less is better; for all others, more is.
 _FALLING = ("loss", "perplexity")
 
-# Of these neither more nor less is better.
+# Counts, for which neither is better.
 _COUNTS = re.compile(r"(^|_)(total|thresh|num_[a-z]+)$")
 
-# Parts of results.json that have a place of their own on the page.
+# Parts of results.json with their own place on the page.
 _SHOWN_RESULTS = {
-    *("steps", "seconds", "num_parameters", "skipped_steps"),
-    *("train", "eval", "eval_baseline"),
+    "steps",
+    "seconds",
+    "num_parameters",
+    "skipped_steps",
+    "train",
+    "eval",
+    "eval_baseline",
 }
 
 
@@ -42,8 +47,8 @@ def render(
     """The whole page.
 
     Args:
-        run: what is known.
-        pictures: of curves, title and file name of each, beside the page.
+        run: to describe.
+        pictures: title and file name of each curve, next to the page.
         parts: about the answers of a fine-tuned run; `None`: there are none.
     """
     blocks = [
@@ -76,7 +81,7 @@ def _state(run: facts.Facts) -> str:
 
 
 def _evaluation(run: facts.Facts) -> str:
-    """The last and the best value of each metric, and what a guess would score."""
+    """A table of the last and the best value of each metric, and of a mere guess."""
     rows = []
     for name, curve in _evaluation_curves(run).items():
         guess = _baseline(run, name)
@@ -104,7 +109,7 @@ def _evaluation(run: facts.Facts) -> str:
 
 
 def _best(name: str, curve: event_log.Curve) -> int | None:
-    """Where the best value is; `None` if there is no finite one, or it is no score."""
+    """Index of the best value; `None` if none is finite, or the metric is no score."""
     if _COUNTS.search(name):
         return None
     finite = np.flatnonzero(np.isfinite(curve.values))
@@ -121,7 +126,7 @@ def _value_and_step(curve: event_log.Curve, index: int | None) -> tuple[str, str
 
 
 def _evaluation_curves(run: facts.Facts) -> dict[str, event_log.Curve]:
-    """By metric, with those that follow from others; of the last phase that has any."""
+    """Curves by metric, with derived ones, of the last phase that was evaluated."""
     names = {tag.rpartition("/")[2] for tag in run.eval.scalars}
     curves = {
         name: _of_last_phase(run, facts.find_curve(run.eval, name))
@@ -139,7 +144,7 @@ def _evaluation_curves(run: facts.Facts) -> dict[str, event_log.Curve]:
 
 
 def _of_last_phase(run: facts.Facts, curve: event_log.Curve) -> event_log.Curve:
-    """Values for examples of another length are no measure for these."""
+    """The last phase's values: those for examples of another length do not compare."""
     begin = max((end for end in run.phase_ends if end < curve.steps[-1]), default=-1)
     return event_log.Curve(*(part[curve.steps > begin] for part in curve))
 
@@ -157,8 +162,8 @@ def _exp(values: np.ndarray) -> np.ndarray:
 
 
 def _figures(run: facts.Facts) -> Iterator[tuple[str, str]]:
-    """Time, speed, and what went on."""
-    # Added up over processes; what results.json has is that of the last one alone.
+    """Time, speed and events of the run."""
+    # Summed over processes; results.json has only the time of the last one.
     yield "training time, loading left out", progress.duration(run.train.seconds)
     if (tokens := run.num_tokens) is not None:
         yield "tokens seen, padding included", f"{tokens:,}"
@@ -205,7 +210,7 @@ def _model_and_data(run: facts.Facts) -> Iterator[tuple[str, str]]:
 
 
 def _command(run: facts.Facts) -> str:
-    """The settings that are not the defaults, as they would be given."""
+    """The command of the run, with the settings that differ from the defaults."""
     verb, data = "pretrain", "--examples EXAMPLES"
     changed = dict(run.changed_settings)
     if not run.is_pretraining:
@@ -218,7 +223,7 @@ def _command(run: facts.Facts) -> str:
     for key, value in changed.items():
         lines.append(f"    --set {shlex.quote(f'{key}={_yaml(value)}')}")
     return (
-        "What the configuration has other than the defaults:\n\n```\n"
+        "Settings that differ from the defaults:\n\n```\n"
         + " \\\n".join(lines)
         + "\n```"
     )
@@ -232,14 +237,14 @@ def _yaml(value: Any) -> str:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A phase, for instance, without what it leaves to the run."""
+    """A phase, for instance, without the settings that it leaves to the run."""
     if not isinstance(value, dict):
         return value
     return {key: v for key, v in value.items() if v is not None}
 
 
 def _predictions(run: facts.Facts) -> Iterator[str]:
-    """What the model last guessed for masked words, of each sentence shown."""
+    """The model's last guesses for the masked words of some sentences."""
     guesses = {
         tag: text for tag, text in run.panels.texts.items() if tag.startswith("masked")
     }
@@ -253,7 +258,7 @@ def _predictions(run: facts.Facts) -> Iterator[str]:
 def _answers(
     run: facts.Facts, parts: Sequence[sections.Section] | None
 ) -> Iterator[str]:
-    """How the tuned model answers the development file."""
+    """The tuned model's answers to the development file."""
     if run.is_pretraining or run.results is None:
         return
     yield "## Answers to the development file"

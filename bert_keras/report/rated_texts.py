@@ -1,4 +1,4 @@
-"""How a run answers that gives texts a number."""
+"""The answers of a run that gives texts a number."""
 
 import functools
 import math
@@ -21,7 +21,7 @@ def describe(records: Sequence[answers.RatedText]) -> list[sections.Section]:
 
 
 def errors(records: Sequence[answers.RatedText]) -> dict[str, float]:
-    """How far the answers are from the right numbers, in their unit."""
+    """Distances of the answers from the right numbers, in their unit."""
     all_errors = [record.error for record in records]
     return {
         "mean error": statistics.fmean(all_errors),

@@ -1,26 +1,24 @@
-"""Parts of a page that several kinds of task have."""
+"""Parts of a page that several kinds of task share."""
 
 import functools
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from bert_keras.report import (
-    calibration,
-    confusion,
-    drawing,
-    markdown,
-    task_pictures,
-)
+from bert_keras.report import calibration, confusion, drawing, markdown, task_pictures
+from bert_keras.tasks import answers
 
 NUM_MISTAKES = 20
-"""Mistakes that are shown."""
+"""Mistakes to show."""
 
 MAX_LISTED_CLASSES = 200
-"""Rows of a table."""
+"""Classes to list in a table."""
 
 NUM_CONFUSIONS = 20
 """Pairs of classes in the list of the commonest confusions."""
+
+
+AnyAnswer = TypeVar("AnyAnswer", answers.ClassifiedText, answers.ChosenEnding)
 
 
 class Section(NamedTuple):
@@ -28,7 +26,7 @@ class Section(NamedTuple):
 
     title: str
     name: str
-    """Of the picture's file, less `.png`, and of the tags for TensorBoard."""
+    """Stem of the picture's file name and of the tags for TensorBoard."""
     text: str
     """Markdown; may be empty."""
     picture: bytes | None = None
@@ -36,7 +34,7 @@ class Section(NamedTuple):
 
 
 def confusion_section(whole: confusion.Confusion, *, title: str, name: str) -> Section:
-    """What is taken for what; of more than two classes the commonest confusions too.
+    """The confusion matrix; for more than two classes the commonest confusions too.
 
     Args:
         whole: of all classes.
@@ -49,7 +47,7 @@ def confusion_section(whole: confusion.Confusion, *, title: str, name: str) -> S
     if len(whole.names) > task_pictures.MAX_MATRIX_CLASSES:
         texts.append(
             f"Of {len(whole.names):,} classes the picture has those with most "
-            "mistakes; all others are one, mistakes among them on the diagonal."
+            "mistakes; the others are pooled, with mistakes among them on the diagonal."
         )
     commonest = confusion.commonest(whole, NUM_CONFUSIONS)
     if len(whole.names) > 2 and commonest:
@@ -76,7 +74,7 @@ def scores_section(
         scores: of all classes, in the order of `confusion_section`.
         title: of the section and the picture.
         name: of the section.
-        class_word: what a class is called: "label" or "type".
+        class_word: the word for a class, "label" or "type".
     """
     short = drawing.short_names([score.name for score in scores])
     drawn = [s._replace(name=n) for s, n in zip(scores, short, strict=True)]
@@ -104,14 +102,11 @@ def _score_cells(score: confusion.ClassScore) -> list[str]:
 
 
 def calibration_section(
-    confidences: Sequence[float], is_right: Sequence[bool]
+    records: Sequence[answers.ClassifiedText | answers.ChosenEnding],
 ) -> Section:
-    """Whether a model is right as often as it is sure.
-
-    Args:
-        confidences: the probability of each answer.
-        is_right: whether it is right.
-    """
+    """Calibration: whether a model is right as often as it is confident."""
+    confidences = [record.confidence for record in records]
+    is_right = [record.label == record.prediction for record in records]
     bins = calibration.reliability_bins(confidences, is_right)
     error = calibration.expected_calibration_error(bins)
     mean = sum(confidences) / len(confidences)
@@ -123,6 +118,12 @@ def calibration_section(
     )
     draw = functools.partial(task_pictures.draw_reliability, bins)
     return Section("Calibration", "calibration", text, drawing.as_png(draw))
+
+
+def most_confident_mistakes(records: Sequence[AnyAnswer]) -> list[AnyAnswer]:
+    """Wrong answers, the most confident first."""
+    wrong = [record for record in records if record.label != record.prediction]
+    return sorted(wrong, key=lambda record: (-record.confidence, record.line))
 
 
 def mistakes_section(
@@ -137,8 +138,8 @@ def mistakes_section(
     Args:
         header: of its columns.
         rows: the worst first.
-        found: how many there are.
-        order: which of them are the worst.
+        found: sentence about their number.
+        order: property of the worst.
     """
     text = f"{found}."
     if rows:

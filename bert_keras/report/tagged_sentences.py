@@ -1,4 +1,4 @@
-"""How a run answers that finds named entities."""
+"""The answers of a run that finds named entities."""
 
 import collections
 from collections.abc import Iterable, Sequence
@@ -11,10 +11,10 @@ from bert_keras.report import confusion, markdown, sections
 from bert_keras.tasks import answers, ner
 
 NO_ENTITY = "no entity"
-"""What stands for an entity that was missed, or for what is none."""
+"""Placeholder for an entity that was missed or invented."""
 
 MAX_LISTED_MISTAKES = 8
-"""Of one sentence."""
+"""Mistakes to list for one sentence."""
 
 
 class Entity(NamedTuple):
@@ -28,7 +28,7 @@ class Entity(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A right entity and what was found in its place; `None`: nothing."""
+    """A right entity and the one found in its place; `None`: none."""
 
     right: Entity | None
     found: Entity | None
@@ -47,14 +47,18 @@ class Pair(NamedTuple):
 
 
 KINDS = (
-    *("right", "other type", "other bounds", "other type and bounds"),
-    *("missed", "invented"),
+    "right",
+    "other type",
+    "other bounds",
+    "other type and bounds",
+    "missed",
+    "invented",
 )
 
 
 def entities(tags: Sequence[str]) -> list[Entity]:
-    """The entities of a sentence, as `conlleval` reads its tags."""
-    # With the last word in its place, not the one after it.
+    """The entities of a sentence, with its tags read as by `conlleval`."""
+    # seqeval gives the last word, not the one after it.
     found = sequence_labeling.get_entities(list(tags))
     return [Entity(name, start, end + 1) for name, start, end in found]
 
@@ -114,7 +118,7 @@ def describe(records: Sequence[answers.TaggedSentence]) -> list[sections.Section
 def type_scores(
     records: Sequence[answers.TaggedSentence], pairs: Iterable[Pair]
 ) -> list[confusion.ClassScore]:
-    """How well each type is found, whole entities counting, as `conlleval` has it."""
+    """Scores of each type by whole entities, as by `conlleval`."""
     by_type = ner.entity_scores_by_type(
         [record.labels for record in records],
         [record.prediction for record in records],
@@ -123,7 +127,7 @@ def type_scores(
     return [
         confusion.ClassScore(
             name=name,
-            # The share of nothing counts as 0 there.
+            # seqeval's share of nothing is 0.
             precision=score.precision if num_found[name] else np.nan,
             recall=score.recall if score.num_entities else np.nan,
             f1=score.f1,
@@ -150,8 +154,8 @@ def _confusion(pairs: Sequence[Pair], types: Sequence[str]) -> sections.Section:
         [[kind, f"{counts[kind]:,}"] for kind in KINDS],
     )
     note = (
-        "An entity is set against the one that was found in its words, or in some of "
-        "them: its bounds may be others."
+        "An entity is compared with the one found in its words, or in some of them: "
+        "the bounds may differ."
     )
     texts = (note, kinds, section.text)
     return section._replace(text="\n\n".join(text for text in texts if text))
@@ -160,7 +164,7 @@ def _confusion(pairs: Sequence[Pair], types: Sequence[str]) -> sections.Section:
 def worst(
     records: Sequence[answers.TaggedSentence], pairs: Sequence[Sequence[Pair]]
 ) -> list[tuple[answers.TaggedSentence, list[Pair]]]:
-    """Sentences with mistakes, those with most of them first, and their mistakes."""
+    """Sentences with their mistakes, the one with most mistakes first."""
     mistakes = [[p for p in of_one if p.kind != "right"] for of_one in pairs]
     wrong = [both for both in zip(records, mistakes, strict=True) if both[1]]
     return sorted(wrong, key=lambda both: (-len(both[1]), both[0].line))
@@ -187,7 +191,7 @@ def _mistakes(
 
 
 def _sentence(words: Sequence[str], mistakes: Sequence[Pair]) -> str:
-    """With the wrong entities set off."""
+    """The sentence, with wrong entities set off."""
     starts = np.cumsum([0, *(len(word) + 1 for word in words)]).tolist()
     marks = []
     for pair in mistakes[:MAX_LISTED_MISTAKES]:
@@ -198,7 +202,7 @@ def _sentence(words: Sequence[str], mistakes: Sequence[Pair]) -> str:
 
 
 def _list(words: Sequence[str], mistakes: Sequence[Pair]) -> str:
-    """What is right and what was found, of each mistake."""
+    """The right and the found entity of each mistake."""
     shown = "; ".join(_mistake(words, p) for p in mistakes[:MAX_LISTED_MISTAKES])
     rest = len(mistakes) - MAX_LISTED_MISTAKES
     return shown + (f"; and {rest} more" if rest > 0 else "")

@@ -1,4 +1,4 @@
-"""Pictures of how a tuned model answers."""
+"""Pictures of a tuned model's answers."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,10 @@ from bert_keras.report import calibration, confusion, drawing, markdown, null_od
 from bert_keras.tasks import squad_scores
 
 MAX_MATRIX_CLASSES = 25
-"""Classes in a confusion matrix; more could not be read."""
+"""Classes in a confusion matrix; more would be illegible."""
 
 MAX_ROWS = 40
-"""Classes in a picture that has a row for each."""
+"""Classes in a picture with a row for each."""
 
 _YELLOW = "#E69F00"
 
@@ -21,9 +21,9 @@ _PERCENT = ticker.PercentFormatter(xmax=1, decimals=0, symbol=" %")
 
 
 def draw_confusion(title: str, whole: confusion.Confusion) -> figure.Figure:
-    """A matrix: counts, and the share of each row as colour.
+    """A matrix of counts, with the share of each row as colour.
 
-    Of more than `MAX_MATRIX_CLASSES` those with the fewest mistakes are one.
+    Beyond `MAX_MATRIX_CLASSES`, the classes with the fewest mistakes are pooled.
     """
     names, counts = confusion.pooled(whole, MAX_MATRIX_CLASSES)
     size = len(names)
@@ -65,7 +65,7 @@ def _write_counts(plot: axes.Axes, counts: np.ndarray, shares: np.ndarray) -> No
     size = len(counts)
     fontsize = 12 if size <= 12 else 7.5
     for row, column in np.ndindex(counts.shape):
-        # Of many classes most cells are empty, and noughts would hide the others.
+        # With many classes most cells are empty, and zeros would hide the others.
         if counts[row, column] or size <= 12:
             plot.text(
                 column,
@@ -75,7 +75,7 @@ def _write_counts(plot: axes.Axes, counts: np.ndarray, shares: np.ndarray) -> No
                 va="center",
                 fontsize=fontsize,
                 color="white" if shares[row, column] > 0.5 else "black",
-                # They are inside; to lay all of them out takes many seconds.
+                # The text is inside the cell; laying it all out takes many seconds.
                 in_layout=False,
             )
 
@@ -83,9 +83,9 @@ def _write_counts(plot: axes.Axes, counts: np.ndarray, shares: np.ndarray) -> No
 def draw_class_scores(
     title: str, scores: Sequence[confusion.ClassScore]
 ) -> figure.Figure:
-    """Precision, recall and F1 of each class, a row each.
+    """Precision, recall and F1, a row for each class.
 
-    Of more than `MAX_ROWS` classes those of the lowest F1.
+    Of more than `MAX_ROWS` classes, those with the lowest F1.
     """
     if len(scores) > MAX_ROWS:
         scores = sorted(scores, key=lambda s: np.nan_to_num(s.f1, nan=2.0))[:MAX_ROWS]
@@ -101,7 +101,7 @@ def draw_class_scores(
         rows = range(len(values))
         plot.plot(values, rows, linestyle="", label=label, clip_on=False, **style)
     _name_rows(plot, [f"{score.name} ({score.num_right:,})" for score in scores])
-    # Points, unlike bars, can be compared without a nought.
+    # Points, unlike bars, can be compared without a zero.
     lowest = np.nanmin([line.get_xdata() for line in plot.get_lines()])
     plot.set_xlim(max(0, np.floor(10 * lowest - 0.5) / 10), 1)
     plot.xaxis.set_major_formatter(_PERCENT)
@@ -111,7 +111,6 @@ def draw_class_scores(
 
 
 def _name_rows(plot: axes.Axes, names: Sequence[str]) -> None:
-    """Rows from above to below."""
     plot.set_yticks(range(len(names)), names, fontsize=11)
     plot.set_ylim(len(names) - 0.5, -0.5)
     plot.tick_params(axis="y", length=0, pad=9)
@@ -119,7 +118,7 @@ def _name_rows(plot: axes.Axes, names: Sequence[str]) -> None:
 
 
 def draw_reliability(bins: Sequence[calibration.Bin]) -> figure.Figure:
-    """How often answers are right against how sure they are, and how many there are."""
+    """Accuracy by confidence, and the number of answers."""
     error = calibration.expected_calibration_error(bins)
     picture = figure.Figure(figsize=(6.5, 6.5), layout="constrained")
     picture.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
@@ -144,7 +143,7 @@ def draw_reliability(bins: Sequence[calibration.Bin]) -> figure.Figure:
 
 
 def _draw_accuracies(plot: axes.Axes, bins: Sequence[calibration.Bin]) -> None:
-    """With intervals, as a bin may hold very few answers."""
+    """Accuracies with intervals, as a bin may have very few answers."""
     accuracies = np.array([b.accuracy for b in bins])
     intervals = [
         scipy.stats.binomtest(b.num_right, b.num_answers).proportion_ci(method="wilson")
@@ -165,7 +164,7 @@ def _draw_accuracies(plot: axes.Axes, bins: Sequence[calibration.Bin]) -> None:
 
 
 def draw_scatter(right: Sequence[float], answered: Sequence[float]) -> figure.Figure:
-    """Numbers that were answered against the right ones."""
+    """Answers against right numbers."""
     picture, plot = drawing.new_plot("Answers and right numbers", width=6.5, height=6.5)
     low, high = np.min([right, answered]), np.max([right, answered])
     room = 0.04 * (high - low) or 1.0
@@ -222,7 +221,7 @@ def draw_null_odds(curve: null_odds.Curve, *, best_threshold: float) -> figure.F
             label=label,
         )
     plot.axvline(best_threshold, color=drawing.GREY, linewidth=1, label="best F1")
-    # A few odds may be far from all others.
+    # A few odds may be far from the others.
     low, high = np.quantile(curve.thresholds, (0.01, 0.99))
     room = 0.05 * (high - low) or 1.0
     low, high = min(low, best_threshold) - room, max(high, best_threshold) + room

@@ -1,4 +1,4 @@
-"""How a tuned model answers its development file: for a page and for TensorBoard."""
+"""A tuned model's answers to its development file, for a page and for TensorBoard."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,13 +18,10 @@ from bert_keras.tasks import answers
 
 
 def read_sections(run_dir: Path) -> list[sections.Section]:
-    """What is to be shown of the answers of a fine-tuned run.
+    """Parts of a page about the answers of a fine-tuned run.
 
     Args:
-        run_dir: with `task.json` and `dev_answers.jsonl`.
-
-    Returns:
-        Parts of a page, with their pictures.
+        run_dir: contains `task.json` and `dev_answers.jsonl`.
 
     Raises:
         InputError: a file is missing or damaged, or the two are not of the same run.

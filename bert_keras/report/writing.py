@@ -1,4 +1,4 @@
-"""Where a report goes, and that it is whole or not there."""
+"""The directory of a report, which appears only when it is complete."""
 
 import logging
 from pathlib import Path
@@ -13,9 +13,9 @@ PAGE_NAME = "report.md"
 
 
 def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> Path:
-    """Writes what a run did: `report.md` and pictures.
+    """Writes the report of a run: `report.md` and pictures.
 
-    Its curves, and of a fine-tuned run that has ended how it answers.
+    It shows the run's curves and, for a finished fine-tuning run, its answers.
 
     Args:
         run_dir: of `pretrain` or `finetune`, finished or not.
@@ -48,7 +48,7 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
 def _write_files(run_dir: Path, run: facts.Facts, output: Path) -> None:
     pictures = curves.draw_curves(run, output)
     parts = None
-    # Answers without results are of an attempt that was broken off.
+    # Answers without results are from an interrupted attempt.
     if run.results is not None and (run_dir / run_directory.ANSWERS_NAME).is_file():
         parts = task_summaries.read_sections(run_dir)
     for part in parts or ():

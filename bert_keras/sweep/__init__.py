@@ -1,4 +1,4 @@
-"""`bert-keras sweep`: the paper's way of fine-tuning, many runs and a choice on dev."""
+"""`bert-keras sweep`: fine-tuning as in the paper, many runs and a choice on dev."""
 
 from bert_keras.sweep.planning import Command
 from bert_keras.sweep.running import run_sweep

@@ -1,7 +1,7 @@
-"""The directory of a sweep, and what is known from it of its runs.
+"""The directory of a sweep, and the facts in it about its runs.
 
-`runs/NAME` are run directories of `finetune`, `logs/NAME.log` what their processes
-said, `plan.json` all runs that were ever planned in it.
+`runs/NAME` are run directories of `finetune`, `logs/NAME.log` the output of their
+processes, `plan.json` all runs ever planned in it.
 """
 
 import contextlib
@@ -25,15 +25,15 @@ def run_path(directory: Path, name: str) -> Path:
 
 
 def log_path(directory: Path, name: str) -> Path:
-    """What the process of a run says."""
+    """The output of a run's process."""
     return directory / "logs" / f"{name}.log"
 
 
 def claim(directory: Path, command: planning.Command) -> None:
-    """Makes a directory that of a sweep, or takes up one of the same sweep.
+    """Makes a directory that of a sweep, or resumes the same sweep in it.
 
-    All of its runs have the data, the checkpoint and the settings outside of the grid
-    in common; grids and seeds may change.
+    All runs share the data, the checkpoint and the settings outside of the grid; grids
+    and seeds may change.
 
     Raises:
         InputError: it holds something else, or another sweep; or a file of the data
@@ -62,27 +62,26 @@ def _sha256(path: str) -> str:
 
 @contextlib.contextmanager
 def lock(directory: Path) -> Iterator[int]:
-    """Keeps other sweeps out of a directory; yields the descriptor that does.
+    """Locks a directory against other sweeps; yields the lock's descriptor.
 
-    Processes that inherit it keep the directory until they have ended, even if this
-    one is killed.
+    Processes that inherit it hold the lock until they end, even if this one is killed.
 
     Raises:
-        InputError: it is kept by another.
+        InputError: another process holds the lock.
     """
     with open(directory / ".lock", "wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(
-                f"{directory}: another sweep is at work in it, or a run of one that "
+                f"{directory}: another sweep is running in it, or a run of one that "
                 "was killed: wait for its end, or end it"
             ) from None
         yield file.fileno()
 
 
 def read_plan(directory: Path) -> tuple[list[str], list[planning.Run]]:
-    """The keys of all grids so far, and their runs; nothing of a new directory."""
+    """Keys of all grids so far, and their runs; both empty for a new directory."""
     path = directory / _PLAN_NAME
     if not path.is_file():
         return [], []
@@ -103,7 +102,7 @@ def read_plan(directory: Path) -> tuple[list[str], list[planning.Run]]:
 def write_plan(
     directory: Path, keys: Sequence[str], runs: Sequence[planning.Run]
 ) -> None:
-    """Writes what `read_plan` reads."""
+    """Writes the plan for `read_plan`."""
     described = [
         {
             "name": run.name,
@@ -117,14 +116,14 @@ def write_plan(
 
 
 def has_begun(directory: Path, name: str) -> bool:
-    """Whether a run was ever accepted: its data and checkpoint can be used."""
+    """Whether a run ever started: its data and checkpoint were accepted."""
     return (run_path(directory, name) / run_directory.TASK_NAME).is_file()
 
 
 def read_outcome(
     directory: Path, run: planning.Run, *, metric: str
 ) -> scores.Outcome | None:
-    """What a run came to; `None`: it is not finished.
+    """The outcome of a run; `None`: it is not finished.
 
     Raises:
         InputError: it has no such metric, or a damaged file.
@@ -140,16 +139,16 @@ def read_outcome(
 
 
 def check_same_inputs(directory: Path, names: Iterable[str]) -> None:
-    """Refuses to compare runs that did not begin with the same data and weights.
+    """Refuses to compare runs that did not start with the same data and weights.
 
     The directory was claimed for the same paths; their contents may have changed since.
 
     Args:
         directory: of the sweep.
-        names: of runs that are finished.
+        names: of finished runs.
 
     Raises:
-        InputError: names two that differ, and in what.
+        InputError: the first two that differ, and the difference.
     """
     first: tuple[str, dict[str, Any]] | None = None
     for name in names:

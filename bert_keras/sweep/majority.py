@@ -1,6 +1,6 @@
-"""Runs that have learnt nothing: they end at the majority class.
+"""Runs that learnt nothing: they end at the majority class.
 
-On small data some seeds end so where others do not (paper, section 4.1).
+On small data that happens with some seeds and not with others (paper, section 4.1).
 """
 
 import collections
@@ -14,7 +14,7 @@ import sklearn.metrics
 from bert_keras import config
 
 SHARE = 0.99
-"""Of the answers; if so many are the same, they are looked at."""
+"""Share of equal answers from which on they are suspicious."""
 
 
 def find_sign(
@@ -22,17 +22,17 @@ def find_sign(
     evaluation: Mapping[str, float],
     answers: Sequence[Mapping[str, Any]] | None,
 ) -> str | None:
-    """By what one sees that a run has learnt nothing; `None`: there is no such sign.
+    """The sign that a run learnt nothing; `None`: there is none.
 
-    Of classes and endings: all answers or nearly all are the same and get no more right
-    than the commonest label would, or the Matthews correlation is 0. Of numbers: they
-    hardly differ. Of spans: F1 below 1 %, or nearly all answers are the same. Of tags:
-    no entity is right.
+    Classes and endings: all or nearly all answers are the same and no more often right
+    than the commonest label, or the Matthews correlation is 0. Numbers: they hardly
+    differ. Spans: F1 below 1 %, or nearly all answers are the same. Tags: no entity is
+    right.
 
     Args:
         kind: of the task.
-        evaluation: metrics on dev; of spans in percent.
-        answers: to dev, with `label` and `prediction`; `None`: they are not known.
+        evaluation: metrics on dev; for spans in percent.
+        answers: to dev, with `label` and `prediction`; `None`: unknown.
     """
     if kind == "tagging":
         return "no entity is right" if evaluation["f1"] < 0.0005 else None
@@ -52,10 +52,10 @@ def find_sign(
 def _guessing(labels: Sequence[Any], predictions: Sequence[Any]) -> str | None:
     num_right = sum(a == b for a, b in zip(labels, predictions, strict=True))
     sign = _sameness(predictions)
-    # Where nearly all labels are the same, right answers are, too.
+    # If nearly all labels are the same, so are right answers.
     if sign is not None and num_right <= max(collections.Counter(labels).values()):
         return sign
-    # With a single label in dev it is 0, whatever was learnt.
+    # With a single label in dev the correlation is 0, whatever was learnt.
     if len(set(labels)) > 1:
         correlation = sklearn.metrics.matthews_corrcoef(labels, predictions)
         if abs(correlation) < 0.0005:

@@ -19,8 +19,8 @@ def draw_scores(
 
     Args:
         points: of the grid.
-        keys: of the grid; points are named by those that differ among them.
-        ruler: what the scores are, and which is chosen.
+        keys: of the grid; those with several values name the points.
+        ruler: metric of the scores, and how one is chosen.
         title: of the picture.
     """
     height = 2.2 + 0.36 * len(points)
@@ -105,7 +105,7 @@ def _draw_choice(
 
 
 def _write_failures(plot: axes.Axes, points: Sequence[scores.Point]) -> None:
-    """How many runs failed, at the right edge beside the picture."""
+    """The number of failed runs, at the right edge."""
     for row, point in enumerate(points):
         if point.num_failed:
             plot.annotate(

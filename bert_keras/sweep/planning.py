@@ -1,4 +1,4 @@
-"""Which runs a sweep makes. No files, no processes."""
+"""The runs of a sweep, planned without files and processes."""
 
 import itertools
 import json
@@ -10,13 +10,13 @@ from typing import Any
 from bert_keras import config, config_files
 from bert_keras.errors import InputError
 
-# Their values would be scored on different questions.
+# Runs with different values would be scored on different questions.
 _FIXED_KEYS = ("task", "columns", "regression")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """What the `bert-keras finetune` commands of a sweep have in common."""
+    """The common part of the `bert-keras finetune` commands of a sweep."""
 
     train: str
     dev: tuple[str, ...]
@@ -24,9 +24,9 @@ class Command:
     task: str | None = None
     from_scratch: bool = False
     recipe: str | None = None
-    """A file or the name of a recipe, of `--config`."""
+    """File or name of a recipe, for `--config`."""
     overrides: tuple[str, ...] = ()
-    """Of `--set`."""
+    """Values for `--set`."""
     strategy: str = "auto"
 
     def arguments(self, overrides: Iterable[str], output_dir: str) -> list[str]:
@@ -49,7 +49,7 @@ class Command:
         return arguments
 
     def settings(self, overrides: Iterable[str] = ()) -> config.FinetuningConfig:
-        """What such a run is configured with.
+        """The configuration of such a run.
 
         Raises:
             InputError: a file, key or value that cannot be used.
@@ -67,9 +67,9 @@ class Run:
     """One run of a sweep, made or to be made."""
 
     name: str
-    """Of its directory, such as `learning_rate=5e-05,seed=12345`."""
+    """Name of its directory, such as `learning_rate=5e-05,seed=12345`."""
     overrides: tuple[str, ...]
-    """For `finetune --set`."""
+    """Values for `finetune --set`."""
     settings: config.FinetuningConfig
 
 
@@ -77,8 +77,8 @@ def plan_runs(settings: config.SweepConfig, command: Command) -> list[Run]:
     """All runs of a sweep: the whole grid with the first seed, then with the next.
 
     Raises:
-        InputError: a key or value that `FinetuningConfig` does not take, one that is
-            there twice, or a key whose values cannot be compared.
+        InputError: a key or value that `FinetuningConfig` refuses, a repeated one, or a
+            key whose values cannot be compared.
     """
     for key in settings.grid:
         _check_key(key)
@@ -110,7 +110,7 @@ def _check_key(key: str) -> None:
 def _plan_run(command: Command, point: Mapping[str, Any], *, seed: int) -> Run:
     given = [f"{key}={json.dumps(value)}" for key, value in point.items()]
     settings = command.settings([*given, f"seed={seed}"])
-    # As the configuration has them: 5e-5, which YAML takes for text, is a number there.
+    # As in the configuration, where 5e-5, text to YAML, is a number.
     pairs = {key: value_of(settings, key) for key in point} | {"seed": seed}
     return Run(
         name=",".join(
@@ -131,7 +131,7 @@ def value_of(settings: config.StrictModel, key: str) -> Any:
 
 
 def show(value: Any) -> str:
-    """A value of a grid in names and tables: `16`, `5e-05`, `true`."""
+    """A grid's value for names and tables: `16`, `5e-05`, `true`."""
     text = value if isinstance(value, str) else json.dumps(value)
     return text.removesuffix(".0") if isinstance(value, float) else text
 
@@ -139,15 +139,11 @@ def show(value: Any) -> str:
 def merge_plans(
     earlier: Sequence[Run], planned: Sequence[Run]
 ) -> tuple[list[Run], list[Run]]:
-    """Takes up the runs that another grid left in the same directory.
-
-    Args:
-        earlier: of the directory.
-        planned: of the new grid.
+    """Reuses the runs of an earlier grid in the same directory.
 
     Returns:
-        `planned`, where what is configured as an earlier run is that run; and the
-        earlier runs that are not in it.
+        `planned`, with the earlier run wherever one has the same configuration; and the
+        other earlier runs.
     """
     known = {run.settings.model_dump_json(): run for run in earlier}
     merged = [known.pop(run.settings.model_dump_json(), run) for run in planned]

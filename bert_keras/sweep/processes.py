@@ -1,4 +1,4 @@
-"""Several commands at a time, each in a process with its share of the machine."""
+"""Several commands at once, each in a process with its share of the machine."""
 
 import os
 import re
@@ -13,39 +13,39 @@ from pathlib import Path
 from typing import Any
 
 GRACE_SECONDS = 10.0
-"""That processes have to end when they are told to."""
+"""Time for processes to end when they are told to."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A command under way, or that has ended."""
+    """A running or finished command."""
 
     name: str
     process: subprocess.Popen
     log: Path
     slot: int
-    """Which of the places it has, from 0."""
+    """Its place among the jobs, from 0."""
     start: float
-    """Of `time.monotonic`."""
+    """Value of `time.monotonic`."""
 
     @property
     def ending(self) -> str:
-        """How a process that has ended did so, with its last words."""
+        """Reason for the end of the process, with its last words."""
         code = self.process.returncode
         how = f"exit code {code}" if code >= 0 else f"ended by {signal_name(-code)}"
         return f"{how}: {last_line(read_tail(self.log))}"
 
 
 class Processes:
-    """The jobs under way; a context manager, at whose end they end.
+    """Running jobs; a context manager that ends them when it is left.
 
-    Ctrl-C, SIGTERM and SIGHUP are only noted while it is entered, so that no process is
-    lost between its start and its entry here. Outside of the main thread, where Python
-    gives no signals, they are not.
+    Inside it, Ctrl-C, SIGTERM and SIGHUP are only noted, so that no process is lost
+    between its start and its entry here. This does not hold outside of the main thread,
+    where Python delivers no signals.
 
     Args:
-        runner: the program that is given the arguments of each job.
-        num_slots: jobs at a time.
+        runner: program for the arguments of each job.
+        num_slots: jobs at the same time.
         lock: a descriptor that the processes keep open.
     """
 
@@ -54,15 +54,15 @@ class Processes:
         self._num_slots = num_slots
         self._lock = lock
         self.received: int | None = None
-        """The signal that came last."""
+        """The last signal."""
         self.jobs: list[Job] = []
-        """Under way."""
+        """Running jobs."""
 
     def __enter__(self) -> "Processes":
         self._previous: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                # `nohup` has SIGHUP ignored, and it is to stay so.
+                # Under `nohup`, SIGHUP stays ignored.
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._previous[number] = signal.signal(number, self._note)
         return self
@@ -98,7 +98,7 @@ class Processes:
                 stderr=subprocess.STDOUT,
                 env=environment,
                 pass_fds=(self._lock,),
-                # Ctrl-C is for this process alone, which then ends the others.
+                # Ctrl-C reaches this process alone, which then ends the others.
                 start_new_session=True,
             )
         self.jobs.append(
@@ -106,7 +106,7 @@ class Processes:
         )
 
     def ended(self) -> list[Job]:
-        """Jobs that have ended since they were last asked for."""
+        """Jobs that have ended since the last call."""
         ended = [job for job in self.jobs if job.process.poll() is not None]
         self.jobs = [job for job in self.jobs if job not in ended]
         return ended
@@ -127,16 +127,16 @@ class Processes:
 def job_environment(
     environment: Mapping[str, str], *, slot: int, num_slots: int, num_cores: int
 ) -> dict[str, str]:
-    """The environment of a job among others.
+    """The environment of one of several jobs.
 
-    Each gets its share of the cores, and of the devices in `CUDA_VISIBLE_DEVICES` if
-    several are named there, in turn; jobs on one device take memory as they need it.
-    Threads that the user has set stay.
+    Each gets its share of the cores, and in turn one of the devices if
+    `CUDA_VISIBLE_DEVICES` names several; jobs on one device take memory as needed.
+    Numbers of threads that the user has set stay.
 
     Args:
         environment: of this process.
-        slot: the place of the job, from 0.
-        num_slots: jobs at a time.
+        slot: the job's place, from 0.
+        num_slots: jobs at the same time.
         num_cores: of the machine.
     """
     if num_slots == 1:
@@ -156,27 +156,27 @@ def job_environment(
 
 
 def read_tail(log: Path) -> str:
-    """The end of what a command said."""
+    """The end of a command's output."""
     with open(log, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
         return file.read().decode("utf-8", "replace")
 
 
-# Of TensorFlow's own log, which goes on after the last word of a program.
+# Lines of TensorFlow's own log, which continues after a program's last words.
 _NOISE = re.compile(r"\d{4}-\d\d-\d\d [\d:.]+: [IWEF] |\[\[\{\{node ")
 
 
 def last_line(said: str) -> str:
-    """The last line of what a program said, without its name."""
+    """The last line of a program's output, without its name."""
     lines = [line.strip() for line in said.splitlines()]
     lines = [line for line in lines if line and not _NOISE.match(line)]
     if not lines or lines[-1].startswith("$ "):
-        return "nothing was said"
+        return "no output"
     return re.sub(r"^bert-keras [a-z-]+: (error: )?", "", lines[-1])
 
 
 def signal_name(number: int) -> str:
-    """Such as `SIGTERM`."""
+    """The name of a signal, such as `SIGTERM`."""
     try:
         return signal.Signals(number).name
     except ValueError:

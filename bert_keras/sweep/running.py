@@ -1,4 +1,4 @@
-"""A sweep from its beginning to the choice: one `bert-keras finetune` for each run."""
+"""A sweep from start to choice: one `bert-keras finetune` process for each run."""
 
 import collections
 import logging
@@ -17,11 +17,11 @@ from bert_keras.sweep import planning, processes, scores, summary
 logger = logging.getLogger(__name__)
 
 RUNNER = (sys.executable, "-P", "-m", "bert_keras.cli")
-"""The command that takes the arguments of `bert-keras`. `-P`: modules of the current
-directory are not ours."""
+"""The program for the arguments of `bert-keras`. `-P`: it ignores modules in the
+current directory."""
 
 PROGRESS_SECONDS = 30.0
-"""Between lines that say how far the runs are."""
+"""Time between progress lines."""
 
 _POLL_SECONDS = 0.1
 
@@ -34,17 +34,18 @@ def run_sweep(
     num_jobs: int = 1,
     runner: Sequence[str] = RUNNER,
 ) -> list[str]:
-    """Makes the runs of a sweep that are not finished yet, and chooses one.
+    """Makes the unfinished runs of a sweep, and chooses one.
 
-    A run that fails does not stop the others; the next time it is tried again. Each run
-    adds to results.tsv and report.md; scores.png, best.json and `best` come at the end.
+    A failed run does not stop the others, and is tried again by the next command. Each
+    run adds to results.tsv and report.md; scores.png, best.json and `best` come at the
+    end.
 
     Args:
         settings: the grid, and how to choose.
-        command: what all runs have in common.
-        output_dir: the directory to make, or to go on with. Finished runs of another
-            grid in it are compared too.
-        num_jobs: processes at a time.
+        command: the common part of all runs.
+        output_dir: directory to create or to resume. Finished runs of another grid in
+            it are compared too.
+        num_jobs: processes at the same time.
         runner: their program.
 
     Returns:
@@ -52,7 +53,7 @@ def run_sweep(
 
     Raises:
         InputError: the settings, the data or the directory cannot be used, the first
-            run was refused, or none came to a score.
+            run was refused, or none has a score.
         Stopped: SIGTERM or SIGHUP came; the processes were ended.
         KeyboardInterrupt: Ctrl-C came; the same.
     """
@@ -64,7 +65,7 @@ def run_sweep(
     sweep_directory.claim(directory, command)
     with sweep_directory.lock(directory) as lock:
         sweep = _Sweep(directory, ruler)
-        sweep.take_up(settings.grid, planned)
+        sweep.resume(settings.grid, planned)
         with processes.Processes(runner, num_slots=num_jobs, lock=lock) as jobs:
             _run_waiting(sweep, command, jobs)
         return sweep.close()
@@ -78,12 +79,12 @@ class _Sweep:
         self.ruler = ruler
         self.keys: tuple[str, ...] = ()
         self.runs: dict[str, planning.Run] = {}
-        """By name, in the order in which they are made."""
+        """All runs by name, in their order."""
         self.outcomes: dict[str, scores.Outcome] = {}
-        """Of those that have ended, by name."""
+        """Outcomes of the ended runs by name."""
 
-    def take_up(self, keys: Sequence[str], planned: Sequence[planning.Run]) -> None:
-        """Finds what is finished already, and notes the plan."""
+    def resume(self, keys: Sequence[str], planned: Sequence[planning.Run]) -> None:
+        """Finds the finished runs, and writes the plan."""
         earlier_keys, earlier = sweep_directory.read_plan(self.directory)
         planned, others = planning.merge_plans(earlier, planned)
         for run in (*others, *planned):
@@ -91,8 +92,8 @@ class _Sweep:
         kept = [run for run in others if run.name in self.outcomes]
         if others:
             logger.info(
-                "going on with a sweep of another grid: of %d other runs %d are "
-                "finished, and compared with the new ones",
+                "resuming with another grid: of %d other runs %d are finished, and "
+                "compared with the new ones",
                 len(others),
                 len(kept),
             )
@@ -119,7 +120,7 @@ class _Sweep:
         )
 
     def end(self, job: processes.Job) -> None:
-        """Notes what a run came to.
+        """Records the outcome of a run.
 
         Raises:
             InputError: it was refused before it began, and none has finished: the
@@ -142,15 +143,14 @@ class _Sweep:
         summary.write_tables(self.state)
 
     def close(self) -> list[str]:
-        """Writes what the sweep came to; returns it for people."""
+        """Writes the result of the sweep; returns it as lines for people."""
         state = self.state
         summary.write_tables(state)
         summary.write_picture(state)
         report = self.directory / summary.PAGE_NAME
         if state.chosen is None:
             raise InputError(
-                f"no run came to a score: {report} says why; the same command tries "
-                "again"
+                f"no run has a score: {report} says why; the same command tries again"
             )
         summary.write_best(state)
         logger.info("report in %s", report)
@@ -210,7 +210,7 @@ def _check_signal(sweep: _Sweep, received: int | None) -> None:
         return
     message = (
         f"stopped by {processes.signal_name(received)} with {len(sweep.outcomes)} of "
-        f"{len(sweep.runs)} runs ended; the same command goes on with the others"
+        f"{len(sweep.runs)} runs ended; the same command resumes with the others"
     )
     if received == signal.SIGINT:
         logger.info("%s", message)
@@ -219,11 +219,7 @@ def _check_signal(sweep: _Sweep, received: int | None) -> None:
 
 
 class _Clock:
-    """Says now and then how far the runs are.
-
-    Args:
-        waiting: what is to be run.
-    """
+    """Makes progress lines at intervals; `waiting`: runs to be made."""
 
     def __init__(self, waiting: Sequence[planning.Run]):
         self._epochs = {run.name: run.settings.num_train_epochs for run in waiting}
@@ -236,7 +232,7 @@ class _Clock:
         self._epochs_done += self._epochs[name]
 
     def lines(self, jobs: Sequence[processes.Job]) -> list[str]:
-        """What is to be said of the jobs under way now; nothing between times."""
+        """Lines about the running jobs; none before the next interval."""
         now = time.monotonic()
         if now - self._last < PROGRESS_SECONDS or not jobs:
             return []
@@ -255,12 +251,12 @@ class _Clock:
 def progress_line(
     *, num_ended: int, num_runs: int, share: float, seconds: float
 ) -> str:
-    """How far a sweep is.
+    """Progress of a sweep in one line.
 
     Args:
-        num_ended: runs that ended in these `seconds`.
-        num_runs: that were to be made in all.
-        share: of all their epochs, that were trained.
+        num_ended: runs that have ended since the first began.
+        num_runs: runs to be made.
+        share: trained part of all their epochs.
         seconds: since the first began.
     """
     ended = f"sweep: {share:4.0%}  {num_ended}/{num_runs} runs"
@@ -272,6 +268,6 @@ def progress_line(
 
 
 def share_done(said: str) -> float:
-    """How much of its steps a run has made, by its last `step 12/48  loss 0.3`."""
+    """Share of a run's steps done, from its last `step 12/48  loss 0.3`."""
     found = re.findall(r"^step (\d+)/(\d+) ", said, re.MULTILINE)
     return min(int(found[-1][0]) / max(int(found[-1][1]), 1), 1.0) if found else 0.0

@@ -1,4 +1,4 @@
-"""What became of the runs of a sweep, and which is chosen. No files, no processes."""
+"""Outcomes of the runs of a sweep, and the choice, without files and processes."""
 
 import math
 import statistics
@@ -14,10 +14,10 @@ from bert_keras.tasks import catalogue, glue
 
 @dataclass(frozen=True, kw_only=True)
 class Ruler:
-    """What runs are measured and chosen by."""
+    """How runs are measured and chosen."""
 
     metric: str
-    """Of `eval` in results.json."""
+    """Name of a metric in `eval` of results.json."""
     goal: Literal["max", "min"]
     choose: Literal["best", "mean"]
     """See `config.SweepConfig`."""
@@ -28,14 +28,14 @@ class Ruler:
 
 
 def make_ruler(settings: config.SweepConfig, base: config.FinetuningConfig) -> Ruler:
-    """The metric, goal and choice of a sweep; what is not given follows the task."""
+    """The metric, goal and choice of a sweep, with the task's defaults."""
     metric = settings.metric or default_metric(base)
     goal = settings.goal or ("min" if metric.endswith("loss") else "max")
     return Ruler(metric=metric, goal=goal, choose=settings.choose)
 
 
 def task_kind(settings: config.FinetuningConfig) -> config.TaskKind:
-    """What is learnt in a task.
+    """The kind of a task.
 
     Raises:
         InputError: there is no such task.
@@ -51,7 +51,7 @@ def task_kind(settings: config.FinetuningConfig) -> config.TaskKind:
 
 
 def default_metric(settings: config.FinetuningConfig) -> str:
-    """What a task is usually measured by: of the paper's tasks as in the paper."""
+    """The usual metric of a task; for the paper's tasks, the paper's."""
     if settings.task in glue.TASKS:
         return glue.TASKS[settings.task].main_metric
     if settings.task == "SQuAD2.0":
@@ -67,15 +67,15 @@ class Outcome:
 
     run: planning.Run
     score: float | None
-    """The metric that is chosen by; `None` of a failed run."""
+    """Value of the ruler's metric; `None`: the run failed."""
     evaluation: Mapping[str, float]
     """All metrics on dev."""
     seconds: float | None = None
-    """Of training."""
+    """Time of training."""
     failure: str | None = None
-    """Why there is no score."""
+    """Reason for the missing score."""
     majority: str | None = None
-    """By what one sees that it answers as if it had learnt nothing."""
+    """Sign that the run learnt nothing."""
 
     @property
     def state(self) -> Literal["finished", "majority", "failed"]:
@@ -91,12 +91,12 @@ def judge(
     *,
     metric: str,
 ) -> Outcome:
-    """What a finished run came to; it has failed if a loss or its score is not finite.
+    """The outcome of a finished run, failed if a loss or its score is not finite.
 
     Args:
         run: that has ended.
-        results: of its results.json.
-        answers: of its dev_answers.jsonl; `None`: there are none to look at.
+        results: from its results.json.
+        answers: from its dev_answers.jsonl; `None`: there are none.
         metric: to choose by.
 
     Raises:
@@ -129,15 +129,15 @@ def judge(
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A point of the grid, with what its runs came to."""
+    """A point of the grid, with the outcomes of its runs."""
 
     values: tuple[Any, ...]
-    """Of the keys of the sweep."""
+    """Values of the sweep's keys."""
     outcomes: tuple[Outcome, ...]
 
     @property
     def finished(self) -> list[Outcome]:
-        """Those that have a score."""
+        """Outcomes with a score."""
         return [outcome for outcome in self.outcomes if outcome.score is not None]
 
     @property
@@ -150,7 +150,7 @@ class Point:
 
     @property
     def deviation(self) -> float | None:
-        """Of the sample, so with n - 1; `None` of fewer than two runs."""
+        """Deviation of the sample, with n - 1; `None` for fewer than two runs."""
         return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
     @property
@@ -162,12 +162,12 @@ class Point:
         return sum(outcome.majority is not None for outcome in self.outcomes)
 
     def best(self, ruler: Ruler) -> Outcome | None:
-        """The first of the runs with the best score."""
+        """The first run with the best score."""
         return max(self.finished, key=lambda o: ruler.key(o.score), default=None)
 
 
 def points_of(outcomes: Iterable[Outcome], keys: Sequence[str]) -> list[Point]:
-    """The runs by grid point, in the order in which points come up."""
+    """Outcomes by grid point, in the order of the first run of each."""
     by_values: dict[tuple[Any, ...], list[Outcome]] = {}
     for outcome in outcomes:
         values = tuple(planning.value_of(outcome.run.settings, key) for key in keys)
@@ -181,9 +181,8 @@ def points_of(outcomes: Iterable[Outcome], keys: Sequence[str]) -> list[Point]:
 def choose(points: Sequence[Point], ruler: Ruler) -> tuple[Point, Outcome] | None:
     """The chosen point and its best run; `None` if no run has a score.
 
-    By `best` the point of the best single run. By `mean` the one with the best mean
-    among those with the fewest failed runs: a lucky run is no mean. The first one of
-    equals.
+    `best`: the point of the best single run. `mean`: the point with the best mean among
+    those with the fewest failed runs, as a lucky run is no mean. The first of equals.
     """
     scored = [point for point in points if point.scores]
     if not scored:

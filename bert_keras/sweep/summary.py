@@ -1,4 +1,4 @@
-"""What a sweep came to: results.tsv, report.md, scores.png, best.json and `best`."""
+"""The result of a sweep: results.tsv, report.md, scores.png, best.json and `best`."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -21,12 +21,12 @@ class State:
     directory: Path
     task: str
     keys: tuple[str, ...]
-    """Of the grid."""
+    """Keys of the grid."""
     ruler: scores.Ruler
     outcomes: tuple[scores.Outcome, ...]
-    """Of the runs that have ended, in the order of the plan."""
+    """Outcomes of the ended runs, in the order of the plan."""
     num_runs: int
-    """Planned."""
+    """Planned runs."""
 
     @property
     def is_finished(self) -> bool:
@@ -42,10 +42,10 @@ class State:
 
 
 def write_tables(state: State) -> None:
-    """Writes the table of the runs and the page, as far as the sweep is.
+    """Writes the table of the runs and the page, also of an unfinished sweep.
 
     Raises:
-        InputError: the disk is full or does not let us write.
+        InputError: the disk is full or not writable.
     """
     files.write_atomically(state.directory / "results.tsv", runs_tsv(state).encode())
     files.write_atomically(state.directory / PAGE_NAME, page(state).encode())
@@ -55,7 +55,7 @@ def write_picture(state: State) -> None:
     """Draws the scores of all runs.
 
     Raises:
-        InputError: the disk is full or does not let us write.
+        InputError: the disk is full or not writable.
     """
     image = drawing.as_png(
         lambda: picture.draw_scores(
@@ -72,7 +72,7 @@ def write_best(state: State) -> None:
     """Writes best.json and makes `best` a link to the directory of the chosen run.
 
     Raises:
-        InputError: the disk is full or does not let us write.
+        InputError: the disk is full or not writable.
     """
     values = describe_best(state)
     files.write_json(state.directory / "best.json", values, ensure_ascii=False)
@@ -83,7 +83,7 @@ def write_best(state: State) -> None:
 
 
 def describe_best(state: State) -> dict[str, Any]:
-    """What best.json says of the chosen run; there must be one."""
+    """Content of best.json about the chosen run; there must be one."""
     point, best = state.chosen
     return {
         "run": f"runs/{best.run.name}",
@@ -143,7 +143,7 @@ def _number(value: float | None) -> str:
 
 
 def chosen_line(state: State) -> str:
-    """Which run is chosen, and by what."""
+    """The chosen run, and the reason for the choice."""
     if state.chosen is None:
         return "No run has a score."
     point, best = state.chosen
@@ -180,19 +180,19 @@ def page(state: State) -> str:
 
 _HOW = {
     "best": (
-        "the best single run, as in the paper (section 4.1). The best of many runs has "
-        "been lucky on dev, too: what to expect of another run is the mean"
+        "the best single run, as in the paper (section 4.1). The best of many runs was "
+        "also lucky on dev: expect the mean of another run"
     ),
     "mean": (
-        "the point with the best mean, among those with the fewest failed runs, and of "
-        "it the best run"
+        "the point with the best mean among those with the fewest failed runs, and its "
+        "best run"
     ),
 }
 
 _EXPLANATION = (
     "n, mean, deviation (of the sample) and best: `{metric}` on dev of the runs that "
-    "did not fail; those at the majority class, which have learnt nothing, are among "
-    "them. Chosen is {how}. Each run is in `results.tsv`, what it said in `logs`."
+    "did not fail, those at the majority class, which learnt nothing, included. Chosen "
+    "is {how}. Each run is in `results.tsv`, its output in `logs`."
 )
 
 

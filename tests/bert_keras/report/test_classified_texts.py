@@ -23,7 +23,7 @@ def test_the_worst_are_wrong_and_sure():
         text("a", "b", 0.7, line=3),
         text("b", "a", 0.6, line=4),
     ]
-    assert [r.line for r in classified_texts.worst(records)] == [3, 1, 4]
+    assert [r.line for r in sections.most_confident_mistakes(records)] == [3, 1, 4]
 
 
 def test_the_parts_of_the_page():

@@ -245,7 +245,7 @@ Baseline: the commonest masked token, `the`, always guessed.
 | precision | float32 |
 | examples_sha256 | `abababababab…`, `cdcdcdcdcdcd…` |
 
-What the configuration has other than the defaults:
+Settings that differ from the defaults:
 
 ```
 bert-keras pretrain --examples EXAMPLES EXAMPLES_2 --output_dir run \\
@@ -352,8 +352,7 @@ def test_a_fine_tuning(tmp_path):
 def test_the_picture_of_a_metric(tmp_path):
     pretraining_run(tmp_path / "run", results=RESULTS)
     run = facts.read_facts(tmp_path / "run")
-    by_name = {metric.name: metric for metric in curves.METRICS}
-    (plot,) = curves.draw_metric(run, by_name["masked_lm_accuracy"]).axes
+    (plot,) = curves.draw_metric(run, "masked_lm_accuracy").axes
     assert plot.get_title() == "run: masked-LM accuracy"
     lines = {line.get_label(): line for line in plot.get_lines()}
     assert lines.keys() == {"evaluation", "baseline", "next phase", "restart"}
@@ -363,12 +362,12 @@ def test_the_picture_of_a_metric(tmp_path):
     assert lines["baseline"].get_ydata()[0] == 0.0625
     assert lines["next phase"].get_xdata()[0] == 20
     assert lines["restart"].get_xdata()[0] == 21
-    (plot,) = curves.draw_metric(run, by_name["loss"]).axes
+    (plot,) = curves.draw_metric(run, "loss").axes
     training = plot.get_lines()[0]
     np.testing.assert_allclose(
         training.get_xydata(), [[1, 3], [10, 2.5], [21, 2], [40, 1.5]]
     )
-    assert curves.draw_metric(run, by_name["gradient_norm"]) is None
+    assert curves.draw_metric(run, "gradient_norm") is None
 
 
 def test_noisy_training_is_smoothed(tmp_path):
@@ -377,7 +376,7 @@ def test_noisy_training_is_smoothed(tmp_path):
     noise = {step: 2.0 + (-1) ** step for step in range(41, 121)}
     write_process(train, {"loss/loss": noise}, pid=3)
     run = facts.read_facts(tmp_path / "run")
-    (plot,) = curves.draw_metric(run, curves.METRICS[0]).axes
+    (plot,) = curves.draw_metric(run, "loss").axes
     raw, smoothed = plot.get_lines()[:2]
     assert smoothed.get_label() == "training, smoothed"
     np.testing.assert_array_equal(raw.get_xdata(), smoothed.get_xdata())

@@ -128,8 +128,8 @@ def test_the_parts_of_the_page():
     assert (
         confusion.text
         == """\
-An entity is set against the one that was found in its words, or in some of them: its \
-bounds may be others.
+An entity is compared with the one found in its words, or in some of them: the bounds \
+may differ.
 
 | what became of entities | how many |
 | --- | --- |

@@ -388,10 +388,10 @@ Chosen: learning_rate=5e-05,seed=12345, accuracy 0.9100 on dev, the best single 
 | 2e-05 | 1 | 0.8000 |  | 0.8000 | 1 | 0 |
 
 n, mean, deviation (of the sample) and best: `accuracy` on dev of the runs that did \
-not fail; those at the majority class, which have learnt nothing, are among them. \
-Chosen is the best single run, as in the paper (section 4.1). The best of many runs \
-has been lucky on dev, too: what to expect of another run is the mean. Each run is in \
-`results.tsv`, what it said in `logs`.
+not fail, those at the majority class, which learnt nothing, included. Chosen is the \
+best single run, as in the paper (section 4.1). The best of many runs was also lucky \
+on dev: expect the mean of another run. Each run is in `results.tsv`, its output in \
+`logs`.
 
 ![accuracy of each run](scores.png)
 
@@ -416,7 +416,7 @@ def test_the_page_of_a_sweep_under_way():
         "Chosen: learning_rate=3e-05,seed=12346, accuracy 0.8800 on dev, the best run "
         "of the point with the best mean, 0.8750."
     ) in page
-    assert "Chosen is the point with the best mean, among those with the fewest" in page
+    assert "Chosen is the point with the best mean among those with the fewest" in page
     assert "--model" not in page
     assert "scores.png" not in page
     nothing = summary.page(state_of([], num_runs=9))

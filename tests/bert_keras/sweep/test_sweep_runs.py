@@ -162,8 +162,8 @@ def test_another_grid_goes_on_with_its_new_points(folder, caplog):
     sweep.run_sweep(settings, command_in(folder), **arguments)
     assert calls(folder) == ["batch_size=16,learning_rate=5e-05,seed=7"]
     assert (
-        "going on with a sweep of another grid: of 2 other runs 1 are finished, and "
-        "compared with the new ones"
+        "resuming with another grid: of 2 other runs 1 are finished, and compared with "
+        "the new ones"
     ) in caplog.messages
     cells = [(r["learning_rate"], r["batch_size"], r["state"]) for r in rows(folder)]
     assert cells == [
@@ -239,7 +239,7 @@ def test_a_later_refusal_is_a_failed_run(folder):
 
 
 def test_no_run_with_a_score(folder):
-    with pytest.raises(InputError, match="no run came to a score: .*report.md says"):
+    with pytest.raises(InputError, match="no run has a score: .*report.md says"):
         run(folder, [1.0, 2.0])
     page = (folder / "out/report.md").read_text()
     assert "No run has a score." in page
@@ -372,8 +372,8 @@ def test_a_signal_ends_the_runs(folder, caplog, number, error):
         run(folder, [3e-5, 4.0])
     sender.join()
     message = (
-        f"stopped by {number.name} with 1 of 2 runs ended; the same command goes on "
-        "with the others"
+        f"stopped by {number.name} with 1 of 2 runs ended; the same command "
+        "resumes with the others"
     )
     assert message in (str(raised.value), *caplog.messages)
     assert not is_running(int(pid_path.read_text()))
@@ -440,7 +440,7 @@ def test_runs_of_a_killed_sweep_keep_the_directory(folder):
         parent.kill()
     try:
         assert is_running(pid)
-        with pytest.raises(InputError, match="out: another sweep is at work in it, or"):
+        with pytest.raises(InputError, match="out: another sweep is running in it, or"):
             run(folder, [3e-5])
     finally:
         os.kill(pid, signal.SIGKILL)
@@ -460,7 +460,7 @@ def test_progress_is_told(folder, caplog, monkeypatch):
     assert lines
     assert all(re.match(told, line) for line in lines), lines
     assert any(
-        re.match(r"  learning_rate=.e-05,seed=7: (nothing was said|step 1/4  )", m)
+        re.match(r"  learning_rate=.e-05,seed=7: (no output|step 1/4  )", m)
         for m in caplog.messages
     )
 
@@ -480,8 +480,8 @@ def test_progress_line():
 @pytest.mark.parametrize(
     ("said", "share", "last"),
     [
-        ("", 0, "nothing was said"),
-        ("$ bert-keras finetune\n", 0, "nothing was said"),
+        ("", 0, "no output"),
+        ("$ bert-keras finetune\n", 0, "no output"),
         (
             "step 1/8  loss 1\nstep 6/8  loss 1\nevaluating: 3%\n \n",
             0.75,
