@@ -1,0 +1,145 @@
+"""The package as it is built and shipped: archives, Docker files, citation."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+import bert_keras
+from bert_keras import verbs
+from bert_keras.errors import InputError
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+BUILD = "from setuptools import build_meta; print(build_meta.build_{}('../out'))"
+
+
+def tracked_files():
+    """Paths that git knows; without git, as in an sdist, there are none."""
+    if not (REPOSITORY / ".git").exists():
+        pytest.skip("needs the git checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    return [name for name in listed.stdout.split("\0") if (REPOSITORY / name).is_file()]
+
+
+def build(kind, directory):
+    """Builds an archive from a copy of the tracked files; returns its path."""
+    for name in tracked_files():
+        copy = directory / "copy" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPOSITORY / name, copy)
+    (directory / "out").mkdir()
+    command = [sys.executable, "-W", "ignore", "-c", BUILD.format(kind)]
+    done = subprocess.run(
+        command, cwd=directory / "copy", capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return directory / "out" / done.stdout.splitlines()[-1]
+
+
+def test_a_wheel_has_the_packages_and_their_data(tmp_path):
+    with zipfile.ZipFile(build("wheel", tmp_path)) as wheel:
+        found = {name for name in wheel.namelist() if ".dist-info/" not in name}
+        metadata = wheel.read(
+            f"bert_keras-{bert_keras.__version__}.dist-info/METADATA"
+        ).decode()
+    packages = ("bert_keras/", "pipelines/", "tpu/")
+    assert found == {name for name in tracked_files() if name.startswith(packages)}
+    assert {"bert_keras/py.typed", "pipelines/py.typed", "tpu/py.typed"} < found
+    assert "Author: The bert-keras developers\n" in metadata
+
+
+def test_an_sdist_has_all_files(tmp_path):
+    with tarfile.open(build("sdist", tmp_path)) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    assert set(tracked_files()) <= names
+
+
+@pytest.mark.slow
+def test_the_tests_run_from_an_sdist(tmp_path):
+    with tarfile.open(build("sdist", tmp_path)) as sdist:
+        sdist.extractall(tmp_path, filter="data")
+    (root,) = tmp_path.glob("bert_keras-*")
+    tests = ["tests/test_cli.py", "tests/test_architecture.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_the_citation_is_of_this_version():
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+    assert citation["version"] == bert_keras.__version__
+    assert {"cff-version", "message", "title", "authors"} < set(citation)
+    assert citation["cff-version"] == "1.2.0"
+
+
+DOCKER_FILES = sorted((REPOSITORY / "docker").iterdir())
+INSTRUCTIONS = ("FROM", "ARG", "COPY", "RUN", "ENV", "WORKDIR", "ENTRYPOINT")
+
+
+def instructions(path):
+    """Keyword and rest of each instruction of a Dockerfile, without comments."""
+    lines = path.read_text().splitlines()
+    return [line.split(None, 1) for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("path", DOCKER_FILES, ids=lambda path: path.name)
+def test_a_docker_file_copies_what_there_is(path):
+    ignored = (REPOSITORY / ".dockerignore").read_text().splitlines()
+    stages = set()
+    for keyword, rest in instructions(path):
+        assert keyword in INSTRUCTIONS, keyword
+        words = rest.split()
+        if keyword == "FROM":
+            assert words[0] in stages or ":" in words[0], "a tag, or an earlier stage"
+            stages.update(words[2:])
+        elif keyword == "COPY" and words[0].startswith("--from="):
+            assert words[0].removeprefix("--from=") in stages
+        elif keyword == "COPY":
+            for source in words[:-1]:
+                # The wheel is made before the image.
+                assert source == "dist/*.whl" or (REPOSITORY / source).exists(), source
+                assert f"!{source}" in ignored, source
+
+
+@pytest.mark.parametrize("path", DOCKER_FILES, ids=lambda path: path.name)
+def test_versions_in_docker_files_are_those_of_the_constraints(path):
+    text = path.read_text()
+    pinned = dict(
+        line.split(";")[0].strip().split("==")
+        for line in (REPOSITORY / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    )
+    for version in re.findall(r"beam(?:\[gcp\]==|_python3\.11_sdk:)([\d.]+)", text):
+        assert version == pinned["apache-beam"]
+    template = re.search(r"site-packages/(\S+)$", text, flags=re.MULTILINE)
+    assert template is None or (REPOSITORY / template[1]).is_file()
+
+
+@pytest.mark.parametrize("path", DOCKER_FILES, ids=lambda path: path.name)
+def test_commands_in_docker_files_are_ours(path):
+    text = path.read_text()
+    for verb in re.findall(r"^#.* bert-keras ([a-z-]+) ", text, flags=re.MULTILINE):
+        with pytest.raises(SystemExit) as end:
+            verbs.build_parser().parse_args([verb, "--help"])
+        assert end.value.code == 0
+    for program in re.findall(r'ENTRYPOINT \["(.*?)"', text):
+        assert f"{program} = " in (REPOSITORY / "setup.cfg").read_text()
+
+
+def test_a_verb_that_is_none_would_be_found():
+    with pytest.raises(InputError, match="verb is one of"):
+        verbs.build_parser().parse_args(["pretrian", "--help"])
