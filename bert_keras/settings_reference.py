@@ -33,6 +33,7 @@ not given have the defaults below; an unknown key is an error that names the nea
 one. `sweep` reads its own from `--sweep` and `--sweep_set`, and hands `--config` and
 `--set` on to `finetune`.
 
+<!-- run -->
 ```
 bert-keras config list
 bert-keras config pretrain --config bert_base --set optimizer.learning_rate=2e-5

@@ -7,6 +7,8 @@ COPY dist/*.whl /tmp/
 RUN pip install --no-cache-dir /tmp/*.whl
 
 # A flex template's image, which also starts the job: --target template
+# Google publishes it without versions.
+# hadolint ignore=DL3007
 FROM gcr.io/dataflow-templates-base/python311-template-launcher-base:latest AS launcher
 
 FROM workers AS template
