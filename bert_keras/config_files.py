@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 import yaml
 
+from bert_keras import files
 from bert_keras.config import StrictModel, build_config
-from bert_keras.errors import InputError, nearest
+from bert_keras.errors import InputError, nearest, one_line
 
 Config = TypeVar("Config", bound=StrictModel)
 
@@ -32,7 +33,7 @@ def load(
         InputError: no such file or recipe, an unknown key (with the nearest known
             one), a value of the wrong type or out of range.
     """
-    values = {} if source is None else _read_yaml(config_type, source)
+    values = {} if source is None else _read_source(source)
     for override in overrides:
         _apply_override(values, override)
     return build_config(config_type, values, origin=source)
@@ -41,7 +42,7 @@ def load(
 def save(config: StrictModel, path: str | Path) -> None:
     """Writes a configuration as YAML that `load` reads back unchanged."""
     text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
-    Path(path).write_text(text, encoding="utf-8")
+    files.write_atomically(path, text.encode())
 
 
 def recipe_names() -> list[str]:
@@ -56,24 +57,31 @@ def recipe_text(name: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _read_yaml(config_type: type[StrictModel], source: str | Path) -> dict[str, Any]:
+def _read_source(source: str | Path) -> dict[str, Any]:
     name = str(source)
     if name in recipe_names():
-        text = recipe_text(name)
-    elif Path(name).is_file():
-        text = Path(name).read_text(encoding="utf-8")
-    else:
-        raise InputError(
-            f"no configuration {name!r}: neither a file nor one of the recipes "
-            + ", ".join(recipe_names())
-            + nearest(name, recipe_names())
-        )
+        return yaml.safe_load(recipe_text(name)) or {}
+    if Path(name).is_file():
+        return read_yaml(source)
+    raise InputError(
+        f"no configuration {name!r}: neither a file nor one of the recipes "
+        + ", ".join(recipe_names())
+        + nearest(name, recipe_names())
+    )
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The keys and values of a YAML file; none of an empty one.
+
+    Raises:
+        InputError: it cannot be read, is not YAML, or is YAML of another kind.
+    """
     try:
-        values = yaml.safe_load(text) or {}
+        values = yaml.safe_load(files.read_text(path, expected="YAML")) or {}
     except yaml.YAMLError as error:
-        raise InputError(f"{name}: not YAML: {' '.join(str(error).split())}") from None
+        raise InputError(f"{path}: not YAML: {one_line(error)}") from None
     if not isinstance(values, dict):
-        raise InputError(f"{name}: expected keys and values of {config_type.__name__}")
+        raise InputError(f"{path}: expected keys and values, found {values!r:.80}")
     return values
 
 

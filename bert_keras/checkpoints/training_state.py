@@ -69,21 +69,19 @@ class Facts:
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that store the facts."""
         return {
-            "checkpoint/score": np.array(self.score, np.float64),
-            "checkpoint/scores_since": np.array(self.scores_since, np.int64),
-            "checkpoint/is_interim": np.array(self.is_interim, np.bool_),
+            f"checkpoint/{name}": np.array(getattr(self, name), dtype)
+            for name, dtype in _FACT_DTYPES.items()
         }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Facts":
         """The inverse of `arrays`; other names are ignored."""
         return cls(
-            score=float(arrays["checkpoint/score"]),
-            scores_since=int(arrays["checkpoint/scores_since"]),
-            is_interim=bool(arrays["checkpoint/is_interim"]),
+            **{name: arrays[f"checkpoint/{name}"].item() for name in _FACT_DTYPES}
         )
 
 
+_FACT_DTYPES = {"score": np.float64, "scores_since": np.int64, "is_interim": np.bool_}
 _NO_FACTS = Facts()
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
-from bert_keras import config, files, run_directory
-from bert_keras.errors import InputError, one_line
+from bert_keras import config, config_files, files, run_directory
+from bert_keras.errors import InputError
 from bert_keras.report import event_log
 
 _CONFIGS = {
@@ -114,7 +113,9 @@ def read_facts(directory: Path) -> Facts:
             f"{directory}: expected event files with scalars in logs/, found none: "
             "wait until the run has made its first steps, or resume it"
         )
-    settings = run_directory.flat(_read_yaml(directory / run_directory.CONFIG_NAME))
+    settings = run_directory.flat(
+        config_files.read_yaml(directory / run_directory.CONFIG_NAME)
+    )
     defaults = run_directory.flat(_CONFIGS[task.kind]().model_dump(mode="json"))
     inputs = files.read_json(directory / run_directory.INPUTS_NAME)
     return Facts(
@@ -164,13 +165,3 @@ def _tokens_per_example(
         return None
     ratios = tokens.values[there][inside] / sequences.values[here][inside]
     return round(float(np.median(ratios)))
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: expected YAML: {one_line(error)}") from None
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: expected keys and values, found {values!r:.80}")
-    return values

@@ -6,7 +6,6 @@ processes, `plan.json` all runs ever planned in it.
 
 import contextlib
 import fcntl
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from bert_keras import config, files, manifest, run_directory
 from bert_keras.errors import InputError
 from bert_keras.sweep import planning, scores
+from bert_keras.tasks import reading
 
 _PLAN_NAME = "plan.json"
 
@@ -134,7 +134,8 @@ def read_outcome(
         return None
     answered = None
     if (path / run_directory.ANSWERS_NAME).is_file():
-        answered = _read_json_lines(path / run_directory.ANSWERS_NAME)
+        rows = reading.read_jsonl(path / run_directory.ANSWERS_NAME)
+        answered = [row for _, row in rows]
     return scores.judge(run, results, answered, metric=metric)
 
 
@@ -161,11 +162,3 @@ def check_same_inputs(directory: Path, names: Iterable[str]) -> None:
                     f"{directory}: `{key}` of {name} is not that of {first[0]}: the "
                     "data or the checkpoint has changed since; choose another directory"
                 )
-
-
-def _read_json_lines(path: Path) -> list[Any]:
-    try:
-        # As bytes: a text may hold other line ends than those of the file.
-        return [json.loads(line) for line in path.read_bytes().splitlines()]
-    except ValueError as error:
-        raise InputError(f"{path}: expected JSON lines: {error}") from None

@@ -4,9 +4,8 @@
 with the right answers: `dev_answers.jsonl`, an object a line.
 """
 
-import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -14,6 +13,7 @@ import pydantic
 
 from bert_keras import config
 from bert_keras.errors import InputError
+from bert_keras.tasks import reading
 
 
 class Record(pydantic.BaseModel):
@@ -175,28 +175,22 @@ def read_answers(path: Path, kind: config.TaskKind) -> list[Record]:
     Raises:
         InputError: with file and line: unreadable, no record, not such a record.
     """
-    records = list(_read_records(path, RECORDS[kind]))
+    records = [
+        _parse(row, RECORDS[kind], place=f"{path}: line {number}")
+        for number, row in reading.read_jsonl(path, expected=_EXPECTED)
+    ]
     if not records:
         raise InputError(f"{path}: expected the answers of a {kind} run, found none")
     return records
 
 
-def _read_records(path: Path, record_type: type[Record]) -> Iterator[Record]:
-    try:
-        with open(path, "rb") as file:
-            # As bytes: a text may hold other line ends than those of the file.
-            for number, line in enumerate(file, start=1):
-                yield _parse(line, record_type, place=f"{path}: line {number}")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+_EXPECTED = "an answer as `finetune` writes it"
 
 
-def _parse(line: bytes, record_type: type[Record], *, place: str) -> Record:
-    try:
-        values: Any = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"{place}: expected JSON: {error}") from None
-    expected = f"{place}: expected an answer as `finetune` writes it: "
+def _parse(
+    values: Mapping[str, Any], record_type: type[Record], *, place: str
+) -> Record:
+    expected = f"{place}: expected {_EXPECTED}: "
     try:
         record = record_type.model_validate(values)
     except pydantic.ValidationError as error:

@@ -152,7 +152,7 @@ def test_answers_that_are_missing_are_told(tmp_path):
         "## Answers to the development file\n\n"
         "`dev_answers.jsonl` is not in the run directory.\n"
     )
-    with pytest.raises(InputError, match="dev_answers.jsonl: cannot be read: No such"):
+    with pytest.raises(InputError, match="dev_answers.jsonl: expected a file of texts"):
         task_summaries.write(run, step=7)
 
 

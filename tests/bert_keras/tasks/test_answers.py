@@ -118,16 +118,16 @@ def test_a_damaged_record_is_refused(tmp_path, kind, change, message):
 
 def test_a_file_that_is_none_is_refused(tmp_path):
     path = tmp_path / "answers"
-    with pytest.raises(InputError, match="answers: cannot be read: No such file"):
+    with pytest.raises(InputError, match="answers: expected a file of texts, cannot"):
         answers.read_answers(path, "span")
     path.write_text("")
     with pytest.raises(InputError, match="expected the answers of a span run, found n"):
         answers.read_answers(path, "span")
     path.write_text('{"id": "x"')
-    with pytest.raises(InputError, match="line 1: expected JSON: "):
+    with pytest.raises(InputError, match="line 1: not JSON: "):
         answers.read_answers(path, "span")
     path.write_bytes(b"\xff\n")
-    with pytest.raises(InputError, match="line 1: expected JSON: "):
+    with pytest.raises(InputError, match="line 1: not UTF-8: "):
         answers.read_answers(path, "span")
     path.write_text("[1]\n")
     with pytest.raises(InputError, match="line 1: expected an answer as `finetune` wr"):
