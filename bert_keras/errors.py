@@ -34,8 +34,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def check_choice(name: str, value: str, known: Iterable[str]) -> None:
     """Raises InputError, with the nearest choice, unless `value` is a known one.
 
-    Args:
-        name: the option or setting, as the user writes it.
+    The message calls it `name`: the option or setting as the user writes it.
     """
     known = list(known)
     if value not in known:

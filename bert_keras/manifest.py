@@ -159,6 +159,7 @@ def finish_output_directory(directory: str | Path, manifest: Manifest) -> None:
 
     Args:
         directory: see `claim_output_directory`; all shards are in it.
+        manifest: to write.
 
     Raises:
         InputError: a shard is missing or has another size.

@@ -32,6 +32,7 @@ def tokenize_document(
 
     Args:
         record: a document of `corpus`: `id`, `source`, `paragraphs` of sentences.
+        tokenizer: text to WordPieces.
         counts: incremented: `documents`, `sentences`, `tokens`, `unknown_tokens`,
             `empty_documents`.
     """
@@ -96,6 +97,8 @@ def encode_bucket(
     Args:
         documents: all of the bucket, in any order.
         bucket: its number, which together with the seed gives the order.
+        config: of the examples.
+        vocabulary: WordPieces to mask with.
         counts: incremented: `duplicate_documents`, `pairs_without_partner`,
             `dropped_single_sentences`, `other_source_partners`, `examples`,
             `example_tokens`, `masked_tokens`, `random_next_examples`.

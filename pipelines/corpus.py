@@ -63,6 +63,7 @@ def build_corpus(
         exclude_overlap_with: evaluation files; documents that contain one of their
             lines are left out.
         max_bad_fraction: largest share of items that may be unreadable.
+        engine: runs the job.
 
     Raises:
         InputError: nothing to read, a file of another kind, too many bad items, no
@@ -322,8 +323,7 @@ def keep_paragraphs(
 ) -> list[str]:
     """The paragraphs of a document that stay; none if all of it is dropped.
 
-    Args:
-        count: called with the name of a counter, and with the amount if it is not 1.
+    `count` is called with the name of a counter, and with the amount if it is not 1.
     """
     paragraphs = document.paragraphs
     if config.deduplicate_paragraphs:

@@ -72,7 +72,10 @@ def build_examples(
         corpus_dir: made by `corpus`.
         vocab_path: one WordPiece per line; copied into `output_dir`.
         output_dir: created; must be new, or left unfinished by the same command.
+        config: lengths, masks and seed.
+        do_lower_case: lower-case words and strip accents.
         num_shards: buckets, on which the bytes depend; `None`: `default_num_shards`.
+        engine: runs the job.
 
     Raises:
         InputError: an unfinished or changed corpus, a bad vocabulary or one of the

@@ -189,6 +189,10 @@ def make_pairs(
     Args:
         documents: of the bucket, with at least one token in each sentence.
         index: of the document to cut.
+        partners: where a random next segment is from.
+        max_seq_length: tokens of a pair, `[CLS]` and both `[SEP]` included.
+        short_seq_prob: chance of a shorter target.
+        rng: of the document and its duplicate.
         counts: incremented: `pairs_without_partner`, `dropped_single_sentences` (both
             for documents alone in their bucket), and `other_source_partners`.
     """
@@ -300,6 +304,7 @@ def make_pair_spans(
 
     Args:
         documents: of the bucket, from `unique_documents`.
+        config: of the examples.
         counts: incremented, see `make_pairs`.
 
     Returns:
@@ -330,8 +335,7 @@ def make_pair_spans(
 def locate_pairs(documents: Sequence[Document], fields: array) -> Spans:
     """Spans of tokens of a bucket, from spans of tokens of its documents.
 
-    Args:
-        fields: all `Pair`s, one after the other, of typecode `Q`.
+    `fields` holds all `Pair`s, one after the other, of typecode `Q`.
     """
     table = np.frombuffer(fields, np.uint64).reshape(-1, len(Pair._fields)).T
     pairs = Pair(*table[:-1].view(np.int64), table[-1])
@@ -375,6 +379,7 @@ def make_full_sentence_spans(
         documents: of the bucket, from `unique_documents`.
         separator: id of `[SEP]`.
         dtype: of the tokens.
+        config: of the examples.
 
     Returns:
         The tokens of all duplicates, separators included, and the instances, in which B

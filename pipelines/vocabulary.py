@@ -87,6 +87,7 @@ def build_vocabulary(
             to it, from which the same command resumes if it was interrupted.
         vocab_size: entries, reserved ones included.
         do_lower_case: lower-case words and strip accents.
+        engine: runs the job.
 
     Raises:
         InputError: the output exists, an unfinished or changed corpus, one without

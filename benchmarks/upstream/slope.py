@@ -57,7 +57,8 @@ def build(
     Args:
         num_replicas: CPUs, unless there is a `strategy`.
         strategy: to train under.
-        max_grad_norm: see `learner.Learner`, whose other options may follow.
+        max_grad_norm: see `learner.Learner`.
+        **options: others of `learner.Learner`.
     """
     if strategy is None and num_replicas == 1:
         strategy = tf.distribute.OneDeviceStrategy("/cpu:0")

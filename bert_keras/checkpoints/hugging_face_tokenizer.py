@@ -23,10 +23,13 @@ _VOCABULARY, _TOKENIZER = "vocab.txt", "tokenizer.json"
 _CONFIG = "tokenizer_config.json"
 
 # Tokenizers that split text as BERT's; the last two may be any tokenizer.json.
-_CLASSES = frozenset(
-    "BertTokenizer DistilBertTokenizer ElectraTokenizer PreTrainedTokenizer "
-    "TokenizersBackend".split()
-)
+_CLASSES = {
+    "BertTokenizer",
+    "DistilBertTokenizer",
+    "ElectraTokenizer",
+    "PreTrainedTokenizer",
+    "TokenizersBackend",
+}
 
 _SPECIAL_TOKENS = {
     "pad_token": features.PAD_TOKEN,

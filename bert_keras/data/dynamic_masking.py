@@ -53,6 +53,8 @@ def plain_examples(
     Args:
         input_ids: `(n, max_seq_length)` int32, padded with 0.
         lengths: `(n,)` tokens that are not padding.
+        vocabulary: ids of `[CLS]`, `[SEP]` and `[MASK]`.
+        config: of the examples.
 
     Returns:
         The `PLAIN_FEATURES`, `(n, max_seq_length)` int32.
@@ -79,6 +81,8 @@ def mask_examples(
         input_ids: `(n, max_seq_length)` int32, padded with 0.
         lengths: `(n,)` tokens that are not padding.
         seeds: from `record_seeds`.
+        vocabulary: as for `plain_examples`.
+        config: chances and lengths of the masks.
 
     Returns:
         `features.pretraining_features` without `next_sentence_labels`: int32, and

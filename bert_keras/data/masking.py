@@ -94,6 +94,8 @@ def mask_batch(
         lengths: `(n,)` tokens that are not padding.
         seeds: `(n,)` uint64, which alone decide the masks. Any numbers, consecutive
             ones too.
+        vocabulary: of the ids.
+        config: chances and lengths of the masks.
 
     Returns:
         See `MaskedBatch`; `P` is `config.num_predictions`. `input_ids` is a copy.
@@ -147,9 +149,8 @@ def _replacements(
 ) -> np.ndarray:
     """Ids `(n, P)` to show in place of `labels`.
 
-    Args:
-        decided_at: `(n, P)` for each position the place whose hash decides between
-            `[MASK]`, a random id and the label; it is one place for a whole run.
+    `decided_at`, `(n, P)`, is for each position the place whose hash decides between
+    `[MASK]`, a random id and the label; it is one place for a whole run.
     """
     choice = chance.fractions(
         chance.hash_places(seeds, decided_at, purpose=chance.REPLACE)

@@ -53,8 +53,11 @@ def add_and_normalize(
     Args:
         residual: `(batch_size, sequence_length, size)` float.
         inputs: the same shape and dtype.
-        gamma, beta: `(size,)` float32.
-        dropout_seeds, salt, rate: see `dropout.drop`.
+        gamma: scale, `(size,)` float32.
+        beta: offset, `(size,)` float32.
+        dropout_seeds: see `dropout.drop`.
+        salt: see `dropout.drop`.
+        rate: see `dropout.drop`.
 
     Returns:
         The shape and dtype of `inputs`.
@@ -73,7 +76,10 @@ def attention_probabilities(
     Args:
         scores: `(batch_size, heads, query, key)` float.
         bias: float32, added to `scale * scores` and broadcast to their shape.
-        dropout_seeds, salt, rate: see `dropout.drop`.
+        dropout_seeds: see `dropout.drop`.
+        salt: see `dropout.drop`.
+        scale: factor of the scores.
+        rate: see `dropout.drop`.
 
     Returns:
         The shape and dtype of `scores`.

@@ -200,9 +200,12 @@ def evaluation_batches(
 
     Args:
         shards: to evaluate on.
-        config: as for `training_batches`, like the arguments not named here.
+        config: as for `training_batches`.
         batch_size: examples per batch, over all workers.
         num_batches: batches of one round, at most.
+        vocabulary: see `training_batches`.
+        seed: see `training_batches`.
+        attention: see `training_batches`.
         worker: place of this process; shards are shared by record.
 
     Returns:

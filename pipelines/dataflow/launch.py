@@ -54,6 +54,7 @@ def dataflow_command(
     Args:
         arguments: a verb and its arguments, and after a `--` more options for Beam,
             which override those of `settings`.
+        settings: where the job runs.
         wheel: path of this package's wheel, to be staged; `None`: it is in the image.
 
     Raises:

@@ -245,8 +245,7 @@ def _read_markers(directory: Path) -> list[Marker]:
 def _supervise(planned: Sequence[Pass], num_workers: int, module: str) -> None:
     """Runs passes, some at a time, and retries those whose process dies.
 
-    Args:
-        module: imported by all of them, so loaded once before they are forked.
+    All of them import `module`, so it is loaded once before they are forked.
     """
     context = multiprocessing.get_context("forkserver")
     # Only heeded by the first job of this process; later ones import it in each pass.

@@ -33,8 +33,10 @@ def run(
 
     Args:
         build: adds the transforms to a pipeline, with the heartbeat for its DoFns.
+        options: Beam's.
         title: product of the job, for the progress line.
-        total: amount of work in `unit`s, as the heartbeat counts it.
+        total: amount of work, as the heartbeat counts it.
+        unit: of `total`, such as `bytes`.
 
     Returns:
         Beam's committed counters, by name.

@@ -252,6 +252,7 @@ def describe_example(
 
     Args:
         example: the features of `features.batch_features`, one row of each.
+        vocabulary: the example's.
         title: its origin.
         width: columns of a line.
     """

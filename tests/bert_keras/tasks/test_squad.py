@@ -239,7 +239,7 @@ def test_batches_come_back_to_their_tokens():
 @pytest.mark.parametrize(
     ("answer", "start", "expected"),
     [
-        # (context is "ab cde, f")
+        # Of the context `ab cde, f`.
         ("cde", 3, "cde"),
         ("ab cde", 0, "ab cde"),
         ("d", 4, "d"),
