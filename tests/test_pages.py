@@ -419,9 +419,8 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_files_that_are_named_exist(page):
-    named = re.findall(
-        r"`((?:benchmarks|tests|docs|bert_keras|pipelines|tpu)/[\w./-]+)`", PAGES[page]
-    )
+    folders = "benchmarks|tests|docs|docker|bert_keras|pipelines|tpu"
+    named = re.findall(rf"(?<![\w/-])((?:{folders})/[\w./-]*\w)", PAGES[page])
     assert not [name for name in named if not (REPOSITORY / name).exists()]
 
 
