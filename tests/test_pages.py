@@ -38,7 +38,6 @@ PAGES = {
 RUN_ELSEWHERE = {
     "docs/paper.md": "tests/test_recipes.py",
     "docs/python.md": "tests/test_python_page.py",
-    "docs/configuration.md": "tests/test_settings_reference.py",
 }
 """Pages whose commands another test runs, with that test."""
 
