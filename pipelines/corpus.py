@@ -148,7 +148,6 @@ def _expansion(path: str) -> int:
 
 
 def _settings(work: Work, inputs: Iterable[readers.Input]) -> dict[str, Any]:
-    """Everything that the bytes depend on."""
     return {
         "inputs": sorted([i.kind, files.name_of(i.path), i.num_bytes] for i in inputs),
         "num_shards": work.num_shards,

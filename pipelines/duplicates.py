@@ -24,7 +24,7 @@ same hash, just as unlikely, would both keep the paragraphs they share.
 import hashlib
 import itertools
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -87,13 +87,18 @@ def partition(rows: np.ndarray, num_partitions: int) -> dict[int, bytes]:
         `floor(first column * num_partitions / 2**64)`. Empty ones are left out.
     """
     numbers = _partition_numbers(rows[:, 0], num_partitions)
+    parts = _grouped(rows, numbers)
+    return {number: part.astype(_ROW_TYPE).tobytes() for number, part in parts}
+
+
+def _grouped(
+    values: np.ndarray, numbers: np.ndarray
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Values by their number, in order."""
     order = np.argsort(numbers, kind="stable")
     found, starts = np.unique(numbers[order], return_index=True)
-    parts = np.split(rows[order], starts[1:])
-    return {
-        int(number): part.astype(_ROW_TYPE).tobytes()
-        for number, part in zip(found, parts, strict=False)
-    }
+    # Of no values, there is one part but no number.
+    return zip(found.tolist(), np.split(values[order], starts[1:]), strict=False)
 
 
 def _partition_numbers(hashes: np.ndarray, num_partitions: int) -> np.ndarray:
@@ -133,13 +138,8 @@ def marks_by_document(blocks: Iterable[bytes]) -> dict[int, frozenset[int]]:
         blocks: from `partition`, of rows from `find`.
     """
     rows = _unpack(blocks)
-    rows = rows[np.argsort(rows[:, 0], kind="stable")]
-    found, starts = np.unique(rows[:, 0], return_index=True)
-    parts = np.split(rows[:, 1], starts[1:])
-    return {
-        document: frozenset(part.tolist())
-        for document, part in zip(found.tolist(), parts, strict=False)
-    }
+    parts = _grouped(rows[:, 1], rows[:, 0])
+    return {document: frozenset(part.tolist()) for document, part in parts}
 
 
 def drop(

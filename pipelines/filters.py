@@ -348,19 +348,13 @@ def read_overlap(paths: Sequence[str]) -> Overlap:
         InputError: no such file, not UTF-8 text of these kinds, or without any line of
             enough words.
     """
-    return make_overlap(
-        line
-        for pattern in paths
-        for path in _evaluation_files(pattern)
-        for line in read_lines(path)
-    )
-
-
-def _evaluation_files(pattern: str) -> list[str]:
-    paths = files.match(pattern)
-    if not paths:
-        raise InputError(f"--exclude_overlap_with: no file matches {pattern!r}")
-    return paths
+    found: list[str] = []
+    for pattern in paths:
+        matches = files.match(pattern)
+        if not matches:
+            raise InputError(f"--exclude_overlap_with: no file matches {pattern!r}")
+        found += matches
+    return make_overlap(line for path in found for line in read_lines(path))
 
 
 def read_lines(path: str) -> list[str]:
@@ -395,23 +389,10 @@ def read_lines(path: str) -> list[str]:
     return lines
 
 
-def _read_txt(text: str) -> Iterator[str]:
-    yield from text.splitlines()
-
-
-def _read_tsv(text: str) -> Iterator[str]:
-    for line in text.split("\n"):
-        yield from line.split("\t")
-
-
 def _read_csv(text: str) -> Iterator[str]:
     csv.field_size_limit(2**31 - 1)
     for row in csv.reader(io.StringIO(text, newline="")):
         yield from row
-
-
-def _read_json(text: str) -> Iterator[str]:
-    yield from _strings(json.loads(text))
 
 
 def _read_jsonl(text: str) -> Iterator[str]:
@@ -421,10 +402,10 @@ def _read_jsonl(text: str) -> Iterator[str]:
 
 
 _READERS = {
-    ".txt": _read_txt,
-    ".tsv": _read_tsv,
+    ".txt": str.splitlines,
+    ".tsv": lambda text: re.split(r"[\t\n]", text),
     ".csv": _read_csv,
-    ".json": _read_json,
+    ".json": lambda text: _strings(json.loads(text)),
     ".jsonl": _read_jsonl,
 }
 

@@ -29,8 +29,8 @@ _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 # tf.train.Example, encoding.
 #
-# Of many messages at once: a message is a row of a matrix of bytes, of which some are
-# not kept, because a varint takes as few bytes as it can.
+# Many messages at once: a message is a row of a matrix of bytes, of which some are
+# dropped, because a varint takes as few bytes as it can.
 
 
 class _Columns(NamedTuple):
@@ -39,9 +39,9 @@ class _Columns(NamedTuple):
     data: np.ndarray
     """`(n, width)` uint8."""
     is_kept: np.ndarray
-    """`(n, width)` bool: what is left out closes up."""
+    """`(n, width)` bool: the other bytes are dropped, without a gap."""
     sizes: np.ndarray
-    """`(n,)` int64: how many bytes of each row are kept."""
+    """`(n,)` int64: number of bytes of each row that are kept."""
 
 
 def encode_examples(
@@ -53,11 +53,11 @@ def encode_examples(
 
     Args:
         features: by name, `(n, values)` integers or float32 numbers.
-        lengths: by name, `(n,)`: how many values each example has, of those integer
-            features that are not equally long in all.
+        lengths: by name, `(n,)`: number of values in each example, for integer features
+            of varying length.
 
     Returns:
-        What `SerializeToString(deterministic=True)` gives: map entries by rising name
+        The bytes of `SerializeToString(deterministic=True)`: map entries by rising name
         (if none begins another: there protobuf's implementations differ).
     """
     lengths = lengths or {}
@@ -146,13 +146,13 @@ def decode_example(data: bytes) -> dict[str, list[int] | list[float]]:
     except (IndexError, struct.error, UnicodeDecodeError, _NotAnExample) as error:
         raise InputError(
             "expected a serialised tf.train.Example of numbers, got something else "
-            f"({error}); make the records again with `bert-keras examples`"
+            f"({error}); recreate the records with `bert-keras examples`"
         ) from None
     return features
 
 
 class _NotAnExample(Exception):
-    """The bytes are no message of the kind that was looked for."""
+    """The bytes are no message of the expected kind."""
 
 
 def _decode_feature(message: memoryview) -> list[int] | list[float]:
@@ -243,13 +243,10 @@ def write_shard(
     *,
     compression: Literal["none", "gzip"] = "none",
 ) -> manifest.Shard:
-    """Writes a TFRecord file that appears under its name only when it is whole.
+    """Writes a TFRecord file that appears under its name only when it is complete.
 
-    The same records give the same bytes, compressed ones too, as long as zlib stays the
-    same. A name for compressed files ends in `.gz`: so `read_records` knows them.
-
-    Returns:
-        What a manifest says of the file.
+    The same records give the same bytes; if compressed, with the same zlib. The name of
+    a compressed file ends in `.gz`, by which `read_records` recognises it.
     """
     num_records = 0
     with files.open_atomically(path) as file:
@@ -272,7 +269,7 @@ def write_shard(
 
 
 class _HashedFile:
-    """A file to write to that knows the length and the digest of what was written."""
+    """A file for writing that counts and hashes its content."""
 
     def __init__(self, file: BinaryIO):
         self._file = file
@@ -312,10 +309,10 @@ def read_records(
         except tfrecords.DamagedRecord as error:
             raise InputError(
                 f"{path}: expected a TFRecord at byte {error.offset}, but "
-                f"{error.reason}: the file was cut or changed; make it again"
+                f"{error.reason}: the file was cut or changed; recreate it"
             ) from None
         except (gzip.BadGzipFile, zlib.error, EOFError) as error:
             raise InputError(
                 f"{path}: expected a TFRecord file compressed by gzip: {error}: the "
-                "file was cut or changed; make it again"
+                "file was cut or changed; recreate it"
             ) from None

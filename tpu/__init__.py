@@ -1,4 +1,4 @@
-"""Where the computation runs: strategies, TPU checks, cloud commands."""
+"""Devices for training: strategies and clusters of workers."""
 
 STRATEGIES = ("auto", "cpu", "gpu", "multi_worker", "tpu", "tpu:NAME")
 """Choices of `--strategy`; `NAME` is that of a TPU."""

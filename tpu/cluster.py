@@ -22,12 +22,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Cluster:
-    """All workers of a run, and which of them this process is."""
+    """All workers of a run, and this process's place among them."""
 
     addresses: tuple[str, ...]
     """`HOST:PORT` of each worker; the same tuple in each of them."""
     index: int
-    """This worker's place in `addresses`; 0 is the chief, who alone writes files."""
+    """Index of this worker in `addresses`; 0 is the chief, which alone writes files."""
 
     def __post_init__(self):
         if not self.addresses:
@@ -47,7 +47,7 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """This worker's own."""
+        """Address of this worker."""
         return self.addresses[self.index]
 
     def named(self, tasks: Iterable[int]) -> str:
@@ -56,7 +56,7 @@ class Cluster:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Splits `HOST:PORT`; an IPv6 host stands in brackets.
+    """Splits `HOST:PORT`; an IPv6 host is in brackets.
 
     Raises:
         InputError: anything else.
@@ -74,7 +74,7 @@ def cluster_from_workers(workers: Sequence[str], worker_index: int | None) -> Cl
     """The cluster of `--workers` and `--worker_index`.
 
     Raises:
-        InputError: no index, one out of range, an address that is none.
+        InputError: no index, one out of range, an invalid address.
     """
     if worker_index is None:
         raise InputError(
@@ -135,11 +135,11 @@ def wait_for_peers(
 ) -> None:
     """Returns when every worker answers at its address, this one included.
 
-    Meanwhile this worker's own port is held; it is free again on return, for
-    TensorFlow. Reports regularly who is being waited for.
+    Meanwhile it holds this worker's own port, which is free for TensorFlow on return.
+    It regularly reports the missing workers.
 
     Raises:
-        InputError: some do not answer in time (it names them), or this worker's own
+        InputError: some do not answer in time (they are named), or this worker's own
             address is in use or not this machine's.
     """
     started = reported = time.monotonic()
@@ -148,7 +148,7 @@ def wait_for_peers(
     with _listener(cluster) as listener:
         while missing := [task for task in peers if not _answers(cluster, task)]:
             _accept_all(listener)
-            # One that gave up waiting itself is gone again: not the one to look for.
+            # A worker that gave up waiting is gone, but is not the missing one.
             answered |= set(peers) - set(missing)
             waited = time.monotonic() - started
             if waited >= timeout_seconds:
@@ -162,7 +162,10 @@ def wait_for_peers(
                 reported = time.monotonic()
                 logger.info(
                     "task %d waits for %s, %.0f s of %g s",
-                    *(cluster.index, cluster.named(missing), waited, timeout_seconds),
+                    cluster.index,
+                    cluster.named(missing),
+                    waited,
+                    timeout_seconds,
                 )
             time.sleep(min(0.5, timeout_seconds - waited))
         _accept_all(listener)
@@ -170,7 +173,7 @@ def wait_for_peers(
 
 @contextlib.contextmanager
 def _listener(cluster: Cluster) -> Iterator[socket.socket]:
-    """This worker's port, held: peers can connect and no other process can have it."""
+    """Holds this worker's port: peers can connect, no other process can take it."""
     host, port = host_and_port(cluster.address)
     own = cluster.named([cluster.index])
     try:
@@ -190,7 +193,7 @@ def _listener(cluster: Cluster) -> Iterator[socket.socket]:
 
 
 def _accept_all(listener: socket.socket) -> None:
-    """Takes what has connected, so that the queue of connections never fills up."""
+    """Accepts all connections, so that their queue never fills up."""
     with contextlib.suppress(BlockingIOError):
         while True:
             listener.accept()[0].close()

@@ -1,4 +1,4 @@
-"""A name becomes a `tf.distribute.Strategy`, or a clear error."""
+"""Name -> `tf.distribute.Strategy`, or a clear error."""
 
 import contextlib
 import faulthandler
@@ -15,7 +15,7 @@ from tpu import STRATEGIES, cluster
 logger = logging.getLogger(__name__)
 
 _HANG_SECONDS = 120
-"""Longest that TensorFlow may take to connect workers that all answer."""
+"""Limit for TensorFlow to connect workers that all answer."""
 
 
 def get_strategy(
@@ -25,21 +25,21 @@ def get_strategy(
     worker_index: int | None = None,
     startup_timeout_seconds: float = 300,
 ) -> tf.distribute.Strategy:
-    """Returns the strategy to train under.
+    """Makes the strategy to train under.
 
     Args:
         name: `cpu`: one device, the CPU. `gpu`: all GPUs of this machine, with
             `MirroredStrategy` if there are several. `tpu` or `tpu:NAME`: the TPU of
-            this machine or the one of that name. `multi_worker`: one process of
-            several, each with its machine's GPUs or CPU; to be made before
-            TensorFlow computes anything. `auto`: `multi_worker` if there are
-            `workers` or the environment has `TF_CONFIG`, else the GPUs if there are
-            any, else the CPU; a TPU has to be named.
-        workers: `HOST:PORT` of every worker process, the chief first; without any,
-            they are those of `TF_CONFIG`. What listens there is neither encrypted nor
-            asks who connects: for a network of your own only.
-        worker_index: which of the workers this process is.
-        startup_timeout_seconds: how long to wait for the other workers.
+            this machine or the one of that name. `multi_worker`: one of several
+            processes, each with its machine's GPUs or CPU; made before TensorFlow
+            computes anything. `auto`: `multi_worker` if there are `workers` or the
+            environment has `TF_CONFIG`, else the GPUs if there are any, else the CPU;
+            a TPU has to be named.
+        workers: `HOST:PORT` of every worker process, the chief first; by default those
+            of `TF_CONFIG`. Their connections are neither encrypted nor authenticated:
+            for private networks only.
+        worker_index: index of this process among the workers.
+        startup_timeout_seconds: time to wait for the other workers.
 
     Raises:
         InputError: the name is unknown, what it names is not there, or some worker
@@ -66,7 +66,7 @@ def get_strategy(
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process is the one that writes files: task 0, or the only one."""
+    """Whether this process writes the files: it is task 0, or the only one."""
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return strategy.cluster_resolver.task_id == 0
     return True
@@ -118,11 +118,11 @@ def _multi_worker_strategy(
 
 @contextlib.contextmanager
 def _alive_and_killable() -> Iterator[None]:
-    """Around the making of a strategy of several workers.
+    """Guards the making of a strategy of several workers.
 
     TensorFlow waits for a worker that died this very moment with Python locked: no
-    thread and no signal handler would run, but faulthandler's own timer ends it. And
-    it takes SIGTERM, for a service of its own that is not used here.
+    thread and no signal handler can run, but faulthandler's own timer ends it. And it
+    takes over SIGTERM, for a service of its own that is not used here.
     """
     on_sigterm = signal.getsignal(signal.SIGTERM)
     faulthandler.dump_traceback_later(_HANG_SECONDS, exit=True)

@@ -174,10 +174,8 @@ def context_excerpt(record: answers.AnsweredQuestion) -> str:
     given = _places(record.context, [record.prediction])
     pairs = [(one, other) for one in right or [None] for other in given or [None]]
     one, other = min(pairs, key=_distance)
-    marks = [
-        *([markdown.Mark(*one, "strong")] if one else []),
-        *([markdown.Mark(*other, "em")] if other else []),
-    ]
+    places = ((one, "strong"), (other, "em"))
+    marks = [markdown.Mark(*place, tag) for place, tag in places if place]
     return markdown.excerpt(record.context, marks)
 
 

@@ -39,6 +39,16 @@ _SHOWN_RESULTS = {
 }
 
 
+_SIZES = (
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+)
+
+
 def render(
     run: facts.Facts,
     pictures: Sequence[tuple[str, str]],
@@ -192,11 +202,7 @@ def _skipped_steps(run: facts.Facts) -> int | None:
 def _model_and_data(run: facts.Facts) -> Iterator[tuple[str, str]]:
     if run.results is not None and "num_parameters" in run.results:
         yield "parameters", f"{run.results['num_parameters']:,}"
-    sizes = (
-        *("num_hidden_layers", "hidden_size", "num_attention_heads"),
-        *("intermediate_size", "vocab_size", "max_position_embeddings"),
-    )
-    for name in sizes:
+    for name in _SIZES:
         if name in run.bert_config:
             yield name, _plain(run.bert_config[name])
     if labels := run.task.labels:
@@ -258,7 +264,6 @@ def _predictions(run: facts.Facts) -> Iterator[str]:
 def _answers(
     run: facts.Facts, parts: Sequence[sections.Section] | None
 ) -> Iterator[str]:
-    """The tuned model's answers to the development file."""
     if run.is_pretraining or run.results is None:
         return
     yield "## Answers to the development file"

@@ -191,7 +191,6 @@ def _mistakes(
 
 
 def _sentence(words: Sequence[str], mistakes: Sequence[Pair]) -> str:
-    """The sentence, with wrong entities set off."""
     starts = np.cumsum([0, *(len(word) + 1 for word in words)]).tolist()
     marks = []
     for pair in mistakes[:MAX_LISTED_MISTAKES]:
@@ -202,7 +201,6 @@ def _sentence(words: Sequence[str], mistakes: Sequence[Pair]) -> str:
 
 
 def _list(words: Sequence[str], mistakes: Sequence[Pair]) -> str:
-    """The right and the found entity of each mistake."""
     shown = "; ".join(_mistake(words, p) for p in mistakes[:MAX_LISTED_MISTAKES])
     rest = len(mistakes) - MAX_LISTED_MISTAKES
     return shown + (f"; and {rest} more" if rest > 0 else "")

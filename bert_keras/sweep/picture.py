@@ -105,7 +105,6 @@ def _draw_choice(
 
 
 def _write_failures(plot: axes.Axes, points: Sequence[scores.Point]) -> None:
-    """The number of failed runs, at the right edge."""
     for row, point in enumerate(points):
         if point.num_failed:
             plot.annotate(

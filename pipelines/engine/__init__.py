@@ -1,1 +1,1 @@
-"""How a job is run: steps and shuffles, one Beam graph or passes on this machine."""
+"""Jobs of steps and shuffles, run as one Beam graph or in passes on this machine."""

@@ -5,11 +5,12 @@ only after the job has been built, or never. Here it is refused first, in one li
 """
 
 import argparse
+import contextlib
 import importlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from apache_beam.options import pipeline_options
 from apache_beam.runners.portability import flink_runner, prism_runner, spark_runner
@@ -173,7 +174,6 @@ def _check_known(arguments: Sequence[str]) -> None:
 
 
 def _runner_name(given: str | None) -> str:
-    """The name as Beam's documentation spells it."""
     if given is None:
         return DEFAULT_RUNNER
     last = given.rpartition(".")[2].lower()
@@ -297,29 +297,33 @@ def _check_job_server(
             f"{java!r} on this machine; install a Java runtime, or give --job_endpoint "
             "HOST:PORT of a job server that runs elsewhere"
         )
-    try:
+    with _downloading(
+        f"{name}Runner: Beam's job server",
+        f"the jar elsewhere and give --{name.lower()}_job_server_jar PATH, or give "
+        "--job_endpoint HOST:PORT of a running job server",
+    ):
         server = server_type(options)
         server.local_jar(server.path_to_jar(), server_options.jar_cache_dir)
-    except (RuntimeError, ValueError, OSError) as error:
-        raise InputError(
-            f"{name}Runner: Beam's job server cannot be downloaded: "
-            f"{_one_line(error)}; download the jar elsewhere and give "
-            f"--{name.lower()}_job_server_jar PATH, or give --job_endpoint HOST:PORT "
-            "of a running job server"
-        ) from None
 
 
 def _check_prism(options: pipeline_options.PipelineOptions) -> None:
     if options.view_as(pipeline_options.PortableOptions).job_endpoint:
         return
-    try:
+    with _downloading(
+        "PrismRunner: its program",
+        "it elsewhere and give --prism_location PATH, or use --runner FnApiRunner",
+    ):
         server = prism_runner.PrismJobServer(options)
         server.local_bin(server.path_to_binary())
+
+
+@contextlib.contextmanager
+def _downloading(program: str, advice: str) -> Iterator[None]:
+    try:
+        yield
     except (RuntimeError, ValueError, OSError) as error:
         raise InputError(
-            f"PrismRunner: its program cannot be downloaded: {_one_line(error)}; "
-            "download it elsewhere and give --prism_location PATH, or use --runner "
-            "FnApiRunner"
+            f"{program} cannot be downloaded: {_one_line(error)}; download {advice}"
         ) from None
 
 

@@ -195,7 +195,6 @@ class _Found:
 def _scan(
     paths: list[str], format_: ExamplesConfig, vocabulary: masking.MaskingVocabulary
 ) -> tuple[list[manifest.Shard], _Found]:
-    """Reads and checks every record of every file."""
     found, shards = _Found(), []
     reader = example_reading.Reader(config=format_, vocabulary=vocabulary)
     total = sum(map(files.size, paths))

@@ -57,7 +57,6 @@ def write_card(
 
 
 def _value(events: list[Any], event_pb2: Any, *, tag: str, plugin: str) -> Any:
-    """A new value in a new event."""
     event = event_pb2.Event(wall_time=events[0].wall_time, step=0)
     value = event.summary.value.add(tag=tag)
     value.metadata.plugin_data.plugin_name = plugin

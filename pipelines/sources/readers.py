@@ -175,7 +175,8 @@ def split_input(item: Input, *, max_bytes: int = 32 << 20) -> list[Range]:
                 "it; several can share the dump whose name ends in "
                 "-pages-articles-multistream.xml.bz2, from dumps.wikimedia.org, or "
                 "this one repacked with pbzip2",
-                *(item.path, item.num_bytes / 1e9),
+                item.path,
+                item.num_bytes / 1e9,
             )
     num_ranges = max(num_ranges, 1)
     bounds = [item.num_bytes * n // num_ranges for n in range(num_ranges + 1)]
@@ -322,7 +323,6 @@ def _read_book(
 def _read_jsonl(
     item: Range, advance: Advance, count: Count
 ) -> Iterator[SourceDocument | Reject]:
-    """The documents of a file of JSON lines."""
     with files.open_to_read(item.path) as file:
         progress = multistream.Progress(file, item.start, item.stop, advance)
         stop = item.stop if multistream.compression(file) is None else _NO_END
