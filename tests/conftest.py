@@ -99,9 +99,21 @@ def empty_memory() -> Iterator[None]:
     yield
     if "keras" in sys.modules:
         sys.modules["keras"].backend.clear_session(free_memory=False)
+    if "tensorflow" in sys.modules:
+        # Each trace of a custom gradient stays in this list, and with it the graph and
+        # all variables that the graph read.
+        gradients = sys.modules["tensorflow.python.framework.ops"].gradient_registry
+        for name in [n for n in gradients.list() if n.startswith("CustomGradient-")]:
+            del gradients._registry[name]
     gc.collect()
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    # What was imported stays: no collection need look at it again.
+    gc.freeze()
 
 
 class MadeOnce:
@@ -231,6 +243,44 @@ def tiny_examples(made_once, tiny_vocab) -> Path:
         )
 
     return made_once.directory("examples", make) / "examples"
+
+
+PRETRAINING = {
+    "model": {
+        "num_hidden_layers": 2,
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": 32,
+        "hidden_act": "gelu_tanh",
+    },
+    "optimizer": {"learning_rate": 1e-3, "warmup_steps": 2},
+    "global_batch_size": 8,
+    "num_train_steps": 12,
+    "save_checkpoint_steps": 5,
+    "shuffle_buffer_size": 100,
+    "precision": "float32",
+}
+"""Settings of `pretrained_run`."""
+
+
+@pytest.fixture(scope="session")
+def pretrained_run(made_once, tiny_examples) -> Path:
+    """A finished pre-training of 12 steps, with checkpoints after 5, 10 and 12."""
+    # TensorFlow takes ten seconds: tests of the data alone do without.
+    import tensorflow as tf
+
+    from bert_keras.training import pretrain
+
+    def make(directory: Path) -> None:
+        pretrain.pretrain(
+            config.build_config(config.PretrainingConfig, PRETRAINING),
+            [tiny_examples],
+            directory / "run",
+            strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
+        )
+
+    return made_once.directory("pretrained", make) / "run"
 
 
 def counting_documents() -> list[dict]:

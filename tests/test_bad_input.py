@@ -347,32 +347,16 @@ class TestPretrain:
 
 
 @pytest.fixture(scope="module")
-def model_dir(tiny_examples, tmp_path_factory):
-    """A pre-trained and then tuned run."""
+def model_dir(pretrained_run, tmp_path_factory):
+    """A tuned run."""
     directory = tmp_path_factory.mktemp("runs")
     (directory / "train.tsv").write_text("text\tlabel\nba be\ta\nka ke\tb\n")
-    settings = {
-        "model": {
-            "num_hidden_layers": 1,
-            "hidden_size": 8,
-            "num_attention_heads": 1,
-            "intermediate_size": 8,
-            "max_position_embeddings": 32,
-        },
-        "optimizer": {"warmup_steps": 0},
-        "global_batch_size": 4,
-        "num_train_steps": 1,
-    }
-    (directory / "c.yaml").write_text(json.dumps(settings))
-    commands = [
-        f"pretrain --config {directory}/c.yaml --examples {tiny_examples} "
-        f"--output_dir {directory}/pre",
+    command = (
         f"finetune --task text --train {directory}/train.tsv --dev "
-        f"{directory}/train.tsv --init {directory}/pre --set max_seq_length=16 "
-        f"--set num_train_epochs=1 --output_dir {directory}/tuned",
-    ]
-    for command in commands:
-        assert cli.main(command.split()) == 0
+        f"{directory}/train.tsv --init {pretrained_run} --set max_seq_length=16 "
+        f"--set num_train_epochs=1 --output_dir {directory}/tuned"
+    )
+    assert cli.main(command.split()) == 0
     return directory / "tuned"
 
 
@@ -404,17 +388,17 @@ class TestLabelledText:
         assert_error(command, "has no masked-LM head: no masked_lm_head", capsys)
 
 
-def test_another_number_of_steps_is_another_run(model_dir, tiny_examples, capsys):
+def test_another_number_of_steps_is_another_run(pretrained_run, tiny_examples, capsys):
     """Below the step that was reached, or beyond: the learning rate depends on it."""
-    run = model_dir.parent / "pre"
-    command = ["pretrain", "--config", model_dir.parent / "c.yaml"]
-    command += ["--examples", tiny_examples, "--output_dir", run]
+    command = ["pretrain", "--config", pretrained_run / "config.yaml"]
+    command += ["--examples", tiny_examples, "--output_dir", pretrained_run]
     assert_error(
         [*command, "--set", "num_train_steps=7"],
-        "begun by another run, with num_train_steps=1 where this one has 7",
+        "begun by another run, with num_train_steps=12 where this one has 7",
         capsys,
     )
-    assert json.loads((run / "results.json").read_text())["steps"] == 1
+    results = json.loads((pretrained_run / "results.json").read_text())
+    assert results["steps"] == 12
 
 
 def test_a_report_of_something_else(tmp_path, capsys):

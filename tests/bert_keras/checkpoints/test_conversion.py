@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import logging
+import shutil
 import typing
 
 import h5py
@@ -389,28 +390,16 @@ class TestWeightsOfARun:
 class TestCheckpointsOfARun:
     """One checkpoint of a pre-training that is under way."""
 
-    @pytest.fixture
-    def unfinished(self, tiny_examples, tmp_path):
-        arguments = [
-            *("pretrain", "--examples", str(tiny_examples), "--strategy", "cpu"),
-            *("--output_dir", str(tmp_path / "unfinished")),
-            *("--set", "model.num_hidden_layers=1", "--set", "model.hidden_size=16"),
-            *("--set", "model.num_attention_heads=2", "--set", "num_train_steps=4"),
-            *("--set", "model.intermediate_size=16", "--set", "global_batch_size=4"),
-            *("--set", "optimizer.warmup_steps=1", "--set", "save_checkpoint_steps=2"),
-        ]
-        assert cli.main(arguments) == 0
-        return tmp_path / "unfinished"
-
-    def test_one_is_a_model_too(self, unfinished):
-        final = conversion.read(unfinished)
-        last = conversion.read(unfinished / "checkpoints/step-0000000004.npz")
+    def test_one_is_a_model_too(self, pretrained_run):
+        final = conversion.read(pretrained_run)
+        last = conversion.read(pretrained_run / "checkpoints/step-0000000012.npz")
         assert last.task == final.task
         assert last.arrays.keys() == final.arrays.keys()
         for name, array in final.arrays.items():
             assert array.tobytes() == last.arrays[name].tobytes()
 
-    def test_the_best_one_is_named(self, unfinished):
+    def test_the_best_one_is_named(self, pretrained_run, tmp_path):
+        unfinished = shutil.copytree(pretrained_run, tmp_path / "unfinished")
         (unfinished / "results.json").unlink()
         with pytest.raises(InputError, match="or take its best checkpoint, .*step-0+"):
             conversion.read(unfinished)

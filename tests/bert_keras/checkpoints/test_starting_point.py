@@ -18,6 +18,7 @@ from bert_keras.model import networks
 from bert_keras.training import pretrain
 from pipelines import examples
 from pipelines.engine import engines
+from tests import conftest
 
 SIZES = {
     "num_hidden_layers": 1,
@@ -105,12 +106,8 @@ def vocabulary(tiny_vocab):
 
 
 @pytest.fixture(scope="module")
-def source(tiny_examples, tmp_path_factory):
-    """A finished pre-training."""
-    directory = tmp_path_factory.mktemp("source") / "run"
-    options = settings(model=SIZES, num_eval_shards=1)
-    pretrain.pretrain(options, [tiny_examples], directory, strategy=CPU)
-    return directory
+def source(pretrained_run):
+    return pretrained_run
 
 
 @pytest.fixture(scope="module")
@@ -182,12 +179,13 @@ def test_a_resumed_run_ends_like_an_uninterrupted_one(
 def test_a_run_belongs_to_the_weights_it_began_with(
     continued, vocabulary, tiny_examples, tmp_path
 ):
-    other = make_run(tmp_path / "other", vocabulary)
+    sizes = conftest.PRETRAINING["model"]
+    other = make_run(tmp_path / "other", vocabulary, **sizes)
     resumed = broken_off(continued, tmp_path / "resumed")
     for init in (other, None):
         with pytest.raises(InputError, match="begun by another run, with init_sha256="):
             pretrain.pretrain(
-                settings(model=SIZES), [tiny_examples], resumed, strategy=CPU, init=init
+                settings(model=sizes), [tiny_examples], resumed, strategy=CPU, init=init
             )
 
 

@@ -4,38 +4,16 @@ import shutil
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_keras import config
 from bert_keras.checkpoints import conversion, hugging_face
 from bert_keras.errors import InputError
 from bert_keras.inference import fill_mask
-from bert_keras.training import pretrain
 
 
 @pytest.fixture(scope="module")
-def model_dir(tiny_examples, tmp_path_factory):
-    settings = config.build_config(
-        config.PretrainingConfig,
-        {
-            "model": {
-                "num_hidden_layers": 2,
-                "hidden_size": 32,
-                "num_attention_heads": 2,
-                "intermediate_size": 64,
-                "max_position_embeddings": 32,
-                "hidden_dropout_prob": 0,
-                "attention_probs_dropout_prob": 0,
-            },
-            "optimizer": {"learning_rate": 2e-3, "warmup_steps": 5},
-            "global_batch_size": 32,
-            "num_train_steps": 40,
-        },
-    )
-    directory = tmp_path_factory.mktemp("fill_mask") / "run"
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    pretrain.pretrain(settings, [tiny_examples], directory, strategy=strategy)
-    return directory
+def model_dir(pretrained_run):
+    return pretrained_run
 
 
 @pytest.fixture(scope="module")

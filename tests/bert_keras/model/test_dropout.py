@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_keras.model import dropout
 
-ROWS, SIZE = 128, 512
+ROWS, SIZE = 64, 512
 
 
 def dropped(seeds, *, rate=0.1, salt=2**32 - 3, shape=(ROWS, SIZE)) -> np.ndarray:

@@ -166,20 +166,35 @@ def test_predict_answers_every_row_in_order(tuned_run, tmp_path):
 HEADER = ("label", "text")
 
 
-def test_the_same_seed_gives_the_same_weights(init, opinion_files, tmp_path):
-    def weights(name, **changes):
-        run_finetune(
-            init,
-            *opinion_files,
-            tmp_path / name,
-            num_train_epochs=0.06,
-            learning_rate=1e-4,
-            **changes,
-        )
+def test_the_same_seed_gives_the_same_weights_in_a_run_begun_anew(
+    init, opinion_files, tmp_path
+):
+    """A finished run is left; an unfinished one begins anew, and ends alike."""
+
+    def run(name, **changes):
+        options = {"num_train_epochs": 0.06, "learning_rate": 1e-4, **changes}
+        return run_finetune(init, *opinion_files, tmp_path / name, **options)
+
+    def weights(name):
         return tuned.TunedModel.load(tmp_path / name).network.get_weights()
 
-    first, second = weights("first"), weights("second")
-    other, scratch = weights("other", seed=1), weights("scratch", from_scratch=True)
+    results, directory = run("run"), tmp_path / "run"
+    before = (directory / "model.weights.h5").stat().st_mtime_ns
+    assert run("run") == results
+    assert (directory / "model.weights.h5").stat().st_mtime_ns == before
+    with pytest.raises(
+        InputError, match="num_train_epochs=0.06 where this one has 0.4"
+    ):
+        run("run", num_train_epochs=0.4)
+    first = weights("run")
+    (directory / "results.json").unlink()
+    with pytest.raises(InputError, match="the run is not finished"):
+        tuned.evaluate(directory, opinion_files[1])
+    assert run("run")["eval"] == results["eval"]
+    assert len(list((directory / "logs" / "train").iterdir())) == 1
+    run("other", seed=1)
+    run("scratch", from_scratch=True)
+    second, other, scratch = map(weights, ("run", "other", "scratch"))
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
     table = first[0] - other[0]
@@ -331,27 +346,6 @@ def test_bfloat16_trains_too(init, opinion_files, tmp_path):
         precision="mixed_bfloat16",
     )
     assert results["eval"]["accuracy"] > 0.9
-
-
-def test_a_finished_run_is_left_and_an_unfinished_one_begins_anew(
-    init, opinion_files, tmp_path
-):
-    directory = tmp_path / "run"
-    results = run_finetune(init, *opinion_files, directory, num_train_epochs=0.06)
-    before = (directory / "model.weights.h5").stat().st_mtime_ns
-    again = run_finetune(init, *opinion_files, directory, num_train_epochs=0.06)
-    assert again == results
-    assert (directory / "model.weights.h5").stat().st_mtime_ns == before
-    with pytest.raises(
-        InputError, match="num_train_epochs=0.06 where this one has 0.4"
-    ):
-        run_finetune(init, *opinion_files, directory, num_train_epochs=0.4)
-    (directory / "results.json").unlink()
-    with pytest.raises(InputError, match="the run is not finished"):
-        tuned.evaluate(directory, opinion_files[1])
-    anew = run_finetune(init, *opinion_files, directory, num_train_epochs=0.06)
-    assert anew["eval"] == results["eval"]
-    assert len(list((directory / "logs" / "train").iterdir())) == 1
 
 
 def test_curves_of_every_epoch_are_logged(tuned_run):

@@ -130,11 +130,20 @@ def assert_python_answered_alike(run: Path, examples: list) -> None:
         assert json.loads(json.dumps(record.prediction)) == wanted["prediction"]
 
 
-def test_tags_are_learnt(init, tmp_path):
-    train = tagged_file(tmp_path / "train.txt", 300, seed=1)
-    dev = tagged_file(tmp_path / "dev.txt", 30, seed=2)
-    run = tmp_path / "run"
-    results = tune(init, run, train, dev, task="tagging", num_train_epochs=15)
+@pytest.fixture(scope="module")
+def tagging_run(init, tmp_path_factory) -> Path:
+    """A finished run; its development file is beside it."""
+    folder = tmp_path_factory.mktemp("tagging")
+    train = tagged_file(folder / "train.txt", 300, seed=1)
+    dev = tagged_file(folder / "dev.txt", 30, seed=2)
+    run = folder / "run"
+    tune(init, run, train, dev, task="tagging", num_train_epochs=15)
+    return run
+
+
+def test_tags_are_learnt(tagging_run, tmp_path):
+    run, dev = tagging_run, tagging_run.parent / "dev.txt"
+    results = json.loads((run / "results.json").read_text())
     assert results["eval"]["f1"] > 0.95
     assert results["num_train_examples"] == 300
     assert_evaluated_alike(run, dev, results)
@@ -319,14 +328,12 @@ def test_a_whole_submission_is_a_zip(glue_runs, glue_folder, tmp_path, monkeypat
         assert archive.read("CoLA.tsv").count(b"\n") == 13
 
 
-def test_runs_that_are_no_submission(glue_runs, glue_folder, init, tmp_path):
+def test_runs_that_are_no_submission(glue_runs, glue_folder, tagging_run, tmp_path):
     cola = glue_runs["CoLA"]
     with pytest.raises(InputError, match="a second run on CoLA: give one"):
         tuned.submit_glue([cola, cola], glue_folder, tmp_path / "out")
-    tags = tagged_file(tmp_path / "train.txt", 16, seed=1)
-    tune(init, tmp_path / "run", tags, tags, task="tagging", num_train_epochs=1)
     with pytest.raises(InputError, match="a run on tagging, expected one on a task of"):
-        tuned.submit_glue([tmp_path / "run"], glue_folder, tmp_path / "out")
+        tuned.submit_glue([tagging_run], glue_folder, tmp_path / "out")
     with pytest.raises(InputError, match=r"no test.tsv: expected the folder of GLUE"):
         tuned.submit_glue([cola], tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -15,6 +15,7 @@ from bert_keras.errors import InputError, Stopped
 from bert_keras.training import pretrain, stopping
 from pipelines import examples
 from pipelines.engine import engines
+from tests import conftest
 
 TINY = {
     "num_hidden_layers": 2,
@@ -27,16 +28,7 @@ CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
 
 
 def settings(**changes):
-    values = {
-        "model": TINY,
-        "optimizer": {"learning_rate": 1e-3, "warmup_steps": 2},
-        "global_batch_size": 8,
-        "num_train_steps": 12,
-        "save_checkpoint_steps": 5,
-        "shuffle_buffer_size": 100,
-        "precision": "float32",
-        **changes,
-    }
+    values = {**conftest.PRETRAINING, **changes}
     return config.build_config(config.PretrainingConfig, values)
 
 
@@ -54,12 +46,9 @@ def assert_same_state(first, second):
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)
 
 
-@pytest.fixture(scope="module")
-def finished(tiny_examples, tmp_path_factory):
-    """A finished run of 12 steps, with checkpoints after 5, 10 and 12."""
-    directory = tmp_path_factory.mktemp("runs") / "run"
-    pretrain.pretrain(settings(), [tiny_examples], directory, strategy=CPU)
-    return directory
+@pytest.fixture
+def finished(pretrained_run):
+    return pretrained_run
 
 
 def test_what_a_run_leaves_behind(finished):
@@ -94,19 +83,17 @@ def test_what_a_run_leaves_behind(finished):
     assert results["num_parameters"] == parameters
 
 
-def test_its_configuration_repeats_the_run(finished, tiny_examples, tmp_path):
-    again = config_files.load(config.PretrainingConfig, finished / "config.yaml")
-    pretrain.pretrain(again, [tiny_examples], tmp_path / "again", strategy=CPU)
-    assert_same_state(finished, tmp_path / "again")
-
-
-@pytest.mark.parametrize("last", [5, 10])
+@pytest.mark.parametrize(
+    ("last", "changes"),
+    [(5, {}), (5, {"steps_per_execution": 4}), (10, {"num_checkpoints": 1})],
+)
 def test_a_resumed_run_ends_like_an_uninterrupted_one(
-    finished, tiny_examples, tmp_path, last
+    finished, tiny_examples, tmp_path, last, changes
 ):
-    """As after a kill before the next checkpoint: bit for bit, dropout and all."""
+    """As after a kill before the next checkpoint: bit for bit, dropout and all, also
+    where settings change that do not decide the outcome."""
     resumed = broken_off(finished, tmp_path / "resumed", last)
-    pretrain.pretrain(settings(), [tiny_examples], resumed, strategy=CPU)
+    pretrain.pretrain(settings(**changes), [tiny_examples], resumed, strategy=CPU)
     assert_same_state(finished, resumed)
 
 
@@ -248,7 +235,8 @@ def broken_off(run, copy, last_step):
 )
 def test_sigterm_writes_a_checkpoint(finished, tiny_examples, tmp_path, step, caplog):
     """In the middle of an epoch and at its end; and the run goes on as if nothing
-    had happened."""
+    had happened. The configuration that another run wrote repeats that run."""
+    again = config_files.load(config.PretrainingConfig, finished / "config.yaml")
 
     class Terminate(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
@@ -261,10 +249,10 @@ def test_sigterm_writes_a_checkpoint(finished, tiny_examples, tmp_path, step, ca
             stopping.StopAtStep, "on_train_batch_begin", Terminate.on_train_batch_begin
         )
         with pytest.raises(Stopped, match=f"stopped by SIGTERM at step {step}"):
-            pretrain.pretrain(settings(), [tiny_examples], run, strategy=CPU)
+            pretrain.pretrain(again, [tiny_examples], run, strategy=CPU)
     assert max(path.stem for path in run.glob("checkpoints/*")) == f"step-{step:010}"
     assert not (run / "results.json").exists()
-    pretrain.pretrain(settings(), [tiny_examples], run, strategy=CPU)
+    pretrain.pretrain(again, [tiny_examples], run, strategy=CPU)
     assert_same_state(finished, run)
     assert sorted(p.name for p in run.glob("checkpoints/*")) == sorted(
         p.name for p in finished.glob("checkpoints/*")
@@ -285,18 +273,6 @@ def test_numbers_that_are_not_finite_end_the_run(tiny_examples, tmp_path):
     )
     with pytest.raises(InputError, match=message):
         pretrain.pretrain(options, [tiny_examples], tmp_path / "run", strategy=CPU)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"steps_per_execution": 4}, {"num_checkpoints": 1}]
-)
-def test_what_does_not_decide_the_outcome_may_change(
-    finished, tiny_examples, tmp_path, changes
-):
-    resumed = broken_off(finished, tmp_path / "resumed", 5)
-    options = settings(**changes)
-    pretrain.pretrain(options, [tiny_examples], resumed, strategy=CPU)
-    assert_same_state(finished, resumed)
 
 
 def test_two_replicas_equal_one_device(finished, tiny_examples, tmp_path):
