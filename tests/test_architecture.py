@@ -4,6 +4,7 @@
 """
 
 import ast
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -145,8 +146,33 @@ def test_one_module_names_the_files_of_a_run():
     assert naming == {"bert_keras.run_directory": RUN_FILES}
 
 
-def modules_loaded_by(statement: str) -> set[str]:
-    program = f"{statement}\nimport sys\nprint('\\n'.join(sys.modules))"
+HELP = """
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    from bert_keras import cli
+    assert cli.main(["config", "page"]) == 0
+    cli.main(["pretrain", "--help"])
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, set[str]]:
+    """Modules that are loaded after each of several steps of one process.
+
+    Each step loads what must stay away from less than the step before it.
+    """
+    names = [module_name(path) for path in product_files()]
+    passes = ("corpus", "examples", "vocabulary", "inspection.description")
+    light = [name for name in names if room_of(name) in LIGHT_ROOMS]
+    imports_of = {
+        "passes": ["pipelines.engine.engines", *(f"pipelines.{n}" for n in passes)],
+        "light rooms": [*light, "bert_keras.checkpoints.npz_files"],
+        "workers": [name for name in names if room_of(name) == "pipelines"],
+    }
+    steps = {"help": HELP}
+    steps |= {key: f"import {', '.join(names)}" for key, names in imports_of.items()}
+    program = "import contextlib, io, json, sys\n"
+    for step in steps.values():
+        program += f"{step}\nprint(json.dumps([*sys.modules]))\n"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],
         capture_output=True,
@@ -154,29 +180,29 @@ def modules_loaded_by(statement: str) -> set[str]:
         check=True,
         cwd=REPOSITORY,
     )
-    return set(done.stdout.split())
+    found = map(json.loads, done.stdout.splitlines())
+    return {step: set(modules) for step, modules in zip(steps, found, strict=True)}
 
 
-def test_light_rooms_and_the_help_load_nothing_heavy():
-    names = [module_name(path) for path in product_files()]
-    light = [name for name in names if room_of(name) in LIGHT_ROOMS]
-    statement = "import bert_keras.cli, " + ", ".join(light)
-    assert not modules_loaded_by(statement) & set(HEAVY)
+def test_the_help_loads_nothing_heavy(loaded):
+    assert "bert_keras.verbs" in loaded["help"]
+    assert not loaded["help"] & {*HEAVY, "numpy"}
 
 
-def test_a_beam_worker_loads_no_tensorflow():
-    names = [module_name(path) for path in product_files()]
-    workers = [name for name in names if room_of(name) == "pipelines"]
-    loaded = modules_loaded_by("import " + ", ".join(workers))
-    assert "apache_beam" in loaded
-    assert not loaded & (set(HEAVY) - {"apache_beam"})
-
-
-def test_passes_on_this_machine_load_no_beam():
+def test_passes_on_this_machine_load_no_beam(loaded):
     """It would take 140 MB in every process."""
-    names = ("corpus", "examples", "vocabulary", "inspection.description")
-    modules = [f"pipelines.{name}" for name in names] + ["pipelines.engine.engines"]
-    assert not modules_loaded_by("import " + ", ".join(modules)) & set(HEAVY)
+    assert not loaded["passes"] & set(HEAVY)
+
+
+def test_light_rooms_load_nothing_heavy(loaded):
+    """A sweep leaves the memory to its processes; numpy is all that archives need."""
+    assert {"bert_keras.sweep", "bert_keras.tasks.text"} <= loaded["light rooms"]
+    assert not loaded["light rooms"] & set(HEAVY)
+
+
+def test_a_beam_worker_loads_no_tensorflow(loaded):
+    assert "apache_beam" in loaded["workers"]
+    assert not loaded["workers"] & (set(HEAVY) - {"apache_beam"})
 
 
 @pytest.mark.parametrize("path", product_files(), ids=module_name)

@@ -85,18 +85,6 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     assert (done.stdout, done.stderr) == ("# Configuration\n", "")
 
 
-def test_help_loads_nothing_heavy():
-    program = (
-        "import sys\nfrom bert_keras import cli\n"
-        "try: cli.main(['pretrain', '--help'])\n"
-        "except SystemExit: pass\n"
-        "assert cli.main(['config', 'page']) == 0\n"
-        "heavy = {'tensorflow', 'keras', 'apache_beam', 'numpy'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

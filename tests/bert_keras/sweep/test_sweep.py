@@ -4,8 +4,6 @@ import io
 import json
 import math
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -506,12 +504,3 @@ def test_pictures_of_little():
         single.points[:1], single.keys, ruler=single.ruler, title=""
     ).axes[0]
     assert [label.get_text() for label in plot.get_yticklabels()] == ["all runs"]
-
-
-def test_a_sweep_loads_no_tensorflow():
-    """Beside its processes, which need the memory."""
-    program = "import bert_keras.sweep, sys; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert not {"tensorflow", "keras", "jax", "torch"} & set(done.stdout.split())

@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -299,14 +297,6 @@ def test_predictions_are_a_table():
     )
     numbers = np.array([[0.5], [-1234567.0]], np.float32)
     assert text.predictions_tsv(numbers, None) == "prediction\n0.5\n-1.23457e+06\n"
-
-
-def test_needs_no_tensorflow():
-    code = "import sys, bert_keras.tasks.text; print('tensorflow' in sys.modules)"
-    output = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert output.stdout == "False\n"
 
 
 def test_glue_files_are_read_whole(shared_data):
