@@ -2,9 +2,10 @@
 
     KERAS_BACKEND=jax python jax_outputs.py INPUT.npz OUTPUT.npz
 
-INPUT holds `config` (JSON), `weights/<path>` and `features/<name>`. OUTPUT gets
-`outputs/<name>` of the encoder and of the heads, `terms/<name>` (sum and weight) and
-`gradients/<path>` of the loss. Fails if anything brought TensorFlow along.
+INPUT holds `config` (JSON), `weights/<path>`, `features/<name>` and `seeds`. OUTPUT
+gets `outputs/<name>` of the encoder and of the heads, `terms/<name>` (sum and weight)
+and `gradients/<path>` of the loss, and the `keep_mask` of dropout that the seeds give.
+Fails if anything brought TensorFlow along.
 """
 
 import sys
@@ -14,7 +15,7 @@ import keras
 import numpy as np
 
 from bert_keras.config import BertConfig
-from bert_keras.model import pretrainer
+from bert_keras.model import dropout, pretrainer
 
 
 def main(input_path: str, output_path: str) -> None:
@@ -50,6 +51,8 @@ def main(input_path: str, output_path: str) -> None:
     results |= {
         f"gradients/{path}": value for path, value in zip(paths, gradients, strict=True)
     }
+    mask = dropout.keep_mask(archive["seeds"], (2, 6), rate=0.5, salt=2**32 - 3)
+    results["keep_mask"] = np.array(mask)
     if keras.backend.backend() != "jax" or "tensorflow" in sys.modules:
         raise RuntimeError("expected JAX alone, but TensorFlow was loaded")
     np.savez(output_path, **results)

@@ -1,8 +1,4 @@
 import itertools
-import json
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -84,24 +80,6 @@ def test_the_mask_is_this_one():
     # Literal: a run that is taken up with a newer version must go on as it would have.
     mask = dropped(SEEDS, rate=0.5, shape=(2, 6)).astype(int)
     assert mask.tolist() == LITERAL_MASK
-
-
-def test_the_mask_on_jax_is_the_same():
-    pytest.importorskip("jax")
-    script = (
-        "import json, numpy as np; from bert_keras.model import dropout;"
-        f"keep = dropout.keep_mask(np.array({SEEDS.tolist()}, 'int32'), (2, 6),"
-        f" rate=0.5, salt={2**32 - 3});"
-        "print(json.dumps((1 - np.array(keep)).tolist()))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"KERAS_BACKEND": "jax"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(done.stdout) == LITERAL_MASK
 
 
 def test_any_split_of_a_batch_has_the_same_masks():

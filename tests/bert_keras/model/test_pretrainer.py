@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.model import pretrainer
+from tests.bert_keras.model import test_dropout
 
 JAX_SCRIPT = Path(__file__).with_name("jax_outputs.py")
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -168,6 +169,7 @@ def test_jax_gives_the_same(tmp_path, model, tiny_config, make_batch, weights_by
     weights = weights_by_path(model)
     arrays |= {f"weights/{path}": value for path, value in weights.items()}
     arrays |= {f"features/{name}": value for name, value in batch.items()}
+    arrays["seeds"] = test_dropout.SEEDS
     np.savez(tmp_path / "input.npz", **arrays)
     subprocess.run(
         [sys.executable, JAX_SCRIPT, tmp_path / "input.npz", tmp_path / "output.npz"],
@@ -193,6 +195,7 @@ def test_jax_gives_the_same(tmp_path, model, tiny_config, make_batch, weights_by
         f"gradients/{path}": value
         for path, value in zip(weights, gradients, strict=True)
     }
+    expected["keep_mask"] = 1 - np.array(test_dropout.LITERAL_MASK)
     assert on_jax.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(
