@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -437,13 +436,3 @@ def test_what_is_no_run_is_refused(tmp_path):
     (tmp_path / "run/task.json").write_text('{"kind": "encoder"}')
     with pytest.raises(InputError, match="run: a encoder run, expected one made by"):
         report.write_report(tmp_path / "run")
-
-
-def test_a_report_needs_no_tensorflow(tmp_path):
-    pretraining_run(tmp_path / "run", results=RESULTS)
-    program = (
-        "import sys; from bert_keras import report; report.write_report(sys.argv[1])\n"
-        "sys.exit(bool({'tensorflow', 'keras', 'apache_beam'} & set(sys.modules)))"
-    )
-    subprocess.run([sys.executable, "-c", program, tmp_path / "run"], check=True)
-    assert (tmp_path / "run/report/report.md").read_text() == PAGE

@@ -16,6 +16,7 @@ from PIL import Image
 from bert_keras import config, report
 from bert_keras.errors import InputError
 from bert_keras.report import event_log, task_summaries
+from tests.bert_keras.report import test_report
 
 TASKS = {
     "classification": config.Task(
@@ -99,9 +100,35 @@ def finished_run(directory: Path, kind: str, **changes) -> Path:
     return directory
 
 
+WITHOUT_TENSORFLOW = """
+import sys
+from bert_keras import report
+for run in sys.argv[1:]:
+    report.write_report(run)
+sys.exit(bool({"tensorflow", "keras", "apache_beam"} & set(sys.modules)))
+"""
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory) -> Path:
+    """A run of each kind with its report, all by one process without TensorFlow."""
+    folder = tmp_path_factory.mktemp("reported")
+    test_report.pretraining_run(folder / "run", results=test_report.RESULTS)
+    for kind in TASKS:
+        finished_run(folder / kind, kind)
+    command = [sys.executable, "-c", WITHOUT_TENSORFLOW, *sorted(folder.iterdir())]
+    subprocess.run(command, check=True)
+    return folder
+
+
+def test_a_page_needs_no_tensorflow(reported):
+    page = (reported / "run/report/report.md").read_text()
+    assert page == test_report.PAGE
+
+
 @pytest.mark.parametrize("kind", TASKS)
-def test_the_page_shows_the_answers(tmp_path, kind):
-    output = report.write_report(finished_run(tmp_path / "run", kind))
+def test_the_page_shows_the_answers(reported, kind):
+    output = reported / kind / "report"
     page = (output / "report.md").read_text()
     before, after = page.split("## Answers to the development file\n\n")
     assert "## Curves\n\n![loss](loss.png)\n" in before
@@ -172,8 +199,8 @@ def test_a_failed_training_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("kind", TASKS)
-def test_tensorboard_shows_the_same(tmp_path, kind):
-    run = finished_run(tmp_path / "run", kind)
+def test_tensorboard_shows_the_same(reported, kind):
+    run = reported / kind
     task_summaries.write(run, step=7)
     parts = task_summaries.read_sections(run)
     texts = event_log.read_log(run / "logs/panels").texts
@@ -186,7 +213,6 @@ def test_tensorboard_shows_the_same(tmp_path, kind):
     }
     images = images_of(run / "logs/panels")
     assert list(images) == [f"answers/{name}" for name in PICTURES[kind]]
-    report.write_report(run)
     for name in PICTURES[kind]:
         with Image.open(run / f"report/{name}.png") as image:
             step, shown = images[f"answers/{name}"]
@@ -206,16 +232,6 @@ def images_of(directory: Path) -> dict[str, tuple[int, np.ndarray]]:
                 png = value.tensor.string_val[2]
                 found[value.tag] = event.step, tf.io.decode_png(png).numpy()
     return found
-
-
-def test_a_page_needs_no_tensorflow(tmp_path):
-    runs = [finished_run(tmp_path / kind, kind) for kind in TASKS]
-    program = (
-        "import sys; from bert_keras import report\n"
-        "for run in sys.argv[1:]: report.write_report(run)\n"
-        "sys.exit(bool({'tensorflow', 'keras', 'apache_beam'} & set(sys.modules)))"
-    )
-    subprocess.run([sys.executable, "-c", program, *runs], check=True)
 
 
 def test_a_run_is_named_in_any_way(tmp_path):
