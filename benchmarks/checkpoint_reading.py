@@ -1,4 +1,4 @@
-"""What it takes to read a checkpoint of each format into a network.
+"""Time and memory to read a checkpoint of each format into a network.
 
     python benchmarks/checkpoint_reading.py --work /tmp/checkpoints \
         --results benchmarks/results/checkpoint_reading.md
@@ -45,7 +45,7 @@ MOST_SECONDS, MOST_TIMES_THE_FILE = 5.0, 2.0
 
 
 def write_all(size: str, folder: Path) -> None:
-    """A pre-trained model in each format; KerasHub takes the encoder of it."""
+    """A pre-trained model in each format; KerasHub's has only the encoder."""
     import numpy as np
 
     from bert_keras import config
@@ -113,7 +113,7 @@ def _status_megabytes(key: str) -> float:
 
 
 def run(*arguments: str | Path) -> str:
-    """This script again, in a process of its own; returns what it printed last."""
+    """Runs this script in a new process; returns its last line."""
     command = [sys.executable, __file__, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -122,7 +122,7 @@ def run(*arguments: str | Path) -> str:
 
 
 def measure(folder: Path, *, rounds: int) -> dict[str, dict[str, float]]:
-    """Medians for each format, one turn of all of them after the other."""
+    """Medians for each format, measured in turns."""
     found: dict[str, list[dict[str, float]]] = {
         path.name: [] for path in sorted(folder.iterdir())
     }
@@ -147,7 +147,7 @@ def total(took: dict[str, float], clock: str = "") -> float:
 
 
 def file_megabytes(directory: Path) -> float:
-    """Of the files of a checkpoint."""
+    """Size of a checkpoint's files."""
     sizes = [path.stat().st_size for path in directory.rglob("*") if path.is_file()]
     return sum(sizes) / 1e6
 

@@ -1,4 +1,4 @@
-"""How fast pages are cleaned and split into sentences, real ones and hostile ones.
+"""Speed of cleaning pages and splitting sentences, for real and hostile pages.
 
     python benchmarks/cleaning_speed.py dump1.xml.bz2 dump2.xml
 
@@ -27,7 +27,7 @@ MARKS = (
 
 
 def hostile_pages() -> dict[str, str]:
-    """Pages by what they are."""
+    """Pages by kind."""
     rng = random.Random(0)
     return {
         "80 KB of [[a|": "[[a|" * 20_000,

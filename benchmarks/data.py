@@ -62,7 +62,7 @@ def documents_of(directory: Path) -> Iterator[dict]:
 
 
 def parts(documents: Iterator[dict], num_sentences: int = 200) -> Iterator[dict]:
-    """Books cut into chapters of some hundred sentences: as many documents as pages."""
+    """Books cut into chapters of some hundred sentences, documents of a page's size."""
     for document in documents:
         part, size, number = [], 0, 0
         for paragraph in [*document["paragraphs"], None]:
@@ -79,7 +79,7 @@ def parts(documents: Iterator[dict], num_sentences: int = 200) -> Iterator[dict]
 
 
 def repeated(source: Path, num_bytes: int) -> Iterator[dict]:
-    """Documents of so many bytes of text, each paragraph told apart by a number."""
+    """Documents of a given size in bytes, each paragraph unique by a number."""
     copy = 0
     while num_bytes > 0:
         for document in parts(documents_of(source)):
@@ -108,7 +108,7 @@ def write_jsonl(documents: Iterator[dict], directory: Path, *, num_files: int) -
 
 
 def sized_corpus(work: Path, source: Path, megabytes: int) -> Path:
-    """A corpus of about so many megabytes of text, made by `corpus --jsonl`."""
+    """A corpus of about a given size in megabytes, made by `corpus --jsonl`."""
     directory = work / f"corpus-{megabytes}"
     if not (directory / "manifest.json").exists():
         inputs = work / f"jsonl-{megabytes}"
@@ -184,7 +184,7 @@ def peer_examples(sentences: str, vocab: str, dupe_factor: str, output: str) -> 
 
 
 def own_stages(data: str) -> None:
-    """CPU seconds of what `corpus` does to the English dumps, stage by stage."""
+    """CPU seconds of `corpus` on the English dumps, stage by stage."""
     from pipelines import duplicates, sentences, wikitext
     from pipelines.sources import readers, wikipedia
 
@@ -331,7 +331,7 @@ WIKIPEDIA_XML_GB, WIKITEXT_GB, TEXT_GB = 100, 75, 21
 
 
 def stages(data: Path, work: Path, num_runs: int) -> Iterator[str]:
-    """CPU seconds of each stage, and what 3.3 billion words would take."""
+    """CPU seconds of each stage, extrapolated to 3.3 billion words."""
     runs = [child("own_stages", data)[0] for _ in range(num_runs)]
     yield "| stage of `corpus` | MB per CPU s | GB at full scale | core hours |"
     yield "|---|---|---|---|"
@@ -392,7 +392,7 @@ def whole_commands(data: Path, work: Path) -> Iterator[str]:
 
 
 def core_hours(made: process_tree.Measured, megabytes: float, gigabytes: int) -> float:
-    """What was measured on some megabytes, for gigabytes."""
+    """Measurements on some megabytes, scaled to gigabytes."""
     return made.cpu_seconds / megabytes * gigabytes * 1000 / 3600
 
 
@@ -412,7 +412,7 @@ def xml_bytes(path: Path) -> int:
 
 
 def fresh(path: Path) -> Path:
-    """A path with nothing there."""
+    """A path where nothing exists."""
     shutil.rmtree(path, ignore_errors=True)
     path.unlink(missing_ok=True)
     return path

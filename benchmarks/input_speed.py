@@ -1,4 +1,4 @@
-"""How fast batches come out of real examples, and how fast models eat them.
+"""Speed of reading batches of real examples, and of training on them.
 
     python benchmarks/input_speed.py --corpus corpus --vocab vocab.txt \
         --work /tmp/input_speed --results benchmarks/results/input_speed.md
@@ -43,7 +43,7 @@ SHUFFLE_BUFFER_SIZE = 20_000
 
 
 class Times(NamedTuple):
-    """What some steps took."""
+    """Time of some steps."""
 
     wall: float
     cpu: float
@@ -64,7 +64,7 @@ class Examples:
         return f"{self.masking}, {self.length} tokens"
 
     def batches(self, start_step: int = 0) -> tf.data.Dataset:
-        """What `bert-keras pretrain` reads of it."""
+        """The files that `bert-keras pretrain` reads."""
         return record_batches.training_batches(
             self.shards,
             config=features.examples_config(self.found.config, origin="manifest"),
@@ -176,7 +176,7 @@ def training(
 
 
 def timed(function: Callable[[], object]) -> Times:
-    """Seconds that a call takes."""
+    """Seconds of a call."""
     wall, cpu = time.perf_counter(), time.process_time()
     function()
     return Times(time.perf_counter() - wall, time.process_time() - cpu)
@@ -185,7 +185,7 @@ def timed(function: Callable[[], object]) -> Times:
 def measure(
     subjects: dict[str, Callable[[], None]], *, num_rounds: int
 ) -> dict[str, Times]:
-    """Median times of each, all of them in turn."""
+    """Median times, measured in turns."""
     found: dict[str, list[Times]] = {name: [] for name in subjects}
     for number in range(num_rounds + 1):
         for name, function in subjects.items():
@@ -200,7 +200,7 @@ def measure(
 
 
 def rate_table(times: dict[str, Times], args: argparse.Namespace) -> Iterator[str]:
-    """A line for each subject; how often the input could feed each model."""
+    """A line for each subject: its rates, and how often it could feed each model."""
     yield "| | examples/s | tokens/s | examples/CPU s | CPU µs per example |"
     yield "|---|---|---|---|---|"
     per_cpu = {}
@@ -227,7 +227,7 @@ def rate_table(times: dict[str, Times], args: argparse.Namespace) -> Iterator[st
 
 
 def resume_table(directories: list[Examples]) -> Iterator[str]:
-    """What it takes until a resumed run has its first batch."""
+    """Time until a resumed run has its first batch."""
     yield "| first batch of a resumed run | records before it | s | CPU s |"
     yield "|---|---|---|---|"
     for examples in directories:
@@ -248,7 +248,7 @@ def first_batch(examples: Examples, step: int) -> None:
 
 
 def header(precision: str) -> list[str]:
-    """What and where."""
+    """The subject and the machine."""
     return [
         "# Input speed",
         "",

@@ -43,9 +43,9 @@ from bert_keras.report import facts
 SAMPLE_SECONDS = 10.0
 POLL_SECONDS = 0.5
 WARM_UP_SECONDS = 180.0
-"""At the beginning of a stretch: graphs are built, buffers fill."""
+"""Start of a stretch to leave out: graphs are built, buffers fill."""
 FLAT = 0.05
-"""Growth of memory that passes for none."""
+"""Growth of memory that counts as none."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -54,14 +54,14 @@ class Attempt:
     """One process of the run."""
 
     begin: float
-    """Seconds since the epoch, as `end`."""
+    """Seconds since the epoch, like `end`."""
     end: float | None = None
     resumed_step: int = 0
-    """Of the checkpoint it took up; 0: it began anew."""
+    """Step of the checkpoint from which it resumed; 0: none."""
     last_step: int = 0
-    """The last one that it logged."""
+    """Last step that it logged."""
     ended_by: str | None = None
-    """`SIGKILL`, `SIGTERM`, `the end`, or what was not planned."""
+    """`SIGKILL`, `SIGTERM`, `the end`, or something unplanned."""
 
     @property
     def seconds(self) -> float:
@@ -72,22 +72,22 @@ class Sample(NamedTuple):
     """Memory at one time."""
 
     seconds: float
-    """Since the run's first attempt began."""
+    """Seconds since the start of the first attempt."""
     attempt: int
     """Counted from 1."""
     step: int
-    """The last one logged."""
+    """Last step logged."""
     megabytes: float
-    """Resident, of the process and those below it."""
+    """Resident memory of the process and its descendants."""
 
 
 class Growth(NamedTuple):
-    """How memory changed in a stretch of one process and one phase."""
+    """Change of memory in a stretch of one process and one phase."""
 
     attempt: int
     phase: int
     seconds: float
-    """Of the stretch, without its warm-up."""
+    """Duration of the stretch, without its warm-up."""
     first: float
     """Median of the first third, MB."""
     last: float
@@ -111,7 +111,7 @@ def last_step(log: str) -> int:
 
 
 def resumed_step(log: str) -> int:
-    """The step of the checkpoint that was taken up, 0 if none was."""
+    """Step of the checkpoint from which the run resumed, 0 if none."""
     found = _RESUMED.search(log)
     return int(found[1]) if found else 0
 
@@ -120,7 +120,7 @@ def resumed_step(log: str) -> int:
 
 
 def tree_megabytes(pid: int) -> float:
-    """Resident memory of a process and of all below it."""
+    """Resident memory of a process and its descendants."""
     parents, pages = {}, {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -175,7 +175,7 @@ def memory_growth(
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """Reads what `LongRun` writes."""
+    """Reads the record of `LongRun`."""
     with open(path, encoding="utf-8", newline="") as file:
         _, *rows = csv.reader(file)
     return [
@@ -215,7 +215,7 @@ class LongRun:
         return read_samples(self._memory_path)
 
     def complete(self) -> None:
-        """Runs what is left of the plan, to the training's own end."""
+        """Runs the rest of the plan, to the training's own end."""
         while not self.attempts or self.attempts[-1].ended_by != "the end":
             self._run_attempt()
         missing = [name for name in self._plan if not self._was_sent(name)]
@@ -269,7 +269,7 @@ class LongRun:
     def _watch(
         self, process: subprocess.Popen, attempt: Attempt, log_path: Path
     ) -> str | None:
-        """Samples memory until the process ends; returns the signal it was sent."""
+        """Samples memory until the process ends; returns the signal sent to it."""
         signal_sent, next_sample = None, time.monotonic()
         while process.poll() is None:
             logged_step = self._note_progress(attempt, log_path)
@@ -323,7 +323,7 @@ class LongRun:
 
 
 def _end_with_parent() -> None:
-    """Lets the kernel kill the training when this script ends, however it does."""
+    """Lets the kernel kill the training when this script ends for any reason."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -373,7 +373,7 @@ def machine() -> str:
 
 
 def evaluation_table(results: dict[str, Any]) -> str:
-    """What the model scores on examples that it never saw, beside a guess."""
+    """The model's scores on unseen examples, next to those of a guess."""
     scores, guess = results["eval"], results.get("eval_baseline") or {}
     lines = ["| | model | always guessing the commonest |", "|---|---|---|"]
     for name, value in scores.items():
@@ -392,7 +392,7 @@ def evaluation_table(results: dict[str, Any]) -> str:
 
 
 def attempts_table(attempts: Sequence[Attempt]) -> str:
-    """Each process: where it began and ended, and what was lost by that."""
+    """Start and end of each process, and the steps lost."""
     lines = [
         "| process | begins after step | last step logged | wall time | ended by | "
         "logged steps made again |",

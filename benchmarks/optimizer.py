@@ -1,4 +1,4 @@
-"""What an update of the weights costs, in several ways of computing it.
+"""Cost of updating the weights, for several ways to compute it.
 
     python benchmarks/optimizer.py --results benchmarks/results/optimizer.md
 
@@ -145,7 +145,7 @@ def always_clip(gradients: Sequence) -> tuple[list, tf.Tensor]:
 
 
 def ways(config: BertConfig) -> dict[str, Callable]:
-    """What is compared: functions of the gradients."""
+    """The candidates: functions of the gradients."""
     variables = make_variables(config)
     adamw = optimization.BertAdamW(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY_RATE)
     lamb = optimization.Lamb(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY_RATE)

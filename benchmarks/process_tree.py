@@ -19,9 +19,9 @@ class Measured:
 
     seconds: float
     cpu_seconds: float
-    """Of all processes, those of workers included."""
+    """CPU seconds of all processes, workers included."""
     peak_megabytes: float
-    """Of all processes at one time, shared pages counted once; sampled."""
+    """Largest sample over all processes, shared pages counted once."""
     output: str
 
 
@@ -59,7 +59,7 @@ def run(arguments: Sequence[str]) -> Measured:
 
 
 def _reap() -> bool:
-    """Takes up processes that have ended; whether others are still there."""
+    """Reaps ended processes; returns whether others remain."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -74,7 +74,7 @@ def _children_cpu() -> float:
 
 
 class _Sampler(threading.Thread):
-    """Looks at the memory of all processes below this one, again and again."""
+    """Samples the memory of all descendants at intervals."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)

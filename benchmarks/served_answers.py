@@ -25,14 +25,14 @@ import numpy as np
 import step
 
 BATCH_SIZE = 64
-"""Questions of a request."""
+"""Questions in one request."""
 
 
 # === In processes of their own ===
 
 
 def predicted(run: Path, dev: Path, precision: str | None) -> list[Any]:
-    """What `predict` answers: labels, scores, tags or texts, one of each example."""
+    """Answers of `predict`: labels, scores, tags or texts, one per example."""
     from bert_keras.inference import tuned
     from bert_keras.tasks import forms
 
@@ -49,7 +49,7 @@ def predicted(run: Path, dev: Path, precision: str | None) -> list[Any]:
 
 
 def served(exported: Path, run: Path, dev: Path) -> list[Any]:
-    """What the export answers, one of each example."""
+    """Answers of the export, one per example."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (its operations)
 
@@ -70,7 +70,7 @@ def served(exported: Path, run: Path, dev: Path) -> list[Any]:
 def _requests(
     data: Any, signatures: Mapping[str, Any]
 ) -> tuple[Iterator[dict[str, Any]], str, Callable]:
-    """What is asked, of which signature, and how answers are read."""
+    """Requests, their signature, and a function that reads the answers."""
     import tensorflow as tf
 
     from bert_keras.tasks import forms
@@ -106,7 +106,7 @@ def _batches(
 
 
 def _documents(sentences: Sequence[Any], convert: Callable) -> Iterator[dict[str, Any]]:
-    """A request of each document."""
+    """One request per document."""
     import itertools
 
     for document, group in itertools.groupby(sentences, key=lambda s: s.document):

@@ -1,4 +1,4 @@
-"""Tokens per second of a pre-training step, ours and others', interleaved.
+"""Tokens per second of a pre-training step, ours and third-party, interleaved.
 
     python benchmarks/step.py --results benchmarks/results/step.md
 
@@ -255,7 +255,7 @@ def keras_hub_step(size: Size, precision: str) -> Callable[[], float]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Implementation:
-    """What is measured."""
+    """The implementations."""
 
     package: str
     make_step: Callable[[Size, str], Callable[[], float]]
@@ -286,7 +286,7 @@ IMPLEMENTATIONS = {
 
 
 def work(name: str, size: Size, precision: str) -> None:
-    """Answers each line of standard input with the seconds of so many steps.
+    """Answers each line of standard input, a number of steps, with their seconds.
 
     The line is the number of steps; the answer wall seconds, CPU seconds, last loss.
     """
@@ -303,7 +303,7 @@ def work(name: str, size: Size, precision: str) -> None:
 
 
 class Worker:
-    """A process that makes steps of one implementation when it is told to."""
+    """A process that makes steps of one implementation on request."""
 
     def __init__(self, name: str, size_name: str, precision: str) -> None:
         self._name = name
@@ -345,7 +345,7 @@ class Speed:
 def measure(
     names: list[str], size_name: str, precision: str, *, rounds: int, seconds: float
 ) -> dict[str, Speed]:
-    """The speed of each implementation, in turns of about so many seconds."""
+    """The speed of each implementation, in turns of about a given time."""
     workers = {name: Worker(name, size_name, precision) for name in names}
     num_steps = {}
     for name, worker in workers.items():

@@ -1,4 +1,4 @@
-"""How fast tokenizers are on real text, and whether they agree.
+"""Speed of tokenizers on real text, and their agreement.
 
     python benchmarks/tokenizer_speed.py --vocab vocab.txt book1.txt book2.txt
 

@@ -1,4 +1,4 @@
-"""What a task's scores are without a model: mostly, always the commonest answer.
+"""Scores of a task without a model: mostly of always giving the commonest answer.
 
 No TensorFlow.
 """
@@ -23,7 +23,7 @@ from bert_keras.tasks import (
 def without_model(
     train: dataset.Dataset, dev: dataset.Dataset
 ) -> tuple[str, dict[str, Any]] | None:
-    """How it is answered, and the official scores of that.
+    """A description of the baseline, and its official scores.
 
     Args:
         train: where answers are counted.
@@ -93,7 +93,7 @@ def _sentences(dev: forms.SpanDataset) -> dict[str, float]:
 
 
 def _nearest_sentence(question: squad.Question) -> str:
-    """The first of those that share most different words with the question."""
+    """The first sentence that shares most distinct words with the question."""
     wanted = set(squad_scores.normalize_answer(question.question).split())
 
     def num_shared(sentence: str) -> int:

@@ -1,4 +1,4 @@
-"""Whether both implementations compute the same: first losses from the same weights.
+"""Agreement of both implementations: first losses from the same weights.
 
     python -m benchmarks.finetuning.check --side ours --task SST-2 --train train.tsv \
         --init MODEL --directory check --steps 20
@@ -26,28 +26,28 @@ from bert_keras import config, config_files, files
 from bert_keras.tasks import catalogue
 
 FIRST_LOSS = 1e-5
-"""Bound of its difference, in proportion: of a forward pass in float32."""
+"""Largest relative difference of the first loss: a forward pass in float32."""
 GRADIENT_NORM = 1e-4
-"""Of the first one's. torch adds up squares in float32: its norm of 590,000 random
-numbers is 6e-6 too small, ours 6e-9 too large."""
+"""Largest relative difference of the first gradient norm. torch sums squares in
+float32: its norm of 590,000 random numbers is 6e-6 too small, ours 6e-9 too large."""
 ALL_LOSSES = 1e-3
-"""Of any loss: rounding grows from step to step."""
+"""Largest relative difference of any loss: rounding grows from step to step."""
 START = "start"
-"""The folder of the weights that both begin with."""
+"""Folder of the weights from which both start."""
 
 
 class Step(NamedTuple):
-    """What a side says of a step."""
+    """One side's record of a step."""
 
     loss: float
     gradient_norm: float
-    """Before clipping."""
+    """Gradient norm before clipping."""
     digest: str
-    """Of the token ids of the batch, padding included."""
+    """Hash of the token ids of the batch, padding included."""
 
 
 class Agreement(NamedTuple):
-    """How far two sides are from each other, in proportion."""
+    """Relative differences between two sides."""
 
     num_steps: int
     same_inputs: bool

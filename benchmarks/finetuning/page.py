@@ -26,34 +26,34 @@ SPEED_HEADINGS = {
     THEIRS: "transformers",
     "transformers_by_length": "transformers, by length",
 }
-"""Those of speeds."""
+"""Columns of speeds."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measure:
-    """What a task is judged by."""
+    """The metric of a task."""
 
     metric: str
-    """Of `eval` in results.json."""
+    """Name of a metric in `eval` of results.json."""
     scale: float = 100.0
-    """Makes it a percentage."""
+    """Factor that makes it a percentage."""
     bound: float | None = None
-    """What it should reach, in per cent."""
+    """Smallest value expected, in per cent."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Record:
-    """A run that has ended, or a baseline, which has no settings."""
+    """A finished run, or a baseline, which has no settings."""
 
     task: str
     implementation: str
     precision: str
-    """Of the computation."""
+    """Precision of the computation."""
     seed: int
     settings: Mapping[str, Any]
     """All of `FinetuningConfig`."""
     results: Mapping[str, Any]
-    """As in a run's results.json."""
+    """Metrics as in a run's results.json."""
     machine: str
     """Date, processor and versions."""
 
@@ -72,7 +72,7 @@ class Summary(NamedTuple):
 
     mean: float
     deviation: float | None
-    """Of the sample, so with n - 1; `None` of a single run."""
+    """Deviation of the sample, with n - 1; `None` for a single run."""
     num_runs: int
 
     def __str__(self) -> str:
@@ -88,12 +88,12 @@ def summarize(scores: Sequence[float]) -> Summary:
 
 
 class Row(NamedTuple):
-    """A task, as it was computed in one precision."""
+    """A task, computed in one precision."""
 
     task: str
     precision: str
     cells: Mapping[str, Summary]
-    """By implementation."""
+    """Scores by implementation."""
 
 
 def rows_of(records: Iterable[Record], measures: Mapping[str, Measure]) -> list[Row]:
@@ -134,7 +134,7 @@ def table(heading: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
 
 
 def scores_table(rows: Sequence[Row], measures: Mapping[str, Measure]) -> str:
-    """Scores in per cent beside each other, and what becomes of the bounds."""
+    """Scores in per cent side by side, and whether they reach the bounds."""
     heading = ["task", "metric", "precision", *HEADINGS.values()]
     lines = [
         [
@@ -200,7 +200,7 @@ def settings_table(records: Sequence[Record], tasks: Iterable[str]) -> str:
 
 
 def check_table(agreements: Mapping[str, check.Agreement]) -> str:
-    """How near both implementations are in their first steps."""
+    """Agreement of both implementations in their first steps."""
     lines = [
         [
             task,

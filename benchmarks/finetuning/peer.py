@@ -45,7 +45,7 @@ MODELS = {
 }
 NOT_DECAYED = ("bias", "LayerNorm.weight")
 TOKENS_PER_BATCH = 8192
-"""Of evaluation."""
+"""Tokens per batch of evaluation."""
 IGNORED = -100
 """The label of a token that does not count, in torch."""
 
@@ -53,20 +53,20 @@ Batch = dict[str, torch.Tensor]
 
 
 class Examples(Protocol):
-    """A file's inputs, with what is right."""
+    """A file's inputs, with the right answers."""
 
     lengths: Sequence[int]
-    """Tokens of each."""
+    """Number of tokens of each input."""
 
     def batch(self, rows: Sequence[int]) -> Batch:
-        """What their model takes, labels among it, padded to the longest."""
+        """Arguments of their model, labels included, padded to the longest."""
 
     def scores(self, outputs: Sequence[np.ndarray]) -> dict[str, float]:
         """Official scores of each input's outputs, `(width,)` or `(length, width)`."""
 
 
 class _Encoded:
-    """What their tokenizer made of texts."""
+    """Texts as encoded by their tokenizer."""
 
     def __init__(self, tokenizer: Any, encoded: Any):
         self._tokenizer = tokenizer
@@ -224,7 +224,7 @@ def make_examples(
 def load_model(
     init: Path, task: config.Task, settings: config.FinetuningConfig
 ) -> torch.nn.Module:
-    """Their model with the weights of `init`; a head that has none there is new."""
+    """Their model with the weights of `init`, and a new head if it has none."""
     return MODELS[task.kind].from_pretrained(
         init, num_labels=task.num_labels, classifier_dropout=settings.dropout_prob
     )
@@ -294,7 +294,7 @@ def autocast(settings: config.FinetuningConfig) -> Callable[[], Any]:
 def training_batches(
     examples: Examples, settings: config.FinetuningConfig, *, by_length: bool = False
 ) -> Iterator[Batch]:
-    """Endless, shuffled; every input once in an epoch.
+    """Endless shuffled batches, with every input once per epoch.
 
     Args:
         examples: to train on.
@@ -398,7 +398,7 @@ def finetune(
 
 
 def prepare_torch() -> None:
-    """All cores, and no talk of weights that are new by intention."""
+    """Uses all cores, and silences warnings about weights that are new on purpose."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()

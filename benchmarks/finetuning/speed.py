@@ -32,7 +32,7 @@ from bert_keras.tasks import catalogue, forms
 
 BATCH_SIZE = 32
 NUM_EXAMPLES = 16_000
-"""Of the file, from its beginning."""
+"""Examples to use, from the beginning of the file."""
 SIZES = {
     "minilm": step.Size(
         num_layers=6, hidden_size=384, num_heads=12, batch_size=BATCH_SIZE
@@ -52,9 +52,9 @@ class Turn(NamedTuple):
     cpu_seconds: float
     num_examples: int
     num_tokens: int
-    """Padding included."""
+    """Tokens, padding included."""
     loss: float
-    """Of the last step."""
+    """Loss of the last step."""
 
 
 # A step: the batch's examples and tokens, padding included, and the loss.
@@ -69,7 +69,7 @@ def first_examples(train: Path, precision: str) -> tuple[Any, config.FinetuningC
 
 
 def bert_keras_step(size: step.Size, precision: str, train: Path, init: Path) -> Step:
-    """As `bert-keras finetune` makes it."""
+    """Our step, as in `bert-keras finetune`."""
     import tensorflow as tf
 
     from bert_keras.data import tokenization
@@ -129,7 +129,7 @@ def transformers_step(
     *,
     by_length: bool = False,
 ) -> Step:
-    """As the peer of the scores makes it."""
+    """Their step, as in `peer.py`."""
     import transformers
 
     from benchmarks.finetuning import peer
@@ -191,7 +191,7 @@ def work(arguments: Sequence[str]) -> None:
 
 
 class Worker:
-    """A process that makes steps of one implementation when it is told to."""
+    """A process that makes steps of one implementation on request."""
 
     def __init__(self, name: str, arguments: Sequence[str]):
         self._name = name
@@ -220,7 +220,7 @@ class Worker:
 def measure(
     arguments: Sequence[str], *, num_turns: int, seconds: float
 ) -> dict[str, list[Turn]]:
-    """Turns of about so many seconds of each implementation."""
+    """Turns of about a given time for each implementation."""
     turns: dict[str, list[Turn]] = {name: [] for name in IMPLEMENTATIONS}
     with contextlib.ExitStack() as stack:
         workers = {name: Worker(name, arguments) for name in IMPLEMENTATIONS}
@@ -256,7 +256,7 @@ def summarize(turns: Sequence[Turn]) -> dict[str, float]:
 def unmeasured(
     found: Sequence[dict[str, Any]], sizes: Sequence[str], precisions: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Pairs of size and precision that are still to be measured."""
+    """Pairs of size and precision that remain to be measured."""
     known = {(row["size"], row["precision"]) for row in found}
     for pair in itertools.product(sizes, precisions):
         if pair not in known:
