@@ -33,6 +33,11 @@ class BertNetwork(keras.Model):
         self.config = config
         self.seed = seed
 
+    @property
+    def initializer_range(self) -> float:
+        """Standard deviation of the initial weights."""
+        return self.config.initializer_range
+
     def get_config(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in self.saved_arguments}
         return {**super().get_config(), "config": self.config.model_dump(), **own}
@@ -86,10 +91,7 @@ class BertEncoder(BertNetwork):
             max_position_embeddings=config.max_position_embeddings,
             type_vocab_size=config.type_vocab_size,
             dropout_rate=config.hidden_dropout_prob,
-            initializer_range=config.initializer_range,
-            seed=layers.derive_seed(seed, "embeddings"),
-            name="embeddings",
-            dtype=self.dtype_policy,
+            **layers.part_arguments(self, "embeddings"),
         )
         self.dropout_seed_generator = keras.random.SeedGenerator(
             layers.derive_seed(seed, "dropout_seeds"), name="dropout_seeds"
@@ -116,10 +118,7 @@ class BertEncoder(BertNetwork):
             attention=config.attention,
             hidden_dropout_rate=config.hidden_dropout_prob,
             attention_dropout_rate=config.attention_probs_dropout_prob,
-            initializer_range=config.initializer_range,
-            seed=layers.derive_seed(self.seed, name),
-            name=name,
-            dtype=self.dtype_policy,
+            **layers.part_arguments(self, name),
         )
 
     @property

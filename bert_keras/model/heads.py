@@ -9,7 +9,7 @@ from bert_keras.model import bilstm, layers, operations
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class MaskedLanguageModelHead(keras.layers.Layer):
+class MaskedLanguageModelHead(layers.Part):
     """Scores every token of the vocabulary for the masked positions.
 
     Only the masked positions go through it: they are a seventh of the sequence, and
@@ -19,8 +19,7 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         vocab_size: number of tokens.
         hidden_size: size of the encoder's output.
         hidden_act: a key of `operations.ACTIVATIONS`.
-        initializer_range: standard deviation of the initial weights.
-        seed: of the weights; `None` for random ones.
+        initializer_range, seed: see `layers.Part`.
 
     Call arguments:
         sequence_output: `(batch_size, sequence_length, hidden_size)`.
@@ -39,24 +38,14 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         hidden_size: int,
         *,
         hidden_act: str = "gelu",
-        initializer_range: float = 0.02,
-        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.hidden_act = hidden_act
-        self.transform = layers.dense(
-            hidden_size,
-            initializer_range=initializer_range,
-            seed=seed,
-            name="transform",
-            dtype=self.dtype_policy,
-        )
-        self.layer_norm = layers.LayerNorm(
-            hidden_size, name="layer_norm", dtype=self.dtype_policy
-        )
+        self.transform = self.make_dense(hidden_size, "transform")
+        self.layer_norm = self.make_norm(hidden_size, "layer_norm")
 
     def build(self, input_shape=None):
         self.transform.build((None, self.hidden_size))
@@ -97,13 +86,12 @@ def gather_positions(sequence_output, positions):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class NextSentenceHead(keras.layers.Layer):
+class NextSentenceHead(layers.Part):
     """Scores whether the second text follows the first.
 
     Args:
         hidden_size: size of the encoder's output.
-        initializer_range: standard deviation of the initial weights.
-        seed: of the weights; `None` for random ones.
+        initializer_range, seed: see `layers.Part`.
 
     Call arguments:
         pooled_output: `(batch_size, hidden_size)`.
@@ -112,23 +100,10 @@ class NextSentenceHead(keras.layers.Layer):
         Logits, `(batch_size, 2)` float32: of "follows" and of "is random".
     """
 
-    def __init__(
-        self,
-        hidden_size: int,
-        *,
-        initializer_range: float = 0.02,
-        seed: int | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, hidden_size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
-        self.classifier = layers.dense(
-            2,
-            initializer_range=initializer_range,
-            seed=seed,
-            name="classifier",
-            dtype=self.dtype_policy,
-        )
+        self.classifier = self.make_dense(2, "classifier")
 
     def build(self, input_shape=None):
         self.classifier.build((None, self.hidden_size))
@@ -138,7 +113,7 @@ class NextSentenceHead(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class ClassificationHead(keras.layers.Layer):
+class ClassificationHead(layers.Part):
     """Scores the classes of a text or of each of its tokens, or predicts one number.
 
     Args:
@@ -148,8 +123,7 @@ class ClassificationHead(keras.layers.Layer):
         bilstm_units: units in each direction of a BiLSTM below the classifier, as in
             the ablation of the paper's Table 5; 0: none.
         per_token: with a BiLSTM: score each token, not the text.
-        initializer_range: standard deviation of the initial weights.
-        seed: of weights and dropout; `None` for random ones.
+        initializer_range, seed: see `layers.Part`.
 
     Call arguments:
         encoded: `(batch_size, hidden_size)`, a vector for each text, or `(batch_size,
@@ -173,13 +147,10 @@ class ClassificationHead(keras.layers.Layer):
         dropout_rate: float = 0.1,
         bilstm_units: int = 0,
         per_token: bool = False,
-        initializer_range: float = 0.02,
-        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.num_labels = num_labels
-        parts = {"seed": seed, "dtype": self.dtype_policy}
         self.bilstm = None
         self.classified_size = hidden_size
         if bilstm_units:
@@ -187,18 +158,13 @@ class ClassificationHead(keras.layers.Layer):
                 hidden_size,
                 bilstm_units,
                 return_sequences=per_token,
-                seed=layers.derive_seed(seed, "bilstm"),
+                seed=layers.derive_seed(self.seed, "bilstm"),
                 name="bilstm",
                 dtype=self.dtype_policy,
             )
             self.classified_size = 2 * bilstm_units
-        self.dropout = layers.dropout_layer(dropout_rate, name="dropout", **parts)
-        self.classifier = layers.dense(
-            num_labels,
-            initializer_range=initializer_range,
-            name="classifier",
-            **parts,
-        )
+        self.dropout = self.make_dropout(dropout_rate, "dropout")
+        self.classifier = self.make_dense(num_labels, "classifier")
 
     def build(self, input_shape=None):
         if self.bilstm is not None:

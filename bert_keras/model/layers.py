@@ -56,6 +56,45 @@ def dropout_layer(
     return dropout.Dropout(rate, seed=derive_seed(seed, name), name=name, dtype=dtype)
 
 
+class Part(keras.layers.Layer):
+    """Base of layers made of layers: passes seed, spread and precision to its parts.
+
+    Args:
+        initializer_range: standard deviation of the initial weights.
+        seed: of weights and dropout; `None` for random ones.
+    """
+
+    def __init__(
+        self, *, initializer_range: float = 0.02, seed: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.initializer_range = initializer_range
+        self.seed = seed
+
+    def make_dense(self, units: int, name: str) -> keras.layers.Dense:
+        """See `dense`."""
+        options = {"seed": self.seed, "name": name, "dtype": self.dtype_policy}
+        return dense(units, initializer_range=self.initializer_range, **options)
+
+    def make_dropout(self, rate: float, name: str) -> dropout.Dropout:
+        """See `dropout_layer`."""
+        return dropout_layer(rate, seed=self.seed, name=name, dtype=self.dtype_policy)
+
+    def make_norm(self, size: int, name: str) -> "LayerNorm":
+        """Layer normalisation of the last axis, of length `size`."""
+        return LayerNorm(size, name=name, dtype=self.dtype_policy)
+
+
+def part_arguments(owner: Any, name: str) -> dict[str, Any]:
+    """Arguments of a `Part` that is a part of another, or of a `BertNetwork`."""
+    return {
+        "initializer_range": owner.initializer_range,
+        "seed": derive_seed(owner.seed, name),
+        "name": name,
+        "dtype": owner.dtype_policy,
+    }
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
 class LayerNorm(keras.layers.Layer):
     """Layer normalisation of the last axis, in float32 in every precision.
@@ -93,7 +132,7 @@ class LayerNorm(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class Embeddings(keras.layers.Layer):
+class Embeddings(Part):
     """Sum of word, position and segment embeddings, normalised.
 
     Args:
@@ -102,8 +141,7 @@ class Embeddings(keras.layers.Layer):
         max_position_embeddings: longest sequence, in tokens.
         type_vocab_size: number of segments.
         dropout_rate: fraction of the output that is dropped in training.
-        initializer_range: standard deviation of the initial weights.
-        seed: of weights and dropout; `None` for random ones.
+        initializer_range, seed: see `Part`.
 
     Call arguments:
         input_ids: `(batch_size, sequence_length)` integers below `vocab_size`.
@@ -126,8 +164,6 @@ class Embeddings(keras.layers.Layer):
         max_position_embeddings: int = 512,
         type_vocab_size: int = 2,
         dropout_rate: float = 0.1,
-        initializer_range: float = 0.02,
-        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -135,14 +171,8 @@ class Embeddings(keras.layers.Layer):
         self.hidden_size = hidden_size
         self.max_position_embeddings = max_position_embeddings
         self.type_vocab_size = type_vocab_size
-        self.initializer_range = initializer_range
-        self.seed = seed
-        self.layer_norm = LayerNorm(
-            hidden_size, name="layer_norm", dtype=self.dtype_policy
-        )
-        self.dropout = dropout_layer(
-            dropout_rate, seed=seed, name="dropout", dtype=self.dtype_policy
-        )
+        self.layer_norm = self.make_norm(hidden_size, "layer_norm")
+        self.dropout = self.make_dropout(dropout_rate, "dropout")
 
     def build(self, input_shape=None):
         self.word_embeddings = self._add_table("word_embeddings", self.vocab_size)
@@ -194,7 +224,7 @@ class Embeddings(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class SelfAttention(keras.layers.Layer):
+class SelfAttention(Part):
     """Multi-head self-attention, up to and including the output projection.
 
     Args:
@@ -202,8 +232,7 @@ class SelfAttention(keras.layers.Layer):
         num_attention_heads: number of heads, a divisor of `hidden_size`.
         attention: a member of `ATTENTION`.
         dropout_rate: fraction of the attention probabilities that is dropped.
-        initializer_range: standard deviation of the initial weights.
-        seed: of weights and dropout; `None` for random ones.
+        initializer_range, seed: see `Part`.
 
     Call arguments:
         hidden_states: `(batch_size, sequence_length, hidden_size)`.
@@ -226,8 +255,6 @@ class SelfAttention(keras.layers.Layer):
         *,
         attention: str = "bidirectional",
         dropout_rate: float = 0.1,
-        initializer_range: float = 0.02,
-        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -237,21 +264,10 @@ class SelfAttention(keras.layers.Layer):
         self.num_attention_heads = num_attention_heads
         self.attention = attention
         self.size_per_head = hidden_size // num_attention_heads
-        parts = {"seed": seed, "dtype": self.dtype_policy}
         # One product with all three kernels is faster than three products.
-        self.query_key_value = dense(
-            3 * hidden_size,
-            initializer_range=initializer_range,
-            name="query_key_value",
-            **parts,
-        )
-        self.dropout = dropout_layer(dropout_rate, name="dropout", **parts)
-        self.output_dense = dense(
-            hidden_size,
-            initializer_range=initializer_range,
-            name="output_dense",
-            **parts,
-        )
+        self.query_key_value = self.make_dense(3 * hidden_size, "query_key_value")
+        self.dropout = self.make_dropout(dropout_rate, "dropout")
+        self.output_dense = self.make_dense(hidden_size, "output_dense")
 
     def build(self, input_shape=None):
         self.query_key_value.build((None, None, self.hidden_size))
@@ -313,15 +329,14 @@ class SelfAttention(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class FeedForward(keras.layers.Layer):
+class FeedForward(Part):
     """Two linear maps with an activation between them, applied to each position.
 
     Args:
         hidden_size: size of the input and of the output.
         intermediate_size: size between the maps.
         hidden_act: a key of `operations.ACTIVATIONS`.
-        initializer_range: standard deviation of the initial weights.
-        seed: of the weights; `None` for random ones.
+        initializer_range, seed: see `Part`.
 
     Call arguments:
         hidden_states: `(batch_size, sequence_length, hidden_size)`.
@@ -336,23 +351,16 @@ class FeedForward(keras.layers.Layer):
         intermediate_size: int,
         *,
         hidden_act: str = "gelu",
-        initializer_range: float = 0.02,
-        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
         self.intermediate_size = intermediate_size
         self.hidden_act = hidden_act
-        parts = {
-            "initializer_range": initializer_range,
-            "seed": seed,
-            "dtype": self.dtype_policy,
-        }
-        self.intermediate_dense = dense(
-            intermediate_size, name="intermediate_dense", **parts
+        self.intermediate_dense = self.make_dense(
+            intermediate_size, "intermediate_dense"
         )
-        self.output_dense = dense(hidden_size, name="output_dense", **parts)
+        self.output_dense = self.make_dense(hidden_size, "output_dense")
 
     def build(self, input_shape=None):
         self.intermediate_dense.build((None, None, self.hidden_size))
@@ -373,7 +381,7 @@ class FeedForward(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class TransformerLayer(keras.layers.Layer):
+class TransformerLayer(Part):
     """Self-attention and feed-forward, each with dropout, residual sum and norm.
 
     Args:
@@ -384,8 +392,7 @@ class TransformerLayer(keras.layers.Layer):
         attention: a member of `ATTENTION`.
         hidden_dropout_rate: fraction dropped before each residual sum.
         attention_dropout_rate: fraction of the attention probabilities dropped.
-        initializer_range: standard deviation of the initial weights.
-        seed: of weights and dropout; `None` for random ones.
+        initializer_range, seed: see `Part`.
 
     Call arguments:
         hidden_states: `(batch_size, sequence_length, hidden_size)`.
@@ -408,38 +415,29 @@ class TransformerLayer(keras.layers.Layer):
         attention: str = "bidirectional",
         hidden_dropout_rate: float = 0.1,
         attention_dropout_rate: float = 0.1,
-        initializer_range: float = 0.02,
-        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
-        parts = {"initializer_range": initializer_range, "dtype": self.dtype_policy}
         self.self_attention = SelfAttention(
             hidden_size,
             num_attention_heads,
             attention=attention,
             dropout_rate=attention_dropout_rate,
-            seed=derive_seed(seed, "self_attention"),
-            name="self_attention",
-            **parts,
+            **part_arguments(self, "self_attention"),
         )
         self.feed_forward = FeedForward(
             hidden_size,
             intermediate_size,
             hidden_act=hidden_act,
-            seed=derive_seed(seed, "feed_forward"),
-            name="feed_forward",
-            **parts,
+            **part_arguments(self, "feed_forward"),
         )
         self.attention_dropout, self.output_dropout = (
-            dropout_layer(
-                hidden_dropout_rate, seed=seed, name=name, dtype=self.dtype_policy
-            )
+            self.make_dropout(hidden_dropout_rate, name)
             for name in ("attention_dropout", "output_dropout")
         )
         self.attention_layer_norm, self.output_layer_norm = (
-            LayerNorm(hidden_size, name=name, dtype=self.dtype_policy)
+            self.make_norm(hidden_size, name)
             for name in ("attention_layer_norm", "output_layer_norm")
         )
 

@@ -76,10 +76,7 @@ class EncoderWithHead(encoder.BertNetwork):
             dropout_rate=dropout_prob,
             bilstm_units=bilstm_units,
             per_token=self.per_token,
-            initializer_range=config.initializer_range,
-            seed=layers.derive_seed(seed, "head"),
-            name="head",
-            dtype=self.dtype_policy,
+            **layers.part_arguments(self, "head"),
         )
 
     def build(self, input_shape=None):

@@ -53,17 +53,10 @@ class BertPretrainer(encoder.BertNetwork):
             config.vocab_size,
             config.hidden_size,
             hidden_act=config.hidden_act,
-            initializer_range=config.initializer_range,
-            seed=layers.derive_seed(seed, "masked_lm_head"),
-            name="masked_lm_head",
-            dtype=self.dtype_policy,
+            **layers.part_arguments(self, "masked_lm_head"),
         )
         self.next_sentence_head = heads.NextSentenceHead(
-            config.hidden_size,
-            initializer_range=config.initializer_range,
-            seed=layers.derive_seed(seed, "next_sentence_head"),
-            name="next_sentence_head",
-            dtype=self.dtype_policy,
+            config.hidden_size, **layers.part_arguments(self, "next_sentence_head")
         )
 
     def build(self, input_shape=None):

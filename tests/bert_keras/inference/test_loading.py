@@ -238,6 +238,17 @@ def test_texts_of_another_form_are_refused(kind, texts, message, run):
         bert_keras.load(run(kind)).predict(texts)
 
 
+def test_answers_need_tensorflow(run, monkeypatch):
+    model = bert_keras.load(run("classification"))
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(InputError) as caught:
+        model.predict(["w1"])
+    assert str(caught.value) == (
+        "`predict` needs TensorFlow, but Keras runs on jax: call "
+        "`network(encode(texts))` instead"
+    )
+
+
 def test_no_texts_have_no_features(run):
     with pytest.raises(InputError, match="expected at least one example, got none"):
         bert_keras.load(run("encoder")).encode([])
