@@ -68,7 +68,7 @@ def write(
     check_choice("--form", form, word_inputs.FORMS)
     examples = word_inputs.read(input_path, form=form, columns=settings.columns)
     checkpoint = starting_point.read_with_tokenizer(model)
-    encoder = LayerEncoder(checkpoint, layers, path=model)
+    encoder = LayerReader(checkpoint, layers, path=model)
     inputs = {
         "max_seq_length": encoder.check_length(settings.max_seq_length),
         "pooling": pooling,
@@ -91,7 +91,7 @@ def write(
     # As large as the model.
     del checkpoint
     with files.new_directory(output_dir) as directory:
-        make_inputs = word_inputs.Encoder(tokenizer, **inputs)
+        make_inputs = word_inputs.Aligner(tokenizer, **inputs)
         facts |= _write_all(encoder, make_inputs, examples, directory, to=to)
         files.write_json(directory / vector_files.FACTS_NAME, facts)
     if facts["num_cut"]:
@@ -104,8 +104,8 @@ def write(
 
 
 def _write_all(
-    encoder: "LayerEncoder",
-    make_inputs: word_inputs.Encoder,
+    encoder: "LayerReader",
+    make_inputs: word_inputs.Aligner,
     examples: Sequence[word_inputs.Example],
     directory: Path,
     *,
@@ -142,8 +142,8 @@ def _write_all(
     return {"num_rows": num_rows, "num_cut": num_cut}
 
 
-class LayerEncoder:
-    """An encoder that gives the outputs of some of its layers.
+class LayerReader:
+    """Outputs of some layers of an encoder.
 
     Args:
         checkpoint: of any kind; its heads are left out.

@@ -183,8 +183,8 @@ def parts(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
         yield part
 
 
-class Encoder:
-    """Makes inputs of examples.
+class Aligner:
+    """Model inputs of examples, with the tokens that belong to each word.
 
     Args:
         tokenizer: of the model.

@@ -25,7 +25,7 @@ def tokenizer():
 @pytest.fixture
 def encode(tokenizer):
     def encode(examples, pooling, *, max_seq_length=9, document_context=True):
-        encoder = word_inputs.Encoder(
+        encoder = word_inputs.Aligner(
             tokenizer,
             max_seq_length=max_seq_length,
             pooling=pooling,
