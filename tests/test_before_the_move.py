@@ -31,8 +31,10 @@ def maker():
 def old(maker, tmp_path_factory) -> Path:
     """The folder in which the old commands were given."""
     directory = tmp_path_factory.mktemp("old")
+    # Python before 3.11.4 has no filters.
+    options = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     with tarfile.open(maker.ARCHIVE) as archive:
-        archive.extractall(directory, filter="data")
+        archive.extractall(directory, **options)
     return directory
 
 
