@@ -15,7 +15,7 @@ _READ_AT_ONCE = 1 << 18
 
 
 class DamagedRecord(Exception):
-    """The place in a file where a whole record was expected and not found."""
+    """Place in a file where a whole record was expected and not found."""
 
     def __init__(self, offset: int, reason: str, *, is_cut: bool = False):
         super().__init__(f"at byte {offset}, {reason}")
@@ -33,7 +33,7 @@ def frame(data: bytes) -> bytes:
 
 
 def read_frames(file: BinaryIO) -> Iterator[bytes]:
-    """The data of a file's records, each checked against its CRC.
+    """Data of a file's records, each checked against its CRC.
 
     Raises:
         DamagedRecord: a record is cut, or has another CRC.

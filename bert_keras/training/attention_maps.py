@@ -1,4 +1,4 @@
-"""Pictures of attention: who looks at whom in one sentence, head by head."""
+"""Pictures of attention: which token looks at which in one sentence, head by head."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def draw(heads: np.ndarray, tokens: Sequence[str]) -> figure.Figure:
     Args:
         heads: `(num_heads, num_tokens, num_tokens)` probabilities: rows are the tokens
             that attend, columns those that are attended to.
-        tokens: of the sentence.
+        tokens: the sentence's.
     """
     num_columns = min(len(heads), HEADS_PER_ROW)
     num_rows = math.ceil(len(heads) / num_columns)

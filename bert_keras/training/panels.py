@@ -1,8 +1,7 @@
-"""What a model has learnt so far, drawn for TensorBoard at each evaluation.
+"""TensorBoard panels that need the network itself; scalars of the steps are `curves`.
 
-Scalars of the steps are in `callbacks`; here is what needs the network itself: guesses
-for masked words, attention maps, the table of word pieces, how far each layer moves,
-the graph, and a profile of the device.
+At each evaluation: guesses for masked words, attention maps, the table of word pieces,
+and how far each layer moves. Once: the graph, and a profile of the device.
 """
 
 import contextlib
@@ -33,11 +32,11 @@ MAX_ATTENTION_TOKENS = 24
 """Tokens of the sentence whose attention is drawn."""
 
 MAX_PROJECTED_TOKENS = 10_000
-"""Rows of the embedding table that the projector gets: it draws no more."""
+"""Rows of the embedding table for the projector, which draws no more."""
 
 
 class EvaluationPanels(keras.callbacks.Callback):
-    """Shows at the end of each epoch what the network makes of the same few examples.
+    """Shows how the network treats the same few examples at the end of each epoch.
 
     Writes to `panels` in `directory`:
 
@@ -45,16 +44,16 @@ class EvaluationPanels(keras.callbacks.Callback):
       `TOP_K` likeliest tokens with their probabilities;
     - images `attention/layer_*`: each head's attention in one sentence;
     - scalars `update_ratio/*`: how far the last execution before the evaluation moved
-      a part of the network, `||after - before|| / ||before||`. 1e-3 is a healthy
-      order in the middle of training; 0 is a part that does not learn;
+      a part of the network, `||after - before|| / ||before||`. About 1e-3 is healthy
+      in the middle of training; a part with 0 does not learn;
     - the projector's table of word embeddings, the first `MAX_PROJECTED_TOKENS` rows;
     - the graph of the network, once.
 
     Args:
-        directory: of the run's event files.
-        tokenizer: of the run.
-        batch: features of a batch as in `bert_keras.data.features`, of which the first
-            `NUM_SENTENCES` examples are used; the same in every session of a run.
+        directory: for the run's event files.
+        tokenizer: the run's.
+        batch: features of a batch, see `bert_keras.data.features`; the first
+            `NUM_SENTENCES` examples are used. The same in every session of a run.
         last_step: step at which this `fit` ends, if within an epoch.
     """
 
@@ -109,7 +108,7 @@ class EvaluationPanels(keras.callbacks.Callback):
         scalars = {}
         if self._before is not None:
             scalars = update_ratios(self._before, weights_by_part(network))
-            # Twice the size of the model, until here.
+            # Until here the weights are in memory twice.
             self._before = None
         with self._writer.as_default(self._step):
             for name, ratio in scalars.items():
@@ -170,14 +169,14 @@ class EvaluationPanels(keras.callbacks.Callback):
 
 
 class Profile(keras.callbacks.Callback):
-    """Records what the device does from one step to another, both included.
+    """Records the device's work from one step to another, both included.
 
     For TensorBoard's Profile tab (package `tensorboard-plugin-profile`). A session that
-    begins after `first_step` records nothing.
+    begins after the first of these steps records nothing.
 
     Args:
-        directory: `plugins/profile` is made in it.
-        steps: the first and the last, counted from 1; with several steps per execution,
+        directory: for the profile; `plugins/profile` is made in it.
+        steps: first and last step, counted from 1; with several steps per execution,
             whole executions around them.
     """
 
@@ -186,7 +185,7 @@ class Profile(keras.callbacks.Callback):
         self._directory = directory
         self._first_step, self._last_step = steps
         self._is_recording = False
-        # Marks of the steps, without which the profile has no overview.
+        # Without marks of the steps the profile has no overview.
         self._execution = contextlib.ExitStack()
 
     def on_train_begin(self, logs=None):
@@ -225,7 +224,7 @@ class Profile(keras.callbacks.Callback):
 
 
 def unmasked_ids(example: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The `input_ids` of an example with its true tokens again."""
+    """`input_ids` of an example with its true tokens."""
     ids = np.array(example["input_ids"])
     is_real = example["masked_lm_weights"] > 0
     ids[example["masked_lm_positions"][is_real]] = example["masked_lm_ids"][is_real]
@@ -233,13 +232,12 @@ def unmasked_ids(example: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def first_sentence(ids: np.ndarray, *, max_tokens: int, sep_id: int) -> np.ndarray:
-    """The beginning of an example as an input of its own, `(num_tokens,)` int32.
+    """First sentence of an example as an input of its own, `(num_tokens,)` int32.
 
     Args:
         ids: `(max_seq_length,)`.
-        max_tokens: `[CLS]` and `[SEP]` included.
-        sep_id: of `[SEP]`. The result ends with the first one, or with one that is put
-            where it was cut.
+        max_tokens: most tokens, `[CLS]` and `[SEP]` included.
+        sep_id: id of `[SEP]`, which ends the result even where it was cut.
     """
     ends = np.flatnonzero(ids == sep_id)
     length = min(int(ends[0]) if len(ends) else len(ids), max_tokens - 1)
@@ -254,18 +252,18 @@ def guesses_markdown(
     top_k: int,
     is_masked: bool = True,
 ) -> str:
-    """An example as text with numbered gaps, and a table of guesses for the gaps.
+    """Text of an example with numbered gaps, and a table of guesses for the gaps.
 
-    The table has what the model read (of the chosen tokens some are replaced by others
-    or left as they are), the true token, and the likeliest ones; a right guess is bold.
-    Of a left-to-right model the true token is the next one, and the text has no gaps.
+    The table has the token that the model read (some of the chosen ones are replaced or
+    left as they are), the true token, and the likeliest ones; a right guess is bold.
+    For a left-to-right model the true token is the next one, and the text has no gaps.
 
     Args:
         example: features of one example, without a batch dimension.
         probabilities: `(max_predictions_per_seq, vocab_size)`.
         tokens: the vocabulary's.
         top_k: guesses to show.
-        is_masked: whether the guesses are for their positions, not for the next ones.
+        is_masked: whether a guess is for its own position, not for the next one.
     """
     pieces = [tokens[i] for i in example["input_ids"][example["input_mask"] > 0]]
     gaps, rows = {}, []
@@ -293,15 +291,15 @@ def _guess(token: str, probability: float, *, is_right: bool) -> str:
 
 
 def readable_text(pieces: Sequence[str], replaced: Mapping[int, str]) -> str:
-    """Word pieces as markdown, the pieces of a word joined.
+    """Joins word pieces into words, as markdown.
 
     Args:
         pieces: entries of a vocabulary.
-        replaced: markdown to put in the place of some pieces, by position.
+        replaced: markdown to show in place of some pieces, by position.
     """
     prefix = tokenization.CONTINUATION_PREFIX
     text = ""
-    # A segment may begin within a word; what it begins with keeps its prefix.
+    # A segment may begin within a word: its first piece keeps the prefix.
     starts = (None, features.CLS_TOKEN, features.SEP_TOKEN)
     before = None
     for position, piece in enumerate(pieces):
@@ -316,7 +314,7 @@ def readable_text(pieces: Sequence[str], replaced: Mapping[int, str]) -> str:
 
 
 def escape_markdown(token: str) -> str:
-    """A token as markdown (and HTML) shows it literally, in a table too."""
+    """Escapes a token so that markdown and HTML show it literally, in tables too."""
     return "".join(
         char if char.isalnum() or ord(char) > 127 else f"&#{ord(char)};"
         for char in token
@@ -324,7 +322,7 @@ def escape_markdown(token: str) -> str:
 
 
 def weights_by_part(network: keras.Model) -> dict[str, list[np.ndarray]]:
-    """The trained weights of the embeddings, of each layer and of each head."""
+    """Trained weights of the embeddings, of each layer and of each head."""
     encoder = network.encoder
     parts = [
         encoder.embeddings,
@@ -344,7 +342,7 @@ def update_ratios(
     before: Mapping[str, Sequence[np.ndarray]],
     after: Mapping[str, Sequence[np.ndarray]],
 ) -> dict[str, float]:
-    """`||after - before|| / ||before||` of each part, all its weights in one norm."""
+    """`||after - before|| / ||before||` of each part, over all its weights."""
     ratios = {}
     for name, old in before.items():
         moved = [new - was for new, was in zip(after[name], old, strict=True)]
@@ -357,13 +355,12 @@ def _norm(arrays: Sequence[np.ndarray]) -> float:
 
 
 def write_projector(directory: Path, table: np.ndarray, tokens: Sequence[str]) -> None:
-    """Writes word embeddings for TensorBoard's projector, in place of former ones.
-
-    The first `MAX_PROJECTED_TOKENS` rows of the table.
+    """Writes word embeddings for TensorBoard's projector, replacing earlier ones.
 
     Args:
-        directory: a run's, with event files.
-        table: `(vocab_size, hidden_size)`; rows without a token are left out.
+        directory: one with event files.
+        table: `(vocab_size, hidden_size)`; its first `MAX_PROJECTED_TOKENS` rows are
+            written, without those that have no token.
         tokens: the vocabulary's.
     """
     tokens = tokens[:MAX_PROJECTED_TOKENS]

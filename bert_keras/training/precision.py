@@ -6,6 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_keras import config
+from bert_keras.training import replicas
 
 INITIAL_LOSS_SCALE = 2.0**15
 LOSS_SCALE_GROWTH_STEPS = 2000
@@ -28,8 +29,7 @@ def resolve(
 def _multiplies_in_bfloat16(strategy: tf.distribute.Strategy) -> bool:
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return True
-    devices = strategy.extended.worker_devices
-    if any("GPU" in device.upper() for device in devices):
+    if replicas.are_gpus(strategy):
         details = tf.config.experimental.get_device_details
         capabilities = [
             details(gpu).get("compute_capability", (0, 0))

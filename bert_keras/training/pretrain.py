@@ -1,5 +1,5 @@
-"""Pre-training: examples in, a run directory out, under any strategy, taken up again
-wherever it was broken off."""
+"""Pre-training: examples in, a run directory out, under any strategy, resumable after
+any step."""
 
 import contextlib
 import dataclasses
@@ -46,7 +46,7 @@ CHANGEABLE = (
     "profile_steps",
     "steps_per_execution",
 )
-"""Settings that may change when a run is taken up: they do not decide its outcome."""
+"""Settings that may change when a run is resumed: they do not affect its result."""
 
 
 def pretrain(
@@ -61,28 +61,27 @@ def pretrain(
 ) -> dict[str, Any]:
     """Pre-trains a model with masked LM and next sentence prediction.
 
-    Given again with the same arguments, an unfinished run is taken up after its last
-    checkpoint and a finished one is left as it is.
+    Called again with the same arguments, resumes an unfinished run after its last
+    checkpoint and leaves a finished one as it is.
 
     Args:
         settings: the run's configuration.
-        examples_dirs: made by `pipelines.examples`, one for each phase.
-        output_dir: the run directory; with several workers, one that all of them see.
+        examples_dirs: made by `bert-keras examples`, one for each phase.
+        output_dir: run directory; several workers must share it.
         strategy: to train under.
-        vocab_path: a vocabulary to check the examples against; they bring their own.
+        vocab_path: vocabulary to check the examples against; they bring their own.
         init: checkpoint of any format (see `checkpoints.conversion`) whose weights and
-            architecture are taken, to be trained further by a schedule that begins
-            anew; `None`: new weights. Its vocabulary is that of the examples, or they
-            have one that extends it (see `extended_vocabulary`).
-        is_chief: whether this process writes, of several that train together.
+            architecture are trained further by a new schedule; `None`: new weights. The
+            examples have its vocabulary or one that extends it (see
+            `data.vocabulary_extension`).
+        is_chief: whether this process, of several that train together, writes files.
 
     Returns:
-        What `results.json` holds: steps, seconds, and the last evaluation.
+        Contents of `results.json`: steps, seconds, and the last evaluation.
 
     Raises:
-        InputError: the examples, the vocabulary, the checkpoint or the directory
-            cannot be used, or the numbers do not stay finite, or another worker is
-            lost.
+        InputError: the examples, the vocabulary, the checkpoint or the directory are
+            unusable, the loss or gradients do not stay finite, or a worker is lost.
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
     settings = settings.model_copy(
@@ -112,13 +111,13 @@ def pretrain(
             start=start,
             trained=_build_learner(settings, run, planned[0], strategy),
         )
-        # As large as the model, and not needed once that has begun.
+        # As large as the model, and no longer needed.
         del start
         results = pretraining_run.train()
     if is_chief:
         run_weights.finish_run(run, pretraining_run.trained.network, results)
         logger.info("model and results in %s", run.directory)
-    # One that leaves early looks to the others as if it had been killed.
+    # To the others a worker that leaves early looks as if it had been killed.
     replicas.wait_for_all(strategy)
     return results
 
@@ -131,7 +130,7 @@ def _plan(
     vocab_path: str | Path | None,
     init: str | Path | None,
 ) -> tuple[config.PretrainingConfig, list[phases.Phase], starting_point.Start | None]:
-    """Reads everything, and settles what the weights to begin with decide."""
+    """Reads all inputs, and completes the settings from the first checkpoint."""
     checkpoint = None if init is None else conversion.read(init)
     if checkpoint is not None:
         model = starting_point.model_config(settings.model, checkpoint, path=init)
@@ -219,15 +218,15 @@ def _build_learner(
     }
     jit_compile = settings.jit_compile
     if jit_compile is None:
-        devices = strategy.extended.worker_devices
-        jit_compile = any("GPU" in device.upper() for device in devices)
+        jit_compile = replicas.are_gpus(strategy)
     return learner.build_learner(
         lambda: pretrainer.BertPretrainer(
             run.bert_config,
             seed=settings.seed,
-            next_sentence=_trains_next_sentence(settings, phase),
+            next_sentence=settings.next_sentence
+            and phase.examples.packing == "sentence_pairs",
             dtype=settings.precision,
-            # In its variables' names, which Keras would number otherwise.
+            # Part of the variables' names, which Keras would number otherwise.
             name="bert_pretrainer",
         ),
         zeros,
@@ -244,15 +243,9 @@ def _build_learner(
     )
 
 
-def _trains_next_sentence(
-    settings: config.PretrainingConfig, phase: phases.Phase
-) -> bool:
-    return settings.next_sentence and phase.examples.packing == "sentence_pairs"
-
-
 @dataclasses.dataclass(kw_only=True)
 class _PretrainingRun:
-    """What a run consists of while it is under way."""
+    """State of a run under way."""
 
     settings: config.PretrainingConfig
     run: run_directory.Run
@@ -276,7 +269,7 @@ class _PretrainingRun:
         self._last_evaluation: dict[str, float] = {}
 
     def train(self) -> dict[str, Any]:
-        """Trains from the last checkpoint to the end; returns the results."""
+        """Trains from the last checkpoint to the end, and returns the results."""
         began = time.monotonic()
         step = self._checkpoints.restore_latest(self._state)
         replicas.check_equal(
@@ -314,10 +307,10 @@ class _PretrainingRun:
         }
 
     def _stretch_end(self, phase: phases.Phase, step: int) -> int:
-        """Up to where one call of `fit` goes.
+        """Last step of one call of `fit`.
 
-        Evaluations and checkpoints come at the same steps in every run: one that begins
-        between two of them first goes to the next.
+        Evaluations and checkpoints come at the same steps in every run: a call that
+        starts between two of them goes to the next one only.
         """
         interval = self.settings.save_checkpoint_steps
         if step % interval == 0:
@@ -335,7 +328,7 @@ class _PretrainingRun:
             sum(shard.num_records for shard in phase.eval_shards),
         )
         if step == phase.first_step:
-            # The losses of another length are no measure for this one.
+            # Losses at another sequence length do not compare with this phase's.
             self._checkpoints.forget_scores()
         if self.trained.num_parts != phase.num_parts:
             self.trained.num_parts = phase.num_parts
@@ -361,16 +354,13 @@ class _PretrainingRun:
     def _save(self, step: int, evaluation_loss: float | None) -> None:
         self._checkpoints.save(step, self._state, score=evaluation_loss)
 
-    def _save_interim(self, step: int) -> None:
-        self._checkpoints.save(step, self._state, is_interim=True)
-
     def _stoppers(
         self, phase: phases.Phase, last_step: int
     ) -> list[keras.callbacks.Callback]:
         return [
             stopping.StopOnSignal(
                 self.stop_signal,
-                self._save_interim,
+                lambda step: self._checkpoints.save(step, self._state, is_interim=True),
                 is_multi_worker=replicas.is_multi_worker(self.strategy),
                 steps_per_epoch=self.settings.save_checkpoint_steps,
                 last_step=last_step,
@@ -434,7 +424,7 @@ class _PretrainingRun:
 def _baseline(
     settings: config.PretrainingConfig, phase: phases.Phase
 ) -> dict[str, Any] | None:
-    """What always guessing the commonest masked token would score."""
+    """Score of always guessing the commonest masked token."""
     if not phase.has_evaluation:
         return None
     batches, num_batches = phases.whole_evaluation_batches(settings, phase)
@@ -450,20 +440,20 @@ def _baseline(
 
 @contextlib.contextmanager
 def _errors_for_people(planned: Sequence[phases.Phase]) -> Iterator[None]:
-    """Turns what TensorFlow says of records and of workers into an `InputError`."""
+    """Turns TensorFlow's errors about records and workers into an `InputError`."""
     try:
         yield
     except tf.errors.OpError as error:
         if message := stopping.lost_worker_message(error):
             raise InputError(message) from None
-        # What the input pipeline says comes through the iterator.
+        # Errors of the input pipeline come through the iterator.
         of_data = isinstance(error, tf.errors.InvalidArgumentError) and (
             "GetNext" in str(error)
         )
         if not of_data and not isinstance(error, tf.errors.DataLossError):
             raise
         reason = re.search(r"assertion failed: \[(.*?)\]", str(error))
-        # Without an assertion of ours, what TensorFlow says last is the cause.
+        # Without an assertion of ours, TensorFlow's last line is the cause.
         text = reason[1] if reason else str(error).strip().splitlines()[-1]
         directories = ", ".join(str(phase.directory) for phase in planned)
         raise InputError(

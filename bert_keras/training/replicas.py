@@ -53,6 +53,12 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
+def are_gpus(strategy: tf.distribute.Strategy) -> bool:
+    """Whether replicas of this strategy are on GPUs."""
+    devices = strategy.extended.worker_devices
+    return any("GPU" in device.upper() for device in devices)
+
+
 def wait_for_all(strategy: tf.distribute.Strategy) -> None:
     """Waits until every worker process has reached this point."""
     _sum_over_workers(strategy, 0.0)
