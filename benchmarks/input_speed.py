@@ -1,4 +1,4 @@
-"""Speed of reading batches of real examples, and of training on them.
+"""How fast batches come out of real examples, and how fast models eat them.
 
     python benchmarks/input_speed.py --corpus corpus --vocab vocab.txt \
         --work /tmp/input_speed --results benchmarks/results/input_speed.md
@@ -43,7 +43,7 @@ SHUFFLE_BUFFER_SIZE = 20_000
 
 
 class Times(NamedTuple):
-    """Time of some steps."""
+    """What some steps took."""
 
     wall: float
     cpu: float
@@ -64,16 +64,15 @@ class Examples:
         return f"{self.masking}, {self.length} tokens"
 
     def batches(self, start_step: int = 0) -> tf.data.Dataset:
-        """The files that `bert-keras pretrain` reads."""
-        return record_batches.training_batches(
-            self.shards,
+        """Batches as `bert-keras pretrain` reads them."""
+        source = record_batches.RecordBatches(
             config=features.examples_config(self.found.config, origin="manifest"),
             vocabulary=masking.masking_vocabulary(self.vocabulary),
             batch_size=BATCH_SIZES[self.length],
             shuffle_buffer_size=SHUFFLE_BUFFER_SIZE,
             seed=1,
-            start_step=start_step,
         )
+        return source.to_train(self.shards, start_step=start_step)
 
 
 def main() -> None:
@@ -176,7 +175,7 @@ def training(
 
 
 def timed(function: Callable[[], object]) -> Times:
-    """Seconds of a call."""
+    """Seconds that a call takes."""
     wall, cpu = time.perf_counter(), time.process_time()
     function()
     return Times(time.perf_counter() - wall, time.process_time() - cpu)
@@ -185,7 +184,7 @@ def timed(function: Callable[[], object]) -> Times:
 def measure(
     subjects: dict[str, Callable[[], None]], *, num_rounds: int
 ) -> dict[str, Times]:
-    """Median times, measured in turns."""
+    """Median times of each, all of them in turn."""
     found: dict[str, list[Times]] = {name: [] for name in subjects}
     for number in range(num_rounds + 1):
         for name, function in subjects.items():
@@ -200,7 +199,7 @@ def measure(
 
 
 def rate_table(times: dict[str, Times], args: argparse.Namespace) -> Iterator[str]:
-    """A line for each subject: its rates, and how often it could feed each model."""
+    """A line for each subject; how often the input could feed each model."""
     yield "| | examples/s | tokens/s | examples/CPU s | CPU µs per example |"
     yield "|---|---|---|---|---|"
     per_cpu = {}
@@ -227,7 +226,7 @@ def rate_table(times: dict[str, Times], args: argparse.Namespace) -> Iterator[st
 
 
 def resume_table(directories: list[Examples]) -> Iterator[str]:
-    """Time until a resumed run has its first batch."""
+    """What it takes until a resumed run has its first batch."""
     yield "| first batch of a resumed run | records before it | s | CPU s |"
     yield "|---|---|---|---|"
     for examples in directories:
@@ -248,7 +247,7 @@ def first_batch(examples: Examples, step: int) -> None:
 
 
 def header(precision: str) -> list[str]:
-    """The subject and the machine."""
+    """What and where."""
     return [
         "# Input speed",
         "",

@@ -45,14 +45,13 @@ def read_by_us(directory):
     vocabulary = tokenization.Vocabulary.load(directory / "vocab.txt")
     parts = []
     for shard in record_batches.read_shards(directory, made):
-        batches, count = record_batches.evaluation_batches(
-            [shard],
+        batches, count = record_batches.RecordBatches(
             config=features.examples_config(made.config, origin=directory),
             vocabulary=masking.masking_vocabulary(vocabulary),
             batch_size=64,
-            num_batches=10_000,
             seed=1,
-        )
+            shuffle_buffer_size=1,
+        ).to_evaluate([shard], num_batches=10_000)
         # The last batch is filled up.
         filled = joined(batches.take(count))
         parts.append({name: rows[: shard.num_records] for name, rows in filled.items()})

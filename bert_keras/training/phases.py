@@ -11,7 +11,6 @@ import itertools
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
@@ -202,10 +201,8 @@ def training_batches(
     """Endless batches for every replica, from step `start_step + 1` on."""
 
     def of_worker(index: int, num_workers: int, num_replicas: int) -> tf.data.Dataset:
-        return record_batches.training_batches(
+        return _batches(settings, phase).to_train(
             phase.train_shards,
-            **_common(settings, phase),
-            shuffle_buffer_size=settings.shuffle_buffer_size,
             start_step=start_step - phase.first_step,
             worker=record_batches.Worker(
                 index, num_workers, num_replicas, settings.input_sharding
@@ -224,48 +221,44 @@ def evaluation_batches(
     # The length of a round is the same for every share of it.
     _, num_batches = whole_evaluation_batches(settings, phase)
 
-    def of_worker(index: int, num_workers: int, num_replicas: int) -> tf.data.Dataset:
-        return record_batches.evaluation_batches(
-            phase.eval_shards,
-            **_common(settings, phase),
-            num_batches=settings.num_eval_steps,
-            worker=record_batches.Worker(index, num_workers, num_replicas),
-        )[0]
+    def of_worker(*place: int) -> tf.data.Dataset:
+        worker = record_batches.Worker(*place)
+        return whole_evaluation_batches(settings, phase, worker=worker)[0]
 
     return replicas.distribute(strategy, of_worker), num_batches
 
 
 def whole_evaluation_batches(
-    settings: config.PretrainingConfig, phase: Phase
+    settings: config.PretrainingConfig,
+    phase: Phase,
+    *,
+    worker: record_batches.Worker = record_batches.ONLY_WORKER,
 ) -> tuple[tf.data.Dataset, int]:
-    """Batches of `evaluation_batches`, whole."""
-    return record_batches.evaluation_batches(
-        phase.eval_shards,
-        **_common(settings, phase),
-        num_batches=settings.num_eval_steps,
+    """Batches of `evaluation_batches`, whole or a worker's rows of them."""
+    return _batches(settings, phase).to_evaluate(
+        phase.eval_shards, num_batches=settings.num_eval_steps, worker=worker
     )
 
 
-def _common(settings: config.PretrainingConfig, phase: Phase) -> dict[str, Any]:
-    return {
-        "config": phase.examples,
-        "vocabulary": masking.masking_vocabulary(phase.vocabulary),
-        "batch_size": phase.batch_size,
-        "seed": settings.seed,
-        "attention": settings.model.attention,
-    }
+def _batches(
+    settings: config.PretrainingConfig, phase: Phase
+) -> record_batches.RecordBatches:
+    return record_batches.RecordBatches(
+        config=phase.examples,
+        vocabulary=masking.masking_vocabulary(phase.vocabulary),
+        batch_size=phase.batch_size,
+        seed=settings.seed,
+        shuffle_buffer_size=settings.shuffle_buffer_size,
+        attention=settings.model.attention,
+    )
 
 
 def describe_data(
     settings: config.PretrainingConfig, phase: Phase, first_step: int, last_step: int
 ) -> str:
     """Names of the shards that the batches of some steps came from."""
-    names = record_batches.shards_of_steps(
+    names = _batches(settings, phase).shards_of_steps(
         phase.train_shards,
-        config=phase.examples,
-        batch_size=phase.batch_size,
-        shuffle_buffer_size=settings.shuffle_buffer_size,
-        seed=settings.seed,
         start_step=first_step - 1 - phase.first_step,
         num_steps=last_step - first_step + 1,
     )

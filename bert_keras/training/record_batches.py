@@ -3,7 +3,7 @@
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -80,162 +80,141 @@ ONLY_WORKER = Worker()
 """One process with one replica."""
 
 
-def training_batches(
-    shards: Sequence[Shard],
-    *,
-    config: ExamplesConfig,
-    vocabulary: masking.MaskingVocabulary,
-    batch_size: int,
-    shuffle_buffer_size: int,
-    seed: int,
-    start_step: int = 0,
-    worker: Worker = ONLY_WORKER,
-    attention: record_parsing.Attention = "bidirectional",
-) -> tf.data.Dataset:
-    """Endless shuffled batches; batch N is a function of `seed` and N alone.
-
-    An epoch has every record once: the shards in another order each time, several read
-    at a time, their records shuffled in buffers. A batch may span two epochs. Records
-    that are not masked yet get other masks in every epoch. A resumed run passes its
-    step as `start_step`: little of what was drawn before is read again.
+@dataclass(frozen=True, kw_only=True)
+class RecordBatches:
+    """Batches of the examples of one directory.
 
     Args:
-        shards: to train on.
         config: settings that the examples were made with.
         vocabulary: the examples' vocabulary.
-        batch_size: examples per step, over all workers.
-        shuffle_buffer_size: records that are shuffled among themselves.
+        batch_size: examples per step, over all workers, whose replicas need equal
+            shares.
         seed: for order, masks and dropout.
-        start_step: number of the first batch.
-        worker: place of this process; its replicas need equal shares of a batch.
+        shuffle_buffer_size: records that are shuffled among themselves.
         attention: with `left_to_right`, nothing is masked and every token is to be
             predicted from those before it (paper, 5.1).
-
-    Returns:
-        One element for each replica of the worker and step, in turn, all of static
-        shape `{name: (rows, length)}`, integers as int32: `features.batch_features`
-        (with `left_to_right`, see `record_parsing.next_tokens`), and
-        `features.DROPOUT_SEEDS`, `(rows,)` int32, of (seed, epoch, record).
-
-    Raises:
-        InputError: there are fewer shards than workers that read their own.
     """
-    if worker.sharding == "file":
-        shards = _own_shards(shards, worker)
-        batch_size //= worker.num_workers
-        worker = worker._replace(index=0, num_workers=1)
-    num_records = sum(shard.num_records for shard in shards)
-    reader = _ShuffledReader(
-        shards=shards,
-        compression=config.compression,
-        shuffle_buffer_size=shuffle_buffer_size,
-        seed=seed,
-    )
-    records = reader.records(start_step * batch_size)
-    rows = tf.range(batch_size, dtype=tf.int64)
 
-    def with_epochs(step: tf.Tensor, batch: tuple) -> tuple:
-        return (step * batch_size + rows) // num_records, *batch
+    config: ExamplesConfig
+    vocabulary: masking.MaskingVocabulary
+    batch_size: int
+    seed: int
+    shuffle_buffer_size: int
+    attention: record_parsing.Attention = "bidirectional"
 
-    batches = records.batch(batch_size, drop_remainder=True).enumerate(start_step)
-    parse = record_parsing.Parser(
-        config=config,
-        vocabulary=vocabulary,
-        seed=seed,
-        attention=attention,
-        has_dropout=True,
-    )
-    return _parsed(_shares(batches.map(with_epochs), worker), parse)
+    def to_train(
+        self,
+        shards: Sequence[Shard],
+        *,
+        start_step: int = 0,
+        worker: Worker = ONLY_WORKER,
+    ) -> tf.data.Dataset:
+        """Endless shuffled batches; batch N is a function of `seed` and N alone.
 
+        An epoch has every record once: the shards in another order each time, several
+        read at a time, their records shuffled in buffers. A batch may span two epochs.
+        Records that are not masked yet get other masks in every epoch. A resumed run
+        passes its step as `start_step`: little of what was drawn before is read again.
 
-def shards_of_steps(
-    shards: Sequence[Shard],
-    *,
-    config: ExamplesConfig,
-    batch_size: int,
-    shuffle_buffer_size: int,
-    seed: int,
-    start_step: int,
-    num_steps: int,
-) -> list[str]:
-    """Names of the files that some batches of `training_batches` come from.
+        Returns:
+            One element for each replica of the worker and step, in turn, all of static
+            shape `{name: (rows, length)}`, integers as int32: `features.batch_features`
+            (with `left_to_right`, see `record_parsing.next_tokens`), and
+            `features.DROPOUT_SEEDS`, `(rows,)` int32, of (seed, epoch, record).
 
-    The arguments are those of `training_batches`; shards are shared by record.
-    """
-    reader = _ShuffledReader(
-        shards=shards,
-        compression=config.compression,
-        shuffle_buffer_size=shuffle_buffer_size,
-        seed=seed,
-    )
-    records = reader.records(start_step * batch_size).take(num_steps * batch_size)
-    numbers = [int(number) for number, _ in records.as_numpy_iterator()]
-    return sorted(
-        Path(shard.path).name
-        for shard in shards
-        if any(
-            0 <= number - shard.first_record < shard.num_records for number in numbers
+        Raises:
+            InputError: there are fewer shards than workers that read their own.
+        """
+        batch_size = self.batch_size
+        if worker.sharding == "file":
+            shards = _own_shards(shards, worker)
+            batch_size //= worker.num_workers
+            worker = worker._replace(index=0, num_workers=1)
+        num_records = sum(shard.num_records for shard in shards)
+        records = self._shuffled(shards, start_step * batch_size)
+        rows = tf.range(batch_size, dtype=tf.int64)
+
+        def with_epochs(step: tf.Tensor, batch: tuple) -> tuple:
+            return (step * batch_size + rows) // num_records, *batch
+
+        batches = records.batch(batch_size, drop_remainder=True).enumerate(start_step)
+        shares = _shares(batches.map(with_epochs), worker)
+        return self._parsed(shares, has_dropout=True)
+
+    def shards_of_steps(
+        self, shards: Sequence[Shard], *, start_step: int, num_steps: int
+    ) -> list[str]:
+        """Files that batches of `to_train` come from, shared by record."""
+        records = self._shuffled(shards, start_step * self.batch_size)
+        records = records.take(num_steps * self.batch_size)
+        numbers = [int(number) for number, _ in records.as_numpy_iterator()]
+        return sorted(
+            Path(shard.path).name
+            for shard in shards
+            if any(0 <= n - shard.first_record < shard.num_records for n in numbers)
         )
-    )
 
+    def to_evaluate(
+        self,
+        shards: Sequence[Shard],
+        *,
+        num_batches: int,
+        worker: Worker = ONLY_WORKER,
+    ) -> tuple[tf.data.Dataset, int]:
+        """First `num_batches` batches of the shards, or all, over and over.
 
-def evaluation_batches(
-    shards: Sequence[Shard],
-    *,
-    config: ExamplesConfig,
-    vocabulary: masking.MaskingVocabulary,
-    batch_size: int,
-    num_batches: int,
-    seed: int,
-    worker: Worker = ONLY_WORKER,
-    attention: record_parsing.Attention = "bidirectional",
-) -> tuple[tf.data.Dataset, int]:
-    """First `num_batches` batches of the shards, over and over.
+        The shards take turns, record by record, so that few batches show something of
+        all of them. Endless, because Keras takes a phantom step when data ends
+        unforeseen, and a strategy forgets a cardinality that was stated. Records that
+        are not masked yet get the same masks in every round. The last batch is filled
+        up with examples that do not count: a `[CLS]`, padding, `masked_lm_weights` 0
+        and `next_sentence_labels` -1.
 
-    The shards take turns, record by record, so that few batches show something of all
-    of them. Endless, because Keras takes a phantom step when data ends unforeseen, and
-    a strategy forgets a cardinality that was stated. Records that are not masked yet
-    get the same masks in every round. The last batch is filled up with examples that do
-    not count: a `[CLS]`, padding, `masked_lm_weights` 0 and `next_sentence_labels` -1.
+        Returns:
+            Batches as in `to_train`, without dropout and shared by record, and the
+            number of them in one round, in which no record comes twice.
+        """
+        num_records = sum(shard.num_records for shard in shards)
+        num_batches = min(num_batches, -(-num_records // self.batch_size))
+        records = tf.data.Dataset.from_tensor_slices(_shard_table(shards)).interleave(
+            functools.partial(_numbered_records, compression=self.config.compression),
+            cycle_length=min(_SHARDS_AT_A_TIME, len(shards)),
+            block_length=1,
+        )
+        padding = record_parsing.padding_record(self.config, self.vocabulary.cls_id)
+        # Any number will do: nothing in it is drawn by chance.
+        padding = tf.data.Dataset.from_tensors((tf.constant(-1, tf.int64), padding))
+        records = records.concatenate(padding.repeat(self.batch_size))
+        batches = records.batch(self.batch_size, drop_remainder=True)
+        epoch = tf.constant(dynamic_masking.EVALUATION_EPOCH, tf.int64)
+        epochs = tf.fill([self.batch_size], epoch)
+        with_epochs = (
+            batches.take(num_batches).repeat().map(lambda *batch: (epochs, *batch))
+        )
+        shares = _shares(with_epochs, worker)
+        return self._parsed(shares, has_dropout=False), num_batches
 
-    Args:
-        shards: to evaluate on.
-        config: as for `training_batches`.
-        batch_size: examples per batch, over all workers.
-        num_batches: batches of one round, at most.
-        vocabulary: see `training_batches`.
-        seed: see `training_batches`.
-        attention: see `training_batches`.
-        worker: place of this process; shards are shared by record.
+    def _shuffled(self, shards: Sequence[Shard], start: int) -> tf.data.Dataset:
+        reader = _ShuffledReader(
+            shards=shards,
+            compression=self.config.compression,
+            shuffle_buffer_size=self.shuffle_buffer_size,
+            seed=self.seed,
+        )
+        return reader.records(start)
 
-    Returns:
-        Batches as `training_batches` has them, without dropout, and the number of them
-        in one round, in which no record comes twice.
-    """
-    num_records = sum(shard.num_records for shard in shards)
-    num_batches = min(num_batches, -(-num_records // batch_size))
-    records = tf.data.Dataset.from_tensor_slices(_shard_table(shards)).interleave(
-        functools.partial(_numbered_records, compression=config.compression),
-        cycle_length=min(_SHARDS_AT_A_TIME, len(shards)),
-        block_length=1,
-    )
-    padding = record_parsing.padding_record(config, vocabulary.cls_id)
-    # Any number will do: nothing in it is drawn by chance.
-    padding = tf.data.Dataset.from_tensors((tf.constant(-1, tf.int64), padding))
-    records = records.concatenate(padding.repeat(batch_size))
-    epochs = tf.fill(
-        [batch_size], tf.constant(dynamic_masking.EVALUATION_EPOCH, tf.int64)
-    )
-    batches = records.batch(batch_size, drop_remainder=True).take(num_batches).repeat()
-    parse = record_parsing.Parser(
-        config=config,
-        vocabulary=vocabulary,
-        seed=seed,
-        attention=attention,
-        has_dropout=False,
-    )
-    shares = _shares(batches.map(lambda *batch: (epochs, *batch)), worker)
-    return _parsed(shares, parse), num_batches
+    def _parsed(
+        self, batches: tf.data.Dataset, *, has_dropout: bool
+    ) -> tf.data.Dataset:
+        parse = record_parsing.Parser(
+            config=self.config,
+            vocabulary=self.vocabulary,
+            seed=self.seed,
+            attention=self.attention,
+            has_dropout=has_dropout,
+        )
+        parsed = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+        return replicas.untuned(parsed.prefetch(tf.data.AUTOTUNE))
 
 
 def check_lengths(path: str | Path, config: ExamplesConfig) -> None:
@@ -386,10 +365,3 @@ def _shares(batches: tf.data.Dataset, worker: Worker) -> tf.data.Dataset:
         return tuple(tf.reshape(column, shape)[worker.index] for column in columns)
 
     return batches.map(rows).unbatch()
-
-
-def _parsed(
-    batches: tf.data.Dataset, parse: Callable[..., dict[str, tf.Tensor]]
-) -> tf.data.Dataset:
-    parsed = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
-    return replicas.untuned(parsed.prefetch(tf.data.AUTOTUNE))

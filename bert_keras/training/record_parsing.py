@@ -53,7 +53,7 @@ def padding_record(config: ExamplesConfig, cls_id: int) -> bytes:
 class Parser:
     """Turns records into the features of a batch.
 
-    Args: see `record_batches.training_batches`; `has_dropout` adds dropout's seeds.
+    Args: see `record_batches.RecordBatches`; `has_dropout` adds dropout's seeds.
     """
 
     config: ExamplesConfig

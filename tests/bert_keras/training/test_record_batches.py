@@ -31,16 +31,18 @@ def vocabulary(tiny_vocab):
 def batches(vocabulary):
     """A function that makes training batches of shards."""
 
-    def batches(shards, **changes):
-        arguments = {
-            "config": CONFIG,
-            "vocabulary": vocabulary,
-            "batch_size": 8,
-            "shuffle_buffer_size": 50,
-            "seed": 1,
-            **changes,
-        }
-        return record_batches.training_batches(shards, **arguments)
+    def batches(shards, *, start_step=0, worker=record_batches.ONLY_WORKER, **changes):
+        source = record_batches.RecordBatches(
+            **{
+                "config": CONFIG,
+                "vocabulary": vocabulary,
+                "batch_size": 8,
+                "shuffle_buffer_size": 50,
+                "seed": 1,
+                **changes,
+            }
+        )
+        return source.to_train(shards, start_step=start_step, worker=worker)
 
     return batches
 
@@ -49,16 +51,20 @@ def batches(vocabulary):
 def evaluation(vocabulary):
     """A function that makes evaluation batches of shards."""
 
-    def evaluation(shards, **changes):
-        arguments = {
-            "config": CONFIG,
-            "vocabulary": vocabulary,
-            "batch_size": 50,
-            "num_batches": 10_000,
-            "seed": 1,
-            **changes,
-        }
-        return record_batches.evaluation_batches(shards, **arguments)
+    def evaluation(
+        shards, *, num_batches=10_000, worker=record_batches.ONLY_WORKER, **changes
+    ):
+        source = record_batches.RecordBatches(
+            **{
+                "config": CONFIG,
+                "vocabulary": vocabulary,
+                "batch_size": 50,
+                "shuffle_buffer_size": 50,
+                "seed": 1,
+                **changes,
+            }
+        )
+        return source.to_evaluate(shards, num_batches=num_batches, worker=worker)
 
     return evaluation
 
@@ -466,7 +472,7 @@ class TestOrder:
                 Path(shard.path).unlink()
         assert (numbers(shards, 3, start_step=30) == whole[30:]).all()
 
-    def test_shards_of_steps(self, few, numbers):
+    def test_shards_of_steps(self, few, numbers, vocabulary):
         """Also where an epoch ends in between."""
         for step in (0, 11):
             records = numbers(few, 1, start_step=step, batch_size=9).ravel()
@@ -476,15 +482,14 @@ class TestOrder:
                 for number in records
                 if shard.first_record <= number < shard.first_record + shard.num_records
             }
-            found = record_batches.shards_of_steps(
-                few,
+            source = record_batches.RecordBatches(
                 config=NUMBERED,
+                vocabulary=vocabulary,
                 batch_size=9,
                 shuffle_buffer_size=20,
                 seed=1,
-                start_step=step,
-                num_steps=1,
             )
+            found = source.shards_of_steps(few, start_step=step, num_steps=1)
             assert found == sorted(expected)
 
     @pytest.mark.parametrize(("num_workers", "num_replicas"), [(1, 2), (4, 1), (2, 4)])
