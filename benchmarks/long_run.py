@@ -7,8 +7,8 @@
 Starts `bert-keras pretrain`, sends SIGKILL when it has logged step `kill_at`, starts
 it again, sends SIGTERM at `terminate_at` (which must end it with exit code 0), starts
 it again, and lets it come to its end. Writes a page with time, memory, accuracy and
-curves. Broken off, the same command goes on: the training process ends with this one
-and is taken up from its last checkpoint. Linux only.
+curves. If it is interrupted, the same command resumes: the training process ends with
+this one and resumes from its last checkpoint. Linux only.
 """
 
 import argparse

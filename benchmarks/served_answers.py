@@ -5,8 +5,8 @@
 
 A run of `bert-keras finetune` is exported as a SavedModel, which is then loaded in a
 process that has nothing of this project but its readers of files, and asked with
-strings. `predict` computes in the precision of the training, an export in float32;
-compared is with `predict` in float32, and what bfloat16 changes is counted beside it.
+strings. `predict` computes in the precision of the training, an export in float32; the
+comparison is with `predict` in float32, and changes by bfloat16 are counted separately.
 """
 
 import argparse

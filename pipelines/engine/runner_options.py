@@ -148,7 +148,7 @@ def why_not_run(options: pipeline_options.PipelineOptions) -> str | None:
 
 class _Parser(pipeline_options._BeamArgumentParser):
     def error(self, message: str) -> None:
-        raise InputError(f"{message} (what stands after `--` goes to Beam)")
+        raise InputError(f"{message} (options after `--` go to Beam)")
 
 
 def _check_known(arguments: Sequence[str]) -> None:
@@ -163,13 +163,12 @@ def _check_known(arguments: Sequence[str]) -> None:
         if argument.startswith("--") and name not in known:
             raise InputError(
                 f"Beam has no option {name!r}{nearest(name, known)} "
-                "(what stands after `--` goes to Beam)"
+                "(options after `--` go to Beam)"
             )
     _, left = parser.parse_known_args(list(arguments), argparse.Namespace())
     if left:
         raise InputError(
-            f"{left[0]!r} belongs to no option of Beam (what stands after `--` goes "
-            "to Beam)"
+            f"{left[0]!r} belongs to no option of Beam (options after `--` go to Beam)"
         )
 
 

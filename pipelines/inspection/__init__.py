@@ -1,1 +1,1 @@
-"""Examples looked at: decoded, counted, and those of others taken in."""
+"""Examples decoded, shown and counted; third-party ones adopted."""

@@ -1,4 +1,4 @@
-"""Files that people have, read as documents: dumps, extracted text, books, JSON."""
+"""Readers of source files: dumps, extracted text, books, JSON lines."""
 
 KINDS = {
     "wikipedia": "MediaWiki dumps (.xml, .xml.bz2, .xml.gz)",

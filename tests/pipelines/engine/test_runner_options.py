@@ -1,4 +1,4 @@
-"""What stands after `--`."""
+"""Options after `--`."""
 
 import re
 import sys
