@@ -12,8 +12,8 @@ _LONGEST_INPUT = 128
 """Of a model that does not say how long inputs were in training."""
 
 
-class Choices(tf.Module):
-    """See `answers.DirectAnswers`.
+class Choices(answers.DirectAnswers):
+    """The best of several endings.
 
     Strings: `sentence`, `beginning` and `endings`, of which the last is `(batch_size,
     num_endings)`: each ending goes on with the beginning, which follows the sentence
@@ -40,23 +40,14 @@ class Choices(tf.Module):
         tf.TensorSpec([None, None, None], tf.int32, name)
         for name in answers.INPUT_NAMES
     )
-    labels = None
 
     def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
-        super().__init__(name="choices")
-        self.vocabulary = checkpoint.vocabulary
-        self.do_lower_case = checkpoint.do_lower_case
-        num_positions = checkpoint.bert_config.max_position_embeddings
-        self.max_seq_length = min(_LONGEST_INPUT, num_positions)
-        if settings := answers.read_settings(path):
-            self.max_seq_length = settings.max_seq_length
-        self.network = answers.tuned_network(checkpoint, path=path, needs_pooler=True)
-        self._variables = self.network.variables
-        self._tokenizer = answers.graph_tokenizer_of(checkpoint)
-        self._python_tokenizer = answers.tokenizer_of(checkpoint)
-
-    def signatures(self):
-        return answers.direct_signatures(self)
+        settings = answers.read_settings(path)
+        super().__init__(
+            checkpoint,
+            answers.tuned_network(checkpoint, path=path, needs_pooler=True),
+            max_seq_length=settings.max_seq_length if settings else _LONGEST_INPUT,
+        )
 
     def encode(self, sentence, beginning, endings):
         shape = tf.shape(endings)
@@ -64,11 +55,9 @@ class Choices(tf.Module):
         continuations = tf.strings.join(
             [tf.gather(beginning, examples), tf.reshape(endings, [-1])], separator=" "
         )
-        packed = answers.pack(
+        packed = self._pack(
             tf.gather(self._tokenizer(sentence), examples),
             self._tokenizer(continuations),
-            max_seq_length=self.max_seq_length,
-            vocabulary=self.vocabulary,
         )
         return {
             name: tf.reshape(values, [shape[0], shape[1], tf.shape(values)[1]])
@@ -92,14 +81,13 @@ class Choices(tf.Module):
         )
         return tokenized.batch(range(len(questions)))
 
-    def probes(self):
+    def string_probes(self):
         questions = _probe_questions()
-        strings = {
+        return {
             "sentence": [question.sentence for question in questions],
             "beginning": [question.beginning for question in questions],
             "endings": [question.endings for question in questions],
         }
-        return answers.direct_probes(self, strings)
 
 
 def _probe_questions() -> list[swag.Question]:

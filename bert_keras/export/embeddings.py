@@ -9,7 +9,6 @@ import tensorflow as tf
 from bert_keras import config
 from bert_keras.checkpoints import weights
 from bert_keras.export import answers
-from bert_keras.model import networks
 from bert_keras.model.encoder import resolve_layers
 
 KINDS: tuple[str, ...] = typing.get_args(config.Embedding)
@@ -20,8 +19,8 @@ it; or a vector for each token."""
 _TEXT_NAME, _TOKENS_NAME = "embedding", "token_embeddings"
 
 
-class Embeddings(tf.Module):
-    """See `answers.Answers`.
+class Embeddings(answers.DirectAnswers):
+    """Vectors of texts or of their tokens.
 
     Strings: `text`. Ids: `answers.INPUT_NAMES`.
 
@@ -44,8 +43,6 @@ class Embeddings(tf.Module):
     """
 
     string_specs = (tf.TensorSpec([None], tf.string, "text"),)
-    id_specs = answers.ID_SPECS
-    labels = None
 
     def __init__(
         self,
@@ -55,37 +52,22 @@ class Embeddings(tf.Module):
         kind: str,
         layers: Sequence[int],
     ):
-        super().__init__(name="embeddings")
-        self.vocabulary = checkpoint.vocabulary
-        self.do_lower_case = checkpoint.do_lower_case
-        self.max_seq_length = checkpoint.bert_config.max_position_embeddings
         self._kind = kind
         self._layers = resolve_layers(
             layers, checkpoint.bert_config.num_hidden_layers, path=path
         )
-        task = config.Task(kind="encoder")
-        encoder = networks.build(checkpoint.bert_config, task, seed=0)
-        missing = weights.assign(encoder, checkpoint.arrays)
-        if kind == "pooled":
-            answers.check_has(
-                missing, ("encoder/pooler/",), purpose="a pooled vector", path=path
-            )
-        self.network = answers.Network(encoder)
-        self._variables = self.network.variables
-        self._tokenizer = answers.graph_tokenizer_of(checkpoint)
+        network = answers.load_network(
+            checkpoint,
+            config.Task(kind="encoder"),
+            needed=("encoder/pooler/",) if kind == "pooled" else (),
+            purpose="a pooled vector",
+            path=path,
+        )
+        super().__init__(checkpoint, network)
         self._tokens = tf.constant(self.vocabulary.tokens)
-        self._python_tokenizer = answers.tokenizer_of(checkpoint)
-
-    def signatures(self):
-        return answers.direct_signatures(self)
 
     def encode(self, text):
-        return answers.pack(
-            self._tokenizer(text),
-            None,
-            max_seq_length=self.max_seq_length,
-            vocabulary=self.vocabulary,
-        )
+        return self._pack(self._tokenizer(text))
 
     def compute(self, ids):
         encoded = self.network(ids, return_all_layers=True)
@@ -108,12 +90,7 @@ class Embeddings(tf.Module):
         return {**numbers, "tokens": tf.where(ids["input_mask"] > 0, tokens, "")}
 
     def id_probes(self):
-        return answers.tokenize(
-            answers.PROBES,
-            [None] * len(answers.PROBES),
-            self._python_tokenizer,
-            max_seq_length=self.max_seq_length,
-        )
+        return self._python_ids([(text, None) for text in answers.PROBES])
 
-    def probes(self):
-        return answers.direct_probes(self, {"text": list(answers.PROBES)})
+    def string_probes(self):
+        return {"text": list(answers.PROBES)}

@@ -9,7 +9,7 @@ from bert_keras import config
 from bert_keras.checkpoints import weights
 from bert_keras.data import features, tokenization
 from bert_keras.export import answers, graph_tokenizer
-from bert_keras.model import networks
+from bert_keras.tasks import tokenized
 
 _PROBES = (
     "[MASK]",
@@ -22,8 +22,8 @@ _PROBES = (
 )
 
 
-class MaskedWords(tf.Module):
-    """See `answers.Answers`.
+class MaskedWords(answers.DirectAnswers):
+    """The likeliest tokens for every `[MASK]` of a text.
 
     Strings: `text`, in which `[MASK]` stands for what is asked for. Ids:
     `answers.INPUT_NAMES` and `masked_lm_positions`, `(batch_size, num_positions)`
@@ -52,36 +52,21 @@ class MaskedWords(tf.Module):
         *answers.ID_SPECS,
         tf.TensorSpec([None, None], tf.int32, "masked_lm_positions"),
     )
-    labels = None
 
     def __init__(self, checkpoint: weights.Checkpoint, *, path: Path, top_k: int):
-        super().__init__(name="masked_words")
-        self.vocabulary = checkpoint.vocabulary
-        self.do_lower_case = checkpoint.do_lower_case
-        self.max_seq_length = checkpoint.bert_config.max_position_embeddings
-        self._top_k = min(top_k, len(self.vocabulary))
-        task = config.Task(kind="pretraining")
-        network = networks.build(checkpoint.bert_config, task, seed=0)
-        missing = weights.assign(network, checkpoint.arrays)
-        answers.check_has(
-            missing, ("masked_lm_head/",), purpose="filling masks", path=path
+        network = answers.load_network(
+            checkpoint,
+            config.Task(kind="pretraining"),
+            needed=("masked_lm_head/",),
+            purpose="filling masks",
+            path=path,
         )
-        self.network = answers.Network(network)
-        self._variables = self.network.variables
-        self._tokenizer = answers.graph_tokenizer_of(checkpoint)
+        super().__init__(checkpoint, network)
+        self._top_k = min(top_k, len(self.vocabulary))
         self._tokens = tf.constant(self.vocabulary.tokens)
-        self._python_tokenizer = answers.tokenizer_of(checkpoint)
-
-    def signatures(self):
-        return answers.direct_signatures(self)
 
     def encode(self, text):
-        ids = answers.pack(
-            encode_with_masks(text, self._tokenizer, self.vocabulary),
-            None,
-            max_seq_length=self.max_seq_length,
-            vocabulary=self.vocabulary,
-        )
+        ids = self._pack(encode_with_masks(text, self._tokenizer, self.vocabulary))
         # No text can spell the id but by `[MASK]` itself.
         places = tf.where(ids["input_ids"] == self.vocabulary.mask_id)
         positions = tf.RaggedTensor.from_value_rowids(
@@ -111,7 +96,7 @@ class MaskedWords(tf.Module):
         }
 
     def id_probes(self):
-        rows = [self._python_ids(text) for text in _PROBES]
+        rows = [self._python_row(text) for text in _PROBES]
         positions = [np.flatnonzero(row == self.vocabulary.mask_id) for row in rows]
         input_ids = _padded(rows)
         return {
@@ -121,16 +106,15 @@ class MaskedWords(tf.Module):
             "masked_lm_positions": _padded(positions),
         }
 
-    def probes(self):
-        return answers.direct_probes(self, {"text": list(_PROBES)})
+    def string_probes(self):
+        return {"text": list(_PROBES)}
 
-    def _python_ids(self, text: str) -> np.ndarray:
-        first, *others = text.split(features.MASK_TOKEN)
-        ids = self._python_tokenizer.encode(first)
-        for part in others:
-            ids += [self.vocabulary.mask_id, *self._python_tokenizer.encode(part)]
+    def _python_row(self, text: str) -> np.ndarray:
         packed, _ = tokenization.pack_pair(
-            ids, None, max_seq_length=self.max_seq_length, vocabulary=self.vocabulary
+            tokenized.encode_with_masks(text, self._python_tokenizer),
+            None,
+            max_seq_length=self.max_seq_length,
+            vocabulary=self.vocabulary,
         )
         return np.array(packed)
 

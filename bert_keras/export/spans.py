@@ -25,8 +25,8 @@ _CLEAR_CUT = 1e-3
 another batch."""
 
 
-class Spans(tf.Module):
-    """See `answers.Answers`.
+class Spans(answers.Answers):
+    """The answer to a question in a text.
 
     Strings: `question` and `context`, `(batch_size,)` each. Ids: `answers.INPUT_NAMES`.
 
@@ -50,37 +50,29 @@ class Spans(tf.Module):
         InputError: windows that have no room for a context.
     """
 
-    id_specs = answers.ID_SPECS
-    labels = None
-
     def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
-        super().__init__(name="spans")
-        self.vocabulary = checkpoint.vocabulary
-        self.do_lower_case = checkpoint.do_lower_case
+        settings = answers.read_settings(path)
+        super().__init__(
+            checkpoint,
+            answers.tuned_network(checkpoint, path=path, needs_pooler=False),
+            max_seq_length=settings.max_seq_length if settings else _LONGEST_INPUT,
+        )
+        self._settings = settings.span if settings else config.SpanConfig()
         self._has_impossible = checkpoint.task.has_impossible
         self._threshold = _read_threshold(path)
-        num_positions = checkpoint.bert_config.max_position_embeddings
-        self.max_seq_length = min(_LONGEST_INPUT, num_positions)
-        self._settings = config.SpanConfig()
-        if settings := answers.read_settings(path):
-            self.max_seq_length, self._settings = settings.max_seq_length, settings.span
         if self.max_seq_length < self._settings.max_query_length + 4:
             raise InputError(
                 f"{path}: windows of {self.max_seq_length} tokens have no room for "
                 f"{self._settings.max_query_length} of the question, 3 special tokens "
                 "and some of the text"
             )
-        self.network = answers.tuned_network(checkpoint, path=path, needs_pooler=False)
-        self._variables = self.network.variables
-        self._tokenizer = answers.graph_tokenizer_of(checkpoint)
-        self._python_tokenizer = answers.tokenizer_of(checkpoint)
 
     def signatures(self):
         names = ("question", "context")
         specs = tuple(tf.TensorSpec([None], tf.string, name) for name in names)
         return {
             answers.STRINGS: answers.Signature(self.answer, specs),
-            answers.IDS: answers.numbers_signature(self),
+            answers.IDS: self.numbers_signature(),
         }
 
     def compute(self, ids):
@@ -222,7 +214,7 @@ class Spans(tf.Module):
         }
         return [
             answers.Probe(answers.STRINGS, strings, wanted),
-            answers.numbers_probe(self),
+            self.numbers_probe(),
         ]
 
     def _python_windows(self, questions: Sequence[squad.Question]) -> squad.Windows:

@@ -31,8 +31,8 @@ _CLEAR_CUT = 1e-3
 rounding of another batch."""
 
 
-class Tags(tf.Module):
-    """See `answers.Answers`.
+class Tags(answers.Answers):
+    """Entities of texts, and tags of words.
 
     Strings: `text`, `(batch_size,)`, whose words `text_graph.WordSplitter` finds.
     Answers, for each text its entities in order: `num_entities`, `(batch_size,)` int32;
@@ -65,26 +65,18 @@ class Tags(tf.Module):
         InputError: it has no labels.
     """
 
-    id_specs = answers.ID_SPECS
-
     def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
-        super().__init__(name="tags")
         if checkpoint.task.labels is None:
             raise InputError(f"{path}: tagging needs labels, its task.json has none")
-        self.vocabulary = checkpoint.vocabulary
-        self.do_lower_case = checkpoint.do_lower_case
+        settings = answers.read_settings(path)
+        super().__init__(
+            checkpoint,
+            answers.tuned_network(checkpoint, path=path, needs_pooler=False),
+            max_seq_length=settings.max_seq_length if settings else _LONGEST_INPUT,
+        )
         self.labels = checkpoint.task.labels
-        num_positions = checkpoint.bert_config.max_position_embeddings
-        self.max_seq_length = min(_LONGEST_INPUT, num_positions)
-        self.has_documents = False
-        if settings := answers.read_settings(path):
-            self.max_seq_length = settings.max_seq_length
-            self.has_documents = settings.document_context
-        self.network = answers.tuned_network(checkpoint, path=path, needs_pooler=False)
-        self._variables = self.network.variables
-        self._tokenizer = answers.graph_tokenizer_of(checkpoint)
+        self.has_documents = settings is not None and settings.document_context
         self._split = graph_tokenizer.WordSplitter()
-        self._python_tokenizer = answers.tokenizer_of(checkpoint)
 
     def signatures(self):
         text = tf.TensorSpec([None], tf.string, "text")
@@ -93,7 +85,7 @@ class Tags(tf.Module):
         found = {
             answers.STRINGS: answers.Signature(self.find_entities, (text,)),
             WORDS: answers.Signature(self.tag_words, (padded_words,)),
-            answers.IDS: answers.numbers_signature(self),
+            answers.IDS: self.numbers_signature(),
         }
         if self.has_documents:
             inputs = (padded_words, document)
@@ -211,12 +203,7 @@ class Tags(tf.Module):
         """The logits of the own words of some windows, one after another."""
         first_pieces = tf.gather(starts, windows.begins)
         tokens = tf.ragged.range(first_pieces, tf.gather(starts, windows.ends))
-        ids = answers.pack(
-            tokens.with_values(tf.gather(pieces.values, tokens.values)),
-            None,
-            max_seq_length=self.max_seq_length,
-            vocabulary=self.vocabulary,
-        )
+        ids = self._pack(tokens.with_values(tf.gather(pieces.values, tokens.values)))
         own = tf.ragged.range(windows.own_begins, windows.own_ends)
         rows = own.value_rowids()
         # After [CLS].
@@ -235,7 +222,7 @@ class Tags(tf.Module):
         found = [
             answers.Probe(WORDS, *_of_words(sentences, probabilities)),
             self._text_probe(sentences, probabilities),
-            answers.numbers_probe(self),
+            self.numbers_probe(),
         ]
         if self.has_documents:
             found.append(self._documents_probe())

@@ -4,7 +4,6 @@ import logging
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +16,9 @@ from bert_keras.export import (
     answers,
     choices,
     embeddings,
+    formats,
     labels,
-    litert,
     masked_words,
-    onnx_file,
-    saved_model,
     spans,
     tags,
 )
@@ -35,7 +32,6 @@ LABELS_NAME = "labels.txt"
 """The classes, one a line, in the order of the logits; of a SavedModel in
 `assets.extra/`."""
 
-_ID_FORMS: dict[str, ModuleType] = {"litert": litert, "onnx": onnx_file}
 _TOLERANCE = 1e-5
 
 
@@ -114,7 +110,7 @@ def _check_wanted(wanted: _Wanted) -> None:
     if wanted.top_k is not None and wanted.top_k < 1:
         raise InputError(f"--top_k is 1 or more, got {wanted.top_k}")
     if wanted.to == "onnx":
-        onnx_file.check_installed()
+        formats.check_onnx_installed()
 
 
 def _read_model(path: Path, wanted: _Wanted) -> answers.Answers:
@@ -157,20 +153,22 @@ def _read_model(path: Path, wanted: _Wanted) -> answers.Answers:
 
 
 def _write_and_check(model: answers.Answers, directory: Path, to: str) -> None:
+    # A GPU would round the factors of products to 10 bits.
+    on_cpu = tf.device("CPU:0")
     if to == "saved_model":
         _write_saved_model(model, directory)
-    else:
-        _write_for_ids(model, directory, _ID_FORMS[to])
-    # A GPU would round the factors of products to 10 bits.
-    with tf.device("CPU:0"):
-        if to == "saved_model":
+        with on_cpu:
             _check_saved_model(model, directory)
-        else:
-            _check_for_ids(model, _ID_FORMS[to].load(directory))
+    else:
+        write, load = formats.ID_FORMATS[to]
+        write(model, directory)
+        _describe_inputs(model, directory)
+        with on_cpu:
+            _check_for_ids(model, load(directory))
 
 
 def _write_saved_model(model: answers.Answers, directory: Path) -> None:
-    saved_model.write(model, directory)
+    formats.write_saved_model(model, directory)
     if model.labels is not None:
         extra = directory / "assets.extra"
         extra.mkdir()
@@ -180,13 +178,13 @@ def _write_saved_model(model: answers.Answers, directory: Path) -> None:
 def _check_saved_model(model: answers.Answers, directory: Path) -> None:
     """Compares all answers, of strings and of ids."""
     probes = model.probes()
-    found = saved_model.answer(directory, probes)
+    found = formats.ask_saved_model(directory, probes)
     for probe, outputs in zip(probes, found, strict=True):
         _check_close(outputs, probe.wanted)
 
 
-def _write_for_ids(model: answers.Answers, directory: Path, form: ModuleType) -> None:
-    form.write(model, directory)
+def _describe_inputs(model: answers.Answers, directory: Path) -> None:
+    """Writes the files with which others make ids of text."""
     model.vocabulary.save(directory / "vocab.txt")
     tokenizer_config = {
         "do_lower_case": model.do_lower_case,

@@ -11,6 +11,7 @@ from bert_keras.checkpoints import starting_point, weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.model import pretrainer
+from bert_keras.tasks import tokenized
 
 
 class Guess(NamedTuple):
@@ -88,15 +89,13 @@ class FillMask:
         return [self._best(row, top_k) for row in probabilities]
 
     def _encode(self, text: str) -> np.ndarray:
-        vocabulary = self._vocabulary
-        # The tokenizer takes "[MASK]" apart like any text, so it is put in between.
-        first, *others = text.split(features.MASK_TOKEN)
-        if not others:
+        if features.MASK_TOKEN not in text:
             raise InputError(f"expected a text with {features.MASK_TOKEN}: {text!r}")
-        ids = [vocabulary.cls_id, *self._tokenizer.encode(first)]
-        for part in others:
-            ids += [vocabulary.mask_id, *self._tokenizer.encode(part)]
-        ids.append(vocabulary.sep_id)
+        ids = [
+            self._vocabulary.cls_id,
+            *tokenized.encode_with_masks(text, self._tokenizer),
+            self._vocabulary.sep_id,
+        ]
         if len(ids) > self._longest:
             raise InputError(
                 f"a text of {len(ids)} tokens, the model takes {self._longest}"

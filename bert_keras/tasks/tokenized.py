@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from bert_keras.data import tokenization
+from bert_keras.data import features, tokenization
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,3 +119,15 @@ def tokenize(
         )
         for text, pair in pairs
     )
+
+
+def encode_with_masks(text: str, tokenizer: tokenization.Tokenizer) -> list[int]:
+    """The ids of a text in which every literal `[MASK]` is one token.
+
+    The tokenizer takes `[MASK]` apart like any text, so the token is put in between.
+    """
+    first, *others = text.split(features.MASK_TOKEN)
+    ids = tokenizer.encode(first)
+    for part in others:
+        ids += [tokenizer.vocabulary.mask_id, *tokenizer.encode(part)]
+    return ids

@@ -1,0 +1,149 @@
+"""The formats that a model is exported in: written, and loaded again to be asked.
+
+A SavedModel takes strings and gives answers; LiteRT (TensorFlow Lite) and ONNX files
+take ids and give numbers. ONNX needs the extra `onnx`, whose packages are imported only
+when they are used.
+"""
+
+import importlib
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.errors import InputError
+from bert_keras.export import answers
+
+LITERT_NAME, ONNX_NAME = "model.tflite", "model.onnx"
+
+# Published in 2022, so that runtimes of the last years take it too.
+_ONNX_OPSET = 17
+
+
+def write_saved_model(model: answers.Answers, directory: Path) -> None:
+    """Writes all signatures."""
+    signatures = {
+        name: tf.function(signature.function, autograph=False).get_concrete_function(
+            *signature.inputs
+        )
+        for name, signature in model.signatures().items()
+    }
+    # Not `keras.export.ExportArchive`, which in Keras 3.15 writes every weight twice.
+    tf.saved_model.save(model, str(directory), signatures=signatures)
+
+
+def ask_saved_model(
+    directory: Path, probes: Iterable[answers.Probe]
+) -> Iterator[dict[str, np.ndarray]]:
+    """Loads what was written and gives its answers to each probe."""
+    signatures = tf.saved_model.load(str(directory)).signatures
+    for probe in probes:
+        found = signatures[probe.signature](**answers.as_tensors(probe.inputs))
+        yield answers.as_arrays(found)
+
+
+def write_litert(model: answers.Answers, directory: Path) -> None:
+    """Writes the file, with one signature and any batch size and length."""
+    function = tf.function(model.compute_in_order, autograph=False)
+    concrete = function.get_concrete_function(*model.id_specs)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], model)
+    (directory / LITERT_NAME).write_bytes(converter.convert())
+
+
+def load_litert(directory: Path) -> Callable[[Mapping[str, np.ndarray]], dict]:
+    """Loads the file; what is returned gives numbers for ids."""
+    with warnings.catch_warnings():
+        # TensorFlow says that its interpreter goes on in a package of its own.
+        warnings.simplefilter("ignore", UserWarning)
+        interpreter = tf.lite.Interpreter(str(directory / LITERT_NAME))
+    runner = interpreter.get_signature_runner()
+    return lambda ids: runner(**ids)
+
+
+def check_onnx_installed() -> None:
+    """Looks for the packages that writing and checking need.
+
+    Raises:
+        InputError: one is not there.
+    """
+    for name in ("onnx", "onnxruntime", "tf2onnx"):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise InputError(
+                f"ONNX needs the package {name} ({error}): run "
+                "`pip install '.[onnx]' -c constraints.txt` in the checkout"
+            ) from None
+
+
+def write_onnx(model: answers.Answers, directory: Path) -> None:
+    """Writes the file, for any batch size and length."""
+    import onnx
+    import tf2onnx
+
+    # tf2onnx copies what is constant over and over, for BERT-BASE minutes long: it gets
+    # the weights as inputs, and they are put into the file afterwards.
+    weights = {
+        weight.path.replace("/", "."): weight for weight in model.network.weights
+    }
+    specs = [tf.TensorSpec(w.shape, w.dtype, name) for name, w in weights.items()]
+
+    def compute(*values: tf.Tensor) -> dict[str, tf.Tensor]:
+        ids, values = values[: len(model.id_specs)], values[len(model.id_specs) :]
+        mapping = list(zip(weights.values(), values, strict=True))
+        with keras.StatelessScope(state_mapping=mapping):
+            return model.compute_in_order(*ids)
+
+    proto, _ = tf2onnx.convert.from_function(
+        tf.function(compute, autograph=False),
+        input_signature=[*model.id_specs, *specs],
+        opset=_ONNX_OPSET,
+    )
+    used = {name for node in proto.graph.node for name in node.input}
+    inputs = {value.name: value for value in proto.graph.input}
+    for name, weight in weights.items():
+        proto.graph.input.remove(inputs.pop(name))
+        if name in used:
+            array = keras.ops.convert_to_numpy(weight)
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    for spec in model.id_specs:
+        _name_axes(inputs[spec.name], _axes_of(spec))
+    for value in proto.graph.output:
+        _name_axes(value, ("batch_size",))
+    onnx.save(proto, directory / ONNX_NAME)
+
+
+def _axes_of(spec: tf.TensorSpec) -> tuple[str, ...]:
+    if spec.name not in answers.INPUT_NAMES:
+        return "batch_size", "num_positions"
+    if spec.shape.rank == 3:
+        return "batch_size", "num_endings", "sequence_length"
+    return "batch_size", "sequence_length"
+
+
+def _name_axes(value: Any, names: Sequence[str]) -> None:
+    for axis, name in zip(value.type.tensor_type.shape.dim, names, strict=False):
+        axis.dim_param = name
+
+
+def load_onnx(directory: Path) -> Callable[[Mapping[str, np.ndarray]], dict]:
+    """Loads the file; what is returned gives numbers for ids."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(
+        directory / ONNX_NAME, providers=["CPUExecutionProvider"]
+    )
+    names = [output.name for output in session.get_outputs()]
+    return lambda ids: dict(zip(names, session.run(None, dict(ids)), strict=True))
+
+
+ID_FORMATS = {
+    "litert": (write_litert, load_litert),
+    "onnx": (write_onnx, load_onnx),
+}
+"""By name: a function that writes a file into a directory, and one that loads it and
+returns a function from ids to numbers."""
