@@ -1,7 +1,4 @@
-"""`bert-keras export`: a trained model in the forms that others load.
-
-Whoever loads one needs nothing of this project.
-"""
+"""`bert-keras export`: trained models in formats that load without this project."""
 
 from bert_keras.export.writing import FORMS, LABELS_NAME, export_model
 

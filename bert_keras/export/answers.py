@@ -1,4 +1,4 @@
-"""What all exported models have in common: a network that answers questions."""
+"""The base of all exported models: a network that answers questions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ PROBES = (
     "日本語とひらがな, 한국어, русский, العربية 🙂 \u200b\ufffd\x00\ttab",
     "long " * 600,
 )
-"""Texts to which an export must answer as the model itself does."""
+"""Texts on which an export must give the answers of the model itself."""
 
 
 class Signature(NamedTuple):
@@ -56,7 +56,7 @@ class Probe(NamedTuple):
 
 
 class Network:
-    """A network as it answers, hidden from TensorFlow.
+    """A network for answers, hidden from TensorFlow.
 
     A SavedModel holds all that it finds in a module, and would hold every weight of a
     Keras model twice: modules keep their network in one of these, and `variables`

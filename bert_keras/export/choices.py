@@ -9,26 +9,25 @@ from bert_keras.export import answers
 from bert_keras.tasks import swag
 
 _LONGEST_INPUT = 128
-"""Of a model that does not say how long inputs were in training."""
+"""Tokens of an input, for a model that does not say how many it had in training."""
 
 
 class Choices(answers.DirectAnswers):
     """The best of several endings.
 
-    Strings: `sentence`, `beginning` and `endings`, of which the last is `(batch_size,
-    num_endings)`: each ending goes on with the beginning, which follows the sentence
-    and may be empty. Ids: `answers.INPUT_NAMES`, each `(batch_size, num_endings,
-    sequence_length)` int32. There may be any number of endings, the same for all of a
-    batch.
+    Strings: `sentence`, `beginning` and, `(batch_size, num_endings)`, `endings`, which
+    continue the beginning, which follows the sentence and may be empty. Ids:
+    `answers.INPUT_NAMES`, each `(batch_size, num_endings, sequence_length)` int32. Any
+    number of endings will do, the same for a whole batch.
 
     Numbers: `logits`, `(batch_size, num_endings)` float32.
-    Answers: `best`, `(batch_size,)` int32, which ending is the most probable one, from
+    Answers: `best`, `(batch_size,)` int32, the number of the most probable ending, from
     0, and `probabilities`, `(batch_size, num_endings)` float32.
 
     Args:
         checkpoint: of kind `choice`.
-        path: where it is from; its `config.yaml`, if there is one, says how long inputs
-            were in training.
+        path: of the checkpoint; its `config.yaml`, if there is one, has the length of
+            inputs in training.
     """
 
     string_specs = (

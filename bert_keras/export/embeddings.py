@@ -12,9 +12,9 @@ from bert_keras.export import answers
 from bert_keras.model.encoder import resolve_layers
 
 KINDS: tuple[str, ...] = typing.get_args(config.Embedding)
-"""The first token's vector; the same through the pooler, `tanh(W x + b)`; the mean over
-all tokens, `[CLS]` and `[SEP]` among them and padding not, as sentence-transformers has
-it; or a vector for each token."""
+"""Vectors: the first token's; the same through the pooler, `tanh(W x + b)`; the mean
+over all tokens, `[CLS]` and `[SEP]` but no padding, as in sentence-transformers; or one
+for each token."""
 
 _TEXT_NAME, _TOKENS_NAME = "embedding", "token_embeddings"
 
@@ -25,21 +25,19 @@ class Embeddings(answers.DirectAnswers):
     Strings: `text`. Ids: `answers.INPUT_NAMES`.
 
     Numbers: `embedding`, `(batch_size, size)` float32, or, of kind `tokens`,
-    `token_embeddings`, `(batch_size, sequence_length, size)` float32, where the vectors
-    of padding mean nothing. `size` is `hidden_size` for each layer, one layer after the
-    other.
+    `token_embeddings`, `(batch_size, sequence_length, size)` float32; the vectors of
+    padding mean nothing. `size` is `hidden_size` for each layer, in order.
     Answers: the same; of kind `tokens` also `tokens`, `(batch_size, sequence_length)`
     strings, "" for padding.
 
     Args:
         checkpoint: of any kind; its heads are left out.
-        path: where it is from.
+        path: of the checkpoint.
         kind: one of `KINDS`.
-        layers: whose outputs are taken, see `encoder.resolve_layers`.
+        layers: layers whose outputs are taken, see `encoder.resolve_layers`.
 
     Raises:
-        InputError: the encoder has no such layer, one is asked for twice, or it has no
-            pooler though `kind` asks for it.
+        InputError: the encoder lacks a layer or the pooler, or a layer is named twice.
     """
 
     string_specs = (tf.TensorSpec([None], tf.string, "text"),)

@@ -1,4 +1,4 @@
-"""What the tokenizer makes of characters, as graph operations: see `text_graph`."""
+"""Cleaning and lower case of characters, as graph operations: see `graph_tokenizer`."""
 
 import functools
 import sys
@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from bert_keras.data import tokenization
 
-# What a table says about a character. The low byte holds the canonical combining
-# class of what the character becomes: 0 for all but some marks.
+# Flags of a character in the tables. The low byte holds the canonical combining class
+# of the character after the change: 0 for all but some marks.
 _COMBINING_CLASS = 0xFF
 _DROPPED = 1 << 8  # deleted at the very start
 SPACE = 1 << 9
@@ -34,11 +34,11 @@ class Characters(NamedTuple):
     flags: tf.Tensor
     """`(num_characters,)` int32."""
     text: tf.Tensor
-    """`(num_characters,)` int64: which text of the batch each belongs to, ascending."""
+    """`(num_characters,)` int64: number of its text in the batch, ascending."""
     starts: tf.Tensor
-    """`(num_characters,)` int32: its place in the batch as it was written."""
+    """`(num_characters,)` int32: its place in the batch before any change."""
     ends: tf.Tensor
-    """The same: the place after it and after the marks that went with it."""
+    """`(num_characters,)` int32: the place after it and its stripped marks."""
 
     def has(self, flag: int) -> tf.Tensor:
         return tf.bitwise.bitwise_and(self.flags, flag) != 0
@@ -55,10 +55,10 @@ class Characters(NamedTuple):
 
 
 class CharacterTable(tf.Module):
-    """What characters become: cleaned and, if asked, in small letters without accents.
+    """Cleans characters and, if asked, makes them small letters without accents.
 
-    As `tokenization.basic_tokenize` has it, but for the cutting at spaces and around
-    isolated characters, which are marked.
+    As `tokenization.basic_tokenize` does, but spaces and isolated characters, where it
+    cuts, are only marked.
     """
 
     def __init__(self, *, do_lower_case: bool):
@@ -72,7 +72,7 @@ class CharacterTable(tf.Module):
         self._expansions = tf.constant(tables.expansions)
 
     def __call__(self, code_points: tf.RaggedTensor) -> Characters:
-        """What the characters of texts become.
+        """Changes the characters of texts.
 
         Args:
             code_points: `(batch_size, None)` int32.
@@ -90,7 +90,7 @@ class CharacterTable(tf.Module):
         return self._lower_and_strip(characters, tf.boolean_mask(offsets, is_kept))
 
     def _look_up(self, code_points: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Flags of code points, and how far away the ones are that they become."""
+        """Flags of code points, and the distances to the ones that they become."""
         block = tf.gather(self._blocks, code_points // _BLOCK_SIZE)
         entry = block * _BLOCK_SIZE + code_points % _BLOCK_SIZE
         return tf.gather(self._flags, entry), tf.gather(self._offsets, entry)
@@ -146,7 +146,7 @@ class CharacterTable(tf.Module):
 
 
 def _final_sigmas(characters: Characters) -> tf.Tensor:
-    """Which characters are capital sigmas that end a word.
+    """Marks capital sigmas that end a word.
 
     By Unicode's rule, as `str.lower` has it: after a cased letter and not before one,
     whatever case-ignorable characters (accents, apostrophes) lie between.
@@ -196,12 +196,13 @@ def _places_with_marks(characters: Characters) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 class _Tables(NamedTuple):
-    """What every code point becomes, in blocks of which equal ones are kept once."""
+    """Changes of all code points, in blocks; equal blocks are kept once."""
 
     blocks: np.ndarray
     """`(0x110000 / _BLOCK_SIZE,)` int32: the block of a code point."""
     offsets: np.ndarray
-    """`(num_blocks * _BLOCK_SIZE,)` int32: how far it moves, or its expansion."""
+    """`(num_blocks * _BLOCK_SIZE,)` int32: distance to the new code point, or row of
+    the expansion."""
     flags: np.ndarray
     """The same shape, int32."""
     expansions: np.ndarray
@@ -259,9 +260,9 @@ def _lowered_flags(char: str, decomposed: str, kept: str) -> int:
         flags |= _STRIPPED
     elif tokenization.is_punctuation(kept):
         flags |= ISOLATED
-    # The first one's, since nothing decomposes into a mark and then a letter.
+    # The class of the first, since nothing decomposes into a mark and then a letter.
     flags |= unicodedata.combining(decomposed[0])
-    # `str.lower` knows both properties but shows them only by what it makes of a sigma.
+    # `str.lower` knows both properties but shows them only by its treatment of a sigma.
     if f"{char}Σ".lower().endswith("ς"):
         flags |= _CASED
     elif f"A{char}Σ".lower().endswith("ς"):

@@ -1,6 +1,6 @@
-"""The tokenizer again, as graph operations, for models that take strings.
+"""The tokenizer as graph operations, for models that take strings.
 
-Gives the ids of `tokenization.Tokenizer` for every text. tensorflow-text's own BERT
+It gives the ids of `tokenization.Tokenizer` for every text. tensorflow-text's own BERT
 normalisation does not (it folds case by NFKC, makes white space of control characters
 and counts a word's length in bytes), so characters go through tables made from
 `unicodedata`, and tensorflow-text only splits words into pieces. An exported graph
@@ -19,10 +19,10 @@ from bert_keras.export import graph_characters
 
 
 class Pieces(NamedTuple):
-    """The pieces of texts, and the characters `text[start:end]` that they stand for.
+    """Pieces of texts, and the characters `text[start:end]` that they stand for.
 
-    Of each text what `token_offsets.TokenOffsets` says of it. All are
-    `(batch_size, None)` ragged int32.
+    The same as `token_offsets.TokenOffsets` for each text. All are `(batch_size,
+    None)` ragged int32.
     """
 
     ids: tf.RaggedTensor
@@ -80,8 +80,8 @@ class GraphTokenizer(tf.Module):
         code_points: tf.RaggedTensor,
         ids: tf.RaggedTensor,
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Starts and ends of pieces, which follow one another as the characters of
-        words do: there is nothing between words, and a word has no rest."""
+        """Starts and ends of pieces. They cover the characters of words without gaps:
+        nothing is between words, and no word has a rest."""
         word_lengths = tf.gather(words.lengths(), pieces.value_rowids())
         lengths = tf.where(
             # No word is spelled [UNK]: brackets are words of their own.
@@ -102,12 +102,7 @@ class GraphTokenizer(tf.Module):
 
 
 class WordSplitter(tf.Module):
-    """Where the words of texts are, inside a graph.
-
-    White space ends a word; a punctuation character or an ideograph is a word of its
-    own. So the words are those of `tokenization.basic_tokenize` for cased text, with
-    the control characters inside them.
-    """
+    """Finds the words of texts inside a graph, as `ner.split_words` does."""
 
     def __init__(self):
         super().__init__(name="word_splitter")
@@ -161,9 +156,9 @@ def cut(
 
     Args:
         code_points: `(batch_size, None)` int32, as from `decode`.
-        texts: `(num_parts,)` int64, which text a part is of.
+        texts: `(num_parts,)` int64: number of each part's text.
         starts: `(num_parts,)` int64, in characters.
-        ends: the same.
+        ends: the same shape.
 
     Returns:
         `(num_parts,)` strings.
@@ -186,7 +181,7 @@ def pack_pairs(
 
     Args:
         ids_a: `(batch_size, None)` int32, ids of the first texts.
-        ids_b: the same of the second texts; an empty row has no second text.
+        ids_b: ids of the second texts; an empty row has no second text.
         max_seq_length: tokens at most, special tokens included; at least 3.
         vocabulary: gives the special tokens.
         pad_to_max_seq_length: pad to this length, not to the longest of the batch.
@@ -227,7 +222,7 @@ def pack_windows(
 
     Args:
         queries: `(batch_size, None)` int32 ids.
-        windows: the same.
+        windows: `(batch_size, None)` int32 ids.
         vocabulary: gives the special tokens.
 
     Returns:
@@ -297,14 +292,14 @@ def _first(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
 
 
 class _Words(NamedTuple):
-    """Words, one after another, with nothing between them."""
+    """Words in order, with nothing between them."""
 
     characters: graph_characters.Characters
     first: tf.Tensor
-    """`(num_words,)` int64: where among the characters each begins."""
+    """`(num_words,)` int64: first character of each."""
 
     def texts(self) -> tf.Tensor:
-        """`(num_words,)` int64: which text of the batch each belongs to."""
+        """`(num_words,)` int64: number of its text in the batch."""
         return tf.gather(self.characters.text, self.first)
 
     def lengths(self) -> tf.Tensor:

@@ -15,14 +15,14 @@ class Labels(answers.DirectAnswers):
     `text_pair` is no second text. Ids: `answers.INPUT_NAMES`.
 
     Numbers: `logits`, `(batch_size, num_labels)` float32, one column for a number.
-    Answers: of classes `probabilities`, `(batch_size, num_labels)` float32, and
-    `label`, `(batch_size,)` strings, the most probable one; of numbers `score`,
+    Answers: for classes `probabilities`, `(batch_size, num_labels)` float32, and
+    `label`, `(batch_size,)` strings, the most probable one; for numbers `score`,
     `(batch_size,)` float32.
 
     Args:
         checkpoint: of kind `classification` or `regression`.
-        path: where it is from; its `config.yaml`, if there is one, says how long texts
-            were in training.
+        path: of the checkpoint; its `config.yaml`, if there is one, has the length of
+            texts in training.
     """
 
     def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):

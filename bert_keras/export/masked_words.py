@@ -25,26 +25,24 @@ _PROBES = (
 class MaskedWords(answers.DirectAnswers):
     """The likeliest tokens for every `[MASK]` of a text.
 
-    Strings: `text`, in which `[MASK]` stands for what is asked for. Ids:
-    `answers.INPUT_NAMES` and `masked_lm_positions`, `(batch_size, num_positions)`
-    int32, padded with 0.
+    Strings: `text`, with `[MASK]` for each word to guess. Ids: `answers.INPUT_NAMES`
+    and `masked_lm_positions`, `(batch_size, num_positions)` int32, padded with 0.
 
     Numbers: `masked_lm_logits`, `(batch_size, num_positions, vocab_size)` float32.
-    Answers: `num_masks`, `(batch_size,)` int32, how many of the text there are, which
-    is 0 without a `[MASK]` or with none before the text is cut;
-    `masked_lm_positions`, `(batch_size, num_positions)` int32, where they are among
-    the tokens, padded with 0 (there is always one column); and for each of them its
-    likeliest tokens, likeliest first: `tokens`, `(batch_size, num_positions, top_k)`
-    strings, padded with "", and `probabilities`, the same shape, float32, padded with
-    0.
+    Answers: `num_masks`, `(batch_size,)` int32, the number of `[MASK]` in the text
+    before the place where a long one is cut; `masked_lm_positions`, `(batch_size,
+    num_positions)` int32, their places among the tokens, padded with 0 (there is always
+    one column); and for each the most probable tokens, best first: `tokens`,
+    `(batch_size, num_positions, top_k)` strings, padded with "", and `probabilities`,
+    the same shape, float32, padded with 0.
 
     Args:
         checkpoint: with a masked-LM head.
-        path: where it is from.
+        path: of the checkpoint.
         top_k: guesses for each mask.
 
     Raises:
-        InputError: it has no masked-LM head.
+        InputError: the checkpoint has no masked-LM head.
     """
 
     string_specs = (tf.TensorSpec([None], tf.string, "text"),)
@@ -86,7 +84,7 @@ class MaskedWords(answers.DirectAnswers):
             probabilities[..., : len(self.vocabulary)], self._top_k
         )
         positions = ids["masked_lm_positions"]
-        # The first token is never one that is asked for.
+        # The first token, [CLS], is never masked.
         is_mask = (positions > 0)[..., tf.newaxis]
         return {
             "num_masks": tf.math.count_nonzero(positions, axis=1, dtype=tf.int32),
@@ -128,8 +126,8 @@ def encode_with_masks(
 
     Args:
         texts: `(batch_size,)` strings.
-        tokenizer: which takes `[MASK]` apart like any text.
-        vocabulary: gives the token.
+        tokenizer: splits `[MASK]` like any text.
+        vocabulary: has the token.
 
     Returns:
         `(batch_size, None)` int32.

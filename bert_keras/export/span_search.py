@@ -1,4 +1,4 @@
-"""From scores of tokens to answers, as graph operations: see `squad_predictions`."""
+"""Answers from scores of tokens, as graph operations: see `squad_predictions`."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,15 +7,15 @@ import tensorflow as tf
 
 
 class Found(NamedTuple):
-    """Possible answers in some windows: by window, first token and last token, each in
-    the order of the best."""
+    """Possible answers in some windows, by window, first and last token, each best
+    first."""
 
     rows: tf.Tensor
-    """`(num_found,)` int64: which window."""
+    """`(num_found,)` int64: number of the window."""
     first: tf.Tensor
     """`(num_found,)` int32: column of the first token."""
     last: tf.Tensor
-    """The same of the last one."""
+    """`(num_found,)` int32: column of the last token."""
     scores: tf.Tensor
     """`(num_found,)` float64: the sum of both logits."""
 
@@ -33,10 +33,10 @@ def find(
 
     Args:
         start_logits: `(num_windows, length)` float32.
-        end_logits: the same.
+        end_logits: the same shape and type.
         may_begin: the same shape, bool: tokens that an answer may begin with.
-        may_end: the same: tokens that it may end with.
-        n_best_size: tokens of either kind.
+        may_end: the same shape, bool: tokens that it may end with.
+        n_best_size: number of first and of last tokens.
         max_answer_length: tokens of an answer at most.
     """
     first_logits, first = _top(start_logits, may_begin, n_best_size)
@@ -62,7 +62,7 @@ _NONE = float("-inf")
 def _top(
     logits: tf.Tensor, may_be: tf.Tensor, count: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The best logits of each row, -inf for none, and their columns; of equal ones the
+    """Best logits of each row, -inf for none, and their columns; among equals the
     first."""
     logits = tf.where(may_be, tf.cast(logits, tf.float64), _NONE)
     return tf.math.top_k(logits, tf.minimum(count, tf.shape(logits)[1]))
@@ -72,7 +72,7 @@ class Candidates(NamedTuple):
     """Possible answers to the questions of a batch, `(num_candidates,)` each."""
 
     examples: tf.Tensor
-    """int64: of which question."""
+    """int64: number of the question."""
     scores: tf.Tensor
     """float64."""
     starts: tf.Tensor
@@ -84,16 +84,16 @@ class Candidates(NamedTuple):
 
 
 def no_candidates() -> Candidates:
-    """None at all."""
+    """An empty set."""
     kinds = (tf.int64, tf.float64, tf.int32, tf.int32, tf.int64)
     return Candidates(*(tf.zeros([0], kind) for kind in kinds))
 
 
 def keep_best(before: Candidates, found: Candidates, *, n_best_size: int) -> Candidates:
-    """The best of both for each question, all texts different.
+    """The best candidates of both for each question, all texts different.
 
-    Among equals those `before` come first, then in the order given. It makes no
-    difference in how many parts candidates come: a text that is not among the best of
+    Among equals those `before` come first, then in the order given. The number of parts
+    in which candidates come makes no difference: a text that is not among the best of
     its part is not among the best of all.
 
     Returns:
@@ -118,7 +118,7 @@ def _take(candidates: Candidates, places: tf.Tensor) -> Candidates:
 
 
 def fingerprinter(code_points: tf.RaggedTensor) -> Callable[..., tf.Tensor]:
-    """Numbers that are equal where texts of one context are.
+    """Makes numbers that are equal for equal texts of one context.
 
     The texts themselves could be as long as all contexts together, for each of hundreds
     of candidates. A polynomial of the characters modulo 2 ** 64, as sums over all
@@ -157,17 +157,17 @@ _SALT = 0x9E3779B97F4A7C15
 
 
 class Decision(NamedTuple):
-    """The answer to each question of a batch, `(batch_size,)` each."""
+    """Answers to the questions of a batch, `(batch_size,)` each."""
 
     starts: tf.Tensor
-    """int32: its first character; 0 for no answer."""
+    """int32: first character; 0 for no answer."""
     ends: tf.Tensor
-    """int32: the place after its last one; 0 for no answer."""
+    """int32: the place after the last character; 0 for no answer."""
     scores: tf.Tensor
-    """float32: the sum of both logits, of no answer those of `[CLS]`; 0 where there was
+    """float32: the sum of both logits, for no answer those of `[CLS]`; 0 if there was
     nothing to choose from."""
     probabilities: tf.Tensor
-    """float32: among the best answers of the question."""
+    """float32: probability among the best answers of the question."""
     no_answer_probabilities: tf.Tensor | None
     """float32; `None` if every question has one."""
 
@@ -187,7 +187,7 @@ def decide(
         null_scores: `(batch_size,)` float64, of `[CLS]` where it is lowest.
         has_impossible: whether "no answer" is an answer.
         n_best_size: as for `keep_best`.
-        threshold: above which odds there is no answer.
+        threshold: odds above which there is no answer.
     """
     none = tf.constant(_NONE, tf.float64)
     scores, starts, ends = (

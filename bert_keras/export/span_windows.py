@@ -12,14 +12,13 @@ class Windows(NamedTuple):
     """
 
     examples: tf.Tensor
-    """`(num_windows,)` int64, ascending: which context of the batch it is over."""
+    """`(num_windows,)` int64, ascending: number of its context in the batch."""
     starts: tf.Tensor
     """`(num_windows,)` int64: its first token."""
     ends: tf.Tensor
     """`(num_windows,)` int64: the token after its last one."""
     owners: tf.Tensor
-    """`(num_tokens,)` int64: in which of all windows a token has most others around
-    it."""
+    """`(num_tokens,)` int64: number of the window in which a token has most context."""
 
 
 def cut_windows(
@@ -28,7 +27,7 @@ def cut_windows(
     """`tasks.squad.cut_windows` for a batch.
 
     Args:
-        num_tokens: `(batch_size,)` int64, of each context.
+        num_tokens: `(batch_size,)` int64: length of each context.
         window_lengths: `(batch_size,)` int64, at least 1: tokens of the context that
             fit into a window.
         doc_stride: tokens from the beginning of a window to that of the next.
@@ -59,7 +58,7 @@ def _owners(
     strides: tf.Tensor,
     last_numbers: tf.Tensor,
 ) -> tf.Tensor:
-    """The number, among those over its context, of each token's window.
+    """Number of each token's window among those over its context.
 
     All windows but the last are equally long, so the best of them is the one whose
     middle is nearest, of two the first. The last one may be shorter.
@@ -83,8 +82,8 @@ _NOT_IN = -1.0
 
 
 def _context(left: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-    """What `tasks.squad.cut_windows` compares, for tokens with `left` others before
-    them in a window."""
+    """The score of `tasks.squad.cut_windows` for tokens with `left` others before them
+    in a window."""
     right = length - 1 - left
     # In the order of operations there: some of these numbers are almost equal.
     score = tf.cast(tf.minimum(left, right), tf.float64) + 0.01 * tf.cast(

@@ -14,14 +14,14 @@ from bert_keras.export import answers, graph_tokenizer, span_search, span_window
 from bert_keras.tasks import squad, squad_predictions
 
 _LONGEST_INPUT = 384
-"""Of a model that does not say how long inputs were in training: the paper's."""
+"""Tokens of an input as in the paper, for a model that does not say how many it had in
+training."""
 
 _WINDOWS_AT_ONCE = 16
-"""What a batch of requests needs in memory depends on this, not on how long its texts
-are."""
+"""Windows read together: memory depends on this, not on the length of texts."""
 
 _CLEAR_CUT = 1e-3
-"""Answers whose scores are nearer to each other may change places with the rounding of
+"""Least difference of scores: nearer ones may change places with the rounding of
 another batch."""
 
 
@@ -30,24 +30,23 @@ class Spans(answers.Answers):
 
     Strings: `question` and `context`, `(batch_size,)` each. Ids: `answers.INPUT_NAMES`.
 
-    Numbers, and what the signature of ids gives: `start_logits` and `end_logits`,
-    `(batch_size, sequence_length)` float32, of each token.
+    Numbers, also those of the signature of ids: `start_logits` and `end_logits`,
+    `(batch_size, sequence_length)` float32, one for each token.
     Answers, `(batch_size,)` each: `answer`, strings cut from the context, "" for no
-    answer; `start` and `end`, int32, so that `context[start:end]` in Python is the
-    answer; `score`, float32, the sum of both logits; `probability`, float32, of this
-    answer among the best ones; and, if questions of the training may have had no
-    answer, `no_answer_probability`, float32. The context is read in windows, and the
-    answer chosen, as in `squad.featurize` and `squad_predictions.predict`.
+    answer; `start` and `end`, int32: `context[start:end]` in Python is the answer;
+    `score`, float32, the sum of both logits; `probability`, float32, of this answer
+    among the best ones; and, if the training had questions without answer,
+    `no_answer_probability`, float32. The context is read in windows, and the answer
+    chosen, as in `squad.featurize` and `squad_predictions.predict`.
 
     Args:
         checkpoint: of kind `span`.
-        path: where it is from. The lengths of windows, questions and answers are those
-            of its `config.yaml`, if there is one, else the paper's; the threshold
-            above which there is no answer is that of its `results.json`, if it has
-            one, else 0.
+        path: of the checkpoint. Its `config.yaml` has the lengths of windows, questions
+            and answers (without one: the paper's), its `results.json` the threshold
+            above which there is no answer (without one: 0).
 
     Raises:
-        InputError: windows that have no room for a context.
+        InputError: windows have no room for a context.
     """
 
     def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
@@ -80,7 +79,7 @@ class Spans(answers.Answers):
         return {name: outputs[name] for name in ("start_logits", "end_logits")}
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
-        """From strings to answers, see the class."""
+        """Answers to strings, see the class."""
         code_points = graph_tokenizer.decode(context)
         decision = self._decide(self._tokenizer(question), code_points)
         starts, ends = decision.starts, decision.ends
@@ -229,10 +228,10 @@ class Spans(answers.Answers):
     def _python_answers(
         self, questions: Sequence[squad.Question]
     ) -> dict[str, np.ndarray]:
-        """What `squad_predictions` makes of the same network's scores.
+        """Answers of `squad_predictions` to the same network's scores.
 
-        It has no places, only texts: `start` and `end` are masked where the text is not
-        in one place alone, and everything is where another answer is as good.
+        They are texts without places: `start` and `end` are masked if the text occurs
+        more than once, and everything if another answer is as good.
         """
         windows = self._python_windows(questions)
         start_logits, end_logits = self._python_logits(windows)
@@ -258,7 +257,7 @@ class Spans(answers.Answers):
         return wanted
 
     def _python_logits(self, windows: squad.Windows) -> tuple[np.ndarray, np.ndarray]:
-        """Of all tokens, end to end."""
+        """Start and end logits of all tokens, end to end."""
         logits = np.zeros((2, len(windows.texts.input_ids)), np.float32)
         num_windows = len(windows.questions)
         for first in range(0, num_windows, _WINDOWS_AT_ONCE):
@@ -278,7 +277,7 @@ class _Batch(NamedTuple):
     questions: tf.RaggedTensor
     """`(batch_size, None)` int32 ids."""
     pieces: graph_tokenizer.Pieces
-    """Of the contexts."""
+    """Pieces of the contexts."""
     windows: span_windows.Windows
     fingerprint: Callable[..., tf.Tensor]
     """See `span_search.fingerprinter`."""
@@ -287,14 +286,14 @@ class _Batch(NamedTuple):
 def _candidates(
     found: span_search.Found, places: tf.Tensor, examples: tf.Tensor, batch: _Batch
 ) -> span_search.Candidates:
-    """What was found in some windows, by characters of the contexts.
+    """Candidates in some windows, by characters of the contexts.
 
     Args:
         found: the columns of first and last tokens.
         places: `(num_windows, length)` int64: which token of all contexts is in each
             column.
-        examples: `(num_windows,)` int64: of which question each window is.
-        batch: that they are of.
+        examples: `(num_windows,)` int64: the question of each window.
+        batch: questions and contexts of the windows.
     """
     first, last = (
         tf.gather_nd(places, tf.stack([found.rows, tf.cast(column, tf.int64)], axis=1))
@@ -335,7 +334,7 @@ def _wanted_row(
     predictions: squad_predictions.Predictions,
     threshold: float,
 ) -> dict[str, float]:
-    """The outputs for one question; NaN where several are right."""
+    """Outputs for one question; NaN where several are right."""
     candidates = predictions.n_best[question.id]
     ranked = [c.start_logit + c.end_logit for c in candidates if c.text]
     gaps = [first - second for first, second in zip(ranked, ranked[1:2], strict=False)]

@@ -7,20 +7,20 @@ import tensorflow as tf
 
 
 class Windows(NamedTuple):
-    """Windows over the sentences of a batch, one after another, `(num_windows,)` int64.
+    """Windows over the sentences of a batch, in order, `(num_windows,)` int64 each.
 
-    Words are counted from the first one of the first sentence. Every word is a window's
-    own exactly once, in this order.
+    Words are counted from the first word of the first sentence. Every word is a
+    window's own exactly once, in this order.
     """
 
     own_begins: tf.Tensor
-    """The first word that a window has answers for."""
+    """First own word: a window answers for its own words."""
     own_ends: tf.Tensor
-    """The word after the last such one."""
+    """The word after the last own one."""
     begins: tf.Tensor
-    """The first word that is in it."""
+    """First word in the window."""
     ends: tf.Tensor
-    """The word after its last one."""
+    """The word after the last one in it."""
 
 
 def cut_windows(
@@ -33,14 +33,13 @@ def cut_windows(
     """The windows of `tasks.ner_windows.tokenize`, for a batch.
 
     Args:
-        num_words: `(batch_size,)` int64, of each sentence.
-        starts: `(num_words + 1,)` int64: where each word begins among all pieces, and
-            where the last one ends. A word has at least one piece and at most
-            `max_pieces`.
-        max_pieces: of a window.
-        documents: `(batch_size,)` int64, ascending from 0 in steps of 1 at most: which
-            document each sentence is of, whose words fill its windows; `None`: each is
-            one by itself.
+        num_words: `(batch_size,)` int64: length of each sentence.
+        starts: `(num_words + 1,)` int64: first piece of each word, and the end of the
+            last word. A word has one to `max_pieces` pieces.
+        max_pieces: length of a window.
+        documents: `(batch_size,)` int64, ascending from 0 in steps of 1 at most: the
+            document of each sentence, whose words fill its windows; `None`: each
+            sentence is a document.
     """
     sentence_begins, sentence_ends = _spans(num_words)
     num_pieces = tf.gather(starts, sentence_ends) - tf.gather(starts, sentence_begins)
@@ -78,18 +77,18 @@ def cut_windows(
 
 
 def _spans(num_words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where texts of so many words begin and end, one after another."""
+    """Begins and ends of texts of so many words."""
     ends = tf.cumsum(num_words)
     return ends - num_words, ends
 
 
 def _chain(begins: tf.Tensor, next_begins: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
-    """All words that are reached from some others, ascending.
+    """All words that are reached from the first ones, ascending.
 
     Args:
-        begins: where to begin, one of a sentence.
-        next_begins: `(num_words,)` int64: which word follows each.
-        last: the same shape: where its sentence ends.
+        begins: the first words, one to a sentence.
+        next_begins: `(num_words,)` int64: the word that follows each.
+        last: the same shape: the end of its sentence.
     """
 
     def is_left(current, reached):
@@ -120,8 +119,8 @@ def _widen(
     last: tf.Tensor,
     max_pieces: int,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Adds words, from `first` up to `last`, on either side: half of the room for
-    each, and what one leaves for the other."""
+    """Adds words from `first` up to `last`: half of the room on each side, and room
+    that one side leaves on the other."""
     begin_pieces = tf.gather(starts, own_begins)
     room = max_pieces - (tf.gather(starts, own_ends) - begin_pieces)
     begins = tf.maximum(first, _first_from(starts, begin_pieces - room // 2))
@@ -142,7 +141,7 @@ def _last_within(starts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
 
 
 def _search(bound: Callable, starts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
-    # What `tf.searchsorted` does, which cannot search for nothing.
+    # The operation of `tf.searchsorted`, which cannot search for nothing.
     return bound(
         sorted_inputs=starts[tf.newaxis], values=pieces[tf.newaxis], out_type=tf.int64
     )[0]

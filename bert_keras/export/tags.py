@@ -14,55 +14,54 @@ from bert_keras.export import answers, graph_tokenizer, tag_windows
 from bert_keras.tasks import ner, ner_windows
 
 WORDS = "words"
-"""The signature of sentences whose words are given."""
+"""Signature for sentences given as words."""
 
 DOCUMENTS = "documents"
-"""That of sentences whose words and documents are given."""
+"""Signature for sentences given as words, with the names of their documents."""
 
 _LONGEST_INPUT = 128
-"""Of a model that does not say how long inputs were in training."""
+"""Tokens of an input, for a model that does not say how many it had in training."""
 
 _WINDOWS_AT_ONCE = 32
-"""What a batch of requests needs in memory depends on this, not on how long its texts
-are."""
+"""Windows read together: memory depends on this, not on the length of texts."""
 
 _CLEAR_CUT = 1e-3
-"""Of probabilities: tags that are nearer to each other may change places with the
-rounding of another batch."""
+"""Least difference of probabilities: nearer tags may change places with the rounding of
+another batch."""
 
 
 class Tags(answers.Answers):
     """Entities of texts, and tags of words.
 
-    Strings: `text`, `(batch_size,)`, whose words `text_graph.WordSplitter` finds.
-    Answers, for each text its entities in order: `num_entities`, `(batch_size,)` int32;
-    and `(batch_size, num_entities)` each, padded with "" and 0, with one column at
-    least: `entity`, strings, what the text says; `type`, strings; `start` and `end`,
-    int32, so that `text[start:end]` in Python is the entity; `probability`, float32,
-    the mean of its words'.
+    Strings: `text`, `(batch_size,)`, whose words `graph_tokenizer.WordSplitter` finds.
+    Answers, the entities of each text in order: `num_entities`, `(batch_size,)` int32;
+    and, `(batch_size, num_entities)` each, padded with "" and 0, with one column at
+    least: `entity`, strings, as in the text; `type`, strings; `start` and `end`, int32:
+    `text[start:end]` in Python is the entity; `probability`, float32, the mean of its
+    words.
 
     Signature `words`: `words`, `(batch_size, num_words)` strings, padded with "".
     Answers, of the same shape: `tags`, strings, as `ner.decode` has them, and
     `probability`, float32, of each tag; "" and 0 for padding.
 
     Signature `documents`, if the model was trained with documents around its sentences:
-    `words` as before, and `document`, `(batch_size,)` strings. Sentences in a row with
-    the same one are read with each other around them. Answers as `words`.
+    `words` as before, and `document`, `(batch_size,)` strings. Consecutive sentences
+    with the same document are context for each other. Answers as for `words`.
 
-    Ids: `answers.INPUT_NAMES`. Numbers, and what their signature gives: `logits`,
+    Ids: `answers.INPUT_NAMES`. Numbers, also those of the signature of ids: `logits`,
     `(batch_size, sequence_length, num_labels)` float32, of each token.
 
-    Otherwise a sentence stands for itself. It goes through windows if it is long, as
-    in `ner_windows.tokenize`. Labels `B-TYPE` and `I-TYPE` are read as there; of other
-    labels but `O`, equal ones in a row are one entity.
+    Without documents, a sentence has no context. Long ones go through windows, as in
+    `ner_windows.tokenize`. Labels `B-TYPE` and `I-TYPE` are read as in `tasks.ner`;
+    with other labels but `O`, equal ones in a row are one entity.
 
     Args:
         checkpoint: of kind `tagging`.
-        path: where it is from; its `config.yaml`, if there is one, says how long inputs
-            were in training.
+        path: of the checkpoint; its `config.yaml`, if there is one, has the length of
+            inputs in training.
 
     Raises:
-        InputError: it has no labels.
+        InputError: the checkpoint has no labels.
     """
 
     def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
@@ -98,7 +97,7 @@ class Tags(answers.Answers):
     def tag_words(
         self, padded: tf.Tensor, document: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """From words, maybe of documents, to tags, see the class."""
+        """Tags of words, maybe with documents, see the class."""
         places = tf.where(padded != "")
         sentences = places[:, 0]
         shape = tf.shape(padded, tf.int64)
@@ -117,7 +116,7 @@ class Tags(answers.Answers):
         }
 
     def find_entities(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """From texts to entities, see the class."""
+        """Entities of texts, see the class."""
         code_points = graph_tokenizer.decode(text)
         starts, ends = self._split(code_points)
         sentences = starts.value_rowids()
@@ -229,7 +228,7 @@ class Tags(answers.Answers):
         return found
 
     def _documents_probe(self) -> answers.Probe:
-        """Of documents of two sentences."""
+        """A probe of documents of two sentences."""
         sentences = [
             sentence._replace(document=number // 2)
             for number, sentence in enumerate(_probe_sentences())
@@ -243,8 +242,7 @@ class Tags(answers.Answers):
     def _text_probe(
         self, sentences: Sequence[ner.Sentence], probabilities: Sequence[np.ndarray]
     ) -> answers.Probe:
-        """Of the texts in which no tag hangs by a thread: there is no entity too many
-        then."""
+        """A probe of the texts whose tags are all clear, so that all entities are."""
         rows, texts = [], []
         for sentence, of_words, text in zip(
             sentences, probabilities, answers.PROBES, strict=True
@@ -276,7 +274,7 @@ class Tags(answers.Answers):
     def _python_probabilities(
         self, sentences: Sequence[ner.Sentence], *, document_context: bool = False
     ) -> list[np.ndarray]:
-        """Of each sentence `(num_words, num_labels)`."""
+        """Probabilities `(num_words, num_labels)` for each sentence."""
         tokenized = self._python_words(sentences, document_context=document_context)
         num_words = [len(sentence.words) for sentence in sentences]
         logits = np.zeros((sum(num_words), len(self.labels)), np.float32)
@@ -295,13 +293,13 @@ class _Tagged(NamedTuple):
     label_ids: tf.Tensor
     """int32."""
     probabilities: tf.Tensor
-    """float32, of the label."""
+    """float32, probability of the label."""
     begins_entity: tf.Tensor
     is_in_entity: tf.Tensor
 
 
 def _tag(logits: tf.Tensor, sentences: tf.Tensor, labels: Sequence[str]) -> _Tagged:
-    """The likeliest tags, and where entities begin: see `ner.to_iob2`."""
+    """Most probable tags, and beginnings of entities, see `ner.to_iob2`."""
     probabilities = tf.nn.softmax(logits)
     label_ids = tf.argmax(logits, axis=-1, output_type=tf.int32)
     types = [_type_of(label) for label in labels]
@@ -320,7 +318,7 @@ def _tag(logits: tf.Tensor, sentences: tf.Tensor, labels: Sequence[str]) -> _Tag
 
 
 def _shift(values: tf.Tensor, first: int) -> tf.Tensor:
-    """What is at the place before each."""
+    """The value before each, and `first` before the first."""
     return tf.concat([tf.constant([first], values.dtype), values], 0)[:-1]
 
 
@@ -337,7 +335,7 @@ def _entities(tagged: _Tagged) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 
 
 def _type_of(label: str) -> str:
-    """What it is an entity of; "" for none."""
+    """Type of entity; "" for none."""
     if label == ner.OUTSIDE:
         return ""
     return label[2:] if label.startswith(("B-", "I-")) else label
@@ -349,7 +347,7 @@ def _as_begin(label: str) -> str:
 
 
 def _number(documents: tf.Tensor) -> tf.Tensor:
-    """`(batch_size,)` int64: ascending, the same for the same strings in a row."""
+    """`(batch_size,)` int64 numbers, ascending; equal strings in a row share one."""
     # The first is not new; without any there is none.
     changes = tf.concat(
         [documents[:1] != documents[:1], documents[1:] != documents[:-1]], 0
@@ -384,7 +382,7 @@ def _of_words(
 
 
 def _margins(probabilities: np.ndarray) -> np.ndarray:
-    """`(num_words,)`: how far the likeliest tag is ahead of the second."""
+    """`(num_words,)`: probability of the best tag less that of the second."""
     if probabilities.shape[-1] == 1:
         return np.ones(len(probabilities))
     ranked = np.sort(probabilities, axis=-1)

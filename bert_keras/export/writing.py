@@ -1,4 +1,4 @@
-"""From a trained model to a directory that others load, checked before it is there."""
+"""Exports of trained models, checked before they appear."""
 
 import logging
 import typing
@@ -29,7 +29,7 @@ FORMS: tuple[str, ...] = typing.get_args(config.ExportForm)
 """What a model can be written as."""
 
 LABELS_NAME = "labels.txt"
-"""The classes, one a line, in the order of the logits; of a SavedModel in
+"""File with the classes, one a line, in the order of the logits; in a SavedModel below
 `assets.extra/`."""
 
 _TOLERANCE = 1e-5
@@ -44,36 +44,35 @@ def export_model(
     layers: Sequence[int] | None = None,
     top_k: int | None = None,
 ) -> None:
-    """Writes a trained model in a form that others load, in float32.
+    """Writes a trained model in a format that others load, in float32.
 
-    What it answers: see `labels.Labels` (classes, numbers), `spans.Spans` (questions
-    about a text), `tags.Tags` (entities), `choices.Choices` (endings),
-    `masked_words.MaskedWords` (pre-trained models) and `embeddings.Embeddings` (on
-    request, of any model).
+    Answers by kind of model: `labels.Labels` (classes, numbers), `spans.Spans`
+    (questions about a text), `tags.Tags` (entities), `choices.Choices` (endings),
+    `masked_words.MaskedWords` (pre-trained models) and, on request for any model,
+    `embeddings.Embeddings`.
 
     A SavedModel has the signatures `serving_default`, from strings to answers, and
     `ids`, from ids; with classes, `assets.extra/labels.txt` lists them. The other
-    forms are one file, `model.tflite` or `model.onnx`, from ids to numbers, and beside
-    it what makes ids of text: `vocab.txt`, `tokenizer_config.json`, and of classes
-    `labels.txt`. All take any batch size and length.
+    formats are one file, `model.tflite` or `model.onnx`, from ids to numbers, next to
+    the files that make ids of text: `vocab.txt`, `tokenizer_config.json` and, with
+    classes, `labels.txt`. All take any batch size and length.
 
-    The directory appears when what is in it has been loaded again and has answered
-    some texts as the model itself does.
+    The directory appears when its content has been loaded again and has answered some
+    texts as the model itself does.
 
     Args:
         model_dir: checkpoint of any format (see `checkpoints.conversion`).
-        output_dir: to make; TensorFlow Serving wants a number for a name.
+        output_dir: directory to make; TensorFlow Serving wants a number for a name.
         to: one of `FORMS`.
-        embedding: one of `embeddings.KINDS`, to get vectors; `None`: what the model
-            was trained to answer.
-        layers: whose vectors, -1 is the last one; `None`: the last one's.
-        top_k: guesses for each `[MASK]`; `None`: 5.
+        embedding: one of `embeddings.KINDS`, to get vectors; `None`: the answers that
+            the model was trained to give.
+        layers: layers of the vectors, -1 is the last; `None`: the last.
+        top_k: number of guesses for each `[MASK]`; `None`: 5.
 
     Raises:
-        InputError: the model cannot be used or is of a kind that has no answers here,
-            an option does not apply to it, a package is missing, or `output_dir` holds
-            something.
-        RuntimeError: what was written does not answer as the model does.
+        InputError: the model cannot be used or its kind has no answers, an option does
+            not apply to it, a package is missing, or `output_dir` holds something.
+        RuntimeError: the export does not answer as the model does.
     """
     wanted = _Wanted(to, embedding, layers, top_k)
     _check_wanted(wanted)
@@ -88,7 +87,7 @@ def export_model(
 
 
 class _Wanted(NamedTuple):
-    """What `export_model` was asked for."""
+    """Options of `export_model`."""
 
     to: str
     embedding: str | None
@@ -114,7 +113,7 @@ def _check_wanted(wanted: _Wanted) -> None:
 
 
 def _read_model(path: Path, wanted: _Wanted) -> answers.Answers:
-    """The model as something that answers what was asked for."""
+    """Reads a model that answers as asked for."""
     checkpoint = starting_point.read_with_tokenizer(path)
     kind = checkpoint.task.kind
     gives_tokens = kind == "pretraining" and wanted.embedding is None
@@ -184,11 +183,11 @@ def _check_saved_model(model: answers.Answers, directory: Path) -> None:
 
 
 def _describe_inputs(model: answers.Answers, directory: Path) -> None:
-    """Writes the files with which others make ids of text."""
+    """Writes the files that make ids of text."""
     model.vocabulary.save(directory / "vocab.txt")
     tokenizer_config = {
         "do_lower_case": model.do_lower_case,
-        # As transformers calls it.
+        # The name that transformers uses.
         "model_max_length": model.max_seq_length,
     }
     files.write_json(directory / "tokenizer_config.json", tokenizer_config)
@@ -206,10 +205,10 @@ def _check_for_ids(
 
 
 def _batches(ids: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
-    """All texts at once, and then some of the shorter ones without padding."""
+    """All texts at once; then the shortest ones, alone and without padding."""
     yield dict(ids)
     lengths = ids["input_mask"].sum(axis=-1)
-    # Of endings, which are of one example, the longest counts.
+    # The endings of an example have one length, that of the longest.
     lengths = lengths.reshape(len(lengths), -1).max(axis=1)
     for row in np.argsort(lengths, kind="stable")[:3]:
         length = int(lengths[row])
@@ -238,7 +237,7 @@ def _check_close(
                 f"of {values.shape}: nothing was written"
             )
         difference = _largest(found[name] - values)
-        # A score has no scale of its own, so its own size counts. Not so for NaN.
+        # A score has no scale but its own size. NaN fails this too.
         if not difference <= _TOLERANCE * max(1.0, _largest(values)):
             raise RuntimeError(
                 f"the exported model answers differently, by up to {difference:.3g} in "
@@ -247,5 +246,5 @@ def _check_close(
 
 
 def _largest(values: np.ndarray) -> float:
-    """The largest absolute value; masked ones do not count."""
+    """Largest absolute value; masked ones do not count."""
     return float(np.ma.filled(np.ma.abs(values), 0).max(initial=0))

@@ -31,7 +31,7 @@ class LayerProbe(keras.Model):
         features: a dict with `vectors`, `(batch_size, num_words, num_layers,
             hidden_size)` float; `input_mask`, `(batch_size, num_words)`, 1 for a word,
             0 for padding; and in training `dropout_seeds`, `(batch_size,)` int32, see
-            `bert_keras.model.dropout`. Other keys are not looked at.
+            `bert_keras.model.dropout`. Other keys are ignored.
 
     Returns:
         A dict with `logits`, `(batch_size, num_words, num_labels)` float32.

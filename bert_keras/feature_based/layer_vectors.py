@@ -1,7 +1,7 @@
 """Outputs of an encoder's layers, a vector for each word, written to files.
 
-For models that are trained on the vectors while the encoder stays as it is (section 5.3
-of the paper).
+They are features for other models, while the encoder stays as it is (section 5.3 of the
+paper).
 """
 
 import contextlib
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 FORMATS: tuple[str, ...] = typing.get_args(configuration.VectorFormat)
 
 BYTES_AT_A_TIME = 1 << 28
-"""Vectors of pieces that are held before they are written."""
+"""Bytes of vectors that are held before they are written."""
 
 
 def write(
@@ -43,14 +43,14 @@ def write(
 ) -> None:
     """Writes the outputs of some layers for each word of a file.
 
-    The directory appears when it is finished. How much memory that takes depends on
-    `BYTES_AT_A_TIME` and on the text, not on the number of vectors.
+    The directory appears when it is finished. Memory depends on `BYTES_AT_A_TIME` and
+    on the text, not on the number of vectors.
 
     Args:
         model: checkpoint of any format (see `checkpoints.conversion`).
         input_path: the file.
-        output_dir: to make.
-        settings: how the file becomes inputs.
+        output_dir: directory to make.
+        settings: of the encoder's inputs.
         layers: see `encoder.resolve_layers`.
         pooling: one of `word_inputs.POOLINGS`.
         to: one of `FORMATS`.
@@ -88,7 +88,7 @@ def write(
     tokenizer = tokenization.Tokenizer(
         checkpoint.vocabulary, do_lower_case=checkpoint.do_lower_case
     )
-    # As large as the model.
+    # As large as the model, and not needed any more.
     del checkpoint
     with files.new_directory(output_dir) as directory:
         make_inputs = word_inputs.Aligner(tokenizer, **inputs)
@@ -111,9 +111,9 @@ def _write_all(
     *,
     to: str,
 ) -> dict[str, int]:
-    """Writes everything but the facts; returns how much it was."""
+    """Writes all files but the facts, and returns their counts."""
     num_rows = num_cut = num_done = 0
-    # Of the part that is under way.
+    # In the part that is being encoded.
     examples_per_input = 0.0
     with (
         contextlib.ExitStack() as stack,
@@ -168,7 +168,7 @@ class LayerReader:
         )
 
     def check_length(self, max_seq_length: int | None) -> int:
-        """A maximal length, or that of the encoder for `None`.
+        """The maximal length of inputs; `None` becomes that of the encoder.
 
         Raises:
             InputError: the encoder takes fewer tokens.

@@ -35,7 +35,7 @@ PAPER_DEV_F1 = {
     "concat_last_four": 96.1,
     "weighted_sum_all": 95.5,
 }
-"""Of the paper's BERT BASE (cased) on the development set of CoNLL-2003, in percent."""
+"""F1 of the paper's BERT BASE (cased) on CoNLL-2003's development set, in percent."""
 
 TABLE_NAME = "table.md"
 
@@ -53,19 +53,19 @@ def run_probes(
 ) -> dict[str, Any]:
     """Trains taggers on each representation of words, and scores them.
 
-    A word's vectors are those of its first piece. A tagger reads the words of one
-    sentence; what is around the sentence only the encoder has read.
+    A word's vectors are those of its first piece. A tagger reads one sentence at a
+    time; only the encoder has read the sentences around it.
 
     The encoder runs once over both files. Each tagger's scores are kept in `taggers/`,
-    so that a run that was broken off goes on with the next one. `table.md` and
+    so that an interrupted run goes on with the next one. `table.md` and
     `results.json` are written last; then the vectors are deleted.
 
     Args:
         settings: which taggers, and how they are trained.
-        model: checkpoint of any format, whose encoder is looked into.
-        train: tagged words to train on (see `tasks.ner`).
-        dev: the same, to score on.
-        output_dir: to make, or to go on with.
+        model: checkpoint of any format, whose encoder is taken.
+        train: file of tagged words to train on (see `tasks.ner`).
+        dev: file of tagged words to score on.
+        output_dir: directory to make, or to go on with.
         strategy: to train under.
 
     Returns:
@@ -74,7 +74,7 @@ def run_probes(
 
     Raises:
         InputError: a file, the checkpoint or the directory cannot be used, or the
-            encoder has not the layers of a representation.
+            encoder has too few layers for a representation.
     """
     settings = settings.model_copy(
         update={"precision": precision.resolve(settings.precision, strategy)}
@@ -138,7 +138,7 @@ def _look_at(model: str | Path) -> tuple[int, str]:
 def layers_of(
     representation: str, num_hidden_layers: int, *, path: str | Path
 ) -> tuple[int, ...]:
-    """The layers whose vectors make a representation, 0 being the embeddings.
+    """Layers whose vectors make a representation; 0 are the embeddings.
 
     Args:
         representation: a `feature_based_config.Representation`.
@@ -146,7 +146,7 @@ def layers_of(
         path: of its checkpoint, for errors.
 
     Raises:
-        InputError: the encoder has not as many layers.
+        InputError: the encoder has too few layers.
     """
     if representation == "embeddings":
         return (0,)
@@ -167,7 +167,7 @@ def layers_of(
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """The F1 scores of what `run_probes` returns, in percent, as markdown."""
+    """Markdown table of the F1 scores in `run_probes`' results, in percent."""
     rows = [
         "| representation | F1, mean | deviation | best | taggers | paper, BASE |",
         "|---|---|---|---|---|---|",
@@ -186,7 +186,7 @@ def table(results: Mapping[str, Any]) -> str:
 
 
 class _Data:
-    """Both files, with labels that are checked."""
+    """Sentences, lengths and labels of both files."""
 
     def __init__(self, train: str | Path, dev: str | Path):
         train_sentences, self.dev_sentences = ner.read(train), ner.read(dev)
@@ -207,7 +207,7 @@ def _vectors(
     directory: Path,
     wanted: Sequence[int],
 ) -> vector_files.Features:
-    """The vectors of a file's words, made unless they are there."""
+    """Vectors of a file's words, made unless they are there."""
     if not directory.is_dir():
         layer_vectors.write(
             model,
@@ -226,7 +226,7 @@ def _vectors(
 
 @dataclass(frozen=True, kw_only=True)
 class WordVectors:
-    """The vectors of a file's words as inputs, a sentence each."""
+    """Inputs of a tagger: the vectors of a file's words, a sentence each."""
 
     layers: Sequence[np.ndarray]
     """`(num_words, hidden_size)` float32 each."""
@@ -262,7 +262,7 @@ class WordVectors:
         return len(self.label_ids)
 
     def places(self, rows: np.ndarray) -> dataset.Places:
-        """Where the outputs for a batch of some sentences belong, among all words."""
+        """Places of the outputs for a batch of sentences, among all words."""
         starts = (np.cumsum(self.lengths) - self.lengths)[rows]
         words, mask = tokenized.padded_ranges(starts, self.lengths[rows])
         return dataset.Places(words[mask], np.nonzero(mask))
@@ -290,7 +290,7 @@ class _Tagger:
         logs: Path,
         strategy: tf.distribute.Strategy,
     ) -> dict[str, Any]:
-        """Trains and scores; `ner.scores`, the number of steps, and the seconds."""
+        """Trains and scores: gives `ner.scores`, the number of steps, and seconds."""
         train, dev = (self._inputs(features[name], name) for name in ("train", "dev"))
         start = time.monotonic()
         num_steps, network = self._train(train, logs, strategy)

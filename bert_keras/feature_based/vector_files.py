@@ -15,17 +15,17 @@ from bert_keras.errors import InputError
 from bert_keras.tasks import reading
 
 FACTS_NAME = "features.json"
-"""How the vectors were made. Written last."""
+"""File that says how the vectors were made. Written last."""
 INDEX_NAME = "index.jsonl"
-"""Of `numpy`: a line for each example, see `word_inputs.AlignedInputs.examples`, with
-`first_row`, where its rows begin, from 0."""
+"""Index of `numpy`: a line for each example, see `word_inputs.AlignedInputs.examples`,
+with `first_row`, the number of its first row, from 0."""
 RECORDS_NAME = "features.tfrecord"
-"""Of `tfrecord`: for each example what the index says, lists of strings or integers,
-and a list of floats for each layer, row after row."""
+"""File of `tfrecord`: for each example the values of the index, lists of strings or
+integers, and a list of floats for each layer, row after row."""
 
 
 def layer_name(layer: int) -> str:
-    """The name of a layer's list in a record, and with `.npy` of its file, `(num_rows,
+    """Name of a layer's list in a record; with `.npy` that of its file, `(num_rows,
     hidden_size)` float32."""
     return f"layer_{layer}"
 
@@ -34,13 +34,13 @@ class Writer(Protocol):
     """Files that are being written."""
 
     def describe(self, examples: Sequence[dict[str, Any]]) -> None:
-        """Takes what is told of examples whose vectors come next."""
+        """Takes descriptions of the examples whose vectors come next."""
 
     def add(self, vectors: np.ndarray) -> None:
-        """Takes vectors of described examples, which may begin or end within one."""
+        """Takes vectors of described examples; they may begin or end inside one."""
 
     def finish(self) -> None:
-        """Writes what there is left; all described examples have their vectors."""
+        """Writes the rest; all described examples have their vectors."""
 
 
 class NumpyWriter:
@@ -80,7 +80,7 @@ class NumpyWriter:
         self._write_headers()
 
     def _write_headers(self) -> None:
-        """Of one size whatever the number of rows: NumPy leaves room for growth."""
+        """Headers of one size for any number of rows: NumPy leaves room for growth."""
         header = {
             "descr": "<f4",
             "fortran_order": False,
@@ -147,7 +147,7 @@ WRITERS = {"numpy": NumpyWriter, "tfrecord": RecordWriter}
 """By format."""
 
 
-# Of the words or pieces of an example, of which each has a row.
+# Words or pieces of an example, each of which has a row.
 _STRINGS = ("words", "pieces")
 
 
@@ -164,16 +164,16 @@ class Features:
     """A finished directory of NumPy arrays."""
 
     facts: dict[str, Any]
-    """What `FACTS_NAME` holds."""
+    """Content of `FACTS_NAME`."""
     layers: dict[int, np.ndarray]
-    """From a layer's number, from 0, to `(num_rows, hidden_size)` float32, which stays
-    in its file until it is looked at."""
+    """By number of the layer, from 0: `(num_rows, hidden_size)` float32, read from the
+    file when it is used."""
     examples: tuple[dict[str, Any], ...]
     """The lines of the index."""
 
 
 def read(directory: str | Path) -> Features:
-    """Reads what `write` has made of NumPy arrays.
+    """Reads a directory of NumPy arrays.
 
     Raises:
         InputError: no such directory, unfinished, or of records.

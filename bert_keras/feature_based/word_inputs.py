@@ -1,4 +1,4 @@
-"""From a file to model inputs of which it is known what each piece is a part of.
+"""Model inputs for a file of words or texts, with the word each piece belongs to.
 
 No TensorFlow.
 """
@@ -31,11 +31,11 @@ Example = text.LabelledText | ner.Sentence
 
 @dataclass(frozen=True, kw_only=True)
 class AlignedInputs:
-    """Model inputs of some examples, and which of their pieces are wanted.
+    """Model inputs of some examples, and the pieces whose vectors are wanted.
 
-    A row is what gets a vector: a word or, of pooling `none`, a piece. The rows of all
-    inputs, one after the other, are those of all examples. An example can have more
-    than one input (see `ner_windows`), and every row is of one of them.
+    A row is a word or, with pooling `none`, a piece: it gets a vector. The rows of all
+    inputs, in order, are those of all examples. An example can have several inputs (see
+    `ner_windows`); every row belongs to one of them.
     """
 
     inputs: tokenized.TokenizedTexts
@@ -46,7 +46,7 @@ class AlignedInputs:
     num_pieces: np.ndarray
     """`(num_rows,)` int64: pieces that follow one another, and whose mean is wanted."""
     examples: Sequence[dict[str, Any]]
-    """Of each example `line`, where it begins in its file, from 1, and of its rows:
+    """Descriptions of the examples: `line`, the first in the file, from 1; of rows
 
     - `words`, as written, or `pieces`, as in the vocabulary,
     - of texts `starts` and `ends`, their characters in the text,
@@ -54,7 +54,7 @@ class AlignedInputs:
     - of pieces `word_ids`, the number of the word in the text or sentence, from 0.
     """
     num_cut: int
-    """Texts that were too long and have no rows for their ends."""
+    """Number of texts that were too long: their ends have no rows."""
 
     @property
     def lengths(self) -> np.ndarray:
@@ -63,7 +63,7 @@ class AlignedInputs:
 
     @property
     def num_answers(self) -> int:
-        """Pieces of all rows: each has outputs, which `pool` makes the rows' own."""
+        """Pieces of all rows: each has outputs, which `pool` turns into rows."""
         return int(self.num_pieces.sum())
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -84,7 +84,7 @@ class AlignedInputs:
         return {**self.inputs.batch(rows), "pieces": pieces}
 
     def places(self, rows: np.ndarray) -> dataset.Places:
-        """Where the outputs for a batch belong, among those of all pieces."""
+        """Places of the outputs for a batch, among those of all pieces."""
         first_pieces = self._piece_ends[self._first_rows]
         counts = self._piece_ends[self._first_rows + self.num_rows] - first_pieces
         ids = tokenized.ranges(first_pieces[rows], counts[rows])
@@ -128,10 +128,10 @@ class AlignedInputs:
 
 
 def form_of(path: str | Path) -> str:
-    """The form that a file's name tells.
+    """The form of a file, by its name.
 
     Raises:
-        InputError: it tells none.
+        InputError: the name does not tell.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in _FORM_OF_SUFFIX:
@@ -146,7 +146,7 @@ def form_of(path: str | Path) -> str:
 def read(
     path: str | Path, *, form: str, columns: config.TextColumns
 ) -> Sequence[Example]:
-    """Reads all examples of a file; labels and tags are not looked at.
+    """Reads all examples of a file; labels and tags are ignored.
 
     Args:
         path: of the file; UTF-8.
@@ -167,8 +167,8 @@ def read(
 
 
 def parts(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
-    """Cuts a file's examples into lists that can be encoded one by one: documents stay
-    whole, so that their sentences have them around themselves."""
+    """Cuts a file's examples into lists that can be encoded one by one. Documents stay
+    whole, as context of their sentences."""
     if not isinstance(examples[0], ner.Sentence):
         for start in range(0, len(examples), _EXAMPLES_AT_A_TIME):
             yield examples[start : start + _EXAMPLES_AT_A_TIME]
@@ -222,7 +222,7 @@ class Aligner:
             max_seq_length=self._max_seq_length,
             document_context=self._document_context,
         )
-        # As there: no word has no piece, or more than fit.
+        # As there, each word has one piece at least and no more than fit.
         counts = [
             min(max(1, len(self._tokenizer.encode(word))), self._max_seq_length - 2)
             for sentence in sentences
@@ -304,8 +304,8 @@ class Aligner:
     def _rows(
         self, value: str, offsets: token_offsets.TokenOffsets, kept: int
     ) -> tuple[np.ndarray, np.ndarray, dict[str, list]]:
-        """Where the rows of a text are among its pieces, how many pieces each has, and
-        what is told of them."""
+        """Rows of a text: their places among its pieces, how many pieces each has, and
+        their descriptions."""
         begins_word = ~self._is_continuation[offsets.ids]
         if self._pooling == "none":
             places, counts = np.arange(kept), np.ones(kept, np.int64)
@@ -315,7 +315,7 @@ class Aligner:
                 "word_ids": (np.cumsum(begins_word[:kept]) - 1).tolist(),
             }
         else:
-            # Of a word that is cut the rest is not read, but the word is named whole.
+            # A word that is cut is still named whole.
             begins = np.flatnonzero(begins_word)
             last_pieces = np.append(begins[1:], len(offsets.ids)) - 1
             places = begins[begins < kept]
@@ -343,7 +343,7 @@ class Aligner:
 def _pieces_of_sentences(
     sentences: Sequence[ner.Sentence], counts: Sequence[int], pieces: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """What is told of sentences whose rows are pieces; `counts` are those of words."""
+    """Descriptions of sentences whose rows are pieces; `counts`: pieces of words."""
     of_words, all_pieces = iter(counts), iter(pieces)
     examples = []
     for sentence in sentences:

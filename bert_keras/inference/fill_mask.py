@@ -1,4 +1,4 @@
-"""Guesses the `[MASK]` in a sentence: the quickest look at what a model has learnt."""
+"""Guesses for each `[MASK]` in a sentence: the quickest test of a model."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from bert_keras.tasks import tokenized
 
 
 class Guess(NamedTuple):
-    """One token for a mask."""
+    """A token for a mask."""
 
     token: str
     probability: float
@@ -26,13 +26,13 @@ def load_pretrainer(
 ) -> tuple[weights.Checkpoint, pretrainer.BertPretrainer]:
     """Loads a model with a masked-LM head, in float32.
 
-    Weights of next sentences that the checkpoint has not are random.
+    If the checkpoint lacks the weights for next sentences, they are random.
 
     Args:
         path: checkpoint of any format (see `checkpoints.conversion`).
 
     Raises:
-        InputError: it cannot be used, or has no such head.
+        InputError: the checkpoint cannot be used, or has no such head.
     """
     checkpoint = starting_point.read_with_tokenizer(path)
     lacking = [
@@ -70,7 +70,7 @@ class FillMask:
         """Guesses every `[MASK]` of a text.
 
         Returns:
-            For each mask, in order, its `top_k` likeliest tokens, likeliest first.
+            For each mask, in order, its `top_k` most probable tokens, best first.
 
         Raises:
             InputError: the text has no `[MASK]` or too many tokens for the model.

@@ -19,24 +19,24 @@ from bert_keras.tasks import answers, catalogue, dataset, forms, glue
 logger = logging.getLogger(__name__)
 
 TASK_KINDS = ("classification", "regression", "tagging", "span", "choice")
-"""The kinds of run that `finetune` makes."""
+"""Kinds of runs that `finetune` makes."""
 
 THRESHOLD = "best_f1_thresh"
-"""The score that is the threshold on the odds of "no answer", chosen on dev."""
+"""Name of the score with the threshold on the odds of "no answer"."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TunedModel:
-    """A network with a task's head, and all that its answers need."""
+    """A tuned network, with everything that its answers need."""
 
     network: keras.Model
     """Built, with its weights."""
     task: config.Task
     tokenizer: tokenization.Tokenizer
     settings: config.FinetuningConfig
-    """How texts become inputs, and outputs become answers."""
+    """Settings of the run: lengths of inputs, search for answers."""
     threshold: float | None = None
-    """On the odds that a question has no answer, as chosen on dev."""
+    """Odds above which a question has no answer, chosen on the dev file."""
 
     @classmethod
     def load(
@@ -80,8 +80,8 @@ class TunedModel:
 
         Args:
             path: of the file.
-            has_labels: whether to read what is right too.
-            task: the data set it belongs to; `None`: the one that was trained on.
+            has_labels: whether to read labels.
+            task: the data set that it belongs to; `None`: that of the training.
         """
         settings = self.settings
         if task is not None:
@@ -94,7 +94,7 @@ class TunedModel:
         )
 
     def answer(self, data: dataset.Dataset) -> dataset.Answers:
-        """The answers to all examples. Shows progress."""
+        """Answers all examples. Shows progress."""
         inputs = data.encode(self.task, self.tokenizer, self.settings)
         outputs = forward.of_task(self.network)(inputs, title="predicting")
         return data.answer(outputs, inputs, self.task, self.settings)
@@ -117,7 +117,7 @@ class TunedModel:
 
 
 def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float | int]:
-    """Scores a tuned model on a file with what is right.
+    """Scores a tuned model on a labelled file.
 
     Returns:
         `num_examples` and the task's official scores, see `tasks`.
@@ -134,10 +134,10 @@ def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float |
 def predict(
     model_dir: str | Path, input_path: str | Path, output_path: str | Path
 ) -> None:
-    """Writes a tuned model's answers for a file, as `dataset.Answers.files` has them.
+    """Writes a tuned model's answers to a file, see `dataset.Answers.files`.
 
-    One file of answers is written to `output_path`, several into it. What is right is
-    not looked at, should the input have it.
+    A single file of answers becomes `output_path`; several go into that directory.
+    Labels of the input are ignored.
 
     Raises:
         InputError: the run or the input cannot be used, or the output exists.
@@ -160,10 +160,11 @@ def submit_glue(
     """Answers GLUE's test files as the leaderboard wants them.
 
     Args:
-        model_dirs: runs on GLUE tasks, at most one of each. That on MNLI answers AX.
+        model_dirs: runs on GLUE tasks, one for each at most. The MNLI run answers AX
+            too.
         data: GLUE's folder.
-        output_path: a directory to make for the tables; or a `.zip`, ready to be
-            uploaded, for which all tasks must be there.
+        output_path: directory to make for the tables; or a `.zip` to upload, which
+            needs a run for every task.
 
     Raises:
         InputError: a run or a file cannot be used, or the output exists.

@@ -17,11 +17,11 @@ from bert_keras.tasks import reading
 
 
 class Record(pydantic.BaseModel):
-    """One example and its answer; unknown keys are passed over when it is read."""
+    """An example and its answer; unknown keys in a file are ignored."""
 
     model_config = pydantic.ConfigDict(frozen=True)
     truth_name: ClassVar[str] = "label"
-    """The field with the right answer; `None` if nobody has said it."""
+    """Field with the right answer; `None` where it is not known."""
 
     def numbers(self) -> Iterable[float]:
         """Numbers that the model computed."""
@@ -29,12 +29,12 @@ class Record(pydantic.BaseModel):
 
 
 class ClassifiedText(Record):
-    """A text, or two, and its class."""
+    """A text, or a pair of them, and its class."""
 
     text: str
     text_pair: str | None = None
     line: int
-    """Where it begins in its file; of texts given in Python their number, from 1."""
+    """First line in its file; for texts given in Python, their number, from 1."""
     label: str | None = None
     prediction: str
     probabilities: dict[str, float]
@@ -49,7 +49,7 @@ class ClassifiedText(Record):
 
     @property
     def confidence(self) -> float:
-        """The probability of the answer that was given."""
+        """Probability of the prediction."""
         return self.probabilities[self.prediction]
 
     def numbers(self) -> Iterable[float]:
@@ -57,7 +57,7 @@ class ClassifiedText(Record):
 
 
 class RatedText(Record):
-    """A text, or two, and its number."""
+    """A text, or a pair of them, and its number."""
 
     text: str
     text_pair: str | None = None
@@ -67,7 +67,7 @@ class RatedText(Record):
 
     @property
     def error(self) -> float:
-        """How much too high the answer is."""
+        """The prediction less the right number."""
         return self.prediction - self.label
 
     def numbers(self) -> Iterable[float]:
@@ -79,14 +79,14 @@ class ChosenEnding(Record):
 
     text: str
     beginning: str
-    """Of the endings."""
+    """First words of each ending."""
     endings: tuple[str, ...]
     line: int
     label: int | None = None
-    """Which ending is right, from 0."""
+    """Number of the right ending, from 0."""
     prediction: int
     probabilities: tuple[float, ...]
-    """Of each ending."""
+    """One for each ending."""
 
     @pydantic.model_validator(mode="after")
     def _endings_are_there(self) -> Self:
@@ -101,7 +101,7 @@ class ChosenEnding(Record):
 
     @property
     def confidence(self) -> float:
-        """The probability of the answer that was given."""
+        """Probability of the prediction."""
         return self.probabilities[self.prediction]
 
     def numbers(self) -> Iterable[float]:
@@ -140,11 +140,11 @@ class AnsweredQuestion(Record):
     question: str
     context: str
     answers: tuple[str, ...]
-    """The right ones; none if the question cannot be answered, or nobody said them."""
+    """Right answers; none if the question has none, or if they are not known."""
     prediction: str
-    """Empty: that there is no answer."""
+    """Empty for "no answer"."""
     probability: float
-    """Of the prediction."""
+    """Probability of the prediction."""
     null_odds: float | None = None
     """Score of "no answer" less that of the best answer."""
     best_text: str
@@ -206,5 +206,5 @@ def _parse(
 
 
 def are_finite(records: Iterable[Record]) -> bool:
-    """Whether the model has computed numbers, not overflowed."""
+    """Whether all numbers are finite: the model has not overflowed."""
     return all(math.isfinite(n) for record in records for n in record.numbers())

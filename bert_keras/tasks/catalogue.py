@@ -1,4 +1,4 @@
-"""All tasks by name: which files they have, and how one is read. No TensorFlow.
+"""All tasks by name: their files, and how to read one. No TensorFlow.
 
 A task is one of the forms of your own data, `FORMS`, or a data set in its official
 folder: those of GLUE by the names in `glue.TASKS`, and `DATASETS`.
@@ -30,7 +30,7 @@ FORMS = ("text", "tagging", "span", "choice")
 
 @dataclass(frozen=True, kw_only=True)
 class Official:
-    """A data set that is not GLUE's. Paths are relative to its folder."""
+    """A data set outside GLUE. Paths are relative to its folder."""
 
     form: str
     train: str
@@ -70,7 +70,7 @@ DATASETS: Mapping[str, Official] = MappingProxyType(
 )
 
 NAMES = (*FORMS, *glue.TASKS, *DATASETS)
-"""Of all tasks."""
+"""Names of all tasks."""
 
 
 def check_name(name: str) -> None:
@@ -126,9 +126,10 @@ def read(
 
     Args:
         path: of the file; of a GLUE task, in its official folder.
-        settings: which name the task, and for `text` the columns.
-        has_labels: whether to read what is right.
-        has_text_pair: for `text`, whether to read second texts; `None`: if there are.
+        settings: name the task, and for `text` the columns.
+        has_labels: whether to read labels.
+        has_text_pair: for `text`, whether to read second texts; `None`: if the file has
+            them.
 
     Raises:
         InputError: with file and line: it cannot be read as such a file.

@@ -1,4 +1,4 @@
-"""What fine-tuning asks of a task's data, whatever the task. No TensorFlow."""
+"""The interface between fine-tuning and the data of any task. No TensorFlow."""
 
 import abc
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from bert_keras.tasks import answers
 
 
 class Places(NamedTuple):
-    """Where the answers that a batch gives belong.
+    """Places of a batch's answers among all answers.
 
     `all_outputs[ids] = outputs_of_batch[index]`.
     """
 
     ids: np.ndarray
-    """`(num_answers,)` among all answers of a file."""
+    """`(num_answers,)` numbers among all answers of a file."""
     index: tuple[np.ndarray, ...]
-    """Of the leading axes of the batch's outputs."""
+    """Index into the leading axes of the batch's outputs."""
 
 
 class Inputs(Protocol):
@@ -36,10 +36,10 @@ class Inputs(Protocol):
         """Rows of outputs: one for each text, word, token or question."""
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Some inputs, padded to the longest of them, and with what is right."""
+        """Some inputs with their labels, padded to the longest of them."""
 
     def places(self, rows: np.ndarray) -> Places:
-        """Where the outputs for a batch of these inputs belong."""
+        """Places of the outputs for a batch of these inputs."""
 
 
 class Dataset(abc.ABC):
@@ -49,14 +49,14 @@ class Dataset(abc.ABC):
 
     @abc.abstractmethod
     def __len__(self) -> int:
-        """How many examples: texts, sentences or questions."""
+        """Number of examples: texts, sentences or questions."""
 
     @abc.abstractmethod
     def describe(self) -> config.Task:
-        """The task that can be learnt from this file.
+        """The task that a model can learn from this file.
 
         Raises:
-            InputError: there is nothing to tell apart.
+            InputError: all examples have the same label.
         """
 
     @abc.abstractmethod
@@ -66,7 +66,7 @@ class Dataset(abc.ABC):
         tokenizer: tokenization.Tokenizer,
         settings: config.FinetuningConfig,
     ) -> Inputs:
-        """Makes model inputs, with what is right if the file was read with it.
+        """Makes model inputs, with labels if the file was read with them.
 
         Raises:
             InputError: a label that the task does not have.
@@ -80,7 +80,7 @@ class Dataset(abc.ABC):
         task: config.Task,
         settings: config.FinetuningConfig,
     ) -> "Answers":
-        """What a model's outputs say.
+        """Makes answers of a model's outputs.
 
         Args:
             outputs: `(inputs.num_answers, width)` float32.
@@ -95,7 +95,7 @@ class Answers(abc.ABC):
 
     @abc.abstractmethod
     def scores(self, *, threshold: float | None = None) -> dict[str, float]:
-        """How good they are, by the official metrics. The file was read with labels.
+        """Scores by the official metrics, of a file that was read with labels.
 
         Args:
             threshold: as for `files`.
@@ -103,13 +103,13 @@ class Answers(abc.ABC):
 
     @abc.abstractmethod
     def files(self, *, threshold: float | None = None) -> dict[str, str]:
-        """What is written of them: from file name to content.
+        """Files to write: their contents by name.
 
         Args:
-            threshold: of the odds that a question has no answer; only for `span`.
+            threshold: odds above which a question has no answer; only for `span`.
         """
 
     @abc.abstractmethod
     def records(self, *, threshold: float | None = None) -> Iterator[answers.Record]:
-        """Each example with its answer and, if the file was read with labels, with the
-        right one."""
+        """Examples with their answers, and with the right ones if the file was read
+        with labels."""

@@ -31,7 +31,7 @@ from bert_keras.tasks import (
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledInputs:
-    """Inputs that each have one row of outputs."""
+    """Inputs with one row of outputs each."""
 
     texts: tokenized.TokenizedTexts | swag.TokenizedQuestions
     label_ids: np.ndarray | None
@@ -57,14 +57,14 @@ class LabelledInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class TextDataset(dataset.Dataset):
-    """Texts, or pairs of them, with a class or a number each."""
+    """Texts or pairs of texts, with a class or a number each."""
 
     path: Path
     rows: Sequence[text.LabelledText]
     has_labels: bool
     regression: bool
     glue_task: str | None = None
-    """The name of the GLUE task that the file belongs to."""
+    """GLUE task that the file belongs to."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -106,7 +106,7 @@ class TextDataset(dataset.Dataset):
 
 @dataclass(frozen=True, kw_only=True)
 class TextAnswers(dataset.Answers):
-    """Classes or numbers that a model gave to texts."""
+    """Classes or numbers that a model predicts for texts."""
 
     rows: Sequence[text.LabelledText]
     logits: np.ndarray
@@ -152,7 +152,7 @@ class TaggingDataset(dataset.Dataset):
     sentences: Sequence[ner.Sentence]
     has_labels: bool
     name: str | None = None
-    """Of the data set."""
+    """Name of the data set; `None`: the user's own."""
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -186,7 +186,7 @@ class TaggingDataset(dataset.Dataset):
 
 @dataclass(frozen=True, kw_only=True)
 class TaggingAnswers(dataset.Answers):
-    """Tags that a model gave to words."""
+    """Tags that a model predicts for words."""
 
     sentences: Sequence[ner.Sentence]
     word_logits: np.ndarray
@@ -214,12 +214,12 @@ class TaggingAnswers(dataset.Answers):
 
 @dataclass(frozen=True, kw_only=True)
 class SpanDataset(dataset.Dataset):
-    """Questions with a text that may hold the answer."""
+    """Questions, each with a text that may hold the answer."""
 
     path: Path
     questions: squad.QuestionSet
     name: str | None = None
-    """Of the data set."""
+    """Name of the data set; `None`: the user's own."""
 
     def __len__(self) -> int:
         return len(self.questions.questions)
@@ -261,16 +261,16 @@ class SpanDataset(dataset.Dataset):
 
 @dataclass(frozen=True, kw_only=True)
 class SpanAnswers(dataset.Answers):
-    """Answers that a model found."""
+    """Answers that a model finds in texts."""
 
     questions: squad.QuestionSet
     predictions: squad_predictions.Predictions
 
     def scores(self, *, threshold: float | None = None) -> dict[str, float]:
-        """By the official script; of 2.0 also with the best threshold.
+        """Scores of the official script; for 2.0 also those of the best threshold.
 
         A question that was skipped when the file was read has no prediction and counts
-        as wrong, as in the official script.
+        as wrong, as it does there.
         """
         gold = self.questions.gold_answers()
         found = squad_scores.scores(
@@ -316,7 +316,7 @@ class ChoiceDataset(dataset.Dataset):
     questions: Sequence[swag.Question]
     has_labels: bool
     name: str | None = None
-    """Of the data set."""
+    """Name of the data set; `None`: the user's own."""
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -345,7 +345,7 @@ class ChoiceDataset(dataset.Dataset):
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceAnswers(dataset.Answers):
-    """Endings that a model chose."""
+    """Endings that a model chooses."""
 
     questions: Sequence[swag.Question]
     logits: np.ndarray
@@ -456,5 +456,5 @@ _PYTHON_FORMS = {
     "span": ("a question and its context", _question),
     "choice": ("a text, the beginning of the endings if any, four endings", _endings),
 }
-"""From what an example can be to words for it and what reads it; a `TypeError` or a
-`ValueError` says that it is something else."""
+"""By form of an example: its description, and a function that reads it or raises a
+`TypeError` or `ValueError`."""

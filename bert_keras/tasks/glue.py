@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 
 
 class Submission(NamedTuple):
-    """What the leaderboard wants for a test file."""
+    """File that the leaderboard wants for a test split."""
 
     file_name: str
     num_rows: int
-    """Of the official test file."""
+    """Rows of the official test file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +43,10 @@ class Task:
     """The split to train on; `None`: the model of `same_model_as` is used."""
     dev: tuple[str, ...] = ("dev",)
     submissions: Mapping[str, Submission]
-    """From each test split."""
+    """By test split."""
     same_model_as: str | None = None
     column_names: tuple[str, ...] | None = None
-    """Of `train` and `dev`, if these files have no line of column names."""
+    """Columns of `train` and `dev`, if those files have no header."""
     max_broken_train_lines: int = 0
     """Rows of `train` that a release may have cut in two, to be left out."""
 
@@ -148,10 +148,10 @@ TASKS: Mapping[str, Task] = {
 
 
 def find_task(name: str) -> Task:
-    """The task of that name.
+    """Finds a task by name.
 
     Raises:
-        InputError: there is none.
+        InputError: no task has that name.
     """
     if name not in TASKS:
         raise InputError(
@@ -164,7 +164,7 @@ def find_task(name: str) -> Task:
 def find_files(
     directory: str | Path, name: str, splits: Iterable[str] | None = None
 ) -> dict[str, Path]:
-    """The files of some splits of a task.
+    """Finds the files of some splits of a task.
 
     Args:
         directory: the official folder, which holds one folder for each task.
@@ -208,7 +208,7 @@ def read(directory: str | Path, name: str, split: str) -> list[text.LabelledText
 
 
 def _rows(task: Task, split: str, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line number and values by column; quotes are ordinary characters."""
+    """Line number and values by column of each row; quotes are ordinary characters."""
     lines = reading.read_lines(path)
     has_names = task.column_names is None or split in task.submissions
     names = lines[0].split("\t") if has_names else list(task.column_names)
@@ -266,7 +266,7 @@ def _is_label(task: Task, label: str) -> bool:
 def scores(
     name: str, logits: np.ndarray, true_label_ids: np.ndarray
 ) -> dict[str, float]:
-    """How good answers to a task are, by its official metrics.
+    """Scores of answers by the official metrics of a task.
 
     Args:
         name: of the task.
@@ -283,7 +283,7 @@ def scores(
 
 
 def submission_tsv(name: str, logits: np.ndarray) -> str:
-    """Answers to a test file of a task, as the leaderboard wants them.
+    """Table of answers to a test file, as the leaderboard wants it.
 
     Args:
         name: of the task.
@@ -303,7 +303,7 @@ def submission_tsv(name: str, logits: np.ndarray) -> str:
 
 
 def submission_zip(tables: Mapping[str, str]) -> bytes:
-    """The archive to upload; equal bytes for equal answers.
+    """Archive to upload; equal bytes for equal answers.
 
     Args:
         tables: from the file name of every `Submission` to its `submission_tsv`.
@@ -334,7 +334,7 @@ def submission_zip(tables: Mapping[str, str]) -> bytes:
                     f"file has {submission.num_rows:,}: predict that one"
                 )
             entry = zipfile.ZipInfo(submission.file_name)
-            # By default it says which system wrote it.
+            # By default an entry names the system that wrote it.
             entry.create_system, entry.external_attr = 3, 0o644 << 16
             file.writestr(entry, table)
     return archive.getvalue()

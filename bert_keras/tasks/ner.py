@@ -24,10 +24,10 @@ from bert_keras.tasks import reading
 logger = logging.getLogger(__name__)
 
 OUTSIDE = "O"
-"""The tag of a word that is part of no entity."""
+"""Tag of a word outside any entity."""
 
 DOCUMENT_START = "-DOCSTART-"
-"""The first column of a line that begins a document."""
+"""First column of a line that begins a document."""
 
 
 class Sentence(NamedTuple):
@@ -39,15 +39,16 @@ class Sentence(NamedTuple):
     document: int
     """Equal for sentences of one document, which follow one another."""
     line: int
-    """Where it begins in its file, from 1."""
+    """First line in its file, from 1."""
 
 
 def read(path: str | Path, *, has_tags: bool = True) -> list[Sentence]:
     """Reads all sentences of a file.
 
-    An entity that begins with `I-`, as in IOB1, is made to begin with `B-`. In a file
-    where most entities begin as only in IOB2 that is a fault of the file: it is mended
-    in the same way, as `conlleval` reads it, and a warning says so.
+    Every entity then begins with `B-`, also one that begins with `I-` in its file, as
+    in IOB1. In a file where most entities begin as they only do in IOB2, an `I-` there
+    is an error of the file: it is read in the same way, as `conlleval` does, with a
+    warning.
 
     Args:
         path: `.jsonl`, or columns in a file of any other name; UTF-8.
@@ -139,7 +140,7 @@ def _strings(row: dict[str, Any], name: str, *, place: str) -> tuple[str, ...]:
     )
 
 
-# What would break a file of columns.
+# Characters that would break a file of columns.
 _NOT_IN_WORDS = re.compile("[ \t\r\n\ud800-\udfff]")
 _TAG = re.compile("O|[BI]-[^\\s\x00-\x1f\x7f\ud800-\udfff]+")
 
@@ -174,7 +175,7 @@ def split_words(text: str) -> list[tuple[int, int]]:
 
 
 def to_iob2(tags: Sequence[str]) -> tuple[str, ...]:
-    """Makes every entity begin with `B-`, the entities being as `conlleval` reads them.
+    """Makes every entity begin with `B-`; entities are those that `conlleval` reads.
 
     Args:
         tags: of one sentence, IOB1, IOB2 or what a model gave.
@@ -226,7 +227,7 @@ def distinct_labels(
 def label_ids(
     sentences: Sequence[Sentence], labels: Sequence[str], *, path: str | Path
 ) -> np.ndarray:
-    """The places of all words' tags in `labels`, sentence after sentence.
+    """Label numbers of all words, sentence after sentence.
 
     Returns:
         `(num_words,)` int32.
@@ -249,12 +250,12 @@ def label_ids(
 def decode(
     word_logits: np.ndarray, labels: Sequence[str], sentences: Sequence[Sentence]
 ) -> list[tuple[str, ...]]:
-    """The likeliest tag of each word, as IOB2.
+    """Most probable tag of each word, as IOB2.
 
     Args:
         word_logits: `(num_words, num_labels)`, sentence after sentence.
         labels: as from `distinct_labels`.
-        sentences: that these words are in; their tags are not looked at.
+        sentences: with these words; their tags are not used.
 
     Returns:
         A tag for each word of each sentence. An entity that the model begins with
@@ -265,7 +266,7 @@ def decode(
 
 
 class EntityScores(NamedTuple):
-    """How good answers are, by whole entities."""
+    """Scores by whole entities."""
 
     precision: float
     recall: float
@@ -277,7 +278,7 @@ class EntityScores(NamedTuple):
 def scores(
     word_logits: np.ndarray, labels: Sequence[str], sentences: Sequence[Sentence]
 ) -> dict[str, float]:
-    """How good answers are.
+    """Scores of answers.
 
     Args:
         word_logits: `(num_words, num_labels)`, sentence after sentence.
@@ -307,7 +308,7 @@ def scores(
 def entity_scores(
     true_tags: Iterable[Sequence[str]], predicted_tags: Iterable[Sequence[str]]
 ) -> EntityScores:
-    """Scores of all entities, whatever their type, as `conlleval` counts them.
+    """Scores of all entities together, as `conlleval` counts them.
 
     Args:
         true_tags: of each sentence.
@@ -319,7 +320,7 @@ def entity_scores(
 def entity_scores_by_type(
     true_tags: Iterable[Sequence[str]], predicted_tags: Iterable[Sequence[str]]
 ) -> dict[str, EntityScores]:
-    """The same by type of entity, of all types that are or were predicted."""
+    """Scores by type of entity, for all types in the data or the predictions."""
     true_tags, predicted_tags = list(true_tags), list(predicted_tags)
     tags = itertools.chain(*true_tags, *predicted_tags)
     # In the order of seqeval.

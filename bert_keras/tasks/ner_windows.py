@@ -59,9 +59,9 @@ class TokenizedWords:
         return len(self.positions)
 
     def places(self, rows: np.ndarray) -> dataset.Places:
-        """Where the outputs for a batch of some windows belong, among all words.
+        """Places of the outputs for a batch of windows, among all words.
 
-        Its index is the row and the position of each own word's first piece.
+        The index is the row and the position of each own word's first piece.
         """
         counts = self.num_words[rows]
         begins = (np.cumsum(self.num_words) - self.num_words)[rows]
@@ -104,7 +104,7 @@ def tokenize(
             tokenizer.encode(word)[: max_seq_length - 2] or [vocabulary.unk_id]
             for word in words
         ]
-        # Where each word begins among the pieces, and where the last one ends.
+        # First piece of each word, and the end of the last word.
         starts = [0, *itertools.accumulate(map(len, pieces))]
         ids = list(itertools.chain.from_iterable(pieces))
         for begin, end in _own_spans(texts, starts, max_seq_length - 2):
@@ -135,7 +135,7 @@ def _contexts(
 def _own_spans(
     texts: Sequence[ner.Sentence], starts: Sequence[int], max_pieces: int
 ) -> Iterator[tuple[int, int]]:
-    """Begin and end, in words, of what each window is made for."""
+    """Begin and end, in words, of each window's own words."""
     begin = 0
     for sentence in texts:
         end = begin + len(sentence.words)
@@ -151,8 +151,8 @@ def _own_spans(
 def _widen(
     begin: int, end: int, starts: Sequence[int], max_pieces: int
 ) -> tuple[int, int]:
-    """Adds words on either side, as many as fit: half of the room for each side, and
-    what one side leaves for the other."""
+    """Adds as many words as fit: half of the room on each side, and room that one side
+    leaves on the other."""
     room = max_pieces - (starts[end] - starts[begin])
     first = bisect.bisect_left(starts, starts[begin] - room // 2)
     last = bisect.bisect_right(starts, starts[first] + max_pieces) - 1

@@ -11,7 +11,7 @@ from bert_keras import files
 from bert_keras.errors import InputError
 
 Rows = Iterator[tuple[int, dict[str, Any]]]
-"""The line where a row begins, and its values by the names of their columns."""
+"""First line of each row, and its values by column."""
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -67,11 +67,11 @@ def read_csv(path: Path) -> Rows:
 
 
 def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
-    """The objects of a file of JSON lines; blank lines are passed over.
+    """The objects of a file of JSON lines; blank lines are skipped.
 
     Args:
         path: of the file.
-        expected: what a row looks like, for errors.
+        expected: an example of a row, for errors.
 
     Raises:
         InputError: see `tasks.text.read_texts`.

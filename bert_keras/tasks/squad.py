@@ -19,11 +19,11 @@ from bert_keras.tasks import dataset, tokenized
 
 
 class Answer(NamedTuple):
-    """What a person marked in the context."""
+    """An answer that a person marked in the context."""
 
     text: str
     start: int | None
-    """Its first character in the context; `None` where it could not be found."""
+    """First character in the context; `None` where it was not found."""
 
 
 class Question(NamedTuple):
@@ -33,21 +33,21 @@ class Question(NamedTuple):
     question: str
     context: str
     answers: tuple[Answer, ...]
-    """None for a question that has no answer, or where answers were not read."""
+    """Empty for a question that has no answer, or if answers were not read."""
 
 
 class QuestionSet(NamedTuple):
-    """All questions of a file, and what was wrong with it."""
+    """All questions of a file, and its faults."""
 
     questions: tuple[Question, ...]
     has_impossible: bool
-    """Whether some may have no answer (SQuAD 2.0)."""
+    """Whether questions may have no answer (SQuAD 2.0)."""
     num_repaired_answers: int
     """Answers that were not where the file says, but in one other place of the text."""
     skipped: tuple[str, ...]
-    """A line for each question that was left out: id and reason."""
+    """Id and reason, a line for each question that was left out."""
     skipped_answers: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """The answers of those that only a wrong place left out, by question id."""
+    """By question id, the answers of those left out only for a wrong place."""
 
     def gold_answers(self) -> dict[str, tuple[str, ...]]:
         """The answers' texts by question id, as `squad_scores` takes them.
@@ -62,8 +62,8 @@ def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
     """Reads a `.json` file in the layout of SQuAD 1.1 or 2.0.
 
     An answer that is not at its `answer_start` is given its place if the text has it
-    exactly once. A question without any answer that has a place is skipped. Keys that
-    are not needed are passed over.
+    exactly once. A question without any answer that has a place is skipped. Keys
+    that are not needed are ignored.
 
     Args:
         path: UTF-8, a byte order mark allowed.
@@ -147,7 +147,7 @@ class _Reader:
 
 
 def locate(answer: str, start: int, context: str) -> int | None:
-    """Where an answer is: at `start`, or else at the only place that has it."""
+    """Place of an answer: `start`, or else the only place that has it."""
     if not answer.strip():
         return None
     if start >= 0 and context.startswith(answer, start):
@@ -215,22 +215,22 @@ def _short(value: Any) -> str:
 class Windows:
     """Model inputs `[CLS] question [SEP] window of the context [SEP]`.
 
-    Of each question at least one, one after the other. What is said of tokens is end
-    to end, as in `texts`.
+    At least one for each question, in order. Values of tokens are end to end, as in
+    `texts`.
     """
 
     texts: tokenized.TokenizedTexts
     questions: np.ndarray
     """`(num_windows,)` int32: the place of each window's question among all."""
     start_positions: np.ndarray
-    """`(num_windows,)` int32: the answer's first token, counted from `[CLS]`, which it
-    is where the window does not hold the whole answer or there is none."""
+    """`(num_windows,)` int32: the answer's first token, counted from `[CLS]`; 0, which
+    is `[CLS]`, if the window does not hold the whole answer or there is none."""
     end_positions: np.ndarray
     """`(num_windows,)` int32: the answer's last token."""
     char_starts: np.ndarray
-    """`(num_tokens,)` int32: where in its context a token begins; 0 for others."""
+    """`(num_tokens,)` int32: first character of a token of the context; else 0."""
     char_ends: np.ndarray
-    """`(num_tokens,)` int32: where it ends; 0 for tokens that are not the context's."""
+    """`(num_tokens,)` int32: the character after its last one; else 0."""
     has_max_context: np.ndarray
     """`(num_tokens,)` bool: whether a token of the context has more tokens around it
     here than in the other windows. An answer begins only with such a token."""
@@ -256,7 +256,7 @@ class Windows:
         return len(self.texts.input_ids)
 
     def places(self, rows: np.ndarray) -> dataset.Places:
-        """Where the outputs for a batch of some windows belong, among all tokens."""
+        """Places of the outputs for a batch of windows, among all tokens."""
         tokens, mask = self.texts.tokens(rows)
         return dataset.Places(tokens[mask], np.nonzero(mask))
 

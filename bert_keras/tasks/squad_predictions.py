@@ -1,4 +1,4 @@
-"""From a model's scores of tokens to answers, as run_squad.py makes them.
+"""Answers from a model's scores of tokens, as run_squad.py makes them.
 
 Answers are cut out of the context as it was written, by the places of their characters.
 """
@@ -21,7 +21,7 @@ class Candidate(NamedTuple):
 
     text: str
     probability: float
-    """Among the candidates of this question."""
+    """Probability among the candidates of this question."""
     start_logit: float
     end_logit: float
 
@@ -32,8 +32,8 @@ class Predictions(NamedTuple):
     n_best: dict[str, list[Candidate]]
     """Most probable first, all texts different."""
     null_odds: dict[str, float] | None
-    """How much more the model scores that there is no answer than the best answer;
-    `None` if every question has one."""
+    """Score of "no answer" less that of the best answer; `None` if every question has
+    an answer."""
 
     def best_texts(self) -> dict[str, str]:
         """The best answer that is not empty; empty only where there is no text."""
@@ -194,7 +194,7 @@ _Entry = tuple[str, float, float]
 def _by_question(
     windows: squad.Windows, rows: np.ndarray, spans: _Spans
 ) -> Iterator[tuple[int, Iterator[tuple[int, int, float, float]]]]:
-    """Of every question its spans, be it none."""
+    """Each question with its spans, if any."""
     numbers = np.unique(windows.questions[rows])
     bounds = np.searchsorted(spans.questions, [*numbers, numbers[-1] + 1])
     for number, (start, end) in zip(numbers, itertools.pairwise(bounds), strict=True):

@@ -1,4 +1,4 @@
-"""How good answers to questions are, by the official rules of SQuAD 1.1 and 2.0."""
+"""Scores of answers to questions, by the official rules of SQuAD 1.1 and 2.0."""
 
 import collections
 import re
@@ -21,7 +21,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 class Score(NamedTuple):
-    """Of one question, from 0 to 1."""
+    """Score of one answer, from 0 to 1."""
 
     exact: float
     f1: float
@@ -146,7 +146,7 @@ def best_thresholds(
 def _best_threshold(
     gains: Mapping[str, float], null_odds: Mapping[str, float]
 ) -> tuple[float, float]:
-    """What answering up to the best odds adds, and these odds.
+    """Gain from answering up to the best odds, and these odds.
 
     Where it is best to answer nothing, the threshold is the lowest odds less one.
     """

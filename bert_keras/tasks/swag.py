@@ -20,7 +20,7 @@ from bert_keras.tasks import reading, text, tokenized
 
 NUM_ENDINGS = 4
 LABELS = tuple(str(number) for number in range(NUM_ENDINGS))
-"""Which ending, as a class: for tables of answers."""
+"""Numbers of the endings, as classes in tables of answers."""
 
 _ENDINGS = tuple(f"ending{number}" for number in range(NUM_ENDINGS))
 _CODAH_COLUMNS = ("category", "prompt", *_ENDINGS, "label")
@@ -30,15 +30,15 @@ class Question(NamedTuple):
     """One row of a file."""
 
     sentence: str
-    """What is given. Empty if CODAH begins with the sentence that is to be ended."""
+    """Given text. Empty if CODAH begins with the sentence to be ended."""
     beginning: str
-    """Of the next sentence; may be empty."""
+    """Beginning of the next sentence; may be empty."""
     endings: tuple[str, ...]
     """Four, each of which goes on with `beginning`."""
     label: int | None
-    """Which ending is right, from 0."""
+    """Number of the right ending, from 0."""
     line: int
-    """Where the row begins in its file, from 1."""
+    """First line of the row in its file, from 1."""
 
 
 def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
@@ -84,7 +84,7 @@ def _read_codah(path: Path) -> reading.Rows:
 
 
 def _split_prompt(prompt: str) -> tuple[str, str]:
-    """What is said and the sentence that is begun; either may be empty."""
+    """The given text and the beginning of a sentence; either may be empty."""
     match = re.fullmatch(r"(.*[.!?][\"')]*)(?:\s+|$)(.*)", prompt)
     return (match[1], match[2]) if match else ("", prompt)
 
@@ -125,7 +125,7 @@ def _question(
 
 
 def label_ids(questions: Sequence[Question]) -> np.ndarray:
-    """`(num_questions,)` int32: the right endings of questions that were read with."""
+    """`(num_questions,)` int32: the right endings of labelled questions."""
     return np.array([question.label for question in questions], np.int32)
 
 
@@ -167,7 +167,7 @@ def tokenize(
 ) -> TokenizedQuestions:
     """Makes model inputs: `[CLS] sentence [SEP] beginning ending [SEP]` of each ending.
 
-    Section 4.4 of the paper. What is too long is cut as all pairs are, see
+    Section 4.4 of the paper. Long inputs are cut as all pairs are, see
     `tokenization.pack_pair`.
     """
     return TokenizedQuestions(
@@ -184,7 +184,7 @@ def tokenize(
 
 
 def scores(logits: np.ndarray, true_label_ids: np.ndarray) -> dict[str, float]:
-    """How good answers are.
+    """Scores of answers.
 
     Args:
         logits: `(num_questions, 4)`.

@@ -31,7 +31,7 @@ class LabelledText(NamedTuple):
     text_pair: str | None
     label: str | None
     line: int
-    """Where it begins in its file, from 1."""
+    """First line in its file, from 1."""
 
 
 def read_texts(
@@ -41,7 +41,7 @@ def read_texts(
     has_text_pair: bool | None = None,
     has_label: bool = True,
 ) -> list[LabelledText]:
-    """Reads all rows of a file; columns that are not asked for are passed over.
+    """Reads all rows of a file; other columns are ignored.
 
     A blank line is no row, but in a `.tsv` of one column it is an empty text.
 
@@ -88,7 +88,7 @@ def _wanted_columns(
     has_text_pair: bool | None,
     has_label: bool,
 ) -> dict[str, str]:
-    """From role to column name."""
+    """Column names by role."""
     pair_name = columns.text_pair or DEFAULT_TEXT_PAIR_COLUMN
     if has_text_pair is None:
         has_text_pair = columns.text_pair is not None or pair_name in row
@@ -137,7 +137,7 @@ _NOT_IN_LABELS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
 def distinct_labels(
     examples: Sequence[LabelledText], *, path: str | Path
 ) -> tuple[str, ...]:
-    """The labels in order: of value if all are integers, else of code points.
+    """The labels, sorted: as numbers if all are integers, else as text.
 
     Raises:
         InputError: fewer than two.
@@ -159,7 +159,7 @@ def label_ids(
     *,
     path: str | Path,
 ) -> np.ndarray:
-    """What the model is to answer.
+    """The right answers, as numbers.
 
     Args:
         examples: with labels.
@@ -190,7 +190,7 @@ def _number(example: LabelledText, path: str | Path) -> float:
         number = float(example.label)
     except ValueError:
         number = math.nan
-    # Not so for NaN either.
+    # NaN fails this too.
     if not abs(number) <= float(np.finfo(np.float32).max):
         raise InputError(
             f"{path}: line {example.line}: with `regression` a label is a number, got "
@@ -200,17 +200,17 @@ def _number(example: LabelledText, path: str | Path) -> float:
 
 
 def scores(logits: np.ndarray, true_label_ids: np.ndarray) -> dict[str, float]:
-    """How good answers are.
+    """Scores of answers.
 
     Args:
-        logits: `(num_examples, num_labels)`; one column: numbers that were predicted.
+        logits: `(num_examples, num_labels)`; one column: predicted numbers.
         true_label_ids: as from `label_ids`.
 
     Returns:
-        Of classes `loss` (mean cross entropy, nats), `accuracy`, `f1` (of two classes:
-        of the second; of more: the mean over those that occur) and `matthews`; of
+        For classes `loss` (mean cross entropy, nats), `accuracy`, `f1` (for two classes
+        that of the second, for more the mean over those that occur) and `matthews`; for
         numbers `loss` (mean squared error), `pearson` and `spearman`. A correlation
-        with something constant counts as 0.
+        with a constant counts as 0.
     """
     if logits.shape[1] == 1:
         return _regression_scores(logits[:, 0].astype(float), true_label_ids)

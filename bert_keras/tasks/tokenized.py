@@ -55,7 +55,7 @@ class TokenizedTexts:
         }
 
     def part(self, begin: int, end: int) -> Self:
-        """The texts from one up to another."""
+        """Texts `begin` up to `end`."""
         tokens = slice(self.starts[begin], self.starts[end - 1] + self.lengths[end - 1])
         return type(self)(
             input_ids=self.input_ids[tokens],
@@ -64,7 +64,7 @@ class TokenizedTexts:
         )
 
     def tokens(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The places of some texts' tokens among all, see `padded_ranges`."""
+        """Places of some texts' tokens among all tokens, see `padded_ranges`."""
         return padded_ranges(self.starts[rows], self.lengths[rows])
 
     @functools.cached_property
@@ -76,7 +76,7 @@ class TokenizedTexts:
 def padded_ranges(
     starts: np.ndarray, lengths: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Runs of whole numbers, one in each row.
+    """Runs of whole numbers, one to a row.
 
     Args:
         starts: `(num_rows,)`, the first number of each.
@@ -92,7 +92,7 @@ def padded_ranges(
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The same runs of whole numbers end to end: `(sum(lengths),)`."""
+    """The runs of `padded_ranges`, end to end: `(sum(lengths),)`."""
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return np.repeat(starts, lengths) + within
 

@@ -1,8 +1,8 @@
 """TriviaQA in its own layout: questions in `qa/*.json`, documents in `evidence/`.
 
 Each pair of a question and a document becomes a question as SQuAD has it, by the first
-place where the document names an answer. TriviaQA that somebody has converted to
-SQuAD's layout is read by `squad`.
+place where the document names an answer. TriviaQA converted to SQuAD's layout is read
+by `squad`.
 """
 
 import functools
@@ -16,7 +16,7 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.tasks import squad, squad_scores
 
-# Where the documents of each list of a question are below `evidence/`.
+# Folders below `evidence/`, by list of documents of a question.
 _FOLDERS = {"EntityPages": "wikipedia", "SearchResults": "web"}
 
 
@@ -35,7 +35,7 @@ def read_triviaqa(
     Args:
         path: such as `qa/wikipedia-dev.json`.
         evidence: the folder with `wikipedia/` and `web/`.
-        max_words: how many words of a document are kept; `None`: all. The paper trained
+        max_words: words of a document that are kept; `None`: all. The paper trained
             on the first 400 tokens (footnote 12).
         has_answers: whether to look for answers; test files have none.
 
@@ -100,7 +100,7 @@ def _path_inside(folder: Path, name: str, place: str) -> Path:
 
 
 def _read_document(path: Path, max_words: int | None) -> str | None:
-    """Its first words, with the white space between them; `None` without a file."""
+    """First words of a file, with their white space; `None` if there is no file."""
     try:
         content = path.read_bytes().decode("utf-8-sig")
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -121,7 +121,7 @@ def _first_words(count: int) -> re.Pattern[str]:
 
 
 def _answer_names(node: Any, place: str) -> list[str]:
-    """What the answer is called, longest first."""
+    """Names of the answer, longest first."""
     answer = squad.field(node, "Answer", dict, place)
     place = f"{place}.Answer"
     names = [squad.field(answer, "Value", str, place)]
@@ -136,10 +136,8 @@ def _answer_names(node: Any, place: str) -> list[str]:
 
 
 def _pattern(names: list[str]) -> re.Pattern[str] | None:
-    """Finds any name as whole words, in whatever case.
-
-    Of two that begin at one place the first is found.
-    """
+    """Pattern of any name as whole words, in any case; of two names that begin at one
+    place, the first wins."""
     if not names:
         return None
     alternatives = "|".join(map(re.escape, names))
@@ -149,7 +147,7 @@ def _pattern(names: list[str]) -> re.Pattern[str] | None:
 def _answers(
     names: list[str], pattern: re.Pattern[str] | None, context: str
 ) -> tuple[squad.Answer, ...]:
-    """The first that is named, with its place; then all names, which are right too."""
+    """The first answer that is named, with its place; then all other names."""
     match = pattern and pattern.search(context)
     if not match:
         return ()

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Examples(NamedTuple):
-    """A file, ready to be trained or scored on."""
+    """A file to train or score on, and its model inputs."""
 
     data: dataset.Dataset
     inputs: dataset.Inputs
@@ -52,24 +52,24 @@ def finetune(
 ) -> dict[str, Any]:
     """Trains the encoder of a checkpoint, and a new head, on a task.
 
-    The head of a checkpoint is kept where it means the same whatever the data: a
-    `span` run begun with another (SQuAD after TriviaQA, as in the paper), or `choice`.
-    A finished run in `output_dir` is left as it is. An unfinished one begins anew: it
-    is a matter of minutes.
+    The head of a checkpoint is kept if it means the same on any data: in a `span` run
+    that starts from another (SQuAD after TriviaQA, as in the paper), and in `choice`.
+    A finished run in `output_dir` is left as it is. An unfinished one starts again: it
+    takes minutes.
 
     Args:
         settings: the run's configuration, which names the task.
         train: file to train on (see `bert_keras.tasks.catalogue`).
         dev: files to evaluate on after every epoch, the main one first. The scores of
             the others have their file's name before them.
-        init: checkpoint of any format (see `checkpoints.conversion`) whose encoder,
-            vocabulary and casing are taken.
+        init: checkpoint of any format (see `checkpoints.conversion`): gives encoder,
+            vocabulary and casing.
         from_scratch: take the sizes of that encoder, but random weights.
-        output_dir: the run directory to make.
+        output_dir: run directory to make.
         strategy: to train under.
 
     Returns:
-        What `results.json` holds: steps, seconds, examples, the last evaluation.
+        Content of `results.json`: steps, seconds, examples, the last evaluation.
 
     Raises:
         InputError: a file, the checkpoint or the directory cannot be used.
@@ -88,7 +88,7 @@ def finetune(
     dev_data = [
         catalogue.read(path, settings, has_text_pair=task.has_text_pair) for path in dev
     ]
-    # Before the directory is made: a label that is not known is found here.
+    # Before the directory is made, because unknown labels are found here.
     train_examples, *dev_examples = [
         _Examples(data, data.encode(task, tokenizer, settings))
         for data in (train_data, *dev_data)
@@ -127,11 +127,11 @@ def finetune(
     )
     if not from_scratch:
         starting_point.assign(tuner.network, arrays, path=init)
-    # As large as the model, and not needed once that has begun.
+    # As large as the model, and not needed any more.
     del start, arrays
     results = _train(settings, run, tuner, train_examples, dev_examples)
     run_weights.finish_run(run, tuner.network, results)
-    # Afterwards: a picture that cannot be drawn does not cost the weights.
+    # Last: a picture that cannot be drawn does not cost the weights.
     task_summaries.write(run.directory, step=results["steps"])
     logger.info("model and results in %s", run.directory)
     return results
@@ -305,9 +305,9 @@ class _ScoreEachEpoch(keras.callbacks.Callback):
         super().__init__()
         self._task, self._settings, self._examples = task, settings, examples
         self.scores: dict[str, float] = {}
-        """The last ones, of all files."""
+        """Last scores, of all files."""
         self.answers: dataset.Answers | None = None
-        """The last ones, to the main file."""
+        """Last answers, to the main file."""
 
     def on_train_begin(self, logs=None):
         self._forward = forward.of_task(self.model.network)
