@@ -12,7 +12,6 @@ import numpy as np
 import scipy.special
 
 from bert_keras import config
-from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.tasks import (
     answers,
@@ -82,12 +81,7 @@ class TextDataset(dataset.Dataset):
             has_text_pair=self.rows[0].text_pair is not None,
         )
 
-    def encode(
-        self,
-        task: config.Task,
-        tokenizer: tokenization.Tokenizer,
-        settings: config.FinetuningConfig,
-    ) -> LabelledInputs:
+    def encode(self, task, tokenizer, settings) -> LabelledInputs:
         label_ids = None
         if self.has_labels:
             label_ids = text.label_ids(self.rows, task.labels, path=self.path)
@@ -161,12 +155,7 @@ class TaggingDataset(dataset.Dataset):
         labels = ner.distinct_labels(self.sentences, path=self.path)
         return config.Task(kind="tagging", name=self.name, labels=labels)
 
-    def encode(
-        self,
-        task: config.Task,
-        tokenizer: tokenization.Tokenizer,
-        settings: config.FinetuningConfig,
-    ) -> ner_windows.TokenizedWords:
+    def encode(self, task, tokenizer, settings) -> ner_windows.TokenizedWords:
         label_ids = None
         if self.has_labels:
             label_ids = ner.label_ids(self.sentences, task.labels, path=self.path)
@@ -232,12 +221,7 @@ class SpanDataset(dataset.Dataset):
             has_impossible=self.questions.has_impossible,
         )
 
-    def encode(
-        self,
-        task: config.Task,
-        tokenizer: tokenization.Tokenizer,
-        settings: config.FinetuningConfig,
-    ) -> squad.Windows:
+    def encode(self, task, tokenizer, settings) -> squad.Windows:
         return squad.featurize(
             self.questions.questions,
             tokenizer,
@@ -324,12 +308,7 @@ class ChoiceDataset(dataset.Dataset):
     def describe(self) -> config.Task:
         return config.Task(kind="choice", name=self.name, has_text_pair=True)
 
-    def encode(
-        self,
-        task: config.Task,
-        tokenizer: tokenization.Tokenizer,
-        settings: config.FinetuningConfig,
-    ) -> LabelledInputs:
+    def encode(self, task, tokenizer, settings) -> LabelledInputs:
         return LabelledInputs(
             texts=swag.tokenize(
                 self.questions, tokenizer, max_seq_length=settings.max_seq_length

@@ -21,6 +21,9 @@ from bert_keras.tasks import reading, text
 logger = logging.getLogger(__name__)
 
 
+_SENTENCES = TextColumns(text="sentence1", text_pair="sentence2")
+
+
 class Submission(NamedTuple):
     """File that the leaderboard wants for a test split."""
 
@@ -31,16 +34,16 @@ class Submission(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A data set. A split is named as its file, less `.tsv`."""
+    """A data set. Splits are named as their files, without `.tsv`."""
 
     folder: str
-    columns: TextColumns
-    labels: tuple[str, ...] | None
+    columns: TextColumns = _SENTENCES
+    labels: tuple[str, ...] | None = ("0", "1")
     """Classes in the order of `run_classifier.py`; `None`: numbers from 0 to 5."""
-    metrics: tuple[str, ...]
-    """Official ones, as `text.scores` names them; the paper's first."""
+    metrics: tuple[str, ...] = ("accuracy",)
+    """Official metrics, as `text.scores` names them; the paper's first."""
     train: str | None = "train"
-    """The split to train on; `None`: the model of `same_model_as` is used."""
+    """Split to train on; `None`: use the model of `same_model_as`."""
     dev: tuple[str, ...] = ("dev",)
     submissions: Mapping[str, Submission]
     """By test split."""
@@ -52,19 +55,17 @@ class Task:
 
     @property
     def main_metric(self) -> str:
-        """The one that the paper reports."""
+        """Metric that the paper reports."""
         return self.metrics[0]
 
 
 _ENTAILMENT = ("entailment", "not_entailment")
 _MNLI_LABELS = ("contradiction", "entailment", "neutral")
-_SENTENCES = TextColumns(text="sentence1", text_pair="sentence2")
 
 TASKS: Mapping[str, Task] = {
     "CoLA": Task(
         folder="CoLA",
         columns=TextColumns(text="sentence"),
-        labels=("0", "1"),
         metrics=("matthews",),
         submissions={"test": Submission("CoLA.tsv", 1063)},
         column_names=("source", "label", "mark", "sentence"),
@@ -72,14 +73,11 @@ TASKS: Mapping[str, Task] = {
     "SST-2": Task(
         folder="SST-2",
         columns=TextColumns(text="sentence"),
-        labels=("0", "1"),
-        metrics=("accuracy",),
         submissions={"test": Submission("SST-2.tsv", 1821)},
     ),
     "MRPC": Task(
         folder="MRPC",
         columns=TextColumns(text="#1 String", text_pair="#2 String", label="Quality"),
-        labels=("0", "1"),
         metrics=("f1", "accuracy"),
         submissions={"test": Submission("MRPC.tsv", 1725)},
     ),
@@ -95,7 +93,6 @@ TASKS: Mapping[str, Task] = {
         columns=TextColumns(
             text="question1", text_pair="question2", label="is_duplicate"
         ),
-        labels=("0", "1"),
         metrics=("f1", "accuracy"),
         submissions={"test": Submission("QQP.tsv", 390_965)},
         # Questions with a line end in them, in the release of 2018.
@@ -106,7 +103,6 @@ TASKS: Mapping[str, Task] = {
         # Files have 12 columns or, with the labels of five annotators, 16.
         columns=_SENTENCES.model_copy(update={"label": "gold_label"}),
         labels=_MNLI_LABELS,
-        metrics=("accuracy",),
         dev=("dev_matched", "dev_mismatched"),
         submissions={
             "test_matched": Submission("MNLI-m.tsv", 9796),
@@ -117,26 +113,19 @@ TASKS: Mapping[str, Task] = {
         folder="QNLI",
         columns=TextColumns(text="question", text_pair="sentence"),
         labels=_ENTAILMENT,
-        metrics=("accuracy",),
         submissions={"test": Submission("QNLI.tsv", 5463)},
     ),
     "RTE": Task(
         folder="RTE",
-        columns=_SENTENCES,
         labels=_ENTAILMENT,
-        metrics=("accuracy",),
         submissions={"test": Submission("RTE.tsv", 3000)},
     ),
     "WNLI": Task(
         folder="WNLI",
-        columns=_SENTENCES,
-        labels=("0", "1"),
-        metrics=("accuracy",),
         submissions={"test": Submission("WNLI.tsv", 146)},
     ),
     "AX": Task(
         folder="diagnostic",
-        columns=_SENTENCES,
         labels=_MNLI_LABELS,
         metrics=("matthews",),
         train=None,
