@@ -107,6 +107,13 @@ class Checkpoint:
     unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Tensors of the file without a place here, by their names, and the reasons."""
 
+    @property
+    def tokenizer(self) -> tokenization.Tokenizer | None:
+        """The tokenizer of the training; `None`: the files do not tell all of it."""
+        if self.vocabulary is None or self.do_lower_case is None:
+            return None
+        return tokenization.Tokenizer(self.vocabulary, do_lower_case=self.do_lower_case)
+
 
 def numbered_task(kind: str, num_labels: int) -> config.Task:
     """Task of a format without names of classes; one class makes it a regression."""

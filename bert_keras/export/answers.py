@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from bert_keras import config, run_directory
 from bert_keras.checkpoints import weights
-from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.export import graph_tokenizer
 from bert_keras.model import networks
@@ -112,9 +111,7 @@ class Answers(tf.Module):
         self._tokenizer = graph_tokenizer.GraphTokenizer(
             self.vocabulary, do_lower_case=self.do_lower_case
         )
-        self._python_tokenizer = tokenization.Tokenizer(
-            self.vocabulary, do_lower_case=self.do_lower_case
-        )
+        self._python_tokenizer = checkpoint.tokenizer
 
     def compute(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """From ids to numbers, with operations that all formats have."""

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from bert_keras import config, files, progress
 from bert_keras.checkpoints import starting_point, weights
-from bert_keras.data import tokenization
 from bert_keras.errors import InputError, check_choice
 from bert_keras.feature_based import configuration, vector_files, word_inputs
 from bert_keras.inference import forward
@@ -85,9 +84,7 @@ def write(
         "input_sha256": files.sha256(input_path),
         "num_examples": len(examples),
     }
-    tokenizer = tokenization.Tokenizer(
-        checkpoint.vocabulary, do_lower_case=checkpoint.do_lower_case
-    )
+    tokenizer = checkpoint.tokenizer
     # As large as the model, and not needed any more.
     del checkpoint
     with files.new_directory(output_dir) as directory:
@@ -98,7 +95,9 @@ def write(
         logger.warning(
             "%s: %d texts are longer than %d tokens: there are no vectors for their "
             "ends; cut them into shorter ones",
-            *(input_path, facts["num_cut"], facts["max_seq_length"]),
+            input_path,
+            facts["num_cut"],
+            facts["max_seq_length"],
         )
     logger.info("%d vectors of each layer in %s", facts["num_rows"], output_dir)
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from bert_keras.checkpoints import starting_point, weights
-from bert_keras.data import features, tokenization
+from bert_keras.data import features
 from bert_keras.errors import InputError
 from bert_keras.model import pretrainer
 from bert_keras.tasks import tokenized
@@ -61,9 +61,7 @@ class FillMask:
     def __init__(self, model_dir: str | Path):
         checkpoint, self._network = load_pretrainer(model_dir)
         self._vocabulary = checkpoint.vocabulary
-        self._tokenizer = tokenization.Tokenizer(
-            checkpoint.vocabulary, do_lower_case=checkpoint.do_lower_case
-        )
+        self._tokenizer = checkpoint.tokenizer
         self._longest = checkpoint.bert_config.max_position_embeddings
 
     def __call__(self, text: str, *, top_k: int = 5) -> list[list[Guess]]:

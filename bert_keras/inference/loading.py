@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from bert_keras import config, run_directory
-from bert_keras.checkpoints import conversion, native, starting_point, weights
+from bert_keras.checkpoints import conversion, native, starting_point
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.inference import tuned
@@ -147,7 +147,7 @@ def load(path: str | Path, *, precision: config.Precision | None = None) -> Load
         checkpoint.bert_config, checkpoint.task, dtype=precision or "float32"
     )
     starting_point.assign(network, checkpoint.arrays, path=path)
-    tokenizer = _tokenizer(checkpoint)
+    tokenizer = checkpoint.tokenizer
     settings = native.tuning_settings(checkpoint)
     tuned_model = None
     if settings is not None and tokenizer is not None:
@@ -171,11 +171,3 @@ def _is_tuned_run(path: Path) -> bool:
         return False
     task = run_directory.read_task(path, kinds=config.TASK_KINDS, verb="finetune")
     return task.kind in tuned.TASK_KINDS
-
-
-def _tokenizer(checkpoint: weights.Checkpoint) -> tokenization.Tokenizer | None:
-    if checkpoint.vocabulary is None or checkpoint.do_lower_case is None:
-        return None
-    return tokenization.Tokenizer(
-        checkpoint.vocabulary, do_lower_case=checkpoint.do_lower_case
-    )

@@ -17,11 +17,11 @@ from bert_keras.tasks import reading
 
 
 class Record(pydantic.BaseModel):
-    """An example and its answer; unknown keys in a file are ignored."""
+    """One example and its answer; unknown keys are passed over when it is read."""
 
     model_config = pydantic.ConfigDict(frozen=True)
     truth_name: ClassVar[str] = "label"
-    """Field with the right answer; `None` where it is not known."""
+    """The field with the right answer; `None` if nobody has said it."""
 
     def numbers(self) -> Iterable[float]:
         """Numbers that the model computed."""
@@ -29,12 +29,12 @@ class Record(pydantic.BaseModel):
 
 
 class ClassifiedText(Record):
-    """A text, or a pair of them, and its class."""
+    """A text, or two, and its class."""
 
     text: str
     text_pair: str | None = None
     line: int
-    """First line in its file; for texts given in Python, their number, from 1."""
+    """Where it begins in its file; of texts given in Python their number, from 1."""
     label: str | None = None
     prediction: str
     probabilities: dict[str, float]
@@ -49,7 +49,7 @@ class ClassifiedText(Record):
 
     @property
     def confidence(self) -> float:
-        """Probability of the prediction."""
+        """The probability of the answer that was given."""
         return self.probabilities[self.prediction]
 
     def numbers(self) -> Iterable[float]:
@@ -57,7 +57,7 @@ class ClassifiedText(Record):
 
 
 class RatedText(Record):
-    """A text, or a pair of them, and its number."""
+    """A text, or two, and its number."""
 
     text: str
     text_pair: str | None = None
@@ -67,7 +67,7 @@ class RatedText(Record):
 
     @property
     def error(self) -> float:
-        """The prediction less the right number."""
+        """How much too high the answer is."""
         return self.prediction - self.label
 
     def numbers(self) -> Iterable[float]:
@@ -79,14 +79,14 @@ class ChosenEnding(Record):
 
     text: str
     beginning: str
-    """First words of each ending."""
+    """Of the endings."""
     endings: tuple[str, ...]
     line: int
     label: int | None = None
-    """Number of the right ending, from 0."""
+    """Which ending is right, from 0."""
     prediction: int
     probabilities: tuple[float, ...]
-    """One for each ending."""
+    """Of each ending."""
 
     @pydantic.model_validator(mode="after")
     def _endings_are_there(self) -> Self:
@@ -101,7 +101,7 @@ class ChosenEnding(Record):
 
     @property
     def confidence(self) -> float:
-        """Probability of the prediction."""
+        """The probability of the answer that was given."""
         return self.probabilities[self.prediction]
 
     def numbers(self) -> Iterable[float]:
@@ -140,11 +140,11 @@ class AnsweredQuestion(Record):
     question: str
     context: str
     answers: tuple[str, ...]
-    """Right answers; none if the question has none, or if they are not known."""
+    """The right ones; none if the question cannot be answered, or nobody said them."""
     prediction: str
-    """Empty for "no answer"."""
+    """Empty: that there is no answer."""
     probability: float
-    """Probability of the prediction."""
+    """Of the prediction."""
     null_odds: float | None = None
     """Score of "no answer" less that of the best answer."""
     best_text: str
@@ -206,5 +206,5 @@ def _parse(
 
 
 def are_finite(records: Iterable[Record]) -> bool:
-    """Whether all numbers are finite: the model has not overflowed."""
+    """Whether the model has computed numbers, not overflowed."""
     return all(math.isfinite(n) for record in records for n in record.numbers())

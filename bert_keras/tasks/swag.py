@@ -95,7 +95,7 @@ _READERS = {".csv": reading.read_csv, ".tsv": _read_codah}
 def _question(
     row: Mapping[str, Any], line: int, *, has_label: bool, path: Path
 ) -> Question:
-    columns = ("sent1", "sent2", *_ENDINGS, *(("label",) if has_label else ()))
+    columns = ["sent1", "sent2", *_ENDINGS] + ["label"] * has_label
     for name in columns:
         if name not in row:
             raise InputError(

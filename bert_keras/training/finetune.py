@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from bert_keras import config, files, run_directory
 from bert_keras.checkpoints import run_weights, starting_point, weights
-from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.inference import forward, tuned
 from bert_keras.model import networks
@@ -78,9 +77,7 @@ def finetune(
         update={"precision": precision.resolve(settings.precision, strategy)}
     )
     start = _read_init(init, settings.max_seq_length)
-    tokenizer = tokenization.Tokenizer(
-        start.vocabulary, do_lower_case=start.do_lower_case
-    )
+    tokenizer = start.tokenizer
     train_data = catalogue.read(train, settings)
     task = train_data.describe().model_copy(
         update={"bilstm_units": settings.bilstm_units}
