@@ -242,9 +242,8 @@ class WordVectors:
             `vectors`, `(len(rows), longest, num_layers, hidden_size)` float32;
             `input_mask` and `label_ids`, -1 for padding, `(len(rows), longest)` int32.
         """
-        words, index = self.places(rows)
-        mask = np.zeros((len(rows), self.lengths[rows].max()), bool)
-        mask[index] = True
+        words, mask = self._words(rows)
+        words = words[mask]
         size = self.layers[0].shape[1]
         vectors = np.zeros((*mask.shape, len(self.layers), size), np.float32)
         vectors[mask] = np.stack([layer[words] for layer in self.layers], axis=1)
@@ -263,9 +262,12 @@ class WordVectors:
 
     def places(self, rows: np.ndarray) -> dataset.Places:
         """Places of the outputs for a batch of sentences, among all words."""
-        starts = (np.cumsum(self.lengths) - self.lengths)[rows]
-        words, mask = tokenized.padded_ranges(starts, self.lengths[rows])
+        words, mask = self._words(rows)
         return dataset.Places(words[mask], np.nonzero(mask))
+
+    def _words(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        starts = (np.cumsum(self.lengths) - self.lengths)[rows]
+        return tokenized.padded_ranges(starts, self.lengths[rows])
 
 
 class _Tagger:
@@ -293,13 +295,23 @@ class _Tagger:
         """Trains and scores: gives `ner.scores`, the number of steps, and seconds."""
         train, dev = (self._inputs(features[name], name) for name in ("train", "dev"))
         start = time.monotonic()
-        num_steps, network = self._train(train, logs, strategy)
+        tagger = finetune.build_learner(
+            self._settings,
+            lambda: self._network(train.layers[0].shape[1]),
+            train,
+            strategy=strategy,
+        )
+        # Shuffled, as in the fine-tuning of taggers.
+        finetune.fit(
+            tagger, self._settings, train, by_length=False, seed=self._seed, logs=logs
+        )
+        network = tagger.network
         logits = word_logits(network, dev)
         scores = ner.scores(logits, self._data.labels, self._data.dev_sentences)
         logger.info("%s", progress_line.metrics_text(scores))
         results = {
             **scores,
-            "steps": num_steps,
+            "steps": replicas.optimizer_step(tagger),
             "seconds": round(time.monotonic() - start, 1),
         }
         if network.mix is not None:
@@ -312,21 +324,6 @@ class _Tagger:
             lengths=self._data.lengths[name],
             label_ids=self._data.label_ids[name],
         )
-
-    def _train(
-        self, train: WordVectors, logs: Path, strategy: tf.distribute.Strategy
-    ) -> tuple[int, bilstm_tagger.LayerProbe]:
-        made = finetune.build_learner(
-            self._settings,
-            lambda: self._network(train.layers[0].shape[1]),
-            train,
-            strategy=strategy,
-        )
-        # Shuffled: the same as in the fine-tuning of taggers.
-        finetune.fit(
-            made, self._settings, train, by_length=False, seed=self._seed, logs=logs
-        )
-        return replicas.optimizer_step(made), made.network
 
     def _network(self, hidden_size: int) -> bilstm_tagger.LayerProbe:
         network = bilstm_tagger.LayerProbe(

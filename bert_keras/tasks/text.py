@@ -1,4 +1,4 @@
-"""Your own labelled text: files in, token ids and labels out; answers in, scores out.
+"""Your own labelled texts: files in; labels, scores and tables of answers out.
 
 A file is tab-separated (`.tsv`; quotes are ordinary characters, as in GLUE),
 comma-separated (`.csv`; standard quoting) or JSON lines (`.jsonl`). No TensorFlow.
