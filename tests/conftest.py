@@ -255,7 +255,7 @@ def tiny_examples(made_once, tiny_vocab) -> Path:
 
 PRETRAINING = {
     "model": {
-        "num_hidden_layers": 2,
+        "num_hidden_layers": 1,
         "hidden_size": 32,
         "num_attention_heads": 2,
         "intermediate_size": 64,

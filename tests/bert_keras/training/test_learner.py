@@ -37,7 +37,7 @@ def mirrored(num_replicas):
 def bert_config(dropout_prob=0.1):
     return config.BertConfig(
         vocab_size=VOCAB_SIZE,
-        num_hidden_layers=2,
+        num_hidden_layers=1,
         hidden_size=16,
         num_attention_heads=2,
         intermediate_size=32,
