@@ -37,6 +37,7 @@ HEAVY = (
     "bert_keras/model/test_networks.py",
     "bert_keras/model/test_fusion.py",
     "bert_keras/data/test_dynamic_masking.py",
+    "test_before_the_move.py",
     "bert_keras/training/test_record_batches.py",
     "bert_keras/checkpoints/test_hugging_face.py",
     "bert_keras/model/test_encoder.py",
@@ -53,7 +54,7 @@ HEAVY = (
     "bert_keras/feature_based/test_layer_vectors.py",
     "bert_keras/checkpoints/test_keras_hub.py",
     "bert_keras/checkpoints/test_model_garden.py",
-    "test_before_the_move.py",
+    "bert_keras/test_demo.py",
 )
 """Files of more than five seconds, the longest first.
 
