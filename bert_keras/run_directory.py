@@ -154,7 +154,8 @@ def read_task(
     task = config.build_config(config.Task, files.read_json(path), origin=path)
     if task.kind not in kinds:
         raise InputError(
-            f"{directory}: a {task.kind} run, expected one made by `bert-keras {verb}`"
+            f"{directory}: expected a run made by `bert-keras {verb}`, found one for "
+            f"{task.kind}"
         )
     return task
 

@@ -72,7 +72,7 @@ def test_what_is_no_run_is_refused(run, tmp_path):
         read(tmp_path / "none")
     with pytest.raises(InputError, match="`bert-keras finetune`, found no task.json"):
         read(tmp_path)
-    with pytest.raises(InputError, match="a classification run, expected one made by"):
+    with pytest.raises(InputError, match="pretrain`, found one for classification"):
         run_directory.read_run(run.directory, kinds=("pretraining",), verb="pretrain")
     (run.directory / "task.json").write_text("{")
     with pytest.raises(InputError, match=r"task\.json: expected JSON: "):

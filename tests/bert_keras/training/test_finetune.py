@@ -391,7 +391,7 @@ def test_predict_refuses_before_it_works(tuned_run, init, tmp_path):
         tuned.predict(tuned_run[0], new, new)
     with pytest.raises(InputError, match="no such directory; make it first"):
         tuned.predict(tuned_run[0], new, tmp_path / "none" / "out.tsv")
-    with pytest.raises(InputError, match="a pretraining run, expected one made by"):
+    with pytest.raises(InputError, match="finetune`, found one for pretraining"):
         tuned.predict(init, new, tmp_path / "out.tsv")
     bad = write_tsv(tmp_path / "bad.tsv", [("a", "b"), ("c",)], ("text", "x"))
     with pytest.raises(InputError, match="bad.tsv: line 3: expected 2 columns"):
