@@ -389,10 +389,12 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """
     kind = checkpoint.task.kind
     companions.write(checkpoint, directory)
+    # There is no model for multiple choice, so its head has no place.
+    placed = weights.parts_of("encoder" if kind == "choice" else kind)
     rows = [
         row
         for row in weights.expand(_ROWS, checkpoint.bert_config.num_hidden_layers)
-        if row.ours.startswith(("encoder/", *_HEADS[kind]))
+        if row.ours.startswith(placed)
     ]
     parts: dict[str, Any] = {}
     for path, array in weights.write_rows(
@@ -407,18 +409,6 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         _compose(kind, parts).save(str(directory / NAME))
     reason = f"Model Garden has no place for it in a {kind} checkpoint"
     return weights.without_place(checkpoint, rows, reason)
-
-
-_HEADS = {
-    "pretraining": ("masked_lm_head/", "next_sentence_head/"),
-    "encoder": (),
-    "classification": ("head/",),
-    "regression": ("head/",),
-    "tagging": ("head/",),
-    "span": ("head/",),
-    "choice": (),
-}
-"""Prefixes of our names of the heads' weights."""
 
 
 def _compose(kind: str, parts: dict[str, Any]) -> tf.train.Checkpoint:

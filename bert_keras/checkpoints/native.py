@@ -83,10 +83,6 @@ def _read_state(
     return weights.with_parts_apart((names[name], values[name]) for name in values)
 
 
-_HEADS = {"pretraining": ("masked_lm_head/", "next_sentence_head/"), "encoder": ()}
-"""Prefixes of the head's weights by kind of task, where not `head/`."""
-
-
 def _open_weights(
     path: Path, run: run_directory.Run, *, without: tuple[str, ...]
 ) -> Mapping[str, np.ndarray]:
@@ -104,11 +100,10 @@ def _open_weights(
         "num_labels": run.task.num_labels,
         "bilstm_units": run.task.bilstm_units,
     }
-    heads = _HEADS.get(run.task.kind, ("head/",))
     expected = [
         name
         for name in weights.all_shapes(run.bert_config, **sizes)
-        if name.startswith(("encoder/", *heads))
+        if name.startswith(weights.parts_of(run.task.kind))
     ]
     if missing := [name for name in expected if name not in rows]:
         raise InputError(
@@ -206,11 +201,10 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     )
     run_directory.describe_run(run, tuning_settings(checkpoint))
     run_weights.finish_run(run, network, {"converted": True, "made_new": missing})
-    names = weights.names_of(network)
     return {
         name: f"a {checkpoint.task.kind} run has no such weight"
         for name in checkpoint.arrays
-        if name not in names
+        if not name.startswith(weights.parts_of(checkpoint.task.kind))
     }
 
 

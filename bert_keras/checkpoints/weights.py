@@ -313,14 +313,11 @@ def _bilstm(name: str, num_in: int, units: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def names_of(network: keras.Model) -> list[str]:
-    """Our names of a built network's weights."""
-    names = []
-    for weight in network.weights:
-        name = _name(network, weight)
-        parts = APART if FUSED in name else (FUSED,)
-        names += [name.replace(FUSED, part) for part in parts]
-    return names
+def parts_of(kind: config.TaskKind) -> tuple[str, ...]:
+    """Prefixes of our names of the weights that the network of a kind of task has."""
+    if kind == "pretraining":
+        return "encoder/", "masked_lm_head/", "next_sentence_head/"
+    return ("encoder/",) if kind == "encoder" else ("encoder/", "head/")
 
 
 def from_network(network: keras.Model) -> dict[str, np.ndarray]:

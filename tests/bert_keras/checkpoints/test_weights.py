@@ -70,9 +70,10 @@ def test_the_names_and_shapes_are_those_of_the_network(kind, units, tiny_config)
         tiny_config, num_labels=task.num_labels, bilstm_units=units
     )
     arrays = weights.from_network(network)
-    assert list(arrays) == weights.names_of(network)
     assert {name: array.shape for name, array in arrays.items()} == {
-        name: shapes[name] for name in arrays
+        name: shape
+        for name, shape in shapes.items()
+        if name.startswith(weights.parts_of(kind))
     }
     assert sum(a.size for a in arrays.values()) == network.count_params()
 
