@@ -283,7 +283,7 @@ def test_the_first_update_shows_the_bias_correction(
     [
         (
             {"vocabulary": None},
-            "has no vocabulary: put the vocab.txt that the model was trained with besi",
+            "has no vocabulary: put the vocab.txt that the model was trained with next",
         ),
         (
             {"do_lower_case": None},
