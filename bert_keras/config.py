@@ -29,29 +29,29 @@ class BertConfig(StrictModel):
     The defaults are those of BERT-BASE, uncased.
     """
 
-    vocab_size: int = pydantic.Field(30522, gt=0)
+    vocab_size: int = pydantic.Field(default=30522, gt=0)
     """Entries of the vocabulary, special tokens included."""
-    hidden_size: int = pydantic.Field(768, gt=0)
+    hidden_size: int = pydantic.Field(default=768, gt=0)
     """Numbers in the vector of a token; a multiple of `num_attention_heads`."""
     # Tables of a name for each layer are made of what a file claims here.
-    num_hidden_layers: int = pydantic.Field(12, gt=0, le=1000)
+    num_hidden_layers: int = pydantic.Field(default=12, gt=0, le=1000)
     """Transformer layers."""
-    num_attention_heads: int = pydantic.Field(12, gt=0)
+    num_attention_heads: int = pydantic.Field(default=12, gt=0)
     """Attention heads in each layer."""
-    intermediate_size: int = pydantic.Field(3072, gt=0)
+    intermediate_size: int = pydantic.Field(default=3072, gt=0)
     """Units of the feed-forward part of each layer; 4 x `hidden_size` in the paper."""
     hidden_act: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
     """Activation of the feed-forward part. `gelu` is exact (erf); `gelu_tanh` is the
     approximation that Google's checkpoints were trained with."""
-    hidden_dropout_prob: float = pydantic.Field(0.1, ge=0, lt=1)
+    hidden_dropout_prob: float = pydantic.Field(default=0.1, ge=0, lt=1)
     """Fraction of numbers that dropout zeroes in embeddings and layer outputs."""
-    attention_probs_dropout_prob: float = pydantic.Field(0.1, ge=0, lt=1)
+    attention_probs_dropout_prob: float = pydantic.Field(default=0.1, ge=0, lt=1)
     """Fraction of attention probabilities that dropout zeroes."""
-    max_position_embeddings: int = pydantic.Field(512, gt=0)
+    max_position_embeddings: int = pydantic.Field(default=512, gt=0)
     """Longest input, in tokens."""
-    type_vocab_size: int = pydantic.Field(2, gt=0)
+    type_vocab_size: int = pydantic.Field(default=2, gt=0)
     """Kinds of segments: two texts of a pair."""
-    initializer_range: float = pydantic.Field(0.02, gt=0)
+    initializer_range: float = pydantic.Field(default=0.02, gt=0)
     """Standard deviation of initial weights, normal and cut at twice that."""
     attention: Literal["bidirectional", "left_to_right"] = "bidirectional"
     """Tokens that a token sees: all of them, or with `left_to_right` itself and those
@@ -70,13 +70,13 @@ class BertConfig(StrictModel):
 class CorpusConfig(StrictModel):
     """Text that `corpus` leaves out."""
 
-    min_document_words: int = pydantic.Field(20, ge=0)
+    min_document_words: int = pydantic.Field(default=20, ge=0)
     """Words that a document needs; shorter ones are dropped."""
     drop_lists: bool = True
     """Drop disambiguation and list pages of Wikipedia."""
     deduplicate_paragraphs: bool = True
     """Keep a paragraph that several documents share in one of them only."""
-    min_duplicate_words: int = pydantic.Field(10, ge=1)
+    min_duplicate_words: int = pydantic.Field(default=10, ge=1)
     """Words from which a paragraph counts as a duplicate: shorter ones, such as
     dialogue and headings, repeat by chance."""
 
@@ -84,27 +84,27 @@ class CorpusConfig(StrictModel):
 class ExamplesConfig(StrictModel):
     """Masked examples from documents (`create_pretraining_data.py`'s flags)."""
 
-    max_seq_length: int = pydantic.Field(128, ge=8)
+    max_seq_length: int = pydantic.Field(default=128, ge=8)
     """Tokens per example, `[CLS]` and both `[SEP]` included."""
-    max_predictions_per_seq: int | None = pydantic.Field(None, gt=0)
+    max_predictions_per_seq: int | None = pydantic.Field(default=None, gt=0)
     """Slots for masked tokens; null: `ceil(max_seq_length * masked_lm_prob)`."""
-    masked_lm_prob: float = pydantic.Field(0.15, gt=0, lt=1)
+    masked_lm_prob: float = pydantic.Field(default=0.15, gt=0, lt=1)
     """Fraction of tokens to predict."""
-    dupe_factor: int | None = pydantic.Field(None, ge=1)
+    dupe_factor: int | None = pydantic.Field(default=None, ge=1)
     """Copies of each document, each with other pairs and masks; null: 10, or 1 with
     dynamic masking, which draws new masks in each epoch."""
-    short_seq_prob: float = pydantic.Field(0.1, ge=0, le=1)
+    short_seq_prob: float = pydantic.Field(default=0.1, ge=0, le=1)
     """Fraction of examples that aim at a random shorter length."""
     masking: Literal["static", "dynamic"] = "static"
     """`static` writes masked and padded examples; `dynamic` writes plain ones, which
     training masks when it loads them, differently in each epoch."""
-    mask_token_prob: float = pydantic.Field(0.8, ge=0, le=1)
+    mask_token_prob: float = pydantic.Field(default=0.8, ge=0, le=1)
     """Fraction of the chosen tokens that becomes `[MASK]`."""
-    random_token_prob: float = pydantic.Field(0.1, ge=0, le=1)
+    random_token_prob: float = pydantic.Field(default=0.1, ge=0, le=1)
     """Fraction of the chosen tokens that becomes a random one; the rest stays."""
     do_whole_word_mask: bool = False
     """Mask all pieces of a word or none."""
-    max_ngram_size: int = pydantic.Field(1, ge=1)
+    max_ngram_size: int = pydantic.Field(default=1, ge=1)
     """Longest run of whole words that is masked together; n words have a probability in
     proportion to 1 / n. 1: no runs."""
     packing: Literal["sentence_pairs", "full_sentences"] = "sentence_pairs"
@@ -165,31 +165,31 @@ class OptimizerConfig(StrictModel):
     adamw_mode: AdamwMode = "google"
     """`google`: without bias correction, as BERT was trained; `corrected`: with it, as
     AdamW is published. LAMB always corrects."""
-    learning_rate: float = pydantic.Field(1e-4, gt=0)
+    learning_rate: float = pydantic.Field(default=1e-4, gt=0)
     """Peak learning rate, which the warm-up heads for."""
-    warmup_steps: int = pydantic.Field(10_000, ge=0)
+    warmup_steps: int = pydantic.Field(default=10_000, ge=0)
     """Steps over which the rate rises linearly from 0."""
-    decay_power: float = pydantic.Field(1.0, gt=0)
+    decay_power: float = pydantic.Field(default=1.0, gt=0)
     """The rate falls as `(1 - step / num_train_steps) ** decay_power`; 1: linearly."""
-    end_learning_rate: float = pydantic.Field(0.0, ge=0)
+    end_learning_rate: float = pydantic.Field(default=0.0, ge=0)
     """Learning rate at the last step."""
-    weight_decay_rate: float = pydantic.Field(0.01, ge=0)
+    weight_decay_rate: float = pydantic.Field(default=0.01, ge=0)
     """Decoupled weight decay, per unit of learning rate; layer norms and biases have
     none."""
-    beta_1: float = pydantic.Field(0.9, ge=0, lt=1)
+    beta_1: float = pydantic.Field(default=0.9, ge=0, lt=1)
     """Decay per step of the mean of gradients."""
-    beta_2: float = pydantic.Field(0.999, ge=0, lt=1)
+    beta_2: float = pydantic.Field(default=0.999, ge=0, lt=1)
     """Decay per step of the mean of squared gradients."""
-    epsilon: float = pydantic.Field(1e-6, gt=0)
+    epsilon: float = pydantic.Field(default=1e-6, gt=0)
     """Added to the root of the mean squared gradient, against division by 0."""
-    max_grad_norm: float | None = pydantic.Field(1.0, gt=0)
+    max_grad_norm: float | None = pydantic.Field(default=1.0, gt=0)
     """Global norm that gradients are clipped to; null: no clipping."""
 
 
 class ModelConfig(BertConfig):
     """`BertConfig` for a recipe: the vocabulary's size comes from the data."""
 
-    vocab_size: int | None = pydantic.Field(None, gt=0)
+    vocab_size: int | None = pydantic.Field(default=None, gt=0)
     """Entries of the embedding table; null: as many as the vocabulary has."""
 
     def with_vocab_size(self, num_tokens: int) -> BertConfig:
@@ -219,9 +219,9 @@ class PhaseConfig(StrictModel):
 
     fraction: float = pydantic.Field(gt=0, le=1)
     """Share of `num_train_steps`; the shares of all phases add up to 1."""
-    global_batch_size: int | None = pydantic.Field(None, gt=0)
+    global_batch_size: int | None = pydantic.Field(default=None, gt=0)
     """Examples per step, over all replicas; null: the run's."""
-    gradient_accumulation_steps: int | None = pydantic.Field(None, gt=0)
+    gradient_accumulation_steps: int | None = pydantic.Field(default=None, gt=0)
     """Parts of a batch, one after the other; null: the run's."""
 
 
@@ -234,12 +234,12 @@ class PretrainingConfig(StrictModel):
     """The optimizer and its learning rate."""
     next_sentence: bool = True
     """Train next-sentence prediction too, if the examples are sentence pairs."""
-    global_batch_size: int = pydantic.Field(256, gt=0)
+    global_batch_size: int = pydantic.Field(default=256, gt=0)
     """Examples per step, over all replicas."""
-    gradient_accumulation_steps: int = pydantic.Field(1, gt=0)
+    gradient_accumulation_steps: int = pydantic.Field(default=1, gt=0)
     """Parts in which a replica computes its share of a batch, one after the other, to
     need less memory; the result is that of the whole batch."""
-    num_train_steps: int = pydantic.Field(1_000_000, gt=0)
+    num_train_steps: int = pydantic.Field(default=1_000_000, gt=0)
     """Optimizer updates of the whole run."""
     phases: tuple[PhaseConfig, ...] = (
         PhaseConfig(fraction=0.9),
@@ -247,28 +247,28 @@ class PretrainingConfig(StrictModel):
     )
     """Stretches of the run, one for each directory of examples, in their order; with a
     single directory there is a single phase."""
-    steps_per_execution: int = pydantic.Field(1, gt=0)
+    steps_per_execution: int = pydantic.Field(default=1, gt=0)
     """Steps that the device makes before it reports back."""
     jit_compile: bool | None = None
     """Compile each replica's step with XLA; null: on GPUs only."""
     input_sharding: Literal["record", "file"] = "record"
     """How several workers share the examples. `record`: each takes its rows of every
     batch, so the batches are those of one worker. `file`: each reads its own files."""
-    max_skipped_steps: int = pydantic.Field(20, gt=0)
+    max_skipped_steps: int = pydantic.Field(default=20, gt=0)
     """Updates in a row that may be skipped because the loss or a gradient is not
     finite; then the run stops."""
-    num_eval_shards: int | None = pydantic.Field(None, ge=0)
+    num_eval_shards: int | None = pydantic.Field(default=None, ge=0)
     """Shards kept out of training for evaluation; their documents are in no other
     shard. null: one in fifty, at least one if there are two."""
-    num_eval_steps: int = pydantic.Field(50, gt=0)
+    num_eval_steps: int = pydantic.Field(default=50, gt=0)
     """Batches per evaluation, at most; an evaluation never sees an example twice."""
-    save_checkpoint_steps: int = pydantic.Field(1000, gt=0)
+    save_checkpoint_steps: int = pydantic.Field(default=1000, gt=0)
     """Steps between checkpoints; each is followed by an evaluation."""
-    num_checkpoints: int = pydantic.Field(3, gt=0)
+    num_checkpoints: int = pydantic.Field(default=3, gt=0)
     """Newest checkpoints to keep."""
-    num_best_checkpoints: int = pydantic.Field(1, ge=0)
+    num_best_checkpoints: int = pydantic.Field(default=1, ge=0)
     """Checkpoints with the lowest evaluation loss to keep as well."""
-    shuffle_buffer_size: int = pydantic.Field(20_000, gt=0)
+    shuffle_buffer_size: int = pydantic.Field(default=20_000, gt=0)
     """Records held in memory for shuffling."""
     profile_steps: tuple[int, int] | None = None
     """First and last step of a profile for TensorBoard; null: none."""
@@ -354,13 +354,13 @@ class TextColumns(StrictModel):
 class SpanConfig(StrictModel):
     """How answers are looked for in a text, with the names of run_squad.py."""
 
-    doc_stride: int = pydantic.Field(128, gt=0)
+    doc_stride: int = pydantic.Field(default=128, gt=0)
     """Tokens from the beginning of a window to that of the next."""
-    max_query_length: int = pydantic.Field(64, gt=0)
+    max_query_length: int = pydantic.Field(default=64, gt=0)
     """Tokens of a question; the rest of it is cut off."""
-    max_answer_length: int = pydantic.Field(30, gt=0)
+    max_answer_length: int = pydantic.Field(default=30, gt=0)
     """Tokens of an answer at most."""
-    n_best_size: int = pydantic.Field(20, gt=0)
+    n_best_size: int = pydantic.Field(default=20, gt=0)
     """Answers kept for each question."""
 
 
@@ -374,34 +374,34 @@ class FinetuningConfig(StrictModel):
     """Names of the columns of a table or JSON lines."""
     regression: bool = False
     """Labels are numbers to predict, not classes."""
-    max_seq_length: int = pydantic.Field(128, ge=4)
+    max_seq_length: int = pydantic.Field(default=128, ge=4)
     """Tokens of an input, special tokens included. Longer inputs are cut, the longer
     text of a pair first; those of `span` and `tagging` into windows."""
     document_context: bool = True
     """`tagging`: put the sentences before and after next to each, as many as fit."""
     span: SpanConfig = SpanConfig()
     """Windows and answers of `span`."""
-    bilstm_units: int = pydantic.Field(0, ge=0)
+    bilstm_units: int = pydantic.Field(default=0, ge=0)
     """Cells in each direction of a BiLSTM below the head (paper, Table 5); 0: none."""
-    batch_size: int = pydantic.Field(32, gt=0)
+    batch_size: int = pydantic.Field(default=32, gt=0)
     """Examples per step, over all replicas."""
     batches: Literal["auto", "shuffled", "by_length"] = "auto"
     """Batches of random examples, or of examples of about the same length, which need
     the least padding. `auto`: `shuffled` for `tagging`, where words of short sentences
     would otherwise count for more than others, `by_length` for the rest."""
-    num_train_epochs: float = pydantic.Field(3.0, gt=0)
+    num_train_epochs: float = pydantic.Field(default=3.0, gt=0)
     """Passes over the training file."""
-    learning_rate: float = pydantic.Field(5e-5, gt=0)
+    learning_rate: float = pydantic.Field(default=5e-5, gt=0)
     """Peak learning rate."""
-    warmup_proportion: float = pydantic.Field(0.1, ge=0, lt=1)
+    warmup_proportion: float = pydantic.Field(default=0.1, ge=0, lt=1)
     """Fraction of the steps over which the rate rises; then it falls to 0, linearly."""
-    weight_decay_rate: float = pydantic.Field(0.01, ge=0)
+    weight_decay_rate: float = pydantic.Field(default=0.01, ge=0)
     """Decoupled weight decay, per unit of learning rate; layer norms and biases have
     none."""
     adamw_mode: AdamwMode = "google"
     """`google`: as in the paper's results; `corrected`: with bias correction, which
     makes fewer runs on small data fail (Mosbach et al., 2021)."""
-    dropout_prob: float = pydantic.Field(0.1, ge=0, lt=1)
+    dropout_prob: float = pydantic.Field(default=0.1, ge=0, lt=1)
     """Fraction of numbers that dropout zeroes before the head."""
     precision: Precision = "float32"
     seed: int = 12345
@@ -423,7 +423,7 @@ class SweepConfig(StrictModel):
     grid: dict[str, tuple[Any, ...]] = {}
     """Values for keys of `finetune`, nested ones with dots, such as `learning_rate:
     [5e-5, 3e-5]`; each combination is a point of the grid."""
-    num_restarts: int = pydantic.Field(1, gt=0)
+    num_restarts: int = pydantic.Field(default=1, gt=0)
     """Runs of each point: with `seed`, `seed` + 1, ..., so with other shuffles and
     other initial weights of the head, from the same encoder (paper, section 4.1)."""
     metric: str | None = None

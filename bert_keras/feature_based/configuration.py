@@ -24,7 +24,7 @@ class FeaturesConfig(StrictModel):
 
     columns: TextColumns = TextColumns()
     """Names of the columns of a table or JSON lines."""
-    max_seq_length: int | None = pydantic.Field(None, ge=4)
+    max_seq_length: int | None = pydantic.Field(default=None, ge=4)
     """Tokens of an input at most; null: as many as the encoder takes. Longer texts are
     cut, longer sentences of tagged words come in parts."""
     document_context: bool = True
@@ -47,27 +47,27 @@ class ProbeConfig(StrictModel):
 
     representations: tuple[Representation, ...] = typing.get_args(Representation)
     """Vectors to compare, with taggers for each: rows of the paper's Table 7."""
-    num_restarts: int = pydantic.Field(5, gt=0)
+    num_restarts: int = pydantic.Field(default=5, gt=0)
     """Taggers for each, with other initial weights and shuffles, as in the paper."""
-    max_seq_length: int | None = pydantic.Field(None, ge=4)
+    max_seq_length: int | None = pydantic.Field(default=None, ge=4)
     """Tokens of the encoder's input at most; null: as many as it takes."""
     document_context: bool = True
     """Put the sentences before and after next to each, as many as fit."""
-    num_bilstm_layers: int = pydantic.Field(2, gt=0)
+    num_bilstm_layers: int = pydantic.Field(default=2, gt=0)
     """Layers of the BiLSTM."""
-    bilstm_units: int = pydantic.Field(768, gt=0)
+    bilstm_units: int = pydantic.Field(default=768, gt=0)
     """Cells in each direction of a layer."""
-    dropout_prob: float = pydantic.Field(0.1, ge=0, lt=1)
+    dropout_prob: float = pydantic.Field(default=0.1, ge=0, lt=1)
     """Fraction of numbers that dropout zeroes in the output of each layer."""
-    batch_size: int = pydantic.Field(32, gt=0)
+    batch_size: int = pydantic.Field(default=32, gt=0)
     """Sentences per step."""
-    num_train_epochs: float = pydantic.Field(10.0, gt=0)
+    num_train_epochs: float = pydantic.Field(default=10.0, gt=0)
     """Passes over the training file."""
-    learning_rate: float = pydantic.Field(1e-3, gt=0)
+    learning_rate: float = pydantic.Field(default=1e-3, gt=0)
     """Peak learning rate."""
-    warmup_proportion: float = pydantic.Field(0.1, ge=0, lt=1)
+    warmup_proportion: float = pydantic.Field(default=0.1, ge=0, lt=1)
     """Fraction of the steps over which the rate rises; then it falls to 0, linearly."""
-    weight_decay_rate: float = pydantic.Field(0.01, ge=0)
+    weight_decay_rate: float = pydantic.Field(default=0.01, ge=0)
     """Decoupled weight decay, per unit of learning rate."""
     precision: Precision = "float32"
     """Number format of the taggers; the encoder computes in float32."""
