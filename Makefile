@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# What comes without a wheel is built as pip of today does it, whatever pip there is.
+# Packages without a wheel are built as current versions of pip do it, whatever pip there is.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --constraint constraints.txt
 
 .PHONY: install demo test test-slow lint clean
@@ -14,7 +14,7 @@ $(VENV)/.installed: setup.cfg pyproject.toml constraints.txt
 	$(PIP_INSTALL) --editable '.[train]'
 	touch $@
 
-# The same environment, with what the tests compare against added to it.
+# The same environment, with the tools and the packages that tests compare with.
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP_INSTALL) --editable '.[train,dev]'
 	touch $@
@@ -33,6 +33,8 @@ test-slow: $(VENV)/.installed-dev
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/hadolint docker/*
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -22,7 +22,7 @@ from pipelines import sources
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the process's exit code.
 
-    0 when done, 2 when the user can mend what went wrong, 130 when interrupted.
+    0 when done, 2 when the user can fix the problem, 130 when interrupted.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
@@ -254,7 +254,7 @@ def _finetune(args: argparse.Namespace) -> None:
 
 
 def finetuning_settings(args: argparse.Namespace) -> config.FinetuningConfig:
-    """The configuration of `finetune`, whose task has an option of its own."""
+    """Configuration of `finetune`, with the task of `--task`."""
     overrides = [f"task={args.task}"] if args.task else []
     settings = config_files.load(
         config.FinetuningConfig, args.config, [*overrides, *args.set]
@@ -268,7 +268,7 @@ def finetuning_settings(args: argparse.Namespace) -> config.FinetuningConfig:
 def _training_files(
     args: argparse.Namespace, settings: config.FinetuningConfig
 ) -> tuple[Any, list[Any]]:
-    """The files that `finetune` and `sweep` train and evaluate on."""
+    """Files that `finetune` and `sweep` train and evaluate on."""
     from bert_keras.tasks import catalogue
 
     train, dev = args.train, args.dev
@@ -449,22 +449,14 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "config": _config,
     "demo": _demo,
 }
-"""What runs; two targets for `launch`."""
+"""Functions of all verbs, and of the two targets of `launch`."""
 
-_ANY, _TENSORFLOW = ("tensorflow", "jax"), ("tensorflow",)
 _BACKENDS: dict[str, tuple[str, ...]] = {
-    "pretrain": _TENSORFLOW,
+    **dict.fromkeys(("pretrain", "finetune", "sweep", "demo"), ("tensorflow",)),
+    **dict.fromkeys(("evaluate", "predict", "export"), ("tensorflow",)),
+    **dict.fromkeys(("features", "probe"), ("tensorflow",)),
+    **dict.fromkeys(("fill-mask", "convert"), ("tensorflow", "jax")),
     "report": (),
-    "fill-mask": _ANY,
-    "finetune": _TENSORFLOW,
-    "sweep": _TENSORFLOW,
-    "evaluate": _TENSORFLOW,
-    "predict": _TENSORFLOW,
-    "export": _TENSORFLOW,
-    "features": _TENSORFLOW,
-    "probe": _TENSORFLOW,
-    "convert": _ANY,
-    "demo": _TENSORFLOW,
 }
 """Verbs that need the packages of `train`, and the Keras backends that they run on, if
 they load Keras: `tf.distribute` trains, `tf.data` feeds, `tf.function` exports."""

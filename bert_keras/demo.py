@@ -1,8 +1,8 @@
-"""The whole life of a model, in minutes, on text that is already on the machine.
+"""Life cycle of a model, in minutes, on text that is already on the machine.
 
-The text is the documentation inside the packages that were just installed: their
-docstrings are read as text, nothing is imported. The stages are the commands that a
-user would type, run one by one as processes of their own.
+The text is the documentation in the installed packages: docstrings, read as text
+without importing anything. The stages are the commands that a user would type, each in
+a process of its own.
 """
 
 import ast
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 LIBRARIES = ("apache_beam", "keras", "numpy", "scipy", "sklearn", "tensorflow")
 VOCAB_SIZE = 8000
 TRAIN_PER_LIBRARY = 50
-"""Labelled paragraphs to tune on: few, so that what pre-training gives is seen."""
+"""Labelled paragraphs to tune on: few, so that the gain of pre-training shows."""
 TEST_PER_LIBRARY = 100
 
 SENTENCES = (
@@ -55,7 +55,7 @@ def run(output_dir: str | Path) -> None:
     """Runs the demo and prints its table.
 
     Args:
-        output_dir: a directory that is not there yet; everything is written into it.
+        output_dir: directory to create; everything is written into it.
 
     Raises:
         InputError: the directory exists, a package is missing or a command failed.
@@ -82,7 +82,7 @@ def run(output_dir: str | Path) -> None:
 
 
 def commands(directory: Path) -> list[list[str]]:
-    """The commands of the life cycle, as a user would type them."""
+    """Commands of the life cycle, as a user would type them."""
     text, runs = directory / "text", directory / "runs"
     corpus, vocab = directory / "corpus", directory / "vocab.txt"
     examples, exported = directory / "examples", directory / "exported" / "1"
@@ -112,7 +112,7 @@ def commands(directory: Path) -> list[list[str]]:
 
 
 def _run_command(command: Sequence[str]) -> str:
-    """Runs `bert-keras` with these arguments, shown as typed; returns its output."""
+    """Prints and runs a `bert-keras` command; returns its output."""
     print(f"\n$ bert-keras {shlex.join(command)}", flush=True)
     process = subprocess.run(
         [sys.executable, "-P", "-m", "bert_keras.cli", *command],
@@ -120,13 +120,12 @@ def _run_command(command: Sequence[str]) -> str:
         text=True,
     )
     if process.returncode:
-        raise InputError(f"`bert-keras {command[0]}` failed; it has said why above")
+        raise InputError(f"`bert-keras {command[0]}` failed for the reason above")
     print(process.stdout, end="", flush=True)
     return process.stdout
 
 
 def _accuracy(printed: Mapping[str, str], run_dir: Path) -> float:
-    """The accuracy that `evaluate` printed for a run."""
     for command, output in printed.items():
         if command.startswith(f"evaluate --model {run_dir} "):
             return float(
@@ -136,13 +135,13 @@ def _accuracy(printed: Mapping[str, str], run_dir: Path) -> float:
 
 
 def table(directory: Path, scores: Mapping[str, float]) -> Iterator[str]:
-    """The lines of the closing table, from what the commands printed and left.
+    """Lines of the closing table: accuracies of the runs, with a baseline.
 
     Args:
-        directory: of the demo.
+        directory: output directory of the demo.
         scores: accuracy on the labelled test paragraphs of `tuned` and `from_scratch`.
     """
-    pretrained = run_directory.read_results(directory / "runs" / "pretrained")
+    pretrained = run_directory.read_results(directory / "runs" / "pretrained") or {}
     baseline = pretrained["eval_baseline"]
     token = baseline["commonest_token"]
     rows = (
@@ -161,9 +160,9 @@ def table(directory: Path, scores: Mapping[str, float]) -> Iterator[str]:
 def write_texts(directory: Path) -> None:
     """Writes the demo's raw text: an unlabelled corpus and labelled paragraphs.
 
-    One docstring in ten is kept out of the corpus; the labelled paragraphs come from
-    these, each file from docstrings of its own. Paragraphs that name a library are
-    left out of the question which library they are about.
+    One docstring in ten is kept out of the corpus. Labelled paragraphs come from these,
+    each file from docstrings of its own; paragraphs that name a library are left out,
+    because the question is which library they are about.
     """
     directory.mkdir(parents=True)
     articles = resources.files("bert_keras") / "demo_articles.xml"
@@ -213,7 +212,7 @@ def read_docstrings(libraries: Iterable[str]) -> Iterator[Document]:
 
 
 def _sources(library: str) -> list[Path]:
-    """The Python files of a package, in order, without its tests."""
+    """Python files of a package in order, without its tests."""
     found = importlib.util.find_spec(library)
     if found is None or found.origin is None:
         raise InputError(
@@ -228,7 +227,7 @@ def _sources(library: str) -> list[Path]:
 
 
 def docstrings(source: bytes) -> Iterator[str]:
-    """The docstrings of a module and of all that it defines."""
+    """Docstrings of a module and of everything it defines."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -247,7 +246,7 @@ _WORD = re.compile(r"[A-Za-z]{2,}")
 
 
 def prose(docstring: str) -> Iterator[str]:
-    """The paragraphs of a docstring that are sentences: no code, tables or rules."""
+    """Paragraphs of a docstring that are sentences: no code, tables or rules."""
     docstring = _LINK.sub("", _ROLE.sub(r"\1", _FENCE.sub("\n\n", docstring)))
     for block in re.split(r"\n\s*\n", docstring):
         paragraph = " ".join(block.replace("`", "").split())
@@ -259,7 +258,7 @@ def prose(docstring: str) -> Iterator[str]:
 
 
 def _share(document_id: str) -> str:
-    """To which file a document goes; 90 % to the corpus."""
+    """File of a document: the corpus for 90 %, else `train`, `dev` or `test`."""
     number = int(hashlib.sha256(document_id.encode()).hexdigest(), 16) % 100
     if number >= 10:
         return "docs"
@@ -274,9 +273,9 @@ _NAMES_A_LIBRARY = re.compile(
 def _labelled_rows(
     documents: Iterable[Document], *, per_library: int, known: set[str]
 ) -> Iterator[tuple[str, str]]:
-    """The same number of paragraphs for each library, the libraries in turn.
+    """Equal numbers of paragraphs with their library, the libraries in turn.
 
-    Paragraphs in `known` are left out; those that were looked at are added to it.
+    Paragraphs in `known` are left out; those looked at are added to it.
     """
     paragraphs: dict[str, list[str]] = {library: [] for library in LIBRARIES}
     for document in sorted(documents, key=lambda d: d.id.rpartition(":")[2]):
@@ -292,7 +291,7 @@ def _labelled_rows(
 
 
 def _ask_saved_model(directory: Path, texts: Sequence[str]) -> list[str]:
-    """Loads the SavedModel in a process that knows nothing of this package."""
+    """Answers of the SavedModel in a process that does not import this package."""
     program = (
         "import json, sys, tensorflow as tf, tensorflow_text\n"
         "model = tf.saved_model.load(sys.argv[1])\n"

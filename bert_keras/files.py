@@ -202,7 +202,8 @@ def write_json(path: Path, values: Mapping[str, Any], **layout: Any) -> None:
         values: to write.
         layout: options of `json.dumps`; without any, lines are indented by 2.
     """
-    text = json.dumps(values, **({"indent": 2} | layout))
+    layout.setdefault("indent", 2)
+    text = json.dumps(values, **layout)
     write_atomically(path, (text + "\n").encode())
 
 

@@ -269,7 +269,7 @@ class Record(NamedTuple):
     def from_bytes(cls, data: bytes) -> "Record":
         """The record that `to_bytes` packed."""
         head, _, line = data.partition(b"\n")
-        return cls(*json.loads(head), line)
+        return cls._make([*json.loads(head), line])
 
 
 class _Read(steps.Worker):

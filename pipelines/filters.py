@@ -268,7 +268,7 @@ class Overlap:
                 **{name: stored[name] for name in _ARRAYS},
             )
 
-    def _line_at(self, words: list[str], start: int, head: np.uint64) -> str | None:
+    def _line_at(self, words: list[str], start: int, head: Any) -> str | None:
         first, last = np.searchsorted(self.heads, [head, head + np.uint64(1)])
         digests = self.digests[first:last]
         for length in np.unique(self.lengths[first:last]).tolist():

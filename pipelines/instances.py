@@ -338,7 +338,7 @@ def locate_pairs(documents: Sequence[Document], fields: array) -> Spans:
     `fields` holds all `Pair`s, one after the other, of typecode `Q`.
     """
     table = np.frombuffer(fields, np.uint64).reshape(-1, len(Pair._fields)).T
-    pairs = Pair(*table[:-1].view(np.int64), table[-1])
+    pairs = Pair._make([*table[:-1].view(np.int64), table[-1]])
     lengths = [len(document.token_ids) for document in documents]
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     a_offsets, b_offsets = offsets[pairs.document], offsets[pairs.partner]
@@ -347,8 +347,8 @@ def locate_pairs(documents: Sequence[Document], fields: array) -> Spans:
         a_ends=a_offsets + pairs.a_end,
         b_starts=b_offsets + pairs.b_start,
         b_ends=b_offsets + pairs.b_end,
-        is_random_next=pairs.is_random_next.astype(bool),
-        seeds=pairs.mask_seed.copy(),  # A view would keep the whole table.
+        is_random_next=np.asarray(pairs.is_random_next, bool),
+        seeds=np.array(pairs.mask_seed),  # A view would keep the whole table.
     )
 
 

@@ -10,7 +10,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -31,6 +31,9 @@ _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 #
 # Many messages at once: a message is a row of a matrix of bytes, of which some are
 # dropped, because a varint takes as few bytes as it can.
+
+Compression = Literal["none", "gzip"]
+"""Compression of a file of records."""
 
 
 class _Columns(NamedTuple):
@@ -201,7 +204,7 @@ def _submessage(message: bytes | memoryview, number: int) -> memoryview:
     return found[-1]  # A field that comes twice: the last counts, as in protobuf.
 
 
-def _fields(message: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
+def _fields(message: memoryview) -> Iterator[tuple[int, int, Any]]:
     """Field number, wire type and value of every field of a message."""
     offset = 0
     while offset < len(message):
@@ -241,7 +244,7 @@ def write_shard(
     path: str | Path,
     records: Iterable[bytes],
     *,
-    compression: Literal["none", "gzip"] = "none",
+    compression: Compression = "none",
 ) -> manifest.Shard:
     """Writes a TFRecord file that appears under its name only when it is complete.
 
@@ -287,7 +290,7 @@ class _HashedFile:
 
 
 def read_records(
-    path: str | Path, *, compression: Literal["none", "gzip"] | None = None
+    path: str | Path, *, compression: Compression | None = None
 ) -> Iterator[bytes]:
     """The records of a TFRecord file, each checked against its CRC.
 
@@ -305,7 +308,7 @@ def read_records(
         if compression == "gzip":
             file = stack.enter_context(gzip.GzipFile(fileobj=file))
         try:
-            yield from tfrecords.read_frames(file)
+            yield from tfrecords.read_frames(cast(BinaryIO, file))
         except tfrecords.DamagedRecord as error:
             raise InputError(
                 f"{path}: expected a TFRecord at byte {error.offset}, but "

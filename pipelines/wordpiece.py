@@ -262,10 +262,10 @@ def _next_threshold(
     It interpolates between two: by Zipf's law, the logarithm of the number of pieces
     falls about linearly with the logarithm of the threshold.
     """
+    if enough is None:
+        return short[0] // 2 if short else 0
     if short is None:
         return 2 * enough[0]
-    if enough is None:
-        return short[0] // 2
     target = num_pieces * (1 + _SLACK / 2)
     span = math.log(enough[1] / max(short[1], 1))
     share = min(max(math.log(enough[1] / target) / span, 0.1), 0.9)

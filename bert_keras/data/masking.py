@@ -111,7 +111,7 @@ def mask_batch(
             is_candidate,
             wanted,
             seeds,
-            is_continuation=vocabulary.is_continuation,
+            is_continuation=np.asarray(vocabulary.is_continuation),
             max_ngram_size=config.max_ngram_size,
         )
         positions, num_masked = _marked(run_starts >= 0, config.num_predictions)

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bert_keras import files
 from bert_keras.data import features
@@ -61,7 +61,7 @@ class Vocabulary:
             )
 
     @classmethod
-    def load(cls, path: str | Path) -> "Vocabulary":
+    def load(cls, path: files.Path) -> "Vocabulary":
         """Reads a UTF-8 file with one entry a line.
 
         Lines end in LF or CRLF; blanks around an entry are dropped, as in the original.
@@ -124,7 +124,7 @@ class Vocabulary:
         return self.ids[features.MASK_TOKEN]
 
 
-def typecode_for(vocab_size: int) -> str:
+def typecode_for(vocab_size: int) -> Literal["H", "I"]:
     """Type code of the smallest array for all ids: 2 bytes for most vocabularies."""
     return "H" if vocab_size <= 1 << 16 else "I"
 
@@ -139,7 +139,7 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary, *, do_lower_case: bool):
         self.vocabulary = vocabulary
         self.do_lower_case = do_lower_case
-        self.typecode = typecode_for(len(vocabulary))
+        self.typecode: Literal["H", "I"] = typecode_for(len(vocabulary))
         packed = [array(self.typecode, [i]).tobytes() for i in range(len(vocabulary))]
         self._unknown = packed[vocabulary.unk_id]
         # Entries that may begin a word, and those that may continue one.

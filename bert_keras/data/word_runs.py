@@ -14,8 +14,6 @@ most 2 words:
 If "un ##do it" is taken, all its words are owned by column 1, where it starts.
 """
 
-import itertools
-
 import numpy as np
 
 from bert_keras.data import chance
@@ -122,7 +120,9 @@ class _Drawing:
         shares = 1 / np.arange(1, len(self._run_ends) + 1)
         limits = np.cumsum(shares)[:-1] / shares.sum()
         rows = np.arange(len(self._seeds))
-        for step in itertools.count():
+        step = -1
+        while True:
+            step += 1
             is_open = (self._room[rows] > 0) & self._num_left[:, rows].any(axis=0)
             rows = rows[is_open]
             if not len(rows):

@@ -1,5 +1,8 @@
 """The answers of a run that finds answers to questions in a text."""
 
+# Records of a dev file have labels.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
+
 import functools
 import itertools
 import re

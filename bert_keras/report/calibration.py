@@ -40,10 +40,9 @@ def reliability_bins(
     Returns:
         The bins that are not empty.
     """
-    confidences = np.asarray(confidences, float)
-    is_right = np.asarray(is_right, bool)
+    values, rights = np.asarray(confidences, float), np.asarray(is_right, bool)
     edges = np.linspace(0, 1, num_bins + 1)
-    places = np.searchsorted(edges[1:-1], confidences, side="left")
+    places = np.searchsorted(edges[1:-1], values, side="left")
     bins = []
     for place in np.unique(places):
         inside = places == place
@@ -52,8 +51,8 @@ def reliability_bins(
                 low=float(edges[place]),
                 high=float(edges[place + 1]),
                 num_answers=int(inside.sum()),
-                num_right=int(is_right[inside].sum()),
-                confidence=float(confidences[inside].mean()),
+                num_right=int(rights[inside].sum()),
+                confidence=float(values[inside].mean()),
             )
         )
     return bins

@@ -1,5 +1,8 @@
 """Confusion of classes, and the scores of each class."""
 
+# scikit-learn has no types of its own.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+
 from collections.abc import Sequence
 from typing import NamedTuple
 

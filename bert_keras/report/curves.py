@@ -1,5 +1,8 @@
 """Curves of a run as pictures, one for each metric."""
 
+# matplotlib's types are narrower than what it takes.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
+
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,5 +1,8 @@
 """The common style of a report's pictures."""
 
+# matplotlib's types are narrower than what it takes.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
+
 import io
 import re
 import unicodedata

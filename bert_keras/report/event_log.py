@@ -4,6 +4,9 @@ An event file is a TFRecord file of `Event` messages, which come with `tensorboa
 (`tensorflow/core/util/event.proto`).
 """
 
+# protobuf makes the classes of events when it is imported.
+# pyright: reportAttributeAccessIssue=false
+
 import logging
 import re
 from collections.abc import Iterator
@@ -69,7 +72,7 @@ def read_log(directory: Path) -> EventLog:
             if not isinstance(next(iter(values.values())), str)
         },
         texts={
-            tag: Text(step=max(values), text=values[max(values)])
+            tag: Text(step=max(values), text=str(values[max(values)]))
             for tag, values in by_tag.items()
             if isinstance(next(iter(values.values())), str)
         },
@@ -118,7 +121,7 @@ def _joined(files: list[_File]) -> dict[str, dict[int, float | str]]:
             if entry.is_start:
                 for tag in by_tag:
                     by_tag[tag] = _before(by_tag[tag], entry.step)
-            if entry.tag is None:
+            if entry.tag is None or entry.value is None:
                 continue
             if entry.tag not in seen:
                 seen.add(entry.tag)

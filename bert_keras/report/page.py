@@ -139,8 +139,9 @@ def _evaluation_curves(run: facts.Facts) -> dict[str, event_log.Curve]:
     """Curves by metric, with derived ones, of the last phase that was evaluated."""
     names = {tag.rpartition("/")[2] for tag in run.eval.scalars}
     curves = {
-        name: _of_last_phase(run, facts.find_curve(run.eval, name))
+        name: _of_last_phase(run, curve)
         for name in sorted(names)
+        if (curve := facts.find_curve(run.eval, name))
     }
     for name, value in (run.results or {}).get("eval", {}).items():
         # A run that was resumed after its last step has no event of it.
@@ -161,7 +162,7 @@ def _of_last_phase(run: facts.Facts, curve: event_log.Curve) -> event_log.Curve:
 
 def _baseline(run: facts.Facts, name: str) -> float | None:
     if name == "masked_lm_perplexity" and "masked_lm_loss" in run.baseline:
-        return float(_exp(np.float64(run.baseline["masked_lm_loss"])))
+        return float(_exp(np.asarray(run.baseline["masked_lm_loss"])))
     value = run.baseline.get(name)
     return value if isinstance(value, int | float) else None
 

@@ -1,5 +1,8 @@
 """The answers of a run that finds named entities."""
 
+# Records of a dev file have labels.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
+
 import collections
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -1,5 +1,8 @@
 """Pictures of a tuned model's answers."""
 
+# matplotlib's types are narrower than what it takes.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
+
 from collections.abc import Sequence
 
 import numpy as np

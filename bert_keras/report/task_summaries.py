@@ -1,5 +1,8 @@
 """A tuned model's answers to its development file, for a page and for TensorBoard."""
 
+# The task's kind is the records'.
+# pyright: reportArgumentType=false
+
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,5 +1,8 @@
 """The scores of a sweep as a picture."""
 
+# Rows that are drawn have scores.
+# pyright: reportArgumentType=false
+
 from collections.abc import Sequence
 
 from matplotlib import axes, figure

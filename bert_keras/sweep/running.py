@@ -65,7 +65,7 @@ def run_sweep(
     sweep_directory.claim(directory, command)
     with sweep_directory.lock(directory) as lock:
         sweep = _Sweep(directory, ruler)
-        sweep.resume(settings.grid, planned)
+        sweep.resume(list(settings.grid), planned)
         with processes.Processes(runner, num_slots=num_jobs, lock=lock) as jobs:
             _run_waiting(sweep, command, jobs)
         return sweep.close()

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from bert_keras import config
 from bert_keras.errors import InputError
@@ -22,9 +22,10 @@ class Ruler:
     choose: Literal["best", "mean"]
     """See `config.SweepConfig`."""
 
-    def key(self, score: float) -> float:
+    def key(self, score: float | None) -> float:
         """Greater for better scores."""
-        return score if self.goal == "max" else -score
+        value = cast(float, score)  # Of a run that has one.
+        return value if self.goal == "max" else -value
 
 
 def make_ruler(settings: config.SweepConfig, base: config.FinetuningConfig) -> Ruler:
@@ -47,7 +48,7 @@ def task_kind(settings: config.FinetuningConfig) -> config.TaskKind:
     form = name if name in catalogue.FORMS else catalogue.DATASETS[name].form
     if form == "text":
         return "regression" if settings.regression else "classification"
-    return form
+    return cast(config.TaskKind, form)
 
 
 def default_metric(settings: config.FinetuningConfig) -> str:
@@ -142,7 +143,7 @@ class Point:
 
     @property
     def scores(self) -> list[float]:
-        return [outcome.score for outcome in self.finished]
+        return [o.score for o in self.outcomes if o.score is not None]
 
     @property
     def mean(self) -> float | None:
@@ -188,7 +189,7 @@ def choose(points: Sequence[Point], ruler: Ruler) -> tuple[Point, Outcome] | Non
     if not scored:
         return None
     if ruler.choose == "best":
-        point = max(scored, key=lambda p: ruler.key(p.best(ruler).score))
+        point = max(scored, key=lambda p: max(map(ruler.key, p.scores)))
     else:
         point = max(scored, key=lambda p: (-p.num_failed, ruler.key(p.mean)))
-    return point, point.best(ruler)
+    return point, cast(Outcome, point.best(ruler))

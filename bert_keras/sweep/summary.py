@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bert_keras import files
 from bert_keras.report import drawing, markdown
@@ -84,7 +84,7 @@ def write_best(state: State) -> None:
 
 def describe_best(state: State) -> dict[str, Any]:
     """Content of best.json about the chosen run; there must be one."""
-    point, best = state.chosen
+    point, best = cast(tuple[scores.Point, scores.Outcome], state.chosen)
     return {
         "run": f"runs/{best.run.name}",
         "metric": state.ruler.metric,

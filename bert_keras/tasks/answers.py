@@ -7,7 +7,7 @@ with the right answers: `dev_answers.jsonl`, an object a line.
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import pydantic
 
@@ -68,7 +68,7 @@ class RatedText(Record):
     @property
     def error(self) -> float:
         """How much too high the answer is."""
-        return self.prediction - self.label
+        return self.prediction - cast(float, self.label)
 
     def numbers(self) -> Iterable[float]:
         return (self.prediction,)

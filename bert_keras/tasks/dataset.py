@@ -30,16 +30,20 @@ class Inputs(Protocol):
     @property
     def lengths(self) -> np.ndarray:
         """`(num_inputs,)` tokens of each input."""
+        ...
 
     @property
     def num_answers(self) -> int:
         """Rows of outputs: one for each text, word, token or question."""
+        ...
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Some inputs with their labels, padded to the longest of them."""
+        ...
 
     def places(self, rows: np.ndarray) -> Places:
         """Places of the outputs for a batch of these inputs."""
+        ...
 
 
 class Dataset(abc.ABC):

@@ -3,6 +3,9 @@
 Each form is a dataset, which makes model inputs, and the answers to it.
 """
 
+# Labels are None only in files without any, which are not asked for them.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -200,7 +200,7 @@ def _rows(task: Task, split: str, path: Path) -> Iterator[tuple[int, dict[str, s
     """Line number and values by column of each row; quotes are ordinary characters."""
     lines = reading.read_lines(path)
     has_names = task.column_names is None or split in task.submissions
-    names = lines[0].split("\t") if has_names else list(task.column_names)
+    names = lines[0].split("\t") if has_names else list(task.column_names or ())
     broken = []
     for number, line in enumerate(lines, start=1):
         fields = line.split("\t")
@@ -235,7 +235,7 @@ def _example(
                 f"{path}: no column {column!r} (there: {', '.join(row)}): expected the "
                 "columns of GLUE"
             )
-    first, second, label = [c if c is None else row[c] for c in wanted]
+    second, label = [c if c is None else row[c] for c in wanted[1:]]
     if label is not None and not _is_label(task, label):
         known = "a number from 0 to 5"
         if task.labels is not None:
@@ -243,7 +243,7 @@ def _example(
         raise InputError(
             f"{path}: line {line}: expected a label that is {known}, got {label!r}"
         )
-    return text.LabelledText(first, second, label, line)
+    return text.LabelledText(row[columns.text], second, label, line)
 
 
 def _is_label(task: Task, label: str) -> bool:

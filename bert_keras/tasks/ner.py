@@ -6,6 +6,9 @@ any other number) or, named `.jsonl`, has lines of `{"words": [...], "tags": [..
 Tags are IOB1 or IOB2 in the file and IOB2 from there on. No TensorFlow.
 """
 
+# Labels are None only in files without any, which are not asked for them.
+# pyright: reportArgumentType=false, reportOptionalIterable=false
+
 import itertools
 import logging
 import re

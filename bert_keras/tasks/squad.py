@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class QuestionSet(NamedTuple):
         With those of `skipped_answers`: the official scripts score them too.
         """
         gold = {q.id: tuple(a.text for a in q.answers) for q in self.questions}
-        return gold | self.skipped_answers
+        return {**gold, **self.skipped_answers}
 
 
 def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
@@ -348,8 +348,9 @@ def answer_tokens(
     answer: Answer, offsets: token_offsets.TokenOffsets
 ) -> tuple[int, int] | None:
     """First and last token of the context that have a part of the answer, if any."""
-    first = int(np.searchsorted(offsets.ends, answer.start, side="right"))
-    last = int(np.searchsorted(offsets.starts, answer.start + len(answer.text))) - 1
+    start = cast(int, answer.start)  # Only answers without a place have none.
+    first = int(np.searchsorted(offsets.ends, start, side="right"))
+    last = int(np.searchsorted(offsets.starts, start + len(answer.text))) - 1
     return (first, last) if first <= last else None
 
 
@@ -374,12 +375,14 @@ def _row(
     tokens["char_ends"][inside] = offsets.ends[start:end]
     tokens["has_max_context"][inside] = has_max_context
     shift = context - start
-    is_here = span is not None and start <= span[0] and span[1] < end
+    first, last = (0, 0)
+    if span is not None and start <= span[0] and span[1] < end:
+        first, last = span[0] + shift, span[1] + shift
     return {
         **tokens,
         "lengths": length,
-        "start_positions": span[0] + shift if is_here else 0,
-        "end_positions": span[1] + shift if is_here else 0,
+        "start_positions": first,
+        "end_positions": last,
     }
 
 

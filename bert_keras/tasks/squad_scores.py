@@ -4,7 +4,7 @@ import collections
 import re
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 GoldAnswers = Mapping[str, Sequence[str]]
 """The right answers by question id; none for a question that cannot be answered."""
@@ -93,7 +93,7 @@ def scores(
     if not has_impossible:
         exact, f1, total = _mean(each.values())
         return {"exact_match": exact, "f1": f1, "total": total, **counts}
-    found = {}
+    found: dict[str, float] = {}
     for prefix, wanted in (("", (True, False)), ("HasAns_", (1,)), ("NoAns_", (0,))):
         chosen = [each[id] for id, answers in gold.items() if bool(answers) in wanted]
         if chosen:
@@ -176,7 +176,7 @@ def scores_by(
     group_of: Mapping[str, str],
     each: Mapping[str, Score],
     *,
-    order: Callable[[str], object] = str,
+    order: Callable[[str], Any] = str,
 ) -> list[GroupScore]:
     """The scores of groups of questions.
 

@@ -4,6 +4,10 @@ A file is tab-separated (`.tsv`; quotes are ordinary characters, as in GLUE),
 comma-separated (`.csv`; standard quoting) or JSON lines (`.jsonl`). No TensorFlow.
 """
 
+# Labels are None only in files without any, which are not asked for them.
+# scikit-learn and scipy have no types of their own.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false, reportAttributeAccessIssue=false
+
 import json
 import math
 import re

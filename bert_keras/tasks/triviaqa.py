@@ -111,7 +111,8 @@ def _read_document(path: Path, max_words: int | None) -> str | None:
         raise InputError(f"{path}: byte {error.start}: not UTF-8") from None
     if max_words is None:
         return content
-    return _first_words(max_words).match(content)[0]
+    found = _first_words(max_words).match(content)
+    return found[0] if found else ""
 
 
 @functools.lru_cache(1)

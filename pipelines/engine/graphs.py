@@ -1,5 +1,8 @@
 """A job as one Beam graph, for any runner."""
 
+# Apache Beam re-exports names without saying so.
+# pyright: reportPrivateImportUsage=false, reportAttributeAccessIssue=false, reportIndexIssue=false
+
 import os
 from collections import defaultdict
 from collections.abc import Iterator

@@ -7,9 +7,11 @@ pass leaves a marker; an interrupted job resumes with the passes that have none.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import multiprocessing
+import operator
 import os
 import shutil
 import signal
@@ -20,7 +22,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bert_keras import files, progress
 from bert_keras.errors import InputError
@@ -191,9 +193,9 @@ class _Work:
         directory.mkdir(parents=True, exist_ok=True)
         if step.reads:
             paths = [path for name in step.reads for path in self._spilled[name]]
-            sizes = sum(map(spills.spilled_bytes, paths))
-            sizes = enumerate(sizes.tolist() if paths else [])
-            sizes = {key: size for key, size in sizes if size}
+            spilled = map(spills.spilled_bytes, paths)
+            totals = functools.reduce(operator.add, spilled).tolist() if paths else []
+            sizes = {key: size for key, size in enumerate(totals) if size}
         else:
             sizes = {n: item.num_bytes for n, item in enumerate(self._job.items)}
         for marker in _read_markers(directory):
@@ -266,7 +268,7 @@ def _supervise(planned: Sequence[Pass], num_workers: int, module: str) -> None:
                     process.start()
                 running[process.sentinel] = process, one
             for sentinel in connection.wait(list(running)):
-                process, one = running.pop(sentinel)
+                process, one = running.pop(cast(int, sentinel))
                 process.join()
                 if process.exitcode:
                     _raise_failure(one, process.exitcode, attempts[one.units])
@@ -316,7 +318,8 @@ def _run_pass(one: Pass) -> None:
 
 
 def _end_with_the_supervisor() -> None:
-    connection.wait([multiprocessing.parent_process().sentinel])
+    if supervisor := multiprocessing.parent_process():
+        connection.wait([supervisor.sentinel])
     os._exit(1)
 
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import apache_beam as beam
 from apache_beam.options import pipeline_options
@@ -79,7 +80,9 @@ def _run_to_end(pipeline: beam.Pipeline) -> PipelineResult:
         try:
             result = pipeline.run()
             if getattr(result, "has_job", False):  # only Dataflow's
-                page = runner_options.job_page(pipeline.options, result.job_id())
+                page = runner_options.job_page(
+                    pipeline.options, cast(Any, result).job_id()
+                )
                 logger.info("runs as %s", page)
             result.wait_until_finish()
             outcomes.put(result)

@@ -113,7 +113,7 @@ class Heartbeat:
     def flush(self) -> None:
         """Writes the total; `add` does so at most twice a second."""
         total = self._totals.get(self._directory or "")
-        if total is not None:
+        if self._directory is not None and total is not None:
             # On another machine there is no such directory, and nobody reads it.
             with contextlib.suppress(OSError):
                 Path(self._directory, str(os.getpid())).write_text(str(total))
@@ -158,6 +158,7 @@ class Engine(Protocol):
         Raises:
             InputError: raised unchanged from a worker, or a worker died.
         """
+        ...
 
     def check_paths(self, *paths: str | os.PathLike[str]) -> None:
         """Checks that workers can see the files that a job reads and writes.

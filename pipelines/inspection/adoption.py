@@ -122,7 +122,7 @@ def _find_format(paths: list[str]) -> ExamplesConfig:
     raise InputError(f"{', '.join(paths[:3])}: expected examples, found no record")
 
 
-def _compression_of(path: str) -> str:
+def _compression_of(path: str) -> records.Compression:
     # A plain file that begins so has a first record of half a megabyte.
     with files.open_to_read(path) as file:
         return "gzip" if file.read(3) == _GZIP_MAGIC else "none"
@@ -217,7 +217,9 @@ def _scan(
     return shards, found
 
 
-def _read_messages(path: str, compression: str, found: _Found) -> Iterator[bytes]:
+def _read_messages(
+    path: str, compression: records.Compression, found: _Found
+) -> Iterator[bytes]:
     """The records of a file; counts its bytes as they are read."""
     size = files.size(path)
     if size and (actual := _compression_of(path)) != compression:

@@ -3,6 +3,9 @@
 An event file is a TFRecord file of `Event` messages, which `tensorboard` defines.
 """
 
+# protobuf makes the classes of events when it is imported.
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false
+
 import time
 from collections.abc import Mapping
 from pathlib import Path

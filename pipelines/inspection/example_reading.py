@@ -77,16 +77,15 @@ class Reader:
         }
         for feature in features.record_features(self.config):
             column = decoded.get(feature.name, nothing)
-            limits = (feature.length, feature.length)
-            if feature.length is None:
-                limits = (1, self.config.max_seq_length)
+            width = feature.length or self.config.max_seq_length
+            limits = (1 if feature.length is None else width, width)
             _check_lengths(feature.name, column.lengths, limits)
             if column.values.dtype != feature.dtype:
                 raise InputError(
                     f"expected {feature.dtype} values of {feature.name}, found "
                     f"{column.values.dtype}: recreate the examples"
                 )
-            arrays[names[feature.name]] = _padded(column, limits[1])
+            arrays[names[feature.name]] = _padded(column, width)
         return arrays
 
     def _check(self, arrays: Mapping[str, np.ndarray]) -> None:

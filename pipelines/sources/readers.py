@@ -374,6 +374,7 @@ def parse_line(line: bytes | None) -> SourceDocument | None:
     for name, value in (("text", text), ("title", title), ("source", source)):
         if not isinstance(value, str):
             raise ValueError(f"no {name!r}, which must be a string")
+    text = str(text)
     if problem := text_lines.problem_of(document_id + title + source + text):
         raise ValueError(problem)
     blocks = text.replace("\r\n", "\n").split("\n\n")

@@ -98,8 +98,8 @@ def _parse_elements(
     for offset, line in lines:
         if offset == 0 and line:
             line = line.removeprefix(codecs.BOM_UTF8)
-        is_short = line is not None and len(line) <= _MAX_ELEMENT_BYTES
-        if is_short and (element := _ELEMENT.match(line)):
+        short = line if line is not None and len(line) <= _MAX_ELEMENT_BYTES else b""
+        if element := _ELEMENT.match(short):
             if opened:
                 yield BadDocument(begin, _title_of(opened), "no </doc>")
             opened, body, size, begin = element, [], 0, offset
@@ -154,10 +154,11 @@ def parse_line(line: bytes, offset: int) -> Document | BadDocument:
     if not isinstance(values, dict):
         return BadDocument(offset, "", "not an object")
     found = [values.get(name) for name in ("id", "url", "title", "text")]
-    if not all(isinstance(value, str) for value in found):
+    texts = [value for value in found if isinstance(value, str)]
+    if len(texts) < len(found):
         reason = "no 'id', 'url', 'title' and 'text' that are all strings"
         return BadDocument(offset, "", reason)
-    page_id, url, title, text = found
+    page_id, url, title, text = texts
     return _document(page_id, url, html.unescape(title), text, offset)
 
 
@@ -221,7 +222,7 @@ def _is_fragment(line: str) -> bool:
         return False
     # Headings end with a full stop here: "Early life and education."
     is_heading = line.endswith(".") and " " in line and line.count(" ") < 4
-    return not _SENTENCE_END.search(line) or is_heading or _ONE_WORD.match(line)
+    return not _SENTENCE_END.search(line) or is_heading or bool(_ONE_WORD.match(line))
 
 
 _ONE_WORD = re.compile(r"\S*[.!]$")

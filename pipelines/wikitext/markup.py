@@ -251,7 +251,8 @@ def _take_tag(scan: _Scan, mark: str, name: str, end: int) -> int:
     if name in _BREAKING_TAGS:
         scan.kept.append(" " if name == "br" else "\n\n")
         # A space at the beginning of a line would mean preformatted text.
-        return _SPACES.match(scan.text, end).end()
+        spaces = _SPACES.match(scan.text, end)
+        return spaces.end() if spaces else end
     if name in _RAW_TAGS:
         if not is_end and not mark.endswith("/>"):
             return _after_raw(scan, end, name)
