@@ -44,7 +44,7 @@ TRAINED = {
         ("classes", "number", "tags", "span", "choice", "pretraining"), False
     ),
 }
-"""Networks that are trained, with `jit_compile`."""
+"""Networks that are trained, with `jit_compile`, and saved alone too."""
 
 
 def features_of(name):
@@ -92,11 +92,12 @@ def saved(tmp_path_factory):
     features, outputs, losses = {}, {}, {}
     for name, make in NETWORKS.items():
         batch = features_of(name)
-        model, alone = functional(make(), batch), make()
-        alone.build()
+        kinds = {name: functional(make(), batch)}
         if name in TRAINED:
-            losses[name] = fit(model, batch, jit_compile=TRAINED[name])
-        for file_name, network in ((name, model), (f"{name}_alone", alone)):
+            losses[name] = fit(kinds[name], batch, jit_compile=TRAINED[name])
+            kinds[f"{name}_alone"] = make()
+            kinds[f"{name}_alone"].build()
+        for file_name, network in kinds.items():
             network.save(directory / f"{file_name}.keras")
             features |= {f"{file_name}/{key}": value for key, value in batch.items()}
             found = network(batch)
