@@ -267,7 +267,7 @@ def finetuning_settings(args: argparse.Namespace) -> config.FinetuningConfig:
 
 def _training_files(
     args: argparse.Namespace, settings: config.FinetuningConfig
-) -> tuple[Any, list[Any]]:
+) -> tuple[Any, Any]:
     """Files that `finetune` and `sweep` train and evaluate on."""
     from bert_keras.tasks import catalogue
 
@@ -331,7 +331,7 @@ def _predict(args: argparse.Namespace) -> None:
         raise InputError("several runs go together only with --data")
     from bert_keras.inference import tuned
 
-    if args.data is not None:
+    if args.input is None:
         tuned.submit_glue(args.model, args.data, args.output)
     else:
         tuned.predict(args.model[0], args.input, args.output)
