@@ -140,7 +140,8 @@ class RecordWriter:
             value = tf.train.FloatList(value=vectors[:, place].ravel())
             feature[layer_name(layer)] = tf.train.Feature(float_list=value)
         made = tf.train.Example(features=tf.train.Features(feature=feature))
-        return made.SerializeToString()
+        # Without it, the order of the features is another in every process.
+        return made.SerializeToString(deterministic=True)
 
 
 WRITERS = {"numpy": NumpyWriter, "tfrecord": RecordWriter}

@@ -236,6 +236,9 @@ def test_records_hold_the_same(plain, model, inputs, tmp_path):
     records = tf.data.TFRecordDataset(str(tmp_path / "made/features.tfrecord"))
     parsed = [tf.train.Example.FromString(r.numpy()).features.feature for r in records]
     assert len(parsed) == len(plain.examples)
+    for stored in records.as_numpy_iterator():
+        same = tf.train.Example.FromString(stored)
+        assert stored == same.SerializeToString(deterministic=True)
     for record, example in zip(parsed, plain.examples, strict=True):
         pieces = [piece.decode() for piece in record["pieces"].bytes_list.value]
         assert pieces == example["pieces"]
