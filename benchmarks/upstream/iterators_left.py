@@ -3,8 +3,8 @@
 They are part of a circle (`EpochIterator` and its generator), so their threads and
 shuffle buffers live until a collection happens to come by, anywhere in the program. It
 then stands still for as long as the iterators take to end, which with the autotuner of
-`tf.data` may be a minute: the tuner's thread sleeps for up to 60 s, and the call that
-should wake it comes before the flag that it then reads (TensorFlow 2.20).
+`tf.data` may be a minute: the tuner's thread sleeps for up to 60 s, and the end of the
+iterator does not always wake it (TensorFlow 2.20).
 """
 
 import gc
