@@ -429,7 +429,7 @@ class SweepConfig(StrictModel):
     metric: str | None = None
     """Metric to choose by, a key of `eval` in results.json; null: the task's usual."""
     goal: Literal["max", "min"] | None = None
-    """Which value of the metric is best; null: `min` of a loss, `max` of all others."""
+    """Best value of the metric; null: `min` of a loss, `max` of all others."""
     choose: Literal["best", "mean"] = "best"
     """`best`: the best single run, as the paper does; `mean`: the point with the best
     mean over its restarts, and its best run."""

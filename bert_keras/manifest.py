@@ -30,7 +30,7 @@ class Shard(StrictModel):
 
 
 class Manifest(StrictModel):
-    """What a data directory holds and how it was made."""
+    """Contents of a data directory, and how it was made."""
 
     kind: str
     """`documents` or `examples`."""

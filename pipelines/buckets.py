@@ -257,7 +257,7 @@ def check_batch(
 def _rules_of_tokens(
     batch: Batch, vocabulary: masking.MaskingVocabulary, config: ExamplesConfig
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """What an example must not be, and `(n,)` bool: it is not."""
+    """Faults that an example must not have, each with `(n,)` bool: free of it."""
     ids, lengths, first_lengths = batch[:3]
     yield "is too long", lengths <= min(config.max_seq_length, ids.shape[1])
     holds = (ids.max(axis=1) < vocabulary.size) & (ids.min(axis=1) >= 0)

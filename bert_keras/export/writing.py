@@ -26,7 +26,7 @@ from bert_keras.export import (
 logger = logging.getLogger(__name__)
 
 FORMS: tuple[str, ...] = typing.get_args(config.ExportForm)
-"""What a model can be written as."""
+"""Formats that a model can be written in."""
 
 LABELS_NAME = "labels.txt"
 """File with the classes, one a line, in the order of the logits; in a SavedModel below

@@ -24,7 +24,7 @@ class LoadedModel:
     network: keras.Model
     """Built; of the class for `task`, such as `BertClassifier`."""
     task: config.Task
-    """What it answers: `task.kind`, `task.labels`."""
+    """Its task: `task.kind`, `task.labels`."""
     tokenizer: tokenization.Tokenizer | None
     """`None`: the files hold no vocabulary, or do not say whether it is cased."""
     tuned: tuned.TunedModel | None

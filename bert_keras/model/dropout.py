@@ -93,7 +93,7 @@ def drop(inputs, dropout_seeds=None, salt=None, *, rate: float):
 
 
 def keep_mask(dropout_seeds, shape: tuple, *, rate: float, salt):
-    """Which elements of each example stay.
+    """Mask of the elements of each example that stay.
 
     Args:
         dropout_seeds: `(batch_size,)` int32.

@@ -79,14 +79,14 @@ class ChosenEnding(Record):
 
     text: str
     beginning: str
-    """Of the endings."""
+    """Words that each ending is put after."""
     endings: tuple[str, ...]
     line: int
     label: int | None = None
-    """Which ending is right, from 0."""
+    """Number of the right ending, from 0."""
     prediction: int
     probabilities: tuple[float, ...]
-    """Of each ending."""
+    """One for each ending."""
 
     @pydantic.model_validator(mode="after")
     def _endings_are_there(self) -> Self:
@@ -142,9 +142,9 @@ class AnsweredQuestion(Record):
     answers: tuple[str, ...]
     """The right ones; none if the question cannot be answered, or nobody said them."""
     prediction: str
-    """Empty: that there is no answer."""
+    """Text of the answer; empty: the question has none."""
     probability: float
-    """Of the prediction."""
+    """Probability of the prediction."""
     null_odds: float | None = None
     """Score of "no answer" less that of the best answer."""
     best_text: str
