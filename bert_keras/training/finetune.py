@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from bert_keras import config, files, run_directory
 from bert_keras.checkpoints import run_weights, starting_point, weights
+from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.inference import forward, tuned
 from bert_keras.model import networks
@@ -77,19 +78,10 @@ def finetune(
         update={"precision": precision.resolve(settings.precision, strategy)}
     )
     start = _read_init(init, settings.max_seq_length)
-    tokenizer = start.tokenizer
-    train_data = catalogue.read(train, settings)
-    task = train_data.describe().model_copy(
-        update={"bilstm_units": settings.bilstm_units}
-    )
-    dev_data = [
-        catalogue.read(path, settings, has_text_pair=task.has_text_pair) for path in dev
-    ]
     # Before the directory is made, because unknown labels are found here.
-    train_examples, *dev_examples = [
-        _Examples(data, data.encode(task, tokenizer, settings))
-        for data in (train_data, *dev_data)
-    ]
+    task, (train_examples, *dev_examples) = _read_examples(
+        (train, *dev), settings, start.tokenizer
+    )
     arrays = starting_point.tuning_arrays(start, task)
     run = run_directory.create_run(
         output_dir,
@@ -108,20 +100,7 @@ def finetune(
     if (results := run_directory.read_results(output_dir)) is not None:
         logger.info("%s: finished already, at step %d", output_dir, results["steps"])
         return results
-    keras.utils.set_random_seed(settings.seed)
-    tuner = build_learner(
-        settings,
-        lambda: networks.build(
-            run.bert_config,
-            run.task,
-            dropout_prob=settings.dropout_prob,
-            seed=settings.seed,
-            dtype=settings.precision,
-        ),
-        train_examples.inputs,
-        strategy=strategy,
-        adamw_mode=settings.adamw_mode,
-    )
+    tuner = _build_tuner(settings, run, train_examples.inputs, strategy)
     if not from_scratch:
         starting_point.assign(tuner.network, arrays, path=init)
     # As large as the model, and not needed any more.
@@ -143,6 +122,43 @@ def _read_init(path: str | Path, max_seq_length: int) -> weights.Checkpoint:
             f"takes {longest} tokens at most: --set max_seq_length={longest}"
         )
     return checkpoint
+
+
+def _read_examples(
+    paths: Sequence[str | Path],
+    settings: config.FinetuningConfig,
+    tokenizer: tokenization.Tokenizer,
+) -> tuple[config.Task, list[_Examples]]:
+    """The task that the first file teaches, and the examples of all files."""
+    data = [catalogue.read(paths[0], settings)]
+    task = data[0].describe().model_copy(update={"bilstm_units": settings.bilstm_units})
+    data += [
+        catalogue.read(path, settings, has_text_pair=task.has_text_pair)
+        for path in paths[1:]
+    ]
+    return task, [_Examples(d, d.encode(task, tokenizer, settings)) for d in data]
+
+
+def _build_tuner(
+    settings: config.FinetuningConfig,
+    run: run_directory.Run,
+    inputs: dataset.Inputs,
+    strategy: tf.distribute.Strategy,
+) -> learner.Learner:
+    keras.utils.set_random_seed(settings.seed)
+    return build_learner(
+        settings,
+        lambda: networks.build(
+            run.bert_config,
+            run.task,
+            dropout_prob=settings.dropout_prob,
+            seed=settings.seed,
+            dtype=settings.precision,
+        ),
+        inputs,
+        strategy=strategy,
+        adamw_mode=settings.adamw_mode,
+    )
 
 
 class Settings(Protocol):
