@@ -21,7 +21,7 @@ import numpy as np
 from bert_keras import files, manifest
 from bert_keras.config import CorpusConfig
 from bert_keras.errors import InputError
-from pipelines import documents, duplicates, filters, instances, sentences
+from pipelines import documents, duplicates, filters, instances, sentences, words
 from pipelines.engine import steps
 from pipelines.sources import readers
 
@@ -369,7 +369,7 @@ def _pack(document: Mapping[str, Any], *, rank: str, num_words: int) -> Record:
 
 
 def _num_words(texts: Iterable[str]) -> int:
-    return sum(len(text.split()) for text in texts)
+    return sum(map(words.count_words, texts))
 
 
 def _paragraph_rows(

@@ -22,12 +22,12 @@ same hash, just as unlikely, would both keep the paragraphs they share.
 """
 
 import hashlib
-import itertools
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
+
+from pipelines import words
 
 Paragraph = str | Sequence[str]
 """A paragraph's text, or its sentences: both have the same hash."""
@@ -35,9 +35,6 @@ Paragraph = str | Sequence[str]
 AnyParagraph = TypeVar("AnyParagraph", bound=Paragraph)
 
 _ROW_TYPE = np.dtype("<u8")
-# Scripts without spaces, with their punctuation: each character counts as a word.
-_UNSPACED = "\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 
 
 def paragraph_hash(paragraph: Paragraph) -> int:
@@ -58,8 +55,7 @@ def paragraph_block(
     Args:
         document_hash: 64 bits, the same for all versions of a document.
         paragraphs: of the document.
-        min_words: shorter paragraphs may repeat, and give no row. A Chinese or Japanese
-            character counts as a word.
+        min_words: shorter paragraphs may repeat, and give no row.
 
     Returns:
         `(num_rows, 2)` uint64: paragraph hash, document hash; each row once.
@@ -67,7 +63,7 @@ def paragraph_block(
     hashes = {
         paragraph_hash(paragraph)
         for paragraph in paragraphs
-        if _has_words(paragraph, min_words)
+        if words.has_words(_text(paragraph), min_words)
     }
     rows = np.empty((len(hashes), 2), _ROW_TYPE)
     rows[:, 0] = sorted(hashes)
@@ -155,7 +151,7 @@ def drop(
     seen: set[int] = set()
     kept = []
     for paragraph in paragraphs:
-        if _has_words(paragraph, min_words):
+        if words.has_words(_text(paragraph), min_words):
             value = paragraph_hash(paragraph)
             if value in marks or value in seen:
                 continue
@@ -170,14 +166,3 @@ def _unpack(blocks: Iterable[bytes]) -> np.ndarray:
 
 def _text(paragraph: Paragraph) -> str:
     return paragraph if isinstance(paragraph, str) else " ".join(paragraph)
-
-
-def _has_words(paragraph: Paragraph, min_words: int) -> bool:
-    text = _text(paragraph)
-    # Each stretch between white space has at least one word.
-    if len(text.split(maxsplit=min_words)) >= min_words:
-        return True
-    if text.isascii():
-        return False
-    words = itertools.islice(_WORD.finditer(text), min_words)
-    return sum(1 for _ in words) == min_words

@@ -271,6 +271,19 @@ def test_what_is_filtered(tmp_path):
     assert kept.num_records == 5
 
 
+def test_text_without_spaces_is_not_too_short(tmp_path):
+    texts = {
+        "zh": "人人生而自由，在尊严和权利上一律平等。他们赋有理性和良心，并应以兄弟关系的精神相对待。",
+        "th": "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ "
+        "ต่างมีเหตุผลและมโนธรรม และควรปฏิบัติต่อกันด้วยเจตนารมณ์แห่งภราดรภาพ",
+        "short": "人人生而自由，在尊严和权利上一律平等。",
+    }
+    result = build(tmp_path / "out", jsonl=jsonl(tmp_path, texts), config={})
+    assert set(documents(tmp_path / "out")) == {"zh", "th"}
+    assert result.counters["dropped/too short"] == 1
+    assert result.counters["words"] == 21 + 33
+
+
 def test_order_and_repetition_of_patterns_change_nothing(sources, tmp_path):
     first = build(tmp_path / "1", **sources)
     folder = tmp_path / "in"
