@@ -71,7 +71,8 @@ class CorpusConfig(StrictModel):
     """Text that `corpus` leaves out."""
 
     min_document_words: int = pydantic.Field(default=20, ge=0)
-    """Words that a document needs; shorter ones are dropped."""
+    """Words that a document needs; shorter ones are dropped. Two characters of Chinese
+    or Japanese are a word, and four of Thai, Lao, Khmer or Burmese."""
     drop_lists: bool = True
     """Drop disambiguation and list pages of Wikipedia."""
     deduplicate_paragraphs: bool = True
