@@ -1,4 +1,4 @@
-"""Words in all scripts: literal counts, and the count of `str.split` where it is one."""
+"""Words in all scripts: literal counts, and those of `str.split` where it is right."""
 
 import random
 import time
@@ -13,9 +13,11 @@ ARTICLE = {
     "endowed with reason and conscience and should act towards one another in a spirit "
     "of brotherhood.",
     "ko": "모든 인간은 태어날 때부터 자유로우며 그 존엄과 권리에 있어 동등하다. "
-    "인간은 천부적으로 이성과 양심을 부여받았으며 서로 형제애의 정신으로 행동하여야 한다.",
-    "ja": "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。"
-    "人間は、理性と良心とを授けられており、互いに同胞の精神をもって行動しなければならない。",
+    "인간은 천부적으로 이성과 양심을 부여받았으며 "
+    "서로 형제애의 정신으로 행동하여야 한다.",
+    "ja": "すべての人間は、生まれながらにして自由であり、かつ、"
+    "尊厳と権利とについて平等である。人間は、理性と良心とを授けられており、"
+    "互いに同胞の精神をもって行動しなければならない。",
     "zh": "人人生而自由，在尊严和权利上一律平等。他们赋有理性和良心，"
     "并应以兄弟关系的精神相对待。",
     "th": "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ "
