@@ -7,6 +7,7 @@ and exporting ours needs no TensorFlow.
 
 import contextlib
 import dataclasses
+import errno
 import math
 import os
 import zipfile
@@ -20,7 +21,11 @@ from bert_keras.errors import InputError
 
 
 class UnreadableArchive(InputError):
-    """A file that is not a complete archive: truncated, damaged, or something else."""
+    """A file that is not a complete archive: truncated, damaged, or something else.
+
+    A disk or network that does not answer is another `InputError`: the file may be
+    whole.
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,14 +120,24 @@ def read_arrays_like(
 
 @contextlib.contextmanager
 def _open(path: str | Path) -> Iterator[zipfile.ZipFile]:
-    """Opens an archive; every sign of damage becomes an `UnreadableArchive`."""
+    """Opens an archive; every sign of damage becomes an `UnreadableArchive`.
+
+    Raises:
+        InputError: the disk did not give the bytes, whatever they are.
+    """
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
             size = os.fstat(file.fileno()).st_size
             if sum(member.file_size for member in archive.infolist()) > size:
                 raise ValueError(f"claims more than its {size} bytes")
             yield archive
-    except _SIGNS_OF_DAMAGE as error:
+    except (OSError, *_SIGNS_OF_DAMAGE) as error:
+        # A damaged offset leads to a place before the file's beginning.
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise InputError(
+                f"{path}: cannot be read: {error.strerror}; give the same command "
+                "again when it can be"
+            ) from None
         raise UnreadableArchive(
             f"{path}: cannot be read as a checkpoint: {error}"
         ) from None
@@ -130,7 +145,6 @@ def _open(path: str | Path) -> Iterator[zipfile.ZipFile]:
 
 # NotImplementedError: zipfile meets an archive of a later version.
 _SIGNS_OF_DAMAGE = (
-    OSError,
     ValueError,
     EOFError,
     NotImplementedError,

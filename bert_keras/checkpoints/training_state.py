@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import logging
 import math
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -269,17 +270,18 @@ class CheckpointDirectory:
             # It was unreadable when the run was resumed, and must not count as the
             # newest the next time.
             if later > step:
-                self._path(later).unlink()
+                self._set_aside(later)
         return path
 
     def restore_latest(self, variables: Mapping[str, keras.Variable]) -> int:
         """Restores the newest checkpoint and returns its step; 0 if there is none.
 
-        An unreadable one is skipped, with a warning, for the one before it.
+        A damaged one is skipped, with a warning, for the one before it.
 
         Raises:
-            InputError: all are unreadable, or the newest readable one belongs to
-                another model.
+            InputError: all are damaged, the newest undamaged one belongs to another
+                model, or the disk does not answer.
+            OSError: the directory cannot be listed.
         """
         reasons = []
         for step in reversed(self._steps()):
@@ -306,17 +308,34 @@ class CheckpointDirectory:
         return self._directory / f"step-{step:010}.npz"
 
     def _steps(self) -> list[int]:
-        names = (path.name for path in self._directory.glob("step-*.npz"))
+        # `Path.glob` finds nothing in a directory that it may not read: the run would
+        # begin again.
+        names = os.listdir(self._directory) if self._directory.exists() else []
         matches = (re.fullmatch(r"step-(\d{10})\.npz", name) for name in names)
         return sorted(int(match[1]) for match in matches if match)
 
     def _facts_up_to(self, last_step: int) -> dict[int, Facts]:
-        """Facts about the checkpoints up to a step; each file is read once."""
+        """Facts about the checkpoints up to a step; each file is read once.
+
+        A damaged one has none, and the chief sets it aside.
+        """
         steps = [step for step in self._steps() if step <= last_step]
-        for step in steps:
-            if step not in self._facts:
-                self._facts[step] = _read_facts(self._path(step))
+        for step in [step for step in steps if step not in self._facts]:
+            try:
+                arrays = npz_files.read_arrays(self._path(step), _NO_FACTS.arrays())
+                self._facts[step] = Facts.from_arrays(arrays)
+            except npz_files.UnreadableArchive as error:
+                logger.warning("%s", error)
+                steps.remove(step)
+                if self._is_chief:
+                    self._set_aside(step)
         return {step: self._facts[step] for step in steps}
+
+    def _set_aside(self, step: int) -> None:
+        """Renames a damaged checkpoint, so that people can look at it."""
+        path = self._path(step)
+        path.rename(path.with_name(f"{path.name}.damaged"))
+        logger.warning("%s: damaged; renamed to %s.damaged", path, path.name)
 
     def _delete_old(self, step: int) -> None:
         facts = self._facts_up_to(step)
@@ -328,11 +347,3 @@ class CheckpointDirectory:
         # Left by killed writers: the only writer is here, and not writing.
         for partial in self._directory.glob(".step-*.tmp"):
             partial.unlink()
-
-
-def _read_facts(path: Path) -> Facts:
-    try:
-        return Facts.from_arrays(npz_files.read_arrays(path, _NO_FACTS.arrays()))
-    except npz_files.UnreadableArchive:
-        # It then stays as long as others without a score.
-        return _NO_FACTS

@@ -100,7 +100,7 @@ def pretrain(
     if (results := run_directory.read_results(output_dir)) is not None:
         logger.info("%s: finished already, at step %d", output_dir, results["steps"])
         return results
-    with stopping.StopSignal() as stop_signal, _errors_for_people(planned):
+    with stopping.StopSignal() as stop_signal, _errors_for_people(run, planned):
         pretraining_run = _PretrainingRun(
             settings=settings,
             run=run,
@@ -439,10 +439,17 @@ def _baseline(
 
 
 @contextlib.contextmanager
-def _errors_for_people(planned: Sequence[phases.Phase]) -> Iterator[None]:
-    """Turns TensorFlow's errors about records and workers into an `InputError`."""
+def _errors_for_people(
+    run: run_directory.Run, planned: Sequence[phases.Phase]
+) -> Iterator[None]:
+    """Turns errors about records, workers and disks into an `InputError`."""
     try:
         yield
+    except OSError as error:
+        raise InputError(
+            f"{error.filename or run.directory}: {error.strerror or error}; "
+            "give the same command again when its disk answers"
+        ) from error
     except tf.errors.OpError as error:
         if message := stopping.lost_worker_message(error):
             raise InputError(message) from None

@@ -128,11 +128,9 @@ class TestDamage:
 
     def test_something_else(self, tmp_path):
         path = tmp_path / "a.npz"
-        message = f"{re.escape(str(path))}: cannot be read as a checkpoint: "
-        with pytest.raises(
-            npz_files.UnreadableArchive, match=message + ".*No such file"
-        ):
+        with pytest.raises(InputError, match="cannot be read: No such file"):
             npz_files.read_arrays(path)
+        message = f"{re.escape(str(path))}: cannot be read as a checkpoint: "
         path.write_text("no checkpoint")
         with pytest.raises(npz_files.UnreadableArchive, match=message + ".*not a zip"):
             npz_files.read_arrays(path)

@@ -1,6 +1,9 @@
+import errno
 import logging
 import math
+import os
 import re
+import zipfile
 
 import keras
 import numpy as np
@@ -304,10 +307,53 @@ class TestTakenUp:
 
     def test_a_damaged_one_is_not_met_again(self, checkpoints, tmp_path):
         self.damage(checkpoints, 15)
+        damaged = (tmp_path / "step-0000000015.npz").read_bytes()
         checkpoints.restore_latest(state())
         checkpoints.save(12, state(12), is_interim=True)
         assert steps(checkpoints) == [5, 10, 12]
         assert opened(tmp_path).restore_latest(state()) == 12
+        assert (tmp_path / "step-0000000015.npz.damaged").read_bytes() == damaged
+
+    def test_a_damaged_old_one_is_set_aside(self, checkpoints, tmp_path):
+        path = tmp_path / "step-0000000005.npz"
+        damaged = path.read_bytes()[:100]
+        path.write_bytes(damaged)
+        reopened = opened(tmp_path, keep=3)
+        assert reopened.restore_latest(state()) == 15
+        assert steps(reopened) == [10, 15]
+        assert (tmp_path / f"{path.name}.damaged").read_bytes() == damaged
+
+    @pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES])
+    def test_a_disk_that_does_not_answer_is_no_damage(
+        self, checkpoints, tmp_path, monkeypatch, number
+    ):
+        """Neither when the newest is opened nor while it is read."""
+
+        def refuse(*_, **options):
+            raise OSError(number, os.strerror(number))
+
+        kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        for module, name in ((zipfile, "ZipFile"), (np.lib.format, "read_array")):
+            variables = state(1)
+            with monkeypatch.context() as patch:
+                patch.setattr(module, name, refuse)
+                with pytest.raises(
+                    InputError, match="15.npz: cannot be read: .* again"
+                ):
+                    checkpoints.restore_latest(variables)
+            assert_same_bits(values(variables), values(state(1)))
+        assert kept == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def test_a_directory_that_cannot_be_listed_is_not_empty(
+        self, checkpoints, monkeypatch
+    ):
+        def refuse(*_, **options):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+        monkeypatch.setattr(os, "listdir", refuse)
+        monkeypatch.setattr(os, "scandir", refuse)
+        with pytest.raises(OSError, match="Permission denied"):
+            checkpoints.restore_latest(state())
 
     def test_none_can_be_read(self, checkpoints, tmp_path):
         self.damage(checkpoints, 5, 10, 15)
