@@ -36,6 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"bert-keras{verb}: error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        # Without a name it is none of a file: a fault of ours, or a closed pipe.
+        if error.filename is None:
+            raise
+        reason = error.strerror or error
+        print(f"bert-keras{verb}: error: {error.filename}: {reason}", file=sys.stderr)
+        return 2
     except (NotRun, Stopped) as reason:
         print(f"bert-keras{verb}: {reason}", file=sys.stderr)
     except KeyboardInterrupt:

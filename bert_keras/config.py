@@ -19,7 +19,10 @@ class StrictModel(pydantic.BaseModel):
     """
 
     model_config = pydantic.ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
     )
 
 
@@ -448,7 +451,7 @@ class SweepConfig(StrictModel):
         return grid
 
 
-Config = TypeVar("Config", bound=StrictModel)
+Config = TypeVar("Config", bound=pydantic.BaseModel)
 
 
 def build_config(
@@ -459,7 +462,7 @@ def build_config(
 ) -> Config:
     """Builds a configuration from plain values, with errors for people."""
     try:
-        return config_type(**values)
+        return config_type.model_validate(values)
     except pydantic.ValidationError as error:
         prefix = f"{origin}: " if origin else ""
         problems = [

@@ -3,6 +3,8 @@
 A name without a slash or a suffix is a recipe in `bert_keras/recipes/`.
 """
 
+import itertools
+import re
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
@@ -15,6 +17,14 @@ from bert_keras.config import StrictModel, build_config
 from bert_keras.errors import InputError, nearest, one_line
 
 Config = TypeVar("Config", bound=StrictModel)
+
+_MAX_TEXT = 200_000
+_MAX_VALUES = 10_000
+_MAX_NESTING = 50
+_TOO_MUCH = (
+    f"expected {_MAX_VALUES} values at most, those of aliases included, and "
+    f"{_MAX_NESTING} lists in each other"
+)
 
 
 def load(
@@ -76,13 +86,74 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     Raises:
         InputError: it cannot be read, is not YAML, or is YAML of another kind.
     """
+    text = files.read_text(path, expected="YAML")
     try:
-        values = yaml.safe_load(files.read_text(path, expected="YAML")) or {}
-    except yaml.YAMLError as error:
+        values = _parse(text) or {}
+    except ValueError as error:
         raise InputError(f"{path}: not YAML: {one_line(error)}") from None
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected keys and values, found {values!r:.80}")
     return values
+
+
+def _parse(text: str) -> Any:
+    """The value of a YAML text.
+
+    Raises:
+        ValueError: it is not YAML, or more than settings can be.
+    """
+    if len(text) > _MAX_TEXT:
+        raise ValueError(f"expected {_MAX_TEXT} characters at most, got {len(text)}")
+    try:
+        _check_amount(text)
+        return yaml.load(text, Loader=_Loader)
+    # A tag such as `!!bool x` is whatever Python's own types and dictionaries raise.
+    except (yaml.YAMLError, LookupError, AttributeError, TypeError) as error:
+        raise ValueError(one_line(error)) from None
+
+
+def _check_amount(text: str) -> None:
+    """Refuses brackets without end, and aliases that stand for millions of values.
+
+    PyYAML would read them until the memory or Python's stack is full.
+    """
+    # Before PyYAML, which looks for a colon after each bracket of a line.
+    steps = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[][{}]", text))
+    if max(itertools.accumulate(steps), default=0) > _MAX_NESTING:
+        raise ValueError(_TOO_MUCH)
+    sizes: dict[str | None, int] = {}
+    # The anchor of each open collection, and the values in it so far.
+    opened: list[tuple[str | None, int]] = [(None, 0)]
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            # Endless, if it is a part of itself.
+            sizes[event.anchor] = _MAX_VALUES
+            opened.append((event.anchor, 1))
+            size = 0
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = opened.pop()
+            sizes[anchor] = size
+        elif isinstance(event, yaml.AliasEvent):
+            size = sizes.get(event.anchor, 1)
+        else:
+            size = int(isinstance(event, yaml.ScalarEvent))
+        anchor, size_so_far = opened.pop()
+        opened.append((anchor, size_so_far + size))
+        if len(opened) > _MAX_NESTING or size_so_far + size > _MAX_VALUES:
+            raise ValueError(_TOO_MUCH)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads no integer that cannot be printed."""
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        value = super().construct_yaml_int(node)
+        if value.bit_length() > 63:
+            raise ValueError("expected integers of 64 bits")
+        return value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def _apply_override(values: dict[str, Any], override: str) -> None:
@@ -95,6 +166,9 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         if not isinstance(values, dict):
             raise InputError(f"--set {override!r}: {parent!r} holds no further keys")
     try:
-        values[leaf] = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise InputError(f"--set {override!r}: {text!r} is not a YAML value") from None
+        values[leaf] = _parse(text)
+    except ValueError as error:
+        raise InputError(
+            f"--set {override!r:.80}: {text!r:.80} is not a YAML value: "
+            f"{one_line(error)}"
+        ) from None

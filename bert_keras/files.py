@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from types import ModuleType
@@ -20,6 +21,9 @@ from typing import Any, BinaryIO
 from bert_keras.errors import InputError
 
 Path = str | os.PathLike[str]
+
+_MAX_NESTING = 100
+"""Lists in lists that any of our walks and Python's `repr` can follow."""
 
 _NOT_WRITABLE = (
     errno.ENOSPC,
@@ -57,13 +61,30 @@ def open_to_read(path: Path) -> BinaryIO:
 
     Raises:
         OSError: it does not exist or cannot be read.
-        InputError: no such store, or its package is not installed.
+        InputError: no such store, its package is not installed, or a pipe or device,
+            which may never end.
     """
     if not is_remote(path):
+        check_is_regular(path)
         return open(path, "rb")
     filesystems, uncompressed = _beam(str(path))
     with _errors_of_stores(str(path)):
         return filesystems.FileSystems.open(str(path), compression_type=uncompressed)
+
+
+def check_is_regular(path: Path) -> None:
+    """Raises an `InputError` for a local pipe, device or socket."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        # Opening it says why.
+        return
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        kinds = {stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
+        raise InputError(
+            f"{path}: expected a file, found a {kinds.get(stat.S_IFMT(mode), 'device')}"
+            ": write the data to a file first"
+        )
 
 
 def read_bytes(path: Path) -> bytes:
@@ -103,13 +124,37 @@ def read_json(path: Path) -> dict[str, Any]:
     if not text.strip():
         raise InputError(f"{path}: expected JSON, it is empty")
     try:
-        values = json.loads(text)
-    # Thousands of brackets in a row are a RecursionError.
-    except (ValueError, RecursionError) as error:
+        values = parse_json(text)
+    except ValueError as error:
         raise InputError(f"{path}: expected JSON: {error}") from None
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected keys and values, found {values!r:.80}")
     return values
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is not JSON, or nested more than a hundred times.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("brackets are nested too deeply") from None
+    # So many brackets are rare: most texts are not walked through.
+    if text.count("[") + text.count("{") > _MAX_NESTING:
+        inner = [value]
+        for _ in range(_MAX_NESTING):
+            inner = [
+                item
+                for outer in inner
+                if isinstance(outer, dict | list)
+                for item in (outer.values() if isinstance(outer, dict) else outer)
+            ]
+        if any(isinstance(item, dict | list) for item in inner):
+            raise ValueError("brackets are nested too deeply")
+    return value
 
 
 def exists(path: Path) -> bool:
@@ -155,9 +200,19 @@ def list_directory(directory: Path) -> list[str]:
 
 
 def make_directory(directory: Path) -> None:
-    """Makes a directory and its parents; remote stores need none."""
-    if not is_remote(directory):
+    """Makes a directory and its parents; remote stores need none.
+
+    Raises:
+        InputError: the disk does not let us, or there is a file of that name.
+    """
+    if is_remote(directory):
+        return
+    try:
         os.makedirs(directory, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{directory}: cannot be made: {error.strerror}; choose another place"
+        ) from None
 
 
 def delete(path: Path) -> None:
@@ -230,16 +285,18 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
                 file.close()
         _rename(temporary, str(path))
     except OSError as error:
-        is_ours = error.errno in _NOT_WRITABLE or is_remote(path)
         # Errors of files that are read meanwhile have other names.
-        if error.filename not in (None, temporary) or not is_ours:
+        is_ours = error.filename is None and error.errno in _NOT_WRITABLE
+        if not is_ours and error.filename != temporary:
             raise
         raise InputError(
             f"{path}: cannot be written: {error.strerror}; make room, or choose "
             "another place; the same command then continues where it stopped"
         ) from error
     finally:
-        delete(temporary)
+        # It may not be there, and a read-only disk refuses even to look.
+        with contextlib.suppress(OSError):
+            delete(temporary)
 
 
 def is_new(directory: Path) -> bool:
@@ -276,8 +333,8 @@ def new_directory(
         directory.with_name(f".{directory.name}.{end}") for end in ("partial", "old")
     )
     shutil.rmtree(temporary, ignore_errors=True)
+    make_directory(temporary)
     try:
-        temporary.mkdir(parents=True)
         yield temporary
         if replaces_earlier and directory.exists():
             os.rename(directory, earlier)

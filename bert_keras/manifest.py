@@ -145,12 +145,7 @@ def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -
             f"{directory}: not empty and not made by this command; choose another "
             "directory"
         )
-    try:
-        files.make_directory(directory)
-    except OSError as error:
-        raise InputError(
-            f"{directory}: cannot be made: {error.strerror}; choose another place"
-        ) from None
+    files.make_directory(directory)
     files.write_json(marker, wanted, indent=1, sort_keys=True)
 
 

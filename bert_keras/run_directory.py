@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pydantic
+
 from bert_keras import config, config_files, files, manifest
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
@@ -48,6 +50,12 @@ class Run:
     def tokenizer(self) -> tokenization.Tokenizer:
         """The tokenizer of the run's data."""
         return tokenization.Tokenizer(self.vocabulary, do_lower_case=self.do_lower_case)
+
+
+class _Casing(pydantic.BaseModel):
+    """The part of `tokenizer_config.json` that a run needs; others add keys."""
+
+    do_lower_case: pydantic.StrictBool
 
 
 def create_run(
@@ -131,13 +139,14 @@ def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run
     """
     directory = Path(directory)
     task = read_task(directory, kinds=kinds, verb=verb)
-    casing = files.read_json(directory / TOKENIZER_CONFIG_NAME)
+    path = directory / TOKENIZER_CONFIG_NAME
+    casing = config.build_config(_Casing, files.read_json(path), origin=path)
     return Run(
         directory=directory,
         task=task,
         bert_config=config.read_bert_config(directory / BERT_CONFIG_NAME),
         vocabulary=tokenization.Vocabulary.load(directory / VOCABULARY_NAME),
-        do_lower_case=casing["do_lower_case"],
+        do_lower_case=casing.do_lower_case,
     )
 
 

@@ -2,6 +2,7 @@
 
 import bz2
 import json
+import os
 import re
 import shlex
 import shutil
@@ -126,6 +127,25 @@ def run(*words, cwd, file_blocks="unlimited"):
         cwd=cwd,
         timeout=120,
     )
+
+
+def test_a_pipe_is_refused_at_once(tmp_path):
+    """As `--books <(command)`, which could be read only once."""
+    os.mkfifo(tmp_path / "book")
+    found = run("corpus", "--books", "book", "--output", "out", cwd=tmp_path)
+    assert found.returncode == 2
+    assert found.stderr == (
+        "bert-keras corpus: error: book: expected a file, found a pipe: write the "
+        "data to a file first\n"
+    )
+
+
+def test_a_file_of_the_system_is_named(tmp_path, capsys):
+    """Whatever opens it: a fault of the disk is no fault of ours."""
+    (tmp_path / "words.txt").mkdir()
+    command = ["extend-vocab", "--vocab", tmp_path / "words.txt"]
+    command += ["--words", tmp_path / "words.txt", "--output", tmp_path / "out"]
+    assert_error(command, "words.txt: .*Is a directory", capsys)
 
 
 class TestDirtyText:

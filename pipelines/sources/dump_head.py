@@ -106,15 +106,20 @@ def _root_element(text: bytes) -> tuple[bytes | None, int]:
             position += 1
         rest = text[position : position + 4]
         if rest.startswith((b"<?", b"<!")):
-            close = b"-->" if rest == b"<!--" else b">"
-            end = text.find(close, position + 2)
-            if end < 0:
+            skipped = _NO_ELEMENT.match(text, position)
+            if not skipped:
                 return None, 0
-            position = end + len(close)
+            position = skipped.end()
         elif element := _ELEMENT.match(text, position):
             return (element[1] if element[2] else None), position
         else:
             return (None if rest in (b"", b"<") else b""), position
+
+
+# A comment, a document type with or without declarations in it, an instruction.
+_NO_ELEMENT = re.compile(
+    rb"<!--.*?-->|<!(?!--)[^\[>]*+(?:\[.*?\]\s*)?>|<\?.*?>", re.DOTALL
+)
 
 
 def _not_a_dump(head: bytes, root: bytes | None, path: str) -> InputError:
@@ -214,10 +219,19 @@ def _encoding_name(start: bytes, path: str) -> str:
     declared = re.match(rb"\s*<\?xml[^>]*?encoding\s*=\s*[\"']([\w.:-]+)", start)
     if not declared:
         return UTF8
+    shown = declared[1].decode()
     try:
-        name = codecs.lookup(declared[1].decode()).name
-        return UTF8 if name == "ascii" else name
+        name = codecs.lookup(shown).name
     except LookupError:
+        raise InputError(f"{path}: unknown encoding {shown!r} in the XML") from None
+    try:
+        read = b"".join(in_utf8(iter([declared[0]]), name))
+    # Codecs that are none for text, such as rot13, know no handler of errors.
+    except (LookupError, UnicodeError, TypeError, AssertionError):
+        read = b""
+    if read != declared[0]:
         raise InputError(
-            f"{path}: unknown encoding {declared[1].decode()!r} in the XML"
-        ) from None
+            f"{path}: the XML declares the encoding {shown!r}, in which it is not "
+            "written: correct the declaration"
+        )
+    return UTF8 if name == "ascii" else name

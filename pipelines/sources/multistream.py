@@ -8,6 +8,7 @@ multistream dumps of Wikipedia have one per hundred pages, and pbzip2 makes one 
 import bz2
 import collections
 import gzip
+import logging
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -27,6 +28,10 @@ _HELD_BYTES_OF_BLOCK = 1 << 20
 _MAGIC = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")
 _MAGIC_BYTES = 10
 _END_OF_STREAM = 0x177245385090
+_SEARCHED_END_BYTES = 1 << 20
+_NO_END = 1 << 63
+
+logger = logging.getLogger(__name__)
 
 
 class StreamStart(NamedTuple):
@@ -76,7 +81,8 @@ def read_streams(
 
     Yields:
         The start of each stream, then its content. `Damage`: a stream that cannot be
-        unpacked, or bytes after a stream that are no stream; the next stream follows.
+        unpacked, or bytes between streams that are none; the next stream follows.
+        Bytes after the last stream are ignored, as by bunzip2.
 
     Raises:
         EOFError: the file ends within a stream.
@@ -95,8 +101,10 @@ def read_streams(
             continue
         is_found = window.is_stream()
         if not is_found and window.skip_zeros():
-            yield Damage(window.offset, "bytes that are no bzip2 stream")
-            is_found = window.find_stream(stop)
+            offset = window.offset
+            if window.find_stream(_NO_END):
+                yield Damage(offset, "bytes that are no bzip2 stream")
+                is_found = window.offset < stop
 
 
 def read_all(file: BinaryIO, path: str) -> Iterator[bytes]:
@@ -132,18 +140,30 @@ def damaged(path: str, reason: str) -> InputError:
 def check_end(file: BinaryIO, path: str) -> None:
     """Finds at once whether the end of a bzip2 file is missing.
 
+    Warns of bytes after the last stream, which are ignored.
+
     Raises:
         InputError: it is.
     """
     size = file.seek(0, 2)
-    file.seek(max(size - 4096, 0))
-    tail = file.read().rstrip(b"\0")[-24:] + bytes(8)
-    # The last stream ends with 48 bits of magic and 32 of checksum, at any bit.
-    bits = int.from_bytes(tail, "big")
-    mask = (1 << 48) - 1
-    if not any((bits >> n) & mask == _END_OF_STREAM for n in range(len(tail) * 8)):
+    file.seek(max(size - _SEARCHED_END_BYTES, 0))
+    tail = file.read()
+    # A stream ends with 48 bits of magic, at any bit: five whole bytes of them, and
+    # part of one before and after. 32 bits of checksum follow.
+    magics = (_END_OF_STREAM >> bit & (1 << 40) - 1 for bit in range(8))
+    found, bit = max(
+        (tail.rfind(magic.to_bytes(5, "big")), bit) for bit, magic in enumerate(magics)
+    )
+    rest = tail[found + 9 + (bit > 0) :]
+    if found < 0 or b"BZh" in rest:
         raise InputError(
             f"{path}: the bzip2 file has no end (truncated); copy or download it again"
+        )
+    if rest.strip(b"\0"):
+        logger.warning(
+            "%s: ignores the last %d bytes, which are no bzip2 stream, as bunzip2 does",
+            path,
+            len(rest),
         )
 
 

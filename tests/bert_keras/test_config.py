@@ -167,3 +167,57 @@ def test_a_configuration_cannot_be_changed():
 def test_a_key_at_the_wrong_place_names_the_right_one(override, message):
     with pytest.raises(InputError, match=message):
         load(override)
+
+
+def _aliases(first, line, *, depth=9):
+    names = "abcdefghij"
+    lines = [first]
+    for inner, outer in zip(names, names[1:depth], strict=False):
+        lines.append(f"{outer}: &{outer} {line.format(', '.join(['*' + inner] * 9))}")
+    return "\n".join(lines)
+
+
+class TestHostileYaml:
+    """Each costs one line; the aliases would stand for 400 million values."""
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (_aliases("a: &a [1, 2]", "[{}]"), "not YAML: expected 10000 values"),
+            (_aliases("a: &a {x: 1}", "{{<<: [{}]}}"), "not YAML: expected 10000"),
+            ("seed: &a [*a]", "not YAML: expected 10000 values"),
+            ("a: " + "[" * 100_000, "not YAML: expected .* 50 lists in each other"),
+            ("a: " + "[a, " * 200, "not YAML: expected .* 50 lists in each other"),
+            ("- " * 1000, "not YAML: expected .* 50 lists in each other"),
+            ("a: " + "x" * 10**6, "not YAML: expected 200000 characters at most"),
+            ("seed: 0x" + "f" * 5000, "not YAML: expected integers of 64 bits"),
+            ("seed: 2001-99-99", "not YAML: month must be in 1..12"),
+            ("seed: !!bool x", "not YAML: 'x'"),
+            ("seed: !!timestamp x", "not YAML: "),
+            ("1: 2", "`1`: keys should be strings, got 1"),
+            ("phases: [{fraction: 1.0, x: 1}]", "no key 'phases.0.x'"),
+            ("optimizer: {learning_rate: .inf}", "rate`: input should be a finite num"),
+        ],
+    )
+    def test_is_refused(self, tmp_path, text, message):
+        (tmp_path / "c.yaml").write_text(text)
+        with pytest.raises(InputError, match=rf"c\.yaml: .*{message}") as refused:
+            config_files.load(config.PretrainingConfig, tmp_path / "c.yaml")
+        assert "\n" not in str(refused.value)
+
+    def test_not_utf_8(self, tmp_path):
+        (tmp_path / "c.yaml").write_bytes(b"seed: 1\n# \xff\n")
+        with pytest.raises(InputError, match=r"c\.yaml: line 2: not UTF-8"):
+            config_files.load(config.PretrainingConfig, tmp_path / "c.yaml")
+
+    def test_on_the_command_line(self):
+        message = "^--set 'seed=.*not a YAML value: expected 10000 values"
+        with pytest.raises(InputError, match=message):
+            config_files.load(config.PretrainingConfig, None, ["seed=" + "[" * 9999])
+
+    def test_aliases_of_a_few_values_are_read(self, tmp_path):
+        (tmp_path / "c.yaml").write_text(
+            "grid: {seed: &seeds [1, 2], batch_size: *seeds}"
+        )
+        read = config_files.load(config.SweepConfig, tmp_path / "c.yaml")
+        assert read.grid == {"seed": (1, 2), "batch_size": (1, 2)}

@@ -46,7 +46,8 @@ class TestJson:
             (b"[1, 2]", r"expected keys and values, found \[1, 2\]"),
             (b'{"a":\n"\xff"}', "line 2: not UTF-8: save it as UTF-8"),
             (b" \n", "expected JSON, it is empty"),
-            (b"[" * 200_000, "expected JSON: maximum recursion depth"),
+            (b"[" * 200_000, "expected JSON: brackets are nested too deeply"),
+            (b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}", "expected JSON: brackets"),
         ],
     )
     def test_another_file_is_refused(self, tmp_path, content, message):
@@ -57,6 +58,47 @@ class TestJson:
     def test_no_file(self, tmp_path):
         with pytest.raises(InputError, match="none: expected JSON, cannot read it: No"):
             files.read_json(tmp_path / "none")
+
+
+class TestWhatIsNoRegularFile:
+    """A pipe or a device may never end, or be empty when it is read again."""
+
+    def test_a_pipe(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(InputError, match="pipe: expected a file, found a pipe: wr"):
+            files.read_text(tmp_path / "pipe")
+
+    def test_a_device(self):
+        with pytest.raises(InputError, match="/dev/zero: expected a file, found a dev"):
+            files.open_to_read("/dev/zero")
+
+    def test_a_directory_and_nothing_are_errors_of_their_own(self, tmp_path):
+        with pytest.raises(IsADirectoryError):
+            files.open_to_read(tmp_path)
+        with pytest.raises(FileNotFoundError):
+            files.open_to_read(tmp_path / "none")
+
+
+def test_a_read_only_disk_is_named(tmp_path, monkeypatch):
+    """Its temporary file can neither be made nor looked for."""
+
+    def refuse(path, *rest):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(files, "_open_to_write", refuse)
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(InputError, match="cannot be written: Read-only file system"):
+        files.write_json(tmp_path / "f.json", {})
+
+
+def test_a_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    message = "cannot be made: Not a directory; choose another place"
+    with (
+        pytest.raises(InputError, match=message),
+        files.new_directory(tmp_path / "file" / "made"),
+    ):
+        pass
 
 
 class TestNewDirectory:
@@ -179,7 +221,8 @@ class TestOpenAtomically:
             open(tmp_path / "none")
 
     def test_a_place_that_is_not_there(self, tmp_path):
-        with pytest.raises(FileNotFoundError):
+        message = "none/f: cannot be written: No such file or directory; make room"
+        with pytest.raises(InputError, match=message):
             files.write_atomically(tmp_path / "none/f", b"abc")
 
 

@@ -80,3 +80,14 @@ def test_what_is_no_run_is_refused(run, tmp_path):
     (run.directory / "task.json").write_text('{"kind": "dancing"}')
     with pytest.raises(InputError, match=r"task\.json: .*kind"):
         read(run.directory)
+
+
+@pytest.mark.parametrize(
+    ("casing", "message"),
+    [({}, "field required"), ({"do_lower_case": "no"}, "valid boolean, got 'no'")],
+)
+def test_a_damaged_casing_is_named(run, casing, message):
+    (run.directory / "tokenizer_config.json").write_text(json.dumps(casing))
+    expected = rf"tokenizer_config\.json: `do_lower_case`: .*{message}"
+    with pytest.raises(InputError, match=expected):
+        read(run.directory)

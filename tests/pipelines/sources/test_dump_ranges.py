@@ -270,6 +270,16 @@ def test_zeros_after_the_end_are_no_damage(tmp_path):
     assert titles(wikipedia.read_pages(path)) == [f"T{n}" for n in range(12)]
 
 
+def test_rubbish_after_the_end_is_ignored_as_bunzip2_does(tmp_path, caplog):
+    path = write(tmp_path, DUMPS["multistream"] + b"rubbish")
+    wikipedia.check_dump(path)
+    assert "ignores the last 7 bytes, which are no bzip2 stream" in caplog.text
+    assert titles(wikipedia.read_pages(path)) == [f"T{n}" for n in range(12)]
+    path = write(tmp_path, DUMPS["multistream"][:-11])
+    with pytest.raises(InputError, match=r"has no end \(truncated\)"):
+        wikipedia.check_dump(path)
+
+
 def test_damage_of_the_only_stream_stops_the_job(tmp_path):
     text = random.Random(0).randbytes(1_200_000).hex()
     data = bz2.compress(HEAD + page_xml(1, text) + page_xml(2))

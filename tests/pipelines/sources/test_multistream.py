@@ -126,3 +126,17 @@ def test_progress_counts_the_range_only():
         progress.update()
     progress.finish()
     assert steps == [5, 25, 10]
+
+
+def test_the_end_is_found_at_any_bit(caplog):
+    """With texts of many lengths, streams end at each bit of a byte."""
+    choose = random.Random(1)
+    for number in range(40):
+        data = PACKED[0] + bz2.compress(choose.randbytes(100 + number))
+        multistream.check_end(io.BytesIO(data + bytes(5)), "a")
+        assert not caplog.records
+        multistream.check_end(io.BytesIO(data + b"rubbish"), "a")
+        assert caplog.messages[0].startswith("a: ignores the last 7 bytes")
+        caplog.clear()
+        with pytest.raises(InputError, match="truncated"):
+            multistream.check_end(io.BytesIO(data[:-11]), "a")

@@ -70,6 +70,22 @@ def test_declared_encoding(tmp_path):
     assert read(path)[0].text == "Größe"
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "rot13", "hex", "idna", "cp037"])
+def test_declared_encoding_in_which_it_is_not_written(tmp_path, encoding):
+    path = write(tmp_path, f'<?xml version="1.0" encoding="{encoding}"?>\n{DUMP}')
+    message = f"dump.xml: the XML declares the encoding '{encoding}', in which it is no"
+    with pytest.raises(InputError, match=message):
+        read(path)
+
+
+def test_a_document_type_with_declarations(tmp_path):
+    document_type = '<!DOCTYPE mediawiki [ <!ENTITY a "b>"> <!-- ]> --> ]\n>'
+    assert titles(write(tmp_path, document_type + DUMP)) == ["Title", "A & B"]
+    path = write(tmp_path, '<!DOCTYPE rss SYSTEM "rss.dtd"><rss/>')
+    with pytest.raises(InputError, match="but this is XML with the root <rss>"):
+        read(path)
+
+
 def test_unknown_encoding(tmp_path):
     path = write(tmp_path, '<?xml version="1.0" encoding="klingon"?>\n' + DUMP)
     with pytest.raises(InputError, match="unknown encoding 'klingon'"):
