@@ -451,7 +451,7 @@ class SweepConfig(StrictModel):
         return grid
 
 
-Config = TypeVar("Config", bound=pydantic.BaseModel)
+Config = TypeVar("Config", bound=StrictModel)
 
 
 def build_config(

@@ -52,8 +52,10 @@ class Run:
         return tokenization.Tokenizer(self.vocabulary, do_lower_case=self.do_lower_case)
 
 
-class _Casing(pydantic.BaseModel):
+class _Casing(config.StrictModel):
     """The part of `tokenizer_config.json` that a run needs; others add keys."""
+
+    model_config = pydantic.ConfigDict(extra="ignore")
 
     do_lower_case: pydantic.StrictBool
 
