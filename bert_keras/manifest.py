@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_keras import __version__, files
+from bert_keras import __version__, files, ownership
 from bert_keras.config import StrictModel, build_config
 from bert_keras.errors import InputError
 
@@ -140,7 +140,7 @@ def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -
                     f"{found.get(key)!r} where this one has {wanted.get(key)!r}; "
                     "choose another directory or delete it"
                 )
-    elif files.list_directory(directory):
+    elif set(files.list_directory(directory)) - {ownership.OWNER_NAME}:
         raise InputError(
             f"{directory}: not empty and not made by this command; choose another "
             "directory"

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_keras import files, manifest
+from bert_keras import files, manifest, ownership
 from bert_keras.config import CorpusConfig
 from bert_keras.errors import InputError
 from pipelines import documents, duplicates, filters, instances, sentences, words
@@ -39,6 +39,7 @@ _BYTES_PER_PARTITION = 100_000_000
 _DOCUMENTS, _PARAGRAPHS, _MARKS = "documents", "paragraphs", "marks"
 
 
+@ownership.owns("output_dir")
 def build_corpus(
     output_dir: str,
     *,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert_keras import files, manifest
+from bert_keras import files, manifest, ownership
 from bert_keras.config import ExamplesConfig
 from bert_keras.data import masking, tokenization
 from bert_keras.errors import InputError
@@ -54,6 +54,7 @@ class Work:
         return files.join(self.output_dir, records.VOCABULARY_NAME)
 
 
+@ownership.owns("output_dir")
 def build_examples(
     corpus_dir: str | Path,
     vocab_path: str | Path,

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import files, manifest
+from bert_keras import files, manifest, ownership
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from pipelines import documents, wordpiece
@@ -68,6 +68,7 @@ class Work:
         return files.join(self.work_dir, f"words-{partition:05d}.bin")
 
 
+@ownership.owns("output_path", is_file=True)
 def build_vocabulary(
     corpus_dir: str | Path,
     output_path: str | Path,

@@ -26,6 +26,7 @@ DOOR = (
     "files",
     "keras_names",
     "manifest",
+    "ownership",
 )
 """Modules directly in `bert_keras` on which everything stands."""
 

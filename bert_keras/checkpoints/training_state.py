@@ -18,6 +18,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from bert_keras import ownership
 from bert_keras.checkpoints import npz_files
 from bert_keras.errors import InputError
 
@@ -185,6 +186,7 @@ class CheckpointDirectory:
         keep: number of the newest to keep, at least 1.
         keep_best: number of the lowest scores to keep as well.
         is_chief: whether this is the one process that writes and deletes.
+        owner: this process as the owner of the run directory, checked before that.
     """
 
     def __init__(
@@ -194,7 +196,9 @@ class CheckpointDirectory:
         keep: int,
         keep_best: int = 0,
         is_chief: bool = True,
+        owner: ownership.Owner | None = None,
     ):
+        self._owner = owner
         self._directory = Path(directory)
         self._keep = keep
         self._keep_best = keep_best
@@ -251,12 +255,15 @@ class CheckpointDirectory:
             The path of the checkpoint, also in a process that does not write.
 
         Raises:
-            InputError: the disk is full or not writable.
+            InputError: the disk is full or not writable, or another process has taken
+                the directory over.
         """
         path = self._path(step)
         self._step = step
         if not self._is_chief:
             return path
+        if self._owner is not None:
+            self._owner.check()
         self._delete_partial_files()
         facts = Facts(
             score=math.nan if score is None else score,

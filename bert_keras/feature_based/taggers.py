@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config_files, files, manifest, run_directory
+from bert_keras import config_files, files, manifest, ownership, run_directory
 from bert_keras.checkpoints import starting_point
 from bert_keras.errors import InputError
 from bert_keras.feature_based import (
@@ -42,6 +42,7 @@ TABLE_NAME = "table.md"
 _WORDS_PER_BATCH = 2048
 
 
+@ownership.owns("output_dir")
 def run_probes(
     settings: configuration.ProbeConfig,
     *,

@@ -4,10 +4,8 @@
 processes, `plan.json` all runs ever planned in it.
 """
 
-import contextlib
-import fcntl
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,26 +56,6 @@ def _sha256(path: str) -> str:
         return files.sha256(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-@contextlib.contextmanager
-def lock(directory: Path) -> Iterator[int]:
-    """Locks a directory against other sweeps; yields the lock's descriptor.
-
-    Processes that inherit it hold the lock until they end, even if this one is killed.
-
-    Raises:
-        InputError: another process holds the lock.
-    """
-    with open(directory / ".lock", "wb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"{directory}: another sweep is running in it, or a run of one that "
-                "was killed: wait for its end, or end it"
-            ) from None
-        yield file.fileno()
 
 
 def read_plan(directory: Path) -> tuple[list[str], list[planning.Run]]:

@@ -1,5 +1,7 @@
 """Several commands at once, each in a process with its share of the machine."""
 
+import ctypes
+import functools
 import os
 import re
 import shlex
@@ -43,13 +45,15 @@ class Processes:
     between its start and its entry here. This does not hold outside of the main thread,
     where Python delivers no signals.
 
+    If this process is killed, Linux ends them with SIGTERM.
+
     Args:
         runner: program for the arguments of each job.
         num_slots: jobs at the same time.
-        lock: a descriptor that the processes keep open.
+        lock: a descriptor that the processes keep open until they end, if any.
     """
 
-    def __init__(self, runner: Sequence[str], *, num_slots: int, lock: int):
+    def __init__(self, runner: Sequence[str], *, num_slots: int, lock: int | None):
         self._runner = runner
         self._num_slots = num_slots
         self._lock = lock
@@ -97,7 +101,8 @@ class Processes:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                pass_fds=(self._lock,),
+                pass_fds=() if self._lock is None else (self._lock,),
+                preexec_fn=functools.partial(_end_with_parent, os.getpid()),
                 # Ctrl-C reaches this process alone, which then ends the others.
                 start_new_session=True,
             )
@@ -122,6 +127,19 @@ class Processes:
                 job.process.kill()
                 job.process.wait()
         self.jobs = []
+
+
+def _end_with_parent(parent: int) -> None:
+    """Asks Linux to send SIGTERM when the parent ends; called in the new process."""
+    if _prctl is not None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it ended before we asked
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+_PR_SET_PDEATHSIG = 1
+# Looked up here: between `fork` and `exec` a process should do little.
+_prctl = getattr(ctypes.CDLL(None), "prctl", None)
 
 
 def job_environment(

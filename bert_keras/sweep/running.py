@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_keras import config, progress
+from bert_keras import config, ownership, progress
 from bert_keras.errors import InputError, Stopped
 from bert_keras.sweep import directory as sweep_directory
 from bert_keras.sweep import planning, processes, scores, summary
@@ -62,10 +62,11 @@ def run_sweep(
     ruler = scores.make_ruler(settings, command.settings())
     planned = planning.plan_runs(settings, command)
     directory = Path(output_dir)
-    sweep_directory.claim(directory, command)
-    with sweep_directory.lock(directory) as lock:
+    with ownership.owned(directory) as owner:
+        sweep_directory.claim(directory, command)
         sweep = _Sweep(directory, ruler)
         sweep.resume(list(settings.grid), planned)
+        lock = owner.descriptor
         with processes.Processes(runner, num_slots=num_jobs, lock=lock) as jobs:
             _run_waiting(sweep, command, jobs)
         return sweep.close()

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config, files, run_directory
+from bert_keras import config, files, ownership, run_directory
 from bert_keras.checkpoints import run_weights, starting_point, weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
@@ -40,6 +40,7 @@ class _Examples(NamedTuple):
     inputs: dataset.Inputs
 
 
+@ownership.owns("output_dir")
 def finetune(
     settings: config.FinetuningConfig,
     *,

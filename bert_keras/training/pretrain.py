@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config, run_directory
+from bert_keras import config, ownership, run_directory
 from bert_keras.checkpoints import (
     conversion,
     run_weights,
@@ -81,9 +81,34 @@ def pretrain(
 
     Raises:
         InputError: the examples, the vocabulary, the checkpoint or the directory are
-            unusable, the loss or gradients do not stay finite, or a worker is lost.
+            unusable, another process writes into the directory, the loss or gradients
+            do not stay finite, or a worker is lost.
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
+    with contextlib.ExitStack() as stack:
+        owner = stack.enter_context(ownership.owned(output_dir)) if is_chief else None
+        return _pretrain(
+            settings,
+            examples_dirs,
+            output_dir,
+            strategy=strategy,
+            vocab_path=vocab_path,
+            init=init,
+            owner=owner,
+        )
+
+
+def _pretrain(
+    settings: config.PretrainingConfig,
+    examples_dirs: Sequence[str | Path],
+    output_dir: str | Path,
+    *,
+    strategy: tf.distribute.Strategy,
+    vocab_path: str | Path | None,
+    init: str | Path | None,
+    owner: ownership.Owner | None,
+) -> dict[str, Any]:
+    is_chief = owner is not None
     settings = settings.model_copy(
         update={"precision": precision.resolve(settings.precision, strategy)}
     )
@@ -106,7 +131,7 @@ def pretrain(
             run=run,
             planned=planned,
             strategy=strategy,
-            is_chief=is_chief,
+            owner=owner,
             stop_signal=stop_signal,
             start=start,
             trained=_build_learner(settings, run, planned[0], strategy),
@@ -251,7 +276,8 @@ class _PretrainingRun:
     run: run_directory.Run
     planned: Sequence[phases.Phase]
     strategy: tf.distribute.Strategy
-    is_chief: bool
+    owner: ownership.Owner | None
+    """The chief's; other workers write nothing."""
     stop_signal: stopping.StopSignal
     start: starting_point.Start | None
     trained: learner.Learner
@@ -264,7 +290,8 @@ class _PretrainingRun:
             self.run.directory / run_directory.CHECKPOINTS_NAME,
             keep=self.settings.num_checkpoints,
             keep_best=self.settings.num_best_checkpoints,
-            is_chief=self.is_chief,
+            is_chief=self.owner is not None,
+            owner=self.owner,
         )
         self._last_evaluation: dict[str, float] = {}
 
@@ -342,7 +369,7 @@ class _PretrainingRun:
             steps_per_epoch=self.settings.save_checkpoint_steps,
             evaluation=phases.evaluation_batches(self.settings, phase, self.strategy),
             run_callbacks=[
-                *(self._shown(phase) if self.is_chief else []),
+                *(self._shown(phase) if self.owner else []),
                 stopping.SaveEachEpoch(self._save),
                 *self._stoppers(phase, last_step),
             ],

@@ -366,6 +366,16 @@ class TestTakenUp:
             checkpoints.restore_latest(variables)
         assert_same_bits(values(variables), values(state(1)))
 
+    def test_a_directory_that_another_process_took_over(self, checkpoints, tmp_path):
+        class Lost:
+            def check(self):
+                raise InputError("in use by process 4711")
+
+        lost = opened(tmp_path, keep=1, owner=Lost())
+        with pytest.raises(InputError, match="4711"):
+            lost.save(20, state(20))
+        assert steps(checkpoints) == [5, 10, 15]
+
     def test_another_model_is_no_reason_to_go_back(self, checkpoints):
         other = {"weights/kernel": keras.Variable(np.zeros((3, 2)))}
         checkpoints.save(20, other)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, config_files
+from bert_keras import config, config_files, ownership
 from bert_keras.checkpoints import run_weights
 from bert_keras.errors import InputError, Stopped
-from bert_keras.training import pretrain, stopping
+from bert_keras.training import finetune, pretrain, stopping
 from pipelines import examples
 from pipelines.engine import engines
 from tests import conftest
@@ -109,6 +109,26 @@ def test_a_finished_run_is_left_as_it_is(finished, tiny_examples, caplog):
 def test_a_directory_of_another_run_is_refused(finished, tiny_examples):
     with pytest.raises(InputError, match="with seed=12345 where this one has 2"):
         pretrain.pretrain(settings(seed=2), [tiny_examples], finished, strategy=CPU)
+
+
+def test_two_processes_do_not_share_a_directory(tiny_examples, tmp_path):
+    """The second is refused before it writes anything."""
+    run = tmp_path / "run"
+    with ownership.owned(run):
+        message = f"run: in use by process {os.getpid()} on .*: wait for its end, or"
+        with pytest.raises(InputError, match=message):
+            pretrain.pretrain(settings(), [tiny_examples], run, strategy=CPU)
+        with pytest.raises(InputError, match=message):
+            finetune.finetune(
+                config.FinetuningConfig(),
+                train="none",
+                dev=["none"],
+                init="none",
+                from_scratch=False,
+                output_dir=run,
+                strategy=CPU,
+            )
+        assert [path.name for path in run.iterdir()] == [".owner"]
 
 
 def test_masked_words_are_learnt(tiny_examples, tmp_path):

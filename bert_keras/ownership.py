@@ -1,0 +1,267 @@
+"""Owners of output directories: one process writes into a directory at a time.
+
+The file `.owner` in it names the process. On a local disk its lock (`flock`) decides.
+Where locks do not exist (stores such as `gs://`) or do not reach other machines (some
+network disks), the heartbeat decides: the owner writes the time every ten seconds, and
+an owner that writes nothing for a minute has gone.
+"""
+
+import contextlib
+import errno
+import fcntl
+import functools
+import inspect
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+from bert_keras import files
+from bert_keras.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+OWNER_NAME = ".owner"
+HEARTBEAT_SECONDS = 10.0
+SILENCE_SECONDS = 60.0
+"""Time without a heartbeat after which an owner counts as gone."""
+_LONG_GONE_SECONDS = 600.0
+"""Age of a heartbeat that needs no watching, even if the machines' clocks differ."""
+_SETTLING_SECONDS = 2.0
+"""Time for two processes that took a directory at once to see each other."""
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+
+
+class Owner:
+    """This process as the owner of an output; see `owned`."""
+
+    def __init__(self, path: str, output: files.Path):
+        self._path = path
+        self._output = output
+        self._name = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+            "token": uuid.uuid4().hex,
+        }
+        self.descriptor: int | None = None
+        """The open owner file, whose lock a child process that inherits it holds too;
+        `None` on a store."""
+        self._successor: dict[str, Any] | None = None
+
+    def check(self) -> None:
+        """Checks that no other process took the output over.
+
+        Only where locks do not reach it, from an owner that was silent for long.
+
+        Raises:
+            InputError: one did.
+        """
+        if self._successor:
+            raise self._refusal(self._successor)
+
+    def acquire(self) -> None:
+        """Takes the output, or raises `InputError` with the name of its owner."""
+        is_locked = self._lock()
+        found = self._read()
+        if found and not self._is_gone(found, is_locked=is_locked):
+            raise self._refusal(found)
+        self._write()
+        if not is_locked:
+            time.sleep(_SETTLING_SECONDS)
+            self._look_for_successor()
+            self.check()
+
+    def beat_until(self, stopped: threading.Event) -> None:
+        """Writes the heartbeat until the event or a successor comes."""
+        while not stopped.wait(HEARTBEAT_SECONDS) and not self._successor:
+            # A disk that does not answer now may answer the next time.
+            with contextlib.suppress(OSError, InputError):
+                self._look_for_successor()
+                if not self._successor:
+                    self._write()
+
+    def release(self) -> None:
+        """Gives the output up, if it was taken."""
+        with contextlib.suppress(OSError):
+            if (self._read() or {}).get("token") == self._name["token"]:
+                files.delete(self._path)
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+
+    def _lock(self) -> bool:
+        """Locks the owner file; whether such a lock exists there."""
+        while not files.is_remote(self._path):
+            try:
+                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            except OSError as error:
+                raise InputError(
+                    f"{self._output}: cannot be written: {error.strerror}; choose "
+                    "another place"
+                ) from None
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in _NO_LOCKS:
+                    self.descriptor = descriptor
+                    return False
+                os.close(descriptor)
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise
+                raise self._refusal(self._read() or {}) from None
+            # The owner before may have deleted the file between our two calls.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
+                    self.descriptor = descriptor
+                    return True
+            os.close(descriptor)
+        return False
+
+    def _is_gone(self, found: dict[str, Any], *, is_locked: bool) -> bool:
+        if found.get("host") == self._name["host"]:
+            # On one machine a lock is a lock, and the owner before has lost it.
+            if is_locked or not _is_alive(found.get("pid")):
+                return True
+        if time.time() - found.get("time", 0.0) > _LONG_GONE_SECONDS:
+            return True
+        logger.info(
+            "%s: last used by %s; waiting up to %g s for a sign of it",
+            self._output,
+            _described(found),
+            SILENCE_SECONDS,
+        )
+        deadline = time.monotonic() + SILENCE_SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(min(1.0, SILENCE_SECONDS / 10))
+            if (now := self._read()) != found:
+                # A finished owner deletes its name.
+                return now is None
+        return True
+
+    def _look_for_successor(self) -> None:
+        found = self._read()
+        if found and found.get("token") != self._name["token"]:
+            self._successor = found
+
+    def _refusal(self, owner: dict[str, Any]) -> InputError:
+        return InputError(
+            f"{self._output}: in use by {_described(owner)}: wait for its end, or "
+            "choose another directory"
+        )
+
+    def _read(self) -> dict[str, Any] | None:
+        """Name of the owner; `None`: there is none."""
+        try:
+            found = json.loads(files.read_bytes(self._path))
+        except FileNotFoundError:
+            return None
+        except ValueError:  # taken this moment, or killed before it wrote its name
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _write(self) -> None:
+        line = json.dumps({**self._name, "time": time.time()}).encode() + b"\n"
+        if self.descriptor is None:
+            files.write_atomically(self._path, line)
+            return
+        # In place: a renamed file would have no lock.
+        os.pwrite(self.descriptor, line, 0)
+        os.ftruncate(self.descriptor, len(line))
+        os.fsync(self.descriptor)
+
+
+def _is_alive(pid: Any) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, TypeError):
+        return True
+    return True
+
+
+def _described(owner: dict[str, Any]) -> str:
+    """`process 4711 on gpu-3, since 2026-11-22 14:03:11`."""
+    if not owner:
+        return "another process"
+    pid, host, since = (owner.get(key) for key in ("pid", "host", "since"))
+    return f"process {pid} on {host}, since {since}"
+
+
+@contextlib.contextmanager
+def owned(output: files.Path, *, is_file: bool = False) -> Iterator[Owner]:
+    """Makes this process the only one that writes an output until the block ends.
+
+    Args:
+        output: directory, made if it is missing, or a file to come.
+        is_file: it is a file; `.NAME.owner` is written next to it.
+
+    Raises:
+        InputError: another process owns it, which is named; or it cannot be made.
+    """
+    directory = os.path.dirname(str(output)) if is_file else str(output)
+    is_new = not is_file and not files.exists(directory)
+    try:
+        files.make_directory(directory or ".")
+    except FileExistsError:
+        raise InputError(f"{output}: expected a directory, found a file") from None
+    except OSError as error:
+        raise InputError(
+            f"{output}: cannot be made: {error.strerror}; choose another place"
+        ) from None
+    name = f".{files.name_of(output)}.owner" if is_file else OWNER_NAME
+    owner = Owner(files.join(directory, name), output)
+    stopped = threading.Event()
+    heart = threading.Thread(target=owner.beat_until, args=(stopped,), daemon=True)
+    try:
+        owner.acquire()
+        heart.start()
+        yield owner
+        owner.check()
+    finally:
+        stopped.set()
+        if heart.is_alive():
+            heart.join(HEARTBEAT_SECONDS)
+        owner.release()
+        if is_new and not files.is_remote(directory):
+            # Made for nothing: the command was refused.
+            with contextlib.suppress(OSError):
+                os.rmdir(directory)
+
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+def owns(
+    parameter: str, *, is_file: bool = False
+) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
+    """Decorator: `owned` holds for the output that an argument names.
+
+    Args:
+        parameter: name of the argument.
+        is_file: see `owned`.
+    """
+
+    def decorate(
+        function: Callable[_Parameters, _Result],
+    ) -> Callable[_Parameters, _Result]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def own_and_call(
+            *args: _Parameters.args, **kwargs: _Parameters.kwargs
+        ) -> _Result:
+            output = signature.bind(*args, **kwargs).arguments[parameter]
+            with owned(output, is_file=is_file):
+                return function(*args, **kwargs)
+
+        return own_and_call
+
+    return decorate
