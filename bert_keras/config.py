@@ -407,6 +407,9 @@ class FinetuningConfig(StrictModel):
     makes fewer runs on small data fail (Mosbach et al., 2021)."""
     dropout_prob: float = pydantic.Field(default=0.1, ge=0, lt=1)
     """Fraction of numbers that dropout zeroes before the head."""
+    max_skipped_steps: int = pydantic.Field(default=20, gt=0)
+    """Updates in a row that may be skipped because the loss or a gradient is not
+    finite; then the run stops. So it does if all of its updates are skipped."""
     precision: Precision = "float32"
     seed: int = 12345
     """Seed of the head's initial weights, shuffling and dropout."""

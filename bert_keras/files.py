@@ -9,6 +9,7 @@ import errno
 import glob
 import hashlib
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -254,12 +255,28 @@ def write_json(path: Path, values: Mapping[str, Any], **layout: Any) -> None:
 
     Args:
         path: of the file.
-        values: to write.
+        values: to write, see `to_json`.
         layout: options of `json.dumps`; without any, lines are indented by 2.
     """
     layout.setdefault("indent", 2)
-    text = json.dumps(values, **layout)
-    write_atomically(path, (text + "\n").encode())
+    write_atomically(path, (to_json(values, **layout) + "\n").encode())
+
+
+def to_json(values: Any, **layout: Any) -> str:
+    """Values as JSON, in which a number that is not finite is null.
+
+    Python would write `NaN`, which no other reader of JSON takes.
+    """
+    return json.dumps(_without_nan(values), allow_nan=False, **layout)
+
+
+def _without_nan(values: Any) -> Any:
+    if isinstance(values, Mapping):
+        return {key: _without_nan(value) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_without_nan(value) for value in values]
+    is_number = not isinstance(values, float) or math.isfinite(values)
+    return values if is_number else None
 
 
 @contextlib.contextmanager

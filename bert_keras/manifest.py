@@ -110,11 +110,20 @@ def verify_shards(
             )
 
 
-def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -> None:
+def claim_output_directory(
+    directory: str | Path,
+    settings: Mapping[str, Any],
+    *,
+    defaults: Mapping[str, Any] | None = None,
+) -> None:
     """Creates an output directory, or accepts an unfinished one of the same settings.
 
-    `settings` (all that affect the bytes) go into `inputs.json`, which tells an
-    unfinished directory of this run from that of another.
+    Args:
+        directory: to create.
+        settings: all that affect the bytes; they go into `inputs.json`, which tells an
+            unfinished directory of this run from that of another.
+        defaults: values of settings that `inputs.json` may lack, because it was written
+            before there were such settings.
 
     Raises:
         InputError: the directory is finished, holds other files, or was begun with
@@ -130,9 +139,9 @@ def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -
             "or delete it"
         )
     marker = files.join(directory, INPUTS_NAME)
-    wanted = json.loads(json.dumps(settings))
+    wanted = _plain(settings)
     if files.exists(marker):
-        found = files.read_json(marker)
+        found = {**_plain(defaults or {}), **files.read_json(marker)}
         for key in sorted(wanted.keys() | found.keys()):
             if wanted.get(key) != found.get(key):
                 raise InputError(
@@ -147,6 +156,11 @@ def claim_output_directory(directory: str | Path, settings: Mapping[str, Any]) -
         )
     files.make_directory(directory)
     files.write_json(marker, wanted, indent=1, sort_keys=True)
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as they come back from JSON."""
+    return json.loads(json.dumps(values))
 
 
 def finish_output_directory(directory: str | Path, manifest: Manifest) -> None:

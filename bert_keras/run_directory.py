@@ -98,8 +98,13 @@ def create_run(
         do_lower_case=do_lower_case,
     )
     if is_chief:
-        decisive = settings.model_dump(mode="json", exclude=set(changeable))
-        manifest.claim_output_directory(directory, {**inputs, **flat(decisive)})
+        decisive, defaults = (
+            flat(values.model_dump(mode="json", exclude=set(changeable)))
+            for values in (settings, type(settings)())
+        )
+        manifest.claim_output_directory(
+            directory, {**inputs, **decisive}, defaults=defaults
+        )
         describe_run(run, settings)
     return run
 

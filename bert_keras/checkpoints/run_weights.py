@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from bert_keras import run_directory
-from bert_keras.checkpoints import training_state
+from bert_keras.checkpoints import training_state, weights
 from bert_keras.errors import InputError, one_line
 
 
@@ -57,7 +57,8 @@ def load_weights(run: run_directory.Run, network: keras.Model) -> None:
     """Loads the run's weights into a built network.
 
     Raises:
-        InputError: the file is damaged or belongs to another architecture.
+        InputError: the file is damaged, belongs to another architecture or has values
+            that are not finite.
     """
     path = run.directory / run_directory.WEIGHTS_NAME
     try:
@@ -65,3 +66,6 @@ def load_weights(run: run_directory.Run, network: keras.Model) -> None:
     except (OSError, ValueError, KeyError) as error:
         reason = one_line(error)
         raise InputError(f"{path}: not the weights of this model: {reason}") from None
+    weights.check_finite(
+        ((w.path, keras.ops.convert_to_numpy(w)) for w in network.weights), path=path
+    )

@@ -380,11 +380,11 @@ def _name(network: keras.Model, weight: keras.Variable) -> str:
 def check(checkpoint: Checkpoint, *, path: str | Path) -> None:
     """Looks for damage that shapes do not show.
 
-    Reads every array once, and warns of values that are not finite, by name.
+    Reads every array once.
 
     Raises:
-        InputError: a weight of the encoder is missing, or the vocabulary is longer than
-            the embedding.
+        InputError: a weight of the encoder is missing, the vocabulary is longer than
+            the embedding, or a value is not finite.
     """
     lacking = [
         name
@@ -416,8 +416,29 @@ def check(checkpoint: Checkpoint, *, path: str | Path) -> None:
                 num_tokens,
                 num_rows,
             )
-    for name, array in checkpoint.arrays.items():
+    check_finite(checkpoint.arrays.items(), path=path)
+
+
+def check_finite(arrays: Iterable[tuple[str, np.ndarray]], *, path: str | Path) -> None:
+    """Refuses weights with values that are not finite.
+
+    Args:
+        arrays: names and values, consumed one by one.
+        path: their origin.
+
+    Raises:
+        InputError: with the names and the number of such values.
+    """
+    found = {}
+    for name, array in arrays:
         # Finite values have a finite sum, which takes no memory to compute.
         if not math.isfinite(float(array.sum(dtype=np.float64))):
-            count = int(np.size(array) - np.isfinite(array).sum())
-            logger.warning("%s: %d values of %s are not finite", path, count, name)
+            found[name] = int(array.size - np.isfinite(array).sum())
+    if found:
+        shown = [f"{count} of {name}" for name, count in found.items()]
+        more = f" and of {len(found) - 3} more weights" if len(found) > 3 else ""
+        raise InputError(
+            f"{path}: {sum(found.values())} values are not finite: "
+            f"{', '.join(shown[:3])}{more}: the training has failed, or the file is "
+            "damaged; take an earlier checkpoint or another copy"
+        )

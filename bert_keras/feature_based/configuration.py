@@ -69,6 +69,9 @@ class ProbeConfig(StrictModel):
     """Fraction of the steps over which the rate rises; then it falls to 0, linearly."""
     weight_decay_rate: float = pydantic.Field(default=0.01, ge=0)
     """Decoupled weight decay, per unit of learning rate."""
+    max_skipped_steps: int = pydantic.Field(default=20, gt=0)
+    """Updates in a row that may be skipped because the loss or a gradient is not
+    finite; then it stops. So it does if all updates of a tagger are skipped."""
     precision: Precision = "float32"
     """Number format of the taggers; the encoder computes in float32."""
     seed: int = 12345

@@ -114,7 +114,12 @@ def judge(
         "loss on dev": evaluation.get("loss", 0.0),
         metric: evaluation[metric],
     }
-    broken = [f"{name} is {v}" for name, v in watched.items() if not math.isfinite(v)]
+    # Not finite is null in the file; NaN in those of earlier versions.
+    broken = [
+        f"{name} is not finite"
+        for name, value in watched.items()
+        if value is None or not math.isfinite(value)
+    ]
     sign = None
     if not broken:
         sign = majority.find_sign(task_kind(run.settings), evaluation, answers)

@@ -7,13 +7,18 @@ with the right answers: `dev_answers.jsonl`, an object a line.
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Annotated, Any, ClassVar, Self, cast
 
 import pydantic
 
 from bert_keras import config
 from bert_keras.errors import InputError
 from bert_keras.tasks import reading
+
+Computed = Annotated[
+    float, pydantic.BeforeValidator(lambda value: math.nan if value is None else value)
+]
+"""A number that a model computed; NaN is null in its file."""
 
 
 class Record(pydantic.BaseModel):
@@ -37,7 +42,7 @@ class ClassifiedText(Record):
     """Where it begins in its file; of texts given in Python their number, from 1."""
     label: str | None = None
     prediction: str
-    probabilities: dict[str, float]
+    probabilities: dict[str, Computed]
     """By label."""
 
     @pydantic.model_validator(mode="after")
@@ -63,7 +68,7 @@ class RatedText(Record):
     text_pair: str | None = None
     line: int
     label: float | None = None
-    prediction: float
+    prediction: Computed
 
     @property
     def error(self) -> float:
@@ -85,7 +90,7 @@ class ChosenEnding(Record):
     label: int | None = None
     """Number of the right ending, from 0."""
     prediction: int
-    probabilities: tuple[float, ...]
+    probabilities: tuple[Computed, ...]
     """One for each ending."""
 
     @pydantic.model_validator(mode="after")
@@ -143,7 +148,7 @@ class AnsweredQuestion(Record):
     """The right ones; none if the question cannot be answered, or nobody said them."""
     prediction: str
     """Text of the answer; empty: the question has none."""
-    probability: float
+    probability: Computed
     """Probability of the prediction."""
     null_odds: float | None = None
     """Score of "no answer" less that of the best answer."""

@@ -1,6 +1,5 @@
 """Fine-tuning: a task's data and an encoder become a tuned run."""
 
-import json
 import logging
 import shutil
 import time
@@ -27,10 +26,14 @@ from bert_keras.training import (
     precision,
     progress_line,
     replicas,
+    stopping,
     task_batches,
 )
 
 logger = logging.getLogger(__name__)
+
+CHANGEABLE = ("max_skipped_steps",)
+"""Settings that may change when a run is resumed: they do not affect its result."""
 
 
 class _Examples(NamedTuple):
@@ -97,6 +100,7 @@ def finetune(
             "init_sha256": starting_point.digest(start, arrays),
             "from_scratch": from_scratch,
         },
+        changeable=CHANGEABLE,
     )
     if (results := run_directory.read_results(output_dir)) is not None:
         logger.info("%s: finished already, at step %d", output_dir, results["steps"])
@@ -170,6 +174,7 @@ class Settings(Protocol):
     learning_rate: float
     warmup_proportion: float
     weight_decay_rate: float
+    max_skipped_steps: int
 
 
 def _num_steps(settings: Settings, num_inputs: int) -> tuple[int, int]:
@@ -237,6 +242,9 @@ def fit(
 
     Returns:
         The scalars of the last step.
+
+    Raises:
+        InputError: the loss or gradients do not stay finite.
     """
     shutil.rmtree(logs, ignore_errors=True)
     steps_per_epoch, num_train_steps = _num_steps(settings, len(inputs.lengths))
@@ -257,7 +265,18 @@ def fit(
         last_step=num_train_steps,
         steps_per_epoch=steps_per_epoch,
         evaluation=None,
-        run_callbacks=[*callbacks, run_curves, line],
+        run_callbacks=[
+            *callbacks,
+            run_curves,
+            line,
+            stopping.StopOnSkips(
+                # A short run must not end well without a single update.
+                min(settings.max_skipped_steps, num_train_steps - 1),
+                lambda first, last: (
+                    ": lower `learning_rate`, or take another checkpoint"
+                ),
+            ),
+        ],
     )
     return run_curves.last_step_logs
 
@@ -300,7 +319,7 @@ def _write_answers(
     run: run_directory.Run, answers: dataset.Answers, threshold: float | None
 ) -> None:
     lines = (
-        json.dumps(record.model_dump()) + "\n"
+        files.to_json(record.model_dump()) + "\n"
         for record in answers.records(threshold=threshold)
     )
     path = run.directory / run_directory.ANSWERS_NAME

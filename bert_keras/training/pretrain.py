@@ -394,10 +394,13 @@ class _PretrainingRun:
             ),
             stopping.StopOnSkips(
                 self.settings.max_skipped_steps,
-                describe_data=lambda first, last: phases.describe_data(
-                    self.settings, phase, first, last
+                lambda first, last: (
+                    ", whose batches came from "
+                    f"{phases.describe_data(self.settings, phase, first, last)}; the "
+                    f"last checkpoint is {self._checkpoints.latest_name()}: lower "
+                    "`optimizer.learning_rate`, or look at the examples with "
+                    "`bert-keras inspect`"
                 ),
-                last_checkpoint=self._checkpoints.latest_name,
             ),
         ]
 

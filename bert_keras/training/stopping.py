@@ -126,9 +126,8 @@ class StopOnSkips(keras.callbacks.Callback):
 
     Args:
         max_skipped_steps: steps in a row; one more is an error.
-        describe_data: names the shards that the batches of steps came from, given the
+        describe: says where the batches of steps came from and what to try, given the
             first and the last step, counted from 1.
-        last_checkpoint: gives the path to name.
 
     Raises:
         InputError: from within `fit`.
@@ -137,14 +136,11 @@ class StopOnSkips(keras.callbacks.Callback):
     def __init__(
         self,
         max_skipped_steps: int,
-        *,
-        describe_data: Callable[[int, int], str],
-        last_checkpoint: Callable[[], str],
+        describe: Callable[[int, int], str],
     ):
         super().__init__()
         self._max_skipped_steps = max_skipped_steps
-        self._describe_data = describe_data
-        self._last_checkpoint = last_checkpoint
+        self._describe = describe
         self._seen = 0
 
     def on_train_batch_end(self, batch, logs=None):
@@ -156,12 +152,9 @@ class StopOnSkips(keras.callbacks.Callback):
         if count <= self._max_skipped_steps:
             return
         step = replicas.optimizer_step(self.model)
-        shards = self._describe_data(step - count + 1, step)
         raise InputError(
             f"step {step}: the loss or a gradient was not finite in {count} steps in a "
-            f"row, whose batches came from {shards}; the last checkpoint is "
-            f"{self._last_checkpoint()}: lower `optimizer.learning_rate`, or look at "
-            "the examples with `bert-keras inspect`"
+            f"row{self._describe(step - count + 1, step)}"
         )
 
 

@@ -39,6 +39,12 @@ class TestJson:
         files.write_json(path, {"b": "é", "a": 1}, indent=None, sort_keys=True)
         assert path.read_text() == '{"a": 1, "b": "\\u00e9"}\n'
 
+    def test_numbers_that_are_not_finite_are_null(self, tmp_path):
+        values = {"a": float("nan"), "b": [1.5, {"c": -float("inf")}], "d": (True, 2)}
+        files.write_json(tmp_path / "f.json", values, indent=None)
+        text = (tmp_path / "f.json").read_text()
+        assert text == '{"a": null, "b": [1.5, {"c": null}], "d": [true, 2]}\n'
+
     @pytest.mark.parametrize(
         ("content", "message"),
         [

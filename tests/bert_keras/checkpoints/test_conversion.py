@@ -1,6 +1,5 @@
 import dataclasses
 import json
-import logging
 import shutil
 import typing
 
@@ -327,16 +326,17 @@ class TestBadInput:
             conversion.convert(tmp_path / "hf", tmp_path / "out", to="native")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["hf"]
 
-    def test_values_that_are_not_finite_are_reported(self, run_dir, tmp_path, caplog):
-        caplog.set_level(logging.WARNING)
+    def test_values_that_are_not_finite_are_refused(self, run_dir, tmp_path):
         checkpoint = conversion.read(run_dir())
         arrays = dict(checkpoint.arrays)
         arrays["encoder/pooler/bias"][0] = np.nan
         checkpoint = dataclasses.replace(checkpoint, arrays=arrays)
         (tmp_path / "hf").mkdir()
         conversion.FORMATS["hugging_face"].write(checkpoint, tmp_path / "hf")
-        conversion.read(tmp_path / "hf")
-        assert "1 values of encoder/pooler/bias are not finite" in caplog.text
+        message = "hf: 1 values are not finite: 1 of encoder/pooler/bias: the training"
+        with pytest.raises(InputError, match=message):
+            conversion.convert(tmp_path / "hf", tmp_path / "out", to="native")
+        assert not (tmp_path / "out").exists()
 
 
 class TestWeightsOfARun:

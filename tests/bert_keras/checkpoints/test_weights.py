@@ -198,15 +198,22 @@ def test_the_vocabulary_and_the_embedding(checkpoint, caplog, excess):
     assert warned == (excess < 0)
 
 
-def test_values_that_are_not_finite_are_named(checkpoint, caplog):
-    arrays = dict(checkpoint.arrays)
+def test_values_that_are_not_finite_are_refused(checkpoint):
+    arrays = {name: array.copy() for name, array in checkpoint.arrays.items()}
     arrays["encoder/pooler/kernel"][3, 4] = np.nan
     arrays["encoder/pooler/bias"][:2] = np.inf, -np.inf
-    weights.check(replace(checkpoint, arrays=arrays), path="x")
-    assert [record.getMessage() for record in caplog.records] == [
-        "x: 1 values of encoder/pooler/kernel are not finite",
-        "x: 2 values of encoder/pooler/bias are not finite",
-    ]
+    with pytest.raises(InputError) as error:
+        weights.check(replace(checkpoint, arrays=arrays), path="x")
+    assert str(error.value) == (
+        "x: 3 values are not finite: 1 of encoder/pooler/kernel, 2 of "
+        "encoder/pooler/bias: the training has failed, or the file is damaged; take an "
+        "earlier checkpoint or another copy"
+    )
+    names = list(arrays)[:5]
+    with pytest.raises(InputError, match=f"1 of {names[2]} and of 2 more weights: the"):
+        weights.check_finite(((n, np.array([np.nan, 1])) for n in names), path="x")
+    largest = np.full(100, np.finfo(np.float32).max)
+    weights.check_finite([("finite", largest)], path="x")
 
 
 NAMES = {

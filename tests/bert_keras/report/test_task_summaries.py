@@ -190,8 +190,9 @@ def test_damaged_answers_leave_no_report(tmp_path):
     assert not (run / "report").exists()
 
 
-def test_a_failed_training_is_told(tmp_path):
-    nan = {"0": float("nan"), "1": float("nan")}
+@pytest.mark.parametrize("number", [float("nan"), None])
+def test_a_failed_training_is_told(tmp_path, number):
+    nan = {"0": number, "1": number}
     run = finished_run(tmp_path / "run", "classification", probabilities=nan)
     page = (report.write_report(run) / "report.md").read_text()
     assert "numbers that are not finite, so its answers mean nothing" in page

@@ -265,11 +265,11 @@ def test_what_a_run_came_to():
     stuck = judged({"accuracy": 0.5}, answers=answered("ab", "aa"))
     assert (stuck.score, stuck.state, stuck.majority) == (0.5, "majority", 'always "a"')
     for broken, reason in (
-        (judged({"accuracy": 0.5}, loss=math.inf), "loss in training is inf"),
-        (judged({"accuracy": math.nan}), "accuracy is nan"),
+        (judged({"accuracy": 0.5}, loss=math.inf), "loss in training is not finite"),
+        (judged({"accuracy": math.nan}), "accuracy is not finite"),
         (
             judged({"accuracy": 0.5, "loss": math.nan}, answers=answered("ab", "aa")),
-            "loss on dev is nan",
+            "loss on dev is not finite",
         ),
     ):
         assert (broken.score, broken.failure) == (None, reason)

@@ -101,7 +101,7 @@ def test_all_that_can_become_of_runs(folder, caplog):
             "failed",
             "exit code 1: RuntimeError: exploded",
         ),
-        "runs/learning_rate=2,seed=7": ("failed", "loss in training is nan"),
+        "runs/learning_rate=2,seed=7": ("failed", "loss in training is not finite"),
         "runs/learning_rate=3,seed=7": ("majority", 'always "a"'),
         "runs/learning_rate=5,seed=7": (
             "failed",

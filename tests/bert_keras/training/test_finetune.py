@@ -4,13 +4,15 @@ import dataclasses
 import json
 import logging
 import random
+import shutil
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, run_directory
+from bert_keras import config, export, run_directory
 from bert_keras.checkpoints import conversion, run_weights, starting_point, weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
@@ -431,3 +433,46 @@ def test_forward_pads_without_changing_answers(monkeypatch):
 def test_which_batches_a_task_has(batches, kind, by_length):
     settings = config.FinetuningConfig(batches=batches)
     assert settings.are_batches_by_length(config.Task(kind=kind)) == by_length
+
+
+def test_numbers_that_are_not_finite_end_the_run(init, opinion_files, tmp_path):
+    """Finite weights whose products overflow: no step of the run makes an update."""
+    large = tmp_path / "large"
+    shutil.copytree(init, large)
+    with h5py.File(large / "model.weights.h5", "r+") as file:
+        largest = max(
+            (v for v in _datasets(file) if v.ndim == 2), key=lambda values: values.size
+        )
+        largest[...] = 1e38
+    message = (
+        "step 2: the loss or a gradient was not finite in 2 steps in a row: lower "
+        "`learning_rate`, or take another checkpoint"
+    )
+    run = tmp_path / "run"
+    with pytest.raises(InputError, match=message):
+        run_finetune(large, *opinion_files, run, num_train_epochs=0.04)
+    assert not (run / "results.json").exists()
+
+
+def _datasets(group: h5py.Group) -> list[h5py.Dataset]:
+    found: list[h5py.Dataset] = []
+    group.visititems(
+        lambda _, item: found.append(item) if isinstance(item, h5py.Dataset) else None
+    )
+    return found
+
+
+def test_weights_that_are_not_finite_are_refused(init, tuned_run, tmp_path):
+    for source, use in (
+        (init, lambda path: run_finetune(path, path, path, tmp_path / "run")),
+        (tuned_run[0], tuned.TunedModel.load),
+        (tuned_run[0], lambda path: export.export_model(path, tmp_path / "export")),
+    ):
+        spoilt = tmp_path / "spoilt"
+        shutil.copytree(source, spoilt)
+        with h5py.File(spoilt / "model.weights.h5", "r+") as file:
+            _datasets(file)[0][0] = np.nan
+        with pytest.raises(InputError, match=r"\d+ values are not finite: \d+ of "):
+            use(spoilt)
+        shutil.rmtree(spoilt)
+    assert not list(tmp_path.iterdir())
