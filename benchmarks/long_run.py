@@ -5,7 +5,7 @@
         --kill_at 2000 --terminate_at 4000 --results benchmarks/results/long_run.md
 
 Starts `bert-keras pretrain`, sends SIGKILL when it has logged step `kill_at`, starts
-it again, sends SIGTERM at `terminate_at` (which must end it with exit code 0), starts
+it again, sends SIGTERM at `terminate_at` (which must end it with exit code 143), starts
 it again, and lets it come to its end. Writes a page with time, memory, accuracy and
 curves. If it is interrupted, the same command resumes: the training process ends with
 this one and resumes from its last checkpoint. Linux only.
@@ -255,7 +255,7 @@ class LongRun:
             signal_sent = self._watch(process, attempt, log_path)
         attempt.end = time.time()
         self._note_progress(attempt, log_path)
-        expected = {"SIGKILL": -signal.SIGKILL}.get(signal_sent, 0)
+        expected = {None: 0, "SIGKILL": -signal.SIGKILL}.get(signal_sent, 143)
         if process.returncode != expected:
             attempt.ended_by = f"exit code {process.returncode}"
             self._save()

@@ -8,6 +8,7 @@ import argparse
 import logging
 import os
 import shlex
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -22,7 +23,8 @@ from pipelines import sources
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the process's exit code.
 
-    0 when done, 2 when the user can fix the problem, 130 when interrupted.
+    0 when done, 2 when the user can fix the problem, 130 when interrupted, 143 after
+    SIGTERM.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
@@ -43,8 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reason = error.strerror or error
         print(f"bert-keras{verb}: error: {error.filename}: {reason}", file=sys.stderr)
         return 2
-    except (NotRun, Stopped) as reason:
+    except NotRun as reason:
         print(f"bert-keras{verb}: {reason}", file=sys.stderr)
+    except Stopped as reason:
+        print(f"bert-keras{verb}: {reason}", file=sys.stderr)
+        return reason.exit_code
     except KeyboardInterrupt:
         print(f"bert-keras{verb}: interrupted", file=sys.stderr)
         return 130
@@ -469,8 +474,14 @@ _BACKENDS: dict[str, tuple[str, ...]] = {
 they load Keras: `tf.distribute` trains, `tf.data` feeds, `tf.function` exports."""
 
 
+def _stop(*_: object) -> NoReturn:
+    """Answers SIGTERM, unless a verb answers it itself."""
+    raise Stopped("stopped by SIGTERM; give the same command again to resume")
+
+
 def entry_point() -> NoReturn:
     """The process of `bert-keras`: runs `main` and ends."""
+    signal.signal(signal.SIGTERM, _stop)
     try:
         code = main()
         sys.stdout.flush()

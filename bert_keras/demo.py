@@ -20,8 +20,15 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_keras import progress, requirements, run_directory
-from bert_keras.errors import InputError
+from bert_keras import (
+    files,
+    manifest,
+    ownership,
+    progress,
+    requirements,
+    run_directory,
+)
+from bert_keras.errors import InputError, Stopped
 
 logger = logging.getLogger(__name__)
 
@@ -51,23 +58,34 @@ class Document(NamedTuple):
     paragraphs: tuple[str, ...]
 
 
+@ownership.owns("output_dir")
 def run(output_dir: str | Path) -> None:
-    """Runs the demo and prints its table.
+    """Runs the demo and prints its table; an interrupted one resumes.
 
     Args:
         output_dir: directory to create; everything is written into it.
 
     Raises:
-        InputError: the directory exists, a package is missing or a command failed.
+        InputError: the directory holds something else, a package is missing or a
+            command failed.
+        Stopped: a command was stopped by a signal.
     """
-    directory = Path(output_dir)
-    if directory.exists():
-        raise InputError(f"{directory}: exists; delete it or choose another directory")
+    directory, text = Path(output_dir), Path(output_dir) / "text"
     start = time.monotonic()
-    write_texts(directory / "text")
+    if not text.exists():
+        if set(files.list_directory(directory)) - {
+            ownership.OWNER_NAME,
+            ".text.partial",
+        }:
+            raise InputError(
+                f"{directory}: holds something else; choose another directory"
+            )
+        with files.new_directory(text) as made:
+            write_texts(made)
     printed = {}
     for command in commands(directory):
-        printed[shlex.join(command)] = _run_command(command)
+        if not _is_done(command):
+            printed[shlex.join(command)] = _run_command(command)
     scores = {
         name: _accuracy(printed, directory / "runs" / name)
         for name in ("tuned", "from_scratch")
@@ -111,6 +129,19 @@ def commands(directory: Path) -> list[list[str]]:
     return [shlex.split(line) for line in lines]
 
 
+def _is_done(command: Sequence[str]) -> bool:
+    """Whether the output of a command is there, whole.
+
+    `pretrain` and `finetune` look at theirs themselves.
+    """
+    if "--output" not in command:
+        return False
+    output = Path(command[command.index("--output") + 1])
+    if command[0] in ("corpus", "examples"):
+        output /= manifest.MANIFEST_NAME
+    return output.exists()
+
+
 def _run_command(command: Sequence[str]) -> str:
     """Prints and runs a `bert-keras` command; returns its output."""
     print(f"\n$ bert-keras {shlex.join(command)}", flush=True)
@@ -119,6 +150,12 @@ def _run_command(command: Sequence[str]) -> str:
         stdout=subprocess.PIPE,
         text=True,
     )
+    if process.returncode > 128:
+        raise Stopped(
+            f"`bert-keras {command[0]}` was stopped; give the same command again to "
+            "resume",
+            signal_number=process.returncode - 128,
+        )
     if process.returncode:
         raise InputError(f"`bert-keras {command[0]}` failed for the reason above")
     print(process.stdout, end="", flush=True)
@@ -164,7 +201,7 @@ def write_texts(directory: Path) -> None:
     each file from docstrings of its own; paragraphs that name a library are left out,
     because the question is which library they are about.
     """
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
     articles = resources.files("bert_keras") / "demo_articles.xml"
     (directory / "articles.xml").write_bytes(articles.read_bytes())
     documents = list(read_docstrings(LIBRARIES))
@@ -196,12 +233,12 @@ def read_docstrings(libraries: Iterable[str]) -> Iterator[Document]:
         InputError: a package is not installed.
     """
     seen = set()
-    files = [(library, path) for library in libraries for path in _sources(library)]
+    found = [(library, path) for library in libraries for path in _sources(library)]
     done = 0
     with progress.Progress(
-        "docstrings", total=len(files), unit="files", read=lambda: done
+        "docstrings", total=len(found), unit="files", read=lambda: done
     ):
-        for done, (library, path) in enumerate(files):  # noqa: B007
+        for done, (library, path) in enumerate(found):  # noqa: B007
             for docstring in docstrings(path.read_bytes()):
                 paragraphs = tuple(prose(docstring))
                 digest = hashlib.sha256("\n".join(paragraphs).encode()).hexdigest()

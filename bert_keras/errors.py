@@ -1,6 +1,7 @@
 """Reasons to end a command early: errors that the user can fix, or a wish of theirs."""
 
 import difflib
+import signal
 from collections.abc import Iterable
 
 
@@ -17,7 +18,15 @@ class NotRun(Exception):
 
 
 class Stopped(Exception):
-    """A run was asked to stop and saved its state: not a failure."""
+    """A run was asked to stop by a signal; the same command resumes it.
+
+    The command line exits with 128 and the signal's number, as a process does that the
+    signal ends: schedulers and `&&` must not take it for finished.
+    """
+
+    def __init__(self, message: str, *, signal_number: int = signal.SIGTERM):
+        super().__init__(message)
+        self.exit_code = 128 + signal_number
 
 
 def one_line(error: Exception) -> str:

@@ -231,3 +231,21 @@ def test_predict_takes_a_file_or_a_folder(capsys):
     assert "give a file with --input, or GLUE's folder with" in capsys.readouterr().err
     assert cli.main(several.split()) == 2
     assert "several runs go together only with --data" in capsys.readouterr().err
+
+
+def test_sigterm_is_not_taken_for_the_end():
+    """As an exit code that `&&` and schedulers heed, and with what to do next."""
+    program = (
+        "import os, signal, sys, time\n"
+        "from bert_keras import cli\n"
+        "cli._VERBS['config'] = lambda _: (os.kill(os.getpid(), 15), time.sleep(60))\n"
+        "sys.argv = ['bert-keras', 'config', 'list']\n"
+        "cli.entry_point()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True
+    )
+    assert ended.returncode == 143
+    assert ended.stderr == (
+        "bert-keras config: stopped by SIGTERM; give the same command again to resume\n"
+    )

@@ -136,7 +136,7 @@ sys.exit(int(sys.argv[2]) if is_asked else 0)
 """
 
 
-def training(tmp_path, exit_code=0):
+def training(tmp_path, exit_code=143):
     program = tmp_path / "training.py"
     program.write_text(TRAINING)
     return [sys.executable, str(program), str(tmp_path / "saved"), str(exit_code)]
@@ -201,7 +201,9 @@ def test_a_run_that_was_broken_off_goes_on(tmp_path):
 def test_what_was_not_planned_ends_it(tmp_path):
     plan = {"kill_at": 10, "terminate_at": 90}
     run = long_run.LongRun(tmp_path / "a", training(tmp_path, 3), **plan)
-    with pytest.raises(SystemExit, match="exit code 3 after SIGTERM, expected 0: see"):
+    with pytest.raises(
+        SystemExit, match="exit code 3 after SIGTERM, expected 143: see"
+    ):
         run.complete()
     assert run.attempts[-1].ended_by == "exit code 3"
     (tmp_path / "saved").unlink()

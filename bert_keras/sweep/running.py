@@ -216,7 +216,7 @@ def _check_signal(sweep: _Sweep, received: int | None) -> None:
     if received == signal.SIGINT:
         logger.info("%s", message)
         raise KeyboardInterrupt
-    raise Stopped(message)
+    raise Stopped(message, signal_number=received)
 
 
 class _Clock:

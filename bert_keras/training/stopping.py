@@ -113,12 +113,18 @@ class StopOnSignal(keras.callbacks.Callback):
         ends_epoch = step % self._steps_per_epoch == 0 or step >= self._last_step
         if self._stops and not ends_epoch:
             self._save(step)
-            raise Stopped(f"stopped by SIGTERM at step {step}")
+            raise _stopped(step)
 
     def on_epoch_end(self, epoch, logs=None):
         if self._stops:
             step = replicas.optimizer_step(self.model)
-            raise Stopped(f"stopped by SIGTERM at step {step}")
+            raise _stopped(step)
+
+
+def _stopped(step: int) -> Stopped:
+    return Stopped(
+        f"stopped by SIGTERM at step {step}; give the same command again to resume"
+    )
 
 
 class StopOnSkips(keras.callbacks.Callback):

@@ -1,11 +1,13 @@
 import json
 import shlex
+import subprocess
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from bert_keras import demo, verbs
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, Stopped
 
 SOURCE = textwrap.dedent('''
     """What this module does: it is about shapes of arrays and their sizes."""
@@ -107,9 +109,57 @@ def test_table_is_computed(tmp_path):
     ]
 
 
-def test_an_existing_directory_is_left_alone(tmp_path):
-    with pytest.raises(InputError, match="exists; delete it or choose another"):
+def test_a_directory_with_other_files_is_left_alone(tmp_path):
+    (tmp_path / "thesis.doc").touch()
+    with pytest.raises(InputError, match="holds something else; choose another"):
         demo.run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
+
+
+def test_an_interrupted_demo_resumes(tmp_path, monkeypatch):
+    """Finished data is kept; a command that was stopped is given again."""
+    given = []
+
+    def run_command(command):
+        verb, *_ = command
+        given.append(verb)
+        if verb == "pretrain":
+            raise Stopped("stopped")
+        if "--output" in command:
+            output = Path(command[command.index("--output") + 1])
+            if verb == "vocab":
+                output.touch()
+            else:
+                output.mkdir()
+                # `examples` is as it would be if it had been killed.
+                if verb == "corpus":
+                    (output / "manifest.json").touch()
+        return ""
+
+    texts = []
+    monkeypatch.setattr(demo, "write_texts", texts.append)
+    monkeypatch.setattr(demo, "_run_command", run_command)
+    for _ in range(2):
+        with pytest.raises(Stopped):
+            demo.run(tmp_path / "demo")
+        (tmp_path / "demo/examples").rmdir()
+    assert len(texts) == 1
+    assert given == [
+        *("corpus", "vocab", "examples", "inspect", "pretrain"),
+        *("examples", "inspect", "pretrain"),
+    ]
+
+
+def test_a_stopped_command_stops_the_demo(monkeypatch):
+    """With its exit code, and not as a failure."""
+
+    def stopped(*_, **__):
+        return subprocess.CompletedProcess([], returncode=143, stdout="")
+
+    monkeypatch.setattr(subprocess, "run", stopped)
+    with pytest.raises(Stopped, match="`bert-keras vocab` was stopped; give") as raised:
+        demo._run_command(["vocab"])
+    assert raised.value.exit_code == 143
 
 
 def test_a_package_that_is_not_installed():

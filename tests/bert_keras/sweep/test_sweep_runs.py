@@ -376,6 +376,8 @@ def test_a_signal_ends_the_runs(folder, caplog, number, error):
         "resumes with the others"
     )
     assert message in (str(raised.value), *caplog.messages)
+    if error is Stopped:
+        assert raised.value.exit_code == 128 + number
     assert not is_running(int(pid_path.read_text()))
     log = folder / "out/logs/learning_rate=4,seed=7.log"
     assert log.read_text().endswith("told to stop\n")

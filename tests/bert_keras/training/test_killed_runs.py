@@ -187,9 +187,11 @@ def test_stopped_by_sigterm(start, whole, settings_path, tiny_examples, tmp_path
         time.sleep(random.Random(1).uniform(0, 0.1))
         process.send_signal(signal.SIGTERM)
         said = process.stderr.read().splitlines()
-    assert process.returncode == 0
+    assert process.returncode == 143
     stopped = re.fullmatch(
-        r"bert-keras pretrain: stopped by SIGTERM at step (\d+).*", said[-1]
+        r"bert-keras pretrain: stopped by SIGTERM at step (\d+); give the same "
+        "command again to resume",
+        said[-1],
     )
     step = int(stopped[1])
     assert 1 <= step < NUM_STEPS

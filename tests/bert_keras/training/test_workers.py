@@ -160,7 +160,7 @@ def test_sigterm_to_one_stops_both_at_the_same_step(
     processes = start_workers(tiny_examples, run, **LONG)
     wait_for_step(run, 2 * LONG["save_checkpoint_steps"], processes)
     os.kill(processes[index].pid, signal.SIGTERM)
-    assert finish(processes) == [0, 0], log_of(run, index)
+    assert finish(processes) == [143, 143], log_of(run, index)
     stops = [log_of(run, worker).splitlines()[-1] for worker in range(2)]
     assert stops[0] == stops[1]
     step = step_of(max(run.glob("checkpoints/*")))
