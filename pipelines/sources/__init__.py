@@ -3,7 +3,7 @@
 KINDS = {
     "wikipedia": "MediaWiki dumps (.xml, .xml.bz2, .xml.gz)",
     "wikiextractor": "output of WikiExtractor: <doc> or JSON lines",
-    "books": "plain-text books, one a file",
+    "books": "plain-text books, one or many in a file",
     "jsonl": 'JSON lines of {"id": ..., "text": ...}',
 }
 """Kinds of files that `corpus` reads, each an option."""

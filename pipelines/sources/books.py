@@ -18,18 +18,20 @@ class Book:
     """In order, each on one line."""
 
 
-def decode(data: bytes) -> tuple[str, str]:
-    """Decodes a text file: by byte-order mark, else UTF-8, else Windows-1252.
+def decode(data: bytes, encoding: str | None = None) -> tuple[str, str]:
+    """Decodes a text: UTF-8, or else Windows-1252.
 
     Text that is mostly UTF-8 is decoded as UTF-8, its other bytes as U+FFFD.
+
+    Args:
+        data: a file, or a part of one.
+        encoding: of the file, from `book_cutter.encoding_of`.
 
     Returns:
         The text, with line ends as `\\n`, and the name of the encoding.
     """
-    encoding = "utf-8-sig"
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        encoding = "utf-16"
-    text = data.decode(encoding, errors="replace")
+    encoding = encoding or "utf-8-sig"
+    text = data.decode(encoding, errors="replace").removeprefix("\ufeff")
     if encoding == "utf-8-sig" and "\ufffd" in text:
         # Letters of other encodings hardly ever form sequences of UTF-8.
         num_bad = text.count("\ufffd")
@@ -37,24 +39,30 @@ def decode(data: bytes) -> tuple[str, str]:
         if num_good < num_bad:
             encoding = "cp1252"
             text = data.decode(encoding, errors="replace")
-    return text.replace("\r\n", "\n").replace("\r", "\n"), encoding
+    name = encoding.removesuffix("-le").removesuffix("-be")
+    return text.replace("\r\n", "\n").replace("\r", "\n"), name
 
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
-def parse_book(text: str, *, name: str) -> Book:
+def parse_book(text: str, *, name: str, is_later_part: bool = False) -> Book:
     """Extracts title and running text.
 
     Args:
-        text: the whole file, decoded, with `\\n` as line end.
+        text: decoded, with `\\n` as line end, with header and licence.
         name: title to use if the text has none.
+        is_later_part: another part of the book comes before, so that there is no front
+            matter.
     """
     header, body = split_header(text)
     body = _PAGE_MARK.sub("", _NOTE.sub("", body))
-    blocks = _drop_contents(_drop_notes(_sections(body)))
+    sections = _sections(body)
+    del text, body  # Each of them may be 16 MB.
+    blocks = _drop_contents(_drop_notes(sections, has_front=not is_later_part))
+    del sections
     paragraphs = [_join(block) for block in blocks if _is_running_text(block)]
-    title = _title(header) or name
+    title = title_of(header) or name
     return Book(title=title, paragraphs=tuple(filter(None, paragraphs)))
 
 
@@ -98,7 +106,8 @@ _TITLE_LINE = re.compile(
 )
 
 
-def _title(header: str) -> str | None:
+def title_of(header: str) -> str | None:
+    """The title of a book in its header, if it is there."""
     match = _TITLE.search(header) or _TITLE_LINE.search(header)
     return " ".join(match[1].split()) if match else None
 
@@ -171,10 +180,11 @@ def _sections(body: str) -> list[list[list[str]]]:
     ]
 
 
-def _drop_notes(sections: list[list[list[str]]]) -> list[list[str]]:
+def _drop_notes(sections: list[list[list[str]]], *, has_front: bool) -> list[list[str]]:
     """Drops text by others than the author: credits, notes on the transcription."""
     num_blocks = sum(map(len, sections))
     near = max(min(num_blocks // 10, 40), 8)
+    front = near if has_front else 0
     kept: list[list[str]] = []
     index = 0
     for section in sections:
@@ -190,7 +200,7 @@ def _drop_notes(sections: list[list[list[str]]]) -> list[list[str]]:
                 continue
             if "gutenberg" in text.lower() and _GUTENBERG.search(text):
                 continue
-            if index > near or not _is_front_matter(text):
+            if index > front or not _is_front_matter(text):
                 kept.append(block)
     return kept
 

@@ -12,13 +12,14 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from bert_keras import files
 from bert_keras.errors import InputError
 from pipelines import filters, wikitext
 from pipelines.sources import (
     KINDS,
+    book_cutter,
     books,
     dump_head,
     multistream,
@@ -29,7 +30,6 @@ from pipelines.sources import (
 
 logger = logging.getLogger(__name__)
 
-_MAX_BOOK_BYTES = 1 << 28
 # A larger file that only one worker can read is worth a warning: it takes about a
 # minute.
 _LONG_BYTES = 1 << 29
@@ -54,6 +54,8 @@ class Range:
     start: int
     """In bytes of the file, that is, compressed."""
     stop: int
+    pieces: tuple[book_cutter.Piece, ...] = ()
+    """Of books: the pieces in this part; none: whoever reads it finds them."""
 
 
 class SourceDocument(NamedTuple):
@@ -124,7 +126,7 @@ def _input(kind: str, path: str) -> Input:
         if kind == "wikipedia":
             wikipedia.check_dump(path)
         else:
-            _check_text(kind, path, num_bytes)
+            _check_text(kind, path)
     except OSError as error:
         raise _unreadable(path, error) from None
     return Input(kind=kind, path=path, num_bytes=num_bytes)
@@ -134,7 +136,7 @@ def _unreadable(path: str, error: OSError) -> InputError:
     return InputError(f"{path}: cannot be read: {error.strerror or error}")
 
 
-def _check_text(kind: str, path: str, num_bytes: int) -> None:
+def _check_text(kind: str, path: str) -> None:
     with files.open_to_read(path) as file:
         if kind == "books":
             start = file.read(4096)
@@ -147,20 +149,14 @@ def _check_text(kind: str, path: str, num_bytes: int) -> None:
     elif dump_head.is_html(start[:4096].decode("utf-8-sig", errors="replace")):
         expected = "a plain-text book" if kind == "books" else "lines of JSON"
         raise InputError(f"{path}: expected {expected}, but this is an HTML page")
-    if kind == "books" and num_bytes > _MAX_BOOK_BYTES:
-        raise InputError(
-            f"{path}: {num_bytes / 1e6:,.0f} MB are too much for one book, which is "
-            f"held in memory ({_MAX_BOOK_BYTES / 1e6:,.0f} MB at most); give many "
-            "books as one file of JSON lines, with --jsonl"
-        )
 
 
 def split_input(item: Input, *, max_bytes: int = 32 << 20) -> list[Range]:
     """Divides a file into ranges that workers can read independently.
 
-    Files other than books are divided if they are uncompressed, or dumps of many bzip2
-    streams; any other file is one range. Warns of a long dump that only one worker can
-    read.
+    Files are divided if they are uncompressed, or dumps of many bzip2 streams; any
+    other file is one range. Warns of a long dump that only one worker can read. A long
+    file of books is read here to find where they begin, 270 MB in a second.
 
     Args:
         item: from `find_inputs`.
@@ -178,6 +174,8 @@ def split_input(item: Input, *, max_bytes: int = 32 << 20) -> list[Range]:
                 item.path,
                 item.num_bytes / 1e9,
             )
+    if num_ranges > 1 and item.kind == "books":
+        return _split_books(item, max_bytes)
     num_ranges = max(num_ranges, 1)
     bounds = [item.num_bytes * n // num_ranges for n in range(num_ranges + 1)]
     return [
@@ -186,9 +184,30 @@ def split_input(item: Input, *, max_bytes: int = 32 << 20) -> list[Range]:
     ]
 
 
+def _split_books(item: Input, max_bytes: int) -> list[Range]:
+    """Ranges of whole pieces, each of about as many bytes."""
+    with files.open_to_read(item.path) as file:
+        pieces = book_cutter.find_pieces(file, item.num_bytes)
+    groups: list[list[book_cutter.Piece]] = [[]]
+    for piece in pieces:
+        if groups[-1] and piece.stop - groups[-1][0].start > max_bytes:
+            groups.append([])
+        groups[-1].append(piece)
+    return [
+        Range(
+            kind=item.kind,
+            path=item.path,
+            start=group[0].start,
+            stop=group[-1].stop,
+            pieces=tuple(group),
+        )
+        for group in groups
+    ]
+
+
 def _is_splittable(item: Input) -> bool:
     if item.kind == "books":
-        return False
+        return True
     if item.kind == "wikipedia":
         return wikipedia.is_splittable(item.path)
     with files.open_to_read(item.path) as file:
@@ -215,7 +234,7 @@ def read_range(
     elif item.kind == "wikiextractor":
         yield from _read_wikiextractor(item, advance, count, drop_lists)
     elif item.kind == "books":
-        yield from _read_book(item, advance, count)
+        yield from _read_books(item, advance, count)
     else:
         yield from _read_jsonl(item, advance, count)
 
@@ -294,23 +313,45 @@ def _read_wikiextractor(
 _NO_END = 1 << 63
 
 
-def _read_book(
+def _read_books(
     item: Range, advance: Advance, count: Count
 ) -> Iterator[SourceDocument | Reject]:
-    data = files.read_bytes(item.path)
-    advance(len(data))
-    count("items_read")
-    text, encoding = books.decode(data)
+    with files.open_to_read(item.path) as file:
+        encoding = book_cutter.encoding_of(file)
+        for piece in item.pieces or book_cutter.find_pieces(file, item.stop):
+            count("items_read")
+            yield from _read_book(file, piece, encoding, item.path, count)
+            advance(piece.stop - piece.start)
+
+
+def _read_book(
+    file: BinaryIO,
+    piece: book_cutter.Piece,
+    encoding: str | None,
+    path: str,
+    count: Count,
+) -> Iterator[SourceDocument | Reject]:
+    file.seek(piece.start)
+    data = file.read(piece.stop - piece.start)
+    digest = hashlib.sha256(data).hexdigest()
+    text, codec = books.decode(data, encoding)
+    del data
     if "\0" in text:
-        reason = "not plain text: it holds NUL characters"
-        yield Reject(item.path, "", "", reason)
+        place = f"byte {piece.start}" if piece.start else ""
+        yield Reject(path, place, "", "not plain text: it holds NUL characters")
         return
-    count(f"encoding/{encoding}")
-    name = files.name_of(item.path)
-    book = books.parse_book(text, name=os.path.splitext(name)[0])
+    count(f"encoding/{codec}")
+    name = files.name_of(path)
+    title = os.path.splitext(name)[0]
+    is_later_part = piece.book < piece.start
+    if is_later_part:
+        file.seek(piece.book)
+        head, _ = books.decode(file.read(book_cutter.MAX_HEADER_BYTES), encoding)
+        title = books.title_of(books.split_header(head)[0]) or title
+    book = books.parse_book(text, name=title, is_later_part=is_later_part)
     if book.paragraphs:
         yield SourceDocument(
-            id=f"{name}:{hashlib.sha256(data).hexdigest()[:12]}",
+            id=f"{name}:{digest[:12]}",
             rank="",
             source="books",
             title=book.title,

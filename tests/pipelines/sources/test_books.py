@@ -151,7 +151,7 @@ def test_contents_without_an_end_cost_nothing():
 def test_encodings():
     assert books.decode("\ufeffé\r\nx".encode()) == ("é\nx", "utf-8-sig")
     assert books.decode("é “q”".encode("cp1252")) == ("é “q”", "cp1252")
-    assert books.decode("é".encode("utf-16")) == ("é", "utf-16")
+    assert books.decode("\ufeffé".encode("utf-16-be"), "utf-16-be") == ("é", "utf-16")
     # A byte that Windows-1252 does not know is no reason to lose a book.
     assert books.decode(b"\xe9\x81")[1] == "cp1252"
 

@@ -11,7 +11,7 @@ import random
 import pytest
 
 from bert_keras.errors import InputError
-from pipelines.sources import readers
+from pipelines.sources import book_cutter, readers
 
 DUMP = (
     "<mediawiki><siteinfo><dbname>xxwiki</dbname></siteinfo>"
@@ -243,6 +243,46 @@ def test_a_book_with_nul(tmp_path):
     ]
 
 
+def test_a_file_of_many_books(tmp_path):
+    path = write(tmp_path, MANY_BOOKS, "all.txt")
+    found, counts = read(path, "books")
+    assert [(book.title, *book.paragraphs) for book in found] == [
+        (str(number), f"It was book {number}.") for number in range(9)
+    ]
+    assert len({book.id for book in found}) == 9
+    assert counts == {"items_read": 9, "encoding/utf-8-sig": 9}
+
+
+def test_a_bad_book_among_others(tmp_path):
+    path = write(tmp_path, MANY_BOOKS.replace(b"book 4", b"book \0"), "all.txt")
+    found, _ = read(path, "books")
+    [bad] = [book for book in found if isinstance(book, readers.Reject)]
+    assert len(found) == 9
+    assert (bad.item, bad.reason) == (
+        f"byte {MANY_BOOKS.index(b'Licence.', MANY_BOOKS.index(b'book 3'))}",
+        "not plain text: it holds NUL characters",
+    )
+
+
+def test_parts_of_a_long_book_have_its_title_and_all_of_its_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(book_cutter, "MAX_PIECE_BYTES", 1000)
+    monkeypatch.setattr(book_cutter, "_WINDOW_BYTES", 200)
+    # Like lines of a title page, which are dropped at the beginning of a book.
+    paragraphs = [f"London was day {number} of this story." for number in range(200)]
+    head = (
+        b"Title: Days\n*** START OF THE PROJECT GUTENBERG EBOOK ***\n\nIt began so.\n\n"
+    )
+    end = b"\n*** END OF THE PROJECT GUTENBERG EBOOK\n\nLicence.\n"
+    data = head + "\n\n".join(paragraphs).encode() + end
+    found, counts = read(write(tmp_path, data, "days.txt"), "books")
+    assert len(found) == counts["items_read"] == 7
+    assert {book.title for book in found} == {"Days"}
+    assert len({book.id for book in found}) == 7
+    texts = [text for book in found for text in book.paragraphs]
+    assert texts[0] == "It began so."
+    assert texts[-190:] == paragraphs[-190:]
+
+
 # Which files there are.
 
 
@@ -313,14 +353,6 @@ def test_nothing_to_read(tmp_path):
         readers.find_inputs({"books": [str(tmp_path)]})
 
 
-def test_a_book_that_is_too_long(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "_MAX_BOOK_BYTES", 2_000_000)
-    path = write(tmp_path, b"Text. " * 500_000)
-    message = "3 MB are too much for one book.*2 MB at most.*--jsonl$"
-    with pytest.raises(InputError, match=message):
-        readers.find_inputs({"books": [str(path)]})
-
-
 # How they are divided.
 
 
@@ -329,6 +361,13 @@ def streams(num_streams):
     step = -(-len(text) // num_streams)
     pieces = [text[at : at + step] for at in range(0, len(text), step)]
     return b"".join(map(bz2.compress, pieces))
+
+
+MANY_BOOKS = b"".join(
+    b"Title: %d\n*** START OF THE PROJECT GUTENBERG EBOOK ***\nIt was book %d.\n"
+    b"*** END OF THE PROJECT GUTENBERG EBOOK ***\nLicence.\n" % (number, number)
+    for number in range(9)
+)
 
 
 @pytest.mark.parametrize(
@@ -343,17 +382,17 @@ def streams(num_streams):
         ("wikiextractor", bz2.compress(ELEMENTS.encode()), False),
         ("jsonl", "\n".join(JSONL).encode(), True),
         ("jsonl", gzip.compress("\n".join(JSONL).encode(), mtime=0), False),
-        ("books", b"A book. " * 100, False),
+        ("books", MANY_BOOKS, True),
     ],
 )
 def test_ranges(tmp_path, kind, data, is_divided, caplog):
     [item] = readers.find_inputs({kind: [str(write(tmp_path, data))]})
-    ranges = readers.split_input(item, max_bytes=100)
+    ranges = readers.split_input(item, max_bytes=150)
     assert (len(ranges) > 1) == is_divided
     assert (ranges[0].start, ranges[-1].stop) == (0, len(data))
     assert all(a.stop == b.start for a, b in zip(ranges, ranges[1:], strict=False))
     if is_divided:
-        assert max(part.stop - part.start for part in ranges) <= 100
+        assert max(part.stop - part.start for part in ranges) <= 150
     assert pickle.loads(pickle.dumps(ranges)) == ranges
     assert readers.split_input(item) == [
         readers.Range(kind=kind, path=item.path, start=0, stop=len(data))

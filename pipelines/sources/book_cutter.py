@@ -1,0 +1,213 @@
+"""Text file of one book or many -> the books in it, in bounded memory; without Beam.
+
+Project Gutenberg marks where a book starts and where it ends. A file of many books is
+cut after each end; what stands before the next start is that book's header. A long
+stretch without marks is a book of its own, and a book that is too long to be held in
+memory is cut into parts.
+"""
+
+import bisect
+import re
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+MAX_PIECE_BYTES = 8 << 20
+"""Longer books are cut into parts. War and Peace has 3.3 MB; reading a piece takes
+about 20 times its size in memory."""
+MAX_HEADER_BYTES = 1 << 16
+"""A licence has 19 kB and a header 3: a longer stretch outside of marks is a text."""
+
+# Old files have small print at their beginning, whose end is the start of the book, or
+# at their end, where less than this follows.
+_MIN_BOOK_BYTES = 1 << 12
+_CHUNK_BYTES = 1 << 20
+_MAX_LINE_BYTES = 512
+_WINDOW_BYTES = 1 << 16
+
+_LANDMARKS = (
+    b"PROJECT GUTENBERG",
+    b"THE SMALL PRINT",
+    # The last line of every licence of this century.
+    b"NEWSLETTER TO HEAR ABOUT NEW EBOOKS",
+)
+# The same marks as in `books`, of a line in upper case.
+_MARK = re.compile(
+    rb"(?P<start>[ \t]*\*{3} ?START OF TH(?:E|IS) PROJECT GUTENBERG E(?:BOOK|TEXT))"
+    rb"|(?P<small_print>\*END\*? ?THE SMALL PRINT)"
+    rb"|(?P<end>[ \t]*(?:\*{3} ?)?END OF (?:THE |THIS )?PROJECT GUTENBERG"
+    rb"|.{0,200}NEWSLETTER TO HEAR ABOUT NEW EBOOKS)"
+    rb"|(?P<law>\*{3}START\*\*THE SMALL PRINT)"
+    rb"|(?P<notice>(?:\xef\xbb\xbf)?THE PROJECT GUTENBERG E(?:TEXT|BOOK) OF )"
+)
+_BLANK_LINE = re.compile(rb"\n[ \t\r]*\n|\r[ \t]*\r")
+
+
+class Piece(NamedTuple):
+    """A book, or a part of a long one."""
+
+    start: int
+    """In bytes of the file."""
+    stop: int
+    book: int
+    """The first byte of its book: that of the piece unless it is a later part."""
+
+
+class _Mark(NamedTuple):
+    kind: str
+    start: int
+    """The first byte of its line."""
+    stop: int
+    """The byte after its line."""
+
+
+def encoding_of(file: BinaryIO) -> str | None:
+    """`utf-16-le` or `utf-16-be` if the file begins with such a byte-order mark."""
+    file.seek(0)
+    marks = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+    return marks.get(file.read(2))
+
+
+def find_pieces(file: BinaryIO, num_bytes: int) -> list[Piece]:
+    """The pieces of a file in order; together they are the file.
+
+    Args:
+        file: text in UTF-16 with a byte-order mark, or with the letters of ASCII.
+        num_bytes: of the file.
+    """
+    text = _Letters(file)
+    marks = _ended(list(_marks(text, num_bytes)), num_bytes)
+    return [
+        piece
+        for start, end, stop in _books(marks, num_bytes)
+        for piece in _parts(text, start, end, stop)
+    ]
+
+
+class _Letters:
+    """A file's text with one byte for each code unit, in places of the file."""
+
+    def __init__(self, file: BinaryIO):
+        encoding = encoding_of(file)
+        self._type = {None: None, "utf-16-le": "<u2", "utf-16-be": ">u2"}[encoding]
+        self.width = 1 if encoding is None else 2
+        """Bytes of the file for each byte."""
+        self._file = file
+
+    def read(self, start: int, stop: int) -> bytes:
+        """The bytes for the file's from `start` to `stop`."""
+        self._file.seek(start)
+        data = self._file.read(stop - start)
+        if self._type is None:
+            return data
+        units = np.frombuffer(data[: len(data) & -2], self._type)
+        # No letter of ASCII is lost or made.
+        return np.minimum(units, 0xFF).astype(np.uint8).tobytes()
+
+
+def _marks(text: _Letters, num_bytes: int) -> Iterator[_Mark]:
+    """All marks of a file, in order."""
+    overlap = _MAX_LINE_BYTES * text.width
+    seen = 0
+    for begin in range(0, num_bytes, _CHUNK_BYTES):
+        first = max(begin - overlap, 0)
+        # With one case to search for, `find` is ten times as fast as an expression.
+        chunk = text.read(first, begin + _CHUNK_BYTES + overlap).upper()
+        for line in _lines_with_landmarks(chunk):
+            start = first + line * text.width
+            mark = _MARK.match(chunk, line)
+            if mark is None or not seen <= start < begin + _CHUNK_BYTES:
+                continue
+            end = chunk.find(b"\n", mark.end()) + 1 or mark.end()
+            seen = start + 1
+            kind = str(mark.lastgroup).replace("_", " ")
+            yield _Mark(kind, start, first + end * text.width)
+
+
+def _lines_with_landmarks(chunk: bytes) -> list[int]:
+    """First bytes of the lines that hold a landmark."""
+    lines = set()
+    for landmark in _LANDMARKS:
+        found = chunk.find(landmark)
+        while found >= 0:
+            first = max(found - _MAX_LINE_BYTES, 0)
+            ends = (chunk.rfind(end, first, found) for end in (b"\n", b"\r"))
+            lines.add(max(*ends, first - 1) + 1)
+            found = chunk.find(landmark, found + 1)
+    return sorted(lines)
+
+
+def _ended(marks: list[_Mark], num_bytes: int) -> list[_Mark]:
+    """Marks with small print that no book follows as a mark of the end."""
+    borders = [mark.start for mark in marks if mark.kind != "notice"] + [num_bytes]
+    return [
+        mark._replace(kind="end")
+        if mark.kind == "small print"
+        and borders[bisect.bisect(borders, mark.start)] - mark.start < _MIN_BOOK_BYTES
+        else mark
+        for mark in marks
+    ]
+
+
+def _books(marks: list[_Mark], num_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """Start of the header, end of the text and stop of each book.
+
+    A book stops where the next one's header starts, and the last one with the file.
+    """
+    texts = _texts(marks, num_bytes) or [(0, num_bytes)]
+    stops = [*(start for start, _ in texts[1:]), num_bytes]
+    yield (0, texts[0][1], stops[0])
+    for (start, end), stop in zip(texts[1:], stops[1:], strict=True):
+        yield start, end, stop
+
+
+def _texts(marks: list[_Mark], num_bytes: int) -> list[tuple[int, int]]:
+    """Texts, marked or not, each with the header before it."""
+    texts: list[tuple[int, int]] = []
+    outside = 0  # the byte after the last mark of an end
+    is_open = False
+    notice = 0
+    for mark in [*marks, _Mark("end of file", num_bytes, num_bytes)]:
+        if mark.kind == "notice":
+            notice = mark.start
+            continue
+        is_open = is_open or mark.start - outside >= MAX_HEADER_BYTES
+        if mark.kind == "end" or (mark.kind == "law" and is_open):
+            if is_open:
+                texts.append((outside, mark.stop))
+            outside, is_open = mark.stop, False
+        elif mark.kind == "law":
+            continue  # It is in a header.
+        elif not is_open:
+            is_open = True
+        elif mark.kind != "small print":
+            # No mark of an end: the text ends before the next one's header.
+            is_near = max(outside, mark.start - _MIN_BOOK_BYTES) < notice < mark.start
+            end = notice if is_near else mark.start
+            texts.append((outside, end))
+            outside = end
+    return texts
+
+
+def _parts(text: _Letters, start: int, end: int, stop: int) -> Iterator[Piece]:
+    """Cuts a book into parts of about the same size; the last one is up to `stop`."""
+    book = start
+    for num_left in range(-(-(end - start) // MAX_PIECE_BYTES), 1, -1):
+        wanted = start + (end - start) // num_left // text.width * text.width
+        cut = _cut_before(text, max(start, wanted - _WINDOW_BYTES), wanted)
+        yield Piece(start, cut, book)
+        start = cut
+    yield Piece(start, stop, book)
+
+
+def _cut_before(text: _Letters, first: int, last: int) -> int:
+    """The last place where a text may be cut: a blank line, an end of line, a blank."""
+    window = text.read(first, last)
+    blank_lines = [match.end() for match in _BLANK_LINE.finditer(window)]
+    lines, words = window.rfind(b"\n") + 1, window.rfind(b" ") + 1
+    place = blank_lines[-1] if blank_lines else lines or words
+    if not place:
+        # Not within a character of UTF-8.
+        place = next(n for n in range(len(window) - 1, 0, -1) if window[n] & 192 != 128)
+    return first + place * text.width
