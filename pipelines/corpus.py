@@ -57,9 +57,9 @@ def build_corpus(
         output_dir: created; must be new, or left unfinished by the same command.
         sources: paths or patterns by kind: `wikipedia` (MediaWiki dumps: `.xml`,
             `.xml.bz2`, `.xml.gz`), `wikiextractor` (its output, `<doc>` or JSON),
-            `books` (plain text, one per file), `jsonl` (`{"id": ..., "text": ...}` on
-            each line, optionally `title` and `source`; blank lines in the text divide
-            paragraphs).
+            `books` (plain text, one or many in a file), `jsonl` (`{"id": ..., "text":
+            ...}` on each line, optionally `title` and `source`; blank lines in the text
+            divide paragraphs).
         config: rules for leaving documents out.
         exclude_overlap_with: evaluation files; documents that contain one of their
             lines are left out.

@@ -13,8 +13,8 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-MAX_PIECE_BYTES = 8 << 20
-"""Longer books are cut into parts. War and Peace has 3.3 MB; reading a piece takes
+MAX_PIECE_BYTES = 6 << 20
+"""Longer books are cut into parts. All of Shakespeare has 5.6 MB; reading a piece takes
 about 20 times its size in memory."""
 MAX_HEADER_BYTES = 1 << 16
 """A licence has 19 kB and a header 3: a longer stretch outside of marks is a text."""
@@ -132,8 +132,9 @@ def _lines_with_landmarks(chunk: bytes) -> list[int]:
         found = chunk.find(landmark)
         while found >= 0:
             first = max(found - _MAX_LINE_BYTES, 0)
-            ends = (chunk.rfind(end, first, found) for end in (b"\n", b"\r"))
-            lines.add(max(*ends, first - 1) + 1)
+            end = max(chunk.rfind(mark, first, found) for mark in (b"\n", b"\r"))
+            if end >= 0 or first == 0:  # else it is in a long line
+                lines.add(end + 1)
             found = chunk.find(landmark, found + 1)
     return sorted(lines)
 

@@ -150,6 +150,8 @@ _CONTENTS = re.compile(
     r"|TABLE DES MATI[EÈ]RES|[IÍ]NDICE|INDEX)\W*(?:OF .{0,40})?",
     re.IGNORECASE,
 )
+# A book on one line is no notice, whatever it holds.
+_MAX_NOTICE = 5_000
 _FULL_STOP = re.compile(r"[.!?:;][\"'”’»)\]_*]*$")
 _GUTENBERG = re.compile(r"project\s+gutenberg", re.IGNORECASE)
 _ETEXT = re.compile(r"\be-?texts?\b", re.IGNORECASE)
@@ -169,6 +171,7 @@ _HEADING = re.compile(
 )
 _PAGE_AT_END = re.compile(r"(?:\.{3,}|\s{2,}|, )\d+(?:[-–, ]+\d+)*[.,;]?$")
 _NO_LETTERS = re.compile(r"[\W\d_]+")
+_MAX_ROW = 200
 _COLUMNS = re.compile(r"\S {3,}\S|\S\t+\S|\||\S\s*\.{4,}")
 
 
@@ -191,16 +194,17 @@ def _drop_notes(sections: list[list[list[str]]], *, has_front: bool) -> list[lis
         for position, block in enumerate(section):
             index += 1
             text = "\n".join(block).strip()
-            if _TRANSCRIBER.match(text):
+            is_notice = len(text) < _MAX_NOTICE
+            if is_notice and _TRANSCRIBER.match(text):
                 if index > near and index > num_blocks * 0.9:
                     return kept
                 if len(section) - position < 12:
                     index += len(section) - position - 1
                     break
                 continue
-            if "gutenberg" in text.lower() and _GUTENBERG.search(text):
+            if is_notice and "gutenberg" in text.lower() and _GUTENBERG.search(text):
                 continue
-            if index > front or not _is_front_matter(text):
+            if index > front or not is_notice or not _is_front_matter(text):
                 kept.append(block)
     return kept
 
@@ -258,10 +262,17 @@ def _is_running_text(block: list[str]) -> bool:
         return False
     columns = entries = 0
     if any(mark in text for mark in ("   ", "\t", "|", "....")):
-        columns = sum(bool(_COLUMNS.search(line)) for line in lines)
+        columns = sum(map(_has_columns, lines))
     if any(line[-2:-1].isdigit() or line[-1].isdigit() for line in lines):
-        entries = sum(bool(_PAGE_AT_END.search(line)) for line in lines)
+        entries = sum(
+            len(line) < _MAX_ROW and bool(_PAGE_AT_END.search(line)) for line in lines
+        )
     return columns * 2 < len(lines) and entries * 2 < len(lines)
+
+
+def _has_columns(line: str) -> bool:
+    """Whether a line is a row of a table; a paragraph on one line may have a mark."""
+    return len(_COLUMNS.findall(line)) * _MAX_ROW > len(line)
 
 
 def _is_heading(lines: list[str], text: str) -> bool:

@@ -156,6 +156,15 @@ def test_encodings():
     assert books.decode(b"\xe9\x81")[1] == "cp1252"
 
 
+def test_a_paragraph_on_one_line_is_neither_table_nor_notice():
+    long = "It was .... said | by all, and Project Gutenberg too. " + "So it is. " * 600
+    for text in (long, long + "At http://x.org 7", "Transcribers' work. " * 300):
+        text = text.strip()
+        assert books.parse_book(text, name="x").paragraphs == (text,)
+    row = "De Londres à Suez par le Mont-Cenis........... 7 jours " * 6
+    assert books.parse_book(row, name="x").paragraphs == ()
+
+
 LICENCE_WORDS = re.compile(
     r"PROJECT GUTENBERG|[Pp]roject Gutenberg|utenberg(?:-tm|\.org|\.net)|www\.pgdp"
 )
