@@ -108,12 +108,6 @@ def empty_memory() -> Iterator[None]:
     yield
     if "keras" in sys.modules:
         sys.modules["keras"].backend.clear_session(free_memory=False)
-    if "tensorflow" in sys.modules:
-        # Each trace of a custom gradient stays in this list, and with it the graph and
-        # all variables that the graph read.
-        gradients = sys.modules["tensorflow.python.framework.ops"].gradient_registry
-        for name in [n for n in gradients.list() if n.startswith("CustomGradient-")]:
-            del gradients._registry[name]
     gc.collect()
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)

@@ -312,15 +312,19 @@ def check_tensorboard(arguments: list[str]) -> None:
 ORDER = ("README.md", *(page for page in PAGES if page.startswith("docs/")))
 
 
-def test_commands_that_are_marked(tmp_path, monkeypatch, capsys):
-    reader = Reader(tmp_path)
-    places = {page: reader.follow(page, monkeypatch) for page in ORDER}
+def test_commands_of_the_front_page(tmp_path, monkeypatch, capsys):
+    readme = Reader(tmp_path).follow("README.md", monkeypatch)
     printed = capsys.readouterr().out
     assert "the old man lit his [MASK]." in printed
     assert "num_examples\t4" in printed
-    readme = places["README.md"]
     assert len((readme / "predictions.tsv").read_text().splitlines()) == 5
     assert (readme / "exported/mine/1/saved_model.pb").is_file()
+
+
+@pytest.mark.slow
+def test_commands_of_all_pages(tmp_path, monkeypatch):
+    reader = Reader(tmp_path)
+    places = {page: reader.follow(page, monkeypatch) for page in ORDER}
     tasks = places["docs/tasks.md"]
     assert (tasks / "names.txt").read_text().startswith("the ")
     assert (tasks / "answers/predictions.json").is_file()

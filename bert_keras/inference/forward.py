@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras import progress
+from bert_keras.model import trace_registry
 from bert_keras.tasks import dataset
 
 TOKENS_PER_BATCH = 8192
@@ -88,7 +89,8 @@ class Forward:
                 for name, values in features.items()
             }
             self._traced = tf.function(self._compute, input_signature=[signature])
-        return self._traced(features).numpy()
+        with trace_registry.custom_gradients_end():
+            return self._traced(features).numpy()
 
 
 def of_task(network: keras.Model) -> Forward:

@@ -4,7 +4,8 @@ Stock Keras on TensorFlow clips each replica's gradients before they are summed,
 averages weighted losses per replica, squares the slices of a sparse gradient one by
 one, begins the data of `fit` twice, wraps XLA around the strategy, cannot run several
 steps per call under `MirroredStrategy`, cannot `fit` under
-`MultiWorkerMirroredStrategy` at all, and leaves its iterators to the garbage collector.
+`MultiWorkerMirroredStrategy` at all, leaves its iterators to the garbage collector,
+and keeps each traced network for the life of the process.
 `benchmarks/upstream/` shows each fault. Here are the sums over replicas and the loop
 that `fit` calls; `learner.py` holds the step.
 
@@ -21,6 +22,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from bert_keras.errors import InputError
+from bert_keras.model import trace_registry
 
 
 def sum_over_replicas(value):
@@ -158,7 +160,7 @@ class ReplicatedModel(keras.Model):
 
     def fit(self, *args, **kwargs):
         """Keras's, which ends the iterators of its data before it returns."""
-        with self._iterators_end():
+        with self._iterators_end(), trace_registry.custom_gradients_end():
             return super().fit(*args, **kwargs)
 
     @contextlib.contextmanager
@@ -213,7 +215,7 @@ class ReplicatedModel(keras.Model):
     def evaluate(self, *args, steps: int, **kwargs):
         """Keras's, over exactly `steps` batches for any `steps_per_execution`."""
         self._test_steps_left = steps
-        with self._iterators_end():
+        with self._iterators_end(), trace_registry.custom_gradients_end():
             return super().evaluate(*args, steps=steps, **kwargs)
 
     def _num_steps_now(self) -> int:

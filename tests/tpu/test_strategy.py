@@ -127,6 +127,7 @@ def start_worker(index, addresses, *, by_tf_config):
 
 
 @needs_no_gpu
+@pytest.mark.slow
 def test_two_workers_and_the_loss_of_one():
     addresses = free_addresses(2)
     workers = [start_worker(i, addresses, by_tf_config=i == 1) for i in range(2)]

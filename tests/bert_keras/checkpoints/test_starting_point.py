@@ -163,6 +163,7 @@ def broken_off(run, copy):
     return copy
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_like_an_uninterrupted_one(
     source, continued, tiny_examples, tmp_path, monkeypatch
 ):
@@ -240,6 +241,7 @@ WORDS, BIAS = "encoder/embeddings/word_embeddings", "masked_lm_head/output_bias"
 
 
 class TestExtendedVocabulary:
+    @pytest.mark.slow
     def test_of_an_encoder_whose_heads_are_made_new(
         self, old, new_examples, tmp_path, caplog
     ):

@@ -165,7 +165,10 @@ def settings(**changes):
     return config.build_config(config.PretrainingConfig, values)
 
 
-@pytest.fixture(scope="module", params=["sentence_pairs", "full_sentences"])
+@pytest.fixture(
+    scope="module",
+    params=["sentence_pairs", pytest.param("full_sentences", marks=pytest.mark.slow)],
+)
 def packing(request):
     return request.param
 

@@ -255,6 +255,7 @@ def test_vectors_are_those_of_the_encoder(classifier, kind):
         assert list(answers) == ["embedding"]
 
 
+@pytest.mark.slow
 def test_an_exported_encoder_of_a_run_of_another_kind(tagger, tmp_path):
     export.export_model(tagger, tmp_path / "1", embedding="mean")
     assert not (tmp_path / "1/assets.extra").exists()

@@ -68,7 +68,9 @@ def all_in_context(code_points):
     return [text for c in map(chr, code_points) for text in (c, f"a{c}b")]
 
 
-@pytest.mark.parametrize("do_lower_case", [True, False])
+@pytest.mark.parametrize(
+    "do_lower_case", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_agrees_on_every_assigned_character(do_lower_case):
     # Of the unassigned and private ones, which are all alike, one in 97.
     telling = [
@@ -198,6 +200,7 @@ def test_packing_needs_room_for_special_tokens():
         )
 
 
+@pytest.mark.slow
 def test_a_saved_model_needs_nothing_of_ours(tmp_path):
     class Packer(tf.Module):
         def __init__(self, vocabulary):

@@ -537,6 +537,7 @@ def test_windows_need_room(folder, randomize):
     assert not (folder / "new").exists()
 
 
+@pytest.mark.slow
 def test_what_answers_otherwise_is_not_kept(impossible_run, tmp_path, monkeypatch):
     def one_owner(*args):
         windows = cut_windows(*args)

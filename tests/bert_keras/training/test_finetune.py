@@ -340,6 +340,7 @@ def test_regression_on_pairs(init, tmp_path):
         tuned.evaluate(tmp_path / "run", dev)
 
 
+@pytest.mark.slow
 def test_bfloat16_trains_too(init, opinion_files, tmp_path):
     results = run_finetune(
         init,

@@ -17,13 +17,7 @@ from pipelines import examples
 from pipelines.engine import engines
 from tests import conftest
 
-TINY = {
-    "num_hidden_layers": 2,
-    "hidden_size": 32,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 32,
-}
+TINY = conftest.PRETRAINING["model"]
 CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
 
 
@@ -85,7 +79,11 @@ def test_what_a_run_leaves_behind(finished):
 
 @pytest.mark.parametrize(
     ("last", "changes"),
-    [(5, {}), (5, {"steps_per_execution": 4}), (10, {"num_checkpoints": 1})],
+    [
+        pytest.param(5, {}, marks=pytest.mark.slow),
+        (5, {"steps_per_execution": 4}),
+        pytest.param(10, {"num_checkpoints": 1}, marks=pytest.mark.slow),
+    ],
 )
 def test_a_resumed_run_ends_like_an_uninterrupted_one(
     finished, tiny_examples, tmp_path, last, changes
@@ -207,7 +205,7 @@ class TestTwoPhases:
         arrays = weights(whole)
         assert arrays["optimizer/bert_adamw/iteration"] == 18
 
-    @pytest.mark.parametrize("last", [14, 15])
+    @pytest.mark.parametrize("last", [14, pytest.param(15, marks=pytest.mark.slow)])
     def test_resumed_at_or_after_the_change(
         self, whole, last, tiny_examples, longer_examples, tmp_path
     ):

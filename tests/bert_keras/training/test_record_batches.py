@@ -425,7 +425,8 @@ class TestOrder:
     """Which records a batch holds: records here are their own numbers."""
 
     @pytest.mark.parametrize(
-        ("kind", "buffer_size"), [("few", 1), ("few", 1000), ("many", 20)]
+        ("kind", "buffer_size"),
+        [("few", 1), pytest.param("few", 1000, marks=pytest.mark.slow), ("many", 20)],
     )
     def test_an_epoch_is_every_record_once(self, kind, buffer_size, numbers, request):
         shards = request.getfixturevalue(kind)
@@ -439,7 +440,9 @@ class TestOrder:
         for first, second in itertools.combinations([*epochs, np.arange(count)], 2):
             assert (first == second).mean() < (0.6 if buffer_size == 1 else 0.2)
 
-    @pytest.mark.parametrize("kind", ["few", "many"])
+    @pytest.mark.parametrize(
+        "kind", ["few", pytest.param("many", marks=pytest.mark.slow)]
+    )
     def test_step_and_seed_decide(self, kind, numbers, request):
         """Restarts, other steps' sizes and the process's own seed do not."""
         shards = request.getfixturevalue(kind)
@@ -492,7 +495,14 @@ class TestOrder:
             found = source.shards_of_steps(few, start_step=step, num_steps=1)
             assert found == sorted(expected)
 
-    @pytest.mark.parametrize(("num_workers", "num_replicas"), [(1, 2), (4, 1), (2, 4)])
+    @pytest.mark.parametrize(
+        ("num_workers", "num_replicas"),
+        [
+            (2, 4),
+            pytest.param(1, 2, marks=pytest.mark.slow),
+            pytest.param(4, 1, marks=pytest.mark.slow),
+        ],
+    )
     def test_workers_share_each_batch(self, num_workers, num_replicas, few, batches):
         arguments = {"config": NUMBERED, "start_step": 9, "batch_size": 16}
         parts = [
