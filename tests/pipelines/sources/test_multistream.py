@@ -101,7 +101,7 @@ def test_read_all(data, name):
         (FILE[:-1], "f: the compressed file ends in the middle (truncated); copy or "),
         (b"BZh9nonsense", "f: the compressed file is damaged (it does not begin as a "),
         (
-            PACKED[0] + b"x",
+            PACKED[0] + b"x" + PACKED[3],
             "f: the compressed file is damaged (bytes that are no bzip2",
         ),
         (b"\x1f\x8b" + bytes(99), "f: the compressed file is damaged (Unknown comp"),
