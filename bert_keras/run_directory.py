@@ -60,6 +60,21 @@ class _Casing(config.StrictModel):
     do_lower_case: pydantic.StrictBool
 
 
+class _Results(config.StrictModel):
+    """The part of `results.json` that is read again; each kind of run adds its own."""
+
+    # Early runs wrote numbers that are not finite.
+    model_config = pydantic.ConfigDict(extra="ignore", allow_inf_nan=True)
+
+    steps: int = 0
+    seconds: float = 0.0
+    num_parameters: int = 0
+    skipped_steps: int = 0
+    train: dict[str, float | None] = {}
+    eval: dict[str, float | None] = {}
+    eval_baseline: dict[str, float | str | None] | None = None
+
+
 def create_run(
     directory: str | Path,
     settings: config.StrictModel,
@@ -130,7 +145,11 @@ def write_results(directory: Path, results: Mapping[str, Any]) -> None:
 def read_results(directory: str | Path) -> dict[str, Any] | None:
     """Reads the results of a finished run; `None`: it is unfinished."""
     path = Path(directory) / RESULTS_NAME
-    return files.read_json(path) if path.is_file() else None
+    if not path.is_file():
+        return None
+    results = files.read_json(path)
+    config.build_config(_Results, results, origin=path)
+    return results
 
 
 def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
             for line in lines:
                 line_number += 1
                 yield _parse(line)
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise InputError(
             f"{path}: line {line_number}: expected a document of `bert-keras corpus` "
             f"(JSON with id, source, paragraphs): {error}; recreate the corpus"

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_keras import config, files, manifest, run_directory
-from bert_keras.errors import InputError
+from bert_keras import config, config_fields, files, manifest, run_directory
+from bert_keras.errors import InputError, check_choice
 from bert_keras.sweep import planning, scores
 from bert_keras.tasks import reading
 
@@ -58,23 +58,33 @@ def _sha256(path: str) -> str:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
 
 
+class _PlannedRun(config.StrictModel):
+    name: str
+    overrides: tuple[str, ...]
+    settings: config.FinetuningConfig
+
+
+class _Plan(config.StrictModel):
+    """Content of the plan's file."""
+
+    keys: tuple[str, ...]
+    runs: tuple[_PlannedRun, ...]
+
+
 def read_plan(directory: Path) -> tuple[list[str], list[planning.Run]]:
     """Keys of all grids so far, and their runs; both empty for a new directory."""
     path = directory / _PLAN_NAME
     if not path.is_file():
         return [], []
-    values = files.read_json(path)
+    plan = config.build_config(_Plan, files.read_json(path), origin=path)
+    known = [key for key, _ in config_fields.walk(config.FinetuningConfig)]
+    for key in plan.keys:
+        check_choice(f"{path}: a key", key, known)
     runs = [
-        planning.Run(
-            name=run["name"],
-            overrides=tuple(run["overrides"]),
-            settings=config.build_config(
-                config.FinetuningConfig, run["settings"], origin=path
-            ),
-        )
-        for run in values["runs"]
+        planning.Run(name=run.name, overrides=run.overrides, settings=run.settings)
+        for run in plan.runs
     ]
-    return values["keys"], runs
+    return list(plan.keys), runs
 
 
 def write_plan(

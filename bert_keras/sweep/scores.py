@@ -103,14 +103,14 @@ def judge(
     Raises:
         InputError: there is no such metric.
     """
-    evaluation = results["eval"]
+    evaluation = results.get("eval", {})
     if metric not in evaluation:
         raise InputError(
             f"`metric` is one of {', '.join(evaluation)}, got {metric!r}: give it with "
             "--sweep_set metric=NAME; no finished run is lost"
         )
     watched = {
-        "loss in training": results["train"].get("loss", 0.0),
+        "loss in training": results.get("train", {}).get("loss", 0.0),
         "loss on dev": evaluation.get("loss", 0.0),
         metric: evaluation[metric],
     }
@@ -127,7 +127,7 @@ def judge(
         run=run,
         score=None if broken else float(evaluation[metric]),
         evaluation=evaluation,
-        seconds=results["seconds"],
+        seconds=results.get("seconds"),
         failure=", ".join(broken) or None,
         majority=sign,
     )

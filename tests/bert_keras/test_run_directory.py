@@ -83,6 +83,23 @@ def test_what_is_no_run_is_refused(run, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("results", "message"),
+    [
+        (
+            {"eval": {"loss": []}},
+            r"`eval.loss`: input should be a valid number, got \[\]",
+        ),
+        ({"eval": 1}, "`eval`: input should be a valid dictionary, got 1"),
+        ({"steps": None}, "`steps`: input should be a valid integer, got None"),
+    ],
+)
+def test_damaged_results_are_named(run, results, message):
+    run_directory.write_results(run.directory, results)
+    with pytest.raises(InputError, match=rf"results\.json: {message}"):
+        run_directory.read_results(run.directory)
+
+
+@pytest.mark.parametrize(
     ("casing", "message"),
     [({}, "field required"), ({"do_lower_case": "no"}, "valid boolean, got 'no'")],
 )

@@ -44,6 +44,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path):
         (gzip.compress(LINE + b"\n", mtime=0)[:-9], "line [01]: expected a document"),
         (gzip.compress(LINE + b"\n{\n", mtime=0), "line 2: expected a document"),
         (gzip.compress(b"[1]\n", mtime=0), "line 1: .*found a list"),
+        (b"\x1f\x8b\x08" + bytes(7) + b"\xff", "invalid block type; recreate the corp"),
         (
             gzip.compress(b'{"id": "a", "source": "s"}\n', mtime=0),
             "paragraphs is missing",
