@@ -7,7 +7,6 @@ other here, and TensorFlow is asked only when all of them answer.
 
 import contextlib
 import errno
-import json
 import logging
 import socket
 import time
@@ -15,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bert_keras import files
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -95,9 +95,11 @@ def cluster_from_tf_config(text: str) -> Cluster:
             (parameter servers, evaluators), an index out of range.
     """
     try:
-        config = json.loads(text)
+        config = files.parse_json(text)
     except ValueError as error:
-        raise InputError(f"TF_CONFIG is not JSON ({error}), got {text!r}") from None
+        raise InputError(
+            f"TF_CONFIG is not JSON ({error}), got {text!r:.300}"
+        ) from None
     jobs = _get(config, "cluster", dict, within="TF_CONFIG")
     task = _get(config, "task", dict, within="TF_CONFIG")
     job = _get(task, "type", str, within="TF_CONFIG's task")

@@ -145,9 +145,9 @@ def _evaluation_curves(run: facts.Facts) -> dict[str, event_log.Curve]:
     }
     for name, value in (run.results or {}).get("eval", {}).items():
         # A run that was resumed after its last step has no event of it.
-        curves.setdefault(
-            name, event_log.Curve(np.array([run.last_step]), np.array([value]))
-        )
+        # In JSON a number that is not finite is null.
+        values = np.array([value], float)
+        curves.setdefault(name, event_log.Curve(np.array([run.last_step]), values))
     if "masked_lm_loss" in curves:
         steps, values = curves["masked_lm_loss"]
         curves["masked_lm_perplexity"] = event_log.Curve(steps, _exp(values))
@@ -288,7 +288,7 @@ def _plain(value: Any) -> str:
         return _number(value)
     if len(value) == 64 and set(value) <= set("0123456789abcdef"):
         return f"`{value[:12]}…`"
-    return value
+    return value if isinstance(value, str) else markdown.literal(json.dumps(value))
 
 
 def _number(value: float) -> str:

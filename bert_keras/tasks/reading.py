@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,7 +79,7 @@ def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = files.parse_json(line)
         except ValueError as error:
             raise InputError(f"{path}: line {number}: not JSON: {error}") from None
         if not isinstance(row, dict):

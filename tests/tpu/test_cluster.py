@@ -42,6 +42,7 @@ class TestTfConfig:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
+            ("[" * 99_999, "TF_CONFIG is not JSON .brackets are nested too deeply"),
             ("{", "TF_CONFIG is not JSON .*got '{'"),
             ("[]", r"TF_CONFIG needs 'cluster', an object, got \[\]"),
             ("{}", "TF_CONFIG needs 'cluster', an object, got {}"),

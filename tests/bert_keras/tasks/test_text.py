@@ -130,6 +130,7 @@ def test_columns_are_found_by_name(tmp_path):
         ("a.csv", 'text,label\n"a" b,1\n', "a.csv: line 2: not CSV"),
         ("a.csv", "text,label,text\na,1,b\n", "two columns are named 'text'"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"te', "a.jsonl: line 2: not JSON"),
+        ("a.jsonl", "[" * 99_999, "line 1: not JSON: brackets are nested too deeply"),
         ("a.jsonl", "[1]\n", r"line 1: expected \{\"text\": ..., ...\}, got \[1\]"),
         (
             "a.jsonl",
