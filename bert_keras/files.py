@@ -5,6 +5,7 @@ first use.
 """
 
 import contextlib
+import datetime
 import errno
 import glob
 import hashlib
@@ -26,6 +27,7 @@ Path = str | os.PathLike[str]
 _MAX_NESTING = 100
 """Lists in lists that any of our walks and Python's `repr` can follow."""
 
+_END_BYTES = 1 << 16
 _NOT_WRITABLE = (
     errno.ENOSPC,
     errno.EDQUOT,
@@ -179,6 +181,34 @@ def size(path: Path) -> int:
     if not found:
         raise FileNotFoundError(2, "No such file", str(path))
     return found[0].size_in_bytes
+
+
+def fingerprint(path: Path) -> dict[str, Any]:
+    """Facts that change with a file, without reading all of it; JSON values.
+
+    Of a local file the size, the time of its last change, and a hash of its first and
+    last 64 KiB; of a remote one the size and the checksum that its store keeps, on
+    `gs://` the CRC-32C of all of it.
+
+    Raises:
+        OSError: it does not exist or cannot be read.
+    """
+    if is_remote(path):
+        filesystems, _ = _beam(str(path))
+        with _errors_of_stores(str(path)):
+            checksum = filesystems.FileSystems.checksum(str(path))
+        return {"bytes": size(path), "checksum": checksum}
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        ends = file.read(_END_BYTES)
+        file.seek(max(status.st_size - _END_BYTES, 0))
+        ends += file.read(_END_BYTES)
+    changed = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
+    return {
+        "bytes": status.st_size,
+        "changed": changed.isoformat(),
+        "sha256 of its ends": hashlib.sha256(ends).hexdigest(),
+    }
 
 
 def match(pattern: str) -> list[str]:

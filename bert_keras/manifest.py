@@ -142,13 +142,12 @@ def claim_output_directory(
     wanted = _plain(settings)
     if files.exists(marker):
         found = {**_plain(defaults or {}), **files.read_json(marker)}
-        for key in sorted(wanted.keys() | found.keys()):
-            if wanted.get(key) != found.get(key):
-                raise InputError(
-                    f"{directory}: begun by another run, with {key}="
-                    f"{found.get(key)!r} where this one has {wanted.get(key)!r}; "
-                    "choose another directory or delete it"
-                )
+        if difference := _difference(found, wanted):
+            key, was, is_now = difference
+            raise InputError(
+                f"{directory}: begun by another run, with {key}={was!r} where this one "
+                f"has {is_now!r}; choose another directory or delete it"
+            )
     elif set(files.list_directory(directory)) - {ownership.OWNER_NAME}:
         raise InputError(
             f"{directory}: not empty and not made by this command; choose another "
@@ -156,6 +155,20 @@ def claim_output_directory(
         )
     files.make_directory(directory)
     files.write_json(marker, wanted, indent=1, sort_keys=True)
+
+
+def _difference(
+    found: Mapping[str, Any], wanted: Mapping[str, Any], name: str = ""
+) -> tuple[str, Any, Any] | None:
+    """Name and both values of the first leaf that differs."""
+    for key in sorted(wanted.keys() | found.keys()):
+        pair = found.get(key), wanted.get(key)
+        if all(isinstance(value, dict) for value in pair):
+            if difference := _difference(*pair, f"{name}{key}: "):
+                return difference
+        elif pair[0] != pair[1]:
+            return name + key, *pair
+    return None
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,9 @@ def build_corpus(
         overlap = filters.read_overlap(exclude_overlap_with)
     work = _plan_work(output_dir, inputs, config, overlap)
     settings = _settings(work, inputs)
-    manifest.claim_output_directory(output_dir, settings)
+    # Not in the manifest: the same text copied elsewhere gives the same manifest.
+    states = {"input": readers.fingerprints(inputs)}
+    manifest.claim_output_directory(output_dir, settings | states)
     if overlap:
         files.make_directory(work.work_dir)
         files.write_atomically(work.overlap_path, overlap.to_bytes())

@@ -256,7 +256,8 @@ def _is_running_text(block: list[str]) -> bool:
     start = text[:400]
     num_letters = len(_NO_LETTERS.sub("", start))
     num_marks = len(start) - start.count(" ") - num_letters
-    if num_letters == 0 or num_marks > max(num_letters, 10):
+    is_short = len(text) < _MAX_NOTICE
+    if is_short and (num_letters == 0 or num_marks > max(num_letters, 10)):
         return False
     if _is_heading(lines, text):
         return False

@@ -12,7 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from bert_keras import files
 from bert_keras.errors import InputError
@@ -108,6 +108,23 @@ def find_inputs(patterns: Mapping[str, Sequence[str]]) -> list[Input]:
                 if (kind, key) not in inputs:
                     inputs[kind, key] = _input(kind, path)
     return sorted(inputs.values(), key=lambda item: (item.kind, item.path))
+
+
+def fingerprints(inputs: Sequence[Input]) -> dict[str, dict[str, Any]]:
+    """Facts that change with each file, see `files.fingerprint`.
+
+    By kind and name, not by path, so that the files may be moved; files of the same
+    name are numbered.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    seen: Counter[str] = Counter()
+    for item in inputs:
+        name = f"{item.kind} {files.name_of(item.path)}"
+        seen[name] += 1
+        if seen[name] > 1:
+            name += f" ({seen[name]})"
+        found[name] = files.fingerprint(item.path)
+    return found
 
 
 def _match(kind: str, pattern: str) -> list[str]:

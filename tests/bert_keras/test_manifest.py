@@ -107,6 +107,16 @@ class TestClaim:
         new["size"] = 4
         manifest.claim_output_directory(tmp_path, new, defaults={"seed": 2, "size": 4})
 
+    def test_the_first_difference_within_a_setting(self, tmp_path):
+        manifest.claim_output_directory(
+            tmp_path, {"a": {"b": {"c": 1, "d": 2}}, "e": 3}
+        )
+        message = "with a: b: d=2 where this one has 4; choose"
+        with pytest.raises(InputError, match=message):
+            manifest.claim_output_directory(
+                tmp_path, {"a": {"b": {"c": 1, "d": 4}}, "e": 5}
+            )
+
     def test_something_else_in_it(self, tmp_path):
         (tmp_path / "thesis.doc").touch()
         with pytest.raises(InputError, match="not empty and not made by this command"):

@@ -4,6 +4,7 @@ import bz2
 import functools
 import gzip
 import json
+import os
 import random
 from pathlib import Path
 
@@ -416,9 +417,27 @@ def test_output_directory_of_another_run(tmp_path):
     with pytest.raises(InputError, match="holds a finished output already"):
         build(tmp_path / "out", books=[one])
     (tmp_path / "out" / "manifest.json").unlink()
-    with pytest.raises(InputError, match="begun by another run, with inputs="):
+    with pytest.raises(InputError, match="begun by another run, with input: books a"):
         build(tmp_path / "out", books=[two])
     assert build(tmp_path / "out", books=[one]).num_records == 1
+
+
+def test_an_input_that_changed_is_not_mixed_with_the_old_one(tmp_path):
+    path = write(tmp_path, "a.jsonl", '{"id": 1, "text": "old text"}\n')
+    build(tmp_path / "out", jsonl=[path])
+    (tmp_path / "out" / "manifest.json").unlink()
+    times = os.stat(path)
+    write(tmp_path, "a.jsonl", '{"id": 1, "text": "new text"}\n')
+    message = "with input: jsonl a.jsonl: changed='20.*' where this one has '20.*'; ch"
+    with pytest.raises(InputError, match=message):
+        build(tmp_path / "out", jsonl=[path])
+    # Of the same size and, by rsync or a clock, of the same time.
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(InputError, match="jsonl a.jsonl: sha256 of its ends='"):
+        build(tmp_path / "out", jsonl=[path])
+    write(tmp_path, "a.jsonl", '{"id": 1, "text": "old text"}\n')
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    build(tmp_path / "out", jsonl=[path])
 
 
 def test_number_of_shards_follows_the_amount_of_text(monkeypatch, tmp_path):

@@ -158,7 +158,12 @@ def test_encodings():
 
 def test_a_paragraph_on_one_line_is_neither_table_nor_notice():
     long = "It was .... said | by all, and Project Gutenberg too. " + "So it is. " * 600
-    for text in (long, long + "At http://x.org 7", "Transcribers' work. " * 300):
+    for text in (
+        long,
+        "| 1 " * 100 + long,
+        long + "At http://x.org 7",
+        "Transcribers' work. " * 300,
+    ):
         text = text.strip()
         assert books.parse_book(text, name="x").paragraphs == (text,)
     row = "De Londres à Suez par le Mont-Cenis........... 7 jours " * 6

@@ -3,6 +3,7 @@
 import bz2
 import collections
 import gzip
+import hashlib
 import json
 import logging
 import pickle
@@ -403,6 +404,18 @@ def test_ranges(tmp_path, kind, data, is_divided, caplog):
     whole = read(item.path, kind)[0]
     assert [result[:1] for result in found] == [result[:1] for result in whole]
     assert not caplog.records
+
+
+def test_fingerprints_of_files_of_one_name(tmp_path):
+    for name in ("AA", "AB"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, name, "wiki_00")
+    inputs = readers.find_inputs({"books": [str(tmp_path / "*" / "wiki_00")]})
+    found = readers.fingerprints(inputs)
+    assert list(found) == ["books wiki_00", "books wiki_00 (2)"]
+    assert [value["bytes"] for value in found.values()] == [2, 2]
+    ends = {value["sha256 of its ends"] for value in found.values()}
+    assert ends == {hashlib.sha256(2 * name).hexdigest() for name in (b"AA", b"AB")}
 
 
 def test_an_empty_file_is_one_range(tmp_path):

@@ -1,6 +1,7 @@
 """Sources in a store that only Beam's file systems can reach."""
 
 import bz2
+import hashlib
 import io
 
 import pytest
@@ -48,7 +49,10 @@ class StoreFileSystem(filesystem.FileSystem):
     def _unsupported(self, *_):
         raise NotImplementedError
 
-    checksum = copy = create = delete = join = last_updated = _unsupported
+    def checksum(self, path):
+        return hashlib.md5(STORE[path]).hexdigest()
+
+    copy = create = delete = join = last_updated = _unsupported
     mkdirs = rename = _unsupported
 
 
@@ -100,6 +104,14 @@ def test_every_kind_from_a_store():
         ("Nine", ["Nine is a number too."]),
         *((f"T{n}", [f"Number {n} is a number."]) for n in (1, 2, 3)),
     ]
+
+
+def test_a_changed_file_has_another_fingerprint():
+    inputs = readers.find_inputs({"jsonl": ["teststore://bucket/l.jsonl"]})
+    before = readers.fingerprints(inputs)
+    assert before["jsonl l.jsonl"]["bytes"] == 43
+    STORE["teststore://bucket/l.jsonl"] = b'{"id": 12, "text": "Eleven is one more."}\n'
+    assert readers.fingerprints(inputs) != before
 
 
 def test_nothing_there():
