@@ -106,7 +106,8 @@ def _add_example_verbs(verbs: Any) -> None:
         examples,
         "--num_shards",
         None,
-        "number of files (default: one for each 500 documents)",
+        "number of files (default: one for each 500 documents, and at least 20 for "
+        "100 documents or more)",
     )
     _add_config(examples, "examples")
     _add_beam(examples)

@@ -29,6 +29,11 @@ logger = logging.getLogger(__name__)
 DOCUMENTS_PER_SHARD = 500
 """Random next sentences come from the same shard: these are enough to choose from."""
 
+MIN_SHARDS = 20
+"""Training keeps the last of them for evaluation: no more than a twentieth."""
+MIN_DOCUMENTS_PER_SHARD = 5
+"""Fewer are hardly a choice: of 20 documents in 20 shards, 8 would be alone."""
+
 LONG_DOCUMENTS_PER_SHARD = 20
 BYTES_PER_SHARD = 2_500_000
 """Compressed bytes, about a million words: a shard of books, few but long, holds fewer
@@ -122,13 +127,17 @@ def build_examples(
 
 
 def default_num_shards(corpus: manifest.Manifest) -> int:
-    """Number of shards for a corpus; depends on nothing else."""
+    """Number of shards for a corpus; depends on nothing else.
+
+    At least `MIN_SHARDS` where these have enough documents to choose from.
+    """
     num_documents = corpus.num_records
     num_bytes = sum(shard.num_bytes for shard in corpus.shards)
     by_length = min(
         num_documents // LONG_DOCUMENTS_PER_SHARD, num_bytes // BYTES_PER_SHARD
     )
-    wanted = max(1, num_documents // DOCUMENTS_PER_SHARD, by_length)
+    least = min(MIN_SHARDS, max(1, num_documents // MIN_DOCUMENTS_PER_SHARD))
+    wanted = max(least, num_documents // DOCUMENTS_PER_SHARD, by_length)
     return min(wanted, MAX_DEFAULT_SHARDS)
 
 

@@ -145,6 +145,13 @@ def _read_phase(
             plan.gradient_accumulation_steps or settings.gradient_accumulation_steps
         ),
     )
+    if len(found.shards) == 1 and settings.num_eval_shards is None:
+        logger.warning(
+            "%s: a single shard, which is trained on, so there is no evaluation: make "
+            "the examples again with a larger --num_shards (20), and the last one is "
+            "kept for it",
+            directory,
+        )
     if phase.num_train_records < 1:
         raise InputError(f"{directory}: its training shards hold no example")
     _check_divisible(phase, num_replicas)

@@ -409,13 +409,17 @@ def test_an_unfinished_directory_is_finished(
     [
         (0, 0, 1),
         (1, 100, 1),
-        (999, 100_000, 1),
-        (1000, 100_000, 2),
+        (9, 100_000, 1),
+        (20, 100_000, 4),
+        (100, 100_000, 20),
+        (500, 100_000, 20),
+        (10_499, 100_000, 20),
+        (10_500, 100_000, 21),
         (15_000, 3_000_000, 30),
         (7_000_000, 9_000_000_000, 1024),
-        # 386 long documents: as many shards as there are millions of words.
-        (386, 25_000_000, 10),
-        (19, 25_000_000, 1),
+        # 800 long documents: as many shards as there are millions of words.
+        (800, 75_000_000, 30),
+        (19, 75_000_000, 3),
     ],
 )
 def test_default_number_of_shards(num_documents, num_bytes, expected):

@@ -160,7 +160,7 @@ def test_a_paragraph_on_one_line_is_neither_table_nor_notice():
     long = "It was .... said | by all, and Project Gutenberg too. " + "So it is. " * 600
     for text in (
         long,
-        "| 1 " * 100 + long,
+        "- " * 200 + long,
         long + "At http://x.org 7",
         "Transcribers' work. " * 300,
     ):
