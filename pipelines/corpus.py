@@ -92,7 +92,7 @@ def build_corpus(
     counters = steps.sum_counters(results)
     rejects = sorted(tuple(reject) for r in results for reject in r.get("rejects", ()))
     _write_rejects(output_dir, rejects)
-    _check(counters, len(rejects), output_dir, max_bad_fraction)
+    _check(counters, rejects, output_dir, max_bad_fraction)
     result = manifest.Manifest(
         kind="documents",
         shards=steps.shards_of(results),
@@ -210,17 +210,20 @@ def _write_rejects(output_dir: str, rejects: Iterable[tuple[str, ...]]) -> None:
 
 def _check(
     counters: Mapping[str, int],
-    num_bad: int,
+    rejects: Sequence[tuple[str, ...]],
     output_dir: str,
     max_bad_fraction: float,
 ) -> None:
     num_read = counters.get("items_read", 0)
-    rejects_path = files.join(output_dir, REJECTS_NAME)
-    if num_read and num_bad / num_read > max_bad_fraction:
+    share = len(rejects) / max(num_read, 1)
+    if num_read and share > max_bad_fraction:
+        first = readers.Reject(*rejects[0])
+        place = ": ".join(filter(None, [first.file, first.item]))
         raise InputError(
-            f"{num_bad} of {num_read} items ({num_bad / num_read:.2%}) could not be "
-            f"read, the limit is {max_bad_fraction:.2%}: see {rejects_path}; fix the "
-            "input or raise --max_bad_fraction"
+            f"{len(rejects)} of {num_read} items ({share:.2%}) could not be read, the "
+            f"limit is {max_bad_fraction:.2%}: {place}: {first.reason}; all are in "
+            f"{files.join(output_dir, REJECTS_NAME)}: mend the input, or get it again; "
+            "to do without them, raise --max_bad_fraction"
         )
     if not counters.get("documents"):
         raise InputError(

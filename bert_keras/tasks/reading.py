@@ -33,7 +33,7 @@ def read_tsv(path: Path) -> Rows:
         InputError: see `tasks.text.read_texts`.
     """
     lines = read_lines(path)
-    header = _checked_header(path, lines[0].split("\t"))
+    header = _checked_header(path, lines[0].split("\t"), separator="\t")
     for number, line in enumerate(lines[1:], start=2):
         fields = line.split("\t")
         if fields != [""] or len(header) == 1:
@@ -60,7 +60,7 @@ def read_csv(path: Path) -> Rows:
         if fields is None:
             break
         if header is None:
-            header = _checked_header(path, fields)
+            header = _checked_header(path, fields, separator=",")
         elif fields:
             yield start, _row(path, start, header, fields)
 
@@ -89,9 +89,18 @@ def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
         yield number, row
 
 
-def _checked_header(path: Path, names: list[str]) -> list[str]:
+_SEPARATORS = {"\t": "tabs (.tsv)", ",": "commas (.csv)", ";": "semicolons"}
+
+
+def _checked_header(path: Path, names: list[str], *, separator: str) -> list[str]:
     if names in ([], [""]):
         raise InputError(f"{path}: expected a first line with names of columns")
+    for found, words in _SEPARATORS.items():
+        if len(names) == 1 and found in names[0]:
+            raise InputError(
+                f"{path}: expected {_SEPARATORS[separator]} between the columns, found "
+                f"{words}: rename the file, or save it with the former"
+            )
     for index, name in enumerate(names):
         if name in names[:index]:
             raise InputError(f"{path}: two columns are named {name!r}: rename one")
