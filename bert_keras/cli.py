@@ -14,7 +14,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from bert_keras import config, config_files, requirements, settings_reference, verbs
+from bert_keras import (
+    config,
+    config_files,
+    messages,
+    requirements,
+    settings_reference,
+    verbs,
+)
 from bert_keras.errors import InputError, NotRun, Stopped
 from bert_keras.feature_based import configuration
 from pipelines import sources
@@ -27,31 +34,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     SIGTERM.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    for package in ("bert_keras", "pipelines", "tpu"):
-        logging.getLogger(package).setLevel(logging.INFO)
+    messages.configure()
     verb = ""
     try:
         parsed = _parse(arguments)
+        messages.configure(quiet=parsed.quiet, as_json=parsed.log == "json")
         verb = f" {parsed.verb}"
         _run(parsed)
     except InputError as error:
-        print(f"bert-keras{verb}: error: {error}", file=sys.stderr)
+        messages.last_words(f"bert-keras{verb}: error: {error}")
         return 2
     except OSError as error:
         # Without a name it is none of a file: a fault of ours, or a closed pipe.
         if error.filename is None:
             raise
         reason = error.strerror or error
-        print(f"bert-keras{verb}: error: {error.filename}: {reason}", file=sys.stderr)
+        messages.last_words(f"bert-keras{verb}: error: {error.filename}: {reason}")
         return 2
     except NotRun as reason:
-        print(f"bert-keras{verb}: {reason}", file=sys.stderr)
+        messages.last_words(f"bert-keras{verb}: {reason}", level=logging.INFO)
     except Stopped as reason:
-        print(f"bert-keras{verb}: {reason}", file=sys.stderr)
+        messages.last_words(f"bert-keras{verb}: {reason}", level=logging.WARNING)
         return reason.exit_code
     except KeyboardInterrupt:
-        print(f"bert-keras{verb}: interrupted", file=sys.stderr)
+        messages.last_words(f"bert-keras{verb}: interrupted")
         return 130
     return 0
 
@@ -435,6 +441,8 @@ def _quiet_tensorflow() -> None:
     """Silences TensorFlow's start-up noise unless the user asked for it."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    if os.environ["TF_CPP_MIN_LOG_LEVEL"] == "3":
+        requirements.quiet_native_logs()
     warnings.filterwarnings("ignore", module="(tensorflow|keras|google|h5py).*")
 
 

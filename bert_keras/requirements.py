@@ -1,8 +1,11 @@
-"""Checks before a verb loads its model: the packages, and Keras's backend."""
+"""Before a verb loads its model: the packages, Keras's backend, TensorFlow's logs."""
 
+import contextlib
+import ctypes
 import importlib.util
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from bert_keras.errors import InputError
 
@@ -56,3 +59,22 @@ def check_backend(verb: str, backends: Sequence[str]) -> None:
     if not _is_installed(backend):
         raise InputError(f"KERAS_BACKEND={backend}: {backend} is not installed")
     os.environ["KERAS_BACKEND"] = backend
+
+
+def quiet_native_logs() -> None:
+    """Silences what TensorFlow's libraries log before TensorFlow sets their level.
+
+    "Compiled cluster using XLA", for instance, heeds no `TF_CPP_MIN_LOG_LEVEL`, and
+    Python has no function for that level: it is called by its name in the library of
+    TensorFlow 2.20. Does nothing where there is none.
+    """
+    spec = importlib.util.find_spec("tensorflow")
+    if os.environ.get("KERAS_BACKEND") != "tensorflow" or not spec or not spec.origin:
+        return
+    library = Path(spec.origin).with_name("libtensorflow_framework.so.2")
+    with contextlib.suppress(OSError, AttributeError):
+        set_level = getattr(ctypes.CDLL(str(library)), _SET_MIN_LOG_LEVEL)
+        set_level(3)
+
+
+_SET_MIN_LOG_LEVEL = "_ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE"

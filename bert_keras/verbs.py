@@ -2,7 +2,7 @@
 
 import argparse
 import typing
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import tpu
 from bert_keras import __version__, config, settings_reference
@@ -352,6 +352,13 @@ def _add_settings(verbs: Any) -> None:
 def _verb(verbs: Any, name: str, summary: str) -> argparse.ArgumentParser:
     parser = verbs.add_parser(name, help=summary, description=summary)
     parser.set_defaults(takes_beam_options=False)
+    _add_flag(parser, "--quiet", "print only results, warnings and errors")
+    _add_choice(
+        parser,
+        "--log",
+        Literal["text", "json"],
+        "form of the messages on stderr",
+    )
     return parser
 
 

@@ -106,3 +106,24 @@ def test_the_backend_is_tensorflow_unless_named(given, monkeypatch):
         monkeypatch.delenv("KERAS_BACKEND")
     requirements.check_backend("convert", ("tensorflow", "jax"))
     assert os.environ["KERAS_BACKEND"] == "tensorflow"
+
+
+@pytest.mark.slow
+def test_the_lines_of_xla_are_silenced():
+    """TensorFlow writes "Compiled cluster using XLA" whatever its level of messages."""
+    lines = """
+import os
+os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+from bert_keras import requirements
+if QUIET: requirements.quiet_native_logs()
+import tensorflow as tf
+assert tf.function(lambda x: x + 1, jit_compile=True)(tf.ones(2)).numpy()[0] == 2
+"""
+    for quiet in (False, True):
+        done = subprocess.run(
+            [sys.executable, "-c", lines.replace("QUIET", str(quiet))],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert ("Compiled cluster using XLA" in done.stderr) is not quiet

@@ -31,6 +31,7 @@ class ProgressLine(keras.callbacks.Callback):
         self._batch_size = batch_size
 
     def on_train_begin(self, logs=None):
+        logger.info("building the graph, up to a minute or two without a line")
         self._is_first = True
 
     def on_epoch_begin(self, epoch, logs=None):
