@@ -359,7 +359,7 @@ def test_too_many_rejects(tmp_path):
     message = (
         r"1 of 4 items .25\.00%. could not be read, the limit is 10\.00%: "
         r".*a\.xml: cut off: the dump ends before </page>; all are in .*rejects\.jsonl"
-        ": mend the input, or get it again; to do without them, raise --max_bad_fraction"
+        ": mend the input, or get it again; to do without them, raise --max_bad_frac"
     )
     with pytest.raises(InputError, match=message):
         build(tmp_path / "out", wikipedia=[path], max_bad_fraction=0.1)
