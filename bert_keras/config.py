@@ -242,7 +242,7 @@ class PretrainingConfig(StrictModel):
     """Examples per step, over all replicas."""
     gradient_accumulation_steps: int = pydantic.Field(default=1, gt=0)
     """Parts in which a replica computes its share of a batch, one after the other, to
-    need less memory; the result is that of the whole batch."""
+    need less memory, also to evaluate; the result is that of the whole batch."""
     num_train_steps: int = pydantic.Field(default=1_000_000, gt=0)
     """Optimizer updates of the whole run."""
     phases: tuple[PhaseConfig, ...] = (
@@ -267,7 +267,16 @@ class PretrainingConfig(StrictModel):
     num_eval_steps: int = pydantic.Field(default=50, gt=0)
     """Batches per evaluation, at most; an evaluation never sees an example twice."""
     save_checkpoint_steps: int = pydantic.Field(default=1000, gt=0)
-    """Steps between checkpoints; each is followed by an evaluation."""
+    """Steps between checkpoints."""
+    save_checkpoint_minutes: float | None = pydantic.Field(default=None, gt=0)
+    """Minutes without a checkpoint after which there is one more, which the next one
+    replaces; null: none."""
+    evaluate_steps: int | None = pydantic.Field(default=None, gt=0)
+    """Steps between evaluations; null: `save_checkpoint_steps`. Best a multiple of it:
+    only what is saved can be the best checkpoint."""
+    draw_steps: int | None = pydantic.Field(default=None, gt=0)
+    """Steps between pictures, guesses and update ratios for TensorBoard; null: with
+    each evaluation."""
     num_checkpoints: int = pydantic.Field(default=3, gt=0)
     """Newest checkpoints to keep."""
     num_best_checkpoints: int = pydantic.Field(default=1, ge=0)

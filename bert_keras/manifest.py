@@ -6,7 +6,7 @@ training checks it.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,7 @@ def claim_output_directory(
     settings: Mapping[str, Any],
     *,
     defaults: Mapping[str, Any] | None = None,
+    compared: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> None:
     """Creates an output directory, or accepts an unfinished one of the same settings.
 
@@ -124,6 +125,7 @@ def claim_output_directory(
             unfinished directory of this run from that of another.
         defaults: values of settings that `inputs.json` may lack, because it was written
             before there were such settings.
+        compared: gives the part of the settings that must not change; `dict`: all.
 
     Raises:
         InputError: the directory is finished, holds other files, or was begun with
@@ -139,9 +141,9 @@ def claim_output_directory(
             "or delete it"
         )
     marker = files.join(directory, INPUTS_NAME)
-    wanted = _plain(settings)
+    wanted = compared(_plain(settings))
     if files.exists(marker):
-        found = {**_plain(defaults or {}), **files.read_json(marker)}
+        found = compared({**_plain(defaults or {}), **files.read_json(marker)})
         if difference := _difference(found, wanted):
             key, was, is_now = difference
             raise InputError(

@@ -6,6 +6,7 @@
 this module knows these names; it loads no Keras.
 """
 
+import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +100,7 @@ def create_run(
         inputs: everything else that affects the result (hashes of data and of initial
             weights).
         changeable: keys of `settings` that do not affect the result and may differ when
-            the run is resumed.
+            the run is resumed; `phases.*.KEY` for a key of each item of a list.
         is_chief: whether this process writes.
 
     Raises:
@@ -113,15 +114,36 @@ def create_run(
         do_lower_case=do_lower_case,
     )
     if is_chief:
-        decisive, defaults = (
-            flat(values.model_dump(mode="json", exclude=set(changeable)))
+        wanted, defaults = (
+            flat(values.model_dump(mode="json"))
             for values in (settings, type(settings)())
         )
         manifest.claim_output_directory(
-            directory, {**inputs, **decisive}, defaults=defaults
+            directory,
+            {**inputs, **wanted},
+            defaults=defaults,
+            compared=functools.partial(_decisive, changeable=changeable),
         )
         describe_run(run, settings)
     return run
+
+
+def _decisive(
+    values: Mapping[str, Any], *, changeable: Collection[str]
+) -> dict[str, Any]:
+    """Flat values that affect the result of a run."""
+    kept = {}
+    for key, value in values.items():
+        if isinstance(value, list):
+            value = [
+                {k: v for k, v in item.items() if f"{key}.*.{k}" not in changeable}
+                if isinstance(item, Mapping)
+                else item
+                for item in value
+            ]
+        if key not in changeable:
+            kept[key] = value
+    return kept
 
 
 def describe_run(run: Run, settings: config.StrictModel | None) -> None:

@@ -4,25 +4,32 @@ A checkpoint is an `.npz` archive: the model's weights and counters and the opti
 variables, each under an explicit name, and facts about the file under
 `checkpoint/...`. Keras's own formats omit some counters and silently skip what does not
 match, so a run resumed from them takes another course.
+
+`scores.json` next to the checkpoints has the losses of evaluations that followed their
+checkpoint: what is evaluated has been saved.
 """
 
 import dataclasses
 import itertools
+import json
 import logging
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent import futures
 from pathlib import Path
 
 import keras
 import numpy as np
 
-from bert_keras import ownership
+from bert_keras import files, ownership
 from bert_keras.checkpoints import npz_files
 from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
+
+SCORES_NAME = "scores.json"
 
 # Keras numbers unnamed seed generators throughout the life of a process.
 _COUNTED_NAME = re.compile(r"(^|/)seed_generator(_\d+)?/")
@@ -62,7 +69,7 @@ class Facts:
     """Facts about a checkpoint, stored with the variables."""
 
     score: float = math.nan
-    """Evaluation loss; NaN: not evaluated."""
+    """Evaluation loss; NaN: not evaluated, or only after the file was written."""
     scores_since: int = 0
     """Step since which scores are comparable with this one."""
     is_interim: bool = False
@@ -89,7 +96,7 @@ _NO_FACTS = Facts()
 
 def save_state(
     path: str | Path,
-    variables: Mapping[str, keras.Variable],
+    variables: Mapping[str, keras.Variable | np.ndarray],
     *,
     facts: Facts = _NO_FACTS,
 ) -> None:
@@ -99,10 +106,18 @@ def save_state(
         InputError: the disk is full or not writable.
     """
     values = (
-        (name, keras.ops.convert_to_numpy(variable))
+        (name, np.asarray(keras.ops.convert_to_numpy(variable)))
         for name, variable in variables.items()
     )
     npz_files.write_arrays(path, itertools.chain(facts.arrays().items(), values))
+
+
+def copy_of(variables: Mapping[str, keras.Variable]) -> dict[str, np.ndarray]:
+    """The values of variables now, in memory of the host."""
+    return {
+        name: np.asarray(keras.ops.convert_to_numpy(variable))
+        for name, variable in variables.items()
+    }
 
 
 def restore_state(path: str | Path, variables: Mapping[str, keras.Variable]) -> Facts:
@@ -187,6 +202,8 @@ class CheckpointDirectory:
         keep_best: number of the lowest scores to keep as well.
         is_chief: whether this is the one process that writes and deletes.
         owner: this process as the owner of the run directory, checked before that.
+        writer: with one thread, which writes while the caller goes on; `None`: the
+            caller waits. Shutting it down waits for what is not yet written.
     """
 
     def __init__(
@@ -197,8 +214,12 @@ class CheckpointDirectory:
         keep_best: int = 0,
         is_chief: bool = True,
         owner: ownership.Owner | None = None,
+        writer: futures.Executor | None = None,
     ):
         self._owner = owner
+        self._writer = writer
+        self._unwritten: list[futures.Future] = []
+        self._scores: dict[int, float | None] | None = None
         self._directory = Path(directory)
         self._keep = keep
         self._keep_best = keep_best
@@ -211,10 +232,12 @@ class CheckpointDirectory:
 
     def paths(self) -> list[Path]:
         """The checkpoints, oldest first."""
+        self.wait()
         return [self._path(step) for step in self._steps()]
 
     def latest_step(self) -> int:
         """Step of the newest checkpoint, by its name; 0 if there is none."""
+        self.wait()
         return max(self._steps(), default=0)
 
     def latest_name(self) -> str:
@@ -233,6 +256,45 @@ class CheckpointDirectory:
         follow store it, so it survives this process.
         """
         self._scores_since = self._step
+
+    @property
+    def step(self) -> int:
+        """Step that was saved or restored last; 0: none was."""
+        return self._step
+
+    def has_score(self, step: int) -> bool:
+        """Whether the state after `step` steps, saved or restored, was evaluated."""
+        facts = self._facts.get(step, _NO_FACTS)
+        return step in self._read_scores() or not math.isnan(facts.score)
+
+    def record_score(self, step: int, score: float) -> None:
+        """Notes the evaluation loss of the state that was saved last.
+
+        Nothing is noted for a step at which nothing was saved.
+        """
+        if step != self._step:
+            return
+        # Another dict, because the writer may be reading this one.
+        value = None if math.isnan(score) else score
+        self._scores = self._read_scores() | {step: value}
+        if self._is_chief:
+            self._write_soon(lambda: self._write_scores(step))
+
+    def check(self) -> None:
+        """Raises the error of a file that could not be written, if there is one."""
+        while self._unwritten and self._unwritten[0].done():
+            self._unwritten.pop(0).result()
+
+    def wait(self) -> None:
+        """Waits until all is written; raises what `check` does."""
+        futures.wait(self._unwritten)
+        self.check()
+
+    def _write_soon(self, write: Callable[[], None]) -> None:
+        if self._writer is None:
+            write()
+        else:
+            self._unwritten.append(self._writer.submit(write))
 
     def save(
         self,
@@ -258,19 +320,30 @@ class CheckpointDirectory:
             InputError: the disk is full or not writable, or another process has taken
                 the directory over.
         """
-        path = self._path(step)
+        # One copy of the state in memory is enough.
+        self.wait()
         self._step = step
         if not self._is_chief:
-            return path
+            return self._path(step)
         if self._owner is not None:
             self._owner.check()
-        self._delete_partial_files()
         facts = Facts(
             score=math.nan if score is None else score,
             scores_since=self._scores_since,
             is_interim=is_interim,
         )
-        save_state(path, variables, facts=facts)
+        values = variables if self._writer is None else copy_of(variables)
+        self._write_soon(lambda: self._write(step, values, facts))
+        return self._path(step)
+
+    def _write(
+        self,
+        step: int,
+        values: Mapping[str, keras.Variable | np.ndarray],
+        facts: Facts,
+    ) -> None:
+        self._delete_partial_files()
+        save_state(self._path(step), values, facts=facts)
         self._facts[step] = facts
         self._delete_old(step)
         for later in self._steps():
@@ -278,7 +351,29 @@ class CheckpointDirectory:
             # newest the next time.
             if later > step:
                 self._set_aside(later)
-        return path
+
+    def _write_scores(self, step: int) -> None:
+        kept = self._steps()
+        scores = {str(k): v for k, v in self._read_scores().items() if k in kept}
+        files.write_json(self._scores_path, scores)
+        self._delete_old(step)
+
+    def _read_scores(self) -> dict[int, float | None]:
+        """Scores that were recorded, `None` for one that is no number, by step."""
+        if self._scores is None:
+            try:
+                found = json.loads(files.read_bytes(self._scores_path))
+                self._scores = {int(step): score for step, score in found.items()}
+            except FileNotFoundError:
+                self._scores = {}
+            except (ValueError, AttributeError):
+                logger.warning("%s: damaged; it counts as empty", self._scores_path)
+                self._scores = {}
+        return self._scores
+
+    @property
+    def _scores_path(self) -> Path:
+        return self._directory / SCORES_NAME
 
     def restore_latest(self, variables: Mapping[str, keras.Variable]) -> int:
         """Restores the newest checkpoint and returns its step; 0 if there is none.
@@ -300,6 +395,9 @@ class CheckpointDirectory:
                 continue
             logger.info("resuming after step %d from %s", step, self._path(step))
             self._step, self._scores_since = step, facts.scores_since
+            self._facts[step] = facts
+            # Later ones belong to checkpoints that are damaged.
+            self._scores = {k: v for k, v in self._read_scores().items() if k <= step}
             if self._is_chief:
                 # The writer may have been killed before deleting them.
                 self._delete_old(step)
@@ -336,7 +434,13 @@ class CheckpointDirectory:
                 steps.remove(step)
                 if self._is_chief:
                     self._set_aside(step)
-        return {step: self._facts[step] for step in steps}
+        recorded = {k: v for k, v in self._read_scores().items() if v is not None}
+        return {
+            step: dataclasses.replace(
+                self._facts[step], score=recorded.get(step, self._facts[step].score)
+            )
+            for step in steps
+        }
 
     def _set_aside(self, step: int) -> None:
         """Renames a damaged checkpoint, so that people can look at it."""

@@ -28,6 +28,8 @@ class Curves(keras.callbacks.Callback):
         flops_per_example: forward and backward pass, see `bert_keras.model.flops`.
         peak_flops: per second, all devices together; `None`: no utilization.
         every_steps: steps between two points.
+        repeats_evaluation: an interrupted process may have written the evaluation of
+            this step already.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Curves(keras.callbacks.Callback):
         flops_per_example: int | None = None,
         peak_flops: float | None = None,
         every_steps: int = 10,
+        repeats_evaluation: bool = False,
     ):
         super().__init__()
         self._directory = Path(directory)
@@ -47,13 +50,17 @@ class Curves(keras.callbacks.Callback):
         self._flops_per_example = flops_per_example
         self._peak_flops = peak_flops
         self._every_steps = every_steps
+        self._repeats_evaluation = repeats_evaluation
         self.last_step_logs: dict[str, float] = {}
 
     def on_train_begin(self, logs=None):
         self._step = replicas.optimizer_step(self.model)
         self._train_writer, self._eval_writer = (
-            event_files.open_writer(self._directory / name, self._step)
-            for name in ("train", "eval")
+            event_files.open_writer(self._directory / name, step)
+            for name, step in (
+                ("train", self._step),
+                ("eval", self._step - self._repeats_evaluation),
+            )
         )
         self._is_first = True
 

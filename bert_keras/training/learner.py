@@ -36,7 +36,8 @@ class Learner(replicas.ReplicatedModel):
     Args:
         network: has `loss_terms`, `loss_names` and `loss_weights` (see the module).
         max_grad_norm: global norm to clip gradients to; `None`: no clipping.
-        num_parts: parts in which a replica computes its batch, one after the other.
+        num_parts: parts in which a replica computes its batch, one after the other,
+            in training and in evaluation.
         compile_step: compile each replica's forward and backward pass with XLA.
         scales_loss: multiply the loss by an adaptive scale, for float16.
     """
@@ -57,6 +58,7 @@ class Learner(replicas.ReplicatedModel):
         self._compile_step = compile_step
         self._scales_loss = scales_loss
         self._means: dict[str, keras.metrics.Mean] = {}
+        self._graphs: dict[int, tuple[Callable | None, Callable | None]] = {}
 
     def call(self, batch, training=None):
         return self.network(batch, training=training)
@@ -83,6 +85,14 @@ class Learner(replicas.ReplicatedModel):
                 name="stop_requested",
             )
         self.built = True
+
+    def use_parts(self, num_parts: int) -> None:
+        """Changes the number of parts; graphs that were built for another one stay."""
+        self._graphs[self.num_parts] = self.train_function, self.test_function
+        self.num_parts = num_parts
+        self.train_function, self.test_function = self._graphs.get(
+            num_parts, (None, None)
+        )
 
     def request_stop(self) -> None:
         """Raises `stop_requested` above 0 in the next step of all workers."""
@@ -141,8 +151,12 @@ class Learner(replicas.ReplicatedModel):
             # One for each replica: a compiled function reads the variables of one
             # device only.
             compute = tf.function(compute, jit_compile=True)
+        return self._over_parts(batch, lambda part: compute(part, weights, scale))
+
+    def _over_parts(self, batch, compute):
+        """Sums of what `compute` gives for the parts of a batch, one by one."""
         if self.num_parts == 1:
-            return compute(batch, weights, scale)
+            return compute(batch)
         parts = {
             name: tf.reshape(
                 value,
@@ -155,16 +169,19 @@ class Learner(replicas.ReplicatedModel):
             return {name: value[index] for name, value in parts.items()}
 
         def add_part(index, totals):
-            more = compute(part(index), weights, scale)
+            more = compute(part(index))
             return index + 1, tf.nest.map_structure(tf.add, totals, more)
 
         _, totals = tf.while_loop(
             lambda index, totals: index < self.num_parts,
             add_part,
-            (tf.constant(1), compute(part(0), weights, scale)),
+            (tf.constant(1), compute(part(0))),
             parallel_iterations=1,
         )
         return totals
+
+    def _forward(self, batch):
+        return self.network.loss_terms(batch, self(batch, training=False))
 
     def _forward_backward(self, batch, weights, scale):
         with tf.GradientTape() as tape:
@@ -215,8 +232,11 @@ class Learner(replicas.ReplicatedModel):
             self.good_steps.assign(good_steps)
 
     def test_step(self, batch):
-        """Adds a batch to the running means."""
-        terms = self.network.loss_terms(batch, self(batch, training=False))
+        """Adds a batch to the running means, computed in as many parts as a step.
+
+        The sums of several parts may differ from those of the whole in the last bits.
+        """
+        terms = self._over_parts(batch, self._forward)
         for name, (total, weight) in terms.items():
             mean = total / tf.maximum(weight, MIN_WEIGHT)
             self._means[name].update_state(mean, sample_weight=weight)
@@ -268,14 +288,19 @@ def build_learner(
     return learner
 
 
+Evaluation = tuple[tf.data.Dataset | tf.distribute.DistributedDataset, int]
+"""Endless batches, and their number in one round."""
+
+
 def fit(
     learner: Learner,
     batches: tf.data.Dataset | tf.distribute.DistributedDataset,
     *,
     last_step: int,
     steps_per_epoch: int,
-    evaluation: tuple[tf.data.Dataset | tf.distribute.DistributedDataset, int] | None,
+    evaluation: Evaluation | None,
     run_callbacks: Sequence[keras.callbacks.Callback],
+    evaluates_after: Callable[[int], bool] = lambda step: True,
 ) -> dict[str, float]:
     """Trains until the optimizer has made `last_step` steps.
 
@@ -283,9 +308,10 @@ def fit(
         learner: built; its optimizer may have made steps already.
         batches: endless, from the first one to train on.
         last_step: step of the optimizer to stop at.
-        steps_per_epoch: steps between evaluations.
-        evaluation: endless batches, and their number in one round; `None`: none.
+        steps_per_epoch: steps between two calls of `on_epoch_end`.
+        evaluation: see `Evaluation`; `None`: none.
         run_callbacks: called with the logs of each execution and epoch.
+        evaluates_after: whether an epoch that ends with this step is evaluated.
 
     Returns:
         Scalars of the last step and, under names that begin with `val_`, of the last
@@ -307,8 +333,55 @@ def fit(
         epochs=first_epoch + num_epochs,
         validation_data=evaluation_batches,
         validation_steps=validation_steps,
+        validation_freq=[
+            epoch
+            for epoch in range(first_epoch + 1, first_epoch + num_epochs + 1)
+            if evaluates_after(min(epoch * steps_per_epoch, last_step))
+        ],
         callbacks=[stopping.StopAtStep(last_step), *run_callbacks],
         shuffle=False,
         verbose=0,
     )
     return {name: float(values[-1]) for name, values in history.history.items()}
+
+
+def evaluate(
+    learner: Learner,
+    evaluation: Evaluation,
+    *,
+    run_callbacks: Sequence[keras.callbacks.Callback] = (),
+) -> dict[str, float]:
+    """Evaluates between two calls of `fit`, as `fit` does at the end of an epoch.
+
+    Args:
+        learner: built.
+        evaluation: see `Evaluation`.
+        run_callbacks: called as at the beginning of a `fit`, at the end of an epoch and
+            at that of the `fit`.
+
+    Returns:
+        Metrics by name.
+    """
+    callbacks = keras.callbacks.CallbackList(list(run_callbacks), model=learner)
+    callbacks.on_train_begin()
+    batches, num_batches = evaluation
+    metrics = learner.evaluate(batches, steps=num_batches, return_dict=True, verbose=0)
+    callbacks.on_epoch_end(0, {f"val_{k}": float(v) for k, v in metrics.items()})
+    callbacks.on_train_end()
+    return metrics
+
+
+def try_out(
+    learner: Learner,
+    batches: tf.data.Dataset | tf.distribute.DistributedDataset,
+    evaluation: Evaluation,
+) -> None:
+    """Makes a training step and an evaluation step, which change all variables."""
+    fit(
+        learner,
+        batches,
+        last_step=replicas.optimizer_step(learner) + 1,
+        steps_per_epoch=1,
+        evaluation=evaluation,
+        run_callbacks=[],
+    )

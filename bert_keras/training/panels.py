@@ -1,14 +1,14 @@
 """TensorBoard panels that need the network itself; scalars of the steps are `curves`.
 
-At each evaluation: guesses for masked words, attention maps, the table of word pieces,
-and how far each layer moves. Once: the graph, and a profile of the device.
+At intervals: guesses for masked words, attention maps, the table of word pieces, and
+how far each layer moves. Once: the graph, and a profile of the device.
 """
 
 import contextlib
 import functools
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import keras
@@ -18,6 +18,7 @@ from tensorboard.plugins import projector
 
 from bert_keras import files
 from bert_keras.data import features, tokenization
+from bert_keras.errors import Stopped
 from bert_keras.training import event_files, replicas
 
 logger = logging.getLogger(__name__)
@@ -35,16 +36,27 @@ MAX_PROJECTED_TOKENS = 10_000
 """Rows of the embedding table for the projector, which draws no more."""
 
 
-class EvaluationPanels(keras.callbacks.Callback):
-    """Shows how the network treats the same few examples at the end of each epoch.
+@contextlib.contextmanager
+def _panels_only() -> Iterator[None]:
+    """What fails within it costs panels, not the training."""
+    try:
+        yield
+    except Stopped:
+        raise
+    except Exception as error:  # of TensorBoard, matplotlib, the device's memory, disks
+        logger.warning("TensorBoard's panels of this step are missing: %r", error)
 
-    Writes to `panels` in `directory`:
+
+class EvaluationPanels(keras.callbacks.Callback):
+    """Shows how the network treats the same few examples as the training goes on.
+
+    A panel that cannot be drawn is a warning. Writes to `panels` in `directory`:
 
     - text `masked_lm/example_*`: `NUM_SENTENCES` examples, for each masked token the
       `TOP_K` likeliest tokens with their probabilities;
     - images `attention/layer_*`: each head's attention in one sentence;
-    - scalars `update_ratio/*`: how far the last execution before the evaluation moved
-      a part of the network, `||after - before|| / ||before||`. About 1e-3 is healthy
+    - scalars `update_ratio/*`: how far the execution that reached the step moved a
+      part of the network, `||after - before|| / ||before||`. About 1e-3 is healthy
       in the middle of training; a part with 0 does not learn;
     - the projector's table of word embeddings, the first `MAX_PROJECTED_TOKENS` rows;
     - the graph of the network, once.
@@ -54,7 +66,8 @@ class EvaluationPanels(keras.callbacks.Callback):
         tokenizer: the run's.
         batch: features of a batch, see `bert_keras.data.features`; the first
             `NUM_SENTENCES` examples are used. The same in every session of a run.
-        last_step: step at which this `fit` ends, if within an epoch.
+        every_steps: steps between two drawings, which are ends of epochs.
+        last_step: step of one more drawing, the last of this `fit`.
     """
 
     def __init__(
@@ -63,6 +76,7 @@ class EvaluationPanels(keras.callbacks.Callback):
         *,
         tokenizer: tokenization.Tokenizer,
         batch: Mapping[str, np.ndarray],
+        every_steps: int,
         last_step: int | None = None,
     ):
         super().__init__()
@@ -71,6 +85,7 @@ class EvaluationPanels(keras.callbacks.Callback):
         # An evaluation's last batch is filled up with examples that predict nothing.
         shown = np.flatnonzero(batch["masked_lm_weights"].any(axis=1))[:NUM_SENTENCES]
         self._batch = {name: rows[shown] for name, rows in batch.items()}
+        self._every_steps = every_steps
         self._last_step = last_step
         self._before: dict[str, list[np.ndarray]] | None = None
 
@@ -82,6 +97,10 @@ class EvaluationPanels(keras.callbacks.Callback):
         self._forward = tf.function(
             lambda batch: self.model.network(batch, training=False)
         )
+        with _panels_only():
+            self._write_graph()
+
+    def _write_graph(self) -> None:
         if self._step == 0:
             signature = {
                 name: tf.TensorSpec(rows.shape, rows.dtype)
@@ -91,36 +110,40 @@ class EvaluationPanels(keras.callbacks.Callback):
                 tf.summary.graph(self._forward.get_concrete_function(signature).graph)
             self._writer.flush()
 
+    def _is_due(self, step: int) -> bool:
+        return step % self._every_steps == 0 or step == self._last_step
+
     def on_train_batch_begin(self, batch, logs=None):
-        num_steps = self.model.steps_per_execution
-        ends_epoch = batch + num_steps >= self.params["steps"]
-        ends_fit = (
-            self._last_step is not None and self._step + num_steps >= self._last_step
-        )
-        if ends_epoch or ends_fit:
-            self._before = weights_by_part(self.model.network)
+        reached = self._step + self.model.steps_per_execution
+        if self._is_due(min(reached, self.model.next_stop(self._step))):
+            with _panels_only():
+                self._before = weights_by_part(self.model.network)
 
     def on_train_batch_end(self, batch, logs=None):
         self._step = replicas.optimizer_step(self.model)
+        if self._before is None:
+            return
+        # Before the step is saved: a resumed run cannot know the weights before it.
+        with _panels_only():
+            ratios = update_ratios(self._before, weights_by_part(self.model.network))
+            scalars = {f"update_ratio/{name}": ratio for name, ratio in ratios.items()}
+            event_files.write_scalars(self._writer, scalars, self._step)
+        # Until here the weights are in memory twice.
+        self._before = None
 
     def on_epoch_end(self, epoch, logs=None):
-        network = self.model.network
-        scalars = {}
-        if self._before is not None:
-            scalars = update_ratios(self._before, weights_by_part(network))
-            # Until here the weights are in memory twice.
-            self._before = None
-        with self._writer.as_default(self._step):
-            for name, ratio in scalars.items():
-                tf.summary.scalar(f"update_ratio/{name}", ratio)
-            self._write_guesses()
-            self._write_attention()
-        self._writer.flush()
-        write_projector(
-            self._directory,
-            keras.ops.convert_to_numpy(network.encoder.word_embeddings),
-            self._vocabulary.tokens,
-        )
+        if not self._is_due(self._step):
+            return
+        with _panels_only():
+            with self._writer.as_default(self._step):
+                self._write_guesses()
+                self._write_attention()
+            self._writer.flush()
+            write_projector(
+                self._directory,
+                keras.ops.convert_to_numpy(self.model.network.encoder.word_embeddings),
+                self._vocabulary.tokens,
+            )
 
     def _write_guesses(self) -> None:
         logits = self._forward(self._batch)["masked_lm_logits"]

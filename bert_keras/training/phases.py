@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -44,6 +44,11 @@ class Phase:
     """Examples per step, over all replicas."""
     num_parts: int
     """Parts in which a replica computes its share of a batch."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Examples of a part of a batch, over all replicas, and their length."""
+        return self.batch_size // self.num_parts, self.examples.max_seq_length
 
     @property
     def num_train_records(self) -> int:
@@ -257,6 +262,64 @@ def _batches(
         seed=settings.seed,
         shuffle_buffer_size=settings.shuffle_buffer_size,
         attention=settings.model.attention,
+    )
+
+
+def placeholder_batches(
+    settings: config.PretrainingConfig, phase: Phase, strategy: tf.distribute.Strategy
+) -> list[tf.data.Dataset | tf.distribute.DistributedDataset]:
+    """Endless batches of zeros, shaped as those to train on and those to evaluate on.
+
+    Nothing is read for them.
+    """
+
+    def zeros_like(make_batches: Callable[[record_batches.Worker], tf.data.Dataset]):
+        def of_worker(*place: int) -> tf.data.Dataset:
+            spec = make_batches(record_batches.Worker(*place)).element_spec
+            zeros = {k: tf.zeros(part.shape, part.dtype) for k, part in spec.items()}
+            return tf.data.Dataset.from_tensors(zeros).repeat()
+
+        return replicas.distribute(strategy, of_worker)
+
+    batches = _batches(settings, phase)
+    return [
+        zeros_like(lambda worker: batches.to_train(phase.train_shards, worker=worker)),
+        zeros_like(
+            lambda worker: batches.to_evaluate(
+                phase.train_shards, num_batches=1, worker=worker
+            )[0]
+        ),
+    ]
+
+
+def largest(planned: Sequence[Phase], model: config.ModelConfig) -> Phase:
+    """The phase whose steps need the most memory; the first of equals.
+
+    The numbers that a layer keeps for its gradients, after Korthikanti et al. (2022),
+    "Reducing Activation Recomputation in Large Transformer Models", equation 2.
+    """
+
+    def num_activations(phase: Phase) -> int:
+        num_rows, length = phase.shape
+        per_token = 34 * model.hidden_size + 5 * model.num_attention_heads * length
+        return num_rows * length * per_token
+
+    return max(planned, key=num_activations)
+
+
+def out_of_memory_message(phase: Phase, *, num_replicas: int) -> str:
+    """One line about a device that has no memory for a step of a phase."""
+    num_rows = phase.batch_size // num_replicas
+    more = [n for n in range(phase.num_parts + 1, num_rows + 1) if num_rows % n == 0]
+    return (
+        f"a device has no memory for {num_rows // phase.num_parts} examples of "
+        f"{phase.examples.max_seq_length} tokens at once: "
+        + (
+            f"set `gradient_accumulation_steps` (here {phase.num_parts}) to {more[0]}"
+            if more
+            else "take more devices, shorter examples or a smaller model"
+        )
+        + " and give the same command again"
     )
 
 

@@ -2,16 +2,14 @@
 any step."""
 
 import contextlib
-import dataclasses
 import logging
 import re
-import time
 from collections.abc import Iterator, Sequence
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from bert_keras import config, ownership, run_directory
@@ -19,20 +17,16 @@ from bert_keras.checkpoints import (
     conversion,
     run_weights,
     starting_point,
-    training_state,
 )
 from bert_keras.data import features
 from bert_keras.errors import InputError
-from bert_keras.model import flops, pretrainer
+from bert_keras.model import pretrainer
 from bert_keras.training import (
-    curves,
     learner,
     optimization,
-    panels,
-    peak_flops,
     phases,
     precision,
-    progress_line,
+    pretraining_run,
     replicas,
     stopping,
 )
@@ -40,13 +34,22 @@ from bert_keras.training import (
 logger = logging.getLogger(__name__)
 
 CHANGEABLE = (
+    "draw_steps",
+    "evaluate_steps",
+    "gradient_accumulation_steps",
+    "jit_compile",
     "max_skipped_steps",
     "num_best_checkpoints",
     "num_checkpoints",
+    "num_eval_steps",
+    "phases.*.gradient_accumulation_steps",
     "profile_steps",
+    "save_checkpoint_minutes",
+    "save_checkpoint_steps",
     "steps_per_execution",
 )
-"""Settings that may change when a run is resumed: they do not affect its result."""
+"""Settings that may change when a run is resumed: its result is the same, up to the
+last bits of sums where batches are cut into other parts or compiled."""
 
 
 def pretrain(
@@ -125,22 +128,27 @@ def _pretrain(
     if (results := run_directory.read_results(output_dir)) is not None:
         logger.info("%s: finished already, at step %d", output_dir, results["steps"])
         return results
-    with stopping.StopSignal() as stop_signal, _errors_for_people(run, planned):
-        pretraining_run = _PretrainingRun(
+    with (
+        futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoints") as writer,
+        stopping.StopSignal() as stop_signal,
+        _errors_for_people(run, planned),
+    ):
+        under_way = pretraining_run.PretrainingRun(
             settings=settings,
             run=run,
             planned=planned,
             strategy=strategy,
             owner=owner,
+            writer=writer,
             stop_signal=stop_signal,
             start=start,
             trained=_build_learner(settings, run, planned[0], strategy),
         )
         # As large as the model, and no longer needed.
         del start
-        results = pretraining_run.train()
+        results = under_way.train()
     if is_chief:
-        run_weights.finish_run(run, pretraining_run.trained.network, results)
+        run_weights.finish_run(run, under_way.trained.network, results)
         logger.info("model and results in %s", run.directory)
     # To the others a worker that leaves early looks as if it had been killed.
     replicas.wait_for_all(strategy)
@@ -266,206 +274,6 @@ def _build_learner(
         and not isinstance(strategy, tf.distribute.TPUStrategy),
         scales_loss=settings.precision == "mixed_float16",
     )
-
-
-@dataclasses.dataclass(kw_only=True)
-class _PretrainingRun:
-    """State of a run under way."""
-
-    settings: config.PretrainingConfig
-    run: run_directory.Run
-    planned: Sequence[phases.Phase]
-    strategy: tf.distribute.Strategy
-    owner: ownership.Owner | None
-    """The chief's; other workers write nothing."""
-    stop_signal: stopping.StopSignal
-    start: starting_point.Start | None
-    trained: learner.Learner
-
-    def __post_init__(self) -> None:
-        self._state = training_state.named_variables(
-            self.trained, self.trained.optimizer
-        )
-        self._checkpoints = training_state.CheckpointDirectory(
-            self.run.directory / run_directory.CHECKPOINTS_NAME,
-            keep=self.settings.num_checkpoints,
-            keep_best=self.settings.num_best_checkpoints,
-            is_chief=self.owner is not None,
-            owner=self.owner,
-        )
-        self._last_evaluation: dict[str, float] = {}
-
-    def train(self) -> dict[str, Any]:
-        """Trains from the last checkpoint to the end, and returns the results."""
-        began = time.monotonic()
-        step = self._checkpoints.restore_latest(self._state)
-        replicas.check_equal(
-            self.strategy,
-            step,
-            f"{self.run.directory}: the workers found different checkpoints, this one "
-            f"that of step {step}: give all of them one directory that they share",
-        )
-        if step == 0 and self.start is not None:
-            starting_point.assign(
-                self.trained.network, self.start.arrays, path=self.start.path
-            )
-        self.start = None
-        while step < self.settings.num_train_steps:
-            phase = next(p for p in self.planned if step < p.last_step)
-            self._fit(phase, step, self._stretch_end(phase, step))
-            step = replicas.optimizer_step(self.trained)
-        phase = self.planned[-1]
-        if phase.has_evaluation and not self._last_evaluation:
-            batches, num_batches = phases.evaluation_batches(
-                self.settings, phase, self.strategy
-            )
-            self._last_evaluation = self.trained.evaluate(
-                batches, steps=num_batches, return_dict=True, verbose=0
-            )
-        return {
-            "steps": step,
-            "seconds": round(time.monotonic() - began, 1),
-            "skipped_steps": int(
-                keras.ops.convert_to_numpy(self.trained.skipped_steps)
-            ),
-            "num_parameters": self.trained.network.count_params(),
-            "eval": {k: float(value) for k, value in self._last_evaluation.items()},
-            "eval_baseline": _baseline(self.settings, phase),
-        }
-
-    def _stretch_end(self, phase: phases.Phase, step: int) -> int:
-        """Last step of one call of `fit`.
-
-        Evaluations and checkpoints come at the same steps in every run: a call that
-        starts between two of them goes to the next one only.
-        """
-        interval = self.settings.save_checkpoint_steps
-        if step % interval == 0:
-            return phase.last_step
-        return min(phase.last_step, (step // interval + 1) * interval)
-
-    def _fit(self, phase: phases.Phase, step: int, last_step: int) -> None:
-        logger.info(
-            "steps %d to %d: %d examples of %d tokens, %d a step; %d for evaluation",
-            step + 1,
-            last_step,
-            phase.num_train_records,
-            phase.examples.max_seq_length,
-            phase.batch_size,
-            sum(shard.num_records for shard in phase.eval_shards),
-        )
-        if step == phase.first_step:
-            # Losses at another sequence length do not compare with this phase's.
-            self._checkpoints.forget_scores()
-        if self.trained.num_parts != phase.num_parts:
-            self.trained.num_parts = phase.num_parts
-            self.trained.train_function = None
-        logs = learner.fit(
-            self.trained,
-            phases.training_batches(
-                self.settings, phase, self.strategy, start_step=step
-            ),
-            last_step=last_step,
-            steps_per_epoch=self.settings.save_checkpoint_steps,
-            evaluation=phases.evaluation_batches(self.settings, phase, self.strategy),
-            run_callbacks=[
-                *(self._shown(phase) if self.owner else []),
-                stopping.SaveEachEpoch(self._save),
-                *self._stoppers(phase, last_step),
-            ],
-        )
-        self._last_evaluation = {
-            k.removeprefix("val_"): v for k, v in logs.items() if k.startswith("val_")
-        }
-
-    def _save(self, step: int, evaluation_loss: float | None) -> None:
-        self._checkpoints.save(step, self._state, score=evaluation_loss)
-
-    def _stoppers(
-        self, phase: phases.Phase, last_step: int
-    ) -> list[keras.callbacks.Callback]:
-        return [
-            stopping.StopOnSignal(
-                self.stop_signal,
-                lambda step: self._checkpoints.save(step, self._state, is_interim=True),
-                is_multi_worker=replicas.is_multi_worker(self.strategy),
-                steps_per_epoch=self.settings.save_checkpoint_steps,
-                last_step=last_step,
-            ),
-            stopping.StopOnSkips(
-                self.settings.max_skipped_steps,
-                lambda first, last: (
-                    ", whose batches came from "
-                    f"{phases.describe_data(self.settings, phase, first, last)}; the "
-                    f"last checkpoint is {self._checkpoints.latest_name()}: lower "
-                    "`optimizer.learning_rate`, or look at the examples with "
-                    "`bert-keras inspect`"
-                ),
-            ),
-        ]
-
-    def _shown(self, phase: phases.Phase) -> list[keras.callbacks.Callback]:
-        """Callbacks that write to TensorBoard and to the log."""
-        settings, examples = self.settings, phase.examples
-        logs = self.run.directory / run_directory.LOGS_NAME
-        num_predictions = examples.num_predictions
-        if settings.model.attention == "left_to_right":
-            num_predictions = examples.max_seq_length - 1
-        shown = [
-            curves.Curves(
-                logs,
-                batch_size=phase.batch_size,
-                tokens_per_example=examples.max_seq_length,
-                flops_per_example=flops.pretraining_flops_per_example(
-                    self.run.bert_config,
-                    max_seq_length=examples.max_seq_length,
-                    num_predictions=num_predictions,
-                    next_sentence=self.trained.network.next_sentence,
-                ),
-                peak_flops=self._peak_flops(),
-            ),
-            progress_line.ProgressLine(
-                num_train_steps=settings.num_train_steps, batch_size=phase.batch_size
-            ),
-        ]
-        if settings.profile_steps is not None:
-            shown.append(panels.Profile(logs / "train", steps=settings.profile_steps))
-        if phase.has_evaluation:
-            batches, _ = phases.whole_evaluation_batches(settings, phase)
-            evaluation_panels = panels.EvaluationPanels(
-                logs,
-                tokenizer=self.run.tokenizer,
-                batch=next(batches.as_numpy_iterator()),
-                last_step=phase.last_step,
-            )
-            shown.append(evaluation_panels)
-        return shown
-
-    def _peak_flops(self) -> float:
-        dtype = "float32" if self.settings.precision == "float32" else "bfloat16"
-        if self.settings.precision == "mixed_float16":
-            dtype = "float16"
-        # Logical devices share the one processor of this process.
-        on_gpu = bool(tf.config.list_physical_devices("GPU"))
-        num_devices = self.strategy.num_replicas_in_sync if on_gpu else 1
-        return peak_flops.measure(dtype) * num_devices
-
-
-def _baseline(
-    settings: config.PretrainingConfig, phase: phases.Phase
-) -> dict[str, Any] | None:
-    """Score of always guessing the commonest masked token."""
-    if not phase.has_evaluation:
-        return None
-    batches, num_batches = phases.whole_evaluation_batches(settings, phase)
-    counts = np.zeros(len(phase.vocabulary), np.int64)
-    for batch in batches.take(num_batches).as_numpy_iterator():
-        predicted = batch["masked_lm_ids"][batch["masked_lm_weights"] > 0]
-        counts += np.bincount(predicted, minlength=len(phase.vocabulary))
-    return {
-        "commonest_token": phase.vocabulary.tokens[int(counts.argmax())],
-        "masked_lm_accuracy": float(counts.max() / max(counts.sum(), 1)),
-    }
 
 
 @contextlib.contextmanager

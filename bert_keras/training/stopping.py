@@ -1,14 +1,17 @@
 """Ends of training: the last step, a signal, numbers that explode, a lost worker."""
 
 import logging
+import math
 import re
 import signal
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 
 import keras
 import tensorflow as tf
 
+from bert_keras.checkpoints import training_state
 from bert_keras.errors import InputError, Stopped
 from bert_keras.training import replicas
 
@@ -27,33 +30,74 @@ class StopAtStep(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-class SaveEachEpoch(keras.callbacks.Callback):
-    """Calls `save(step, evaluation_loss)` at the end of each save interval.
+class SaveAtSteps(keras.callbacks.Callback):
+    """Saves at multiples of some steps, after some minutes, and at the last step.
 
-    The loss is `None` if nothing was evaluated.
+    It comes before the evaluation of the same step: whatever happens in that, the steps
+    are not lost.
+
+    Args:
+        checkpoints: where to.
+        state: what; see `training_state.named_variables`.
+        every_steps: steps between two checkpoints, counted from step 0.
+        every_minutes: minutes without a checkpoint after which there is one that the
+            next one replaces; `None`: none.
+        last_step: step at which this `fit` ends.
     """
 
-    def __init__(self, save: Callable[[int, float | None], object]):
+    def __init__(
+        self,
+        checkpoints: training_state.CheckpointDirectory,
+        state: Mapping[str, keras.Variable],
+        *,
+        every_steps: int,
+        every_minutes: float | None,
+        last_step: int,
+    ):
         super().__init__()
-        self._save = save
+        self._checkpoints = checkpoints
+        self._state = state
+        self._every_steps = every_steps
+        self._seconds = math.inf if every_minutes is None else 60 * every_minutes
+        self._last_step = last_step
+
+    def on_train_begin(self, logs=None):
+        self._saved_at = time.monotonic()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._checkpoints.check()
+        step = replicas.optimizer_step(self.model)
+        is_due = step % self._every_steps == 0 or step >= self._last_step
+        if is_due or time.monotonic() - self._saved_at >= self._seconds:
+            self._checkpoints.save(step, self._state, is_interim=not is_due)
+            self._saved_at = time.monotonic()
+
+
+class RecordScores(keras.callbacks.Callback):
+    """Notes the loss of each evaluation with the checkpoint of its step."""
+
+    def __init__(self, checkpoints: training_state.CheckpointDirectory):
+        super().__init__()
+        self._checkpoints = checkpoints
 
     def on_epoch_end(self, epoch, logs=None):
-        loss = (logs or {}).get("val_loss")
-        self._save(
-            replicas.optimizer_step(self.model),
-            None if loss is None else float(loss),
-        )
+        if "val_loss" in (logs or {}):
+            step = replicas.optimizer_step(self.model)
+            self._checkpoints.record_score(step, float(logs["val_loss"]))
 
 
 class StopSignal:
     """Context manager that notes SIGTERM, which cloud machines get before they go.
 
-    Within it the signal does not end the process. Outside of the main thread, where
-    Python delivers no signals, it notes nothing.
+    Within it the signal does not end the process, or only where nothing is lost.
+    Outside of the main thread, where Python delivers no signals, it notes nothing.
     """
 
     def __init__(self) -> None:
         self.received = False
+        self.ends_at_once = False
+        """Whether the signal raises `Stopped` wherever the process is: it may take
+        minutes to build a graph or to evaluate."""
 
     def __enter__(self) -> "StopSignal":
         self._is_main = threading.current_thread() is threading.main_thread()
@@ -67,58 +111,53 @@ class StopSignal:
 
     def _note(self, *_: object) -> None:
         self.received = True
+        if self.ends_at_once:
+            raise Stopped("stopped by SIGTERM; give the same command again to resume")
         logger.info("SIGTERM: stopping after this step")
 
 
 class StopOnSignal(keras.callbacks.Callback):
     """Saves and leaves `fit` with `Stopped` after the step in which a signal came.
 
-    At the end of an epoch the evaluation and the save that are due come first, so that
-    a run resumed there has missed nothing. With several workers, all stop at the same
-    step: the request travels with the gradients of the next one.
+    It is called after the callback that saves. An evaluation that is due at the step is
+    made when the run is resumed. With several workers, all stop at the same step: the
+    request travels with the gradients of the next one.
 
     Args:
         stop_signal: this process's.
-        save: called with the step.
+        checkpoints: where to save.
+        state: what; see `training_state.named_variables`.
         is_multi_worker: whether the steps carry requests.
-        steps_per_epoch: steps between evaluations, counted from step 0.
-        last_step: step at which this `fit` ends.
     """
 
     def __init__(
         self,
         stop_signal: StopSignal,
-        save: Callable[[int], object],
+        checkpoints: training_state.CheckpointDirectory,
+        state: Mapping[str, keras.Variable],
         *,
         is_multi_worker: bool,
-        steps_per_epoch: int,
-        last_step: int,
     ):
         super().__init__()
         self._signal = stop_signal
-        self._save = save
+        self._checkpoints = checkpoints
+        self._state = state
         self._is_multi_worker = is_multi_worker
-        self._steps_per_epoch = steps_per_epoch
-        self._last_step = last_step
-        self._stops = False
 
     def on_train_batch_end(self, batch, logs=None):
+        stops = self._signal.received
         if self._is_multi_worker:
             if self._signal.received:
                 self.model.request_stop()
-            self._stops = float(logs["stop_requested"]) > 0
-        else:
-            self._stops = self._signal.received
+            stops = float(logs["stop_requested"]) > 0
         step = replicas.optimizer_step(self.model)
-        ends_epoch = step % self._steps_per_epoch == 0 or step >= self._last_step
-        if self._stops and not ends_epoch:
-            self._save(step)
+        is_saved = step == self._checkpoints.step
+        if stops:
+            if not is_saved:
+                self._checkpoints.save(step, self._state, is_interim=True)
             raise _stopped(step)
-
-    def on_epoch_end(self, epoch, logs=None):
-        if self._stops:
-            step = replicas.optimizer_step(self.model)
-            raise _stopped(step)
+        # Other workers would wait for one that leaves alone.
+        self._signal.ends_at_once = is_saved and not self._is_multi_worker
 
 
 def _stopped(step: int) -> Stopped:

@@ -108,3 +108,38 @@ def test_a_damaged_casing_is_named(run, casing, message):
     expected = rf"tokenizer_config\.json: `do_lower_case`: .*{message}"
     with pytest.raises(InputError, match=expected):
         read(run.directory)
+
+
+def test_settings_that_may_change_on_the_way(tmp_path):
+    """Also in runs that were begun when they might not."""
+
+    def create(**changes):
+        settings = config.build_config(config.PretrainingConfig, changes)
+        run_directory.create_run(
+            tmp_path,
+            settings,
+            task=config.Task(kind="pretraining"),
+            bert_config=config.BertConfig(vocab_size=len(VOCABULARY)),
+            vocabulary=VOCABULARY,
+            do_lower_case=False,
+            inputs={"examples_sha256": ["12", "34"]},
+            changeable=("jit_compile", "phases.*.gradient_accumulation_steps"),
+        )
+
+    def phases(*parts):
+        return [{"fraction": 0.5, "gradient_accumulation_steps": n} for n in parts]
+
+    create(phases=phases(None, 2), jit_compile=True)
+    settings = config.build_config(
+        config.PretrainingConfig, {"phases": phases(None, 2), "jit_compile": True}
+    )
+    as_before = {
+        "examples_sha256": ["12", "34"],
+        **run_directory.flat(settings.model_dump(mode="json")),
+    }
+    for inputs in (None, as_before):
+        if inputs:
+            (tmp_path / "inputs.json").write_text(json.dumps(inputs))
+        create(phases=phases(4, 8), jit_compile=False)
+        with pytest.raises(InputError, match="begun by another run, with phases="):
+            create(phases=[{"fraction": 0.4}, {"fraction": 0.6}])

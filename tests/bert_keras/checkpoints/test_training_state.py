@@ -1,9 +1,12 @@
 import errno
+import json
 import logging
 import math
 import os
 import re
+import threading
 import zipfile
+from concurrent import futures
 
 import keras
 import numpy as np
@@ -174,7 +177,7 @@ class TestOneFile:
 
     def test_a_disk_that_does_not_let_us_write(self, tmp_path):
         (tmp_path / "s.npz").mkdir()
-        with pytest.raises(OSError):
+        with pytest.raises(InputError, match="cannot be written: Is a directory"):
             training_state.save_state(tmp_path / "s.npz", state())
         assert [p.name for p in tmp_path.iterdir()] == ["s.npz"]
 
@@ -215,6 +218,44 @@ class TestWhatIsKept:
         assert checkpoints.latest_step() == 35
         assert checkpoints.latest_name() == str(path)
         assert checkpoints.best().name == "step-0000000025.npz"
+
+    def test_scores_that_come_after_the_checkpoint(self, tmp_path):
+        """As when they come with it; also where the run was interrupted in between."""
+        found = []
+        for step, score in SAVES:
+            checkpoints = opened(tmp_path)
+            checkpoints.restore_latest(state())
+            checkpoints.save(step, state(step))
+            checkpoints = opened(tmp_path)
+            assert checkpoints.restore_latest(state()) == step
+            assert not checkpoints.has_score(step)
+            checkpoints.record_score(step, score)
+            checkpoints.record_score(step - 1, 0.0)
+            assert checkpoints.has_score(step)
+            checkpoints = opened(tmp_path)
+            checkpoints.restore_latest(state())
+            assert checkpoints.has_score(step)
+            found.append(steps(checkpoints))
+        assert found == KEPT
+        assert checkpoints.best().name == "step-0000000025.npz"
+        scores = json.loads((tmp_path / "scores.json").read_text())
+        assert scores == {"25": 1.9, "30": 1.9, "35": None}
+
+    def test_scores_of_damaged_checkpoints_do_not_count(self, tmp_path):
+        checkpoints = opened(tmp_path, keep=3)
+        for step in (5, 10):
+            checkpoints.save(step, state(step))
+            checkpoints.record_score(step, step)
+        path = tmp_path / "step-0000000010.npz"
+        path.write_bytes(path.read_bytes()[:100])
+        checkpoints = opened(tmp_path, keep=3)
+        assert checkpoints.restore_latest(state()) == 5
+        checkpoints.save(10, state(10))
+        assert not checkpoints.has_score(10)
+        (tmp_path / "scores.json").write_text("[")
+        checkpoints = opened(tmp_path, keep=3)
+        checkpoints.restore_latest(state())
+        assert checkpoints.best() is None
 
     def test_only_the_newest_without_scores(self, tmp_path):
         checkpoints = opened(tmp_path, keep=3)
@@ -275,6 +316,50 @@ class TestWhatIsKept:
             found.append(steps(checkpoints))
         assert found == kept
         assert opened(tmp_path).best().name == "step-0000000025.npz"
+
+
+class TestWrittenInAThread:
+    """While the training goes on."""
+
+    @pytest.fixture
+    def writer(self):
+        with futures.ThreadPoolExecutor(1) as writer:
+            yield writer
+
+    def test_the_state_is_that_of_its_step(self, tmp_path, writer, monkeypatch):
+        may_write = threading.Event()
+        write_arrays = npz_files.write_arrays
+
+        def wait_and_write(*args):
+            assert may_write.wait(60)
+            write_arrays(*args)
+
+        monkeypatch.setattr(npz_files, "write_arrays", wait_and_write)
+        checkpoints, variables = opened(tmp_path, writer=writer), state(5)
+        checkpoints.save(5, variables)
+        for name, value in state(6).items():
+            variables[name].assign(value)
+        checkpoints.record_score(5, 1.0)
+        checkpoints.check()
+        assert list(tmp_path.iterdir()) == []
+        may_write.set()
+        checkpoints.wait()
+        assert checkpoints.best().name == "step-0000000005.npz"
+        training_state.save_state(tmp_path / "expected.npz", state(5))
+        saved = (tmp_path / "step-0000000005.npz").read_bytes()
+        assert saved == (tmp_path / "expected.npz").read_bytes()
+
+    def test_what_could_not_be_written_is_told(self, tmp_path, writer, monkeypatch):
+        def refuse(*_):
+            raise InputError("the disk is full")
+
+        checkpoints = opened(tmp_path, writer=writer)
+        monkeypatch.setattr(npz_files, "write_arrays", refuse)
+        checkpoints.save(5, state(5))
+        futures.wait(checkpoints._unwritten)
+        with pytest.raises(InputError, match="the disk is full"):
+            checkpoints.check()
+        checkpoints.check()
 
 
 class TestTakenUp:

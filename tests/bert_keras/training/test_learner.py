@@ -139,6 +139,35 @@ def one_device(batches):
     return trained(batches, CPU)
 
 
+@pytest.mark.parametrize(("num_replicas", "num_parts"), [(1, 1), (1, 4), (2, 2)])
+def test_an_evaluation_in_parts(batches, one_device, num_replicas, num_parts):
+    """The means over all examples; no part is larger than those of a step."""
+    largest = []
+
+    class Noting(pretrainer.BertPretrainer):
+        def call(self, features, training=None):
+            largest.append(features["input_ids"].shape[0])
+            return super().call(features, training=training)
+
+    strategy = mirrored(num_replicas) if num_replicas > 1 else CPU
+    built, _ = trained(batches, strategy, num_steps=1, network=Noting)
+    built.use_parts(num_parts)
+    largest.clear()
+
+    def to_evaluate(index, num_workers, num_replicas):
+        rows = {name: v for name, v in batches.items() if name != "dropout_seeds"}
+        dataset = tf.data.Dataset.from_tensor_slices(rows).repeat()
+        return dataset.batch(BATCH_SIZE // num_replicas, drop_remainder=True)
+
+    evaluation = replicas.distribute(strategy, to_evaluate), 24
+    found = learner.evaluate(built, evaluation)
+    assert set(largest) == {BATCH_SIZE // num_replicas // num_parts}
+    terms = built.network.loss_terms(batches, built.network(batches))
+    means = {name: float(total / weight) for name, (total, weight) in terms.items()}
+    means["loss"] = means["masked_lm_loss"] + means["next_sentence_loss"]
+    assert found == pytest.approx(means, rel=1e-5)
+
+
 WAYS = [
     ("four parts", 1, {"num_parts": 4}),
     ("XLA", 1, {"compile_step": True}),

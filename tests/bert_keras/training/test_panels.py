@@ -18,6 +18,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from bert_keras import config
 from bert_keras.data import features, tokenization
+from bert_keras.errors import Stopped
 from bert_keras.model import pretrainer
 from bert_keras.training import learner, optimization, panels
 
@@ -177,6 +178,7 @@ def model(tiny_config):
     network.build()
     model = Trained(network)
     model.built = True
+    model.next_stop = lambda step: step + 1
     model.compile(optimizer=keras.optimizers.SGD(0.05), jit_compile=False)
     model.optimizer.build(model.trainable_variables)
     return model
@@ -239,7 +241,9 @@ def batch(tiny_config, make_batch, tokenizer):
 def test_panels(model, batch, tokenizer, tmp_path):
     tokens = tokenizer.vocabulary.tokens
     weights = Weights()
-    drawn = panels.EvaluationPanels(tmp_path, tokenizer=tokenizer, batch=batch)
+    drawn = panels.EvaluationPanels(
+        tmp_path, tokenizer=tokenizer, batch=batch, every_steps=3
+    )
     fitted(model, batch, [drawn, weights], steps=3, epochs=2)
     folder = tmp_path / "panels"
 
@@ -285,6 +289,36 @@ def test_panels(model, batch, tokenizer, tmp_path):
     assert any("layer_1" in n.name and n.op.endswith("MatMul") for n in nodes)
 
 
+def test_a_panel_that_fails_costs_nothing_else(
+    model, batch, tokenizer, tmp_path, monkeypatch, caplog
+):
+    """The training goes on, and so do the other callbacks; a signal still ends it."""
+
+    def full(*_, **options):
+        raise OSError("disk full")
+
+    weights = Weights()
+    for name in ("update_ratios", "first_sentence"):
+        monkeypatch.setattr(panels, name, full)
+    drawn = panels.EvaluationPanels(
+        tmp_path, tokenizer=tokenizer, batch=batch, every_steps=3
+    )
+    fitted(model, batch, [drawn, weights], steps=3, epochs=1)
+    assert len(weights.moves) == 3
+    warnings = [r.getMessage() for r in caplog.records if r.name == panels.__name__]
+    assert (
+        warnings
+        == ["TensorBoard's panels of this step are missing: OSError('disk full')"] * 2
+    )
+
+    def stop(*_, **options):
+        raise Stopped("SIGTERM")
+
+    monkeypatch.setattr(panels, "first_sentence", stop)
+    with pytest.raises(Stopped):
+        fitted(model, batch, [drawn], steps=3, epochs=1)
+
+
 @pytest.mark.slow
 def test_a_fit_that_ends_within_an_epoch_has_its_ratios(
     model, batch, tokenizer, tmp_path
@@ -294,7 +328,7 @@ def test_a_fit_that_ends_within_an_epoch_has_its_ratios(
             self.model.stop_training = batch == 1
 
     drawn = panels.EvaluationPanels(
-        tmp_path, tokenizer=tokenizer, batch=batch, last_step=2
+        tmp_path, tokenizer=tokenizer, batch=batch, every_steps=5, last_step=2
     )
     fitted(model, batch, [drawn, Stop()], steps=5, epochs=1)
     assert {step for _, step in values(tmp_path / "panels", "update_ratio/")} == {2}
@@ -354,7 +388,10 @@ def test_panels_of_replicas(tiny_config, batch, tokenizer, tmp_path):
             evaluation=None,
             run_callbacks=[
                 panels.EvaluationPanels(
-                    tmp_path / name, tokenizer=tokenizer, batch=batch
+                    tmp_path / name,
+                    tokenizer=tokenizer,
+                    batch=batch,
+                    every_steps=2,
                 )
             ],
         )

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_keras import config, config_files, ownership
 from bert_keras.checkpoints import run_weights
 from bert_keras.errors import InputError, Stopped
-from bert_keras.training import finetune, pretrain, stopping
+from bert_keras.training import finetune, learner, pretrain, stopping
 from pipelines import examples
 from pipelines.engine import engines
 from tests import conftest
@@ -213,6 +213,46 @@ class TestTwoPhases:
         both = [tiny_examples, longer_examples]
         pretrain.pretrain(two_phases(), both, resumed, strategy=CPU)
         assert_same_state(whole, resumed)
+
+    def test_the_largest_phase_is_tried_before_the_first_step(
+        self, tiny_examples, longer_examples, tmp_path, monkeypatch
+    ):
+        """A step of zeros, which leaves no trace."""
+        options = two_phases(
+            num_train_steps=4,
+            save_checkpoint_steps=4,
+            num_eval_steps=1,
+            phases=[{"fraction": 0.5}, {"fraction": 0.5}],
+            optimizer={"warmup_steps": 1},
+        )
+        both, tried, try_out = [tiny_examples, longer_examples], [], learner.try_out
+
+        def note(*args):
+            batches, (evaluated, _) = args[1:]
+            shapes = [b.element_spec["input_ids"].shape for b in (batches, evaluated)]
+            tried.append([tuple(shape) for shape in shapes])
+            try_out(*args)
+
+        monkeypatch.setattr(learner, "try_out", note)
+        pretrain.pretrain(options, both, tmp_path / "tried", strategy=CPU)
+        assert tried == [[(8, 64), (8, 64)]]
+        monkeypatch.setattr(learner, "try_out", lambda *_: None)
+        pretrain.pretrain(options, both, tmp_path / "not", strategy=CPU)
+        assert_same_state(tmp_path / "tried", tmp_path / "not")
+
+        def no_memory(*_):
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
+
+        monkeypatch.setattr(learner, "try_out", no_memory)
+        message = (
+            "a device has no memory for 8 examples of 64 tokens at once: set "
+            r"`gradient_accumulation_steps` \(here 1\) to 2 and give the same command"
+        )
+        with pytest.raises(InputError, match=message):
+            pretrain.pretrain(options, both, tmp_path / "full", strategy=CPU)
+        more = options.model_copy(update={"gradient_accumulation_steps": 2})
+        monkeypatch.setattr(learner, "try_out", try_out)
+        pretrain.pretrain(more, both, tmp_path / "full", strategy=CPU)
 
     def test_as_many_directories_as_phases(self, tiny_examples, tmp_path):
         with pytest.raises(

@@ -1,8 +1,13 @@
+import itertools
+import os
+import signal
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_keras.errors import InputError, Stopped
 from bert_keras.training import replicas, stopping
 
 HEARTBEAT = """Graph execution error:
@@ -50,21 +55,104 @@ def test_another_error_is_no_lost_worker(error):
     assert stopping.lost_worker_message(error) is None
 
 
-def test_training_stops_at_its_step_within_an_epoch():
+class Checkpoints:
+    """Notes what is asked of a `CheckpointDirectory`."""
+
+    def __init__(self):
+        self.step, self.calls, self.failure = 0, [], None
+
+    def check(self):
+        if self.failure:
+            raise self.failure
+
+    def save(self, step, _, *, is_interim=False):
+        self.step = step
+        self.calls.append(("interim" if is_interim else "saved", step))
+
+    def record_score(self, step, score):
+        self.calls.append(("scored", step, score))
+
+
+def fit(run_callbacks):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(optimizer=keras.optimizers.SGD(0.0), loss="mse")
     data = tf.data.Dataset.from_tensors((np.ones((4, 1)), np.ones((4, 1)))).repeat()
-    saved = []
-    history = model.fit(
+    model.fit(
         data,
-        steps_per_epoch=25,
+        steps_per_epoch=4,
+        epochs=3,
         validation_data=data,
         validation_steps=1,
-        callbacks=[
-            stopping.StopAtStep(7),
-            stopping.SaveEachEpoch(lambda step, loss: saved.append((step, loss))),
-        ],
+        callbacks=[stopping.StopAtStep(7), *run_callbacks],
         verbose=0,
     )
+    return model
+
+
+def save_at_steps(checkpoints, **options):
+    options = {"every_steps": 4, "every_minutes": None, "last_step": 7} | options
+    return stopping.SaveAtSteps(checkpoints, {}, **options)
+
+
+def test_steps_are_saved_before_they_are_evaluated():
+    checkpoints = Checkpoints()
+
+    class Note(keras.callbacks.Callback):
+        def on_test_begin(self, logs=None):
+            checkpoints.calls.append("evaluated")
+
+    model = fit(
+        [save_at_steps(checkpoints), Note(), stopping.RecordScores(checkpoints)]
+    )
     assert replicas.optimizer_step(model) == 7
-    assert saved == [(7, *history.history["val_loss"])]
+    losses = model.history.history["val_loss"]
+    assert checkpoints.calls == [
+        *(("saved", 4), "evaluated", ("scored", 4, losses[0])),
+        *(("saved", 7), "evaluated", ("scored", 7, losses[1])),
+    ]
+
+
+def test_steps_are_saved_after_some_minutes(monkeypatch):
+    checkpoints = Checkpoints()
+    now = itertools.count(0, 20)
+    monkeypatch.setattr(stopping.time, "monotonic", lambda: next(now))
+    fit([save_at_steps(checkpoints, every_minutes=1.0)])
+    assert [call for call in checkpoints.calls if call[0] == "saved"] == [
+        ("saved", 4),
+        ("saved", 7),
+    ]
+    assert ("interim", 3) in checkpoints.calls
+
+
+def test_a_checkpoint_that_could_not_be_written_stops_the_next_step():
+    checkpoints = Checkpoints()
+
+    class Fail(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 1:
+                checkpoints.failure = InputError("the disk is full")
+
+    with pytest.raises(InputError, match="the disk is full"):
+        fit([save_at_steps(checkpoints, every_steps=1), Fail()])
+    assert checkpoints.step == 2
+
+
+@pytest.mark.parametrize("every_steps", [1, 2])
+def test_a_signal_ends_at_once_where_nothing_is_lost(every_steps):
+    """Between a checkpoint and the next step; else after the step, which is saved."""
+    checkpoints = Checkpoints()
+
+    class Send(keras.callbacks.Callback):
+        def on_test_begin(self, logs=None):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with stopping.StopSignal() as stop_signal:
+        stop = stopping.StopOnSignal(
+            stop_signal, checkpoints, {}, is_multi_worker=False
+        )
+        saves = save_at_steps(checkpoints, every_steps=3 + every_steps)
+        message = "stopped by SIGTERM; give" if every_steps == 1 else "at step 5; give"
+        with pytest.raises(Stopped, match=message):
+            fit([saves, stop, Send()])
+    last = ("saved", 4) if every_steps == 1 else ("saved", 5)
+    assert checkpoints.calls[-1] == last
