@@ -164,12 +164,12 @@ def _difference(
 ) -> tuple[str, Any, Any] | None:
     """Name and both values of the first leaf that differs."""
     for key in sorted(wanted.keys() | found.keys()):
-        pair = found.get(key), wanted.get(key)
-        if all(isinstance(value, dict) for value in pair):
-            if difference := _difference(*pair, f"{name}{key}: "):
+        was, is_now = found.get(key), wanted.get(key)
+        if isinstance(was, dict) and isinstance(is_now, dict):
+            if difference := _difference(was, is_now, f"{name}{key}: "):
                 return difference
-        elif pair[0] != pair[1]:
-            return name + key, *pair
+        elif was != is_now:
+            return name + key, was, is_now
     return None
 
 
