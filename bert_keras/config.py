@@ -416,6 +416,19 @@ class FinetuningConfig(StrictModel):
     makes fewer runs on small data fail (Mosbach et al., 2021)."""
     dropout_prob: float = pydantic.Field(default=0.1, ge=0, lt=1)
     """Fraction of numbers that dropout zeroes before the head."""
+    evaluate_steps: int | None = pydantic.Field(default=None, gt=0)
+    """Steps between evaluations; null: a pass over the training file. The last step is
+    evaluated in any case."""
+    keep: Literal["last", "best"] = "last"
+    """Weights to keep: the last, as in the paper, or those with the best evaluation by
+    the task's main metric on the main dev file."""
+    early_stopping: int | None = pydantic.Field(default=None, gt=0)
+    """Evaluations in a row without gain in that metric after which training ends; null:
+    it goes on to the end."""
+    save_checkpoint_steps: int | None = pydantic.Field(default=None, gt=0)
+    """Steps between checkpoints, from which an interrupted run goes on; null: none."""
+    save_checkpoint_minutes: float | None = pydantic.Field(default=10.0, gt=0)
+    """Minutes between checkpoints; null: none."""
     max_skipped_steps: int = pydantic.Field(default=20, gt=0)
     """Updates in a row that may be skipped because the loss or a gradient is not
     finite; then the run stops. So it does if all of its updates are skipped."""

@@ -38,7 +38,9 @@ def read_finished_run(
     """
     run = run_directory.read_run(directory, kinds=kinds, verb=verb)
     if run_directory.read_results(directory) is None:
-        best = checkpoints_of(run).best()
+        # Those of a fine-tuning are read by its own command only.
+        is_readable = run.task.kind == "pretraining"
+        best = checkpoints_of(run).best() if is_readable else None
         raise InputError(
             f"{directory}: the run is not finished; give its command again to resume it"
             + (f", or take its best checkpoint, {best}" if best else "")

@@ -249,6 +249,11 @@ class CheckpointDirectory:
         steps = _best_first(self._facts_up_to(self.latest_step()))
         return self._path(steps[0]) if steps else None
 
+    def scores(self) -> dict[int, float]:
+        """Scores of the checkpoints that have one, by step, up to the one restored."""
+        facts = self._facts_up_to(self._step)
+        return {step: facts[step].score for step in _best_first(facts)}
+
     def forget_scores(self) -> None:
         """Excludes the scores so far from later comparisons.
 
@@ -408,6 +413,10 @@ class CheckpointDirectory:
                 f"read: {reasons[0]}; restore a copy, or delete them to start over"
             )
         return 0
+
+    def restore(self, step: int, variables: Mapping[str, keras.Variable]) -> None:
+        """Restores a checkpoint; see `restore_state`."""
+        restore_state(self._path(step), variables)
 
     def _path(self, step: int) -> Path:
         return self._directory / f"step-{step:010}.npz"

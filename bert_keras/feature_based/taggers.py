@@ -23,7 +23,7 @@ from bert_keras.feature_based import (
 from bert_keras.inference import forward
 from bert_keras.model import layers
 from bert_keras.tasks import dataset, ner, tokenized
-from bert_keras.training import finetune, precision, progress_line, replicas
+from bert_keras.training import precision, progress_line, replicas, task_training
 
 logger = logging.getLogger(__name__)
 
@@ -298,14 +298,14 @@ class _Tagger:
         """Trains and scores: gives `ner.scores`, the number of steps, and seconds."""
         train, dev = (self._inputs(features[name], name) for name in ("train", "dev"))
         start = time.monotonic()
-        tagger = finetune.build_learner(
+        tagger = task_training.build_learner(
             self._settings,
             lambda: self._network(train.layers[0].shape[1]),
             train,
             strategy=strategy,
         )
         # Shuffled, as in the fine-tuning of taggers.
-        finetune.fit(
+        task_training.fit(
             tagger, self._settings, train, by_length=False, seed=self._seed, logs=logs
         )
         network = tagger.network

@@ -311,7 +311,8 @@ def build(
         seed: of weights and dropout; `None` for random ones.
         dtype: a Keras dtype policy, such as `mixed_bfloat16`.
     """
-    shared = {"seed": seed, "dtype": dtype}
+    # Part of the variables' names, which Keras would number otherwise.
+    shared = {"seed": seed, "dtype": dtype, "name": f"bert_{task.kind}"}
     head = {"dropout_prob": dropout_prob, "bilstm_units": task.bilstm_units, **shared}
     match task.kind:
         case "pretraining":

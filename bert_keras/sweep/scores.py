@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 from bert_keras import config
 from bert_keras.errors import InputError
 from bert_keras.sweep import majority, planning
-from bert_keras.tasks import catalogue, glue
+from bert_keras.tasks import catalogue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,36 +30,9 @@ class Ruler:
 
 def make_ruler(settings: config.SweepConfig, base: config.FinetuningConfig) -> Ruler:
     """The metric, goal and choice of a sweep, with the task's defaults."""
-    metric = settings.metric or default_metric(base)
+    metric = settings.metric or catalogue.main_metric(base)
     goal = settings.goal or ("min" if metric.endswith("loss") else "max")
     return Ruler(metric=metric, goal=goal, choose=settings.choose)
-
-
-def task_kind(settings: config.FinetuningConfig) -> config.TaskKind:
-    """The kind of a task.
-
-    Raises:
-        InputError: there is no such task.
-    """
-    name = settings.task
-    catalogue.check_name(name)
-    if name in glue.TASKS:
-        return "classification" if glue.TASKS[name].labels else "regression"
-    form = name if name in catalogue.FORMS else catalogue.DATASETS[name].form
-    if form == "text":
-        return "regression" if settings.regression else "classification"
-    return cast(config.TaskKind, form)
-
-
-def default_metric(settings: config.FinetuningConfig) -> str:
-    """The usual metric of a task; for the paper's tasks, the paper's."""
-    if settings.task in glue.TASKS:
-        return glue.TASKS[settings.task].main_metric
-    if settings.task == "SQuAD2.0":
-        # With the threshold that is best on dev (section 4.3).
-        return "best_f1"
-    by_kind = {"regression": "pearson", "tagging": "f1", "span": "f1"}
-    return by_kind.get(task_kind(settings), "accuracy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +95,8 @@ def judge(
     ]
     sign = None
     if not broken:
-        sign = majority.find_sign(task_kind(run.settings), evaluation, answers)
+        kind = catalogue.task_kind(run.settings)
+        sign = majority.find_sign(kind, evaluation, answers)
     return Outcome(
         run=run,
         score=None if broken else float(evaluation[metric]),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import cast
 
 from bert_keras import config
 from bert_keras.errors import InputError, check_choice
@@ -76,6 +77,33 @@ NAMES = (*FORMS, *glue.TASKS, *DATASETS)
 def check_name(name: str) -> None:
     """Raises an `InputError` if there is no such task."""
     check_choice("`task`", name, NAMES)
+
+
+def task_kind(settings: config.FinetuningConfig) -> config.TaskKind:
+    """The kind of a task.
+
+    Raises:
+        InputError: there is no such task.
+    """
+    name = settings.task
+    check_name(name)
+    if name in glue.TASKS:
+        return "classification" if glue.TASKS[name].labels else "regression"
+    form = name if name in FORMS else DATASETS[name].form
+    if form == "text":
+        return "regression" if settings.regression else "classification"
+    return cast(config.TaskKind, form)
+
+
+def main_metric(settings: config.FinetuningConfig) -> str:
+    """The usual metric of a task; for the paper's tasks, the paper's."""
+    if settings.task in glue.TASKS:
+        return glue.TASKS[settings.task].main_metric
+    if settings.task == "SQuAD2.0":
+        # With the threshold that is best on dev (section 4.3).
+        return "best_f1"
+    by_kind = {"regression": "pearson", "tagging": "f1", "span": "f1"}
+    return by_kind.get(task_kind(settings), "accuracy")
 
 
 def training_files(name: str, directory: str | Path) -> tuple[Path, list[Path]]:

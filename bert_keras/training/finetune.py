@@ -1,14 +1,12 @@
 """Fine-tuning: a task's data and an encoder become a tuned run."""
 
 import logging
-import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from bert_keras import config, files, ownership, run_directory
@@ -20,19 +18,21 @@ from bert_keras.model import networks
 from bert_keras.report import task_summaries
 from bert_keras.tasks import catalogue, dataset
 from bert_keras.training import (
-    curves,
+    keeping,
     learner,
-    optimization,
     precision,
-    progress_line,
     replicas,
     stopping,
-    task_batches,
+    task_training,
 )
 
 logger = logging.getLogger(__name__)
 
-CHANGEABLE = ("max_skipped_steps",)
+CHANGEABLE = (
+    "max_skipped_steps",
+    "save_checkpoint_minutes",
+    "save_checkpoint_steps",
+)
 """Settings that may change when a run is resumed: they do not affect its result."""
 
 
@@ -43,7 +43,6 @@ class _Examples(NamedTuple):
     inputs: dataset.Inputs
 
 
-@ownership.owns("output_dir")
 def finetune(
     settings: config.FinetuningConfig,
     *,
@@ -58,14 +57,14 @@ def finetune(
 
     The head of a checkpoint is kept if it means the same on any data: in a `span` run
     that starts from another (SQuAD after TriviaQA, as in the paper), and in `choice`.
-    A finished run in `output_dir` is left as it is. An unfinished one starts again: it
-    takes minutes.
+    Called again with the same arguments, resumes an unfinished run after its last
+    checkpoint and leaves a finished one as it is.
 
     Args:
         settings: the run's configuration, which names the task.
         train: file to train on (see `bert_keras.tasks.catalogue`).
-        dev: files to evaluate on after every epoch, the main one first. The scores of
-            the others have their file's name before them.
+        dev: files to evaluate on, the main one first. The scores of the others have
+            their file's name before them.
         init: checkpoint of any format (see `checkpoints.conversion`): gives encoder,
             vocabulary and casing.
         from_scratch: take the sizes of that encoder, but random weights.
@@ -73,10 +72,12 @@ def finetune(
         strategy: to train under.
 
     Returns:
-        Content of `results.json`: steps, seconds, examples, the last evaluation.
+        Content of `results.json`: steps, seconds, examples, the scores of the weights.
 
     Raises:
-        InputError: a file, the checkpoint or the directory cannot be used.
+        InputError: a file, the checkpoint or the directory cannot be used, or the loss
+            or gradients do not stay finite.
+        Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
     settings = settings.model_copy(
         update={"precision": precision.resolve(settings.precision, strategy)}
@@ -87,33 +88,36 @@ def finetune(
         (train, *dev), settings, start.tokenizer
     )
     arrays = starting_point.tuning_arrays(start, task)
-    run = run_directory.create_run(
-        output_dir,
-        settings,
-        task=task,
-        bert_config=start.bert_config,
-        vocabulary=start.vocabulary,
-        do_lower_case=start.do_lower_case,
-        inputs={
-            "train_sha256": files.sha256(train),
-            "dev_sha256": [files.sha256(path) for path in dev],
-            "init_sha256": starting_point.digest(start, arrays),
-            "from_scratch": from_scratch,
-        },
-        changeable=CHANGEABLE,
-    )
-    if (results := run_directory.read_results(output_dir)) is not None:
-        logger.info("%s: finished already, at step %d", output_dir, results["steps"])
-        return results
-    tuner = _build_tuner(settings, run, train_examples.inputs, strategy)
-    if not from_scratch:
-        starting_point.assign(tuner.network, arrays, path=init)
-    # As large as the model, and not needed any more.
-    del start, arrays
-    results = _train(settings, run, tuner, train_examples, dev_examples)
-    run_weights.finish_run(run, tuner.network, results)
-    # Last: a picture that cannot be drawn does not cost the weights.
-    task_summaries.write(run.directory, step=results["steps"])
+    with ownership.owned(output_dir) as owner:
+        run = run_directory.create_run(
+            output_dir,
+            settings,
+            task=task,
+            bert_config=start.bert_config,
+            vocabulary=start.vocabulary,
+            do_lower_case=start.do_lower_case,
+            inputs={
+                "train_sha256": files.sha256(train),
+                "dev_sha256": [files.sha256(path) for path in dev],
+                "init_sha256": starting_point.digest(start, arrays),
+                "from_scratch": from_scratch,
+            },
+            changeable=CHANGEABLE,
+        )
+        if (results := run_directory.read_results(output_dir)) is not None:
+            step = results["steps"]
+            logger.info("%s: finished already, at step %d", output_dir, step)
+            return results
+        tuner = _build_tuner(settings, run, train_examples.inputs, strategy)
+        if not from_scratch:
+            starting_point.assign(tuner.network, arrays, path=init)
+        # As large as the model, and not needed any more.
+        del start, arrays
+        results = _train(settings, run, tuner, train_examples, dev_examples, owner)
+        run_weights.finish_run(run, tuner.network, results)
+        files.delete_tree(run.directory / run_directory.CHECKPOINTS_NAME)
+        # Last: a picture that cannot be drawn does not cost the weights.
+        task_summaries.write(run.directory, step=results["steps"])
     logger.info("model and results in %s", run.directory)
     return results
 
@@ -151,7 +155,7 @@ def _build_tuner(
     strategy: tf.distribute.Strategy,
 ) -> learner.Learner:
     keras.utils.set_random_seed(settings.seed)
-    return build_learner(
+    return task_training.build_learner(
         settings,
         lambda: networks.build(
             run.bert_config,
@@ -166,152 +170,59 @@ def _build_tuner(
     )
 
 
-class Settings(Protocol):
-    """Training on labelled examples that memory holds: part of a configuration."""
-
-    batch_size: int
-    num_train_epochs: float
-    learning_rate: float
-    warmup_proportion: float
-    weight_decay_rate: float
-    max_skipped_steps: int
-
-
-def _num_steps(settings: Settings, num_inputs: int) -> tuple[int, int]:
-    """Updates of an epoch and of the whole run."""
-    steps_per_epoch = -(-num_inputs // settings.batch_size)
-    total = max(1, round(settings.num_train_epochs * steps_per_epoch))
-    return min(steps_per_epoch, total), total
-
-
-def build_learner(
-    settings: Settings,
-    make_network: Callable[[], keras.Model],
-    inputs: dataset.Inputs,
-    *,
-    strategy: tf.distribute.Strategy,
-    **optimizer_settings: Any,
-) -> learner.Learner:
-    """Builds a learner that trains a network on labelled examples.
-
-    Args:
-        settings: how it is trained.
-        make_network: makes the network.
-        inputs: of all examples, with labels.
-        strategy: to train under.
-        optimizer_settings: other fields of `config.OptimizerConfig`.
-    """
-    _, num_train_steps = _num_steps(settings, len(inputs.lengths))
-    optimizer = config.OptimizerConfig(
-        learning_rate=settings.learning_rate,
-        warmup_steps=int(settings.warmup_proportion * num_train_steps),
-        weight_decay_rate=settings.weight_decay_rate,
-        **optimizer_settings,
-    )
-    return learner.build_learner(
-        make_network,
-        {k: tf.constant(v) for k, v in inputs.batch(np.arange(1)).items()},
-        optimizer=lambda: optimization.build_optimizer(
-            optimizer, num_train_steps=num_train_steps
-        ),
-        max_grad_norm=optimizer.max_grad_norm,
-        strategy=strategy,
-    )
-
-
-def fit(
-    tuner: learner.Learner,
-    settings: Settings,
-    inputs: dataset.Inputs,
-    *,
-    by_length: bool,
-    seed: int,
-    logs: Path,
-    callbacks: Sequence[keras.callbacks.Callback] = (),
-) -> dict[str, float]:
-    """Trains for the epochs that the settings say.
-
-    Args:
-        tuner: from `build_learner`, of the same settings and inputs.
-        settings: how it is trained.
-        inputs: of all examples, with labels.
-        by_length: see `task_batches.epoch_batches`.
-        seed: of the order of examples, and of dropout.
-        logs: directory of the curves; those of an interrupted attempt are deleted.
-        callbacks: called before the curves are written.
-
-    Returns:
-        The scalars of the last step.
-
-    Raises:
-        InputError: the loss or gradients do not stay finite.
-    """
-    shutil.rmtree(logs, ignore_errors=True)
-    steps_per_epoch, num_train_steps = _num_steps(settings, len(inputs.lengths))
-    batch_size = settings.batch_size
-    run_curves = curves.Curves(logs, batch_size=batch_size)
-    line = progress_line.ProgressLine(
-        num_train_steps=num_train_steps, batch_size=batch_size
-    )
-    learner.fit(
-        tuner,
-        task_batches.example_batches(
-            inputs.lengths,
-            inputs.batch,
-            batch_size=batch_size,
-            by_length=by_length,
-            seed=seed,
-        ),
-        last_step=num_train_steps,
-        steps_per_epoch=steps_per_epoch,
-        evaluation=None,
-        run_callbacks=[
-            *callbacks,
-            run_curves,
-            line,
-            stopping.StopOnSkips(
-                # A short run must not end well without a single update.
-                min(settings.max_skipped_steps, num_train_steps - 1),
-                lambda first, last: (
-                    ": lower `learning_rate`, or take another checkpoint"
-                ),
-            ),
-        ],
-    )
-    return run_curves.last_step_logs
-
-
 def _train(
     settings: config.FinetuningConfig,
     run: run_directory.Run,
     tuner: learner.Learner,
     train_examples: _Examples,
     dev_examples: Sequence[_Examples],
+    owner: ownership.Owner,
 ) -> dict[str, Any]:
     num_train, num_dev = len(train_examples.data), len(dev_examples[0].data)
     logger.info("fine-tuning on %d examples, evaluating on %d", num_train, num_dev)
-    score = _ScoreEachEpoch(run.task, settings, dev_examples)
+    evaluation = _Evaluation(tuner.network, run.task, settings, dev_examples)
+    num_inputs = len(train_examples.inputs.lengths)
+    steps_per_epoch, num_train_steps = task_training.num_steps(settings, num_inputs)
+    interval = settings.evaluate_steps or steps_per_epoch
     start = time.monotonic()
-    last_step_logs = fit(
-        tuner,
-        settings,
-        train_examples.inputs,
-        by_length=settings.are_batches_by_length(run.task),
-        seed=settings.seed,
-        logs=run.directory / run_directory.LOGS_NAME,
-        callbacks=[score],
-    )
-    seconds = round(time.monotonic() - start, 1)
+    with stopping.StopSignal() as stop_signal:
+        keeper = keeping.Keeper(
+            tuner,
+            settings,
+            metric=catalogue.main_metric(settings),
+            directory=run.directory / run_directory.CHECKPOINTS_NAME,
+            owner=owner,
+            stop_signal=stop_signal,
+            steps_per_evaluation=interval,
+            num_train_steps=num_train_steps,
+        )
+        keeper.restore()
+        last_step_logs = task_training.fit(
+            tuner,
+            settings,
+            train_examples.inputs,
+            by_length=settings.are_batches_by_length(run.task),
+            seed=settings.seed,
+            logs=run.directory / run_directory.LOGS_NAME,
+            callbacks=[evaluation],
+            steps_per_evaluation=interval,
+            keeper=keeper,
+        )
     num_steps = replicas.optimizer_step(tuner)
-    _write_answers(run, score.answers, score.scores.get(tuned.THRESHOLD))
+    seconds = round(time.monotonic() - start, 1)
+    kept_step = keeper.restore_best(num_steps)
+    if kept_step != num_steps:
+        evaluation.evaluate()
+    _write_answers(run, evaluation.answers, evaluation.scores.get(tuned.THRESHOLD))
     return {
         "steps": num_steps,
+        **({"kept_step": kept_step} if settings.keep == "best" else {}),
         "seconds": seconds,
         "num_parameters": tuner.network.count_params(),
         "num_train_examples": num_train,
         "num_eval_examples": num_dev,
         "train": last_step_logs,
-        "eval": score.scores,
+        "eval": evaluation.scores,
     }
 
 
@@ -326,26 +237,25 @@ def _write_answers(
     files.write_atomically(path, "".join(lines).encode())
 
 
-class _ScoreEachEpoch(keras.callbacks.Callback):
+class _Evaluation(keras.callbacks.Callback):
     """Adds scores to the logs that the callbacks after it are given."""
 
     def __init__(
         self,
+        network: keras.Model,
         task: config.Task,
         settings: config.FinetuningConfig,
         examples: Sequence[_Examples],
     ):
         super().__init__()
+        self._forward = forward.of_task(network)
         self._task, self._settings, self._examples = task, settings, examples
         self.scores: dict[str, float] = {}
         """Last scores, of all files."""
         self.answers: dataset.Answers | None = None
         """Last answers, to the main file."""
 
-    def on_train_begin(self, logs=None):
-        self._forward = forward.of_task(self.model.network)
-
-    def on_epoch_end(self, epoch, logs=None):
+    def evaluate(self) -> None:
         self.scores = {}
         for number, (data, data_inputs) in enumerate(self._examples):
             outputs = self._forward(
@@ -356,6 +266,9 @@ class _ScoreEachEpoch(keras.callbacks.Callback):
             self.scores |= {f"{prefix}{k}": v for k, v in answers.scores().items()}
             if not number:
                 self.answers = answers
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.evaluate()
         # Counts, which do not change, are no curves.
         curves = {k: v for k, v in self.scores.items() if isinstance(v, float)}
         logs.update({f"val_{name}": value for name, value in curves.items()})

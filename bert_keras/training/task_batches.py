@@ -17,6 +17,7 @@ def example_batches(
     batch_size: int,
     by_length: bool,
     seed: int,
+    start_step: int = 0,
 ) -> tf.data.Dataset:
     """Endless batches of the rows of a data set.
 
@@ -28,7 +29,8 @@ def example_batches(
         make_batch: makes the arrays of a batch from the numbers of its rows.
         batch_size: rows of a batch; the last of an epoch may have fewer.
         by_length: see `epoch_batches`.
-        seed: for the order; the same seed gives the same batches.
+        seed: for the order; batch N is a function of (seed, N).
+        start_step: number of the first batch, from 0.
     """
     signature = {
         name: tf.TensorSpec([None] * array.ndim, array.dtype)
@@ -36,15 +38,18 @@ def example_batches(
     }
     signature[features.DROPOUT_SEEDS] = tf.TensorSpec([None], tf.int32)
 
+    first_epoch, num_done = divmod(start_step, -(-len(lengths) // batch_size))
+
     def batches() -> Iterator[dict[str, np.ndarray]]:
-        for epoch in itertools.count():
-            for rows in epoch_batches(
+        for epoch in itertools.count(first_epoch):
+            of_epoch = epoch_batches(
                 lengths,
                 batch_size=batch_size,
                 by_length=by_length,
                 seed=seed,
                 epoch=epoch,
-            ):
+            )
+            for rows in of_epoch[num_done if epoch == first_epoch else 0 :]:
                 seeds = record_parsing.dropout_seeds(
                     seed, np.full(len(rows), epoch), rows
                 )

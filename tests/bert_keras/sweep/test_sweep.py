@@ -177,7 +177,7 @@ def settings_of(task, **changes) -> config.FinetuningConfig:
 
 def test_metrics_of_all_tasks():
     """As the tables of the paper have them."""
-    assert {n: scores.default_metric(settings_of(n)) for n in catalogue.NAMES} == {
+    assert {n: catalogue.main_metric(settings_of(n)) for n in catalogue.NAMES} == {
         **{"text": "accuracy", "tagging": "f1", "span": "f1", "choice": "accuracy"},
         **{"CoLA": "matthews", "SST-2": "accuracy", "MRPC": "f1", "STS-B": "spearman"},
         **{"QQP": "f1", "MNLI": "accuracy", "QNLI": "accuracy", "RTE": "accuracy"},
@@ -185,11 +185,11 @@ def test_metrics_of_all_tasks():
         **{"SQuAD2.0": "best_f1", "TriviaQA": "f1", "SWAG": "accuracy"},
         **{"CODAH": "accuracy", "CoNLL-2003": "f1"},
     }
-    assert scores.default_metric(settings_of("text", regression=True)) == "pearson"
-    kinds = {n: scores.task_kind(settings_of(n)) for n in ("STS-B", "SWAG", "RTE")}
+    assert catalogue.main_metric(settings_of("text", regression=True)) == "pearson"
+    kinds = {n: catalogue.task_kind(settings_of(n)) for n in ("STS-B", "SWAG", "RTE")}
     assert kinds == {"STS-B": "regression", "SWAG": "choice", "RTE": "classification"}
     with pytest.raises(InputError, match="did you mean 'MRPC'"):
-        scores.default_metric(settings_of("MRPX"))
+        catalogue.main_metric(settings_of("MRPX"))
 
 
 def test_the_ruler():

@@ -1,0 +1,140 @@
+"""Checkpoints of a fine-tuning: when they are written, which is best, when to stop."""
+
+import logging
+import math
+import time
+from pathlib import Path
+
+import keras
+
+from bert_keras import config, ownership
+from bert_keras.checkpoints import training_state
+from bert_keras.errors import Stopped
+from bert_keras.training import learner, replicas, stopping
+
+logger = logging.getLogger(__name__)
+
+
+class Keeper(keras.callbacks.Callback):
+    """Saves a fine-tuning's state, remembers its best evaluation and may end it.
+
+    Checkpoints come after the steps or minutes that the settings say, with the best
+    evaluation so far if the settings ask for it, and when a signal came. The last step
+    has none: the run's weights follow it at once. A resumed run ends with the same bits
+    as one that was never interrupted, wherever its checkpoints are.
+
+    It is called after the callbacks that evaluate and draw, so that a checkpoint has
+    them behind it.
+
+    Args:
+        tuner: built; its state is saved and restored.
+        settings: of the run.
+        metric: of the evaluations' logs, that decides; higher is better.
+        directory: of the checkpoints.
+        owner: see `training_state.CheckpointDirectory`.
+        stop_signal: ends the run with `Stopped`, after a checkpoint.
+        steps_per_evaluation: steps between evaluations, counted from step 0.
+        num_train_steps: steps of the whole run.
+    """
+
+    def __init__(
+        self,
+        tuner: learner.Learner,
+        settings: config.FinetuningConfig,
+        *,
+        metric: str,
+        directory: Path,
+        owner: ownership.Owner,
+        stop_signal: stopping.StopSignal,
+        steps_per_evaluation: int,
+        num_train_steps: int,
+    ):
+        super().__init__()
+        self._settings = settings
+        self._metric = metric
+        self._signal = stop_signal
+        self._interval = steps_per_evaluation
+        self._num_train_steps = num_train_steps
+        self._compares = settings.keep == "best" or settings.early_stopping is not None
+        self._state = training_state.named_variables(tuner, tuner.optimizer)
+        self._checkpoints = training_state.CheckpointDirectory(
+            directory, keep=1, keep_best=int(self._compares), owner=owner
+        )
+        self._best = (math.inf, 0)
+        self._saved_at = time.monotonic()
+        self.stops_early = False
+        """Whether the evaluations have had no gain for too long."""
+
+    def restore(self) -> int:
+        """Restores the last checkpoint; returns its step, 0 if there is none."""
+        step = self._checkpoints.restore_latest(self._state)
+        scores = self._checkpoints.scores()
+        self._best = min(((v, k) for k, v in scores.items()), default=self._best)
+        return step
+
+    def restore_best(self, last_step: int) -> int:
+        """Restores the best evaluation's weights if they are to be kept.
+
+        Args:
+            last_step: the step reached.
+
+        Returns:
+            The step of the weights.
+        """
+        step = self._best[1]
+        if self._settings.keep == "last" or step == last_step:
+            return last_step
+        if not step:
+            logger.warning(
+                "no evaluation had a number for %s: the last weights are kept",
+                self._metric,
+            )
+            return last_step
+        self._checkpoints.restore(step, self._state)
+        logger.info("best %s at step %d: its weights are kept", self._metric, step)
+        return step
+
+    def on_train_batch_end(self, batch, logs=None):
+        step = replicas.optimizer_step(self.model)
+        if step % self._interval and step < self._num_train_steps:
+            if self._signal.received or self._is_due(step):
+                self._save(step)
+
+    def on_epoch_end(self, epoch, logs=None):
+        step = replicas.optimizer_step(self.model)
+        is_best = self._compares and self._note_best(-logs[f"val_{self._metric}"], step)
+        if self.stops_early:
+            self.model.stop_training = True
+        elif step < self._num_train_steps:
+            if is_best or self._signal.received or self._is_due(step):
+                self._save(step, score=self._best[0] if is_best else None)
+
+    def _note_best(self, score: float, step: int) -> bool:
+        """Whether this evaluation, whose lower scores are better, is the best."""
+        is_best = score < self._best[0]
+        if is_best:
+            self._best = (score, step)
+        num_without_gain = (step - self._best[1]) // self._interval
+        patience = self._settings.early_stopping
+        self.stops_early = patience is not None and num_without_gain >= patience
+        if self.stops_early:
+            logger.info(
+                "no gain in %s for %d evaluations: stopped at step %d",
+                self._metric,
+                num_without_gain,
+                step,
+            )
+        return is_best
+
+    def _is_due(self, step: int) -> bool:
+        steps = self._settings.save_checkpoint_steps
+        minutes = self._settings.save_checkpoint_minutes
+        return (steps is not None and step % steps == 0) or (
+            minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
+        )
+
+    def _save(self, step: int, *, score: float | None = None) -> None:
+        self._checkpoints.save(step, self._state, score=score)
+        self._saved_at = time.monotonic()
+        if self._signal.received:
+            raise Stopped(f"stopped by SIGTERM at step {step}")

@@ -1,0 +1,150 @@
+"""Training on labelled examples that memory holds: steps, batches and curves."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras import config
+from bert_keras.tasks import dataset
+from bert_keras.training import (
+    curves,
+    keeping,
+    learner,
+    optimization,
+    progress_line,
+    replicas,
+    stopping,
+    task_batches,
+)
+
+
+class Settings(Protocol):
+    """Training on labelled examples that memory holds: part of a configuration."""
+
+    batch_size: int
+    num_train_epochs: float
+    learning_rate: float
+    warmup_proportion: float
+    weight_decay_rate: float
+    max_skipped_steps: int
+
+
+def num_steps(settings: Settings, num_inputs: int) -> tuple[int, int]:
+    """Updates of an epoch and of the whole run."""
+    steps_per_epoch = -(-num_inputs // settings.batch_size)
+    total = max(1, round(settings.num_train_epochs * steps_per_epoch))
+    return min(steps_per_epoch, total), total
+
+
+def build_learner(
+    settings: Settings,
+    make_network: Callable[[], keras.Model],
+    inputs: dataset.Inputs,
+    *,
+    strategy: tf.distribute.Strategy,
+    **optimizer_settings: Any,
+) -> learner.Learner:
+    """Builds a learner that trains a network on labelled examples.
+
+    Args:
+        settings: how it is trained.
+        make_network: makes the network.
+        inputs: of all examples, with labels.
+        strategy: to train under.
+        optimizer_settings: other fields of `config.OptimizerConfig`.
+    """
+    _, num_train_steps = num_steps(settings, len(inputs.lengths))
+    optimizer = config.OptimizerConfig(
+        learning_rate=settings.learning_rate,
+        warmup_steps=int(settings.warmup_proportion * num_train_steps),
+        weight_decay_rate=settings.weight_decay_rate,
+        **optimizer_settings,
+    )
+    return learner.build_learner(
+        make_network,
+        {k: tf.constant(v) for k, v in inputs.batch(np.arange(1)).items()},
+        optimizer=lambda: optimization.build_optimizer(
+            optimizer, num_train_steps=num_train_steps
+        ),
+        max_grad_norm=optimizer.max_grad_norm,
+        strategy=strategy,
+    )
+
+
+def fit(
+    tuner: learner.Learner,
+    settings: Settings,
+    inputs: dataset.Inputs,
+    *,
+    by_length: bool,
+    seed: int,
+    logs: Path,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    steps_per_evaluation: int | None = None,
+    keeper: keeping.Keeper | None = None,
+) -> dict[str, float]:
+    """Trains from the step reached, for the epochs that the settings say.
+
+    Args:
+        tuner: from `build_learner`, of the same settings and inputs.
+        settings: how it is trained.
+        inputs: of all examples, with labels.
+        by_length: see `task_batches.epoch_batches`.
+        seed: of the order of examples, and of dropout.
+        logs: directory of the curves; those of steps to come are deleted.
+        callbacks: called before the curves are written.
+        steps_per_evaluation: steps between two ends of a Keras epoch; `None`: those of
+            an epoch of the examples.
+        keeper: called last; it may end the training.
+
+    Returns:
+        The scalars of the last step.
+
+    Raises:
+        InputError: the loss or gradients do not stay finite.
+    """
+    steps_per_epoch, num_train_steps = num_steps(settings, len(inputs.lengths))
+    interval = steps_per_evaluation or steps_per_epoch
+    batch_size = settings.batch_size
+    run_curves = curves.Curves(logs, batch_size=batch_size)
+    line = progress_line.ProgressLine(
+        num_train_steps=num_train_steps, batch_size=batch_size
+    )
+    stop_on_skips = stopping.StopOnSkips(
+        # A short run must not end well without a single update.
+        min(settings.max_skipped_steps, num_train_steps - 1),
+        lambda first, last: ": lower `learning_rate`, or take another checkpoint",
+    )
+    if not (step := replicas.optimizer_step(tuner)):
+        shutil.rmtree(logs, ignore_errors=True)
+    while step < num_train_steps and not (keeper and keeper.stops_early):
+        # A call that starts between two evaluations goes to the next one only.
+        rest = -step % interval or num_train_steps
+        learner.fit(
+            tuner,
+            task_batches.example_batches(
+                inputs.lengths,
+                inputs.batch,
+                batch_size=batch_size,
+                by_length=by_length,
+                seed=seed,
+                start_step=step,
+            ),
+            last_step=min(num_train_steps, step + rest),
+            steps_per_epoch=min(interval, num_train_steps),
+            evaluation=None,
+            run_callbacks=[
+                *callbacks,
+                run_curves,
+                line,
+                stop_on_skips,
+                *([keeper] if keeper else []),
+            ],
+        )
+        step = replicas.optimizer_step(tuner)
+    return run_curves.last_step_logs

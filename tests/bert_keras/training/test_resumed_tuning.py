@@ -1,0 +1,150 @@
+"""Fine-tunings that are interrupted end like those that never were: bit for bit."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras import config
+from bert_keras.checkpoints import conversion
+from bert_keras.errors import InputError, Stopped
+from bert_keras.inference import tuned
+from bert_keras.training import finetune, replicas
+from tests.bert_keras.training.test_finetune import (
+    BERT_CONFIG,
+    make_init,
+    opinions,
+    write_tsv,
+)
+from tests.bert_keras.training.test_finetune_tasks import tagged_file
+from tests.bert_keras.training.test_killed_runs import scalars
+
+SETTINGS = config.FinetuningConfig(
+    max_seq_length=32,
+    batch_size=8,
+    num_train_epochs=2.5,
+    learning_rate=2e-3,
+    save_checkpoint_minutes=None,
+)
+
+
+class Killed(Exception):
+    """The end of a process, without the costs of a new one."""
+
+
+@pytest.fixture
+def at_step(monkeypatch):
+    """A function that has something called after a step of the next trainings."""
+    fit = keras.Model.fit
+
+    def arrange(step: int, action) -> None:
+        class Act(keras.callbacks.Callback):
+            def on_train_batch_begin(self, batch, logs=None):
+                if replicas.optimizer_step(self.model) == step:
+                    action()
+
+        def fit_and_act(self, *args, callbacks, **options):
+            return fit(self, *args, callbacks=[Act(), *callbacks], **options)
+
+        monkeypatch.setattr(keras.Model, "fit", fit_and_act)
+
+    yield arrange
+    monkeypatch.setattr(keras.Model, "fit", fit)
+
+
+def die() -> None:
+    raise Killed
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("files")
+    return {
+        "init": make_init(folder / "init", BERT_CONFIG),
+        "text": write_tsv(folder / "train.tsv", opinions(80, seed=1)),
+        "text_dev": write_tsv(folder / "dev.tsv", opinions(21, seed=2)),
+        "tagging": tagged_file(folder / "train.txt", 80, seed=1),
+        "tagging_dev": tagged_file(folder / "dev.txt", 20, seed=2),
+    }
+
+
+def run(files: dict[str, Path], directory: Path, **changes) -> dict:
+    settings = SETTINGS.model_copy(update=changes)
+    return finetune.finetune(
+        settings,
+        train=files[settings.task],
+        dev=[files[f"{settings.task}_dev"]],
+        init=files["init"],
+        from_scratch=False,
+        output_dir=directory,
+        strategy=tf.distribute.get_strategy(),
+    )
+
+
+def results(directory: Path) -> dict:
+    """Results without times."""
+    read = json.loads((directory / "results.json").read_text())
+    assert read.pop("seconds") >= 0
+    assert read["train"].pop("input_wait") >= 0
+    return read
+
+
+def assert_same(found: Path, expected: Path) -> None:
+    """Weights, results, answers and curves are the same, bit for bit."""
+    ours, theirs = (conversion.read(path).arrays for path in (found, expected))
+    assert ours.keys() == theirs.keys()
+    for name, array in theirs.items():
+        assert ours[name].tobytes() == array.tobytes(), name
+    assert results(found) == results(expected)
+    ours, theirs = (path / "dev_answers.jsonl" for path in (found, expected))
+    assert ours.read_bytes() == theirs.read_bytes()
+    ours, theirs = scalars(found), scalars(expected)
+    assert ours.keys() == theirs.keys()
+    assert [key for key in theirs if ours[key] != theirs[key]] == []
+    assert {path.name for path in found.iterdir()} == {
+        path.name for path in expected.iterdir()
+    }
+
+
+def test_texts_of_which_the_best_weights_are_kept(files, tmp_path, at_step):
+    """Killed between checkpoints, then asked to end; saved with the best evaluation."""
+    settings = {"task": "text", "keep": "best", "evaluate_steps": 4}
+    whole = run(files, tmp_path / "whole", **settings)
+    assert whole["steps"] == 25
+    assert whole["kept_step"] < 25
+    directory = tmp_path / "run"
+    at_step(11, die)
+    with pytest.raises(Killed):
+        run(files, directory, **settings, save_checkpoint_steps=3)
+    with pytest.raises(InputError, match="not finished; give its command again to re"):
+        tuned.evaluate(directory, files["text_dev"])
+    at_step(17, terminate)
+    with pytest.raises(Stopped, match="stopped by SIGTERM at step 18"):
+        run(files, directory, **settings)
+    assert (directory / "checkpoints/step-0000000018.npz").is_file()
+    run(files, directory, **settings)
+    assert_same(directory, tmp_path / "whole")
+    scores = tuned.evaluate(directory, files["text_dev"])
+    assert scores["loss"] == pytest.approx(whole["eval"]["loss"], abs=1e-6)
+
+
+def test_tags_whose_training_ends_early(files, tmp_path, at_step):
+    """SIGTERM with the last step before an evaluation: that comes before the end."""
+    settings = {"task": "tagging", "early_stopping": 2, "evaluate_steps": 3}
+    settings["learning_rate"] = 1e-6  # no gain at all
+    whole = run(files, tmp_path / "whole", **settings)
+    assert whole["steps"] == 9
+    at_step(5, terminate)
+    with pytest.raises(Stopped, match="stopped by SIGTERM at step 6"):
+        run(files, tmp_path / "run", **settings)
+    run(files, tmp_path / "run", **settings)
+    assert_same(tmp_path / "run", tmp_path / "whole")
