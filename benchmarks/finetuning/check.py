@@ -113,7 +113,7 @@ def ours(
     start = dataclasses.replace(
         start, bert_config=start.bert_config.model_copy(update=still)
     )
-    data = catalogue.read(train, settings)
+    data = catalogue.read(train, settings).for_training()
     task = data.describe()
     tokenizer = tokenization.Tokenizer(
         start.vocabulary, do_lower_case=start.do_lower_case
@@ -177,7 +177,7 @@ def theirs(
     from benchmarks.finetuning import peer
 
     peer.prepare_torch()
-    data = catalogue.read(train, settings)
+    data = catalogue.read(train, settings).for_training()
     task = data.describe()
     start = directory / START
     examples = peer.make_examples(data, task, start, settings)

@@ -361,6 +361,7 @@ def finetune(
     """Trains and scores; returns what `results.json` holds."""
     transformers.set_seed(settings.seed)
     train_data, dev_data = (catalogue.read(path, settings) for path in (train, dev))
+    train_data = train_data.for_training()
     task = train_data.describe()
     examples = make_examples(train_data, task, init, settings)
     steps_per_epoch = math.ceil(len(examples.lengths) / settings.batch_size)

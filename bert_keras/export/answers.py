@@ -102,6 +102,7 @@ class Answers(tf.Module):
         max_seq_length: int | None = None,
     ):
         super().__init__()
+        self._bert_config = checkpoint.bert_config
         longest = checkpoint.bert_config.max_position_embeddings
         self.max_seq_length = min(max_seq_length or longest, longest)
         self.vocabulary = checkpoint.vocabulary
@@ -138,9 +139,31 @@ class Answers(tf.Module):
         """The same as `compute`, of the ids one by one."""
         return self.compute(self.by_name(values))
 
+    def checked(self, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Ids by name; those that the network cannot take are refused in the graph."""
+        input_ids = values[0]
+        longest = self._bert_config.max_position_embeddings
+        num_ids = self._bert_config.vocab_size
+        is_known = (input_ids >= 0) & (input_ids < num_ids)
+        checks = [
+            tf.debugging.Assert(
+                tf.shape(input_ids)[-1] <= longest,
+                [f"expected {longest} ids in a row at most, got", tf.shape(input_ids)],
+            ),
+            tf.debugging.Assert(
+                tf.reduce_all(is_known),
+                [
+                    f"expected ids from 0 to {num_ids - 1}, got",
+                    tf.boolean_mask(input_ids, ~is_known),
+                ],
+            ),
+        ]
+        with tf.control_dependencies(checks):
+            return self.by_name([tf.identity(value) for value in values])
+
     def numbers_signature(self) -> Signature:
         """The signature from ids to the outputs of `compute`."""
-        return Signature(self.compute_in_order, self.id_specs)
+        return Signature(lambda *v: self.compute(self.checked(v)), self.id_specs)
 
     def numbers_probe(self) -> Probe:
         """A probe of `numbers_signature`."""
@@ -198,7 +221,7 @@ class DirectAnswers(Answers):
 
         return {
             STRINGS: Signature(lambda *t: answer(self.encode(*t)), self.string_specs),
-            IDS: Signature(lambda *v: answer(self.by_name(v)), self.id_specs),
+            IDS: Signature(lambda *v: answer(self.checked(v)), self.id_specs),
         }
 
     def probes(self):

@@ -170,6 +170,14 @@ def submit_glue(
         InputError: a run or a file cannot be used, or the output exists.
     """
     output_path = _new_output(output_path)
+    if output_path.suffix == ".zip":
+        tasks = [
+            run_directory.read_task(path, kinds=TASK_KINDS, verb="finetune").name
+            for path in model_dirs
+        ]
+        glue.check_is_whole(
+            file_name for name in tasks for file_name in glue.submission_names(name)
+        )
     tables: dict[str, str] = {}
     for model_dir in model_dirs:
         tuned = TunedModel.load(model_dir)

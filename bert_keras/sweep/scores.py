@@ -142,8 +142,18 @@ class Point:
         return sum(outcome.majority is not None for outcome in self.outcomes)
 
     def best(self, ruler: Ruler) -> Outcome | None:
-        """The first run with the best score."""
-        return max(self.finished, key=lambda o: ruler.key(o.score), default=None)
+        """The first run with the best score, of those that learnt something if any."""
+        return max(self.finished, key=lambda o: _rank(o, ruler), default=None)
+
+    @property
+    def has_learnt(self) -> bool:
+        """Whether a run is not at the majority class."""
+        return any(outcome.majority is None for outcome in self.finished)
+
+
+def _rank(outcome: Outcome, ruler: Ruler) -> tuple[bool, float]:
+    """Greater for better runs; those at the majority class come last."""
+    return outcome.majority is None, ruler.key(outcome.score)
 
 
 def points_of(outcomes: Iterable[Outcome], keys: Sequence[str]) -> list[Point]:
@@ -162,13 +172,16 @@ def choose(points: Sequence[Point], ruler: Ruler) -> tuple[Point, Outcome] | Non
     """The chosen point and its best run; `None` if no run has a score.
 
     `best`: the point of the best single run. `mean`: the point with the best mean among
-    those with the fewest failed runs, as a lucky run is no mean. The first of equals.
+    those with the fewest failed runs, as a lucky run is no mean. The first of equals. A
+    run at the majority class, which learnt nothing, is chosen only if all are.
     """
     scored = [point for point in points if point.scores]
     if not scored:
         return None
     if ruler.choose == "best":
-        point = max(scored, key=lambda p: max(map(ruler.key, p.scores)))
+        point = max(scored, key=lambda p: max(_rank(o, ruler) for o in p.finished))
     else:
-        point = max(scored, key=lambda p: (-p.num_failed, ruler.key(p.mean)))
+        point = max(
+            scored, key=lambda p: (p.has_learnt, -p.num_failed, ruler.key(p.mean))
+        )
     return point, cast(Outcome, point.best(ruler))

@@ -151,7 +151,10 @@ def chosen_line(state: State) -> str:
     how = "the best single run"
     if state.ruler.choose == "mean":
         how = f"the best run of the point with the best mean, {point.mean:.4f}"
-    return f"Chosen: {best.run.name}, {metric} {best.score:.4f} on dev, {how}."
+    line = f"Chosen: {best.run.name}, {metric} {best.score:.4f} on dev, {how}."
+    if best.majority is not None:
+        line += f" All runs are at the majority class, this one {best.majority}."
+    return line
 
 
 def page(state: State) -> str:

@@ -233,7 +233,7 @@ def _warn_of_skipped(path: Path, skipped: Sequence[str]) -> None:
     lines = "".join(f"\n  {line}" for line in skipped[:_MAX_SHOWN])
     more = len(skipped) - _MAX_SHOWN
     logger.warning(
-        "%s: %d questions left out:%s%s",
+        "%s: %d questions without a text that has the answer, not trained on:%s%s",
         path,
         len(skipped),
         lines,

@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -54,6 +54,10 @@ class Dataset(abc.ABC):
     @abc.abstractmethod
     def __len__(self) -> int:
         """Number of examples: texts, sentences or questions."""
+
+    def for_training(self) -> Self:
+        """The examples that can be trained on."""
+        return self
 
     @abc.abstractmethod
     def describe(self) -> config.Task:

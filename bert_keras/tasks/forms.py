@@ -6,6 +6,7 @@ Each form is a dataset, which makes model inputs, and the answers to it.
 # Labels are None only in files without any, which are not asked for them.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,6 +217,9 @@ class SpanDataset(dataset.Dataset):
     def __len__(self) -> int:
         return len(self.questions.questions)
 
+    def for_training(self) -> "SpanDataset":
+        return dataclasses.replace(self, questions=self.questions.for_training())
+
     def describe(self) -> config.Task:
         return config.Task(
             kind="span",
@@ -254,11 +258,7 @@ class SpanAnswers(dataset.Answers):
     predictions: squad_predictions.Predictions
 
     def scores(self, *, threshold: float | None = None) -> dict[str, float]:
-        """Scores of the official script; for 2.0 also those of the best threshold.
-
-        A question that was skipped when the file was read has no prediction and counts
-        as wrong, as it does there.
-        """
+        """Scores of the official script; for 2.0 also those of the best threshold."""
         gold = self.questions.gold_answers()
         found = squad_scores.scores(
             gold,

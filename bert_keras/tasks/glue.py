@@ -291,6 +291,37 @@ def submission_tsv(name: str, logits: np.ndarray) -> str:
     return "index\tprediction\n" + "".join(lines)
 
 
+def submission_names(model_task: str | None) -> list[str]:
+    """Files of a submission that a model of a task gives; none if it is not GLUE's."""
+    return [
+        submission.file_name
+        for name, task in TASKS.items()
+        if (task.same_model_as or name) == model_task
+        for submission in task.submissions.values()
+    ]
+
+
+def check_is_whole(file_names: Iterable[str]) -> None:
+    """Checks that files make a whole submission.
+
+    Raises:
+        InputError: files are missing; with the tasks whose runs would give them.
+    """
+    given = set(file_names)
+    wanted = {
+        file_name: name
+        for name, task in TASKS.items()
+        if task.same_model_as is None
+        for file_name in submission_names(name)
+    }
+    if missing := [file_name for file_name in wanted if file_name not in given]:
+        runs = dict.fromkeys(wanted[file_name] for file_name in missing)
+        raise InputError(
+            f"a submission to GLUE has {len(wanted)} files, missing: "
+            f"{', '.join(missing)}: give runs on {', '.join(runs)} too"
+        )
+
+
 def submission_zip(tables: Mapping[str, str]) -> bytes:
     """Archive to upload; equal bytes for equal answers.
 
@@ -301,13 +332,8 @@ def submission_zip(tables: Mapping[str, str]) -> bytes:
         InputError: a file is missing or too many, or has not as many rows as the
             official test file: the leaderboard would refuse it.
     """
+    check_is_whole(tables)
     wanted = [s for task in TASKS.values() for s in task.submissions.values()]
-    missing = [s.file_name for s in wanted if s.file_name not in tables]
-    if missing:
-        raise InputError(
-            f"a submission to GLUE has {len(wanted)} files, missing: "
-            f"{', '.join(missing)}"
-        )
     unknown = sorted(set(tables) - {s.file_name for s in wanted})
     if unknown:
         raise InputError(f"no files of a submission to GLUE: {', '.join(unknown)}")

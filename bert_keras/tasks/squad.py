@@ -7,7 +7,6 @@ conversion). What becomes of the model's scores is in `squad_predictions`.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -35,6 +34,11 @@ class Question(NamedTuple):
     answers: tuple[Answer, ...]
     """Empty for a question that has no answer, or if answers were not read."""
 
+    @property
+    def has_place(self) -> bool:
+        """Whether an answer was found in the context."""
+        return any(answer.start is not None for answer in self.answers)
+
 
 class QuestionSet(NamedTuple):
     """All questions of a file, and its faults."""
@@ -45,25 +49,24 @@ class QuestionSet(NamedTuple):
     num_repaired_answers: int
     """Answers that were not where the file says, but in one other place of the text."""
     skipped: tuple[str, ...]
-    """Id and reason, a line for each question that was left out."""
-    skipped_answers: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """By question id, the answers of those left out only for a wrong place."""
+    """Id and reason, a line for each question that cannot be trained on."""
 
     def gold_answers(self) -> dict[str, tuple[str, ...]]:
-        """The answers' texts by question id, as `squad_scores` takes them.
+        """The answers' texts by question id, as `squad_scores` takes them."""
+        return {q.id: tuple(a.text for a in q.answers) for q in self.questions}
 
-        With those of `skipped_answers`: the official scripts score them too.
-        """
-        gold = {q.id: tuple(a.text for a in q.answers) for q in self.questions}
-        return {**gold, **self.skipped_answers}
+    def for_training(self) -> "QuestionSet":
+        """The same without questions whose answers all have no place in the text."""
+        kept = tuple(q for q in self.questions if not q.answers or q.has_place)
+        return self._replace(questions=kept)
 
 
 def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
     """Reads a `.json` file in the layout of SQuAD 1.1 or 2.0.
 
     An answer that is not at its `answer_start` is given its place if the text has it
-    exactly once. A question without any answer that has a place is skipped. Keys
-    that are not needed are ignored.
+    exactly once. A question without any answer that has a place can be answered and
+    scored, not trained on. Keys that are not needed are ignored.
 
     Args:
         path: UTF-8, a byte order mark allowed.
@@ -89,7 +92,6 @@ def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
         has_impossible=reader.has_impossible or str(version).lstrip("v") == "2.0",
         num_repaired_answers=reader.num_repaired_answers,
         skipped=tuple(reader.skipped),
-        skipped_answers=reader.skipped_answers,
     )
 
 
@@ -104,7 +106,6 @@ class _Reader:
         self.has_impossible = False
         self.num_repaired_answers = 0
         self.skipped: list[str] = []
-        self.skipped_answers: dict[str, tuple[str, ...]] = {}
 
     def add(self, node: Any, context: str, place: str) -> None:
         id = field(node, "id", str, place)
@@ -117,14 +118,12 @@ class _Reader:
             )
         self.places[id] = place
         answers = self._answers(node, context, place) if self.has_answers else ()
-        if answers and all(answer.start is None for answer in answers):
+        self.questions.append(Question(id, question, context, answers))
+        if answers and not self.questions[-1].has_place:
             self.skipped.append(
                 f"{id}: the text does not have the answer {answers[0].text[:60]!r} "
                 "where it should be, nor exactly once"
             )
-            self.skipped_answers[id] = tuple(answer.text for answer in answers)
-            return
-        self.questions.append(Question(id, question, context, answers))
 
     def _answers(self, node: Any, context: str, place: str) -> tuple[Answer, ...]:
         is_impossible = "is_impossible" in node and field(

@@ -30,7 +30,8 @@ def read_triviaqa(
     """Reads a file of questions and their documents.
 
     Ids are `QUESTION_ID--DOCUMENT`, as in TriviaQA's own conversion. Pairs whose
-    document is missing or, with answers, does not name one are skipped.
+    document is missing are skipped; those whose document does not name an answer cannot
+    be trained on.
 
     Args:
         path: such as `qa/wikipedia-dev.json`.
@@ -56,10 +57,11 @@ def read_triviaqa(
             answers = () if context is None else _answers(names, pattern, context)
             if context is None:
                 skipped.append(f"{pair_id}: there is no {document}")
-            elif has_answers and not answers:
-                skipped.append(f"{pair_id}: the text does not name an answer")
             elif pair_id not in questions:
-                questions[pair_id] = squad.Question(pair_id, question, context, answers)
+                found = squad.Question(pair_id, question, context, answers)
+                questions[pair_id] = found
+                if has_answers and not found.has_place:
+                    skipped.append(f"{pair_id}: the text does not name an answer")
     if not questions:
         raise InputError(
             f"{path}: no question has a document that can be used (for example "
@@ -151,6 +153,6 @@ def _answers(
     """The first answer that is named, with its place; then all other names."""
     match = pattern and pattern.search(context)
     if not match:
-        return ()
+        return tuple(squad.Answer(name, None) for name in names)
     named = squad.Answer(match[0], match.start())
     return (named, *(squad.Answer(name, None) for name in names if name != match[0]))

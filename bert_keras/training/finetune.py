@@ -139,7 +139,7 @@ def _read_examples(
     tokenizer: tokenization.Tokenizer,
 ) -> tuple[config.Task, list[_Examples]]:
     """The task that the first file teaches, and the examples of all files."""
-    data = [catalogue.read(paths[0], settings)]
+    data = [catalogue.read(paths[0], settings).for_training()]
     task = data[0].describe().model_copy(update={"bilstm_units": settings.bilstm_units})
     data += [
         catalogue.read(path, settings, has_text_pair=task.has_text_pair)

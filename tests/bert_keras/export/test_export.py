@@ -196,6 +196,21 @@ def test_ids_are_answered_and_padding_changes_nothing(classifier):
         )
 
 
+@pytest.mark.parametrize(
+    ("input_ids", "message"),
+    [
+        ([[1] * 65], r"expected 24 ids in a row at most, got\] \[1 65\]"),
+        ([[1, 99]], r"expected ids from 0 to \d+, got\] \[99\]"),
+        ([[-1, 1]], r"expected ids from 0 to \d+, got\] \[-1\]"),
+    ],
+)
+def test_ids_that_the_model_cannot_take_are_refused(classifier, input_ids, message):
+    ask = tf.saved_model.load(str(classifier[1])).signatures["ids"]
+    ids = tf.constant(input_ids)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        ask(input_ids=ids, input_mask=ids * 0 + 1, segment_ids=ids * 0)
+
+
 def test_every_weight_is_stored_once(classifier):
     run, model = classifier
     network = tuned.TunedModel.load(run).network

@@ -1,5 +1,6 @@
 """What a sweep plans, how it judges and chooses, and what it writes."""
 
+import dataclasses
 import io
 import json
 import math
@@ -333,6 +334,27 @@ def test_the_choice_where_there_is_little():
     assert chosen([["no", 0.5, "no"]], choose="mean") == ((3e-5,), 0)
     # The first of equals.
     assert chosen([[0.5, 0.7, 0.7], [0.1, 0.7, 0.7]], choose="best") == ((3e-5,), 0)
+
+
+@pytest.mark.parametrize("choose", ["best", "mean"])
+def test_a_run_at_the_majority_class_is_chosen_only_if_all_are(choose):
+    ruler = scores.Ruler(metric="accuracy", goal="max", choose=choose)
+
+    def chosen_of(majorities):
+        found = [
+            scores.Outcome(**{**vars(o), "majority": 'always "1"' if m else None})
+            for o, m in zip(outcomes([[0.5, 0.7, 0.6]]), majorities, strict=True)
+        ]
+        state = dataclasses.replace(state_of([]), ruler=ruler, outcomes=tuple(found))
+        line = summary.chosen_line(state)
+        is_told = "All runs are at the majority class, this one always" in line
+        assert is_told == all(majorities)
+        return state.chosen[1].score
+
+    assert chosen_of([False, False, False]) == 0.7
+    assert chosen_of([False, True, True]) == 0.5
+    assert chosen_of([False, True, False]) == 0.6
+    assert chosen_of([True, True, True]) == 0.7
 
 
 def test_statistics_of_points():

@@ -282,7 +282,8 @@ def test_a_wrong_place_counts_as_wrong_and_is_listed(tmp_path, caplog):
     data = catalogue.read(path, settings)
     assert caplog.messages == [
         f"{path}: 1 answers were not where the file says, but in one other place",
-        f"{path}: 1 questions left out:\n  x: the text does not have the answer 'dog' "
+        f"{path}: 1 questions without a text that has the answer, not trained on:\n"
+        "  x: the text does not have the answer 'dog' "
         "where it should be, nor exactly once",
     ]
     task = data.describe()

@@ -60,7 +60,8 @@ def test_answers_need_not_be_there(tmp_path):
 
 
 def test_an_answer_at_the_wrong_place(tmp_path):
-    """Is repaired if the text has it once; else the question needs another one."""
+    """Is repaired if the text has it once; else the question needs another one, or is
+    answered and scored but not trained on."""
     found = read(
         tmp_path,
         content(
@@ -73,7 +74,11 @@ def test_an_answer_at_the_wrong_place(tmp_path):
             qas("one of two", [("the", 4), ("sat", 8)]),
         ),
     )
-    assert [(q.id, q.answers) for q in found.questions] == [
+    assert [q.id for q in found.questions if not q.has_place] == [
+        *("twice", "never", "blank")
+    ]
+    assert found.gold_answers()["never"] == ("dog",)
+    assert [(q.id, q.answers) for q in found.for_training().questions] == [
         ("once", (("cat", 4),)),
         ("before", (("mat", 19),)),
         ("beyond", (("mat", 19),)),

@@ -82,7 +82,9 @@ def test_what_is_skipped(read):
         documents=documents,
         max_words=2,
     )
-    assert [question.id for question in found.questions] == ["p--A", "r--B"]
+    assert [q.id for q in found.questions] == ["p--A", "p--B", "q--A", "r--B"]
+    kept = [q.id for q in found.for_training().questions if q.answers]
+    assert kept == ["p--A", "r--B"]
     unnamed, missing = "the text does not name an answer", "there is no "
     assert [line.partition(": ")[0] for line in found.skipped] == [
         *("p--B", "p--C", "q--A")

@@ -1,4 +1,4 @@
-"""Runs of pre-training that kill themselves when told to, for `test_killed_runs.py`.
+"""Runs of training that kill themselves when told to, for `test_killed_runs.py`.
 
 Takes orders as lines of JSON and answers each with a line: the exit code of the run, or
 minus the signal that ended it. Each run is a process of its own, forked from this one
@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from bert_keras import config, config_files
 from bert_keras.checkpoints import npz_files
-from bert_keras.training import pretrain
+from bert_keras.training import finetune, pretrain
 
 
 def die() -> None:
@@ -70,6 +70,29 @@ def die_writing(*, step: int, num_arrays: int) -> None:
     npz_files.write_arrays = write_some
 
 
+def die_writing_slowly(*, step: int, seconds: float, seconds_per_array: float) -> None:
+    """Some time after the first array of a checkpoint of a step, or of a later one, on
+    a slow disk."""
+    write_arrays = npz_files.write_arrays
+
+    def write_slowly(path, arrays):
+        def slow_arrays():
+            for index, array in enumerate(arrays):
+                if index == 1:
+                    threading.Thread(target=wait_and_die, daemon=True).start()
+                yield array
+                time.sleep(seconds_per_array)
+
+        is_due = int(path.stem.removeprefix("step-")) >= step
+        write_arrays(path, slow_arrays() if is_due else arrays)
+
+    def wait_and_die():
+        time.sleep(seconds)
+        die()
+
+    npz_files.write_arrays = write_slowly
+
+
 def die_renaming(*, step: int, is_renamed: bool) -> None:
     """Just before a checkpoint gets its name, or just after."""
     replace = os.replace
@@ -88,11 +111,28 @@ def die_renaming(*, step: int, is_renamed: bool) -> None:
 DEATHS = {
     "after_step": die_after_step,
     "writing": die_writing,
+    "writing_slowly": die_writing_slowly,
     "renaming": die_renaming,
 }
 
 
-def run(*, settings, examples, output_dir, num_replicas, death) -> None:
+def run(*, verb, death, **order) -> None:
+    if death is not None:
+        kind, moment = death
+        DEATHS[kind](**moment)
+    {"pretrain": run_pretraining, "finetune": run_finetuning}[verb](**order)
+
+
+def run_finetuning(*, settings, **paths) -> None:
+    finetune.finetune(
+        config_files.load(config.FinetuningConfig, settings),
+        from_scratch=False,
+        strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
+        **paths,
+    )
+
+
+def run_pretraining(*, settings, examples, output_dir, num_replicas) -> None:
     devices = [f"/cpu:{index}" for index in range(num_replicas)]
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
@@ -101,9 +141,6 @@ def run(*, settings, examples, output_dir, num_replicas, death) -> None:
     strategy = tf.distribute.OneDeviceStrategy(devices[0])
     if num_replicas > 1:
         strategy = tf.distribute.MirroredStrategy(devices)
-    if death is not None:
-        kind, moment = death
-        DEATHS[kind](**moment)
     settings = config_files.load(config.PretrainingConfig, settings)
     pretrain.pretrain(settings, examples, output_dir, strategy=strategy)
 

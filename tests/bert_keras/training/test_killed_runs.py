@@ -12,9 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tensorboard.backend.event_processing import event_file_loader
 
 from bert_keras import config, config_files
+from tests.bert_keras.training import (
+    test_finetune,
+    test_finetune_tasks,
+    test_resumed_tuning,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -58,8 +62,8 @@ def settings_path(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def start(settings_path, tiny_examples):
-    """A function that gives a run a life; returns its exit code."""
+def live():
+    """A function that gives a run a life by its order; returns its exit code."""
     script = Path(__file__).with_name("killed_runs.py")
     with subprocess.Popen(
         [sys.executable, str(script)],
@@ -68,44 +72,42 @@ def start(settings_path, tiny_examples):
         text=True,
     ) as driver:
 
-        def start(output_dir, *, num_replicas, death=None) -> int:
-            order = {
-                "settings": str(settings_path),
-                "examples": [str(tiny_examples)] * 2,
-                "output_dir": str(output_dir),
-                "num_replicas": num_replicas,
-                "death": death,
-            }
-            driver.stdin.write(json.dumps(order) + "\n")
+        def live(**order) -> int:
+            driver.stdin.write(json.dumps(order, default=str) + "\n")
             driver.stdin.flush()
             return int(driver.stdout.readline())
 
-        yield start
+        yield live
         driver.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def start(live, settings_path, tiny_examples):
+    """A function that gives a pre-training a life; returns its exit code."""
+
+    def start(output_dir, *, num_replicas, death=None) -> int:
+        return live(
+            verb="pretrain",
+            settings=settings_path,
+            examples=[str(tiny_examples)] * 2,
+            output_dir=output_dir,
+            num_replicas=num_replicas,
+            death=death,
+        )
+
+    return start
 
 
 def checkpoints(run: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (run / "checkpoints").iterdir()}
 
 
-def scalars(run: Path) -> dict[tuple[str, str, int], bytes]:
-    """From curve, tag and step to what was written last, without what depends on time.
-
-    Values are float32 as they stand in the file.
-    """
-    found = {}
-    for path in sorted((run / "logs").rglob("events.out.tfevents.*")):
-        for event in event_file_loader.EventFileLoader(str(path)).Load():
-            for value in event.summary.value:
-                if value.metadata.plugin_data.plugin_name == "scalars":
-                    key = (path.parent.name, value.tag, event.step)
-                    found[key] = value.tensor.SerializeToString()
-    return {key: v for key, v in found.items() if not key[1].startswith("speed/")}
-
-
 def assert_same_runs(found: Path, expected: Path) -> None:
     """All but times are alike: files, state, weights, results and curves."""
-    ours, theirs = scalars(found), scalars(expected)
+    ours, theirs = (
+        test_resumed_tuning.scalars(found),
+        test_resumed_tuning.scalars(expected),
+    )
     assert ours.keys() == theirs.keys()
     assert [key for key in theirs if ours[key] != theirs[key]] == []
     ours, theirs = checkpoints(found), checkpoints(expected)
@@ -199,3 +201,65 @@ def test_stopped_by_sigterm(start, whole, settings_path, tiny_examples, tmp_path
     assert not (tmp_path / "run" / "results.json").exists()
     assert start(tmp_path / "run", num_replicas=1) == 0
     assert_same_runs(tmp_path / "run", whole)
+
+
+TUNING = config.FinetuningConfig(
+    max_seq_length=32,
+    batch_size=8,
+    num_train_epochs=6,
+    learning_rate=1e-3,
+    save_checkpoint_steps=3,
+    save_checkpoint_minutes=None,
+    span=config.SpanConfig(doc_stride=8, max_query_length=4, max_answer_length=3),
+)
+NUM_TUNING_KILLS, NUM_KILLS_IN_WRITES = 20, 9
+SECONDS_PER_ARRAY = 0.02
+
+
+@pytest.mark.parametrize(
+    ("task", "keep", "write"),
+    [
+        ("span", "best", test_finetune_tasks.questions_file),
+        ("tagging", "last", test_finetune_tasks.tagged_file),
+    ],
+)
+def test_a_finetuning_killed_twenty_times(live, task, keep, write, tmp_path):
+    """Nine times while a checkpoint is written, which its unfinished file proves."""
+    settings = TUNING.model_copy(update={"task": task, "keep": keep})
+    config_files.save(settings, tmp_path / "config.yaml")
+    suffix = "json" if task == "span" else "txt"
+    order = {
+        "verb": "finetune",
+        "settings": tmp_path / "config.yaml",
+        "init": test_finetune.make_init(tmp_path / "init", test_finetune.BERT_CONFIG),
+        "train": write(tmp_path / f"train.{suffix}", 80, seed=1),
+        "dev": [str(write(tmp_path / f"dev.{suffix}", 20, seed=2))],
+    }
+    assert live(**order, output_dir=tmp_path / "whole", death=None) == 0
+    choose, run = random.Random(task), tmp_path / "run"
+    in_writes = choose.sample(range(NUM_TUNING_KILLS), NUM_KILLS_IN_WRITES)
+    num_proven, unfinished = 0, set()
+    for number in range(NUM_TUNING_KILLS):
+        step = max([int(p.stem[-10:]) for p in run.glob("checkpoints/step-*")] or [0])
+        if number in in_writes:
+            moment = {
+                "step": step + 1,
+                "seconds": choose.uniform(0, 30 * SECONDS_PER_ARRAY),
+                "seconds_per_array": SECONDS_PER_ARRAY,
+            }
+            death = ("writing_slowly", moment)
+        else:
+            moment = {
+                "step": step + choose.randint(1, 4),
+                "seconds": choose.uniform(0, 0.05),
+            }
+            death = ("after_step", moment)
+        code = live(**order, output_dir=run, death=death)
+        assert code == -signal.SIGKILL, death
+        assert not (run / "results.json").exists()
+        before, unfinished = unfinished, set(run.glob("checkpoints/.step-*.tmp"))
+        num_proven += bool(unfinished - before)
+        print(f"{task}: kill {number + 1}: {death}, {num_proven} in a write")
+    assert num_proven >= NUM_KILLS_IN_WRITES
+    assert live(**order, output_dir=run, death=None) == 0
+    test_resumed_tuning.assert_same(run, tmp_path / "whole")

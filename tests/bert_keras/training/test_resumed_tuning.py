@@ -6,14 +6,15 @@ import signal
 from pathlib import Path
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
+from tensorboard.backend.event_processing import event_file_loader
 
 from bert_keras import config
 from bert_keras.checkpoints import conversion
 from bert_keras.errors import InputError, Stopped
 from bert_keras.inference import tuned
+from bert_keras.report import task_summaries
 from bert_keras.training import finetune, replicas
 from tests.bert_keras.training.test_finetune import (
     BERT_CONFIG,
@@ -22,7 +23,6 @@ from tests.bert_keras.training.test_finetune import (
     write_tsv,
 )
 from tests.bert_keras.training.test_finetune_tasks import tagged_file
-from tests.bert_keras.training.test_killed_runs import scalars
 
 SETTINGS = config.FinetuningConfig(
     max_seq_length=32,
@@ -65,6 +65,12 @@ def terminate() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch):
+    """They are drawn when all is over, and take longer than the rest."""
+    monkeypatch.setattr(task_summaries, "write", lambda *args, **kwargs: None)
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("files")
@@ -96,6 +102,21 @@ def results(directory: Path) -> dict:
     assert read.pop("seconds") >= 0
     assert read["train"].pop("input_wait") >= 0
     return read
+
+
+def scalars(run: Path) -> dict[tuple[str, str, int], bytes]:
+    """From curve, tag and step to what was written last, without what depends on time.
+
+    Values are float32 as they stand in the file.
+    """
+    found = {}
+    for path in sorted((run / "logs").rglob("events.out.tfevents.*")):
+        for event in event_file_loader.EventFileLoader(str(path)).Load():
+            for value in event.summary.value:
+                if value.metadata.plugin_data.plugin_name == "scalars":
+                    key = (path.parent.name, value.tag, event.step)
+                    found[key] = value.tensor.SerializeToString()
+    return {key: v for key, v in found.items() if not key[1].startswith("speed/")}
 
 
 def assert_same(found: Path, expected: Path) -> None:

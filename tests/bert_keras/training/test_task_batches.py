@@ -67,6 +67,12 @@ def test_training_batches_are_those_of_every_epoch():
         for rows in task_batches.epoch_batches(lengths, epoch=epoch, **order)
     ]
     assert drawn == wanted[:7]
+    for start_step in (2, 3, 5):
+        resumed = task_batches.example_batches(
+            lengths, lambda rows: {"rows": rows}, start_step=start_step, **order
+        )
+        rest = [batch["rows"].numpy().tolist() for batch in resumed.take(2)]
+        assert rest == wanted[start_step : start_step + 2]
 
 
 def test_dropout_seeds_of_labelled_examples():
