@@ -215,7 +215,9 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
 
 def _add_tuned_verbs(verbs: Any) -> None:
     evaluate = _verb(verbs, "evaluate", "score a tuned model, or answers to SQuAD")
-    evaluate.add_argument("--model", help="run directory of `finetune`")
+    evaluate.add_argument(
+        "--model", help="run directory of `finetune`, or a tuned model of any format"
+    )
     evaluate.add_argument(
         "--predictions",
         metavar="FILE",
@@ -228,9 +230,12 @@ def _add_tuned_verbs(verbs: Any) -> None:
         "--model",
         required=True,
         nargs="+",
-        help="run directory of `finetune`; with --data one for each task",
+        help="run directory of `finetune`, or a tuned model of any format; with --data "
+        "one for each task",
     )
-    predict.add_argument("--input", help="file like those it was tuned on")
+    predict.add_argument(
+        "--input", help="file like those it was tuned on; `-` is standard input"
+    )
     predict.add_argument(
         "--data",
         metavar="DIRECTORY",
@@ -238,7 +243,8 @@ def _add_tuned_verbs(verbs: Any) -> None:
     )
     _add_required(
         predict,
-        output="file to write; a directory where the answers are several files (span, "
+        output="file to write, with the columns of the input: .csv, .jsonl, any other "
+        "is tab-separated; a directory where the answers are several files (span, "
         "--data); with --data a .zip file is ready for GLUE's server",
     )
 

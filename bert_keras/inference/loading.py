@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from bert_keras import config, run_directory
-from bert_keras.checkpoints import conversion, native, starting_point
+from bert_keras.checkpoints import conversion, starting_point
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.inference import tuned
@@ -143,25 +143,19 @@ def load(path: str | Path, *, precision: config.Precision | None = None) -> Load
             takes_pairs=found.task.has_text_pair,
         )
     checkpoint = conversion.read(path)
-    network = networks.build(
-        checkpoint.bert_config, checkpoint.task, dtype=precision or "float32"
-    )
-    starting_point.assign(network, checkpoint.arrays, path=path)
-    tokenizer = checkpoint.tokenizer
-    settings = native.tuning_settings(checkpoint)
-    tuned_model = None
-    if settings is not None and tokenizer is not None:
-        tuned_model = tuned.TunedModel(
-            network=network,
-            task=checkpoint.task,
-            tokenizer=tokenizer,
-            settings=settings,
+    found = tuned.TunedModel.of_checkpoint(checkpoint, path, precision=precision)
+    if found is not None:
+        network = found.network
+    else:
+        network = networks.build(
+            checkpoint.bert_config, checkpoint.task, dtype=precision or "float32"
         )
+        starting_point.assign(network, checkpoint.arrays, path=path)
     return LoadedModel(
         network=network,
         task=checkpoint.task,
-        tokenizer=tokenizer,
-        tuned=tuned_model,
+        tokenizer=checkpoint.tokenizer,
+        tuned=found,
         takes_pairs=None,
     )
 

@@ -1,7 +1,10 @@
 """A tuned model that answers: files, official test sets, texts in Python."""
 
+import contextlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -9,7 +12,13 @@ from typing import Any, Self
 import keras
 
 from bert_keras import config, config_files, files, run_directory
-from bert_keras.checkpoints import run_weights
+from bert_keras.checkpoints import (
+    conversion,
+    native,
+    run_weights,
+    starting_point,
+    weights,
+)
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.inference import forward
@@ -37,20 +46,32 @@ class TunedModel:
     """Settings of the run: lengths of inputs, search for answers."""
     threshold: float | None = None
     """Odds above which a question has no answer, chosen on the dev file."""
+    takes_pairs: bool | None = None
+    """Whether a text is a pair; `None`: unknown, the input tells."""
 
     @classmethod
     def load(
         cls, directory: str | Path, *, precision: config.Precision | None = None
     ) -> Self:
-        """Loads a finished fine-tuning run.
+        """Loads a tuned model.
 
         Args:
-            directory: made by `finetune`.
-            precision: to compute in; `None`: as it was trained.
+            directory: made by `finetune`, or a checkpoint of any format.
+            precision: to compute in; `None`: as it was trained, else float32.
 
         Raises:
-            InputError: the directory is no finished fine-tuning run.
+            InputError: no finished fine-tuning run, or no model that was tuned.
         """
+        if _is_third_party(directory):
+            checkpoint = conversion.read(directory)
+            made = cls.of_checkpoint(checkpoint, directory, precision=precision)
+            if made is None:
+                raise InputError(
+                    f"{directory}: a model for {checkpoint.task.kind} or without its "
+                    "tokenizer: expected one that was tuned on a task, with its "
+                    "vocabulary and tokenizer_config.json"
+                )
+            return made
         run = run_weights.read_finished_run(
             directory, kinds=TASK_KINDS, verb="finetune"
         )
@@ -71,6 +92,30 @@ class TunedModel:
             tokenizer=run.tokenizer,
             settings=settings,
             threshold=results.get("eval", {}).get(THRESHOLD),
+            takes_pairs=run.task.has_text_pair,
+        )
+
+    @classmethod
+    def of_checkpoint(
+        cls,
+        checkpoint: weights.Checkpoint,
+        path: str | Path,
+        *,
+        precision: config.Precision | None = None,
+    ) -> Self | None:
+        """A tuned model of another format; `None`: not tuned, or without tokenizer."""
+        settings, tokenizer = native.tuning_settings(checkpoint), checkpoint.tokenizer
+        if settings is None or tokenizer is None:
+            return None
+        network = networks.build(
+            checkpoint.bert_config, checkpoint.task, dtype=precision or "float32"
+        )
+        starting_point.assign(network, checkpoint.arrays, path=path)
+        return cls(
+            network=network,
+            task=checkpoint.task,
+            tokenizer=tokenizer,
+            settings=settings,
         )
 
     def read(
@@ -90,7 +135,7 @@ class TunedModel:
             path,
             settings,
             has_labels=has_labels,
-            has_text_pair=self.task.has_text_pair,
+            has_text_pair=self.takes_pairs,
         )
 
     def answer(self, data: dataset.Dataset) -> dataset.Answers:
@@ -116,6 +161,12 @@ class TunedModel:
         return list(given.records(threshold=self.threshold))
 
 
+def _is_third_party(path: str | Path) -> bool:
+    # Names of a run directory, finished or not, come first: its errors are better.
+    is_run = (Path(path) / run_directory.TASK_NAME).is_file()
+    return not is_run and Path(path).exists()
+
+
 def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float | int]:
     """Scores a tuned model on a labelled file.
 
@@ -136,22 +187,52 @@ def predict(
 ) -> None:
     """Writes a tuned model's answers to a file, see `dataset.Answers.files`.
 
-    A single file of answers becomes `output_path`; several go into that directory.
-    Labels of the input are ignored.
+    A single file of answers becomes `output_path`, with the columns of the input;
+    several go into that directory. Labels of the input are not used.
+
+    Args:
+        model_dir: as for `TunedModel.load`.
+        input_path: of a file; `-`: standard input.
+        output_path: to make.
 
     Raises:
         InputError: the run or the input cannot be used, or the output exists.
     """
     output_path = _new_output(output_path)
     tuned = TunedModel.load(model_dir)
-    data = tuned.read(input_path, has_labels=False)
-    contents = tuned.answer(data).files(threshold=tuned.threshold)
-    if len(contents) == 1:
-        (content,) = contents.values()
-        files.write_atomically(output_path, content.encode())
-    else:
-        _write_directory(output_path, contents)
+    with _input_file(input_path, tuned.task.kind) as path:
+        data = tuned.read(path, has_labels=False)
+        contents = tuned.answer(data).files(threshold=tuned.threshold)
+        if len(contents) == 1:
+            (content,) = contents.values()
+            suffix = output_path.suffix.lower()
+            content = data.with_columns(content, suffix=suffix)
+            files.write_atomically(output_path, content.encode())
+        else:
+            _write_directory(output_path, contents)
     logger.info("answers to %d examples in %s", len(data), output_path)
+
+
+@contextlib.contextmanager
+def _input_file(path: str | Path, kind: config.TaskKind) -> Iterator[Path]:
+    """The file of a path; for `-` one with what standard input holds.
+
+    JSON lines are recognised; else it is what a file of the kind of task usually is.
+    """
+    if str(path) != "-":
+        yield Path(path)
+        return
+    content = sys.stdin.buffer.read()
+    suffix = _USUAL_SUFFIXES.get(kind, ".tsv")
+    if kind not in ("span", "choice") and content.lstrip().startswith(b"{"):
+        suffix = ".jsonl"
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory) / f"standard_input{suffix}"
+        copy.write_bytes(content)
+        yield copy
+
+
+_USUAL_SUFFIXES = {"tagging": ".txt", "span": ".json", "choice": ".csv"}
 
 
 def submit_glue(

@@ -59,6 +59,15 @@ class Dataset(abc.ABC):
         """The examples that can be trained on."""
         return self
 
+    def with_columns(self, answers: str, *, suffix: str) -> str:
+        """The only file of answers, with the columns of the input where it has some.
+
+        Args:
+            answers: from `Answers.files`.
+            suffix: of the file to write, see `tables.joined`.
+        """
+        return answers
+
     @abc.abstractmethod
     def describe(self) -> config.Task:
         """The task that a model can learn from this file.

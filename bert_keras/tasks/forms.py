@@ -27,6 +27,7 @@ from bert_keras.tasks import (
     squad_predictions,
     squad_scores,
     swag,
+    tables,
     text,
     tokenized,
 )
@@ -71,6 +72,11 @@ class TextDataset(dataset.Dataset):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def with_columns(self, answers, *, suffix):
+        if self.glue_task is not None:
+            return answers
+        return tables.joined(text.read_rows(self.path), answers, suffix=suffix)
 
     def describe(self) -> config.Task:
         labels = None
@@ -154,6 +160,9 @@ class TaggingDataset(dataset.Dataset):
 
     def __len__(self) -> int:
         return len(self.sentences)
+
+    def with_columns(self, answers, *, suffix):
+        return ner.with_columns(self.path, answers)
 
     def describe(self) -> config.Task:
         labels = ner.distinct_labels(self.sentences, path=self.path)
@@ -307,6 +316,9 @@ class ChoiceDataset(dataset.Dataset):
 
     def __len__(self) -> int:
         return len(self.questions)
+
+    def with_columns(self, answers, *, suffix):
+        return tables.joined(swag.read_rows(self.path), answers, suffix=suffix)
 
     def describe(self) -> config.Task:
         return config.Task(kind="choice", name=self.name, has_text_pair=True)

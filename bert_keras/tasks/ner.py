@@ -362,6 +362,24 @@ def scores_table(by_type: dict[str, EntityScores]) -> str:
     return "".join(lines)
 
 
+def with_columns(path: Path, answers: str) -> str:
+    """All columns of a file, and the predicted tag of each word as one more.
+
+    Args:
+        path: of the file; JSON lines have no columns.
+        answers: `predictions_columns` for it.
+    """
+    if path.suffix.lower() == ".jsonl":
+        return answers
+    rows = (re.split("[ \t]+", line.strip(" \t")) for line in reading.read_lines(path))
+    words = (row for row in rows if row[0] not in ("", DOCUMENT_START))
+    lines = (
+        line and " ".join([*next(words), line.split()[-1]])
+        for line in answers.split("\n")
+    )
+    return "\n".join(lines)
+
+
 def predictions_columns(
     sentences: Sequence[Sentence], predicted_tags: Sequence[Sequence[str]]
 ) -> str:

@@ -7,7 +7,7 @@ category, beginning, four endings and label. No TensorFlow.
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,19 +53,28 @@ def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
             four endings, nothing to end, a label other than 0 to 3.
     """
     path = Path(path)
-    read_rows = _READERS.get(path.suffix.lower())
-    if read_rows is None:
-        raise InputError(
-            f"{path}: expected a file named .csv (columns of SWAG) or .tsv (CODAH), "
-            f"got {path.suffix or 'no suffix'}"
-        )
     questions = [
         _question(row, line, has_label=has_label, path=path)
-        for line, row in read_rows(path)
+        for line, row in _numbered_rows(path)
     ]
     if not questions:
         raise InputError(f"{path}: holds no rows, expected at least one")
     return questions
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """All columns of each row of a file that `read` takes."""
+    return (row for _, row in _numbered_rows(path))
+
+
+def _numbered_rows(path: Path) -> reading.Rows:
+    read = _READERS.get(path.suffix.lower())
+    if read is None:
+        raise InputError(
+            f"{path}: expected a file named .csv (columns of SWAG) or .tsv (CODAH), "
+            f"got {path.suffix or 'no suffix'}"
+        )
+    return read(path)
 
 
 def _read_codah(path: Path) -> reading.Rows:

@@ -11,7 +11,7 @@ comma-separated (`.csv`; standard quoting) or JSON lines (`.jsonl`). No TensorFl
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,15 +61,9 @@ def read_texts(
             row with too many or too few fields, a label that is empty or not text.
     """
     path = Path(path)
-    read_rows = _READERS.get(path.suffix.lower())
-    if read_rows is None:
-        raise InputError(
-            f"{path}: expected a file named .tsv, .csv or .jsonl, got "
-            f"{path.suffix or 'no suffix'}"
-        )
     wanted: dict[str, str] | None = None
     examples = []
-    for line, row in read_rows(path):
+    for line, row in _reader(path)(path):
         if wanted is None:
             wanted = _wanted_columns(columns, row, has_text_pair, has_label)
         values = {
@@ -84,6 +78,21 @@ def read_texts(
     if not examples:
         raise InputError(f"{path}: holds no rows, expected at least one")
     return examples
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """All columns of each row of a file that `read_texts` takes."""
+    return (row for _, row in _reader(path)(path))
+
+
+def _reader(path: Path) -> Callable[[Path], reading.Rows]:
+    read = _READERS.get(path.suffix.lower())
+    if read is None:
+        raise InputError(
+            f"{path}: expected a file named .tsv, .csv or .jsonl, got "
+            f"{path.suffix or 'no suffix'}"
+        )
+    return read
 
 
 def _wanted_columns(

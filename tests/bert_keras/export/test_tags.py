@@ -374,7 +374,8 @@ def test_an_export_tags_as_predict_does(run, exported, tmp_path):
     found = answers["tags"].numpy()
     columns = [
         "".join(
-            f"{word} {tag.decode()}\n" for word, tag in zip(words, of_row, strict=False)
+            f"{word} O {tag.decode()}\n"
+            for word, tag in zip(words, of_row, strict=False)
         )
         for words, of_row in zip(all_words, found, strict=True)
     ]

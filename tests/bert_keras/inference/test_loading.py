@@ -111,10 +111,12 @@ def answers_of_the_command_line(kind, directory, path, output):
     if kind == "tagging":
         blocks = text.strip().split("\n\n")
         return [
-            {"prediction": tuple(line.split()[1] for line in block.splitlines())}
+            {"prediction": tuple(line.split()[-1] for line in block.splitlines())}
             for block in blocks
         ]
     header, *rows = [line.split("\t") for line in text.splitlines()]
+    first = header.index("prediction")
+    header, rows = header[first:], [row[first:] for row in rows]
     if kind == "regression":
         return [{"prediction": float(value)} for (value,) in rows]
     names = [re.fullmatch(r"p\((.*)\)", name)[1] for name in header[1:]]

@@ -1,6 +1,7 @@
 """Fine-tuning on tiny networks that really train, and what is done with the result."""
 
 import dataclasses
+import io
 import json
 import logging
 import random
@@ -139,9 +140,10 @@ def test_predict_answers_every_row_in_order(tuned_run, tmp_path):
     rows = [*opinions(51, seed=2), ("", "whatever"), ("日本 \u2028 é", "")]
     write_tsv(tmp_path / "new.tsv", [(label, words) for words, label in rows], HEADER)
     tuned.predict(directory, tmp_path / "new.tsv", tmp_path / "answers.tsv")
-    lines = (tmp_path / "answers.tsv").read_text().splitlines()
-    assert lines[0] == "prediction\tp(bad)\tp(good)"
-    answers = [line.split("\t") for line in lines[1:]]
+    lines = (tmp_path / "answers.tsv").read_text().removesuffix("\n").split("\n")
+    assert lines[0] == "label\ttext\tprediction\tp(bad)\tp(good)"
+    assert [line.split("\t")[1] for line in lines[1:]] == [words for words, _ in rows]
+    answers = [line.split("\t")[2:] for line in lines[1:]]
     assert [a[0] for a in answers[:51]] == [label for _, label in rows[:51]]
     for prediction, bad, good in answers:
         assert float(bad) + float(good) == pytest.approx(1, abs=2e-6)
@@ -166,6 +168,33 @@ def test_predict_answers_every_row_in_order(tuned_run, tmp_path):
 
 
 HEADER = ("label", "text")
+
+
+def test_predict_takes_other_formats_and_standard_input(
+    tuned_run, tmp_path, monkeypatch
+):
+    directory = tmp_path / "hugging_face"
+    conversion.convert(tuned_run[0], directory, to="hugging_face")
+    lines = b'{"id": 7, "text": "a fine plot"}\n{"text": "so weak", "by": "me"}\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    tuned.predict(directory, "-", tmp_path / "out.jsonl")
+    first, second = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    assert (first.pop("id"), first.pop("text")) == (7, "a fine plot")
+    assert (second.pop("by"), second.pop("text")) == ("me", "so weak")
+    wanted = tuned.TunedModel.load(tuned_run[0]).predict(["a fine plot", "so weak"])
+    for found, record in zip((first, second), wanted, strict=True):
+        assert found.pop("prediction") == record.prediction
+        assert found == pytest.approx(
+            {f"p({name})": p for name, p in record.probabilities.items()}, abs=2e-6
+        )
+    with pytest.raises(
+        InputError, match="hugging_face: a model for encoder or without"
+    ):
+        encoder = dataclasses.replace(
+            conversion.read(directory), task=config.Task(kind="encoder")
+        )
+        monkeypatch.setattr(conversion, "read", lambda path: encoder)
+        tuned.TunedModel.load(directory)
 
 
 def test_the_same_seed_gives_the_same_weights_in_a_run_begun_anew(
@@ -331,7 +360,8 @@ def test_regression_on_pairs(init, tmp_path):
     assert scores == pytest.approx(results["eval"], abs=1e-5)
     tuned.predict(tmp_path / "run", dev, tmp_path / "out.tsv")
     header, *numbers = (tmp_path / "out.tsv").read_text().splitlines()
-    assert header == "prediction"
+    assert header == "a\ttext_pair\ty\tprediction"
+    numbers = [line.split("\t")[-1] for line in numbers]
     true = [json.loads(line)["y"] for line in dev.read_text().splitlines()]
     errors = np.array(numbers, float) - true
     assert np.mean(errors**2) == pytest.approx(results["eval"]["loss"], rel=1e-3)

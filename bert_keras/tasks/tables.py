@@ -1,0 +1,51 @@
+"""Tables of answers, with the columns of the input that was answered."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def joined(rows: Iterable[Mapping[str, Any]], answers: str, *, suffix: str) -> str:
+    """Rows of an input, each with its answer.
+
+    Columns of the input that are named like one of the answers, such as those of an
+    earlier answer, are replaced.
+
+    Args:
+        rows: of the input, by column.
+        answers: tab-separated, with a line of names, a line for each row.
+        suffix: of the file: `.csv` or `.jsonl`; any other is tab-separated, and there
+            white space in a value becomes single spaces.
+    """
+    header, *lines = (
+        line.split("\t") for line in answers.removesuffix("\n").split("\n")
+    )
+    found = []
+    for row, line in zip(rows, lines, strict=True):
+        kept = {name: value for name, value in row.items() if name not in header}
+        found.append({**kept, **dict(zip(header, line, strict=True))})
+    if suffix == ".jsonl":
+        for row in found:
+            # All but a predicted class is a number.
+            row.update({name: float(row[name]) for name in header[1:] or header})
+        return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in found)
+    # In JSON lines one row may lack what another has.
+    names = list(dict.fromkeys(name for row in found for name in row))
+    names = [name for name in names if name not in header] + header
+    table = [names, *([_text(row.get(name, "")) for name in names] for row in found)]
+    if suffix == ".csv":
+        file = io.StringIO(newline="")
+        csv.writer(file, lineterminator="\n").writerows(table)
+        return file.getvalue()
+    return "".join("\t".join(map(_in_one_line, fields)) + "\n" for fields in table)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _in_one_line(value: str) -> str:
+    return re.sub(r"[\t\r\n]+", " ", value)
