@@ -52,8 +52,8 @@ class Tags(answers.Answers):
     `(batch_size, sequence_length, num_labels)` float32, of each token.
 
     Without documents, a sentence has no context. Long ones go through windows, as in
-    `ner_windows.tokenize`. Labels `B-TYPE` and `I-TYPE` are read as in `tasks.ner`;
-    with other labels but `O`, equal ones in a row are one entity.
+    `ner_windows.tokenize`. Labels of entities are read as in `tasks.ner`; with plain
+    ones but `O`, equal ones in a row are one entity.
 
     Args:
         checkpoint: of kind `tagging`.
@@ -287,6 +287,10 @@ class Tags(answers.Answers):
         return np.split(probabilities, np.cumsum(num_words)[:-1])
 
 
+_BEGINS, _ENDS = ("B-", "S-", "U-"), ("E-", "S-", "L-", "U-")
+"""Beginnings of the tags of an entity's first and last word, see `ner.scheme_of`."""
+
+
 class _Tagged(NamedTuple):
     """The words of a batch with their tags, `(num_words,)` each."""
 
@@ -304,11 +308,13 @@ def _tag(logits: tf.Tensor, sentences: tf.Tensor, labels: Sequence[str]) -> _Tag
     label_ids = tf.argmax(logits, axis=-1, output_type=tf.int32)
     types = [_type_of(label) for label in labels]
     type_ids = tf.gather(tf.constant([types.index(name) for name in types]), label_ids)
-    begin_labels = tf.constant([label.startswith("B-") for label in labels])
+    begin_labels = tf.constant([label.startswith(_BEGINS) for label in labels])
+    end_labels = tf.constant([label.startswith(_ENDS) for label in labels])
+    is_over = _shift(tf.gather(end_labels, label_ids), False)
     is_in_entity = tf.gather(tf.constant([name != "" for name in types]), label_ids)
     continues_type = _shift(type_ids, -1) == type_ids
     continues_sentence = _shift(sentences, -1) == sentences
-    continues = continues_type & continues_sentence
+    continues = continues_type & continues_sentence & ~is_over
     return _Tagged(
         label_ids=label_ids,
         probabilities=tf.reduce_max(probabilities, axis=-1),
@@ -317,7 +323,7 @@ def _tag(logits: tf.Tensor, sentences: tf.Tensor, labels: Sequence[str]) -> _Tag
     )
 
 
-def _shift(values: tf.Tensor, first: int) -> tf.Tensor:
+def _shift(values: tf.Tensor, first: int | bool) -> tf.Tensor:
     """The value before each, and `first` before the first."""
     return tf.concat([tf.constant([first], values.dtype), values], 0)[:-1]
 
@@ -338,7 +344,7 @@ def _type_of(label: str) -> str:
     """Type of entity; "" for none."""
     if label == ner.OUTSIDE:
         return ""
-    return label[2:] if label.startswith(("B-", "I-")) else label
+    return label[2:] if ner.PREFIXED.fullmatch(label) else label
 
 
 def _as_begin(label: str) -> str:
@@ -392,13 +398,14 @@ def _margins(probabilities: np.ndarray) -> np.ndarray:
 def _entity_rows(
     tags: Sequence[str], probabilities: np.ndarray, places: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int, float]]:
-    """Start, end and probability of each entity of IOB2 tags."""
+    """Start, end and probability of each entity."""
     entities: list[tuple[int, int, list[float]]] = []
     previous = ner.OUTSIDE
     for tag, of_word, (start, end) in zip(tags, probabilities, places, strict=True):
         probability = of_word.max()
         if tag != ner.OUTSIDE:
-            is_new = tag.startswith("B-") or _type_of(previous) != _type_of(tag)
+            is_new = tag.startswith(_BEGINS) or previous.startswith(_ENDS)
+            is_new = is_new or _type_of(previous) != _type_of(tag)
             if is_new:
                 entities.append((start, end, [probability]))
             else:

@@ -170,19 +170,25 @@ def layers_of(
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """Markdown table of the F1 scores in `run_probes`' results, in percent."""
+    """Markdown table of the F1 scores in `run_probes`' results, in percent.
+
+    Plain tags have no F1: it is of their accuracy.
+    """
+    scores = [s for one in results["representations"].values() for s in one["taggers"]]
+    metric = "f1" if "f1" in scores[0] else "accuracy"
     rows = [
-        "| representation | F1, mean | deviation | best | taggers | paper, BASE |",
+        f"| representation | {'F1' if metric == 'f1' else metric}, mean | deviation | "
+        "best | taggers | paper, BASE |",
         "|---|---|---|---|---|---|",
     ]
     for name, found in results["representations"].items():
-        f1 = [100 * scores["f1"] for scores in found["taggers"]]
+        percent = [100 * scores[metric] for scores in found["taggers"]]
         numbers = (
-            f"{np.mean(f1):.2f}",
-            f"{np.std(f1, ddof=1):.2f}" if len(f1) > 1 else "",
-            f"{max(f1):.2f}",
-            str(len(f1)),
-            f"{PAPER_DEV_F1[name]:.1f}",
+            f"{np.mean(percent):.2f}",
+            f"{np.std(percent, ddof=1):.2f}" if len(percent) > 1 else "",
+            f"{max(percent):.2f}",
+            str(len(percent)),
+            f"{PAPER_DEV_F1[name]:.1f}" if metric == "f1" else "",
         )
         rows.append(f"| {name.replace('_', ' ')} | {' | '.join(numbers)} |")
     return "\n".join(rows) + "\n"

@@ -1,4 +1,4 @@
-"""The answers of a run that finds named entities."""
+"""The answers of a run that tags words: entities, or plain tags."""
 
 # Records of a dev file have labels.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
@@ -62,7 +62,7 @@ KINDS = (
 def entities(tags: Sequence[str]) -> list[Entity]:
     """The entities of a sentence, with its tags read as by `conlleval`."""
     # seqeval gives the last word, not the one after it.
-    found = sequence_labeling.get_entities(list(tags))
+    found = sequence_labeling.get_entities(ner.in_bioes(tags))
     return [Entity(name, start, end + 1) for name, start, end in found]
 
 
@@ -100,6 +100,12 @@ def pair_entities(record: answers.TaggedSentence) -> list[Pair]:
 
 def describe(records: Sequence[answers.TaggedSentence]) -> list[sections.Section]:
     """The parts of the page."""
+    right, found = (
+        [tag for record in records for tag in getattr(record, name)]
+        for name in ("labels", "prediction")
+    )
+    if ner.scheme_of([*right, *found]) == "plain":
+        return _describe_plain(right, found)
     pairs = [pair_entities(record) for record in records]
     flat = [pair for of_sentence in pairs for pair in of_sentence]
     types = sorted({e.type for pair in flat for e in pair if e is not None})
@@ -115,6 +121,26 @@ def describe(records: Sequence[answers.TaggedSentence]) -> list[sections.Section
         ),
         _confusion(flat, types),
         _mistakes(records, pairs),
+    ]
+
+
+def _describe_plain(
+    right: Sequence[str], found: Sequence[str]
+) -> list[sections.Section]:
+    """The parts for tags that mark no entities, word by word."""
+    tags = sorted({*right, *found})
+    return [
+        sections.confusion_section(
+            confusion.confusion(right, found, tags),
+            title="Confusion of tags",
+            name="confusion_of_tags",
+        ),
+        sections.scores_section(
+            confusion.class_scores(right, found, tags),
+            title="Precision, recall and F1 by tag",
+            name="scores_by_tag",
+            class_word="tag",
+        ),
     ]
 
 

@@ -25,16 +25,16 @@ def find_sign(
     """The sign that a run learnt nothing; `None`: there is none.
 
     Classes and endings: all or nearly all answers are the same and no more often right
-    than the commonest label, or the Matthews correlation is 0. Numbers: they hardly
-    differ. Spans: F1 below 1 %, or nearly all answers are the same. Tags: no entity is
-    right.
+    than the commonest label, or the Matthews correlation is 0; plain tags likewise.
+    Numbers: they hardly differ. Spans: F1 below 1 %, or nearly all answers are the
+    same. Tags of entities: none is right.
 
     Args:
         kind: of the task.
         evaluation: metrics on dev; for spans in percent.
         answers: to dev, with `label` and `prediction`; `None`: unknown.
     """
-    if kind == "tagging":
+    if kind == "tagging" and "f1" in evaluation:
         return "no entity is right" if evaluation["f1"] < 0.0005 else None
     if kind == "span" and evaluation["f1"] < 1:
         return f"F1 is {evaluation['f1']:.2f} %"
@@ -43,9 +43,12 @@ def find_sign(
     predictions = [answer["prediction"] for answer in answers]
     if kind == "span":
         return _sameness(predictions)
-    labels = [answer["label"] for answer in answers]
+    labels = [answer.get("label") for answer in answers]
     if kind == "regression":
         return _constancy(labels, predictions)
+    if kind == "tagging":
+        labels = [tag for answer in answers for tag in answer["labels"]]
+        predictions = [tag for tags in predictions for tag in tags]
     return _guessing(labels, predictions)
 
 

@@ -95,8 +95,17 @@ def task_kind(settings: config.FinetuningConfig) -> config.TaskKind:
     return cast(config.TaskKind, form)
 
 
-def main_metric(settings: config.FinetuningConfig) -> str:
-    """The usual metric of a task; for the paper's tasks, the paper's."""
+def main_metric(
+    settings: config.FinetuningConfig, labels: Sequence[str] | None = None
+) -> str:
+    """The usual metric of a task; for the paper's tasks, the paper's.
+
+    Args:
+        settings: that name the task.
+        labels: of the run; `None`: tags are taken for those of entities.
+    """
+    if labels and task_kind(settings) == "tagging" and ner.scheme_of(labels) == "plain":
+        return "accuracy"
     if settings.task in glue.TASKS:
         return glue.TASKS[settings.task].main_metric
     if settings.task == "SQuAD2.0":

@@ -7,6 +7,7 @@ Each form is a dataset, which makes model inputs, and the answers to it.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 
 import dataclasses
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ from bert_keras.tasks import (
     text,
     tokenized,
 )
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +169,9 @@ class TaggingDataset(dataset.Dataset):
 
     def describe(self) -> config.Task:
         labels = ner.distinct_labels(self.sentences, path=self.path)
+        is_plain = (scheme := ner.scheme_of(labels)) == "plain"
+        scored = "by accuracy" if is_plain else "by whole entities"
+        logger.info("%s: %s tags, scored %s", self.path, scheme, scored)
         return config.Task(kind="tagging", name=self.name, labels=labels)
 
     def encode(self, task, tokenizer, settings) -> ner_windows.TokenizedWords:

@@ -1,9 +1,10 @@
-"""Named entities: tagged sentences in, tags and scores out (see also `ner_windows`).
+"""Tagged words: sentences in, tags and scores out (see also `ner_windows`).
 
 A file is in the columns of CoNLL-2003 (a word a line: the word first, its tag last, a
 blank line between sentences, `-DOCSTART-` before each document; four columns, two or
 any other number) or, named `.jsonl`, has lines of `{"words": [...], "tags": [...]}`.
-Tags are IOB1 or IOB2 in the file and IOB2 from there on. No TensorFlow.
+All tags of a file are of one scheme, see `scheme_of`; IOB1 becomes IOB2 when it is
+read. No TensorFlow.
 """
 
 # Labels are None only in files without any, which are not asked for them.
@@ -14,7 +15,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.special
@@ -33,12 +34,37 @@ DOCUMENT_START = "-DOCSTART-"
 """First column of a line that begins a document."""
 
 
+PREFIXED = re.compile("[BIESLU]-.+")
+"""Tag of a word in an entity, by its scheme."""
+
+_ENDS = ("E-", "S-", "L-", "U-")
+"""Beginnings of the tags of an entity's last word."""
+
+Scheme = Literal["IOB", "BIOES", "BILOU", "plain"]
+
+
+def scheme_of(tags: Iterable[str]) -> Scheme:
+    """Scheme of tags, or of a model's labels.
+
+    `IOB`, `BIOES` and `BILOU` mark entities: all tags but `O` have a prefix for the
+    first word (`B-`), one inside (`I-`), the last (`E-`, `L-`) or the only one (`S-`,
+    `U-`). `plain` tags, such as parts of speech, have none.
+    """
+    tags = set(tags) - {OUTSIDE}
+    if not all(PREFIXED.fullmatch(tag) for tag in tags):
+        return "plain"
+    prefixes = {tag[0] for tag in tags}
+    if prefixes <= set("BI"):
+        return "IOB"
+    return "BIOES" if prefixes <= set("BIES") else "BILOU"
+
+
 class Sentence(NamedTuple):
     """Words that were tagged together."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
-    """IOB2, one for each word; `None` if they were not read."""
+    """One for each word, IOB1 as IOB2; `None` if they were not read."""
     document: int
     """Equal for sentences of one document, which follow one another."""
     line: int
@@ -48,10 +74,10 @@ class Sentence(NamedTuple):
 def read(path: str | Path, *, has_tags: bool = True) -> list[Sentence]:
     """Reads all sentences of a file.
 
-    Every entity then begins with `B-`, also one that begins with `I-` in its file, as
-    in IOB1. In a file where most entities begin as they only do in IOB2, an `I-` there
-    is an error of the file: it is read in the same way, as `conlleval` does, with a
-    warning.
+    In IOB every entity then begins with `B-`, also one that begins with `I-` in its
+    file, as in IOB1. In a file where most entities begin as they only do in IOB2, an
+    `I-` there is an error of the file: it is read in the same way, as `conlleval` does,
+    with a warning.
 
     Args:
         path: `.jsonl`, or columns in a file of any other name; UTF-8.
@@ -59,7 +85,7 @@ def read(path: str | Path, *, has_tags: bool = True) -> list[Sentence]:
 
     Raises:
         InputError: with file and line: unreadable, no sentence, not as many tags as
-            words, lines of different numbers of columns, a tag that is not IOB, a word
+            words, lines of different numbers of columns, tags of two schemes, a word
             that is empty or holds a blank.
     """
     path = Path(path)
@@ -69,6 +95,9 @@ def read(path: str | Path, *, has_tags: bool = True) -> list[Sentence]:
     if not sentences:
         raise InputError(f"{path}: holds no sentences, expected at least one")
     if not has_tags:
+        return sentences
+    _check_one_scheme(sentences, path)
+    if scheme_of(tag for s in sentences for tag in s.tags) != "IOB":
         return sentences
     _warn_of_faults(sentences, path)
     return [s._replace(tags=to_iob2(s.tags)) for s in sentences]
@@ -145,14 +174,31 @@ def _strings(row: dict[str, Any], name: str, *, place: str) -> tuple[str, ...]:
 
 # Characters that would break a file of columns.
 _NOT_IN_WORDS = re.compile("[ \t\r\n\ud800-\udfff]")
-_TAG = re.compile("O|[BI]-[^\\s\x00-\x1f\x7f\ud800-\udfff]+")
+_TAG = re.compile("(?![BIESLU]-$)[^\\s\x00-\x1f\x7f\ud800-\udfff]+")
 
 
 def _check_tag(tag: str, *, place: str) -> None:
     if not _TAG.fullmatch(tag):
         raise InputError(
-            f"{place}: expected the tag O, B-TYPE or I-TYPE (IOB1 or IOB2), got {tag!r}"
+            f"{place}: expected a tag such as NN, or O, B-TYPE and I-TYPE, got {tag!r}"
         )
+
+
+def _check_one_scheme(sentences: Sequence[Sentence], path: Path) -> None:
+    """Refuses tags with and without prefixes, and those of both BIOES and BILOU."""
+    lines = {tag: s.line for s in reversed(sentences) for tag in s.tags}
+    tags = sorted(lines.keys() - {OUTSIDE}, key=lambda tag: lines[tag])
+    prefixed = [tag for tag in tags if PREFIXED.fullmatch(tag)]
+    for ones, others in (
+        ([tag for tag in tags if tag not in prefixed], prefixed),
+        *([[t for t in prefixed if t[0] in letters] for letters in ("ES", "LU")],),
+    ):
+        if ones and others:
+            raise InputError(
+                f"{path}: expected tags of one scheme (plain, IOB, BIOES or BILOU), "
+                f"got {ones[0]!r} (sentence of line {lines[ones[0]]}) and "
+                f"{others[0]!r} (sentence of line {lines[others[0]]})"
+            )
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
@@ -191,7 +237,8 @@ def to_iob2(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def _begins_with_inside(previous: str, tag: str) -> bool:
-    return tag.startswith("I-") and previous[2:] != tag[2:]
+    is_over = previous[2:] != tag[2:] or previous.startswith(_ENDS)
+    return tag.startswith("I-") and is_over
 
 
 def _warn_of_faults(sentences: Sequence[Sentence], path: Path) -> None:
@@ -216,15 +263,26 @@ def _warn_of_faults(sentences: Sequence[Sentence], path: Path) -> None:
 def distinct_labels(
     sentences: Sequence[Sentence], *, path: str | Path
 ) -> tuple[str, ...]:
-    """`O`, then `B-` and `I-` of each type of entity, by the alphabet.
+    """Labels that a model of these tags has.
+
+    Returns:
+        Plain tags by the alphabet; else `O`, then the tags of each type of entity, by
+        the alphabet, with all prefixes of the scheme.
 
     Raises:
-        InputError: there is no entity.
+        InputError: there is no entity, or only one plain tag.
     """
-    types = {tag[2:] for sentence in sentences for tag in sentence.tags} - {""}
-    if not types:
+    tags = {tag for sentence in sentences for tag in sentence.tags}
+    scheme = scheme_of(tags)
+    if tags == {OUTSIDE}:
         raise InputError(f"{path}: every word is tagged O: expected some entities")
-    return (OUTSIDE, *(f"{p}-{name}" for name in sorted(types) for p in "BI"))
+    if scheme == "plain":
+        if len(tags) == 1:
+            raise InputError(f"{path}: every word is tagged {tags.pop()!r}")
+        return tuple(sorted(tags))
+    types = sorted({tag[2:] for tag in tags} - {""})
+    prefixes = {"IOB": "BI", "BIOES": "BIES", "BILOU": "BILU"}[scheme]
+    return (OUTSIDE, *(f"{p}-{name}" for name in types for p in prefixes))
 
 
 def label_ids(
@@ -236,7 +294,8 @@ def label_ids(
         `(num_words,)` int32.
 
     Raises:
-        InputError: with file and line: a tag that is not in `labels`.
+        InputError: with file and line: a tag that is not in `labels`, or tags of
+            another scheme.
     """
     places = {label: place for place, label in enumerate(labels)}
     for sentence in sentences:
@@ -247,13 +306,20 @@ def label_ids(
                     f"the training data (known: {', '.join(labels)})"
                     f"{nearest(tag, labels)}"
                 )
+    tags = {tag for sentence in sentences for tag in sentence.tags}
+    found, trained = scheme_of(tags), scheme_of(labels)
+    if tags != {OUTSIDE} and found != trained:
+        raise InputError(
+            f"{path}: its tags are {found}, those of the training data {trained}: "
+            "convert one of the two"
+        )
     return np.array([places[tag] for s in sentences for tag in s.tags], np.int32)
 
 
 def decode(
     word_logits: np.ndarray, labels: Sequence[str], sentences: Sequence[Sentence]
 ) -> list[tuple[str, ...]]:
-    """Most probable tag of each word, as IOB2.
+    """Most probable tag of each word, IOB as IOB2.
 
     Args:
         word_logits: `(num_words, num_labels)`, sentence after sentence.
@@ -266,6 +332,12 @@ def decode(
     """
     tags = iter([labels[place] for place in word_logits.argmax(axis=-1)])
     return [to_iob2(list(itertools.islice(tags, len(s.words)))) for s in sentences]
+
+
+def in_bioes(tags: Iterable[str]) -> list[str]:
+    """The same tags with the letters of BIOES for those of BILOU, as seqeval has it."""
+    letters = {"L-": "E-", "U-": "S-"}
+    return [letters.get(tag[:2], tag[:2]) + tag[2:] for tag in tags]
 
 
 class EntityScores(NamedTuple):
@@ -289,19 +361,25 @@ def scores(
         sentences: with tags, all of which are in `labels`.
 
     Returns:
-        `loss` (mean cross entropy of the words, nats), `accuracy` of the words, and
-        `precision`, `recall` and `f1` of whole entities, all types together, as
-        `conlleval` counts them. All are fractions of 1; 0 where nothing could be right.
+        `loss` (mean cross entropy of the words, nats), `accuracy` of the words, and, if
+        tags are not plain, `precision`, `recall` and `f1` of whole entities, all types
+        together, as `conlleval` counts them. All are fractions of 1; 0 where nothing
+        could be right.
     """
     true_label_ids = label_ids(sentences, labels, path="the data")
     log_probabilities = scipy.special.log_softmax(word_logits.astype(float), axis=-1)
     rows = np.arange(len(true_label_ids))
+    found = {
+        "loss": float(-log_probabilities[rows, true_label_ids].mean()),
+        "accuracy": float((word_logits.argmax(axis=-1) == true_label_ids).mean()),
+    }
+    if scheme_of(labels) == "plain":
+        return found
     entities = entity_scores(
         [s.tags for s in sentences], decode(word_logits, labels, sentences)
     )
     return {
-        "loss": float(-log_probabilities[rows, true_label_ids].mean()),
-        "accuracy": float((word_logits.argmax(axis=-1) == true_label_ids).mean()),
+        **found,
         "precision": entities.precision,
         "recall": entities.recall,
         "f1": entities.f1,
@@ -341,8 +419,8 @@ def _entity_scores(
 ) -> tuple[Any, Any, Any, Any]:
     # This mode of seqeval, not its strict one, finds entities as conlleval does.
     return sequence_labeling.precision_recall_fscore_support(
-        [list(tags) for tags in true_tags],
-        [list(tags) for tags in predicted_tags],
+        [in_bioes(tags) for tags in true_tags],
+        [in_bioes(tags) for tags in predicted_tags],
         average=average,
         zero_division=0,
     )

@@ -189,7 +189,7 @@ def _train(
         keeper = keeping.Keeper(
             tuner,
             settings,
-            metric=catalogue.main_metric(settings),
+            metric=catalogue.main_metric(settings, run.task.labels),
             directory=run.directory / run_directory.CHECKPOINTS_NAME,
             owner=owner,
             stop_signal=stop_signal,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.special
 import tensorflow as tf
+from seqeval.metrics import sequence_labeling
 
 from bert_keras import config, export, run_directory
 from bert_keras.checkpoints import run_weights, starting_point
@@ -557,3 +558,35 @@ def test_a_whole_dev_file(shared_data, tmp_path, randomize):
     # All as one sentence, of more than 70,000 pieces.
     everything = [word for sentence in sentences for word in sentence.words]
     check_tags(model, model.tag_words, [everything])
+
+
+@pytest.mark.parametrize("letters", ["BI", "BIES", "BILU", ""])
+def test_tags_and_entities_of_every_scheme(letters):
+    """Random tags, most of them in an order that no file has, against `ner`."""
+    types = ("X", "Y-Z")
+    labels = ("O", *(f"{p}-{name}" for name in types for p in letters))
+    if not letters:
+        labels = ("O", "NN", "VB")
+    rng = np.random.default_rng(len(letters))
+    sentences = [ner.Sentence(("w",) * n, None, 0, 0) for n in (40, 1, 60)]
+    logits = rng.standard_normal((101, len(labels))).astype(np.float32)
+    rows = tf.constant(np.repeat([0, 1, 2], [40, 1, 60]))
+    tagged = tags._tag(tf.constant(logits), rows, labels)
+    is_begin = tf.cast(tagged.begins_entity, tf.int32)
+    names = np.array([*labels, *map(tags._as_begin, labels)])
+    decoded = ner.decode(logits, labels, sentences)
+    flat = [tag for of_sentence in decoded for tag in of_sentence]
+    assert names[tagged.label_ids + len(labels) * is_begin].tolist() == flat
+    first, last, _ = tags._entities(tagged)
+    found = list(zip(first.numpy().tolist(), last.numpy().tolist(), strict=True))
+    wanted, start = [], 0
+    for of_sentence in decoded:
+        if letters:
+            entities = sequence_labeling.get_entities(ner.in_bioes(of_sentence))
+            wanted += [(start + a, start + b) for _, a, b in entities]
+        else:
+            for tag, run in itertools.groupby(enumerate(of_sentence), lambda p: p[1]):
+                places = [start + place for place, _ in run]
+                wanted += [(places[0], places[-1])] if tag != "O" else []
+        start += len(of_sentence)
+    assert found == wanted

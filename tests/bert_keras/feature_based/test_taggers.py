@@ -132,6 +132,13 @@ def test_the_table():
         "| embeddings | 90.50 | 0.71 | 91.00 | 2 | 91.0 |\n"
         "| concat last four | 96.00 |  | 96.00 | 1 | 96.1 |\n"
     )
+    plain = {"representations": {"last": {"taggers": [{"accuracy": 0.5}]}}}
+    assert taggers.table(plain) == (
+        "| representation | accuracy, mean | deviation | best | taggers | paper, "
+        "BASE |\n"
+        "|---|---|---|---|---|---|\n"
+        "| last | 50.00 |  | 50.00 | 1 |  |\n"
+    )
 
 
 def test_trains_goes_on_and_scores(model, data, tmp_path, monkeypatch):

@@ -182,3 +182,21 @@ def test_no_entities_at_all():
     assert part.text == "No entity in 1 sentences, and none was found."
     parts = tagged_sentences.describe([sentence("B-X O", "B-X O")])
     assert parts[-1].text == "0 of 1 sentences have mistakes."
+
+
+def test_entities_of_other_schemes():
+    for tags in ("B-a I-a E-a S-b O S-b S-b", "B-a I-a L-a U-b O U-b U-b"):
+        assert tagged_sentences.entities(tags.split()) == [
+            Entity("a", 0, 3),
+            Entity("b", 3, 4),
+            Entity("b", 5, 6),
+            Entity("b", 6, 7),
+        ]
+
+
+def test_plain_tags_are_compared_word_by_word():
+    records = [sentence("DT NN VB", "DT NN NN"), sentence("NN O", "NN O")]
+    confusion, scores = tagged_sentences.describe(records)
+    assert (confusion.name, scores.name) == ("confusion_of_tags", "scores_by_tag")
+    assert confusion.picture is not None
+    assert "NN" in scores.text and "VB" in scores.text

@@ -239,6 +239,10 @@ def test_signs_of_having_learnt_nothing_in_other_tasks():
     assert find("choice", {}, answered([0, 1, 2, 3], [0, 1, 2, 2])) is None
     assert find("tagging", {"f1": 0.0}, None) == "no entity is right"
     assert find("tagging", {"f1": 0.01}, None) is None
+    words = [{"labels": ["NN", "VB"], "prediction": ["NN", "NN"]}]
+    assert find("tagging", {"accuracy": 0.5}, words) == 'always "NN"'
+    words[0]["prediction"] = ["NN", "VB"]
+    assert find("tagging", {"accuracy": 1.0}, words) is None
     assert find("span", {"f1": 0.75}, None) == "F1 is 0.75 %"
     assert find("span", {"f1": 50.07}, [{"prediction": ""}] * 9) == 'always ""'
     spans = [{"prediction": text} for text in ("", "a", "b")]

@@ -292,7 +292,7 @@ def test_a_wrong_place_counts_as_wrong_and_is_listed(tmp_path, caplog):
     scores = answers.scores()
     assert scores["total"] == 3
     assert scores["exact_match"] == pytest.approx(200 / 3)
-    assert scores["num_unanswered"] == 1
+    assert scores["num_unanswered"] == 0
 
 
 @pytest.mark.parametrize("name", [n for n, t in glue.TASKS.items() if t.train])

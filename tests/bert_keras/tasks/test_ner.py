@@ -103,12 +103,12 @@ def test_json_lines_are_read(tmp_path):
         ),
         (
             "a.txt",
-            "a O\nb PER\n",
-            r"a.txt: line 2: expected the tag O, B-TYPE or I-TYPE \(IOB1 or IOB2\), "
-            "got 'PER'",
+            "a O\nb B-PER\n\nc PER\nd I-PER",
+            r"a.txt: expected tags of one scheme \(plain, IOB, BIOES or BILOU\), got "
+            r"'PER' \(sentence of line 4\) and 'B-PER' \(sentence of line 1\)",
         ),
-        ("a.txt", "a S-PER\n", "line 1: expected the tag .*, got 'S-PER'"),
-        ("a.txt", "a B-\n", "line 1: expected the tag .*, got 'B-'"),
+        ("a.txt", "a B-X\nb L-X\nc S-X\n", r"one scheme .* 'S-X' .* and 'L-X' \(sent"),
+        ("a.txt", "a B-\n", "line 1: expected a tag such as NN, or O.*, got 'B-'"),
         (
             "a.jsonl",
             '{"words": ["a"], "tags": ["O"]}\n{"words": ["a", "b"], "tags": ["O"]}\n',
@@ -131,7 +131,6 @@ def test_json_lines_are_read(tmp_path):
         ("a.jsonl", '{"words": [""], "tags": ["O"]}', "words without .* got ''"),
         ("a.jsonl", '{"words": ["\\ud800"], "tags": ["O"]}', "words without .*"),
         ("a.jsonl", '{"words": ["a"], "tags": ["B-a b"]}', "got 'B-a b'"),
-        ("a.jsonl", '{"words": ["a"], "tags": ["o"]}', "got 'o'"),
         (
             "a.jsonl",
             '["a"]',
@@ -371,3 +370,66 @@ def test_scores_by_type_are_a_table():
         "LOC\t0.0000\t0.0000\t0.0000\t1\n"
         "PER\t0.5000\t1.0000\t0.6667\t1\n"
     )
+
+
+PLAIN = [sentence("DT NN O"), sentence("NN NN -LRB-")]
+BIOES = [sentence("B-a I-a E-a S-b"), sentence("O S-a E-b O")]
+BILOU = [sentence("B-a I-a L-a U-b"), sentence("O U-a L-b O")]
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme", "labels"),
+    [
+        (PLAIN, "plain", "-LRB- DT NN O"),
+        (BIOES, "BIOES", "O B-a I-a E-a S-a B-b I-b E-b S-b"),
+        (BILOU, "BILOU", "O B-a I-a L-a U-a B-b I-b L-b U-b"),
+        ([sentence("O I-a")], "IOB", "O B-a I-a"),
+    ],
+)
+def test_schemes_are_known_by_their_tags(tags, scheme, labels):
+    assert ner.scheme_of(tag for s in tags for tag in s.tags) == scheme
+    found = ner.distinct_labels(tags, path="f")
+    assert found == tuple(labels.split())
+    # A model has nothing but its labels to know it by.
+    assert ner.scheme_of(found) == scheme
+
+
+def test_tags_of_another_scheme_than_the_model_are_refused():
+    labels = ner.distinct_labels(BIOES, path="f")
+    message = "f: its tags are IOB, those of the training data BIOES: convert one of"
+    with pytest.raises(InputError, match=message):
+        ner.label_ids([sentence("B-a I-a O")], labels, path="f")
+    assert ner.label_ids([sentence("O O")], labels, path="f").tolist() == [0, 0]
+    with pytest.raises(InputError, match="f: every word is tagged 'NN'"):
+        ner.distinct_labels([sentence("NN NN")], path="f")
+
+
+def test_entities_of_bioes_and_bilou_are_those_of_iob2():
+    iob2 = [sentence("B-a I-a I-a B-b"), sentence("O B-a B-b O")]
+    predicted = {
+        "IOB": [("B-a", "I-a", "B-a", "B-b"), ("O", "B-a", "B-a", "O")],
+        "BIOES": [("B-a", "E-a", "S-a", "S-b"), ("O", "S-a", "S-a", "O")],
+        "BILOU": [("B-a", "L-a", "U-a", "U-b"), ("O", "U-a", "U-a", "O")],
+    }
+    wanted = ner.entity_scores([s.tags for s in iob2], predicted["IOB"])
+    assert wanted.num_entities == 4
+    for right, name in ((BIOES, "BIOES"), (BILOU, "BILOU")):
+        assert ner.entity_scores([s.tags for s in right], predicted[name]) == wanted
+
+
+def test_plain_tags_are_scored_word_by_word(tmp_path):
+    labels = ner.distinct_labels(PLAIN, path="f")
+    logits = np.log(np.eye(4)[[1, 2, 3, 2, 1, 0]] + 0.1)
+    assert ner.decode(logits, labels, PLAIN) == [
+        ("DT", "NN", "O"),
+        ("NN", "DT", "-LRB-"),
+    ]
+    scores = ner.scores(logits, labels, PLAIN)
+    assert scores.keys() == {"loss", "accuracy"}
+    assert scores["accuracy"] == pytest.approx(5 / 6)
+    path = write(tmp_path / "a.txt", "a DT\nb NN\n\nc O\n")
+    assert [s.tags for s in ner.read(path)] == [("DT", "NN"), ("O",)]
+
+
+def test_an_inside_after_an_end_begins_an_entity():
+    assert ner.to_iob2(("S-a", "I-a", "I-a", "E-a")) == ("S-a", "B-a", "I-a", "E-a")
