@@ -43,12 +43,14 @@ def find_sign(
     predictions = [answer["prediction"] for answer in answers]
     if kind == "span":
         return _sameness(predictions)
-    labels = [answer.get("label") for answer in answers]
+    if kind == "tagging":
+        return _guessing(
+            [tag for answer in answers for tag in answer["labels"]],
+            [tag for tags in predictions for tag in tags],
+        )
+    labels = [answer["label"] for answer in answers]
     if kind == "regression":
         return _constancy(labels, predictions)
-    if kind == "tagging":
-        labels = [tag for answer in answers for tag in answer["labels"]]
-        predictions = [tag for tags in predictions for tag in tags]
     return _guessing(labels, predictions)
 
 
