@@ -19,6 +19,7 @@ PACKAGES = ("bert_keras", "pipelines", "tpu")
 DOOR = (
     "__init__",
     "errors",
+    "gpus",
     "messages",
     "progress",
     "config",

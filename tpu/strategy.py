@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
+from bert_keras import gpus
 from bert_keras.errors import InputError, check_choice, one_line
 from tpu import STRATEGIES, cluster
 
@@ -34,7 +35,8 @@ def get_strategy(
             processes, each with its machine's GPUs or CPU; made before TensorFlow
             computes anything. `auto`: `multi_worker` if there are `workers` or the
             environment has `TF_CONFIG`, else the GPUs if there are any, else the CPU;
-            a TPU has to be named.
+            a TPU has to be named. Neither takes the CPU of a machine with GPUs that
+            TensorFlow cannot use.
         workers: `HOST:PORT` of every worker process, the chief first; by default those
             of `TF_CONFIG`. Their connections are neither encrypted nor authenticated:
             for private networks only.
@@ -93,17 +95,19 @@ def _multi_worker_strategy(
     time-out: one would also hit the chief while it writes a large checkpoint.
     """
     cluster.wait_for_peers(found, timeout_seconds=timeout_seconds)
-    gpus = len(tf.config.list_physical_devices("GPU"))
+    num_gpus = len(tf.config.list_physical_devices("GPU"))
+    if not num_gpus:
+        _check_no_gpu("CUDA_VISIBLE_DEVICES=-1 trains on the processor")
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": list(found.addresses)}),
         task_type="worker",
         task_id=found.index,
-        num_accelerators={"GPU": gpus},
+        num_accelerators={"GPU": num_gpus},
         rpc_layer="grpc",
     )
     implementations = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(
-        implementation=implementations.AUTO if gpus else implementations.RING
+        implementation=implementations.AUTO if num_gpus else implementations.RING
     )
     logger.info("task %d: all %d workers answer", found.index, len(found.addresses))
     try:
@@ -133,16 +137,29 @@ def _alive_and_killable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, on_sigterm)
 
 
+def _check_no_gpu(otherwise: str) -> None:
+    """Raises an `InputError` if there are GPUs after all, with what else to do."""
+    if found := gpus.visible():
+        raise InputError(
+            f"this machine has {len(found)} NVIDIA GPUs, but TensorFlow cannot use "
+            "them: run `pip install '.[train,gpu]' -c constraints.txt` in the checkout "
+            "for its CUDA libraries; TF_CPP_MIN_LOG_LEVEL=0 shows its own reasons; "
+            + otherwise
+        )
+
+
 def _local_strategy(name: str) -> tf.distribute.Strategy:
-    gpus = tf.config.list_logical_devices("GPU")
-    if name == "gpu" and not gpus:
+    found = tf.config.list_logical_devices("GPU")
+    if name != "cpu" and not found:
+        _check_no_gpu("--strategy cpu trains on the processor")
+    if name == "gpu" and not found:
         raise InputError(
             "--strategy gpu: TensorFlow sees no GPU here, only "
             f"{_device_names()}; use --strategy cpu, or install a TensorFlow with CUDA"
         )
-    if name == "cpu" or not gpus:
+    if name == "cpu" or not found:
         return tf.distribute.OneDeviceStrategy("/cpu:0")
-    if len(gpus) == 1:
+    if len(found) == 1:
         return tf.distribute.OneDeviceStrategy("/gpu:0")
     return tf.distribute.MirroredStrategy()
 

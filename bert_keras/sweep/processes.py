@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bert_keras import gpus
+
 GRACE_SECONDS = 10.0
 """Time for processes to end when they are told to."""
 
@@ -91,6 +93,7 @@ class Processes:
             slot=slot,
             num_slots=self._num_slots,
             num_cores=len(os.sched_getaffinity(0)),
+            devices=gpus.visible(),
         )
         with open(log, "wb") as file:
             file.write(f"$ {shlex.join(['bert-keras', *arguments])}\n".encode())
@@ -143,12 +146,17 @@ _prctl = getattr(ctypes.CDLL(None), "prctl", None)
 
 
 def job_environment(
-    environment: Mapping[str, str], *, slot: int, num_slots: int, num_cores: int
+    environment: Mapping[str, str],
+    *,
+    slot: int,
+    num_slots: int,
+    num_cores: int,
+    devices: Sequence[str] = (),
 ) -> dict[str, str]:
     """The environment of one of several jobs.
 
-    Each gets its share of the cores, and in turn one of the devices if
-    `CUDA_VISIBLE_DEVICES` names several; jobs on one device take memory as needed.
+    Each gets its share of the cores, and in turn one of the GPUs; jobs on one GPU take
+    memory as needed. A single job has all of them.
     Numbers of threads that the user has set stay.
 
     Args:
@@ -156,6 +164,7 @@ def job_environment(
         slot: the job's place, from 0.
         num_slots: jobs at the same time.
         num_cores: of the machine.
+        devices: names of the GPUs, see `gpus.visible`.
     """
     if num_slots == 1:
         return dict(environment)
@@ -167,8 +176,7 @@ def job_environment(
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     }
     result = {**shared, **environment}
-    devices = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    if len(devices) > 1:
+    if devices:
         result["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
     return result
 

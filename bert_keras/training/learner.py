@@ -63,6 +63,22 @@ class Learner(replicas.ReplicatedModel):
     def call(self, batch, training=None):
         return self.network(batch, training=training)
 
+    def describe(self, batch_size: int) -> str:
+        """Devices, precision and the like, as a line for people.
+
+        Args:
+            batch_size: examples of a step, on all replicas together.
+        """
+        num_replicas = self.distribute_strategy.num_replicas_in_sync
+        examples = f"{batch_size / num_replicas:g} examples each"
+        if self.num_parts > 1:
+            examples += f", in {self.num_parts} parts"
+        compiler = "with XLA" if self._compile_step else "without XLA"
+        return (
+            f"training on {replicas.describe_devices(self.distribute_strategy)}, "
+            f"{examples}; {self.network.dtype_policy.name}, {compiler}"
+        )
+
     def build_on(self, batch: Mapping[str, Any]) -> None:
         """Makes all variables; call it inside the strategy's scope."""
         terms = self.network.loss_terms(batch, self.network(batch))

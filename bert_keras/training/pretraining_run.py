@@ -264,7 +264,9 @@ class PretrainingRun:
                 repeats_evaluation=repeats_evaluation,
             ),
             progress_line.ProgressLine(
-                num_train_steps=settings.num_train_steps, batch_size=phase.batch_size
+                num_train_steps=settings.num_train_steps,
+                batch_size=phase.batch_size,
+                start_line=self.trained.describe(phase.batch_size),
             ),
             record,
         ]

@@ -21,17 +21,19 @@ class ProgressLine(keras.callbacks.Callback):
     Args:
         num_train_steps: steps of the whole run, for the time left.
         batch_size: examples per step, for the rate.
+        start_line: logged while the graph is built, which may take a minute or two.
     """
 
     LINE_SECONDS = 10.0
 
-    def __init__(self, *, num_train_steps: int, batch_size: int):
+    def __init__(self, *, num_train_steps: int, batch_size: int, start_line: str):
         super().__init__()
+        self._start_line = start_line
         self._num_train_steps = num_train_steps
         self._batch_size = batch_size
 
     def on_train_begin(self, logs=None):
-        logger.info("building the graph, up to a minute or two without a line")
+        logger.info("%s; building the graph", self._start_line)
         self._is_first = True
 
     def on_epoch_begin(self, epoch, logs=None):

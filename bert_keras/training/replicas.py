@@ -61,6 +61,23 @@ def are_gpus(strategy: tf.distribute.Strategy) -> bool:
     return any("GPU" in device.upper() for device in devices)
 
 
+def describe_devices(strategy: tf.distribute.Strategy) -> str:
+    """The devices of a strategy: `4 GPUs (NVIDIA A100, MirroredStrategy)`."""
+    kinds = [
+        device.upper().rpartition("DEVICE:")[2].rpartition("/")[2].partition(":")[0]
+        for device in strategy.extended.worker_devices
+    ]
+    kind = "TPU" if isinstance(strategy, tf.distribute.TPUStrategy) else kinds[0]
+    names = {type(strategy).__name__}
+    if kind == "GPU":
+        details = tf.config.experimental.get_device_details
+        for gpu in tf.config.list_physical_devices("GPU"):
+            names.add(details(gpu).get("device_name", "GPU of an unknown kind"))
+    count = strategy.num_replicas_in_sync
+    end = "s" if count > 1 else ""
+    return f"{count} {kind}{end} ({', '.join(sorted(names))})"
+
+
 def wait_for_all(strategy: tf.distribute.Strategy) -> None:
     """Waits until every worker process has reached this point."""
     _sum_over_workers(strategy, 0.0)

@@ -113,7 +113,9 @@ def fit(
     batch_size = settings.batch_size
     run_curves = curves.Curves(logs, batch_size=batch_size)
     line = progress_line.ProgressLine(
-        num_train_steps=num_train_steps, batch_size=batch_size
+        num_train_steps=num_train_steps,
+        batch_size=batch_size,
+        start_line=tuner.describe(batch_size),
     )
     stop_on_skips = stopping.StopOnSkips(
         # A short run must not end well without a single update.

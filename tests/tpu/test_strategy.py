@@ -8,6 +8,7 @@ import sys
 import pytest
 import tensorflow as tf
 
+from bert_keras import gpus
 from bert_keras.errors import InputError
 from tpu import strategy
 
@@ -40,6 +41,19 @@ def test_a_gpu_that_is_not_there():
     message = "TensorFlow sees no GPU here, only .*CPU:0.*; use --strategy cpu"
     with pytest.raises(InputError, match=message):
         strategy.get_strategy("gpu")
+
+
+@needs_no_gpu
+def test_a_gpu_that_tensorflow_cannot_use_is_not_passed_over(monkeypatch):
+    """As where its CUDA libraries are missing: training would take weeks, unsaid."""
+    monkeypatch.setattr(gpus, "visible", lambda: ["0", "1"])
+    message = (
+        "has 2 NVIDIA GPUs, but TensorFlow cannot use them: run `pip install .*gpu"
+    )
+    for name in ("auto", "gpu"):
+        with pytest.raises(InputError, match=message):
+            strategy.get_strategy(name)
+    assert "CPU:0" in strategy.get_strategy("cpu").extended.worker_devices[0]
 
 
 @pytest.mark.parametrize("name", ["tpu", "tpu:none-of-that-name"])

@@ -314,9 +314,9 @@ def test_environment_of_a_job():
     }
     assert environment({"OMP_NUM_THREADS": "5"})["OMP_NUM_THREADS"] == "5"
     devices = "CUDA_VISIBLE_DEVICES"
-    assert environment({devices: "4,5"})[devices] == "4"
-    assert environment({devices: "4,5"}, slot=1)[devices] == "5"
-    assert environment({devices: "4"})[devices] == "4"
+    assert environment({devices: "4,5"}, devices=["4", "5"])[devices] == "4"
+    assert environment({}, slot=1, devices=["0", "1"])[devices] == "1"
+    assert devices not in environment({}, num_slots=1, devices=["0", "1"])
     assert environment({devices: ""})[devices] == ""
 
 

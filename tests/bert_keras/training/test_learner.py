@@ -386,3 +386,24 @@ def test_fit_ends_its_iterators_itself_and_soon(
     # One to train on and one for each evaluation, and theirs on each device.
     found = [(resource(), is_tuned) for resource, is_tuned in iterators]
     assert found == [(None, False)] * num_iterators
+
+
+def test_where_and_how_it_trains():
+    with mirrored(2).scope():
+        made = learner.Learner(
+            pretrainer.BertPretrainer(bert_config(), dtype="mixed_bfloat16"),
+            max_grad_norm=None,
+            num_parts=4,
+            compile_step=True,
+        )
+    assert made.describe(16) == (
+        "training on 2 CPUs (MirroredStrategy), 8 examples each, in 4 parts; "
+        "mixed_bfloat16, with XLA"
+    )
+    with CPU.scope():
+        made = learner.Learner(
+            pretrainer.BertPretrainer(bert_config()), max_grad_norm=None
+        )
+    assert made.describe(16) == (
+        "training on 1 CPU (OneDeviceStrategy), 16 examples each; float32, without XLA"
+    )

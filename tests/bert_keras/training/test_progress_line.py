@@ -50,7 +50,9 @@ def test_lines_of_a_run(caplog):
     rate = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: logs.update(learning_rate=0.5)
     )
-    line = progress_line.ProgressLine(num_train_steps=4, batch_size=4)
+    line = progress_line.ProgressLine(
+        num_train_steps=4, batch_size=4, start_line="on 9 GPUs"
+    )
     model.fit(
         data,
         epochs=2,
@@ -60,6 +62,8 @@ def test_lines_of_a_run(caplog):
         callbacks=[rate, line],
         verbose=0,
     )
+    started = caplog.records.pop(0).message
+    assert started == "on 9 GPUs; building the graph"
     first, evaluated, last, evaluated_again = [x.message for x in caplog.records]
     assert first == "step 1/4  loss 1.000  lr 0.5"
     assert evaluated == "evaluation at step 2  loss 1.0000"
