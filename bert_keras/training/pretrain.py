@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_keras import config, ownership, run_directory
+from bert_keras import __version__, config, ownership, run_directory
 from bert_keras.checkpoints import (
     conversion,
     run_weights,
@@ -119,11 +119,7 @@ def _pretrain(
         settings, examples_dirs, strategy=strategy, vocab_path=vocab_path, init=init
     )
     run = _create_run(settings, planned, output_dir, start=start, is_chief=is_chief)
-    replicas.check_equal(
-        strategy,
-        0 if start is None else int(start.sha256[:6], 16),
-        f"{init}: the workers begin with different weights: give all of them the same",
-    )
+    _check_same_on_all_workers(strategy, settings, planned, start)
     replicas.wait_for_all(strategy)
     if (results := run_directory.read_results(output_dir)) is not None:
         logger.info("%s: finished already, at step %d", output_dir, results["steps"])
@@ -183,6 +179,34 @@ def _plan(
         path=init,
     )
     return settings, planned, start
+
+
+def _check_same_on_all_workers(
+    strategy: tf.distribute.Strategy,
+    settings: config.PretrainingConfig,
+    planned: Sequence[phases.Phase],
+    start: starting_point.Start | None,
+) -> None:
+    """Compares all that decides the outcome, and the devices' own choices.
+
+    Raises:
+        InputError: on all workers, names what differs.
+    """
+    values = {
+        **run_directory.flat(settings.model_dump(mode="json")),
+        "--examples": [phase.manifest_sha256 for phase in planned],
+        "--vocab": planned[0].vocabulary.sha256,
+        "--init": None if start is None else start.sha256,
+        "version of bert-keras": __version__,
+    }
+    if names := replicas.differing(strategy, values):
+        here = "; ".join(
+            f"{name} is {values[name]!r} on this one" for name in names[:3]
+        )
+        raise InputError(
+            f"the workers differ in {len(names)} things: {here}: start all of them "
+            "with the same command and files, on devices of one kind"
+        )
 
 
 def _create_run(

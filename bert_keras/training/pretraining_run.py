@@ -84,12 +84,12 @@ class PretrainingRun:
         owes_evaluation = self._is_evaluated(step) and not self._checkpoints.has_score(
             step
         )
-        replicas.check_equal(
-            self.strategy,
-            2 * step + owes_evaluation,
-            f"{self.run.directory}: the workers found different checkpoints, this one "
-            f"that of step {step}: give all of them one directory that they share",
-        )
+        if replicas.differing(self.strategy, {"found": [step, owes_evaluation]}):
+            raise InputError(
+                f"{self.run.directory}: the workers found different checkpoints, this "
+                f"one that of step {step}: give all of them one directory that they "
+                "share"
+            )
         if step == 0 and self.start is not None:
             starting_point.assign(
                 self.trained.network, self.start.arrays, path=self.start.path
@@ -208,6 +208,12 @@ class PretrainingRun:
     def _keepers(self, phase: phases.Phase) -> list[keras.callbacks.Callback]:
         """Callbacks that save, and those that end the training."""
         return [
+            stopping.StopOnDrift(
+                self.strategy,
+                self._state,
+                every_steps=self.settings.save_checkpoint_steps,
+                last_step=phase.last_step,
+            ),
             stopping.SaveAtSteps(
                 self._checkpoints,
                 self._state,

@@ -14,14 +14,16 @@ setup.cfg).
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
-from bert_keras.errors import InputError
 from bert_keras.inference import trace_registry
 
 
@@ -80,32 +82,74 @@ def describe_devices(strategy: tf.distribute.Strategy) -> str:
 
 def wait_for_all(strategy: tf.distribute.Strategy) -> None:
     """Waits until every worker process has reached this point."""
-    _sum_over_workers(strategy, 0.0)
+    _sum_over_workers(strategy, np.zeros(1))
 
 
-def check_equal(strategy: tf.distribute.Strategy, number: int, message: str) -> None:
-    """Checks that every worker process has the same number.
+def differing(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> list[str]:
+    """Names of values that are not the same in all worker processes.
 
-    Raises:
-        InputError: with `message`, on all workers, if one differs.
+    All workers call it at the same point, with the same names, and get the same answer.
+
+    Args:
+        strategy: the workers'.
+        values: what JSON can say, by name; compared by their SHA-256.
     """
-    mean = _sum_over_workers(strategy, float(number)) / strategy.num_replicas_in_sync
-    # Many sets of numbers have this mean; only equal ones have these squares too.
-    squares = _sum_over_workers(strategy, float(number) ** 2)
-    if squares != strategy.num_replicas_in_sync * mean**2:
-        raise InputError(message)
+    digests = [
+        hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
+        for value in values.values()
+    ]
+    # In 16 bits, squares and their sums over two million replicas are exact in float64.
+    numbers = np.frombuffer(b"".join(digests), np.uint16).astype(np.float64)
+    sums, squares = np.split(
+        _sum_over_workers(strategy, np.concatenate([numbers, numbers**2])), 2
+    )
+    # Cauchy and Schwarz: equal only if all numbers are.
+    are_equal = [
+        strategy.num_replicas_in_sync * int(square) == int(total) ** 2
+        for total, square in zip(sums, squares, strict=True)
+    ]
+    per_value = np.reshape(are_equal, (len(values), -1)).all(axis=1)
+    return [
+        name for name, is_equal in zip(values, per_value, strict=True) if not is_equal
+    ]
 
 
-def _sum_over_workers(strategy: tf.distribute.Strategy, number: float) -> float:
-    """Sum of each process's number, counted once for each of its replicas."""
+def checksums(
+    strategy: tf.distribute.Strategy, variables: Mapping[str, keras.Variable]
+) -> dict[str, list[int]]:
+    """Two sums of the bits of each variable, in this process, by name.
+
+    A copy to the host and a cryptographic hash would take seconds for a large model.
+    """
+    found = {}
+    for name, variable in variables.items():
+        copy = strategy.experimental_local_results(variable.value)[0]
+        found[name] = _bit_sums(tf.convert_to_tensor(copy)).numpy().tolist()
+    return found
+
+
+@tf.function
+def _bit_sums(value):
+    if value.dtype.is_floating:
+        value = tf.bitcast(value, {2: tf.int16, 4: tf.int32}[value.dtype.size])
+    bits = tf.cast(tf.reshape(value, [-1]), tf.int64)
+    # The second sum depends on the order, too; both wrap around.
+    places = tf.range(1, tf.size(bits, out_type=tf.int64) + 1)
+    return tf.stack([tf.reduce_sum(bits), tf.reduce_sum(bits * places)])
+
+
+def _sum_over_workers(
+    strategy: tf.distribute.Strategy, numbers: np.ndarray
+) -> np.ndarray:
+    """Sums of each process's numbers, counted once for each of its replicas."""
     if not is_multi_worker(strategy):
-        return number * strategy.num_replicas_in_sync
+        return numbers * strategy.num_replicas_in_sync
 
     @tf.function
     def total():
-        return strategy.run(lambda: sum_over_replicas(tf.constant(number, tf.float64)))
+        return strategy.run(lambda: sum_over_replicas(tf.constant(numbers, tf.float64)))
 
-    return float(strategy.experimental_local_results(total())[0])
+    return strategy.experimental_local_results(total())[0].numpy()
 
 
 def untuned(batches: tf.data.Dataset) -> tf.data.Dataset:

@@ -73,6 +73,50 @@ class SaveAtSteps(keras.callbacks.Callback):
             self._saved_at = time.monotonic()
 
 
+class StopOnDrift(keras.callbacks.Callback):
+    """Ends workers whose states differ, before that is saved.
+
+    They make the same updates from the same sums: a difference is a fault of a device
+    or of its memory. Does nothing where there is one worker.
+
+    Args:
+        strategy: the workers'.
+        state: what must be equal; see `training_state.named_variables`.
+        every_steps: steps between two comparisons, counted from step 0.
+        last_step: step of one more.
+
+    Raises:
+        InputError: from within `fit`, on all workers.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        state: Mapping[str, keras.Variable],
+        *,
+        every_steps: int,
+        last_step: int,
+    ):
+        super().__init__()
+        self._strategy = strategy
+        self._state = state
+        self._every_steps = every_steps
+        self._last_step = last_step
+
+    def on_train_batch_end(self, batch, logs=None):
+        step = replicas.optimizer_step(self.model)
+        is_due = step % self._every_steps == 0 or step >= self._last_step
+        if not is_due or not replicas.is_multi_worker(self._strategy):
+            return
+        sums = replicas.checksums(self._strategy, self._state)
+        if names := replicas.differing(self._strategy, sums):
+            raise InputError(
+                f"step {step}: the workers' states differ in {len(names)} variables, "
+                f"the first is {names[0]}: a device or its memory is faulty; start all "
+                "workers again with the same command to go on from the last checkpoint"
+            )
+
+
 class RecordScores(keras.callbacks.Callback):
     """Notes the loss of each evaluation with the checkpoint of its step."""
 

@@ -1,3 +1,5 @@
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -22,6 +24,57 @@ def test_sparse_gradients_are_summed_by_row():
 
 def test_a_value_outside_of_replicas_is_itself():
     assert float(replicas.sum_over_replicas(tf.constant(3.0))) == 3.0
+
+
+def workers(monkeypatch, strategy, of_each):
+    """Makes sums over workers those of processes with these values."""
+    found = []
+
+    def add_up(_, numbers):
+        found.append(numbers)
+        return numbers
+
+    monkeypatch.setattr(replicas, "_sum_over_workers", add_up)
+    for values in of_each:
+        replicas.differing(strategy, values)
+    total = np.sum(found, axis=0)
+    monkeypatch.setattr(replicas, "_sum_over_workers", lambda *_: total)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 33, 1000])
+def test_equal_values_raise_no_alarm(monkeypatch, num_workers):
+    strategy = types.SimpleNamespace(num_replicas_in_sync=num_workers)
+    values = {"step": 2**24 - 1, "--init": "ab", "x": None, "fractions": [0.9, 0.1]}
+    workers(monkeypatch, strategy, [values] * num_workers)
+    assert replicas.differing(strategy, values) == []
+
+
+def test_one_worker_of_many_that_differs(monkeypatch):
+    strategy = types.SimpleNamespace(num_replicas_in_sync=1000)
+    values = {"step": 5, "seed": 1, "--init": "ab"}
+    others = [values] * 999
+    workers(monkeypatch, strategy, [*others, values | {"seed": 2, "--init": "ac"}])
+    assert replicas.differing(strategy, values) == ["seed", "--init"]
+
+
+def test_checksums_see_every_bit_and_the_order():
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    values = np.array([[1.0, -0.0, np.nan], [0.5, 2.0, 1e-40]], np.float32)
+
+    def checksums(array):
+        variables = {
+            "w": keras.Variable(array),
+            "step": keras.Variable(7, dtype="int64"),
+        }
+        return replicas.checksums(strategy, variables)
+
+    expected = checksums(values)
+    assert expected == checksums(values.copy())
+    assert expected["step"] == [7, 7]
+    swapped, flipped = values[::-1], values.copy()
+    flipped.view(np.uint32)[1, 2] ^= 1
+    for other in (swapped, flipped, np.abs(values)):
+        assert checksums(np.ascontiguousarray(other))["w"] != expected["w"]
 
 
 def test_a_model_must_be_built_before_fit():

@@ -45,7 +45,7 @@ def free_addresses(count):
         return [f"127.0.0.1:{listener.getsockname()[1]}" for listener in sockets]
 
 
-def start_workers(examples, run, **changes):
+def start_workers(examples, run, second=(), **changes):
     """Both processes of a run; what they say goes to `worker-N.log` beside it."""
     path = run.parent / "config.yaml"
     settings = config.build_config(config.PretrainingConfig, {**SETTINGS, **changes})
@@ -58,6 +58,7 @@ def start_workers(examples, run, **changes):
             *("--examples", str(examples), "--output_dir", str(run)),
             *("--config", str(path), "--workers", addresses),
             *("--worker_index", str(index)),
+            *(second if index else ()),
         ]
         with open(run.parent / f"worker-{index}.log", "wb") as log:
             processes.append(subprocess.Popen(command, stderr=log))
@@ -179,3 +180,13 @@ def test_files_of_their_own(tiny_examples, tmp_path):
     )
     assert finish(processes)[0] == 2
     assert "input_sharding" in log_of(tmp_path / "few", 0)
+
+
+def test_workers_that_are_given_something_else(tiny_examples, tmp_path):
+    run = tmp_path / "run"
+    second = ("--set", "seed=2", "--set", "optimizer.learning_rate=2e-3")
+    assert finish(start_workers(tiny_examples, run, second)) == [2, 2], log_of(run, 0)
+    for index, here in enumerate(("0.001", "0.002")):
+        message = f"differ in 2 things: optimizer.learning_rate is {here} on this one; "
+        assert message in log_of(run, index)
+    assert not list(run.glob("checkpoints/*"))
