@@ -235,6 +235,7 @@ def _pretrain(args: argparse.Namespace) -> None:
         init=args.init,
         strategy=devices,
         is_chief=strategy.is_chief(devices),
+        verify=args.verify,
     )
 
 

@@ -7,7 +7,8 @@ this module knows these names; it loads no Keras.
 """
 
 import functools
-from collections.abc import Collection, Mapping
+import socket
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ RESULTS_NAME = "results.json"
 ANSWERS_NAME = "dev_answers.jsonl"
 """Last evaluation of a fine-tuned run, example by example, for its report."""
 REPORT_NAME = "report"
+VERIFIED_NAME = "verified"
+"""Directory of notes on which examples each machine has hashed."""
 
 VERBS = "pretrain` or `bert-keras finetune"
 """Commands that make run directories, for messages."""
@@ -157,6 +160,23 @@ def describe_run(run: Run, settings: config.StrictModel | None) -> None:
     run.vocabulary.save(directory / VOCABULARY_NAME)
     # Last: its presence means that the description is complete.
     _write_json(directory / TASK_NAME, run.task.model_dump(mode="json"))
+
+
+def read_verified(directory: str | Path) -> list[str]:
+    """Hashes of the manifests whose shards this machine hashed for the run."""
+    path = _verified_path(directory)
+    return files.read_json(path).get("manifests", []) if path.is_file() else []
+
+
+def write_verified(directory: str | Path, hashes: Sequence[str]) -> None:
+    """Notes what `read_verified` reads; each machine of a run has its own file."""
+    path = _verified_path(directory)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write_json(path, {"manifests": hashes})
+
+
+def _verified_path(directory: str | Path) -> Path:
+    return Path(directory) / VERIFIED_NAME / f"{socket.gethostname()}.json"
 
 
 def write_results(directory: Path, results: Mapping[str, Any]) -> None:

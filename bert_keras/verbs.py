@@ -150,6 +150,12 @@ def _add_pretraining_verbs(verbs: Any) -> None:
     _add_number(
         pretrain, "--worker_index", None, "place of this process in --workers, from 0"
     )
+    pretrain.add_argument(
+        "--verify",
+        action="store_true",
+        help="hash the examples again (default: once for each run and machine; their "
+        "sizes are always checked)",
+    )
     _add_config(pretrain, "pretrain")
     _add_run(pretrain)
 

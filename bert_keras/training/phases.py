@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -65,6 +65,7 @@ def read_phases(
     *,
     vocab_path: str | Path | None,
     num_replicas: int,
+    verified: Collection[str] = (),
 ) -> list[Phase]:
     """Reads and checks all directories, before anything is computed.
 
@@ -73,6 +74,8 @@ def read_phases(
         directories: made by `bert-keras examples`, one for each phase.
         vocab_path: vocabulary to check the examples against; they bring their own.
         num_replicas: number of replicas that share each batch.
+        verified: SHA-256 of manifests whose shards this machine hashed before; only
+            their sizes are checked.
 
     Raises:
         InputError: a directory is unusable, or does not go together with the others.
@@ -87,6 +90,7 @@ def read_phases(
             vocab_path=vocab_path,
             steps=steps,
             num_replicas=num_replicas,
+            verified=verified,
         )
         for plan, directory, steps in zip(
             planned, directories, itertools.pairwise(limits), strict=True
@@ -94,6 +98,7 @@ def read_phases(
     ]
     for phase in found[1:]:
         _check_same_documents(found[0], phase)
+        _check_same_text(found[0], phase, next_sentence=settings.next_sentence)
     return [phase for phase in found if phase.last_step > phase.first_step]
 
 
@@ -124,10 +129,14 @@ def _read_phase(
     vocab_path: str | Path | None,
     steps: tuple[int, int],
     num_replicas: int,
+    verified: Collection[str],
 ) -> Phase:
     found = manifest.read_manifest(directory, kind="examples", verb=_VERB)
-    logger.info("checking %d shards of %s", len(found.shards), directory)
-    manifest.verify_shards(directory, found)
+    manifest_sha256 = hashlib.sha256(found.model_dump_json().encode()).hexdigest()
+    hashes = manifest_sha256 not in verified
+    checked = "hashes" if hashes else "sizes"
+    logger.info("checking %s of %d shards of %s", checked, len(found.shards), directory)
+    manifest.verify_shards(directory, found, hashes=hashes)
     made_with = features.examples_config(
         found.config, origin=Path(directory) / manifest.MANIFEST_NAME
     )
@@ -140,7 +149,7 @@ def _read_phase(
         vocabulary=_read_vocabulary(directory, found, vocab_path),
         do_lower_case=found.config["do_lower_case"],
         examples=made_with,
-        manifest_sha256=hashlib.sha256(found.model_dump_json().encode()).hexdigest(),
+        manifest_sha256=manifest_sha256,
         train_shards=train_shards,
         eval_shards=eval_shards,
         first_step=steps[0],
@@ -200,6 +209,22 @@ def _check_same_documents(first: Phase, other: Phase) -> None:
             f"{first.directory} has {counts[0]} shards, {other.directory} has "
             f"{counts[1]}: one would train on documents that the other evaluates on; "
             "make both with the same --num_shards"
+        )
+
+
+def _check_same_text(first: Phase, other: Phase, *, next_sentence: bool) -> None:
+    if other.do_lower_case != first.do_lower_case:
+        casings = {True: "lower-cased", False: "cased"}
+        raise InputError(
+            f"{first.directory} is {casings[first.do_lower_case]}, {other.directory} "
+            f"{casings[other.do_lower_case]}: make both with the same casing"
+        )
+    packings = first.examples.packing, other.examples.packing
+    if next_sentence and packings[0] != packings[1]:
+        raise InputError(
+            f"{first.directory} has `packing` {packings[0]}, {other.directory} "
+            f"{packings[1]}: only sentence pairs train next-sentence prediction: make "
+            "both with the same, or set `next_sentence=false`"
         )
 
 

@@ -4,7 +4,7 @@ any step."""
 import contextlib
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,7 @@ def pretrain(
     vocab_path: str | Path | None = None,
     init: str | Path | None = None,
     is_chief: bool = True,
+    verify: bool = False,
 ) -> dict[str, Any]:
     """Pre-trains a model with masked LM and next sentence prediction.
 
@@ -78,6 +79,7 @@ def pretrain(
             examples have its vocabulary or one that extends it (see
             `data.vocabulary_extension`).
         is_chief: whether this process, of several that train together, writes files.
+        verify: hash the examples even if this machine did so for this run before.
 
     Returns:
         Contents of `results.json`: steps, seconds, and the last evaluation.
@@ -98,6 +100,7 @@ def pretrain(
             vocab_path=vocab_path,
             init=init,
             owner=owner,
+            verified=() if verify else run_directory.read_verified(output_dir),
         )
 
 
@@ -110,17 +113,25 @@ def _pretrain(
     vocab_path: str | Path | None,
     init: str | Path | None,
     owner: ownership.Owner | None,
+    verified: Collection[str],
 ) -> dict[str, Any]:
     is_chief = owner is not None
     settings = settings.model_copy(
         update={"precision": precision.resolve(settings.precision, strategy)}
     )
     settings, planned, start = _plan(
-        settings, examples_dirs, strategy=strategy, vocab_path=vocab_path, init=init
+        settings,
+        examples_dirs,
+        strategy=strategy,
+        vocab_path=vocab_path,
+        init=init,
+        verified=verified,
     )
     run = _create_run(settings, planned, output_dir, start=start, is_chief=is_chief)
     _check_same_on_all_workers(strategy, settings, planned, start)
     replicas.wait_for_all(strategy)
+    hashes = [phase.manifest_sha256 for phase in planned]
+    run_directory.write_verified(output_dir, hashes)
     if (results := run_directory.read_results(output_dir)) is not None:
         logger.info("%s: finished already, at step %d", output_dir, results["steps"])
         return results
@@ -158,6 +169,7 @@ def _plan(
     strategy: tf.distribute.Strategy,
     vocab_path: str | Path | None,
     init: str | Path | None,
+    verified: Collection[str],
 ) -> tuple[config.PretrainingConfig, list[phases.Phase], starting_point.Start | None]:
     """Reads all inputs, and completes the settings from the first checkpoint."""
     checkpoint = None if init is None else conversion.read(init)
@@ -169,6 +181,7 @@ def _plan(
         examples_dirs,
         vocab_path=vocab_path,
         num_replicas=strategy.num_replicas_in_sync,
+        verified=verified,
     )
     if checkpoint is None:
         return settings, planned, None

@@ -1,18 +1,20 @@
+import functools
 import json
 import logging
 import os
 import shutil
 import signal
+import socket
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, config_files, ownership
+from bert_keras import config, config_files, files, ownership
 from bert_keras.checkpoints import run_weights
 from bert_keras.errors import InputError, Stopped
-from bert_keras.training import finetune, learner, pretrain, stopping
+from bert_keras.training import finetune, learner, phases, pretrain, stopping
 from pipelines import examples
 from pipelines.engine import engines
 from tests import conftest
@@ -102,6 +104,34 @@ def test_a_finished_run_is_left_as_it_is(finished, tiny_examples, caplog):
     assert results["steps"] == 12
     assert "finished already, at step 12" in caplog.text
     assert {p: p.stat().st_mtime_ns for p in finished.glob("*.h5")} == before
+
+
+def test_shards_are_hashed_once_for_a_run_and_machine(
+    finished, tiny_examples, tmp_path, monkeypatch
+):
+    """And again if asked, or on another machine; a size is checked every time."""
+    run, hashed, sha256 = tmp_path / "run", [], files.sha256
+
+    def note(path):
+        hashed.append(path)
+        return sha256(path)
+
+    def hashes(examples=tiny_examples, **options):
+        hashed.clear()
+        pretrain.pretrain(settings(), [examples], run, strategy=CPU, **options)
+        return len(hashed)
+
+    shutil.copytree(finished, run)
+    shutil.rmtree(run / "verified")
+    monkeypatch.setattr(files, "sha256", note)
+    assert [hashes(), hashes(), hashes(verify=True)] == [3, 0, 3]
+    monkeypatch.setattr(socket, "gethostname", lambda: "another")
+    assert [hashes(), hashes()] == [3, 0]
+    copied = shutil.copytree(tiny_examples, tmp_path / "examples")
+    with open(sorted(copied.glob("*.tfrecord"))[1], "ab") as file:
+        file.write(b"x")
+    with pytest.raises(InputError, match="bytes, manifest.json says"):
+        hashes(copied)
 
 
 def test_a_directory_of_another_run_is_refused(finished, tiny_examples):
@@ -269,6 +299,34 @@ class TestTwoPhases:
         message = "made with another vocabulary than .*; make both with the same"
         with pytest.raises(InputError, match=message):
             pretrain.pretrain(two_phases(), both, tmp_path / "run", strategy=CPU)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"do_lower_case": False}, "is lower-cased, .* cased: make both with the"),
+            (
+                {"packing": "full_sentences"},
+                "has `packing` sentence_pairs, .* full_sentences: only sentence pairs "
+                "train next-sentence prediction: make both with the same, or set",
+            ),
+        ],
+    )
+    def test_both_have_one_casing_and_packing(
+        self, tiny_examples, tmp_path, change, message
+    ):
+        """Refused at the start; without next sentences, packings may differ."""
+        other = shutil.copytree(tiny_examples, tmp_path / "other")
+        values = json.loads((other / "manifest.json").read_text())
+        values["config"] |= change
+        (other / "manifest.json").write_text(json.dumps(values))
+        both = [tiny_examples, other]
+        read = functools.partial(
+            phases.read_phases, directories=both, vocab_path=None, num_replicas=1
+        )
+        with pytest.raises(InputError, match=message):
+            read(two_phases())
+        if "packing" in change:
+            assert len(read(two_phases(next_sentence=False))) == 2
 
     def test_documents_are_held_out_of_both(self, tiny_examples, make_longer, tmp_path):
         both = [tiny_examples, make_longer(num_shards=4)]
