@@ -201,8 +201,10 @@ _HOLE = re.compile(
     r"|(?<=[,.])(?<= .)(?:[ ,.]|\Z)|(?<=,) ?[,.]|(?<=\")\"|(?<=_)_)"
 )
 _MAGIC_WORD = re.compile(r"__[^\W\d]{3,40}?__")
-# Not the brackets of "main()".
-_EMPTY_BRACKETS = re.compile(r"\((?<!\w\()[ ,;:]{0,20}\)|（[ 、，；,;]{0,20}）|\[ ?\]")
+# Not the brackets of "main()"; but Korean has no space before those of "베를린()은".
+_EMPTY_BRACKETS = re.compile(
+    r"\((?<![A-Za-z0-9_]\()[ ,;:]{0,20}\)|（[ 、，；,;]{0,20}）|\[ ?\]"
+)
 _AFTER_BRACKET = re.compile(r"([(（])[ ,;:、，；]{1,20}")
 _REPEATED_COMMA = re.compile(r",(?: ?,)+")
 _COMMA_AND_POINT = re.compile(r", ?\.(?= |\Z)")

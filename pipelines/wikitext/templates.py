@@ -88,11 +88,11 @@ _UNITS = frozenset(
 )
 
 _INLINE_TEMPLATES: dict[str, _Template] = {
-    **dict.fromkeys(("lang", "langue", "en langue"), _argument(1)),
+    **dict.fromkeys(("lang", "langue", "en langue", "llang"), _argument(1)),
     **dict.fromkeys(
         "abbr en ill inline-block linktext polytonic ruby tooltip unicode val vanchor "
         "ilq flag latin math mvar var sub sup sic railgauge citation 仮リンク lien "
-        "要出典範囲 読み仮名".split()
+        "要出典範囲 読み仮名 한자".split()
         # Wikipedias in many languages name these after the language of the argument.
         + "ar cs da de el eo es fa fi fr he hu it ja ko la nl pl pt ru sv tr zh".split()
         + ["interlanguage link", "visible anchor"],

@@ -101,6 +101,14 @@ CASES = {
         ["A (born 1950) was, he said.", "(a) “c”"],
     ),
     "calls are kept": ("main() and (, ) do it", ["main() and do it"]),
+    "Korean brackets": (
+        "'''베를린'''({{llang|de|Berlin}}, {{한자|伯林}})은 독일의 수도({{x}})이다.",
+        ["베를린(Berlin, 伯林)은 독일의 수도이다."],
+    ),
+    "brackets after other letters": (
+        "Берлин({{x}}) ベルリン({{x}})",
+        ["Берлин ベルリン"],
+    ),
     "preformatted": (" for x in y: z()\n\n short line", []),
     "leading space of prose": (
         " {{x}}This is a long line of prose, which a template began. It goes on.",
