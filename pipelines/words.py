@@ -45,16 +45,21 @@ _WORD = re.compile(
 )
 
 
+def has_unspaced(text: str) -> bool:
+    """Whether a text has characters, or punctuation, of a script without spaces."""
+    return not text.isascii() and _HAS_UNSPACED.search(text) is not None
+
+
 def count_words(text: str) -> int:
     """Words of a text, in time linear in its length."""
-    if text.isascii() or not _HAS_UNSPACED.search(text):
+    if not has_unspaced(text):
         return len(text.split())
     return sum(1 for _ in _WORD.finditer(text))
 
 
 def has_words(text: str, at_least: int) -> bool:
     """Whether a text has so many words; reads no further than these."""
-    if text.isascii() or not _HAS_UNSPACED.search(text):
+    if not has_unspaced(text):
         return len(text.split(maxsplit=at_least)) >= at_least
     words = itertools.islice(_WORD.finditer(text), at_least)
     return sum(1 for _ in words) == at_least

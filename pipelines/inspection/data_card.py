@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -178,30 +178,34 @@ _COUNTERS = (
 def _corpus_card(made: manifest.Manifest) -> dict[str, Any]:
     """Facts about the documents, from the manifests of examples and corpus.
 
-    Counters of a corpus are `name`, `name/source`, `dropped/reason`, `rejected/reason`;
-    those of examples `name` and `dropped_reason`.
+    Counters of a corpus are `name`, `name/source`, `dropped/reason`, `rejected/reason`,
+    `dropped_paragraphs/reason`, `cleaned/rule` and `encoding/name`; those of examples
+    `name` and `dropped_reason`.
     """
     known = made.config.get("corpus", {}).get("counters", {})
     by_source: dict[str, dict[str, int]] = defaultdict(dict)
-    left_out = {}
+    left_out: Counter[str] = Counter()
+    cleaned: Counter[str] = Counter()
     card: dict[str, Any] = {}
     for name, count in known.items():
         group, slash, member = name.partition("/")
         if not slash:
             card[group] = count
-        elif group in ("dropped", "rejected"):
-            left_out |= {name: count} if count else {}
-        else:
+        elif group in ("dropped", "rejected", "dropped_paragraphs"):
+            left_out[name] = count
+        elif group == "cleaned":
+            cleaned[member] = count
+        elif group != "encoding":
             by_source[member][group] = count
     card |= {name: made.counters[name] for name in _COUNTERS if name in made.counters}
     for name, count in made.counters.items():
-        if name.startswith("dropped_") and count:
+        if name.startswith("dropped_"):
             left_out[name.replace("_", "/", 1).replace("_", " ")] = count
     if by_source:
         card["sources"] = dict(sorted(by_source.items()))
-    if left_out:
-        ordered = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
-        card["left_out"] = dict(ordered)
+    for key, counts in (("left_out", left_out), ("cleaned", cleaned)):
+        ordered = sorted((+counts).items(), key=lambda item: (-item[1], item[0]))
+        card |= {key: dict(ordered)} if ordered else {}
     return card
 
 
@@ -246,6 +250,9 @@ def _sections(card: Mapping[str, Any]) -> Iterator[tuple[str, _Rows]]:
     if corpus.get("left_out"):
         top = list(corpus["left_out"].items())[:NUM_REASONS]
         yield "Left out", [(name, f"{n:,}") for name, n in top]
+    if corpus.get("cleaned"):
+        top = list(corpus["cleaned"].items())[:NUM_REASONS]
+        yield "Cleaned out of documents", [(name, f"{n:,}") for name, n in top]
     yield "Examples", _example_rows(card)
     yield "Masks", _mask_rows(card)
     words = card["vocabulary"]

@@ -5,8 +5,13 @@ drops everything but running text: headings, contents, illustrations, page numbe
 tables.
 """
 
+import operator
 import re
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from pipelines import words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +51,13 @@ def decode(data: bytes, encoding: str | None = None) -> tuple[str, str]:
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
-def parse_book(text: str, *, name: str, is_later_part: bool = False) -> Book:
+def parse_book(
+    text: str,
+    *,
+    name: str,
+    is_later_part: bool = False,
+    counts: Counter[str] | None = None,
+) -> Book:
     """Extracts title and running text.
 
     Args:
@@ -54,14 +65,22 @@ def parse_book(text: str, *, name: str, is_later_part: bool = False) -> Book:
         name: title to use if the text has none.
         is_later_part: another part of the book comes before, so that there is no front
             matter.
+        counts: incremented, for each rule that drops something: `notes`, `page marks`
+            and `line notes`; all others are blocks between blank lines, a licence one.
     """
+    counts = Counter() if counts is None else counts
     header, body = split_header(text)
-    body = _PAGE_MARK.sub("", _NOTE.sub("", body))
+    counts["licences"] += len(header) + len(body) < len(text)
+    body, num_notes = _NOTE.subn("", body)
+    body, num_page_marks = _PAGE_MARK.subn("", body)
+    counts.update({"notes": num_notes, "page marks": num_page_marks})
     sections = _sections(body)
     del text, body  # Each of them may be 16 MB.
-    blocks = _drop_contents(_drop_notes(sections, has_front=not is_later_part))
+    blocks = _drop_notes(sections, has_front=not is_later_part, counts=counts)
     del sections
-    paragraphs = [_join(block) for block in blocks if _is_running_text(block)]
+    kept = _drop_contents(blocks)
+    counts["contents"] += len(blocks) - len(kept)
+    paragraphs = [_join(block) for block in _running_text(kept, counts)]
     title = title_of(header) or name
     return Book(title=title, paragraphs=tuple(filter(None, paragraphs)))
 
@@ -155,7 +174,9 @@ _MAX_NOTICE = 5_000
 _FULL_STOP = re.compile(r"[.!?:;][\"'”’»)\]_*]*$")
 _GUTENBERG = re.compile(r"project\s+gutenberg", re.IGNORECASE)
 _ETEXT = re.compile(r"\be-?texts?\b", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"[.!?:;,…—\-][\"'”’»)\]_*]*$|[\"”’»]$")
+_SENTENCE_END = re.compile(
+    r"[.!?:;,…—\-。！？：；，、｡؟؛۔।။៕።][\"'”’»)\]_*」』）]*$|[\"”’»」』]$"
+)
 _ENTRY = re.compile(
     r"\s*(?:(?:CHAPTER|CHAP\.|BOOK|PART|VOLUME|VOL\.|SECTION|LETTER|CANTO|STAVE|ACT"
     r"|SCENE|CHAPITRE|CAP[IÍ]TULO|LIVRE|APPENDIX)\s+[\dIVXLCivxlc]+\b"
@@ -170,9 +191,14 @@ _HEADING = re.compile(
     re.IGNORECASE,
 )
 _PAGE_AT_END = re.compile(r"(?:\.{3,}|\s{2,}|, )\d+(?:[-–, ]+\d+)*[.,;]?$")
+_GAP = re.compile(r" {3,}|\t+")
+# Four words, as hardly a first column has in all of its rows.
+_LINE_OF_VERSE = re.compile(r"[\W_]*[^\W\d_]\S*(?: {1,2}\S+){3}")
 _NO_LETTERS = re.compile(r"[\W\d_]+")
 _MAX_ROW = 200
-_COLUMNS = re.compile(r"\S {3,}\S|\S\t+\S|\||\S\s*\.{4,}")
+_COLUMNS = re.compile(
+    r"\S {3,}\S|\S\t+\S|(?:^|\s)\||\|(?:\s|$)|\S\s*\.{5,}|\S\s*\.{4}\s*[\d$£]"
+)
 
 
 def _sections(body: str) -> list[list[list[str]]]:
@@ -183,7 +209,9 @@ def _sections(body: str) -> list[list[list[str]]]:
     ]
 
 
-def _drop_notes(sections: list[list[list[str]]], *, has_front: bool) -> list[list[str]]:
+def _drop_notes(
+    sections: list[list[list[str]]], *, has_front: bool, counts: Counter[str]
+) -> list[list[str]]:
     """Drops text by others than the author: credits, notes on the transcription."""
     num_blocks = sum(map(len, sections))
     near = max(min(num_blocks // 10, 40), 8)
@@ -197,14 +225,19 @@ def _drop_notes(sections: list[list[list[str]]], *, has_front: bool) -> list[lis
             is_notice = len(text) < _MAX_NOTICE
             if is_notice and _TRANSCRIBER.match(text):
                 if index > near and index > num_blocks * 0.9:
+                    counts["transcriber's notes"] += num_blocks - index + 1
                     return kept
-                if len(section) - position < 12:
-                    index += len(section) - position - 1
+                num_left = len(section) - position
+                if num_left < 12:
+                    counts["transcriber's notes"] += num_left
+                    index += num_left - 1
                     break
-                continue
-            if is_notice and "gutenberg" in text.lower() and _GUTENBERG.search(text):
-                continue
-            if index > front or not is_notice or not _is_front_matter(text):
+                counts["transcriber's notes"] += 1
+            elif is_notice and "gutenberg" in text.lower() and _GUTENBERG.search(text):
+                counts["notices"] += 1
+            elif index <= front and is_notice and _is_front_matter(text):
+                counts["front matter"] += 1
+            else:
                 kept.append(block)
     return kept
 
@@ -250,17 +283,31 @@ def _is_prose(block: list[str]) -> bool:
     return entries * 3 < len(block)
 
 
-def _is_running_text(block: list[str]) -> bool:
-    lines = [line.strip() for line in block if line.strip()]
+def _running_text(blocks: list[list[str]], counts: Counter[str]) -> Iterator[list[str]]:
+    """The blocks of running text; verse without the notes to its lines."""
+    for block in blocks:
+        lines = [line.strip() for line in block if line.strip()]
+        reason = _reason_to_drop(lines)
+        if reason == "tables" and (verse := _without_line_notes(lines)):
+            counts["line notes"] += sum(map(operator.ne, verse, lines))
+            lines, reason = verse, _reason_to_drop(verse)
+        if reason is None:
+            yield lines
+        else:
+            counts[reason] += 1
+
+
+def _reason_to_drop(lines: list[str]) -> str | None:
+    """Why lines are no running text; `None`: they are."""
     text = " ".join(lines)
     start = text[:400]
     num_letters = len(_NO_LETTERS.sub("", start))
     num_marks = len(start) - start.count(" ") - num_letters
     is_short = len(text) < _MAX_NOTICE
     if is_short and (num_letters == 0 or num_marks > max(num_letters, 10)):
-        return False
+        return "ornaments"
     if _is_heading(lines, text):
-        return False
+        return "headings"
     columns = entries = 0
     if any(mark in text for mark in ("   ", "\t", "|", "....")):
         columns = sum(map(_has_columns, lines))
@@ -268,7 +315,21 @@ def _is_running_text(block: list[str]) -> bool:
         entries = sum(
             len(line) < _MAX_ROW and bool(_PAGE_AT_END.search(line)) for line in lines
         )
-    return columns * 2 < len(lines) and entries * 2 < len(lines)
+    return "tables" if max(columns, entries) * 2 >= len(lines) else None
+
+
+def _without_line_notes(lines: list[str]) -> list[str] | None:
+    """Verse without the notes and numbers in a column beside it; `None`: no verse."""
+    rows = [_GAP.split(line) for line in lines]
+    notes = [row[1] for row in rows if len(row) == 2]
+    is_verse = all(
+        len(row) < 3 and _LINE_OF_VERSE.match(row[0]) and "|" not in row[0]
+        for row in rows
+    )
+    num_numbers = sum(note.strip("[]().").isdigit() for note in notes)
+    if len(lines) < 2 or not is_verse or num_numbers * 2 >= len(lines):
+        return None
+    return [row[0] for row in rows]
 
 
 def _has_columns(line: str) -> bool:
@@ -279,7 +340,7 @@ def _has_columns(line: str) -> bool:
 def _is_heading(lines: list[str], text: str) -> bool:
     if _HEADING.match(text) and len(text) < 120 and len(lines) < 4:
         return True
-    if text.upper() == text and len(lines) < 8 and len(text) < 400:
+    if text.upper() == text != text.lower() and len(lines) < 8 and len(text) < 400:
         # Capitals, as on a title page; but not a cry: "NO!"
         return not text.endswith(("!", "?", "”", '"', "’", "'"))
     if _THE_END.fullmatch(text):
@@ -288,7 +349,10 @@ def _is_heading(lines: list[str], text: str) -> bool:
         return False
     if _ENTRY.match(text) and len(text) < 160:
         return True
-    return len(lines) < 4 and max(map(len, lines)) < 60 and len(text) < 120
+    if len(lines) > 3 or max(map(len, lines)) > 59 or len(text) > 119:
+        return False
+    # In scripts without spaces, 119 characters may be 60 words.
+    return not words.has_unspaced(text) or not words.has_words(text, 20)
 
 
 # Lines -> one paragraph.

@@ -365,7 +365,13 @@ def _read_book(
         file.seek(piece.book)
         head, _ = books.decode(file.read(book_cutter.MAX_HEADER_BYTES), encoding)
         title = books.title_of(books.split_header(head)[0]) or title
-    book = books.parse_book(text, name=title, is_later_part=is_later_part)
+    cleaned: Counter[str] = Counter()
+    book = books.parse_book(
+        text, name=title, is_later_part=is_later_part, counts=cleaned
+    )
+    for rule, amount in cleaned.items():
+        if amount:
+            count(f"cleaned/{rule}", amount)
     if book.paragraphs:
         yield SourceDocument(
             id=f"{name}:{digest[:12]}",

@@ -124,6 +124,7 @@ def test_whole_output(sources, tmp_path):
     assert book["paragraphs"] == [["It was dark.", "It was late."], ["“No!”"]]
     assert len(found) == 7
     assert result.counters == {
+        "cleaned/headings": 1,
         "cleaned/lists": 1,
         "cleaned/templates": 1,
         "documents": 7,

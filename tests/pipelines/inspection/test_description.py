@@ -305,6 +305,11 @@ CORPUS = {
         "dropped/list": 900,
         "dropped/short": 0,
         "rejected/not UTF-8": 2,
+        "dropped_paragraphs/repeated": 8,
+        "cleaned/headings": 40,
+        "cleaned/tables": 41,
+        "cleaned/fragments": 0,
+        "encoding/cp1252": 3,
     }
 }
 COUNTERS = {
@@ -347,10 +352,15 @@ def test_a_whole_card(carded):
         "  wikipedia       1,000 documents, 40,000 words",
         "",
         "Left out",
-        "  dropped/list              900",
-        "  dropped/redirect          70",
-        "  dropped/single sentences  30",
-        "  rejected/not UTF-8        2",
+        "  dropped/list                 900",
+        "  dropped/redirect             70",
+        "  dropped/single sentences     30",
+        "  dropped_paragraphs/repeated  8",
+        "  rejected/not UTF-8           2",
+        "",
+        "Cleaned out of documents",
+        "  tables    41",
+        "  headings  40",
         "",
         "Examples",
         f"  files        2, {num_bytes / 1e6:.1f} MB",
@@ -414,7 +424,7 @@ def test_the_card_as_json(carded, tmp_path):
         "books": {"documents": 234, "words": 59_000},
         "wikipedia": {"documents": 1000, "words": 40_000},
     }
-    assert list(card["corpus"]["left_out"].values()) == [900, 70, 30, 2]
+    assert list(card["corpus"]["left_out"].values()) == [900, 70, 30, 8, 2]
 
 
 def test_the_card_for_tensorboard(carded, tmp_path):

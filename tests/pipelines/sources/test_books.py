@@ -1,6 +1,8 @@
 """Books: the licence goes, the running text stays. Literal and on real books."""
 
+import random
 import re
+from collections import Counter
 
 import pytest
 
@@ -102,6 +104,103 @@ def test_book_with_header_and_licence(generation, newline, encoding):
     book = books.parse_book(decoded, name="file")
     assert book == books.Book(
         title="A Small Book And How It Grew", paragraphs=PARAGRAPHS
+    )
+
+
+def test_each_rule_counts_what_it_drops():
+    late = "\n\n\n\nTranscriber's Note\n\nIt was typed.\n\n"
+    start, end = MARKERS["the"]
+    text = f"{HEADER}{start}\n{BODY}{late}{end} Project Gutenberg"
+    notice = "This was a book of Project Gutenberg.\n\n"
+    text = text.replace("They all read", f"{notice}They all read")
+    counts = Counter()
+    assert books.parse_book(text, name="x", counts=counts).paragraphs == PARAGRAPHS
+    assert counts == {
+        "licences": 1,
+        "notes": 2,
+        "page marks": 2,
+        "front matter": 1,
+        "notices": 1,
+        "transcriber's notes": 2,
+        "contents": 2,
+        "headings": 5,
+        "ornaments": 3,  # with the table, which is mostly digits
+    }
+
+
+def test_blocks_are_kept_or_counted():
+    rng = random.Random(0)
+    pieces = ["It was dark.", "CHAPTER I", "a  |  b\nc  |  d", "* * *", "CONTENTS"]
+    pieces += [
+        "Produced by A. Volunteer",
+        "Transcriber: Typed.",
+        "Project Gutenberg is",
+    ]
+    pieces += ["\n\n", "I. One   12", "A Heading", "He said: “So be it, and so it is.”"]
+    for _ in range(300):
+        blocks = rng.choices(pieces, k=rng.randrange(1, 40))
+        text = "\n\n".join(blocks)
+        counts = Counter()
+        kept = books.parse_book(text, name="x", counts=counts).paragraphs
+        num_blocks = sum(1 for block in blocks if block.strip())
+        assert len(kept) + counts.total() == num_blocks
+
+
+VERSE = """When that Aprilis, with his showers swoot*,                    *sweet
+The drought of March hath pierced to the root,
+And bathed every vein in such licour,
+Of which virtue engender'd is the flower;                        5
+When Zephyrus eke with his swoote breath            *also
+Inspired hath in every holt* and heath                      *grove, forest"""
+
+
+def test_verse_is_kept_without_the_notes_to_its_lines():
+    counts = Counter()
+    [paragraph] = books.parse_book(VERSE, name="x", counts=counts).paragraphs
+    assert paragraph == (
+        "When that Aprilis, with his showers swoot*, The drought of March hath pierced "
+        "to the root, And bathed every vein in such licour, Of which virtue engender'd "
+        "is the flower; When Zephyrus eke with his swoote breath Inspired hath in "
+        "every holt* and heath"
+    )
+    assert counts["line notes"] == 4
+    assert counts["tables"] == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Louisville    American Asso.\nChattanooga   Southern Asso.",
+        "How the king of the land came        12\nHow the queen of the sea went    24",
+        "A book of the wild birds    cloth    2.00\nA book of tame    paper    1.00",
+        "The Lamp of the old House ........ 12\nThe Door that was shut ........ 24",
+    ],
+)
+def test_tables_are_none(text):
+    counts = Counter()
+    text = "\n".join([text, text])
+    assert books.parse_book(text, name="x", counts=counts).paragraphs == ()
+    assert counts["tables"] == 1
+
+
+def test_four_points_are_no_table():
+    for text in ("“I tell you, it is just here....” he said.", "And then...."):
+        assert books.parse_book(text, name="x").paragraphs == (text,)
+
+
+def test_text_without_capitals_is_no_heading():
+    for text in (
+        "人人生而自由，在尊严和权利上一律平等。",
+        "「よろしい」と彼は言った",
+        "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である",
+        "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ ต่างมีเหตุผลและมโนธรรม",
+        "كان الليل مظلما.",
+    ):
+        text = text.strip()
+        expected = () if text.startswith("「よ") else (text,)
+        assert books.parse_book(text, name="x").paragraphs == expected
+    assert books.parse_book("第一章\n\n夜は暗かった。", name="x").paragraphs == (
+        "夜は暗かった。",
     )
 
 

@@ -251,7 +251,11 @@ def test_a_file_of_many_books(tmp_path):
         (str(number), f"It was book {number}.") for number in range(9)
     ]
     assert len({book.id for book in found}) == 9
-    assert counts == {"items_read": 9, "encoding/utf-8-sig": 9}
+    assert counts == {
+        "items_read": 9,
+        "encoding/utf-8-sig": 9,
+        "cleaned/licences": 9,
+    }
 
 
 def test_a_bad_book_among_others(tmp_path):
