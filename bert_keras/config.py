@@ -414,8 +414,24 @@ class FinetuningConfig(StrictModel):
     adamw_mode: AdamwMode = "google"
     """`google`: as in the paper's results; `corrected`: with bias correction, which
     makes fewer runs on small data fail (Mosbach et al., 2021)."""
+    max_grad_norm: float | None = pydantic.Field(default=1.0, gt=0)
+    """Global norm that gradients are clipped to; null: no clipping."""
     dropout_prob: float = pydantic.Field(default=0.1, ge=0, lt=1)
     """Fraction of numbers that dropout zeroes before the head."""
+    hidden_dropout_prob: float | None = pydantic.Field(default=None, ge=0, lt=1)
+    """Dropout of the encoder's layers; null: that of the checkpoint's configuration."""
+    attention_probs_dropout_prob: float | None = pydantic.Field(
+        default=None, ge=0, lt=1
+    )
+    """Dropout of attention; null: that of the checkpoint's configuration."""
+    gradient_accumulation_steps: int = pydantic.Field(default=1, gt=0)
+    """Parts in which a replica computes its share of a batch, one after the other, to
+    need less memory; the result is that of the whole batch, up to rounding."""
+    length_multiple: int = pydantic.Field(default=1, gt=0)
+    """Pad training batches to a multiple of this many tokens, up to `max_seq_length`: 8
+    suits the tensor cores of GPUs, and makes fewer shapes for XLA to compile."""
+    jit_compile: bool = False
+    """Compile each replica's step with XLA, once for each shape of a batch."""
     evaluate_steps: int | None = pydantic.Field(default=None, gt=0)
     """Steps between evaluations; null: a pass over the training file. The last step is
     evaluated in any case."""

@@ -23,6 +23,7 @@ from bert_keras.training import (
     precision,
     replicas,
     stopping,
+    task_batches,
     task_training,
 )
 
@@ -93,7 +94,7 @@ def finetune(
             output_dir,
             settings,
             task=task,
-            bert_config=start.bert_config,
+            bert_config=_with_dropout(start.bert_config, settings),
             vocabulary=start.vocabulary,
             do_lower_case=start.do_lower_case,
             inputs={
@@ -133,6 +134,16 @@ def _read_init(path: str | Path, max_seq_length: int) -> weights.Checkpoint:
     return checkpoint
 
 
+def _with_dropout(
+    bert_config: config.BertConfig, settings: config.FinetuningConfig
+) -> config.BertConfig:
+    """The checkpoint's configuration with the dropout that the settings say."""
+    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    given = {name: getattr(settings, name) for name in names}
+    changes = {name: value for name, value in given.items() if value is not None}
+    return bert_config.model_copy(update=changes)
+
+
 def _read_examples(
     paths: Sequence[str | Path],
     settings: config.FinetuningConfig,
@@ -166,7 +177,14 @@ def _build_tuner(
         ),
         inputs,
         strategy=strategy,
-        adamw_mode=settings.adamw_mode,
+        optimizer_settings={
+            "adamw_mode": settings.adamw_mode,
+            "max_grad_norm": settings.max_grad_norm,
+        },
+        num_parts=settings.gradient_accumulation_steps,
+        # A TPU compiles the step by itself.
+        compile_step=settings.jit_compile
+        and not isinstance(strategy, tf.distribute.TPUStrategy),
     )
 
 
@@ -204,6 +222,11 @@ def _train(
             by_length=settings.are_batches_by_length(run.task),
             seed=settings.seed,
             logs=run.directory / run_directory.LOGS_NAME,
+            make_batch=task_batches.padded(
+                train_examples.inputs.batch,
+                multiple=settings.length_multiple,
+                max_length=settings.max_seq_length,
+            ),
             callbacks=[evaluation],
             steps_per_evaluation=interval,
             keeper=keeper,

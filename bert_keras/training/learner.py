@@ -173,23 +173,14 @@ class Learner(replicas.ReplicatedModel):
         """Sums of what `compute` gives for the parts of a batch, one by one."""
         if self.num_parts == 1:
             return compute(batch)
-        parts = {
-            name: tf.reshape(
-                value,
-                [self.num_parts, value.shape[0] // self.num_parts, *value.shape[1:]],
-            )
-            for name, value in batch.items()
-        }
-
-        def part(index):
-            return {name: value[index] for name, value in parts.items()}
+        num_parts, part = _parts(batch, self.num_parts)
 
         def add_part(index, totals):
             more = compute(part(index))
             return index + 1, tf.nest.map_structure(tf.add, totals, more)
 
         _, totals = tf.while_loop(
-            lambda index, totals: index < self.num_parts,
+            lambda index, totals: index < num_parts,
             add_part,
             (tf.constant(1), compute(part(0))),
             parallel_iterations=1,
@@ -263,6 +254,30 @@ class Learner(replicas.ReplicatedModel):
         results = {name: mean.result() for name, mean in self._means.items()}
         results["loss"] = sum(results[name] for name in self.network.loss_names)
         return results
+
+
+def _parts(
+    batch: Mapping[str, Any], num_parts: int
+) -> tuple[Any, Callable[[Any], dict[str, Any]]]:
+    """The number of parts of a batch, and a function from their numbers to them."""
+    first = next(iter(batch.values()))
+    if first.shape[0] is not None:
+        parts = {
+            name: tf.reshape(
+                value, [num_parts, value.shape[0] // num_parts, *value.shape[1:]]
+            )
+            for name, value in batch.items()
+        }
+        return num_parts, lambda index: {k: value[index] for k, value in parts.items()}
+    # Batches of labelled examples differ in size: the last parts may be missing.
+    num_rows = tf.shape(first)[0]
+    size = -(-num_rows // num_parts)
+
+    def part(index):
+        rows = slice(index * size, (index + 1) * size)
+        return {name: value[rows] for name, value in batch.items()}
+
+    return -(-num_rows // size), part
 
 
 def _read(variable: keras.Variable) -> tf.Tensor:

@@ -60,6 +60,37 @@ def example_batches(
     return replicas.untuned(dataset.prefetch(tf.data.AUTOTUNE))
 
 
+def padded(
+    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
+    *,
+    multiple: int,
+    max_length: int,
+) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
+    """The same batches with more padding.
+
+    Args:
+        make_batch: as for `example_batches`; arrays of the shape of `input_ids` have a
+            value for each token.
+        multiple: of which the number of tokens becomes one.
+        max_length: up to which it is raised.
+    """
+
+    def make_padded(rows: np.ndarray) -> dict[str, np.ndarray]:
+        batch = make_batch(rows)
+        *axes, length = shape = batch["input_ids"].shape
+        more = min(-length % multiple, max(0, max_length - length))
+        widths = [*((0, 0) for _ in axes), (0, more)]
+        return {
+            # Below 0: a label that does not count.
+            name: np.pad(array, widths, constant_values=-(name == "label_ids"))
+            if array.shape == shape
+            else array
+            for name, array in batch.items()
+        }
+
+    return make_batch if multiple == 1 else make_padded
+
+
 # More batches to sort among pad less; fewer leave the batches more random.
 _MAX_BATCHES_SORTED_TOGETHER = 50
 

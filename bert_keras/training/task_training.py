@@ -1,8 +1,9 @@
 """Training on labelled examples that memory holds: steps, batches and curves."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import keras
@@ -47,7 +48,8 @@ def build_learner(
     inputs: dataset.Inputs,
     *,
     strategy: tf.distribute.Strategy,
-    **optimizer_settings: Any,
+    optimizer_settings: Mapping[str, Any] = MappingProxyType({}),
+    **options: Any,
 ) -> learner.Learner:
     """Builds a learner that trains a network on labelled examples.
 
@@ -57,6 +59,7 @@ def build_learner(
         inputs: of all examples, with labels.
         strategy: to train under.
         optimizer_settings: other fields of `config.OptimizerConfig`.
+        **options: see `learner.Learner`.
     """
     _, num_train_steps = num_steps(settings, len(inputs.lengths))
     optimizer = config.OptimizerConfig(
@@ -73,6 +76,7 @@ def build_learner(
         ),
         max_grad_norm=optimizer.max_grad_norm,
         strategy=strategy,
+        **options,
     )
 
 
@@ -84,6 +88,7 @@ def fit(
     by_length: bool,
     seed: int,
     logs: Path,
+    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]] | None = None,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     steps_per_evaluation: int | None = None,
     keeper: keeping.Keeper | None = None,
@@ -97,6 +102,7 @@ def fit(
         by_length: see `task_batches.epoch_batches`.
         seed: of the order of examples, and of dropout.
         logs: directory of the curves; those of steps to come are deleted.
+        make_batch: see `task_batches.example_batches`; `None`: `inputs.batch`.
         callbacks: called before the curves are written.
         steps_per_evaluation: steps between two ends of a Keras epoch; `None`: those of
             an epoch of the examples.
@@ -131,7 +137,7 @@ def fit(
             tuner,
             task_batches.example_batches(
                 inputs.lengths,
-                inputs.batch,
+                make_batch or inputs.batch,
                 batch_size=batch_size,
                 by_length=by_length,
                 seed=seed,

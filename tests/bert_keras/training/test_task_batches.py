@@ -75,6 +75,27 @@ def test_training_batches_are_those_of_every_epoch():
         assert rest == wanted[start_step : start_step + 2]
 
 
+def test_batches_are_padded_to_a_multiple_of_tokens():
+    ids = np.arange(12).reshape(2, 6) + 1
+    whole = {"input_ids": ids, "label_ids": ids, "weights": np.ones(2)}
+
+    def shapes_and_ends(length, **options):
+        cut = {k: v[:, :length] if v.ndim == 2 else v for k, v in whole.items()}
+        made = task_batches.padded(lambda rows: cut, **options)(np.arange(2))
+        assert made["weights"].tolist() == [1, 1]
+        assert (made["input_ids"][:, :length] == ids[:, :length]).all()
+        return (
+            made["input_ids"].shape,
+            made["input_ids"][0, -1],
+            made["label_ids"][0, -1],
+        )
+
+    assert shapes_and_ends(6, multiple=4, max_length=99) == ((2, 8), 0, -1)
+    assert shapes_and_ends(4, multiple=4, max_length=99) == ((2, 4), 4, 4)
+    assert shapes_and_ends(6, multiple=4, max_length=7) == ((2, 7), 0, -1)
+    assert shapes_and_ends(6, multiple=1, max_length=99) == ((2, 6), 6, 6)
+
+
 def test_dropout_seeds_of_labelled_examples():
     lengths = np.arange(3, 24)
     dataset = task_batches.example_batches(
