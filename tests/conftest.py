@@ -28,6 +28,7 @@ HEAVY = (
     "bert_keras/training/test_pretrain.py",
     "bert_keras/training/test_finetune.py",
     "bert_keras/training/test_finetune_tasks.py",
+    "bert_keras/training/test_resumed_tuning.py",
     "bert_keras/export/test_tags.py",
     "bert_keras/training/test_learner.py",
     "bert_keras/checkpoints/test_starting_point.py",
