@@ -564,9 +564,10 @@ def _read_state(folder: Path) -> object:
     from bert_keras.checkpoints import npz_files
 
     path = folder / "step-0000000012.npz"
-    with contextlib.suppress(npz_files.UnreadableArchive):
-        headers = npz_files.read_headers(path)
-        npz_files.read_arrays(path, list(headers))
+    try:
+        npz_files.read_arrays(path, list(npz_files.read_headers(path)))
+    except npz_files.UnreadableArchive as error:
+        raise InputError(str(error)) from None
 
 
 def _make_checkpoint(source: str, *left_out: str) -> Callable[[Path, Path], None]:
@@ -669,35 +670,35 @@ def _read_answers(folder: Path) -> object:
 
 
 KINDS: dict[str, Kind] = {
-    "dumps": Kind(12, _make_dumps, _read_sources("wikipedia")),
-    "packed dumps": Kind(6, _make_packed_dumps, _read_sources("wikipedia")),
-    "WikiExtractor": Kind(6, _make_extracted, _read_sources("wikiextractor")),
-    "books": Kind(8, _make_books, _read_sources("books")),
-    "JSON lines": Kind(8, _make_json_lines, _read_sources("jsonl")),
-    "overlap files": Kind(6, _make_overlap, _read_overlap),
-    "corpora": Kind(4, _make_corpus, _read_corpus, "[dm]*"),
-    "examples": Kind(2, _make_examples, _read_examples, "[em]*"),
-    "messages in records": Kind(2, _make_messages, _read_reframed_examples, "e*"),
-    "third-party records": Kind(1, _make_third_party_examples, _adopt),
-    "configurations": Kind(4, _make_configurations, _read_configurations),
-    "--set, TF_CONFIG": Kind(8, _make_settings, _read_settings),
-    "pre-trained runs": Kind(3, _make_run, _read_run),
+    "dumps": Kind(500, _make_dumps, _read_sources("wikipedia")),
+    "packed dumps": Kind(250, _make_packed_dumps, _read_sources("wikipedia")),
+    "WikiExtractor": Kind(300, _make_extracted, _read_sources("wikiextractor")),
+    "books": Kind(400, _make_books, _read_sources("books")),
+    "JSON lines": Kind(400, _make_json_lines, _read_sources("jsonl")),
+    "overlap files": Kind(300, _make_overlap, _read_overlap),
+    "corpora": Kind(250, _make_corpus, _read_corpus, "[dm]*"),
+    "examples": Kind(150, _make_examples, _read_examples, "[em]*"),
+    "messages in records": Kind(40, _make_messages, _read_reframed_examples, "e*"),
+    "third-party records": Kind(40, _make_third_party_examples, _adopt),
+    "configurations": Kind(60, _make_configurations, _read_configurations),
+    "--set, TF_CONFIG": Kind(200, _make_settings, _read_settings),
+    "pre-trained runs": Kind(30, _make_run, _read_run),
     **{
         f"tuned runs, {form}": Kind(1, _make_tuned_run(form), _read_tuned_run)
         for form in ("text", "tagging", "span", "choice")
     },
-    "sweeps": Kind(3, _make_sweep, _read_sweep),
-    "inputs.json": Kind(3, _make_claimed, _claim),
-    "vocabularies": Kind(8, _make_vocabulary, _read_vocabulary),
-    "labelled texts": Kind(6, _make_texts, _read_labelled(SETTINGS)),
-    "tagged words": Kind(6, _make_tagged, _read_labelled(TAGGED)),
-    "questions, endings": Kind(6, _make_questions, _read_labelled(QUESTIONS)),
-    "answers": Kind(6, _make_answers, _read_answers),
-    "training states": Kind(1, _make_state, _read_state),
-    "native": Kind(1, _make_checkpoint("run", "checkpoints"), _read_checkpoint),
-    "Hugging Face": Kind(1, _make_checkpoint("hugging_face"), _read_checkpoint),
-    "Google": Kind(1, _make_checkpoint("google"), _read_checkpoint),
-    "KerasHub": Kind(1, _make_checkpoint("keras_hub"), _read_checkpoint),
+    "sweeps": Kind(40, _make_sweep, _read_sweep),
+    "inputs.json": Kind(250, _make_claimed, _claim),
+    "vocabularies": Kind(400, _make_vocabulary, _read_vocabulary),
+    "labelled texts": Kind(150, _make_texts, _read_labelled(SETTINGS)),
+    "tagged words": Kind(150, _make_tagged, _read_labelled(TAGGED)),
+    "questions, endings": Kind(80, _make_questions, _read_labelled(QUESTIONS)),
+    "answers": Kind(120, _make_answers, _read_answers),
+    "training states": Kind(250, _make_state, _read_state),
+    "native": Kind(20, _make_checkpoint("run", "checkpoints"), _read_checkpoint),
+    "Hugging Face": Kind(40, _make_checkpoint("hugging_face"), _read_checkpoint),
+    "Google": Kind(20, _make_checkpoint("google"), _read_checkpoint),
+    "KerasHub": Kind(10, _make_checkpoint("keras_hub"), _read_checkpoint),
 }
 
 

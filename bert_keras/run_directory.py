@@ -77,6 +77,7 @@ class _Results(config.StrictModel):
     train: dict[str, float | None] = {}
     eval: dict[str, float | None] = {}
     eval_baseline: dict[str, float | str | None] | None = None
+    environment: dict[str, str | list[str] | None] = {}
 
 
 def create_run(

@@ -22,6 +22,7 @@ DOOR = (
     "gpus",
     "messages",
     "progress",
+    "provenance",
     "config",
     "config_fields",
     "config_files",

@@ -212,6 +212,8 @@ def _model_and_data(run: facts.Facts) -> Iterator[tuple[str, str]]:
         yield "labels", shown + (f", and {rest:,} more" if rest > 0 else "")
     if "precision" in run.settings:
         yield "precision", _plain(run.settings["precision"])
+    for name, value in ((run.results or {}).get("environment") or {}).items():
+        yield name, markdown.literal(value if isinstance(value, str) else _plain(value))
     for name, value in run.inputs.items():
         yield name, _plain(value)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from bert_keras import config, files, ownership, run_directory
+from bert_keras import config, files, ownership, provenance, run_directory
 from bert_keras.checkpoints import run_weights, starting_point, weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
@@ -115,6 +115,10 @@ def finetune(
         # As large as the model, and not needed any more.
         del start, arrays
         results = _train(settings, run, tuner, train_examples, dev_examples, owner)
+        results["environment"] = provenance.describe(
+            devices=replicas.describe_devices(strategy),
+            paths={"train": train, "dev": list(dev), "init": init},
+        )
         run_weights.finish_run(run, tuner.network, results)
         files.delete_tree(run.directory / run_directory.CHECKPOINTS_NAME)
         # Last: a picture that cannot be drawn does not cost the weights.

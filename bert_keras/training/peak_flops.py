@@ -1,19 +1,98 @@
-"""Speed that a device can reach, measured: the yardstick of model FLOP utilization."""
+"""Highest speed of a strategy's devices: the yardstick of model FLOP utilization."""
 
+import functools
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_keras import config
+from bert_keras.training import replicas
 
-def measure(dtype: str) -> float:
-    """Highest rate of a large matrix product on one device, in operations per second.
+_TERA = 1e12
 
-    The device is the first accelerator, or the processor with all its cores. Data
-    sheets claim more than any program reaches.
+# Dense products by the makers' data sheets, in 10^12 operations a second. TensorFlow
+# multiplies float32 in TF32 where a GPU has it, and on TPUs in bfloat16.
+_KNOWN: tuple[tuple[str, dict[str, float]], ...] = (
+    ("H200", {"float32": 494.7, "float16": 989.4, "bfloat16": 989.4}),
+    ("H100 PCIE", {"float32": 378.0, "float16": 756.0, "bfloat16": 756.0}),
+    ("H100", {"float32": 494.7, "float16": 989.4, "bfloat16": 989.4}),
+    ("A100", {"float32": 156.0, "float16": 312.0, "bfloat16": 312.0}),
+    ("L40S", {"float32": 183.0, "float16": 362.0, "bfloat16": 362.0}),
+    ("V100", {"float32": 15.7, "float16": 125.0}),
+    ("TESLA T4", {"float32": 8.1, "float16": 65.0}),
+    # A replica is a core, half of a chip, before v4; then it is a chip.
+    ("V2-", {"float32": 22.5, "bfloat16": 22.5}),
+    ("V3-", {"float32": 61.5, "bfloat16": 61.5}),
+    ("V4-", {"float32": 275.0, "bfloat16": 275.0}),
+    ("V5LITEPOD-", {"float32": 197.0, "bfloat16": 197.0}),
+    ("V5P-", {"float32": 459.0, "bfloat16": 459.0}),
+    ("V6E-", {"float32": 918.0, "bfloat16": 918.0}),
+)
+
+
+class Peak(NamedTuple):
+    """Highest speed of all devices of a strategy together."""
+
+    flops: float
+    """Operations per second."""
+    is_estimate: bool
+    """Measured here, for want of a data sheet: a busy machine seems slower."""
+
+
+def of_strategy(strategy: tf.distribute.Strategy, precision: config.Precision) -> Peak:
+    """The highest speed of the devices, from the makers' data sheets or measured.
 
     Args:
-        dtype: the factors' type, for instance `"float32"` or `"bfloat16"`.
+        strategy: that trains on them.
+        precision: of the products.
+    """
+    names = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
+    dtype = names.get(precision, "float32")
+    count = strategy.num_replicas_in_sync
+    known = [of_device(name, dtype) for name in _device_names(strategy)]
+    if known and None not in known:
+        return Peak(min(filter(None, known)) * count, is_estimate=False)
+    if not known:
+        # Logical devices share the one processor of each process.
+        resolver = getattr(strategy, "cluster_resolver", None)
+        spec = resolver.cluster_spec() if resolver else None
+        count = spec.num_tasks("worker") if spec and spec.jobs else 1
+    return Peak(_measure(dtype) * count, is_estimate=True)
+
+
+def of_device(name: str, dtype: str) -> float | None:
+    """Operations per second of a device of the table; `None`: it is not there.
+
+    Args:
+        name: of a GPU, or the type of a TPU with its number of cores, such as `v4-32`.
+        dtype: the factors' type.
+    """
+    for part, speeds in _KNOWN:
+        if part in name.upper():
+            return speeds[dtype] * _TERA if dtype in speeds else None
+    return None
+
+
+def _device_names(strategy: tf.distribute.Strategy) -> Sequence[str]:
+    """Names of the accelerators; none where processors train."""
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        # TPU machines have it; TensorFlow does not know the generation.
+        return [os.environ.get("TPU_ACCELERATOR_TYPE", "")]
+    if not replicas.are_gpus(strategy):
+        return []
+    details = tf.config.experimental.get_device_details
+    gpus = tf.config.list_physical_devices("GPU")
+    return [details(gpu).get("device_name", "") for gpu in gpus]
+
+
+@functools.cache
+def _measure(dtype: str) -> float:
+    """Highest rate of a large matrix product on one device, in operations per second.
+
+    The device is the first accelerator, or the processor with all its cores.
     """
     accelerators = [
         device
@@ -37,12 +116,20 @@ def measure(dtype: str) -> float:
         return 2 * size**3 * _best_rate(lambda n: multiply(tf.constant(n)).numpy())
 
 
-def _best_rate(run: Callable[[int], object], *, seconds: float = 0.4) -> float:
-    """Highest number of runs per second seen within `seconds`."""
+def _best_rate(
+    run: Callable[[int], object], *, num_bursts: int = 5, seconds: float = 0.1
+) -> float:
+    """Highest number of runs per second in short bursts, with pauses between them.
+
+    In one of them the machine is perhaps not busy with other things.
+    """
     run(1)
-    rate, end = 0.0, time.monotonic() + seconds
-    while time.monotonic() < end:
-        start = time.monotonic()
-        run(8)
-        rate = max(rate, 8 / (time.monotonic() - start))
+    rate = 0.0
+    for _ in range(num_bursts):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            start = time.monotonic()
+            run(4)
+            rate = max(rate, 4 / (time.monotonic() - start))
+        time.sleep(seconds)
     return rate

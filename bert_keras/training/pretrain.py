@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_keras import __version__, config, ownership, run_directory
+from bert_keras import __version__, config, ownership, provenance, run_directory
 from bert_keras.checkpoints import (
     conversion,
     run_weights,
@@ -154,6 +154,10 @@ def _pretrain(
         # As large as the model, and no longer needed.
         del start
         results = under_way.train()
+    results["environment"] = provenance.describe(
+        devices=replicas.describe_devices(strategy),
+        paths={"examples": examples_dirs, "vocab": vocab_path, "init": init},
+    )
     if is_chief:
         run_weights.finish_run(run, under_way.trained.network, results)
         logger.info("model and results in %s", run.directory)

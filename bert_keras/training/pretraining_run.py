@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import math
 import time
@@ -266,7 +267,7 @@ class PretrainingRun:
                     num_predictions=num_predictions,
                     next_sentence=self.trained.network.next_sentence,
                 ),
-                peak_flops=self._peak_flops(),
+                peak_flops=self._peak.flops,
                 repeats_evaluation=repeats_evaluation,
             ),
             progress_line.ProgressLine(
@@ -290,14 +291,16 @@ class PretrainingRun:
             shown.append(evaluation_panels)
         return shown
 
-    def _peak_flops(self) -> float:
-        dtype = "float32" if self.settings.precision == "float32" else "bfloat16"
-        if self.settings.precision == "mixed_float16":
-            dtype = "float16"
-        # Logical devices share the one processor of this process.
-        on_gpu = bool(tf.config.list_physical_devices("GPU"))
-        num_devices = self.strategy.num_replicas_in_sync if on_gpu else 1
-        return peak_flops.measure(dtype) * num_devices
+    @functools.cached_property
+    def _peak(self) -> peak_flops.Peak:
+        peak = peak_flops.of_strategy(self.strategy, self.settings.precision)
+        if peak.is_estimate:
+            logger.info(
+                "model FLOP utilization is an estimate: the devices' peak, %.3g "
+                "TFLOP/s, was measured here",
+                peak.flops / 1e12,
+            )
+        return peak
 
 
 def _baseline(

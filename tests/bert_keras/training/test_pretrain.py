@@ -71,6 +71,9 @@ def test_what_a_run_leaves_behind(finished):
         "next_sentence_accuracy",
     }
     assert results["eval_baseline"]["commonest_token"]
+    environment = results["environment"]
+    assert environment["devices"] == "1 CPU (OneDeviceStrategy)"
+    assert environment["examples"][0].startswith("/")
     parameters = sum(
         value.size
         for name, value in weights(finished).items()

@@ -1,0 +1,76 @@
+"""Circumstances of a run, for `results.json`: versions, machine, command, code."""
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import bert_keras
+
+_PACKAGES = ("tensorflow", "keras", "tensorflow-text", "numpy")
+
+
+def describe(*, devices: str, paths: Mapping[str, Any]) -> dict[str, Any]:
+    """Describes this process; nothing in it affects a result.
+
+    Args:
+        devices: that it computes on.
+        paths: of its inputs, by option; absolute in what is returned.
+    """
+    packages = {name: _version(name) for name in _PACKAGES}
+    return {
+        "version": bert_keras.__version__,
+        "commit": commit(Path(bert_keras.__file__).parent),
+        "python": platform.python_version(),
+        **{name: version for name, version in packages.items() if version},
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "devices": devices,
+        "command": shlex.join(sys.argv),
+        "directory": os.getcwd(),
+        **{name: _absolute(path) for name, path in paths.items() if path is not None},
+    }
+
+
+def commit(directory: Path) -> str | None:
+    """The commit of a checkout, with `+changes` if files differ; `None`: it is none."""
+    ask = ["git", "-C", str(directory)]
+    try:
+        found = subprocess.run(
+            [*ask, "rev-parse", "HEAD", "--show-toplevel"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+        name, _, top = found.stdout.strip().partition("\n")
+        # An environment may lie in a repository of something else.
+        if found.returncode or Path(top) != directory.resolve().parent:
+            return None
+        changes = subprocess.run(
+            [*ask, "status", "--porcelain", "--untracked-files=no", "."],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return name + ("+changes" if changes.stdout.strip() else "")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _absolute(path: Any) -> Any:
+    if isinstance(path, list | tuple):
+        return [_absolute(item) for item in path]
+    text = str(path)
+    return text if "://" in text else os.path.abspath(text)
