@@ -86,15 +86,16 @@ def fit(model, features, *, jit_compile):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A directory of `.keras` files, functional models and networks alone, the outputs
-    of all, and the losses of the functional models that were trained first."""
+    """A directory of `.keras` files, functional models, one of them compiled and
+    trained, and networks alone; and the outputs of all."""
     directory = tmp_path_factory.mktemp("saved")
-    features, outputs, losses = {}, {}, {}
+    features, outputs = {}, {}
     for name, make in NETWORKS.items():
         batch = features_of(name)
         kinds = {name: functional(make(), batch)}
+        if name == "classes":
+            fit(kinds[name], batch, jit_compile=False)
         if name in TRAINED:
-            losses[name] = fit(kinds[name], batch, jit_compile=TRAINED[name])
             kinds[f"{name}_alone"] = make()
             kinds[f"{name}_alone"].build()
         for file_name, network in kinds.items():
@@ -104,7 +105,7 @@ def saved(tmp_path_factory):
             outputs |= {f"{file_name}/{key}": value for key, value in found.items()}
     np.savez(directory / "features.npz", **features)
     outputs = {key: np.asarray(value, "float32") for key, value in outputs.items()}
-    return directory, outputs, losses
+    return directory, outputs
 
 
 def reloaded(directory, backend):
@@ -121,14 +122,22 @@ def reloaded(directory, backend):
     return dict(np.load(directory / "outputs.npz"))
 
 
-@pytest.mark.parametrize("name", TRAINED)
-def test_stock_training_lowers_the_loss(name, saved):
-    losses = saved[2][name]
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == "tags" else pytest.mark.slow)
+        for name in TRAINED
+    ],
+)
+def test_stock_training_lowers_the_loss(name):
+    batch = features_of(name)
+    model = functional(NETWORKS[name](), batch)
+    losses = fit(model, batch, jit_compile=TRAINED[name])
     assert np.mean(losses[-2:]) < 0.95 * losses[0], losses
 
 
 def test_files_open_in_a_process_that_only_imported_bert_keras(saved):
-    directory, expected, _ = saved
+    directory, expected = saved
     found = reloaded(directory, "tensorflow")
     assert found.keys() == expected.keys()
     for name, values in expected.items():
@@ -139,7 +148,7 @@ def test_files_open_in_a_process_that_only_imported_bert_keras(saved):
 @pytest.mark.slow
 def test_files_open_on_jax(saved):
     pytest.importorskip("jax")
-    directory, expected, _ = saved
+    directory, expected = saved
     found = reloaded(directory, "jax")
     assert found.keys() == expected.keys()
     for name, values in expected.items():

@@ -162,6 +162,7 @@ def test_two_processes_do_not_share_a_directory(tiny_examples, tmp_path):
         assert [path.name for path in run.iterdir()] == [".owner"]
 
 
+@pytest.mark.slow
 def test_masked_words_are_learnt(tiny_examples, tmp_path):
     results = pretrain.pretrain(
         settings(
