@@ -117,6 +117,10 @@ class ExamplesConfig(StrictModel):
     partner: Literal["same_source", "any_source"] = "same_source"
     """Documents from which a random next segment is drawn: those of the same source,
     or all, uniformly, as in the paper."""
+    next_sentence: Literal["original", "balanced"] = "original"
+    """Share of pairs whose B is random: `original` as in google-research/bert, 55 to
+    62 %, because a sentence that is left alone always gets a random B; `balanced`:
+    exactly half, by drawing among the pairs of the commoner kind; the others go."""
     feature_names: Literal["v1", "v2"] = "v1"
     """Names of the record's features: the original's, or tf-models-official's newer."""
     compression: Literal["none", "gzip"] = "none"
@@ -131,6 +135,15 @@ class ExamplesConfig(StrictModel):
                 "`max_predictions_per_seq` must leave room for [CLS] and two [SEP] in "
                 f"`max_seq_length`, got {self.num_predictions} and "
                 f"{self.max_seq_length}"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _balance_has_pairs(self) -> Self:
+        if self.next_sentence == "balanced" and self.packing != "sentence_pairs":
+            raise ValueError(
+                "`next_sentence=balanced` needs `packing=sentence_pairs`, got "
+                f"{self.packing}: full sentences have no next sentence"
             )
         return self
 

@@ -100,8 +100,9 @@ def encode_bucket(
         config: of the examples.
         vocabulary: WordPieces to mask with.
         counts: incremented: `duplicate_documents`, `pairs_without_partner`,
-            `dropped_single_sentences`, `other_source_partners`, `examples`,
-            `example_tokens`, `masked_tokens`, `random_next_examples`.
+            `dropped_single_sentences`, `dropped_unbalanced_pairs`,
+            `other_source_partners`, `examples`, `example_tokens`, `masked_tokens`,
+            `random_next_examples`.
 
     Raises:
         RuntimeError: an example breaks a rule, which is a mistake of this program.
@@ -111,6 +112,10 @@ def encode_bucket(
     counts["duplicate_documents"] += len(arrived) - len(kept)
     del arrived
     tokens, spans = _plan(kept, config=config, vocabulary=vocabulary, counts=counts)
+    if config.next_sentence == "balanced":
+        num_pairs = len(spans.seeds)
+        spans = instances.balanced(spans, seed=config.random_seed, bucket=bucket)
+        counts["dropped_unbalanced_pairs"] += num_pairs - len(spans.seeds)
     order = instances.shuffled(len(spans.seeds), seed=config.random_seed, bucket=bucket)
     num_rows = max(1, TOKENS_PER_BATCH // config.max_seq_length)
     for first in range(0, len(order), num_rows):

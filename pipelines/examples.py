@@ -102,7 +102,9 @@ def build_examples(
         num_shards=num_shards or default_num_shards(corpus),
     )
     settings = _settings(work, corpus, vocabulary)
-    manifest.claim_output_directory(output_dir, settings)
+    # Directories begun before there was a choice.
+    defaults = {"next_sentence": "original"}
+    manifest.claim_output_directory(output_dir, settings, defaults=defaults)
     vocabulary.save(work.vocab_path)
     done = engine.run(_job(work, corpus_dir, corpus))
     results = [result for of_step in done.values() for result in of_step]
@@ -110,8 +112,9 @@ def build_examples(
     if not shards:
         raise InputError(
             f"{corpus_dir}: no example could be made from {corpus.num_records} "
-            "documents: expected at least two documents, or one with two sentences; "
-            "give more text to `bert-keras corpus`"
+            "documents: expected at least two documents, or one with two sentences "
+            "(with next_sentence=balanced, two documents of several sentences in a "
+            "shard); give more text to `bert-keras corpus`"
         )
     finished = manifest.Manifest(
         kind="examples",

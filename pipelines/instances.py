@@ -106,10 +106,13 @@ def bucket_rng(seed: int, bucket: int) -> random.Random:
     return _content_rng(f"{seed}:{bucket}", person=b"order")
 
 
-def shuffled(number: int, *, seed: int, bucket: int) -> np.ndarray:
-    """`0` to `number - 1` in random order: the order of the examples of a bucket."""
+def shuffled(number: int, *, seed: int, bucket: int, purpose: int = 0) -> np.ndarray:
+    """`0` to `number - 1` in random order: the order of the examples of a bucket.
+
+    Another `purpose` gives an unrelated order.
+    """
     base = np.array([bucket_rng(seed, bucket).getrandbits(64)], np.uint64)
-    hashes = chance.hash_places(base, np.arange(number), purpose=0)[0]
+    hashes = chance.hash_places(base, np.arange(number), purpose=purpose)[0]
     return np.argsort(hashes, kind="stable")
 
 
@@ -330,6 +333,18 @@ def make_pair_spans(
             for pair in pairs:
                 fields.extend(pair)
     return locate_pairs(documents, fields)
+
+
+def balanced(spans: Spans, *, seed: int, bucket: int) -> Spans:
+    """As many pairs with a random B as with the real one, in the same order.
+
+    All pairs of the rarer kind stay, and a random choice of as many of the commoner,
+    usually those with a random B: a single sentence left of a document has no other.
+    """
+    order = shuffled(len(spans.seeds), seed=seed, bucket=bucket, purpose=1)
+    kinds = [order[spans.is_random_next[order] == kind] for kind in (False, True)]
+    number = min(map(len, kinds))
+    return spans.take(np.sort(np.concatenate([kind[:number] for kind in kinds])))
 
 
 def locate_pairs(documents: Sequence[Document], fields: array) -> Spans:

@@ -116,8 +116,12 @@ def make_card(
         "config": made.config,
     }
     if config.packing == "sentence_pairs":
+        random_share = _share(counts.num_random_next, counts.num_examples)
         card["next_sentence"] = {
-            "random_share": _share(counts.num_random_next, counts.num_examples)
+            # Only their maker knows of adopted examples.
+            "kind": made.config.get("next_sentence"),
+            "random_share": random_share,
+            "next_share": round(1 - random_share, 6),
         }
     return card
 
@@ -283,7 +287,10 @@ def _example_rows(card: Mapping[str, Any]) -> _Rows:
     examples = card["examples"]
     second = ("B", "none: full sentences, no next-sentence prediction")
     if "next_sentence" in card:
-        second = ("B is random", f"{card['next_sentence']['random_share']:.2%}")
+        shares = card["next_sentence"]
+        kind = f"; next_sentence={shares['kind']}" if shares["kind"] else ""
+        both = f"{shares['random_share']:.2%}, next {shares['next_share']:.2%}{kind}"
+        second = ("B is random", both)
     return [
         ("files", f"{examples['files']:,}, {examples['bytes'] / 1e6:,.1f} MB"),
         ("examples", f"{examples['examples']:,}"),

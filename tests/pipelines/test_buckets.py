@@ -207,6 +207,32 @@ def test_counts_are_those_of_the_records():
     }
 
 
+@pytest.mark.parametrize("packed", [{}, {"masking": "dynamic", "dupe_factor": 1}])
+def test_balanced_pairs_are_drawn_among_those_of_the_original(packed):
+    documents = make_documents(40)
+    original, before = encode(documents, **packed)
+    made, counts = encode(documents, next_sentence="balanced", **packed)
+    assert 2 * before["random_next_examples"] != before["examples"]
+    assert 2 * counts["random_next_examples"] == counts["examples"] == len(made)
+    num_random = before["random_next_examples"]
+    rarer = min(num_random, before["examples"] - num_random)
+    assert counts["random_next_examples"] == rarer
+    assert counts["dropped_unbalanced_pairs"] == len(original) - len(made)
+    # Masks too are those of the original, and no pair comes twice.
+    assert not Counter(made) - Counter(original)
+    assert encode(documents[::-1], next_sentence="balanced", **packed)[0] == made
+    other, _ = encode(documents, bucket=1, next_sentence="balanced", **packed)
+    assert set(other) != set(made)
+
+
+def test_a_bucket_without_one_kind_of_pair_has_no_balance():
+    one = make_documents(1)
+    assert encode(one)[1]["examples"] > 0
+    made, counts = encode(one, next_sentence="balanced")
+    assert made == []
+    assert counts["dropped_unbalanced_pairs"] == encode(one)[1]["examples"]
+
+
 def test_a_bucket_with_one_document():
     (document,) = make_documents(1)
     made, counts = encode([document])

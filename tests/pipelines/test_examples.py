@@ -361,7 +361,7 @@ def test_a_shard_that_is_done_is_kept(
         (directory / "inputs.json").write_bytes(
             (tmp_path / "whole/inputs.json").read_bytes()
         )
-        with pytest.raises(RuntimeError, match="IsADirectoryError"):
+        with pytest.raises(InputError, match="cannot be written: Is a directory"):
             build(corpus_dir, vocab_path, directory, config=config)
     stone.rmdir()
     done = directory / "examples-00000-of-00002.tfrecord.gz"
@@ -602,3 +602,30 @@ def test_tensorflow_reads_the_records(examples_dir):
         for example in parsed.as_numpy_iterator()
     ]
     assert read == read_all(examples_dir)
+
+
+def test_balanced_examples_say_so(tmp_path, corpus_dir, vocab_path, examples_dir):
+    config = CONFIG.model_copy(update={"next_sentence": "balanced"})
+    made = build(corpus_dir, vocab_path, tmp_path / "made", config=config)
+    assert made.config["next_sentence"] == "balanced"
+    labels = [e["next_sentence_labels"][0] for e in read_all(tmp_path / "made")]
+    assert 2 * sum(labels) == len(labels) == made.num_records
+    original = manifest.read_manifest(examples_dir, kind="examples", verb="examples")
+    assert original.config["next_sentence"] == "original"
+
+
+def test_a_run_begun_before_there_was_a_balance_is_resumed(
+    tmp_path, corpus_dir, vocab_path, examples_dir
+):
+    directory = tmp_path / "made"
+    directory.mkdir()
+    settings = json.loads((examples_dir / "inputs.json").read_text())
+    del settings["next_sentence"]
+    (directory / "inputs.json").write_text(json.dumps(settings))
+    build(corpus_dir, vocab_path, directory)
+    assert contents(directory) == contents(examples_dir)
+
+
+def test_full_sentences_have_no_balance():
+    with pytest.raises(ValueError, match="needs `packing=sentence_pairs`, got full_s"):
+        ExamplesConfig(packing="full_sentences", next_sentence="balanced")

@@ -368,7 +368,7 @@ def test_a_whole_card(carded):
         "  tokens       34, 11.3 on average, 6 to 14, 90% from 6 to 14 an example",
         "  padding      29.2%",
         "  unknown      0.000% of the tokens",
-        "  B is random  66.67%",
+        "  B is random  66.67%, next 33.33%",
         "",
         "Masks",
         "  kind        static",
@@ -414,7 +414,11 @@ def test_the_card_as_json(carded, tmp_path):
         "random_share": round(4 / 9, 6),
         "kept_share": round(2 / 9, 6),
     }
-    assert card["next_sentence"] == {"random_share": round(2 / 3, 6)}
+    assert card["next_sentence"] == {
+        "kind": None,
+        "random_share": round(2 / 3, 6),
+        "next_share": round(1 / 3, 6),
+    }
     assert card["length"] == {
         "mean": round(34 / 3, 3),
         **{"min": 6, "p5": 6, "median": 14, "p95": 14, "max": 14},
