@@ -1,7 +1,6 @@
 """Fine-tuning: a task's data and an encoder become a tuned run."""
 
 import logging
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -206,7 +205,6 @@ def _train(
     num_inputs = len(train_examples.inputs.lengths)
     steps_per_epoch, num_train_steps = task_training.num_steps(settings, num_inputs)
     interval = settings.evaluate_steps or steps_per_epoch
-    start = time.monotonic()
     with stopping.StopSignal() as stop_signal:
         keeper = keeping.Keeper(
             tuner,
@@ -236,7 +234,7 @@ def _train(
             keeper=keeper,
         )
     num_steps = replicas.optimizer_step(tuner)
-    seconds = round(time.monotonic() - start, 1)
+    seconds = round(keeper.seconds, 1)
     kept_step = keeper.restore_best(num_steps)
     if kept_step != num_steps:
         evaluation.evaluate()

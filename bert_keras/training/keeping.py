@@ -56,21 +56,30 @@ class Keeper(keras.callbacks.Callback):
         self._interval = steps_per_evaluation
         self._num_train_steps = num_train_steps
         self._compares = settings.keep == "best" or settings.early_stopping is not None
-        self._state = training_state.named_variables(tuner, tuner.optimizer)
+        self._seconds = keras.Variable(0.0, trainable=False, dtype="float64")
+        self._state = {
+            **training_state.named_variables(tuner, tuner.optimizer),
+            "run/seconds": self._seconds,
+        }
         self._checkpoints = training_state.CheckpointDirectory(
             directory, keep=1, keep_best=int(self._compares), owner=owner
         )
         self._best = (math.inf, 0)
-        self._saved_at = time.monotonic()
+        self._began_at = self._saved_at = time.monotonic()
         self.stops_early = False
         """Whether the evaluations have had no gain for too long."""
 
-    def restore(self) -> int:
-        """Restores the last checkpoint; returns its step, 0 if there is none."""
-        step = self._checkpoints.restore_latest(self._state)
+    @property
+    def seconds(self) -> float:
+        """Seconds of training, those before the last checkpoint included."""
+        return float(self._seconds.numpy()) + time.monotonic() - self._began_at
+
+    def restore(self) -> None:
+        """Restores the last checkpoint, if there is one."""
+        self._checkpoints.restore_latest(self._state)
+        self._began_at = time.monotonic()
         scores = self._checkpoints.scores()
         self._best = min(((v, k) for k, v in scores.items()), default=self._best)
-        return step
 
     def restore_best(self, last_step: int) -> int:
         """Restores the best evaluation's weights if they are to be kept.
@@ -134,6 +143,8 @@ class Keeper(keras.callbacks.Callback):
         )
 
     def _save(self, step: int, *, score: float | None = None) -> None:
+        self._seconds.assign(self.seconds)
+        self._began_at = time.monotonic()
         self._checkpoints.save(step, self._state, score=score)
         self._saved_at = time.monotonic()
         if self._signal.received:

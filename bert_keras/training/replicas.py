@@ -59,15 +59,23 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
 
 def are_gpus(strategy: tf.distribute.Strategy) -> bool:
     """Whether replicas of this strategy are on GPUs."""
-    devices = strategy.extended.worker_devices
-    return any("GPU" in device.upper() for device in devices)
+    return any("GPU" in device.upper() for device in _devices(strategy))
+
+
+def _devices(strategy: tf.distribute.Strategy) -> Sequence[str]:
+    """Names of the devices that replicas are on."""
+    if strategy is not tf.distribute.get_strategy() or tf.distribute.has_strategy():
+        return strategy.extended.worker_devices
+    # The default strategy does not say: TensorFlow takes the first GPU.
+    found = tf.config.list_logical_devices("GPU")
+    return [device.name for device in found or tf.config.list_logical_devices()][:1]
 
 
 def describe_devices(strategy: tf.distribute.Strategy) -> str:
     """The devices of a strategy: `4 GPUs (NVIDIA A100, MirroredStrategy)`."""
     kinds = [
         device.upper().rpartition("DEVICE:")[2].rpartition("/")[2].partition(":")[0]
-        for device in strategy.extended.worker_devices
+        for device in _devices(strategy)
     ]
     kind = "TPU" if isinstance(strategy, tf.distribute.TPUStrategy) else kinds[0]
     names = {type(strategy).__name__}

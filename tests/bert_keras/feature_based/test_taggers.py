@@ -1,5 +1,6 @@
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -187,6 +188,35 @@ def test_trains_goes_on_and_scores(model, data, tmp_path, monkeypatch):
     assert run(model, data, directory, representations=chosen) == results
     with pytest.raises(InputError, match="begun by another run, with bilstm_units=8"):
         run(model, data, directory, representations=chosen, bilstm_units=9)
+
+
+@pytest.mark.slow
+def test_interrupted_taggers_end_with_the_same_bits(model, data, tmp_path, monkeypatch):
+    """In the middle of the second tagger's training."""
+    changes = {"representations": ("last",), "num_restarts": 2, "num_train_epochs": 1}
+    fit, num_steps = keras.Model.fit, []
+
+    def fit_and_die(self, *args, callbacks, **options):
+        class Die(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                num_steps.append(1)
+                if len(num_steps) == 14:
+                    raise KeyboardInterrupt
+
+        return fit(self, *args, callbacks=[*callbacks, Die()], **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(keras.Model, "fit", fit_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            run(model, data, tmp_path / "run", **changes)
+    assert len(list((tmp_path / "run/taggers").iterdir())) == 1
+    found, whole = (
+        run(model, data, tmp_path / name, **changes) for name in ("run", "whole")
+    )
+    for results in (found, whole):
+        for scores in results["representations"]["last"]["taggers"]:
+            assert scores.pop("seconds") >= 0
+    assert found == whole
 
 
 def test_on_the_command_line(model, data, tmp_path, capsys):
