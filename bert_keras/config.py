@@ -118,9 +118,9 @@ class ExamplesConfig(StrictModel):
     """Documents from which a random next segment is drawn: those of the same source,
     or all, uniformly, as in the paper."""
     next_sentence: Literal["original", "balanced"] = "original"
-    """Share of pairs whose B is random: `original` as in google-research/bert, 55 to
-    62 %, because a sentence that is left alone always gets a random B; `balanced`:
-    exactly half, by drawing among the pairs of the commoner kind; the others go."""
+    """Pairs whose B is random: `original` as in google-research/bert, about half in
+    long documents and 60 % in short ones, where a sentence that is left alone gets a
+    random B; `balanced`: exactly half, drawn from the commoner kind; the rest goes."""
     feature_names: Literal["v1", "v2"] = "v1"
     """Names of the record's features: the original's, or tf-models-official's newer."""
     compression: Literal["none", "gzip"] = "none"

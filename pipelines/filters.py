@@ -24,6 +24,7 @@ import numpy as np
 from bert_keras import files
 from bert_keras.errors import InputError
 from pipelines import sentences
+from pipelines import words as word_counts
 
 DISAMBIGUATION_PAGE = "disambiguation page"
 LIST_PAGE = "list page"
@@ -170,7 +171,10 @@ _MULTIPLIERS = np.array(
     ],
     np.uint64,
 )
-_IDEOGRAPH = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_QUARTER_WORD = re.compile(f"[{word_counts.SOUTH_EAST_ASIAN}]")
+_UNSPACED = re.compile(
+    f"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff{word_counts.SOUTH_EAST_ASIAN}]"
+)
 
 
 class _Normalise(dict[int, str]):
@@ -178,7 +182,7 @@ class _Normalise(dict[int, str]):
 
     def __missing__(self, code_point: int) -> str:
         char = chr(code_point)
-        if _IDEOGRAPH.match(char):
+        if _UNSPACED.match(char):
             replacement = f" {char} "
         elif char.isalnum() or unicodedata.category(char).startswith("M"):
             replacement = char.casefold()
@@ -195,7 +199,7 @@ def normalise(text: str) -> list[str]:
     """Words as they are compared: case folded, without punctuation.
 
     Punctuation divides words, so that tokenised text (`doesn 't`) equals other text
-    (`doesn't`). Each Chinese or Japanese character is a word.
+    (`doesn't`). Each character of a script without spaces is a word.
     """
     return unicodedata.normalize("NFC", text).translate(_NORMALISE).split()
 
@@ -278,13 +282,21 @@ class Overlap:
         return None
 
 
+def _is_long_enough(words: Sequence[str]) -> bool:
+    """Whether a line has `MIN_WORDS` words; a Thai character is a quarter of one."""
+    if len(words) < MIN_WORDS:
+        return False
+    quarters = sum(_QUARTER_WORD.match(word) is not None for word in words)
+    return len(words) - quarters * 3 / 4 >= MIN_WORDS
+
+
 def make_overlap(lines: Iterable[str]) -> Overlap:
     """Keeps lines of at least `MIN_WORDS` words, each once."""
     word_ids: dict[str, int] = {}
     kept: dict[int, tuple[list[int], int]] = {}
     for line in lines:
         words = normalise(line)
-        if len(words) < MIN_WORDS:
+        if not _is_long_enough(words):
             continue
         digest = _digest(" ".join(words))
         if digest not in kept:
@@ -381,7 +393,7 @@ def read_lines(path: str) -> list[str]:
         raise InputError(
             f"{path}: expected UTF-8 text of the kind that its name says: {error}"
         ) from None
-    if not any(len(normalise(line)) >= MIN_WORDS for line in lines):
+    if not any(_is_long_enough(normalise(line)) for line in lines):
         raise InputError(
             f"{path}: no line of at least {MIN_WORDS} words, so nothing could be "
             "compared with it; leave it out"

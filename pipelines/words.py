@@ -23,11 +23,12 @@ _EAST_ASIAN = (
 )
 # Line breaking class SA (Unicode Standard Annex 14) and Tibetan: Thai, Lao, Tibetan,
 # Burmese, Khmer, Tai Le and New Tai Lue, Tai Tham, more Burmese, Tai Viet.
-_SOUTH_EAST_ASIAN = (
+SOUTH_EAST_ASIAN = (
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf"
     "\ua9e0-\ua9ff\uaa60-\uaadf"
 )
-_UNSPACED = _EAST_ASIAN + _SOUTH_EAST_ASIAN
+"""For a class of a regular expression: scripts whose words are four characters."""
+_UNSPACED = _EAST_ASIAN + SOUTH_EAST_ASIAN
 # Punctuation of East Asia divides words without a space.
 _DIVIDERS = (
     "\u3001-\u301f\u3030\u30fb\ufe10-\ufe1f\ufe30-\ufe6f\uff01-\uff0f"
@@ -37,7 +38,7 @@ _MARKS = "!-/:-@\\[-`{-~\u00a1-\u00bf\u2000-\u206f" + _DIVIDERS
 
 _HAS_UNSPACED = re.compile(f"[{_UNSPACED}{_DIVIDERS}]")
 _WORD = re.compile(
-    f"[{_EAST_ASIAN}]{{1,2}}|[{_SOUTH_EAST_ASIAN}]{{1,4}}"
+    f"[{_EAST_ASIAN}]{{1,2}}|[{SOUTH_EAST_ASIAN}]{{1,4}}"
     # Between white space, with no such character: a word, a lone dash too.
     rf"|(?<!\S)[^\s{_UNSPACED}{_DIVIDERS}]++(?!\S)"
     # Next to such characters: a name, a number, but not a quotation mark.

@@ -309,6 +309,18 @@ def test_text_that_was_tokenised_before_and_other_scripts(line, text):
     assert found == " ".join(filters.normalise(text.strip("と")))
 
 
+def test_lines_of_scripts_without_spaces():
+    line = "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ"
+    overlap = filters.make_overlap([line])
+    assert overlap.find([f"ทุกคนรู้ว่า{line}ต่างมีเหตุผล"]) == " ".join(
+        filters.normalise(line)
+    )
+    assert overlap.find([line[:-1], line[1:]]) is None
+    # Seven words: they would occur by chance.
+    assert not len(filters.make_overlap([line[:28]]).heads)
+    assert len(filters.make_overlap([line[:40]]).heads)
+
+
 def test_its_digest_tells_the_lines_and_nothing_else():
     lines = [f"{LINE} {i}" for i in range(50)]
     digest = filters.make_overlap(lines).sha256
