@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -56,8 +58,15 @@ def test_an_unfinished_run_names_its_best_checkpoint(run):
     path = run.directory / "checkpoints" / "step-0000000007.npz"
     path.parent.mkdir()
     training_state.save_state(path, {}, facts=training_state.Facts(score=2.0))
-    with pytest.raises(InputError, match=f"or take its best checkpoint, {path}$"):
+    # That of a fine-tuning is read by its own command only.
+    with pytest.raises(InputError, match="the run is not finished.*to resume it$"):
         read(run)
+    pretraining = dataclasses.replace(run, task=config.Task(kind="pretraining"))
+    run_directory.describe_run(pretraining, None)
+    with pytest.raises(InputError, match=f"or take its best checkpoint, {path}$"):
+        run_weights.read_finished_run(
+            run.directory, kinds=("pretraining",), verb="pretrain"
+        )
 
 
 def test_weights_of_another_model_are_refused(run):
