@@ -312,7 +312,7 @@ def _read_sources(kind: str) -> Callable[[Path], object]:
         count = Counter[str]()
         paths = [str(path) for path in sorted(folder.iterdir())]
         for item in readers.find_inputs({kind: paths}):
-            for part in readers.split_input(item, max_bytes=1000):
+            for part in readers.split_input(item, max_bytes=3000):
                 ranges = readers.read_range(
                     part, lambda _: None, lambda name, n=1: count.update({name: n})
                 )
@@ -885,6 +885,17 @@ def table(found: list[Outcome]) -> str:
     return "\n".join(lines)
 
 
+def page(found: list[Outcome], seed: int, minutes: float) -> str:
+    return (
+        "# Damaged and hostile inputs\n\n"
+        f"{datetime.date.today()}, {platform.machine()}, {os.cpu_count()} cores, "
+        f"Python {platform.python_version()}, seed {seed}, {minutes:.0f} minutes. Made "
+        "by `benchmarks/hostile_inputs.py`, which says what is done to which files. "
+        "Memory is what reading adds to a process that has read the healthy files.\n\n"
+        f"{table(found)}\n"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--inputs", type=int, default=10_000)
@@ -913,17 +924,10 @@ def main() -> None:
                 if fault["fault"] not in seen:
                     print("  ", fault["number"], fault["file"], fault["fault"])
                 seen.add(fault["fault"])
+            if arguments.results:
+                minutes = (time.monotonic() - begin) / 60
+                arguments.results.write_text(page(found, arguments.seed, minutes))
     print(table(found))
-    if arguments.results:
-        minutes = (time.monotonic() - begin) / 60
-        arguments.results.write_text(
-            "# Damaged and hostile inputs\n\n"
-            f"{datetime.date.today()}, {platform.machine()}, {os.cpu_count()} cores, "
-            f"Python {platform.python_version()}, seed {arguments.seed}, "
-            f"{minutes:.0f} minutes. Made by `benchmarks/hostile_inputs.py`: what it "
-            "does to which files is in there. Memory is what reading adds to the "
-            "process.\n\n" + table(found) + "\n"
-        )
 
 
 if __name__ == "__main__":

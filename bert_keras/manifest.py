@@ -83,7 +83,8 @@ def read_manifest(directory: str | Path, *, kind: str, verb: str) -> Manifest:
     if manifest.kind != kind:
         raise InputError(f"{directory}: expected {kind}, found {manifest.kind}")
     for shard in manifest.shards:
-        if files.name_of(shard.name) != shard.name or shard.name in (".", ".."):
+        is_name = files.name_of(shard.name) == shard.name and shard.name.isprintable()
+        if not is_name or shard.name in (".", ".."):
             raise InputError(f"{path}: shard name {shard.name!r} leaves the directory")
     return manifest
 

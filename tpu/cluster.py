@@ -50,6 +50,12 @@ class Cluster:
         """Address of this worker."""
         return self.addresses[self.index]
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the address of this worker is meant for this machine alone."""
+        host, _ = host_and_port(self.address)
+        return host == "localhost" or host == "::1" or host.startswith("127.")
+
     def named(self, tasks: Iterable[int]) -> str:
         """`"task 1 (10.0.0.2:4000), task 3 (10.0.0.4:4000)"`."""
         return ", ".join(f"task {task} ({self.addresses[task]})" for task in tasks)

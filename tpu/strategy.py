@@ -95,6 +95,12 @@ def _multi_worker_strategy(
     time-out: one would also hit the chief while it writes a large checkpoint.
     """
     cluster.wait_for_peers(found, timeout_seconds=timeout_seconds)
+    if found.is_local:
+        logger.warning(
+            "TensorFlow listens at port %d on all interfaces, not on %s alone, and "
+            "lets anybody in: close the port to other machines",
+            *reversed(cluster.host_and_port(found.address)),
+        )
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     if not num_gpus:
         _check_no_gpu("CUDA_VISIBLE_DEVICES=-1 trains on the processor")

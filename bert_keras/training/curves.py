@@ -5,6 +5,7 @@ from pathlib import Path
 
 import keras
 
+from bert_keras.report import event_log
 from bert_keras.training import event_files, progress_line, replicas
 
 
@@ -111,6 +112,15 @@ class Curves(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         self._train_writer.close()
         self._eval_writer.close()
+
+
+def seconds_so_far(directory: Path) -> float:
+    """Time of all earlier processes of a run, from start to last event.
+
+    Args:
+        directory: of the event files, as for `Curves`.
+    """
+    return event_log.read_log(Path(directory) / "train").seconds
 
 
 def _tagged(metrics: dict[str, float]) -> dict[str, float]:

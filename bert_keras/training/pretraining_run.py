@@ -80,7 +80,8 @@ class PretrainingRun:
         return results
 
     def _train(self) -> dict[str, Any]:
-        began = time.monotonic()
+        logs = self.run.directory / run_directory.LOGS_NAME
+        began = time.monotonic() - curves.seconds_so_far(logs)
         step = self._checkpoints.restore_latest(self._state)
         owes_evaluation = self._is_evaluated(step) and not self._checkpoints.has_score(
             step

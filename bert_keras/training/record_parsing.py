@@ -18,6 +18,8 @@ from bert_keras.data import dynamic_masking, features, masking
 Attention = Literal["bidirectional", "left_to_right"]
 """See `BertConfig.attention`."""
 
+_NUM_SEGMENTS = 2
+
 NO_LABEL = -1
 """Label of an example that does not count."""
 
@@ -90,8 +92,16 @@ class Parser:
             stored_name = features.stored_name(feature.name, self.config)
             if stored_name in stored:
                 parsed[feature.name] = stored[stored_name]
-        for name in parsed.keys() & {"input_ids", "masked_lm_ids"}:
-            _check_ids(name, parsed[name], self.vocabulary.size)
+        limits = {
+            "input_ids": (self.vocabulary.size, "vocabulary"),
+            "masked_lm_ids": (self.vocabulary.size, "vocabulary"),
+            "masked_lm_positions": (self.config.max_seq_length, "sequence"),
+            "segment_ids": (_NUM_SEGMENTS, "pair"),
+        }
+        for name in sorted(parsed.keys() & limits.keys()):
+            limit, whole = limits[name]
+            message = f"{name} beyond the {whole} of {limit}"
+            _check_below(limit, parsed[name], message)
         return parsed
 
     def _completed(
@@ -134,13 +144,12 @@ class Parser:
         }
 
 
-def _check_ids(name: str, ids: tf.Tensor | tf.RaggedTensor, vocab_size: int) -> None:
-    # For an id past the table a GPU reads row 0 without an error.
-    tf.debugging.assert_less(
-        ids.flat_values if isinstance(ids, tf.RaggedTensor) else ids,
-        tf.constant(vocab_size, tf.int64),
-        message=f"{name} beyond the vocabulary of {vocab_size}",
-    )
+def _check_below(limit: int, ids: tf.Tensor | tf.RaggedTensor, message: str) -> None:
+    # Nothing complains later: a GPU reads row 0 for an id past the table, a position
+    # past the sequence is one of the next example, a third segment has no vector.
+    values = ids.flat_values if isinstance(ids, tf.RaggedTensor) else ids
+    tf.debugging.assert_less(values, tf.constant(limit, tf.int64), message=message)
+    tf.debugging.assert_non_negative(values, message=message)
 
 
 def _unmasked(parsed: Mapping[str, tf.Tensor]) -> tf.Tensor:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import pydantic
 
 from bert_keras import manifest
-from bert_keras.config import ExamplesConfig
+from bert_keras.config import ExamplesConfig, StrictModel, build_config
 from bert_keras.data import features, masking, tokenization
 
 NUM_COMMONEST = 20
@@ -179,6 +180,14 @@ _COUNTERS = (
 )
 
 
+class _Corpus(StrictModel):
+    """The part of a corpus's facts that is shown."""
+
+    model_config = pydantic.ConfigDict(extra="ignore")
+
+    counters: dict[str, int] = {}
+
+
 def _corpus_card(made: manifest.Manifest) -> dict[str, Any]:
     """Facts about the documents, from the manifests of examples and corpus.
 
@@ -186,7 +195,8 @@ def _corpus_card(made: manifest.Manifest) -> dict[str, Any]:
     `dropped_paragraphs/reason`, `cleaned/rule` and `encoding/name`; those of examples
     `name` and `dropped_reason`.
     """
-    known = made.config.get("corpus", {}).get("counters", {})
+    corpus = made.config.get("corpus", {})
+    known = build_config(_Corpus, corpus, origin=manifest.MANIFEST_NAME).counters
     by_source: dict[str, dict[str, int]] = defaultdict(dict)
     left_out: Counter[str] = Counter()
     cleaned: Counter[str] = Counter()

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -77,11 +78,13 @@ def test_directories_that_cannot_be_read(finished, tmp_path_factory):
         read(unfinished)
 
 
-def test_a_shard_name_cannot_leave_the_directory(finished):
+@pytest.mark.parametrize("name", ["../shard", "..", "a\nb", "a\0b"])
+def test_a_shard_name_cannot_leave_the_directory(finished, name):
     values = json.loads((finished / "manifest.json").read_text())
-    values["shards"][0]["name"] = "../shard"
+    values["shards"][0]["name"] = name
     (finished / "manifest.json").write_text(json.dumps(values))
-    with pytest.raises(InputError, match=r"'\.\./shard' leaves the directory"):
+    message = re.escape(f"{name!r} leaves the directory")
+    with pytest.raises(InputError, match=message):
         read(finished)
 
 

@@ -171,3 +171,11 @@ def test_an_address_of_another_machine(host):
     message = r"task 0 .* cannot be listened at here \(.+\): is the index right\?"
     with pytest.raises(InputError, match=message):
         cluster.wait_for_peers(found, timeout_seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [("localhost", True), ("127.0.0.9", True), ("[::1]", True), ("10.0.0.1", False)],
+)
+def test_addresses_for_one_machine(host, is_local):
+    assert cluster.Cluster((f"{host}:4000",), 0).is_local is is_local

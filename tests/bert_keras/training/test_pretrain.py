@@ -14,6 +14,7 @@ import tensorflow as tf
 from bert_keras import config, config_files, files, ownership
 from bert_keras.checkpoints import run_weights
 from bert_keras.errors import InputError, Stopped
+from bert_keras.report import event_log
 from bert_keras.training import finetune, learner, phases, pretrain, stopping
 from pipelines import examples
 from pipelines.engine import engines
@@ -96,7 +97,11 @@ def test_a_resumed_run_ends_like_an_uninterrupted_one(
     """As after a kill before the next checkpoint: bit for bit, dropout and all, also
     where settings change that do not decide the outcome."""
     resumed = broken_off(finished, tmp_path / "resumed", last)
-    pretrain.pretrain(settings(**changes), [tiny_examples], resumed, strategy=CPU)
+    earlier = event_log.read_log(resumed / "logs/train").seconds
+    done = pretrain.pretrain(
+        settings(**changes), [tiny_examples], resumed, strategy=CPU
+    )
+    assert done["seconds"] > earlier + 1
     assert_same_state(finished, resumed)
 
 

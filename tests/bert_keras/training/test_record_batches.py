@@ -250,6 +250,27 @@ def test_ids_beyond_the_vocabulary(shards, plain_shards, vocabulary, batches):
             drawn(batches(kind, config=config, vocabulary=smaller), 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("masked_lm_positions", 32, "masked_lm_positions beyond the sequence of 32"),
+        ("masked_lm_positions", -1, "masked_lm_positions beyond the sequence of 32"),
+        ("segment_ids", 2, "segment_ids beyond the pair of 2"),
+    ],
+)
+def test_places_that_are_not_there(shards, batches, tmp_path, name, value, message):
+    """They were those of the next example, or nothing, without a word."""
+    names = [feature.name for feature in features.pretraining_features(32, 5)]
+    examples = [
+        {each: values_of(example, each) for each in names}
+        for example in stored_examples(shards[:1])
+    ]
+    examples[0][name] = [value, *examples[0][name][1:]]
+    made = batches([write(tmp_path / "a.tfrecord", examples)], config=CONFIG)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        drawn(made, 9)
+
+
 class TestDynamicMasking:
     def test_a_batch_is_what_masking_makes_of_the_records(
         self, plain_shards, vocabulary, evaluation
