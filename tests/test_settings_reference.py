@@ -30,7 +30,8 @@ def test_settings_of_a_verb(capsys):
         == """\
 # Settings of `bert-keras corpus`. Text that `corpus` leaves out.
 
-# integer >= 0. Words that a document needs; shorter ones are dropped.
+# integer >= 0. Words that a document needs; shorter ones are dropped. Two characters of
+# Chinese or Japanese are a word, and four of Thai, Lao, Khmer or Burmese.
 min_document_words: 7
 
 # true or false. Drop disambiguation and list pages of Wikipedia.
