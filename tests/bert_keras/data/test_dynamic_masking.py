@@ -197,6 +197,7 @@ def test_a_run_reports_what_it_was_trained_on(packing, finished):
     assert set(results["eval"]) == terms
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_like_an_uninterrupted_one(finished, tmp_path):
     """As after a kill between steps 10 and 12: the same masks again, bit for bit."""
     resumed = shutil.copytree(finished / "run", tmp_path / "resumed")

@@ -220,6 +220,7 @@ DOCUMENTS = [4, 4, 4, 7, 7, 4, 5, 5, 5]
 """Of `SENTENCES`; the second 4 is another document than the first."""
 
 
+@pytest.mark.slow
 def test_words_of_documents_are_tagged_as_in_python(run):
     model = model_of(run)
     model.compute = stand_in

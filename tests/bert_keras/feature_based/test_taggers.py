@@ -142,6 +142,7 @@ def test_the_table():
     )
 
 
+@pytest.mark.slow
 def test_trains_goes_on_and_scores(model, data, tmp_path, monkeypatch):
     directory = tmp_path / "run"
     score, num_scored = taggers.ner.scores, []

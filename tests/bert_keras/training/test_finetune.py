@@ -198,6 +198,7 @@ def test_predict_takes_other_formats_and_standard_input(
         tuned.TunedModel.load(directory)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights_in_a_run_begun_anew(
     init, opinion_files, tmp_path
 ):
@@ -254,6 +255,7 @@ def assert_about_the_same(found, wanted):
     assert found["eval"]["loss"] == pytest.approx(wanted["eval"]["loss"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_in_parts_and_with_more_padding_a_training_is_the_same(three_steps, tmp_path):
     whole = three_steps("whole")
     parts = three_steps("parts", gradient_accumulation_steps=7, length_multiple=8)
@@ -370,6 +372,7 @@ def test_a_checkpoint_that_does_not_say_how_text_becomes_input(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_regression_on_pairs(init, tmp_path):
     """Only the second text tells the number."""
 

@@ -175,6 +175,7 @@ def test_endings_are_chosen(init, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_answers_are_found_and_a_second_stage_keeps_the_head(init, tmp_path):
     """TriviaQA before SQuAD, as in the paper: what was learnt is not thrown away."""
     train = questions_file(tmp_path / "train.json", 400, seed=1)
@@ -199,6 +200,7 @@ def test_answers_are_found_and_a_second_stage_keeps_the_head(init, tmp_path):
     assert again["eval"] == pytest.approx(results["eval"], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_no_answer_is_an_answer_and_its_threshold_is_chosen(init, tmp_path):
     train = questions_file(tmp_path / "train.json", 400, seed=1, share_without=0.4)
     dev = questions_file(tmp_path / "dev.json", 50, seed=2, share_without=0.4)

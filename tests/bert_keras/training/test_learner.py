@@ -139,7 +139,10 @@ def one_device(batches):
     return trained(batches, CPU)
 
 
-@pytest.mark.parametrize(("num_replicas", "num_parts"), [(1, 1), (1, 4), (2, 2)])
+@pytest.mark.parametrize(
+    ("num_replicas", "num_parts"),
+    [(1, 1), (1, 4), pytest.param(2, 2, marks=pytest.mark.slow)],
+)
 def test_an_evaluation_in_parts(batches, one_device, num_replicas, num_parts):
     """The means over all examples; no part is larger than those of a step."""
     largest = []
@@ -262,7 +265,8 @@ def test_no_graph_of_a_training_stays(batches, one_device):
     assert num_graphs() == before
 
 
-@pytest.mark.parametrize("replica", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("replica", [0, 1])
 def test_an_overflow_on_one_replica_is_skipped_on_all(batches, replica):
     watch = Watch()
     strategy = mirrored(2)

@@ -235,16 +235,19 @@ def whole(tiny_examples, longer_examples, tmp_path_factory):
 
 
 class TestTwoPhases:
+    @pytest.mark.slow
     def test_checkpoints_are_those_of_one_run(self, whole):
         """Every five steps, where the data changes (0.75 * 18), and at the end."""
         kept = [path.name for path in sorted(whole.glob("checkpoints/*.npz"))]
         assert kept == [f"step-00000000{step}.npz" for step in (14, 15, 18)]
 
+    @pytest.mark.slow
     def test_optimizer_and_schedule_run_on(self, whole):
         arrays = weights(whole)
         assert arrays["optimizer/bert_adamw/iteration"] == 18
 
-    @pytest.mark.parametrize("last", [14, pytest.param(15, marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("last", [14, 15])
     def test_resumed_at_or_after_the_change(
         self, whole, last, tiny_examples, longer_examples, tmp_path
     ):
@@ -253,17 +256,20 @@ class TestTwoPhases:
         pretrain.pretrain(two_phases(), both, resumed, strategy=CPU)
         assert_same_state(whole, resumed)
 
+    SHORT = {
+        "num_train_steps": 4,
+        "save_checkpoint_steps": 4,
+        "num_eval_steps": 1,
+        "phases": [{"fraction": 0.5}, {"fraction": 0.5}],
+        "optimizer": {"warmup_steps": 1},
+    }
+
+    @pytest.mark.slow
     def test_the_largest_phase_is_tried_before_the_first_step(
         self, tiny_examples, longer_examples, tmp_path, monkeypatch
     ):
         """A step of zeros, which leaves no trace."""
-        options = two_phases(
-            num_train_steps=4,
-            save_checkpoint_steps=4,
-            num_eval_steps=1,
-            phases=[{"fraction": 0.5}, {"fraction": 0.5}],
-            optimizer={"warmup_steps": 1},
-        )
+        options = two_phases(**self.SHORT)
         both, tried, try_out = [tiny_examples, longer_examples], [], learner.try_out
 
         def note(*args):
@@ -279,19 +285,28 @@ class TestTwoPhases:
         pretrain.pretrain(options, both, tmp_path / "not", strategy=CPU)
         assert_same_state(tmp_path / "tried", tmp_path / "not")
 
-        def no_memory(*_):
-            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
+    def test_a_device_without_memory_for_the_largest_phase(
+        self, tiny_examples, longer_examples, tmp_path, monkeypatch
+    ):
+        """What the message says helps."""
 
-        monkeypatch.setattr(learner, "try_out", no_memory)
+        def try_out(tried, *_):
+            if tried.num_parts == 1:
+                raise tf.errors.ResourceExhaustedError(None, None, "OOM, allocating")
+            raise Stopped("here is memory")
+
+        monkeypatch.setattr(learner, "try_out", try_out)
         message = (
             "a device has no memory for 8 examples of 64 tokens at once: set "
             r"`gradient_accumulation_steps` \(here 1\) to 2 and give the same command"
         )
+        both, run = [tiny_examples, longer_examples], tmp_path / "run"
+        options = two_phases(**self.SHORT)
         with pytest.raises(InputError, match=message):
-            pretrain.pretrain(options, both, tmp_path / "full", strategy=CPU)
+            pretrain.pretrain(options, both, run, strategy=CPU)
         more = options.model_copy(update={"gradient_accumulation_steps": 2})
-        monkeypatch.setattr(learner, "try_out", try_out)
-        pretrain.pretrain(more, both, tmp_path / "full", strategy=CPU)
+        with pytest.raises(Stopped, match="here is memory"):
+            pretrain.pretrain(more, both, run, strategy=CPU)
 
     def test_as_many_directories_as_phases(self, tiny_examples, tmp_path):
         with pytest.raises(
@@ -355,9 +370,8 @@ def broken_off(run, copy, last_step):
     return copy
 
 
-@pytest.mark.parametrize(
-    "step", [7, *(pytest.param(step, marks=pytest.mark.slow) for step in (3, 5))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [3, 5, 7])
 def test_sigterm_writes_a_checkpoint(finished, tiny_examples, tmp_path, step, caplog):
     """In the middle of an epoch and at its end; and the run goes on as if nothing
     had happened. The configuration that another run wrote repeats that run."""
@@ -421,6 +435,7 @@ def test_two_replicas_equal_one_device(finished, tiny_examples, tmp_path):
 class TestAblations:
     """The pre-training half of the paper's tables 5 and 6."""
 
+    @pytest.mark.slow
     def test_no_next_sentence(self, tiny_examples, tmp_path):
         results = pretrain.pretrain(
             settings(next_sentence=False),
