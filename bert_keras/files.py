@@ -240,6 +240,8 @@ def make_directory(directory: Path) -> None:
         return
     try:
         os.makedirs(directory, exist_ok=True)
+    except FileExistsError:
+        raise InputError(f"{directory}: expected a directory, found a file") from None
     except OSError as error:
         raise InputError(
             f"{directory}: cannot be made: {error.strerror}; choose another place"
@@ -380,6 +382,8 @@ def new_directory(
         directory.with_name(f".{directory.name}.{end}") for end in ("partial", "old")
     )
     shutil.rmtree(temporary, ignore_errors=True)
+    # First, so that errors name it and not our own name.
+    make_directory(directory.parent)
     make_directory(temporary)
     try:
         yield temporary

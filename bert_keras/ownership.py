@@ -209,8 +209,6 @@ def owned(output: files.Path, *, is_file: bool = False) -> Iterator[Owner]:
     is_new = not is_file and not files.exists(directory)
     try:
         files.make_directory(directory or ".")
-    except FileExistsError:
-        raise InputError(f"{output}: expected a directory, found a file") from None
     except OSError as error:
         raise InputError(
             f"{output}: cannot be made: {error.strerror}; choose another place"
@@ -240,13 +238,18 @@ _Result = TypeVar("_Result")
 
 
 def owns(
-    parameter: str, *, is_file: bool = False
+    parameter: str,
+    *,
+    is_file: bool = False,
+    after: Callable[[dict[str, Any]], None] = lambda arguments: None,
 ) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
     """Decorator: `owned` holds for the output that an argument names.
 
     Args:
         parameter: name of the argument.
         is_file: see `owned`.
+        after: a check of the arguments, by name, that comes before the output is
+            touched.
     """
 
     def decorate(
@@ -258,8 +261,9 @@ def owns(
         def own_and_call(
             *args: _Parameters.args, **kwargs: _Parameters.kwargs
         ) -> _Result:
-            output = signature.bind(*args, **kwargs).arguments[parameter]
-            with owned(output, is_file=is_file):
+            arguments = signature.bind(*args, **kwargs).arguments
+            after(arguments)
+            with owned(arguments[parameter], is_file=is_file):
                 return function(*args, **kwargs)
 
         return own_and_call

@@ -39,7 +39,12 @@ _BYTES_PER_PARTITION = 100_000_000
 _DOCUMENTS, _PARAGRAPHS, _MARKS = "documents", "paragraphs", "marks"
 
 
-@ownership.owns("output_dir")
+def _check_paths(arguments: Mapping[str, Any]) -> None:
+    sources = itertools.chain.from_iterable(arguments["sources"].values())
+    arguments["engine"].check_paths(arguments["output_dir"], *sources)
+
+
+@ownership.owns("output_dir", after=_check_paths)
 def build_corpus(
     output_dir: str,
     *,
@@ -74,7 +79,6 @@ def build_corpus(
         raise InputError(
             f"max_bad_fraction must be between 0 and 1, got {max_bad_fraction}"
         )
-    engine.check_paths(output_dir, *itertools.chain.from_iterable(sources.values()))
     inputs = readers.find_inputs(sources)
     overlap = None
     if exclude_overlap_with:

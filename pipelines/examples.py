@@ -12,7 +12,7 @@ import itertools
 import logging
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,11 @@ class Work:
         return files.join(self.output_dir, records.VOCABULARY_NAME)
 
 
-@ownership.owns("output_dir")
+def _check_paths(arguments: Mapping[str, Any]) -> None:
+    arguments["engine"].check_paths(arguments["corpus_dir"], arguments["output_dir"])
+
+
+@ownership.owns("output_dir", after=_check_paths)
 def build_examples(
     corpus_dir: str | Path,
     vocab_path: str | Path,
@@ -89,7 +93,6 @@ def build_examples(
     """
     if num_shards is not None and num_shards < 1:
         raise InputError(f"--num_shards must be at least 1, got {num_shards}")
-    engine.check_paths(corpus_dir, output_dir)
     vocabulary = tokenization.load_vocabulary(vocab_path, do_lower_case=do_lower_case)
     corpus = manifest.read_manifest(
         corpus_dir, kind="documents", verb="bert-keras corpus"

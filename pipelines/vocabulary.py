@@ -68,7 +68,11 @@ class Work:
         return files.join(self.work_dir, f"words-{partition:05d}.bin")
 
 
-@ownership.owns("output_path", is_file=True)
+def _check_paths(arguments: Mapping[str, Any]) -> None:
+    arguments["engine"].check_paths(arguments["corpus_dir"], arguments["output_path"])
+
+
+@ownership.owns("output_path", is_file=True, after=_check_paths)
 def build_vocabulary(
     corpus_dir: str | Path,
     output_path: str | Path,
@@ -94,7 +98,6 @@ def build_vocabulary(
         InputError: the output exists, an unfinished or changed corpus, one without
             words, a `vocab_size` too small for the characters alone.
     """
-    engine.check_paths(corpus_dir, output_path)
     if files.exists(output_path):
         raise InputError(
             f"{output_path}: exists already; choose another --output or delete it"

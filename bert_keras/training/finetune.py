@@ -82,13 +82,13 @@ def finetune(
     settings = settings.model_copy(
         update={"precision": precision.resolve(settings.precision, strategy)}
     )
-    start = _read_init(init, settings.max_seq_length)
-    # Before the directory is made, because unknown labels are found here.
-    task, (train_examples, *dev_examples) = _read_examples(
-        (train, *dev), settings, start.tokenizer
-    )
-    arrays = starting_point.tuning_arrays(start, task)
     with ownership.owned(output_dir) as owner:
+        start = _read_init(init, settings.max_seq_length)
+        # Before the run is made, because unknown labels are found here.
+        task, (train_examples, *dev_examples) = _read_examples(
+            (train, *dev), settings, start.tokenizer
+        )
+        arrays = starting_point.tuning_arrays(start, task)
         run = run_directory.create_run(
             output_dir,
             settings,

@@ -136,7 +136,7 @@ def _pretrain(
         logger.info("%s: finished already, at step %d", output_dir, results["steps"])
         return results
     with (
-        futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoints") as writer,
+        futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint_writer") as writer,
         stopping.StopSignal() as stop_signal,
         _errors_for_people(run, planned),
     ):

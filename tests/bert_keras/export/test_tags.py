@@ -325,7 +325,7 @@ def test_entities_by_hand(run):
 
 
 def test_labels_that_are_not_iob(folder, randomize):
-    run = make_run(folder / "plain", randomize, labels=("O", "NAME", "E-PER"))
+    run = make_run(folder / "plain", randomize, labels=("O", "NAME", "E_PER"))
     model = model_of(run)
     assert model.max_seq_length == 40  # no settings: 128, or what positions there are
 
@@ -338,7 +338,7 @@ def test_labels_that_are_not_iob(folder, randomize):
     name, other, last, outside = (chosen[i] for i in (1, 2, 3, 0))
     text = f"{name} {other} {outside} {last} {last} {name}"
     found = model.find_entities(tf.constant([text]))
-    assert found["type"].numpy().tolist() == [[b"NAME", b"E-PER", b"NAME"]]
+    assert found["type"].numpy().tolist() == [[b"NAME", b"E_PER", b"NAME"]]
     assert found["entity"].numpy().tolist() == [
         [f"{name} {other}".encode(), f"{last} {last}".encode(), name.encode()]
     ]

@@ -14,7 +14,7 @@ from PIL import Image
 
 from bert_keras import config, config_files, report, run_directory
 from bert_keras.errors import InputError
-from bert_keras.report import curves, event_log, facts
+from bert_keras.report import curves, event_log, facts, writing
 
 
 def write_process(
@@ -407,14 +407,21 @@ def test_an_earlier_report_is_replaced_and_nothing_else(tmp_path):
         report.write_report(run, run / "logs")
 
 
-def test_a_report_that_fails_leaves_nothing(tmp_path):
+def test_a_report_that_fails_leaves_nothing(tmp_path, monkeypatch):
     run = tmp_path / "run"
-    pretraining_run(run, results={**RESULTS, "num_parameters": "many"})
+    pretraining_run(run, results=RESULTS)
     before = sorted(path.name for path in run.iterdir())
-    with pytest.raises(ValueError, match="Cannot specify"):
-        report.write_report(run)
+
+    def breaks_off(run, output):
+        (output / "loss.png").touch()
+        raise ValueError("no such colour")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writing.curves, "draw_curves", breaks_off)
+        with pytest.raises(ValueError, match="no such colour"):
+            report.write_report(run)
     assert sorted(path.name for path in run.iterdir()) == before
-    with pytest.raises(InputError, match="cannot be written: Not a directory; make ro"):
+    with pytest.raises(InputError, match="task.json: expected a directory, found a"):
         report.write_report(run, run / "task.json" / "report")
 
 

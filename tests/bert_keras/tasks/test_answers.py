@@ -94,7 +94,7 @@ def test_numbers_that_are_not_finite_are_told(tmp_path, kind):
     [
         ("classification", {"label": 3}, "`label`: Input should be a valid string"),
         ("classification", {"label": "x"}, "no probability of the label 'x'"),
-        ("regression", {"prediction": None}, "`prediction`: Input should be a valid n"),
+        ("regression", {"prediction": "x"}, "`prediction`: Input should be a valid n"),
         (
             "choice",
             {"prediction": 2},

@@ -79,7 +79,7 @@ def test_declared_encoding_in_which_it_is_not_written(tmp_path, encoding):
 
 
 def test_a_document_type_with_declarations(tmp_path):
-    document_type = '<!DOCTYPE mediawiki [ <!ENTITY a "b>"> <!-- ]> --> ]\n>'
+    document_type = '<!DOCTYPE mediawiki [ <!ENTITY a "b>"> <!-- ] --> ]\n>'
     assert titles(write(tmp_path, document_type + DUMP)) == ["Title", "A & B"]
     path = write(tmp_path, '<!DOCTYPE rss SYSTEM "rss.dtd"><rss/>')
     with pytest.raises(InputError, match="but this is XML with the root <rss>"):
