@@ -99,7 +99,7 @@ def test_a_read_only_disk_is_named(tmp_path, monkeypatch):
 
 def test_a_directory_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
-    message = "cannot be made: Not a directory; choose another place"
+    message = "file: expected a directory, found a file"
     with (
         pytest.raises(InputError, match=message),
         files.new_directory(tmp_path / "file" / "made"),
