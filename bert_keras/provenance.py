@@ -38,7 +38,7 @@ def describe(*, devices: str, paths: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def commit(directory: Path) -> str | None:
-    """The commit of a checkout, with `+changes` if files differ; `None`: it is none."""
+    """Commit of a checkout, with `+changes` if files differ; `None`: not a checkout."""
     ask = ["git", "-C", str(directory)]
     try:
         found = subprocess.run(

@@ -9,11 +9,11 @@ import keras
 import numpy as np
 
 from bert_keras import config, run_directory
-from bert_keras.checkpoints import conversion, starting_point
+from bert_keras.checkpoints import conversion
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.inference import tuned
-from bert_keras.model import encoder, networks
+from bert_keras.model import encoder
 from bert_keras.tasks import answers, forms, tokenized
 
 
@@ -147,10 +147,7 @@ def load(path: str | Path, *, precision: config.Precision | None = None) -> Load
     if found is not None:
         network = found.network
     else:
-        network = networks.build(
-            checkpoint.bert_config, checkpoint.task, dtype=precision or "float32"
-        )
-        starting_point.assign(network, checkpoint.arrays, path=path)
+        network = tuned.build_network(checkpoint, path, precision=precision)
     return LoadedModel(
         network=network,
         task=checkpoint.task,

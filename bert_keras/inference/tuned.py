@@ -34,6 +34,26 @@ THRESHOLD = "best_f1_thresh"
 """Name of the score with the threshold on the odds of "no answer"."""
 
 
+def build_network(
+    checkpoint: weights.Checkpoint,
+    path: str | Path,
+    *,
+    precision: config.Precision | None,
+) -> keras.Model:
+    """Network of a checkpoint's task with its weights.
+
+    Args:
+        checkpoint: of any format.
+        path: where it was read, for messages.
+        precision: to compute in; `None`: float32.
+    """
+    network = networks.build(
+        checkpoint.bert_config, checkpoint.task, dtype=precision or "float32"
+    )
+    starting_point.assign(network, checkpoint.arrays, path=path)
+    return network
+
+
 @dataclass(frozen=True, kw_only=True)
 class TunedModel:
     """A tuned network, with everything that its answers need."""
@@ -107,12 +127,8 @@ class TunedModel:
         settings, tokenizer = native.tuning_settings(checkpoint), checkpoint.tokenizer
         if settings is None or tokenizer is None:
             return None
-        network = networks.build(
-            checkpoint.bert_config, checkpoint.task, dtype=precision or "float32"
-        )
-        starting_point.assign(network, checkpoint.arrays, path=path)
         return cls(
-            network=network,
+            network=build_network(checkpoint, path, precision=precision),
             task=checkpoint.task,
             tokenizer=tokenizer,
             settings=settings,
