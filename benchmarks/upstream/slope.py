@@ -50,6 +50,7 @@ def build(
     num_replicas: int = 1,
     strategy: tf.distribute.Strategy | None = None,
     max_grad_norm: float | None = None,
+    network: type[Slope] = Slope,
     **options: Any,
 ) -> learner.Learner:
     """A learner whose weights are 0.
@@ -58,6 +59,7 @@ def build(
         num_replicas: CPUs, unless there is a `strategy`.
         strategy: to train under.
         max_grad_norm: see `learner.Learner`.
+        network: what it trains.
         **options: others of `learner.Learner`.
     """
     if strategy is None and num_replicas == 1:
@@ -69,7 +71,7 @@ def build(
             devices, cross_device_ops=tf.distribute.ReductionToOneDevice()
         )
     return learner.build_learner(
-        lambda: Slope(name="slope"),
+        lambda: network(name="slope"),
         {"x": np.zeros((1, 2), np.float32)},
         optimizer=lambda: GradientDescent(1.0, name="gradient_descent"),
         strategy=strategy,

@@ -5,7 +5,7 @@ averages weighted losses per replica, squares the slices of a sparse gradient on
 one, begins the data of `fit` twice, wraps XLA around the strategy, cannot run several
 steps per call under `MirroredStrategy`, cannot `fit` under
 `MultiWorkerMirroredStrategy` at all, leaves its iterators to the garbage collector,
-and keeps each traced network for the life of the process.
+and TensorFlow keeps each network traced for the life of the process.
 `benchmarks/upstream/` shows each fault. Here are the sums over replicas and the loop
 that `fit` calls; `learner.py` holds the step.
 
