@@ -274,6 +274,8 @@ PRETRAINING = {
     "global_batch_size": 8,
     "num_train_steps": 12,
     "save_checkpoint_steps": 5,
+    # Pictures take as long as the steps: test_panels.py has them.
+    "draw_steps": 1000,
     "shuffle_buffer_size": 100,
     "precision": "float32",
 }

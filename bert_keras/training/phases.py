@@ -255,13 +255,15 @@ def evaluation_batches(
     """Endless batches for every replica and their number in one round, if any."""
     if not phase.has_evaluation:
         return None
-    # The length of a round is the same for every share of it.
-    _, num_batches = whole_evaluation_batches(settings, phase)
 
     def of_worker(*place: int) -> tf.data.Dataset:
         worker = record_batches.Worker(*place)
         return whole_evaluation_batches(settings, phase, worker=worker)[0]
 
+    # The length of a round is the same for every share of it.
+    num_batches = _batches(settings, phase).num_evaluation_batches(
+        phase.eval_shards, settings.num_eval_steps
+    )
     return replicas.distribute(strategy, of_worker), num_batches
 
 

@@ -107,8 +107,9 @@ class PretrainingRun:
             self._fit(phase, step, self._stretch_end(phase, step))
             step = replicas.optimizer_step(self.trained)
         phase = self.planned[-1]
-        evaluation = phases.evaluation_batches(self.settings, phase, self.strategy)
-        if evaluation and not self._last_evaluation:
+        if not self._last_evaluation and (
+            evaluation := phases.evaluation_batches(self.settings, phase, self.strategy)
+        ):
             with _memory_for(phase, self.strategy):
                 self._last_evaluation = learner.evaluate(
                     self._with_parts_of(phase), evaluation

@@ -174,8 +174,7 @@ class RecordBatches:
             Batches as in `to_train`, without dropout and shared by record, and the
             number of them in one round, in which no record comes twice.
         """
-        num_records = sum(shard.num_records for shard in shards)
-        num_batches = min(num_batches, -(-num_records // self.batch_size))
+        num_batches = self.num_evaluation_batches(shards, num_batches)
         records = tf.data.Dataset.from_tensor_slices(_shard_table(shards)).interleave(
             functools.partial(_numbered_records, compression=self.config.compression),
             cycle_length=min(_SHARDS_AT_A_TIME, len(shards)),
@@ -193,6 +192,11 @@ class RecordBatches:
         )
         shares = _shares(with_epochs, worker)
         return self._parsed(shares, has_dropout=False), num_batches
+
+    def num_evaluation_batches(self, shards: Sequence[Shard], num_batches: int) -> int:
+        """Batches of a round of `to_evaluate`."""
+        num_records = sum(shard.num_records for shard in shards)
+        return min(num_batches, -(-num_records // self.batch_size))
 
     def _shuffled(self, shards: Sequence[Shard], start: int) -> tf.data.Dataset:
         reader = _ShuffledReader(
