@@ -175,6 +175,7 @@ def test_the_graph_of_all_of_wikipedia_is_small(graph_of, tmp_path):
 # Engines.
 
 
+@pytest.mark.slow
 def test_bundle_based_runner(text, tmp_path, expected):
     check_line(text, tmp_path, expected, "--runner", "BundleBasedDirectRunner")
 

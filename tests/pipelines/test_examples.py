@@ -558,6 +558,7 @@ def test_a_line_that_is_no_document(tmp_path, vocab_path, mangled, reason):
     check_bad_line(tmp_path, vocab_path, mangled, reason, arguments=[])
 
 
+@pytest.mark.slow
 def test_a_line_that_is_no_document_in_a_worker_of_beam(tmp_path, vocab_path):
     arguments = ["--runner=FnApiRunner"]
     check_bad_line(

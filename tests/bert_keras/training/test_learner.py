@@ -175,7 +175,8 @@ WAYS = [
     ("four parts", 1, {"num_parts": 4}),
     ("XLA", 1, {"compile_step": True}),
     ("three steps per execution", 1, {"steps_per_execution": 3}),
-    ("two replicas", 2, {}),
+    # In the fast tests two replicas equal one device in test_pretrain.py.
+    pytest.param("two replicas", 2, {}, marks=pytest.mark.slow),
     pytest.param("four replicas", 4, {}, marks=pytest.mark.slow),
     pytest.param(
         "two replicas, XLA", 2, {"compile_step": True}, marks=pytest.mark.slow

@@ -86,8 +86,8 @@ def test_what_a_run_leaves_behind(finished):
 @pytest.mark.parametrize(
     ("last", "changes"),
     [
-        pytest.param(5, {}, marks=pytest.mark.slow),
-        (5, {"steps_per_execution": 4}),
+        (5, {}),
+        pytest.param(5, {"steps_per_execution": 4}, marks=pytest.mark.slow),
         pytest.param(10, {"num_checkpoints": 1}, marks=pytest.mark.slow),
     ],
 )

@@ -15,7 +15,6 @@ from bert_keras import config
 from bert_keras.checkpoints import conversion
 from bert_keras.errors import InputError, Stopped
 from bert_keras.inference import tuned
-from bert_keras.report import task_summaries
 from bert_keras.training import finetune, replicas
 from tests.bert_keras.training.test_finetune import (
     BERT_CONFIG,
@@ -64,12 +63,6 @@ def die() -> None:
 
 def terminate() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch):
-    """They are drawn when all is over, and take longer than the rest."""
-    monkeypatch.setattr(task_summaries, "write", lambda *args, **kwargs: None)
 
 
 @pytest.fixture(scope="module")
