@@ -1,6 +1,7 @@
 """Reasons to end a command early: errors that the user can fix, or a wish of theirs."""
 
 import difflib
+import re
 import signal
 from collections.abc import Iterable
 
@@ -9,8 +10,16 @@ class InputError(ValueError):
     """Something given by the user cannot be used.
 
     The message is one line: what was expected, what came, what to do. The command
-    line prints it without a traceback and exits with code 2.
+    line prints it without a traceback and exits with code 2. Control characters in it,
+    which may be a damaged file's, are shown as escapes.
     """
+
+    def __init__(self, message: str):
+        super().__init__(_CONTROL.sub(lambda found: ascii(found[0])[1:-1], message))
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""Characters that move a terminal's cursor, or end a line for some programs."""
 
 
 class NotRun(Exception):

@@ -10,14 +10,16 @@ import dataclasses
 import errno
 import math
 import os
+import tokenize
 import zipfile
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, one_line
 
 
 class UnreadableArchive(InputError):
@@ -139,7 +141,7 @@ def _open(path: str | Path) -> Iterator[zipfile.ZipFile]:
                 "again when it can be"
             ) from None
         raise UnreadableArchive(
-            f"{path}: cannot be read as a checkpoint: {error}"
+            f"{path}: cannot be read as a checkpoint: {one_line(error)}"
         ) from None
 
 
@@ -186,19 +188,37 @@ def _read_headers(
 
 def _read_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> ArrayHeader:
     with archive.open(member) as file:
-        version = np.lib.format.read_magic(file)
-        if version not in _HEADER_READERS:
-            raise ValueError(f"{member.filename!r}: unknown version {version}")
-        shape, _, dtype = _HEADER_READERS[version](file)
-        if dtype.hasobject:
-            raise ValueError(f"{member.filename!r} holds Python objects")
-        num_bytes = math.prod(shape) * dtype.itemsize
         # Only if every byte is accounted for does reading reach the checksum.
-        if min(shape, default=0) < 0 or file.tell() + num_bytes != member.file_size:
-            raise ValueError(
-                f"{member.filename!r}: {shape} of {dtype} do not fill its "
-                f"{member.file_size} bytes"
-            )
+        return read_header(file, name=member.filename, num_bytes=member.file_size)
+
+
+def read_header(file: IO[bytes], *, name: str, num_bytes: int) -> ArrayHeader:
+    """Reads the header of an array's file, a `.npy`, and checks its claims.
+
+    Args:
+        file: at its beginning.
+        name: of the file, for messages.
+        num_bytes: size of the file.
+
+    Raises:
+        ValueError: it is damaged, of an unknown version, holds Python objects, or its
+            data do not fill the file.
+    """
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADER_READERS:
+        raise ValueError(f"{name!r}: unknown version {version}")
+    try:
+        shape, _, dtype = _HEADER_READERS[version](file)
+    except (tokenize.TokenError, SyntaxError):
+        # NumPy takes what it cannot parse for a header that Python 2 wrote.
+        raise ValueError(f"{name!r}: its header cannot be parsed") from None
+    if dtype.hasobject:
+        raise ValueError(f"{name!r} holds Python objects")
+    data_bytes = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or file.tell() + data_bytes != num_bytes:
+        raise ValueError(
+            f"{name!r}: {shape} of {dtype} do not fill its {num_bytes} bytes"
+        )
     return ArrayHeader(shape=shape, dtype=dtype)
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.checkpoints import npz_files
+from bert_keras.errors import InputError, one_line
 from bert_keras.tasks import reading
 
 FACTS_NAME = "features.json"
@@ -177,7 +178,7 @@ def read(directory: str | Path) -> Features:
     """Reads a directory of NumPy arrays.
 
     Raises:
-        InputError: no such directory, unfinished, or of records.
+        InputError: no such directory, unfinished, of records, or damaged.
     """
     directory = Path(directory)
     if not (directory / INDEX_NAME).is_file():
@@ -186,11 +187,38 @@ def read(directory: str | Path) -> Features:
             f"numpy`, found no {INDEX_NAME} in it"
         )
     facts = files.read_json(directory / FACTS_NAME)
-    layers = {
-        layer: np.load(directory / f"{layer_name(layer)}.npy", mmap_mode="r")
-        for layer in facts["layers"]
-    }
+    layers, num_rows, size = map(facts.get, ("layers", "num_rows", "hidden_size"))
+    if not isinstance(layers, list) or not all(
+        type(number) is int for number in (*layers, num_rows, size)
+    ):
+        raise InputError(
+            f"{directory / FACTS_NAME}: expected `layers`, `num_rows` and "
+            "`hidden_size`; make the directory again with `bert-keras features`"
+        )
     rows = reading.read_jsonl(directory / INDEX_NAME)
     return Features(
-        facts=facts, layers=layers, examples=tuple(example for _, example in rows)
+        facts=facts,
+        layers={
+            layer: _read_array(
+                directory / f"{layer_name(layer)}.npy", shape=(num_rows, size)
+            )
+            for layer in layers
+        },
+        examples=tuple(example for _, example in rows),
     )
+
+
+def _read_array(path: Path, *, shape: tuple[int, int]) -> np.ndarray:
+    try:
+        with path.open("rb") as file:
+            header = npz_files.read_header(
+                file, name=path.name, num_bytes=path.stat().st_size
+            )
+        if header != npz_files.ArrayHeader(shape=shape, dtype=np.dtype("<f4")):
+            raise ValueError(f"it has {header.dtype} of shape {header.shape}")
+        return np.load(path, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: expected float32 of shape {shape}: {one_line(error)}; make the "
+            "directory again with `bert-keras features`"
+        ) from None

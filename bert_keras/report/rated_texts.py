@@ -5,8 +5,9 @@
 
 import functools
 import math
-import statistics
 from collections.abc import Sequence
+
+import numpy as np
 
 from bert_keras.report import (
     classified_texts,
@@ -25,12 +26,14 @@ def describe(records: Sequence[answers.RatedText]) -> list[sections.Section]:
 
 def errors(records: Sequence[answers.RatedText]) -> dict[str, float]:
     """Distances of the answers from the right numbers, in their unit."""
-    all_errors = [record.error for record in records]
-    return {
-        "mean error": statistics.fmean(all_errors),
-        "mean absolute error": statistics.fmean(map(abs, all_errors)),
-        "root mean squared error": math.hypot(*all_errors) / len(all_errors) ** 0.5,
-    }
+    all_errors = np.array([record.error for record in records])
+    # Sums of huge numbers are infinite.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return {
+            "mean error": float(np.mean(all_errors)),
+            "mean absolute error": float(np.mean(np.abs(all_errors))),
+            "root mean squared error": math.hypot(*all_errors) / len(records) ** 0.5,
+        }
 
 
 def worst(records: Sequence[answers.RatedText]) -> list[answers.RatedText]:

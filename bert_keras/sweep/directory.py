@@ -12,7 +12,7 @@ from typing import Any
 from bert_keras import config, config_fields, files, manifest, run_directory
 from bert_keras.errors import InputError, check_choice
 from bert_keras.sweep import planning, scores
-from bert_keras.tasks import reading
+from bert_keras.tasks import answers, catalogue
 
 _PLAN_NAME = "plan.json"
 
@@ -122,8 +122,11 @@ def read_outcome(
         return None
     answered = None
     if (path / run_directory.ANSWERS_NAME).is_file():
-        rows = reading.read_jsonl(path / run_directory.ANSWERS_NAME)
-        answered = [row for _, row in rows]
+        records = answers.read_answers(
+            path / run_directory.ANSWERS_NAME, catalogue.task_kind(run.settings)
+        )
+        if answers.are_finite(records):
+            answered = [record.model_dump() for record in records]
     return scores.judge(run, results, answered, metric=metric)
 
 

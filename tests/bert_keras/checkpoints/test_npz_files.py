@@ -119,6 +119,14 @@ class TestDamage:
             ):
                 npz_files.read_arrays(path)
 
+    def test_a_header_without_its_end(self, path):
+        """Of an array so long that its header is read before its checksum."""
+        npz_files.write_arrays(path, [("long", np.zeros(100_000))])
+        whole = path.read_bytes()
+        path.write_bytes(whole.replace(b"(100000,)", b"(100000,(", 1))
+        with pytest.raises(npz_files.UnreadableArchive, match="cannot be parsed"):
+            npz_files.read_headers(path)
+
     def test_cut_anywhere(self, path):
         whole = path.read_bytes()
         for length in range(len(whole)):

@@ -1,5 +1,6 @@
 """Vectors of words in files, compared with those of transformers."""
 
+import contextlib
 import json
 import re
 
@@ -378,6 +379,35 @@ def test_an_output_that_exists_is_left_alone(model, inputs, tmp_path):
 
 def test_what_is_no_directory_of_arrays_is_refused(tmp_path):
     message = f"{re.escape(str(tmp_path))}: expected .* found no index.jsonl in it"
+    with pytest.raises(InputError, match=message):
+        vector_files.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "message"),
+    [
+        ("features.json", b'"layers"', b'"lavers"', "expected `layers`, `num_rows`"),
+        ("features.json", b'"num_rows": 11', b'"num_rows": 12', "of shape \\(12, 16"),
+        ("layer_0.npy", b"<f4", b"<f8", "do not fill its"),
+        ("layer_0.npy", b"(11, 16)", b"(11, 16(", "its header cannot be parsed"),
+        ("layer_2.npy", b"(11, 16)", b"(16, 11)", "float32 of shape \\(16, 11"),
+        ("layer_2.npy", b"\x93NUMPY", b"PK\x03\x04UM", "magic string"),
+    ],
+)
+def test_damaged_arrays_are_refused(tmp_path, name, before, after, message):
+    with contextlib.ExitStack() as stack:
+        writer = vector_files.NumpyWriter(
+            tmp_path, stack, layers=(0, 2), hidden_size=16
+        )
+        writer.describe([{"line": 1, "words": ["a"] * 11}])
+        writer.add(np.ones((11, 2, 16), np.float32))
+        writer.finish()
+    facts = {"layers": [0, 2], "num_rows": 11, "hidden_size": 16}
+    (tmp_path / "features.json").write_text(json.dumps(facts))
+    np.testing.assert_array_equal(vector_files.read(tmp_path).layers[2], 1)
+    whole = (tmp_path / name).read_bytes()
+    assert before in whole
+    (tmp_path / name).write_bytes(whole.replace(before, after))
     with pytest.raises(InputError, match=message):
         vector_files.read(tmp_path)
 

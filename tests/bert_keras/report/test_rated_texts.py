@@ -26,6 +26,11 @@ def test_the_errors_are_those_of_the_definition():
     }
 
 
+def test_errors_whose_sum_overflows():
+    found = rated_texts.errors([rated(0.0, 1e308), rated(0.0, 1.5e308)])
+    assert found["mean error"] == found["root mean squared error"] == np.inf
+
+
 def test_the_parts_of_the_page():
     records = [
         rated(1.0, 1.5, line=1),

@@ -68,8 +68,18 @@ def write(output: Path, rate: float, seed: int) -> None:
     if rate == 3:
         predictions = ["a"] * 50
     answers = [
-        json.dumps({"label": label, "prediction": prediction})
-        for label, prediction in zip(labels, predictions, strict=True)
+        json.dumps(
+            {
+                "text": "ba",
+                "line": line,
+                "label": label,
+                "prediction": prediction,
+                "probabilities": {"a": 0.5, "b": 0.5},
+            }
+        )
+        for line, (label, prediction) in enumerate(
+            zip(labels, predictions, strict=True), start=1
+        )
     ]
     (output / "dev_answers.jsonl").write_text("\n".join(answers) + "\n")
     right = sum(map(str.__eq__, labels, predictions))

@@ -252,6 +252,8 @@ def test_signs_of_having_learnt_nothing_in_other_tasks():
         "always about 2.6"
     )
     assert find("regression", {}, answered(numbers, [2.6, 2.9, 2.6, 2.6])) is None
+    huge = answered([1.7e308, -1.7e308], [1e308, 1e308])
+    assert find("regression", {}, huge) is None
     for kind in ("classification", "regression", "choice", "span"):
         assert find(kind, {"f1": 60.0}, None) is None
 

@@ -248,6 +248,17 @@ def test_no_run_with_a_score(folder):
     assert not (folder / "out/best").exists()
 
 
+@pytest.mark.parametrize(
+    "answer", ['{"prediction": "a"}', '{"label": ["a"], "prediction": "a"}', "[]"]
+)
+def test_damaged_answers_of_a_run_are_refused(folder, answer):
+    run(folder, [3e-5])
+    path = folder / "out/runs/learning_rate=3e-05,seed=7/dev_answers.jsonl"
+    path.write_text(answer)
+    with pytest.raises(InputError, match="line 1: expected an answer as `finetune`"):
+        run(folder, [3e-5])
+
+
 def test_an_unknown_metric_loses_no_run(folder):
     message = "`metric` is one of loss, accuracy, total, got 'acuracy'"
     with pytest.raises(InputError, match=message):
