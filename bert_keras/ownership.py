@@ -126,9 +126,9 @@ class Owner:
     def _is_gone(self, found: dict[str, Any], *, is_locked: bool) -> bool:
         if found.get("host") == self._name["host"]:
             # On one machine a lock is a lock, and the owner before has lost it.
-            if is_locked or not _is_alive(found.get("pid")):
+            if is_locked or not _is_alive(found["pid"]):
                 return True
-        if time.time() - found.get("time", 0.0) > _LONG_GONE_SECONDS:
+        if time.time() - found["time"] > _LONG_GONE_SECONDS:
             return True
         logger.info(
             "%s: last used by %s; waiting up to %g s for a sign of it",
@@ -156,14 +156,19 @@ class Owner:
         )
 
     def _read(self) -> dict[str, Any] | None:
-        """Name of the owner; `None`: there is none."""
+        """Name of the owner; `None`: there is none.
+
+        Nor is there one in a file that was damaged, or whose owner took it this moment
+        or was killed before it wrote its name.
+        """
         try:
-            found = json.loads(files.read_bytes(self._path))
-        except FileNotFoundError:
+            found = files.parse_json(files.read_bytes(self._path).decode())
+        except (FileNotFoundError, ValueError):
             return None
-        except ValueError:  # taken this moment, or killed before it wrote its name
+        if not isinstance(found, dict) or not isinstance(found.get("time"), float):
             return None
-        return found if isinstance(found, dict) else None
+        pid = found.get("pid")
+        return found if isinstance(pid, int) and 0 < pid < 2**31 else None
 
     def _write(self) -> None:
         line = json.dumps({**self._name, "time": time.time()}).encode() + b"\n"
@@ -176,12 +181,12 @@ class Owner:
         os.fsync(self.descriptor)
 
 
-def _is_alive(pid: Any) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except (PermissionError, TypeError):
+    except PermissionError:
         return True
     return True
 

@@ -106,6 +106,28 @@ def test_an_owner_long_gone_needs_no_waiting(tmp_path, no_locks, monkeypatch, ch
         assert time.monotonic() - start < 5
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff",
+        b"[" * 100_000,
+        b'"x"',
+        b"{}",
+        b'{"host": "HOST", "pid": 1e99, "time": 0.0}',
+        b'{"host": "HOST", "pid": 99999999999999999999, "time": 0.0}',
+        b'{"host": "HOST", "pid": -1, "time": 1e99}',
+        b'{"host": "HOST", "pid": 1, "time": "now"}',
+    ],
+)
+def test_a_damaged_name_is_no_owner(tmp_path, no_locks, content):
+    host = os.uname().nodename.encode()
+    (tmp_path / ".owner").write_bytes(content.replace(b"HOST", host))
+    with ownership.owned(tmp_path) as owner:
+        owner.check()
+    assert not (tmp_path / ".owner").exists()
+
+
 def test_an_owner_that_was_taken_over_learns_of_it(tmp_path, no_locks, monkeypatch):
     monkeypatch.setattr(ownership, "HEARTBEAT_SECONDS", 0.05)
     with pytest.raises(InputError, match="in use by process 4711 on gpu-3"):
