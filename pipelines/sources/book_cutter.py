@@ -102,8 +102,11 @@ class _Letters:
         if self._type is None:
             return data
         units = np.frombuffer(data[: len(data) & -2], self._type)
-        # No letter of ASCII is lost or made.
-        return np.minimum(units, 0xFF).astype(np.uint8).tobytes()
+        # No letter of ASCII is lost or made. The second half of a surrogate pair is what
+        # the later bytes of a character are in UTF-8.
+        is_second_half = units & 0xFC00 == 0xDC00
+        letters = np.where(is_second_half, 0x80, np.minimum(units, 0xFF))
+        return letters.astype(np.uint8).tobytes()
 
 
 def _marks(text: _Letters, num_bytes: int) -> Iterator[_Mark]:
@@ -209,6 +212,7 @@ def _cut_before(text: _Letters, first: int, last: int) -> int:
     lines, words = window.rfind(b"\n") + 1, window.rfind(b" ") + 1
     place = blank_lines[-1] if blank_lines else lines or words
     if not place:
-        # Not within a character of UTF-8.
-        place = next(n for n in range(len(window) - 1, 0, -1) if window[n] & 192 != 128)
+        # Not within a character, unless it is text in no encoding.
+        places = (n for n in range(len(window) - 1, 0, -1) if window[n] & 192 != 128)
+        place = next(places, len(window) - 1)
     return first + place * text.width

@@ -112,6 +112,7 @@ def test_short_files_are_one_book():
         ("One line.\n" * 50, "\n"),
         ("word " * 100, " "),
         ("字" * 200, "字"),
+        ("𐍈" * 130, "𐍈"),
         ("x" * 500, "x"),
     ],
 )
@@ -128,6 +129,16 @@ def test_a_long_book_is_cut_where_it_hurts_least(monkeypatch, text, ends, encodi
     found = [data[piece.start : piece.stop].decode(name) for piece in pieces]
     assert "".join(found).removeprefix("\ufeff") == text
     assert all(part.endswith(ends) for part in found)
+
+
+def test_a_long_file_that_is_no_text_is_cut_too(monkeypatch):
+    monkeypatch.setattr(book_cutter, "MAX_PIECE_BYTES", 120)
+    monkeypatch.setattr(book_cutter, "_WINDOW_BYTES", 40)
+    data = b"\x80" * 500
+    pieces = book_cutter.find_pieces(io.BytesIO(data), len(data))
+    assert [piece.start for piece in pieces[1:]] == [p.stop for p in pieces[:-1]]
+    assert (pieces[0].start, pieces[-1].stop) == (0, 500)
+    assert max(piece.stop - piece.start for piece in pieces) <= 160
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
