@@ -11,7 +11,6 @@ checkpoint: what is evaluated has been saved.
 
 import dataclasses
 import itertools
-import json
 import logging
 import math
 import os
@@ -193,6 +192,22 @@ def _best_first(facts: Mapping[int, Facts]) -> list[int]:
     return [step for _, step in sorted(scored)]
 
 
+def _scores_of(content: bytes) -> dict[int, float | None]:
+    """Scores by step from what `scores.json` holds.
+
+    Raises:
+        ValueError: it holds something else.
+    """
+    found = files.parse_json(content.decode())
+    if not isinstance(found, dict):
+        raise ValueError("expected scores by step")
+    scores = {int(step): score for step, score in found.items()}
+    for score in scores.values():
+        if score is not None and not isinstance(score, float | int):
+            raise ValueError(f"expected numbers, got {score!r:.80}")
+    return scores
+
+
 class CheckpointDirectory:
     """The numbered checkpoints of a run; the newest and the best few are kept.
 
@@ -367,11 +382,10 @@ class CheckpointDirectory:
         """Scores that were recorded, `None` for one that is no number, by step."""
         if self._scores is None:
             try:
-                found = json.loads(files.read_bytes(self._scores_path))
-                self._scores = {int(step): score for step, score in found.items()}
+                self._scores = _scores_of(files.read_bytes(self._scores_path))
             except FileNotFoundError:
                 self._scores = {}
-            except (ValueError, AttributeError):
+            except ValueError:
                 logger.warning("%s: damaged; it counts as empty", self._scores_path)
                 self._scores = {}
         return self._scores

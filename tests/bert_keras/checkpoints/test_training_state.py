@@ -252,10 +252,20 @@ class TestWhatIsKept:
         assert checkpoints.restore_latest(state()) == 5
         checkpoints.save(10, state(10))
         assert not checkpoints.has_score(10)
-        (tmp_path / "scores.json").write_text("[")
+
+    @pytest.mark.parametrize(
+        "content", [b"[", b"[]", b"[" * 100_000, b"\xff", b'{"5": "x"}', b'{"a": 1.0}']
+    )
+    def test_damaged_scores_count_as_none(self, tmp_path, content, caplog):
+        checkpoints = opened(tmp_path, keep=3)
+        checkpoints.save(5, state(5))
+        checkpoints.record_score(5, 1.0)
+        assert checkpoints.best().name == "step-0000000005.npz"
+        (tmp_path / "scores.json").write_bytes(content)
         checkpoints = opened(tmp_path, keep=3)
         checkpoints.restore_latest(state())
         assert checkpoints.best() is None
+        assert "scores.json: damaged; it counts as empty" in caplog.text
 
     def test_only_the_newest_without_scores(self, tmp_path):
         checkpoints = opened(tmp_path, keep=3)
