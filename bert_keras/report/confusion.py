@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse
 import sklearn.metrics
 
 
@@ -14,8 +15,9 @@ class Confusion(NamedTuple):
     """How often each class is answered for each."""
 
     names: tuple[str, ...]
-    counts: np.ndarray
-    """`(num_classes, num_classes)` int64: rows are right, columns were answered."""
+    counts: scipy.sparse.csr_array
+    """`(num_classes, num_classes)` int64: rows are right, columns were answered. Only
+    the pairs that occur take memory, as classes may be many thousands."""
 
 
 class ClassScore(NamedTuple):
@@ -43,7 +45,11 @@ def confusion(
         answered: the model's answer for it.
         names: all classes.
     """
-    counts = sklearn.metrics.confusion_matrix(right, answered, labels=list(names))
+    place = {name: number for number, name in enumerate(names)}
+    pairs = ([place[name] for name in right], [place[name] for name in answered])
+    ones = np.ones(len(right), np.int64)
+    # Equal pairs are summed.
+    counts = scipy.sparse.csr_array((ones, pairs), shape=(len(names),) * 2)
     return Confusion(tuple(names), counts)
 
 
@@ -60,33 +66,39 @@ def class_scores(
     return [ClassScore(*row) for row in rows]
 
 
-def pooled(whole: Confusion, max_classes: int) -> Confusion:
+def pooled(whole: Confusion, max_classes: int) -> tuple[Sequence[str], np.ndarray]:
     """The classes with most mistakes; all others pooled as the last one.
 
     Mistakes among the others are then on the diagonal.
+
+    Returns:
+        Names, and all counts, `(num_names, num_names)`.
     """
     names, counts = whole
     if len(names) <= max_classes:
-        return whole
-    mistakes = counts.sum(axis=0) + counts.sum(axis=1) - 2 * np.diag(counts)
+        return names, counts.toarray()
+    mistakes = counts.sum(axis=0) + counts.sum(axis=1) - 2 * counts.diagonal()
     kept = np.sort(np.argsort(-mistakes, kind="stable")[: max_classes - 1])
     place = np.full(len(names), len(kept))
     place[kept] = np.arange(len(kept))
     smaller = np.zeros((len(kept) + 1,) * 2, counts.dtype)
-    np.add.at(smaller, (place[:, None], place[None, :]), counts)
+    pairs = counts.tocoo()
+    np.add.at(smaller, (place[pairs.row], place[pairs.col]), pairs.data)
     rest = f"{len(names) - len(kept):,} others"
-    return Confusion((*(names[k] for k in kept), rest), smaller)
+    return (*(names[k] for k in kept), rest), smaller
 
 
 def commonest(whole: Confusion, limit: int) -> list[tuple[str, str, int, float]]:
     """The commonest confusions: right and answered class, count, share of the row."""
     names, counts = whole
-    mistakes = counts - np.diag(np.diag(counts))
     totals = counts.sum(axis=1)
-    order = np.argsort(-mistakes, axis=None, kind="stable")[:limit]
-    pairs = zip(*np.unravel_index(order, counts.shape), strict=True)
+    pairs = counts.tocoo()
+    mistakes = sorted(
+        (-count, row, column)
+        for row, column, count in zip(pairs.row, pairs.col, pairs.data, strict=True)
+        if row != column
+    )
     return [
-        (names[r], names[c], int(mistakes[r, c]), float(mistakes[r, c] / totals[r]))
-        for r, c in pairs
-        if mistakes[r, c]
+        (names[row], names[column], int(-count), float(-count / totals[row]))
+        for count, row, column in mistakes[:limit]
     ]

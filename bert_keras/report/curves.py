@@ -4,6 +4,7 @@
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -75,6 +76,9 @@ METRICS = {
 }
 """Pictures of a run, by the last part of the metric's tag."""
 
+MAX_RATIOS = 60
+"""Parts with a line in the picture of the update ratios."""
+
 
 def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
     """Draws every metric that was logged, as `<metric>.png`.
@@ -116,9 +120,10 @@ def draw_metric(run: facts.Facts, name: str) -> figure.Figure | None:
             label="evaluation",
             zorder=4,
         )
-    if isinstance(baseline := run.baseline.get(name), float):
+    baseline = run.baseline.get(name)
+    if isinstance(baseline, float) and np.isfinite(baseline):
         plot.axhline(
-            baseline,
+            drawing.placeable(baseline),
             color=drawing.GREEN,
             linestyle="-.",
             label="baseline",
@@ -139,23 +144,29 @@ def _finite(curve: event_log.Curve | None) -> event_log.Curve | None:
     """The curve without values that cannot be drawn, such as a skipped step's loss."""
     if curve is None or not (finite := np.isfinite(curve.values)).any():
         return None
-    return event_log.Curve(curve.steps[finite], curve.values[finite])
+    values = drawing.placeable(curve.values[finite])
+    return event_log.Curve(curve.steps[finite], values)
 
 
 def draw_update_ratios(run: facts.Facts) -> figure.Figure | None:
     """Each part's update relative to its weights; `None` if it was not logged.
 
-    A part that learns much slower or faster than the others stands out.
+    A part that learns much slower or faster than the others stands out. The first
+    `MAX_RATIOS` parts.
     """
     prefix = "update_ratio/"
-    ratios = {
+    found = {
         tag.removeprefix(prefix): finite
         for tag, curve in run.panels.scalars.items()
         if tag.startswith(prefix) and (finite := _finite(curve)) is not None
     }
-    if not ratios:
+    if not found:
         return None
-    picture, plot = drawing.new_plot(f"{run.name}: update ratios")
+    ratios = dict(itertools.islice(found.items(), MAX_RATIOS))
+    title = f"{run.name}: update ratios"
+    if len(found) > MAX_RATIOS:
+        title += f", {MAX_RATIOS} of {len(found):,}"
+    picture, plot = drawing.new_plot(title)
     plot.set(xlabel="step", ylabel="norm of the update / norm of the weights")
     colours = colormaps["viridis"](np.linspace(0, 0.9, len(ratios)))
     for (name, curve), colour in zip(ratios.items(), colours, strict=True):
@@ -226,6 +237,8 @@ def _scale_axes(
     elif highest < 1e-2:
         plot.ticklabel_format(axis="y", style="sci", scilimits=(0, 0), useMathText=True)
     elif highest >= 1000:
-        plot.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
+        # A hundred digits would leave no room for the curve.
+        shown = "{x:,.0f}" if highest - lowest < 1e9 else "{x:g}"
+        plot.yaxis.set_major_formatter(ticker.StrMethodFormatter(shown))
     if begins_at_zero:
         plot.set_ylim(bottom=0)

@@ -3,6 +3,7 @@
 # matplotlib's types are narrower than what it takes.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
 
+import collections
 import io
 import re
 import unicodedata
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 import matplotlib
 import numpy as np
 from matplotlib import axes, figure, font_manager, ft2font
+from numpy.typing import ArrayLike
 from PIL import Image
 
 # Okabe and Ito's palette, which the colour-blind can tell apart.
@@ -29,6 +31,9 @@ STYLE = {
     "agg.path.chunksize": 10_000,
 }
 
+LARGEST = 1e100
+"""Number that is drawn in place of larger ones."""
+
 MAX_NAME_LENGTH = 22
 """Longest name in a picture, in characters."""
 
@@ -41,6 +46,11 @@ def as_png(draw: Callable[[], figure.Figure], *, dpi: int = 150) -> bytes:
             file, format="png", dpi=dpi, bbox_inches="tight", pad_inches=0.15
         )
     return file.getvalue()
+
+
+def placeable(values: ArrayLike) -> np.ndarray:
+    """Values as near as matplotlib can place them: it divides by their squares."""
+    return np.clip(np.asarray(values, float), -LARGEST, LARGEST)
 
 
 def pixels(png: bytes) -> np.ndarray:
@@ -80,10 +90,11 @@ def short_names(names: Sequence[str]) -> list[str]:
         name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…"
         for name in plain
     ]
+    counts = collections.Counter(cut)
     can_be_shown = _letters_of_the_font()
     return [
         name
-        if cut.count(name) == 1
+        if counts[name] == 1
         and name
         and all(can_be_shown(char) for char in name)
         and not re.fullmatch(r"#[0-9]+", name)

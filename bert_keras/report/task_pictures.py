@@ -169,8 +169,9 @@ def _draw_accuracies(plot: axes.Axes, bins: Sequence[calibration.Bin]) -> None:
 def draw_scatter(right: Sequence[float], answered: Sequence[float]) -> figure.Figure:
     """Answers against right numbers."""
     picture, plot = drawing.new_plot("Answers and right numbers", width=6.5, height=6.5)
+    right, answered = drawing.placeable(right), drawing.placeable(answered)
     low, high = np.min([right, answered]), np.max([right, answered])
-    room = 0.04 * (high - low) or 1.0
+    room = 0.04 * (high - low) or max(1.0, abs(high) / 1000)
     limits = (low - room, high + room)
     plot.plot(limits, limits, "--", color=drawing.GREY, label="answer = right number")
     plot.scatter(
@@ -207,6 +208,8 @@ def draw_groups(title: str, groups: Sequence[squad_scores.GroupScore]) -> figure
 def draw_null_odds(curve: null_odds.Curve, *, best_threshold: float) -> figure.Figure:
     """Scores against the threshold up to which a question is answered."""
     picture, plot = drawing.new_plot("Threshold of no answer")
+    thresholds = drawing.placeable(curve.thresholds)
+    best_threshold = float(drawing.placeable(best_threshold))
     lines = (
         ("F1", curve.f1, drawing.BLUE, "-", 2.5),
         ("exact match", curve.exact, _YELLOW, "-", 1.5),
@@ -215,7 +218,7 @@ def draw_null_odds(curve: null_odds.Curve, *, best_threshold: float) -> figure.F
     )
     for label, values, colour, style, width in lines:
         plot.step(
-            curve.thresholds,
+            thresholds,
             values,
             style,
             where="post",
@@ -225,8 +228,8 @@ def draw_null_odds(curve: null_odds.Curve, *, best_threshold: float) -> figure.F
         )
     plot.axvline(best_threshold, color=drawing.GREY, linewidth=1, label="best F1")
     # A few odds may be far from the others.
-    low, high = np.quantile(curve.thresholds, (0.01, 0.99))
-    room = 0.05 * (high - low) or 1.0
+    low, high = np.quantile(thresholds, (0.01, 0.99))
+    room = 0.05 * (high - low) or max(1.0, abs(high) / 1000)
     low, high = min(low, best_threshold) - room, max(high, best_threshold) + room
     plot.set(ylabel="percent", xlim=(low, high), ylim=(0, 102))
     plot.set_xlabel("odds of no answer up to which a question is answered")

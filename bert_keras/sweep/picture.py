@@ -10,6 +10,9 @@ from matplotlib import axes, figure
 from bert_keras.report import drawing
 from bert_keras.sweep import planning, scores
 
+MAX_POINTS = 100
+"""Grid points in the picture; of many more it would be too high to be drawn."""
+
 
 def draw_scores(
     points: Sequence[scores.Point],
@@ -20,12 +23,17 @@ def draw_scores(
 ) -> figure.Figure:
     """The scores of all runs, a line for each grid point, with mean and deviation.
 
+    Of more than `MAX_POINTS` points, the best.
+
     Args:
         points: of the grid.
         keys: of the grid; those with several values name the points.
         ruler: metric of the scores, and how one is chosen.
         title: of the picture.
     """
+    if len(points) > MAX_POINTS:
+        title += f": the best {MAX_POINTS} of {len(points):,} points"
+        points = scores.best_points(points, ruler, MAX_POINTS)
     height = 2.2 + 0.36 * len(points)
     image, plot = drawing.new_plot(title, height=height)
     varied = [i for i in range(len(keys)) if len({p.values[i] for p in points}) > 1]

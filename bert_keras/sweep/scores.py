@@ -1,6 +1,5 @@
 """Outcomes of the runs of a sweep, and the choice, without files and processes."""
 
-import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,9 @@ from bert_keras import config
 from bert_keras.errors import InputError
 from bert_keras.sweep import majority, planning
 from bert_keras.tasks import catalogue
+
+LARGEST = 1e100
+"""Numbers from here on count as infinite: no score is as large, and their sum is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +93,7 @@ def judge(
     broken = [
         f"{name} is not finite"
         for name, value in watched.items()
-        if value is None or not math.isfinite(value)
+        if value is None or not abs(value) < LARGEST
     ]
     sign = None
     if not broken:
@@ -175,13 +177,22 @@ def choose(points: Sequence[Point], ruler: Ruler) -> tuple[Point, Outcome] | Non
     those with the fewest failed runs, as a lucky run is no mean. The first of equals. A
     run at the majority class, which learnt nothing, is chosen only if all are.
     """
-    scored = [point for point in points if point.scores]
-    if not scored:
+    point = next(iter(best_points(points, ruler, 1)), None)
+    if point is None or not point.scores:
         return None
-    if ruler.choose == "best":
-        point = max(scored, key=lambda p: max(_rank(o, ruler) for o in p.finished))
-    else:
-        point = max(
-            scored, key=lambda p: (p.has_learnt, -p.num_failed, ruler.key(p.mean))
-        )
     return point, cast(Outcome, point.best(ruler))
+
+
+def best_points(points: Sequence[Point], ruler: Ruler, limit: int) -> list[Point]:
+    """The points that would be chosen first, in their own order."""
+
+    def merit(place: int) -> tuple[Any, ...]:
+        point = points[place]
+        if not point.scores:
+            return ()
+        if ruler.choose == "best":
+            return max(_rank(outcome, ruler) for outcome in point.finished)
+        return point.has_learnt, -point.num_failed, ruler.key(point.mean)
+
+    places = sorted(range(len(points)), key=merit, reverse=True)[:limit]
+    return [points[place] for place in sorted(places)]

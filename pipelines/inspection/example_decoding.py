@@ -67,6 +67,8 @@ def _features_of(message: bytes) -> list[tuple[str, int, bytes]]:
         return list(_usual_features(message))
     except (_Unusual, IndexError, UnicodeDecodeError):
         decoded = records.decode_example(message)
+    if not decoded:
+        return []
     matrices = {
         name: np.array([values], np.float32 if _is_float(values) else np.int64)
         for name, values in decoded.items()

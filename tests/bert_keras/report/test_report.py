@@ -1,11 +1,14 @@
 """The report of a run, from event files that TensorFlow itself has written."""
 
+import dataclasses
+import io
 import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -367,6 +370,34 @@ def test_the_picture_of_a_metric(tmp_path):
         training.get_xydata(), [[1, 3], [10, 2.5], [21, 2], [40, 1.5]]
     )
     assert curves.draw_metric(run, "gradient_norm") is None
+
+
+def test_pictures_of_hostile_numbers(tmp_path):
+    """Numbers that matplotlib cannot place are drawn as the largest it can."""
+    huge = 1.7e308
+    baseline = {"eval_baseline": {"masked_lm_loss": huge, "loss": float("inf")}}
+    pretraining_run(tmp_path / "run", results=RESULTS | baseline)
+    found = facts.read_facts(tmp_path / "run")
+    curve = event_log.Curve(np.array([-(2**62), 2**62]), np.array([huge, -huge]))
+    log = dataclasses.replace(
+        found.train, scalars={"all/loss": curve, "masked_lm_loss": curve}
+    )
+    run = dataclasses.replace(found, train=log, eval=log)
+    for name in ("loss", "masked_lm_loss"):
+        with matplotlib.rc_context({"savefig.dpi": 10}):
+            curves.draw_metric(run, name).savefig(io.BytesIO())
+
+
+def test_the_picture_of_very_many_update_ratios(tmp_path):
+    pretraining_run(tmp_path / "run", results=RESULTS)
+    found = facts.read_facts(tmp_path / "run")
+    curve = event_log.Curve(np.array([1]), np.array([0.5]))
+    ratios = {f"update_ratio/{number}": curve for number in range(2000)}
+    panels = dataclasses.replace(found.panels, scalars=ratios)
+    run = dataclasses.replace(found, panels=panels)
+    (plot,) = curves.draw_update_ratios(run).axes
+    assert plot.get_title() == "run: update ratios, 60 of 2,000"
+    assert len(plot.get_lines()) == 60
 
 
 def test_noisy_training_is_smoothed(tmp_path):

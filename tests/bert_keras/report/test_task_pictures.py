@@ -1,10 +1,12 @@
 """Pictures of answers: what is drawn is what was counted."""
 
+import functools
 import io
 import math
 
 import numpy as np
 import pytest
+import scipy.sparse
 from PIL import Image
 
 from bert_keras.report import (
@@ -33,7 +35,8 @@ def test_names_that_a_picture_cannot_show_are_numbered():
 
 
 def test_a_picture_shows_any_characters():
-    whole = confusion.Confusion(("$x^{", "$\\frac$"), np.array([[3, 1], [0, 4]]))
+    counts = scipy.sparse.csr_array([[3, 1], [0, 4]])
+    whole = confusion.Confusion(("$x^{", "$\\frac$"), counts)
     png = drawing.as_png(lambda: task_pictures.draw_confusion("$_$", whole))
     with Image.open(io.BytesIO(png)) as image:
         assert image.format == "PNG"
@@ -41,7 +44,7 @@ def test_a_picture_shows_any_characters():
 
 
 def test_the_confusion_matrix():
-    counts = np.array([[3, 1, 0], [0, 1200, 400], [0, 0, 0]])
+    counts = scipy.sparse.csr_array([[3, 1, 0], [0, 1200, 400], [0, 0, 0]])
     whole = confusion.Confusion(("a", "b", "c"), counts)
     (plot,) = task_pictures.draw_confusion("title", whole).axes
     np.testing.assert_allclose(
@@ -60,7 +63,8 @@ def test_the_confusion_matrix():
 def test_a_large_confusion_matrix():
     counts = np.diag(np.arange(100) + 10_000)
     counts[50, 60] = 7
-    whole = confusion.Confusion(tuple(str(n) for n in range(100)), counts)
+    names = tuple(str(n) for n in range(100))
+    whole = confusion.Confusion(names, scipy.sparse.csr_array(counts))
     plot = task_pictures.draw_confusion("title", whole).axes[0]
     names = texts_of(plot.get_yticklabels())
     assert len(names) == task_pictures.MAX_MATRIX_CLASSES
@@ -129,6 +133,23 @@ def test_the_scatter_plot_has_equal_axes():
     assert plot.get_xlim() == plot.get_ylim() == pytest.approx((-2.28, 5.28))
     (plot,) = task_pictures.draw_scatter([3.0], [3.0]).axes
     assert plot.get_xlim() == (2, 4)
+
+
+HUGE = [(1e308, -1e308), (1.7e308, 0.0), (5e-324, 0.0), (1e300, 1e300)]
+
+
+@pytest.mark.parametrize(("first", "second"), HUGE)
+def test_numbers_that_hardly_fit_a_float_are_drawn(first, second):
+    right, answered = [first, second], [second, first]
+    draw = functools.partial(task_pictures.draw_scatter, right, answered)
+    assert drawing.as_png(draw, dpi=10).startswith(b"\x89PNG")
+    curve = null_odds.threshold_curve(
+        {"a": ["x"], "b": []}, {"a": "x", "b": "y"}, {"a": first, "b": second}
+    )
+    draw = functools.partial(
+        task_pictures.draw_null_odds, curve, best_threshold=max(first, second)
+    )
+    assert drawing.as_png(draw, dpi=10).startswith(b"\x89PNG")
 
 
 def test_groups_of_questions():

@@ -519,6 +519,27 @@ def test_the_picture_shows_all_runs():
     assert (text.get_text(), text.xy) == ("1 failed", (1, 2))
 
 
+def test_the_picture_of_very_many_points_has_the_best():
+    points = [
+        scores.Point(values=(n,), outcomes=tuple(outcomes([[1 - n / 200]])))
+        for n in range(200)
+    ]
+    ruler = scores.Ruler(metric="accuracy", goal="min", choose="best")
+    image = picture.draw_scores(points, ["x"], ruler=ruler, title="MRPC")
+    plot = image.axes[0]
+    names = [label.get_text() for label in plot.get_yticklabels()]
+    assert names == [str(n) for n in range(100, 200)]
+    assert plot.get_title() == "MRPC: the best 100 of 200 points"
+    assert image.get_figheight() < 50
+
+
+def test_a_score_that_no_run_can_have_is_a_failure():
+    for loss in (1e308, -1e308, float("nan"), None):
+        assert judged({"loss": loss, "accuracy": 0.5}).failure == (
+            "loss on dev is not finite"
+        )
+
+
 def test_pictures_of_little():
     for table, texts in (
         ([[0.5, 0.6, 0.7]], []),

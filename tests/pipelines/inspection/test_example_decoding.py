@@ -72,8 +72,9 @@ def test_many_equal_one_by_one():
 @pytest.mark.parametrize("shape", ["unpacked", "value first"])
 def test_unusual_messages_among_usual_ones(shape):
     first, second = {"a": [1, 300], "b": [7]}, {"b": [70_000, -1], "a": [5]}
-    messages = [example(first), example(second, shape=shape), example(first)]
-    assert_decoded(messages, [first, second, first])
+    nothing_known = field(0x0A, field(0x1A, b"x"))
+    messages = [example(first), example(second, shape=shape), nothing_known]
+    assert_decoded(messages, [first, second, {}])
 
 
 def test_absent_and_empty_features():
