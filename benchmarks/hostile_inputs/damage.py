@@ -4,6 +4,7 @@ import json
 import random
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import yaml
 
@@ -138,25 +139,23 @@ def change_value(data: bytes, choose: random.Random, name: str) -> bytes:
         value = yaml.safe_load(lines[number]) if is_yaml else json.loads(lines[number])
     except Exception:
         return insert(data, choose)
-    holder = {"": value}
-    places = [(holder, "")]
+    holder: Any = {"": value}
+    places: list[tuple[Any, Any]] = [(holder, "")]
+    seen: set[int] = set()
     for inner, key in places:
         child = inner[key]
-        keys = (
-            child
-            if isinstance(child, dict)
-            else range(len(child))
-            if (isinstance(child, list))
-            else ()
-        )
-        places += [(child, key) for key in keys]
+        # An alias of YAML may stand for what it is in.
+        if isinstance(child, (dict, list)) and id(child) not in seen:
+            seen.add(id(child))
+            keys = child if isinstance(child, dict) else range(len(child))
+            places += [(child, key) for key in keys]
     inner, key = choose.choice(places)
     way = choose.randrange(6)
     if way == 0 and isinstance(inner, dict):
         del inner[key]
         inner.setdefault("", None)
     elif way == 1 and isinstance(inner, dict):
-        inner[choose.choice(("x", "", "a.b", key * 2 if key else "y"))] = inner[key]
+        inner[choose.choice(("x", "", "a.b", str(key) * 2 or "y"))] = inner[key]
     elif way == 2:
         inner[key] = [inner[key]] * choose.choice((1, 2, 50))
     else:
@@ -166,7 +165,7 @@ def change_value(data: bytes, choose: random.Random, name: str) -> bytes:
             changed = yaml.safe_dump(holder[""]).encode("utf-8", "surrogatepass")
         else:
             changed = json.dumps(holder[""]).encode()
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, yaml.YAMLError):
         return insert(data, choose)
     lines[number] = changed
     return b"\n".join(lines)
