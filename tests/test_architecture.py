@@ -53,9 +53,13 @@ HEAVY = ("tensorflow", "tensorflow_text", "keras", "apache_beam", "torch", "jax"
 LIGHT_ROOMS = ("door", "data", "run_directory", "tasks", "report", "sweep")
 """Rooms whose modules load none of these when they are imported."""
 
-LAZY = {("bert_keras.files", "apache_beam"), ("bert_keras.model.fusion", "tensorflow")}
+LAZY = {
+    ("bert_keras.files", "apache_beam"),
+    ("bert_keras.model.fusion", "tensorflow"),
+    ("bert_keras.model.trace_registry", "tensorflow"),
+}
 """Imports where they are needed: remote paths go through Beam, and one operation is
-compiled by TensorFlow where that is the backend."""
+compiled by TensorFlow, and its trace forgotten, where that is the backend."""
 
 
 def product_files() -> list[Path]:

@@ -22,6 +22,7 @@ from bert_keras.export import (
     spans,
     tags,
 )
+from bert_keras.model import trace_registry
 
 logger = logging.getLogger(__name__)
 
@@ -151,6 +152,7 @@ def _read_model(path: Path, wanted: _Wanted) -> answers.Answers:
     )
 
 
+@trace_registry.custom_gradients_end()
 def _write_and_check(model: answers.Answers, directory: Path, to: str) -> None:
     # A GPU would round the factors of products to 10 bits.
     on_cpu = tf.device("CPU:0")

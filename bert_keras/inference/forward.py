@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras import progress
-from bert_keras.inference import trace_registry
+from bert_keras.model import trace_registry
 from bert_keras.tasks import dataset
 
 TOKENS_PER_BATCH = 8192

@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
-from bert_keras.inference import trace_registry
+from bert_keras.model import trace_registry
 
 
 def sum_over_replicas(value):

@@ -1,5 +1,6 @@
 """SavedModels that answer as the run they were made from."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import func_graph
 
 from bert_keras import config, export, run_directory
 from bert_keras.checkpoints import run_weights
@@ -80,6 +82,18 @@ def pair_regressor(tmp_path_factory, randomize) -> tuple[Path, Path]:
     run = make_run(folder / "run", randomize, kind="regression", has_text_pair=True)
     export.export_model(run, folder / "1")
     return run, folder / "1"
+
+
+def num_graphs() -> int:
+    gc.collect()
+    return sum(isinstance(x, func_graph.FuncGraph) for x in gc.get_objects())
+
+
+def test_no_graph_of_an_export_stays(pair_regressor, tmp_path):
+    """TensorFlow's list of custom gradients kept them all, written and loaded."""
+    before = num_graphs()
+    export.export_model(pair_regressor[0], tmp_path / "again")
+    assert num_graphs() == before
 
 
 # Prints the answers of each model as JSON; knows nothing of this project.

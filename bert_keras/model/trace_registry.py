@@ -8,7 +8,7 @@ from tensorflow.python.framework import ops
 
 @contextlib.contextmanager
 def custom_gradients_end() -> Iterator[None]:
-    """Removes at its end the custom gradients of all functions traced within.
+    """Removes at its end the custom gradients of all functions traced or loaded within.
 
     TensorFlow 2.20 registers each traced call of a custom gradient for the life of the
     process, and with it the graph and the variables that it read: 15 MB for a network
