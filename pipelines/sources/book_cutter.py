@@ -102,7 +102,7 @@ class _Letters:
         if self._type is None:
             return data
         units = np.frombuffer(data[: len(data) & -2], self._type)
-        # No letter of ASCII is lost or made. The second half of a surrogate pair becomes
+        # No letter of ASCII is lost or made. Second halves of surrogate pairs become
         # what the later bytes of a character are in UTF-8.
         is_second_half = units & 0xFC00 == 0xDC00
         letters = np.where(is_second_half, 0x80, np.minimum(units, 0xFF))
