@@ -169,14 +169,13 @@ def _draw_accuracies(plot: axes.Axes, bins: Sequence[calibration.Bin]) -> None:
 def draw_scatter(right: Sequence[float], answered: Sequence[float]) -> figure.Figure:
     """Answers against right numbers."""
     picture, plot = drawing.new_plot("Answers and right numbers", width=6.5, height=6.5)
-    right, answered = drawing.placeable(right), drawing.placeable(answered)
-    low, high = np.min([right, answered]), np.max([right, answered])
+    places = drawing.placeable([right, answered])
+    low, high = places.min(), places.max()
     room = 0.04 * (high - low) or max(1.0, abs(high) / 1000)
     limits = (low - room, high + room)
     plot.plot(limits, limits, "--", color=drawing.GREY, label="answer = right number")
     plot.scatter(
-        right,
-        answered,
+        *places,
         s=14,
         alpha=float(np.clip(300 / len(right), 0.03, 0.7)),
         color=drawing.BLUE,

@@ -7,7 +7,9 @@ processes, `plan.json` all runs ever planned in it.
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import pydantic
 
 from bert_keras import config, config_fields, files, manifest, run_directory
 from bert_keras.errors import InputError, check_choice
@@ -59,7 +61,13 @@ def _sha256(path: str) -> str:
 
 
 class _PlannedRun(config.StrictModel):
-    name: str
+    # It leads out of no directory.
+    name: Annotated[
+        str,
+        pydantic.Field(
+            max_length=planning.MAX_NAME_LENGTH, pattern=r"^[\w.]+=[\w.,=%+~-]+$"
+        ),
+    ]
     overrides: tuple[str, ...]
     settings: config.FinetuningConfig
 

@@ -13,6 +13,9 @@ from bert_keras.errors import InputError
 # Runs with different values would be scored on different questions.
 _FIXED_KEYS = ("task", "columns", "regression")
 
+MAX_NAME_LENGTH = 250
+"""Longest name of a run: a file name that has room for `.log`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
@@ -112,11 +115,18 @@ def _plan_run(command: Command, point: Mapping[str, Any], *, seed: int) -> Run:
     settings = command.settings([*given, f"seed={seed}"])
     # As in the configuration, where 5e-5, text to YAML, is a number.
     pairs = {key: value_of(settings, key) for key in point} | {"seed": seed}
+    name = ",".join(
+        f"{key}={urllib.parse.quote(show(value), safe='+')}"
+        for key, value in pairs.items()
+    )
+    if len(name) > MAX_NAME_LENGTH:
+        raise InputError(
+            f"`grid`: a run's directory would be called {name[:60]}..., {len(name)} "
+            f"characters, at most {MAX_NAME_LENGTH} are possible: give what does not "
+            "vary with --set"
+        )
     return Run(
-        name=",".join(
-            f"{key}={urllib.parse.quote(show(value), safe='+')}"
-            for key, value in pairs.items()
-        ),
+        name=name,
         overrides=tuple(f"{key}={json.dumps(value)}" for key, value in pairs.items()),
         settings=settings,
     )

@@ -128,6 +128,22 @@ def test_the_command_of_a_run():
         ({"columns.text": ["a"]}, "`grid.columns.text`: its values would be scored"),
         ({"regression": [True, False]}, "`grid.regression`: its values would be"),
         ({"learning_rate": [5e-5, "0.00005"]}, "`grid`: learning_rate=5e-05,seed=123"),
+        (
+            {
+                "gradient_accumulation_steps": [1],
+                "save_checkpoint_minutes": [5],
+                "attention_probs_dropout_prob": [0.1],
+                "hidden_dropout_prob": [0.1],
+                "warmup_proportion": [0.1],
+                "weight_decay_rate": [0.01],
+                "max_skipped_steps": [10],
+                "length_multiple": [8],
+                "num_train_epochs": [3, 4],
+                "learning_rate": [5e-5],
+                "max_seq_length": [128],
+            },
+            "a run's directory would be called gradient_accu.*, 2.. characters, at mos",
+        ),
     ],
 )
 def test_a_grid_that_cannot_be_run(grid, message):

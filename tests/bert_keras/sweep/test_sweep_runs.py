@@ -259,6 +259,17 @@ def test_damaged_answers_of_a_run_are_refused(folder, answer):
         run(folder, [3e-5])
 
 
+@pytest.mark.parametrize("name", ["../../other=1", "seed=" + "7" * 300, "seed=7\n", ""])
+def test_a_damaged_name_in_the_plan_is_refused(folder, name):
+    run(folder, [3e-5])
+    path = folder / "out/plan.json"
+    plan = json.loads(path.read_text())
+    plan["runs"][0]["name"] = name
+    path.write_text(json.dumps(plan))
+    with pytest.raises(InputError, match=r"plan\.json: .*runs\.0\.name"):
+        run(folder, [3e-5])
+
+
 def test_an_unknown_metric_loses_no_run(folder):
     message = "`metric` is one of loss, accuracy, total, got 'acuracy'"
     with pytest.raises(InputError, match=message):
