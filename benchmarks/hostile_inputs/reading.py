@@ -56,18 +56,25 @@ class Healthy(NamedTuple):
     """Those to damage."""
 
 
-def prepare(kind: Kind, work: Path) -> Healthy:
+def unpack(folder: Path) -> Path:
+    """Unpacks `GOLDEN` into a folder in `folder`."""
+    golden = folder / "golden"
+    shutil.rmtree(golden, ignore_errors=True)
+    with tarfile.open(GOLDEN) as archive:
+        archive.extractall(golden, filter="data")
+    return golden
+
+
+def prepare(kind: Kind, work: Path, golden: Path) -> Healthy:
     """Makes the healthy files in `work/healthy` and reads them in `work/input`.
 
     The reading loads the modules, and a healthy input must be accepted.
     """
-    for part in ("golden", "healthy", "input"):
+    for part in ("healthy", "input"):
         shutil.rmtree(work / part, ignore_errors=True)
         (work / part).mkdir(parents=True)
-    with tarfile.open(GOLDEN) as archive:
-        archive.extractall(work / "golden", filter="data")
     healthy, folder = work / "healthy", work / "input"
-    kind.make(healthy, work / "golden")
+    kind.make(healthy, golden)
     shutil.copytree(healthy, folder, dirs_exist_ok=True)
     kind.read(folder)
     contents = {
@@ -124,6 +131,7 @@ def _on_alarm(*_: object) -> None:
 
 
 def _read(kind: Kind, folder: Path) -> tuple[str, str | None]:
+    signal.signal(signal.SIGPROF, _on_alarm)
     signal.setitimer(signal.ITIMER_PROF, HANG_SECONDS)
     try:
         with contextlib.redirect_stderr(io.StringIO()):
@@ -195,8 +203,7 @@ def read_all(
     """
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    signal.signal(signal.SIGPROF, _on_alarm)
-    healthy = prepare(kind, work)
+    healthy = prepare(kind, work, unpack(work))
     memory = Memory()
     peak, before = memory.highest(), memory.now()
     limit = memory.addresses() + MEMORY_BYTES
