@@ -26,8 +26,12 @@ class NotRun(Exception):
     """Beam prepared a job without running it, as requested: not a failure."""
 
 
-class Stopped(Exception):
+class Stopped(BaseException):
     """A run was asked to stop by a signal; the same command resumes it.
+
+    Not an `Exception`, as `KeyboardInterrupt` is none: a handler raises it anywhere,
+    and TensorFlow makes an error of its own of each `Exception` in the building of a
+    graph.
 
     The command line exits with 128 and the signal's number, as a process does that the
     signal ends: schedulers and `&&` must not take it for finished.

@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_keras import config, files, ownership, provenance, run_directory
 from bert_keras.checkpoints import run_weights, starting_point, weights
 from bert_keras.data import tokenization
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, Stopped
 from bert_keras.inference import forward, tuned
 from bert_keras.model import networks
 from bert_keras.report import task_summaries
@@ -82,7 +82,8 @@ def finetune(
     settings = settings.model_copy(
         update={"precision": precision.resolve(settings.precision, strategy)}
     )
-    with ownership.owned(output_dir) as owner:
+    with ownership.owned(output_dir) as owner, stopping.StopSignal() as stop_signal:
+        stop_signal.ends_at_once = True
         start = _read_init(init, settings.max_seq_length)
         # Before the run is made, because unknown labels are found here.
         task, (train_examples, *dev_examples) = _read_examples(
@@ -113,7 +114,13 @@ def finetune(
             starting_point.assign(tuner.network, arrays, path=init)
         # As large as the model, and not needed any more.
         del start, arrays
-        results = _train(settings, run, tuner, train_examples, dev_examples, owner)
+        results = _train(
+            *(settings, run, tuner, train_examples, dev_examples),
+            owner=owner,
+            stop_signal=stop_signal,
+        )
+        # Seconds from its end, a run ends well.
+        stop_signal.ends_at_once = False
         results["environment"] = provenance.describe(
             devices=replicas.describe_devices(strategy),
             paths={"train": train, "dev": list(dev), "init": init},
@@ -121,7 +128,14 @@ def finetune(
         run_weights.finish_run(run, tuner.network, results)
         files.delete_tree(run.directory / run_directory.CHECKPOINTS_NAME)
         # Last: a picture that cannot be drawn does not cost the weights.
-        task_summaries.write(run.directory, step=results["steps"])
+        try:
+            with stop_signal.ending_at_once():
+                task_summaries.write(run.directory, step=results["steps"])
+        except Stopped:
+            logger.warning(
+                "SIGTERM: the run is finished, but TensorBoard lacks pictures of its "
+                "answers; `bert-keras report` draws them"
+            )
     logger.info("model and results in %s", run.directory)
     return results
 
@@ -197,45 +211,46 @@ def _train(
     tuner: learner.Learner,
     train_examples: _Examples,
     dev_examples: Sequence[_Examples],
+    *,
     owner: ownership.Owner,
+    stop_signal: stopping.StopSignal,
 ) -> dict[str, Any]:
     num_train, num_dev = len(train_examples.data), len(dev_examples[0].data)
     logger.info("fine-tuning on %d examples, evaluating on %d", num_train, num_dev)
-    evaluation = _Evaluation(tuner.network, run.task, settings, dev_examples)
     num_inputs = len(train_examples.inputs.lengths)
     steps_per_epoch, num_train_steps = task_training.num_steps(settings, num_inputs)
     interval = settings.evaluate_steps or steps_per_epoch
-    with stopping.StopSignal() as stop_signal:
-        keeper = keeping.Keeper(
-            tuner,
-            settings,
-            metric=catalogue.main_metric(settings, run.task.labels),
-            directory=run.directory / run_directory.CHECKPOINTS_NAME,
-            owner=owner,
-            stop_signal=stop_signal,
-            steps_per_evaluation=interval,
-            num_train_steps=num_train_steps,
-        )
-        keeper.restore()
-        last_step_logs = task_training.fit(
-            tuner,
-            settings,
-            train_examples.inputs,
-            by_length=settings.are_batches_by_length(run.task),
-            seed=settings.seed,
-            logs=run.directory / run_directory.LOGS_NAME,
-            make_batch=task_batches.padded(
-                train_examples.inputs.batch,
-                multiple=settings.length_multiple,
-                max_length=settings.max_seq_length,
-            ),
-            callbacks=[evaluation],
-            steps_per_evaluation=interval,
-            keeper=keeper,
-        )
-    num_steps = replicas.optimizer_step(tuner)
+    keeper = keeping.Keeper(
+        tuner,
+        settings,
+        metric=catalogue.main_metric(settings, run.task.labels),
+        directory=run.directory / run_directory.CHECKPOINTS_NAME,
+        owner=owner,
+        stop_signal=stop_signal,
+        steps_per_evaluation=interval,
+        num_train_steps=num_train_steps,
+    )
+    keeper.restore()
+    evaluation = _Evaluation(tuner.network, run.task, settings, dev_examples, keeper)
+    task_training.fit(
+        tuner,
+        settings,
+        train_examples.inputs,
+        by_length=settings.are_batches_by_length(run.task),
+        seed=settings.seed,
+        logs=run.directory / run_directory.LOGS_NAME,
+        make_batch=task_batches.padded(
+            train_examples.inputs.batch,
+            multiple=settings.length_multiple,
+            max_length=settings.max_seq_length,
+        ),
+        callbacks=[evaluation],
+        steps_per_evaluation=interval,
+        keeper=keeper,
+    )
+    num_steps = keeper.last_step
     seconds = round(keeper.seconds, 1)
-    kept_step = keeper.restore_best(num_steps)
+    kept_step = keeper.restore_best()
     if kept_step != num_steps:
         evaluation.evaluate()
     _write_answers(run, evaluation.answers, evaluation.scores.get(tuned.THRESHOLD))
@@ -246,7 +261,7 @@ def _train(
         "num_parameters": tuner.network.count_params(),
         "num_train_examples": num_train,
         "num_eval_examples": num_dev,
-        "train": last_step_logs,
+        "train": keeper.step_logs,
         "eval": evaluation.scores,
     }
 
@@ -271,8 +286,10 @@ class _Evaluation(keras.callbacks.Callback):
         task: config.Task,
         settings: config.FinetuningConfig,
         examples: Sequence[_Examples],
+        keeper: keeping.Keeper,
     ):
         super().__init__()
+        self._keeper = keeper
         self._forward = forward.of_task(network)
         self._task, self._settings, self._examples = task, settings, examples
         self.scores: dict[str, float] = {}
@@ -281,6 +298,10 @@ class _Evaluation(keras.callbacks.Callback):
         """Last answers, to the main file."""
 
     def evaluate(self) -> None:
+        with self._keeper.evaluating():
+            self._evaluate()
+
+    def _evaluate(self) -> None:
         self.scores = {}
         for number, (data, data_inputs) in enumerate(self._examples):
             outputs = self._forward(

@@ -1,18 +1,27 @@
 """Checkpoints of a fine-tuning: when they are written, which is best, when to stop."""
 
+import contextlib
+import json
 import logging
 import math
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
 
-from bert_keras import config, ownership
+from bert_keras import config, files, ownership
 from bert_keras.checkpoints import training_state
 from bert_keras.errors import Stopped
 from bert_keras.training import learner, replicas, stopping
 
 logger = logging.getLogger(__name__)
+
+REACHED_NAME = "reached.json"
+"""File next to the checkpoints with what they lack where a run ends in an evaluation:
+`step` that it reached, `train` scalars of that step, and `kept_step`, of the weights
+that were evaluated after the last step (else null)."""
 
 
 class Keeper(keras.callbacks.Callback):
@@ -50,6 +59,7 @@ class Keeper(keras.callbacks.Callback):
         num_train_steps: int,
     ):
         super().__init__()
+        self._tuner = tuner
         self._settings = settings
         self._metric = metric
         self._signal = stop_signal
@@ -64,10 +74,12 @@ class Keeper(keras.callbacks.Callback):
         self._checkpoints = training_state.CheckpointDirectory(
             directory, keep=1, keep_best=int(self._compares), owner=owner
         )
+        self._reached_path = directory / REACHED_NAME
+        self._reached: Mapping[str, Any] = {}
+        self._step_logs: Mapping[str, float] = {}
         self._best = (math.inf, 0)
         self._began_at = self._saved_at = time.monotonic()
-        self.stops_early = False
-        """Whether the evaluations have had no gain for too long."""
+        self._stops_early = False
 
     @property
     def seconds(self) -> float:
@@ -76,21 +88,73 @@ class Keeper(keras.callbacks.Callback):
 
     def restore(self) -> None:
         """Restores the last checkpoint, if there is one."""
-        self._checkpoints.restore_latest(self._state)
+        step = self._checkpoints.restore_latest(self._state)
         self._began_at = time.monotonic()
         scores = self._checkpoints.scores()
         self._best = min(((v, k) for k, v in scores.items()), default=self._best)
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            reached = json.loads(files.read_bytes(self._reached_path))
+            # It may be older than the checkpoint, or the best one may be damaged.
+            if reached["kept_step"] in (None, self._best[1]) and (
+                reached["kept_step"] or reached["step"] == step
+            ):
+                self._reached, self._step_logs = reached, reached["train"]
+        # Until the next step nothing is lost.
+        self._signal.ends_at_once = True
 
-    def restore_best(self, last_step: int) -> int:
+    @property
+    def owes_evaluation(self) -> bool:
+        """Whether the evaluation of the restored state was interrupted."""
+        return "step" in self._reached and not self.is_trained
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether all steps were made: only the answers of the best weights lack."""
+        return bool(self._reached.get("kept_step"))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no step is to be made, perhaps because there is no gain any more."""
+        return self.is_trained or self._stops_early
+
+    @property
+    def last_step(self) -> int:
+        """Step that the training has reached."""
+        return self._reached.get("step") or replicas.optimizer_step(self._tuner)
+
+    @property
+    def step_logs(self) -> dict[str, float]:
+        """Scalars of that step."""
+        return {name: float(value) for name, value in self._step_logs.items()}
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Within it a signal ends the run at once, and the state is saved.
+
+        A resumed run makes the evaluation first.
+        """
+        try:
+            with self._signal.ending_at_once():
+                yield
+        except Stopped:
+            step = replicas.optimizer_step(self._tuner)
+            if self.is_trained or step == self._checkpoints.step:
+                raise
+            self._note(step)
+            self._save(step)
+
+    def _note(self, step: int, *, kept_step: int | None = None) -> None:
+        values = {"step": step, "kept_step": kept_step, "train": self.step_logs}
+        files.write_json(self._reached_path, values)
+        self._reached = values
+
+    def restore_best(self) -> int:
         """Restores the best evaluation's weights if they are to be kept.
-
-        Args:
-            last_step: the step reached.
 
         Returns:
             The step of the weights.
         """
-        step = self._best[1]
+        last_step, step = self.last_step, self._best[1]
         if self._settings.keep == "last" or step == last_step:
             return last_step
         if not step:
@@ -99,20 +163,26 @@ class Keeper(keras.callbacks.Callback):
                 self._metric,
             )
             return last_step
+        if not self.is_trained:
+            self._note(last_step, kept_step=step)
         self._checkpoints.restore(step, self._state)
         logger.info("best %s at step %d: its weights are kept", self._metric, step)
         return step
 
     def on_train_batch_end(self, batch, logs=None):
         step = replicas.optimizer_step(self.model)
+        self._step_logs = logs
         if step % self._interval and step < self._num_train_steps:
             if self._signal.received or self._is_due(step):
                 self._save(step)
+        self._signal.ends_at_once = step == self._checkpoints.step
 
     def on_epoch_end(self, epoch, logs=None):
         step = replicas.optimizer_step(self.model)
+        if self.owes_evaluation:
+            self._reached = {}
         is_best = self._compares and self._note_best(-logs[f"val_{self._metric}"], step)
-        if self.stops_early:
+        if self._stops_early:
             self.model.stop_training = True
         elif step < self._num_train_steps:
             if is_best or self._signal.received or self._is_due(step):
@@ -125,8 +195,8 @@ class Keeper(keras.callbacks.Callback):
             self._best = (score, step)
         num_without_gain = (step - self._best[1]) // self._interval
         patience = self._settings.early_stopping
-        self.stops_early = patience is not None and num_without_gain >= patience
-        if self.stops_early:
+        self._stops_early = patience is not None and num_without_gain >= patience
+        if self._stops_early:
             logger.info(
                 "no gain in %s for %d evaluations: stopped at step %d",
                 self._metric,
@@ -148,4 +218,4 @@ class Keeper(keras.callbacks.Callback):
         self._checkpoints.save(step, self._state, score=score)
         self._saved_at = time.monotonic()
         if self._signal.received:
-            raise Stopped(f"stopped by SIGTERM at step {step}")
+            raise stopping.stopped_at(step)

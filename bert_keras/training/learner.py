@@ -111,7 +111,8 @@ class Learner(replicas.ReplicatedModel):
         )
 
     def request_stop(self) -> None:
-        """Raises `stop_requested` above 0 in the next step of all workers."""
+        """Raises `stop_requested` above 0 in all workers, in the next step or batch of
+        an evaluation."""
         strategy = self.distribute_strategy
         # Assigning to the variable as a whole would wait for the other workers.
         for copy in strategy.experimental_local_results(self._stop_requested):
@@ -247,7 +248,12 @@ class Learner(replicas.ReplicatedModel):
         for name, (total, weight) in terms.items():
             mean = total / tf.maximum(weight, MIN_WEIGHT)
             self._means[name].update_state(mean, sample_weight=weight)
-        return self.get_metrics_result()
+        results = self.get_metrics_result()
+        if replicas.is_multi_worker(self.distribute_strategy):
+            results["stop_requested"] = replicas.sum_over_replicas(
+                self._stop_requested.read_value()
+            )
+        return results
 
     def get_metrics_result(self) -> dict[str, Any]:
         """Means so far; the loss is the sum of its terms' means."""
@@ -378,7 +384,7 @@ def fit(
 
 def evaluate(
     learner: Learner,
-    evaluation: Evaluation,
+    evaluation: Evaluation | None,
     *,
     run_callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> dict[str, float]:
@@ -386,17 +392,25 @@ def evaluate(
 
     Args:
         learner: built.
-        evaluation: see `Evaluation`.
-        run_callbacks: called as at the beginning of a `fit`, at the end of an epoch and
-            at that of the `fit`.
+        evaluation: see `Evaluation`; `None`: the callbacks evaluate.
+        run_callbacks: called as at the beginning of a `fit`, in its evaluation, at the
+            end of an epoch and at that of the `fit`.
 
     Returns:
         Metrics by name.
     """
     callbacks = keras.callbacks.CallbackList(list(run_callbacks), model=learner)
     callbacks.on_train_begin()
-    batches, num_batches = evaluation
-    metrics = learner.evaluate(batches, steps=num_batches, return_dict=True, verbose=0)
+    metrics = {}
+    if evaluation is not None:
+        batches, num_batches = evaluation
+        metrics = learner.evaluate(
+            batches,
+            steps=num_batches,
+            callbacks=callbacks,
+            return_dict=True,
+            verbose=0,
+        )
     callbacks.on_epoch_end(0, {f"val_{k}": float(v) for k, v in metrics.items()})
     callbacks.on_train_end()
     return metrics

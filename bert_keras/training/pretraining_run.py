@@ -140,7 +140,10 @@ class PretrainingRun:
             self._last_evaluation = learner.evaluate(
                 self._with_parts_of(phase),
                 evaluation,
-                run_callbacks=self._shown(phase, repeats_evaluation=True),
+                run_callbacks=[
+                    *self._shown(phase, repeats_evaluation=True),
+                    self._stop_on_signal(),
+                ],
             )
 
     def _try_largest_phase(self) -> None:
@@ -224,12 +227,7 @@ class PretrainingRun:
                 every_minutes=self.settings.save_checkpoint_minutes,
                 last_step=phase.last_step,
             ),
-            stopping.StopOnSignal(
-                self.stop_signal,
-                self._checkpoints,
-                self._state,
-                is_multi_worker=replicas.is_multi_worker(self.strategy),
-            ),
+            self._stop_on_signal(),
             stopping.StopOnSkips(
                 self.settings.max_skipped_steps,
                 lambda first, last: (
@@ -241,6 +239,14 @@ class PretrainingRun:
                 ),
             ),
         ]
+
+    def _stop_on_signal(self) -> stopping.StopOnSignal:
+        return stopping.StopOnSignal(
+            self.stop_signal,
+            self._checkpoints,
+            self._state,
+            is_multi_worker=replicas.is_multi_worker(self.strategy),
+        )
 
     def _shown(
         self, phase: phases.Phase, *, repeats_evaluation: bool = False

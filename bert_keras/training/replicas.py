@@ -226,6 +226,8 @@ class ReplicatedModel(keras.Model):
     """Gives, for the step reached, the one that the execution must not go beyond;
     `None`: all executions have their full length."""
     _epoch_iterator = None
+    stop_requested_in_test: Any = 0.0
+    """`stop_requested` of an evaluation's last batch, which is none of its metrics."""
 
     def fit(self, *args, **kwargs):
         """Keras's, which ends the iterators of its data before it returns."""
@@ -274,8 +276,9 @@ class ReplicatedModel(keras.Model):
                 num_steps = min(self.steps_per_execution, self._test_steps_left)
                 self._test_steps_left -= num_steps
                 results = execute(iterator, tf.constant(num_steps))
-                # Not a metric; Keras would take all of these for batch logs.
+                # Keras would take all of these for metrics.
                 results.pop("input_wait")
+                self.stop_requested_in_test = results.pop("stop_requested", 0.0)
                 return results
 
             self.test_function = test_function

@@ -1,12 +1,14 @@
 """Ends of training: the last step, a signal, numbers that explode, a lost worker."""
 
+import contextlib
 import logging
 import math
 import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -156,16 +158,28 @@ class StopSignal:
     def _note(self, *_: object) -> None:
         self.received = True
         if self.ends_at_once:
-            raise Stopped("stopped by SIGTERM; give the same command again to resume")
-        logger.info("SIGTERM: stopping after this step")
+            raise _stopped()
+        logger.info("SIGTERM: stopping as soon as nothing is lost")
+
+    @contextlib.contextmanager
+    def ending_at_once(self) -> Iterator[None]:
+        """Within it a signal raises `Stopped`; so does one that came before it."""
+        before, self.ends_at_once = self.ends_at_once, True
+        try:
+            if self.received:
+                raise _stopped()
+            yield
+        finally:
+            self.ends_at_once = before
 
 
 class StopOnSignal(keras.callbacks.Callback):
     """Saves and leaves `fit` with `Stopped` after the step in which a signal came.
 
-    It is called after the callback that saves. An evaluation that is due at the step is
-    made when the run is resumed. With several workers, all stop at the same step: the
-    request travels with the gradients of the next one.
+    It is called after the callback that saves, and leaves an evaluation between two of
+    its batches. An evaluation that is due at the step is made when the run is resumed.
+    With several workers, all stop at the same step: the request travels with the
+    gradients of the next one, or with the next batch of an evaluation.
 
     Args:
         stop_signal: this process's.
@@ -189,25 +203,41 @@ class StopOnSignal(keras.callbacks.Callback):
         self._is_multi_worker = is_multi_worker
 
     def on_train_batch_end(self, batch, logs=None):
+        self._stop_if_asked((logs or {}).get("stop_requested"))
+        is_saved = replicas.optimizer_step(self.model) == self._checkpoints.step
+        # Other workers would wait for one that leaves alone.
+        self._signal.ends_at_once = is_saved and not self._is_multi_worker
+
+    def on_test_batch_end(self, batch, logs=None):
+        self._stop_if_asked(getattr(self.model, "stop_requested_in_test", None))
+
+    def on_epoch_end(self, epoch, logs=None):
+        # Pictures were drawn since. Several workers agree in their next step.
+        if not self._is_multi_worker:
+            self._stop_if_asked(None)
+
+    def _stop_if_asked(self, stop_requested: Any) -> None:
+        """Stops if the signal came, or with several workers the request of one."""
         stops = self._signal.received
         if self._is_multi_worker:
             if self._signal.received:
                 self.model.request_stop()
-            stops = float(logs["stop_requested"]) > 0
+            stops = float(stop_requested) > 0
+        if not stops:
+            return
         step = replicas.optimizer_step(self.model)
-        is_saved = step == self._checkpoints.step
-        if stops:
-            if not is_saved:
-                self._checkpoints.save(step, self._state, is_interim=True)
-            raise _stopped(step)
-        # Other workers would wait for one that leaves alone.
-        self._signal.ends_at_once = is_saved and not self._is_multi_worker
+        if step != self._checkpoints.step:
+            self._checkpoints.save(step, self._state, is_interim=True)
+        raise stopped_at(step)
 
 
-def _stopped(step: int) -> Stopped:
-    return Stopped(
-        f"stopped by SIGTERM at step {step}; give the same command again to resume"
-    )
+def stopped_at(step: int) -> Stopped:
+    """The end of a run whose state after `step` steps is saved."""
+    return _stopped(f" at step {step}")
+
+
+def _stopped(where: str = "") -> Stopped:
+    return Stopped(f"stopped by SIGTERM{where}; give the same command again to resume")
 
 
 class StopOnSkips(keras.callbacks.Callback):

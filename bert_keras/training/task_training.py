@@ -109,7 +109,7 @@ def fit(
         keeper: called last; it may end the training.
 
     Returns:
-        The scalars of the last step.
+        The scalars of the last step; empty if none was left.
 
     Raises:
         InputError: the loss or gradients do not stay finite.
@@ -130,7 +130,10 @@ def fit(
     )
     if not (step := replicas.optimizer_step(tuner)):
         shutil.rmtree(logs, ignore_errors=True)
-    while step < num_train_steps and not (keeper and keeper.stops_early):
+    if keeper and keeper.owes_evaluation:
+        again = curves.Curves(logs, batch_size=batch_size, repeats_evaluation=True)
+        learner.evaluate(tuner, None, run_callbacks=[*callbacks, again, line, keeper])
+    while step < num_train_steps and not (keeper and keeper.is_over):
         # A call that starts between two evaluations goes to the next one only.
         rest = -step % interval or num_train_steps
         learner.fit(

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import keras
@@ -14,7 +15,8 @@ from tensorboard.backend.event_processing import event_file_loader
 from bert_keras import config
 from bert_keras.checkpoints import conversion
 from bert_keras.errors import InputError, Stopped
-from bert_keras.inference import tuned
+from bert_keras.inference import forward, tuned
+from bert_keras.report import task_summaries
 from bert_keras.training import finetune, replicas
 from tests.bert_keras.training.test_finetune import (
     BERT_CONFIG,
@@ -155,7 +157,7 @@ def test_texts_of_which_the_best_weights_are_kept(files, tmp_path, at_step):
 
 
 def test_tags_whose_training_ends_early(files, tmp_path, at_step):
-    """SIGTERM with the last step before an evaluation: that comes before the end."""
+    """SIGTERM with the last step before an evaluation, which the resumed run makes."""
     settings = {"task": "tagging", "early_stopping": 2, "evaluate_steps": 3}
     settings["learning_rate"] = 1e-6  # no gain at all
     whole = run(files, tmp_path / "whole", **settings)
@@ -165,3 +167,60 @@ def test_tags_whose_training_ends_early(files, tmp_path, at_step):
         run(files, tmp_path / "run", **settings)
     run(files, tmp_path / "run", **settings)
     assert_same(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.fixture
+def in_forward(monkeypatch):
+    """A function that has a signal come in the Nth forward pass, and notes them all."""
+    original = forward.Forward._run
+
+    def arrange(number: int) -> list[None]:
+        passes = []
+
+        def run_and_terminate(self, batch):
+            passes.append(None)
+            if len(passes) == number:
+                terminate()
+            return original(self, batch)
+
+        monkeypatch.setattr(forward.Forward, "_run", run_and_terminate)
+        return passes
+
+    return arrange
+
+
+def test_sigterm_leaves_an_evaluation(files, tmp_path, in_forward, monkeypatch):
+    """In one on the way, in that of the last step, and in that of the best weights: at
+    once, with nothing lost, and the resumed run has the same bits."""
+    monkeypatch.setattr(forward, "TOKENS_PER_BATCH", 64)  # passes of few examples
+    settings = {"task": "text", "keep": "best", "evaluate_steps": 10}
+    settings["num_train_epochs"] = 2.0
+    passes = in_forward(0)
+    whole = run(files, tmp_path / "whole", **settings)
+    assert whole["steps"] == 20
+    assert whole["kept_step"] == 10
+    per_evaluation = len(passes) // 3
+    assert per_evaluation > 2
+    directory = tmp_path / "run"
+    for first, step in ((0, 10), (per_evaluation, 20), (per_evaluation, None)):
+        # Not in the first pass: one that was resumed makes an evaluation at once.
+        passes = in_forward(first + 2)
+        message = "stopped by SIGTERM" + (
+            f" at step {step}; give" if step else "; give"
+        )
+        with pytest.raises(Stopped, match=message):
+            run(files, directory, **settings)
+        assert len(passes) == first + 2
+        assert not (directory / "results.json").exists()
+    in_forward(0)
+    run(files, directory, **settings)
+    assert_same(directory, tmp_path / "whole")
+
+
+def test_sigterm_while_answers_are_drawn(files, tmp_path, monkeypatch, caplog):
+    """The run is finished by then, and ends well."""
+    monkeypatch.setattr(
+        task_summaries, "write", lambda *_, **__: (terminate(), time.sleep(60))
+    )
+    assert run(files, tmp_path / "run", task="text", num_train_epochs=0.1)["eval"]
+    assert "lacks pictures of its answers; `bert-keras report` draws" in caplog.text

@@ -82,7 +82,7 @@ def fit(run_callbacks):
         steps_per_epoch=4,
         epochs=3,
         validation_data=data,
-        validation_steps=1,
+        validation_steps=2,
         callbacks=[stopping.StopAtStep(7), *run_callbacks],
         verbose=0,
     )
@@ -139,11 +139,12 @@ def test_a_checkpoint_that_could_not_be_written_stops_the_next_step():
 
 @pytest.mark.parametrize("every_steps", [1, 2])
 def test_a_signal_ends_at_once_where_nothing_is_lost(every_steps):
-    """Between a checkpoint and the next step; else after the step, which is saved."""
-    checkpoints = Checkpoints()
+    """Between a checkpoint and the next step; else after a batch, and that is saved."""
+    checkpoints, seen = Checkpoints(), []
 
     class Send(keras.callbacks.Callback):
-        def on_test_begin(self, logs=None):
+        def on_test_batch_begin(self, batch, logs=None):
+            seen.append(batch)
             os.kill(os.getpid(), signal.SIGTERM)
 
     with stopping.StopSignal() as stop_signal:
@@ -151,8 +152,37 @@ def test_a_signal_ends_at_once_where_nothing_is_lost(every_steps):
             stop_signal, checkpoints, {}, is_multi_worker=False
         )
         saves = save_at_steps(checkpoints, every_steps=3 + every_steps)
-        message = "stopped by SIGTERM; give" if every_steps == 1 else "at step 5; give"
+        message = "stopped by SIGTERM; give" if every_steps == 1 else "at step 4; give"
         with pytest.raises(Stopped, match=message):
             fit([saves, stop, Send()])
-    last = ("saved", 4) if every_steps == 1 else ("saved", 5)
-    assert checkpoints.calls[-1] == last
+    assert checkpoints.calls == [("saved" if every_steps == 1 else "interim", 4)]
+    assert seen == [0]
+
+
+def test_a_signal_that_comes_while_pictures_are_drawn():
+    checkpoints = Checkpoints()
+
+    class Draw(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with stopping.StopSignal() as stop_signal:
+        stop = stopping.StopOnSignal(
+            stop_signal, checkpoints, {}, is_multi_worker=False
+        )
+        with pytest.raises(Stopped, match="at step 4; give"):
+            fit([Draw(), stop])
+    assert checkpoints.calls == [("interim", 4)]
+
+
+def test_a_signal_while_a_graph_is_built_keeps_its_name():
+    """TensorFlow makes an error of its own of what is raised in its functions."""
+
+    @tf.function
+    def build():
+        os.kill(os.getpid(), signal.SIGTERM)
+        return tf.constant(1)
+
+    with stopping.StopSignal() as stop_signal, stop_signal.ending_at_once():
+        with pytest.raises(Stopped, match="SIGTERM; give the same"):
+            build()

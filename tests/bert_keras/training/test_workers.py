@@ -45,7 +45,10 @@ def free_addresses(count):
         return [f"127.0.0.1:{listener.getsockname()[1]}" for listener in sockets]
 
 
-def start_workers(examples, run, second=(), **changes):
+COMMAND_LINE = ("-m", "bert_keras.cli")
+
+
+def start_workers(examples, run, second=(), *, program=COMMAND_LINE, **changes):
     """Both processes of a run; what they say goes to `worker-N.log` beside it."""
     path = run.parent / "config.yaml"
     settings = config.build_config(config.PretrainingConfig, {**SETTINGS, **changes})
@@ -54,7 +57,7 @@ def start_workers(examples, run, second=(), **changes):
     processes = []
     for index in range(2):
         command = [
-            *(sys.executable, "-m", "bert_keras.cli", "pretrain"),
+            *(sys.executable, *program, "pretrain"),
             *("--examples", str(examples), "--output_dir", str(run)),
             *("--config", str(path), "--workers", addresses),
             *("--worker_index", str(index)),
@@ -168,6 +171,38 @@ def test_sigterm_to_one_stops_both_at_the_same_step(
     assert f"stopped by SIGTERM at step {step}" in stops[0]
     assert finish(start_workers(tiny_examples, run, **LONG)) == [0, 0], log_of(run, 0)
     assert_same_state(uninterrupted, run)
+
+
+SIGTERM_IN_EVALUATION = """
+import os, signal, sys
+from bert_keras import cli
+from bert_keras.training import replicas, stopping
+
+ended = stopping.StopOnSignal.on_test_batch_end
+def end(self, batch, logs=None):
+    print("batch", batch, "of", replicas.optimizer_step(self.model), file=sys.stderr)
+    if batch == 0 and replicas.optimizer_step(self.model) == 5 and "1" in sys.argv:
+        os.kill(os.getpid(), signal.SIGTERM)
+    ended(self, batch, logs)
+stopping.StopOnSignal.on_test_batch_end = end
+cli.entry_point()
+"""
+
+
+def test_sigterm_to_one_stops_the_evaluation_of_both(tiny_examples, tmp_path):
+    """At a step that is not saved; the request travels with the next batch."""
+    options = {"global_batch_size": 2, "evaluate_steps": 5}
+    run = tmp_path / "run"
+    processes = start_workers(
+        tiny_examples, run, program=("-c", SIGTERM_IN_EVALUATION), **options
+    )
+    assert finish(processes) == [143, 143], log_of(run, 0)
+    for worker in range(2):
+        last = log_of(run, worker).splitlines()[-2:]
+        assert last[0].startswith("batch 1 of 5")
+        assert "stopped by SIGTERM at step 5; give" in last[1]
+    assert finish(start_workers(tiny_examples, run, **options)) == [0, 0]
+    assert "evaluation at step 5 " in log_of(run, 0)
 
 
 def test_files_of_their_own(tiny_examples, tmp_path):
