@@ -139,7 +139,9 @@ def checksums(
 @tf.function
 def _bit_sums(value):
     if value.dtype.is_floating:
-        value = tf.bitcast(value, {2: tf.int16, 4: tf.int32}[value.dtype.size])
+        value = tf.bitcast(
+            value, {2: tf.int16, 4: tf.int32, 8: tf.int64}[value.dtype.size]
+        )
     bits = tf.cast(tf.reshape(value, [-1]), tf.int64)
     # The second sum depends on the order, too; both wrap around.
     places = tf.range(1, tf.size(bits, out_type=tf.int64) + 1)

@@ -57,13 +57,14 @@ def test_one_worker_of_many_that_differs(monkeypatch):
     assert replicas.differing(strategy, values) == ["seed", "--init"]
 
 
-def test_checksums_see_every_bit_and_the_order():
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_checksums_see_every_bit_and_the_order(dtype):
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    values = np.array([[1.0, -0.0, np.nan], [0.5, 2.0, 1e-40]], np.float32)
+    values = np.array([[1.0, -0.0, np.nan], [0.5, 2.0, 1e-40]], dtype)
 
     def checksums(array):
         variables = {
-            "w": keras.Variable(array),
+            "w": keras.Variable(array, dtype=dtype),
             "step": keras.Variable(7, dtype="int64"),
         }
         return replicas.checksums(strategy, variables)
@@ -72,7 +73,7 @@ def test_checksums_see_every_bit_and_the_order():
     assert expected == checksums(values.copy())
     assert expected["step"] == [7, 7]
     swapped, flipped = values[::-1], values.copy()
-    flipped.view(np.uint32)[1, 2] ^= 1
+    flipped.view(f"uint{8 * values.itemsize}")[1, 2] ^= 1
     for other in (swapped, flipped, np.abs(values)):
         assert checksums(np.ascontiguousarray(other))["w"] != expected["w"]
 
