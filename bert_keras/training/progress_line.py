@@ -1,5 +1,6 @@
 """Lines on the progress of training, for people."""
 
+import collections
 import logging
 import math
 import time
@@ -15,8 +16,7 @@ logger = logging.getLogger(__name__)
 class ProgressLine(keras.callbacks.Callback):
     """Logs a line with the first step, every ten seconds and with the last step.
 
-    Evaluations have a line each. Rates leave out the first execution, which builds the
-    graph, and the time between epochs, which goes into saving and evaluating.
+    Evaluations have a line each. The rate is that of the last minute, see `Rate`.
 
     Args:
         num_train_steps: steps of the whole run, for the time left.
@@ -34,40 +34,70 @@ class ProgressLine(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         logger.info("%s; building the graph", self._start_line)
-        self._is_first = True
+        self._rate, self._line_at = Rate(), -math.inf
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._begin_window(replicas.optimizer_step(self.model))
-
-    def _begin_window(self, step: int) -> None:
-        self._window_step, self._window_start = step, time.monotonic()
+        self._rate.go_on(time.monotonic())
 
     def on_train_batch_end(self, batch, logs=None):
-        step = replicas.optimizer_step(self.model)
-        seconds = time.monotonic() - self._window_start
+        step, now = replicas.optimizer_step(self.model), time.monotonic()
+        self._rate.note(step, now)
         is_last = step >= self._num_train_steps
-        if not (self._is_first or is_last or seconds >= self.LINE_SECONDS):
+        if not is_last and now - self._line_at < self.LINE_SECONDS:
             return
-        rate = None
-        if not self._is_first:
-            num_examples = (step - self._window_step) * self._batch_size
-            rate = num_examples / max(seconds, 1e-9)
+        self._line_at = now
+        steps_per_second = self._rate.steps_per_second()
         logger.info(
             step_line(
                 {name: float(value) for name, value in logs.items()},
                 step=step,
                 num_train_steps=self._num_train_steps,
-                sequences_per_second=rate,
+                sequences_per_second=(
+                    steps_per_second and steps_per_second * self._batch_size
+                ),
                 batch_size=self._batch_size,
             )
         )
-        self._is_first = False
-        self._begin_window(step)
 
     def on_epoch_end(self, epoch, logs=None):
         if metrics := evaluation_metrics(logs):
             step = replicas.optimizer_step(self.model)
             logger.info("evaluation at step %d  %s", step, metrics_text(metrics))
+
+
+class Rate:
+    """Steps per second over the last minute of training.
+
+    The first execution, which builds the graph, does not count, nor does the time
+    between epochs, which goes into saving, evaluating and drawing.
+    """
+
+    WINDOW_SECONDS = 60.0
+
+    def __init__(self) -> None:
+        self._idle = 0.0
+        self._last_end: float | None = None
+        # Seconds of training and step, at the end of executions.
+        self._seen: collections.deque[tuple[float, int]] = collections.deque()
+
+    def go_on(self, now: float) -> None:
+        """Notes that an epoch begins; `now` is in seconds."""
+        if self._last_end is not None:
+            self._idle += now - self._last_end
+
+    def note(self, step: int, now: float) -> None:
+        """Notes that an execution has reached `step`."""
+        self._last_end, seconds = now, now - self._idle
+        self._seen.append((seconds, step))
+        while len(self._seen) > 2 and (
+            self._seen[1][0] <= seconds - self.WINDOW_SECONDS
+        ):
+            self._seen.popleft()
+
+    def steps_per_second(self) -> float | None:
+        """`None` after the first execution, which says nothing."""
+        (begin, before), (end, step) = self._seen[0], self._seen[-1]
+        return (step - before) / max(end - begin, 1e-9) if step > before else None
 
 
 def evaluation_metrics(logs: dict[str, float] | None) -> dict[str, float]:

@@ -3,6 +3,7 @@ import re
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from bert_keras.training import progress_line
@@ -38,6 +39,45 @@ def test_first_line_has_no_rate():
         batch_size=32,
     )
     assert line == "step 1/10  loss 1.000  lr 0"
+
+
+def test_the_rate_is_that_of_steps():
+    """Not of the graph, of evaluations, or of what was more than a minute ago."""
+    rate = progress_line.Rate()
+    rate.go_on(0.0)
+    rate.note(10, 500.0)
+    assert rate.steps_per_second() is None
+    rate.note(20, 502.0)
+    assert rate.steps_per_second() == 5
+    rate.note(30, 506.0)
+    assert rate.steps_per_second() == pytest.approx(20 / 6)
+    rate.go_on(9000.0)
+    rate.note(40, 9002.0)
+    assert rate.steps_per_second() == pytest.approx(30 / 8)
+    for step in range(50, 200, 10):
+        rate.note(step, 9002.0 + step - 40)
+    assert rate.steps_per_second() == 1
+
+
+def test_a_line_comes_every_ten_seconds_whatever_an_epoch_takes(caplog, monkeypatch):
+    """Epochs of 4 seconds, of 2 steps each, after a graph that takes a minute."""
+    caplog.set_level(logging.INFO, logger="bert_keras")
+    line = progress_line.ProgressLine(num_train_steps=100, batch_size=4, start_line="x")
+    step, now = 0, 0.0
+    monkeypatch.setattr(progress_line.replicas, "optimizer_step", lambda _: step)
+    monkeypatch.setattr(progress_line.time, "monotonic", lambda: now)
+    line.set_model(None)
+    line.on_train_begin()
+    for epoch in range(6):
+        line.on_epoch_begin(epoch)
+        for _ in range(2):
+            step, now = step + 1, now + (60.0 if not step else 2.0)
+            line.on_train_batch_end(0, {"loss": 1.0, "learning_rate": 0.5})
+        now += 100.0  # an evaluation
+    lines = [record.message for record in caplog.records[1:]]
+    assert lines[0] == "step 1/100  loss 1.000  lr 0.5"
+    assert lines[1] == "step 3/100  loss 1.000  lr 0.5  2 seq/s  0:03:14 left"
+    assert len(lines) == 6
 
 
 def test_lines_of_a_run(caplog):
