@@ -13,6 +13,7 @@ from bert_keras import config, ownership, progress
 from bert_keras.errors import InputError, Stopped
 from bert_keras.sweep import directory as sweep_directory
 from bert_keras.sweep import planning, processes, scores, summary
+from bert_keras.tasks import catalogue
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def run_sweep(
     """
     if num_jobs < 1:
         raise InputError(f"--jobs must be at least 1, got {num_jobs}")
-    ruler = scores.make_ruler(settings, command.settings())
+    ruler = _make_ruler(settings, command)
     planned = planning.plan_runs(settings, command)
     directory = Path(output_dir)
     with ownership.owned(directory) as owner:
@@ -70,6 +71,16 @@ def run_sweep(
         with processes.Processes(runner, num_slots=num_jobs, lock=lock) as jobs:
             _run_waiting(sweep, command, jobs)
         return sweep.close()
+
+
+def _make_ruler(
+    settings: config.SweepConfig, command: planning.Command
+) -> scores.Ruler:
+    base, labels = command.settings(), None
+    if settings.metric is None and catalogue.task_kind(base) == "tagging":
+        # Plain tags have no F1: the file tells.
+        labels = catalogue.read(command.train, base).describe().labels
+    return scores.make_ruler(settings, base, labels)
 
 
 class _Sweep:

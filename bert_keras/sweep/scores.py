@@ -30,9 +30,19 @@ class Ruler:
         return value if self.goal == "max" else -value
 
 
-def make_ruler(settings: config.SweepConfig, base: config.FinetuningConfig) -> Ruler:
-    """The metric, goal and choice of a sweep, with the task's defaults."""
-    metric = settings.metric or catalogue.main_metric(base)
+def make_ruler(
+    settings: config.SweepConfig,
+    base: config.FinetuningConfig,
+    labels: Sequence[str] | None = None,
+) -> Ruler:
+    """The metric, goal and choice of a sweep, with the task's defaults.
+
+    Args:
+        settings: of the sweep.
+        base: of its runs.
+        labels: of the training file; `None`: see `catalogue.main_metric`.
+    """
+    metric = settings.metric or catalogue.main_metric(base, labels)
     goal = settings.goal or ("min" if metric.endswith("loss") else "max")
     return Ruler(metric=metric, goal=goal, choose=settings.choose)
 

@@ -42,7 +42,7 @@ def main() -> int:
     if rate == 6:
         print("bert-keras finetune: stopped by SIGTERM at step 1")
         return 0
-    write(output, rate, seed)
+    write(output, rate, seed, is_tagging=options.get("--task") == "tagging")
     return 0
 
 
@@ -57,7 +57,7 @@ def read(arguments: list[str]) -> tuple[dict[str, str], dict[str, float]]:
     return options, settings
 
 
-def write(output: Path, rate: float, seed: int) -> None:
+def write(output: Path, rate: float, seed: int, *, is_tagging: bool) -> None:
     """50 answers, of which more are right the nearer the rate is to 3e-5."""
     wrong = 50 if rate > 1 else round(abs(rate - 3e-5) * 1e6) + seed % 3
     labels = ["a"] * 30 + ["b"] * 20
@@ -70,6 +70,13 @@ def write(output: Path, rate: float, seed: int) -> None:
     answers = [
         json.dumps(
             {
+                "words": ["ba"],
+                "line": line,
+                "labels": [label],
+                "prediction": [prediction],
+            }
+            if is_tagging
+            else {
                 "text": "ba",
                 "line": line,
                 "label": label,

@@ -70,6 +70,21 @@ def rows(folder: Path) -> list[dict[str, str]]:
     return [dict(zip(header.split("\t"), x.split("\t"), strict=True)) for x in lines]
 
 
+@pytest.mark.parametrize(
+    ("tags", "metric"), [(("NN", "VB"), "accuracy"), (("B-PER", "O"), "f1")]
+)
+def test_the_metric_is_that_of_the_tags(folder, tags, metric):
+    """The program answers as plain tags do: without F1."""
+    (folder / "train.txt").write_text("".join(f"x {tag}\n" for tag in tags))
+    (folder / "dev.txt").write_text(f"x {tags[0]}\n")
+    files = {"train": str(folder / "train.txt"), "dev": (str(folder / "dev.txt"),)}
+    if metric == "f1":
+        with pytest.raises(InputError, match="`metric` is one of loss, acc.* 'f1'"):
+            run(folder, [5e-5], task="tagging", **files)
+    else:
+        assert "accuracy" in run(folder, [5e-5], task="tagging", **files)[-1]
+
+
 def test_all_that_can_become_of_runs(folder, caplog):
     caplog.set_level(logging.INFO)
     lines = run(folder, [5e-5, 3e-5, 1.0, 2.0, 3.0, 5.0, 6.0], num_restarts=2)
