@@ -6,7 +6,7 @@ training checks it.
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -148,6 +148,7 @@ def claim_output_directory(
     *,
     defaults: Mapping[str, Any] | None = None,
     compared: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+    later: Collection[str] = (),
 ) -> None:
     """Creates an output directory, or accepts an unfinished one of the same settings.
 
@@ -158,10 +159,12 @@ def claim_output_directory(
         defaults: values of settings that `inputs.json` may lack, because it was written
             before there were such settings.
         compared: gives the part of the settings that must not change; `dict`: all.
+        later: keys of the settings that have no default, and that directories begun by
+            earlier versions lack.
 
     Raises:
         InputError: the directory is finished, holds other files, or was begun with
-            other settings (the first that differs is named).
+            other settings (the first that differs is named) or by an earlier version.
     """
     if os.path.isfile(directory):
         raise InputError(f"{directory}: expected a directory, found a file")
@@ -176,6 +179,12 @@ def claim_output_directory(
     wanted = compared(_plain(settings))
     if files.exists(marker):
         found = compared({**_plain(defaults or {}), **files.read_json(marker)})
+        if unknown := [key for key in later if key not in found]:
+            raise InputError(
+                f"{directory}: begun by an earlier version, which did not note "
+                f"{unknown[0]}: delete it and give the command again, or choose "
+                "another directory"
+            )
         if difference := _difference(found, wanted):
             key, was, is_now = difference
             raise InputError(

@@ -87,7 +87,7 @@ def build_corpus(
     settings = _settings(work, inputs)
     # Not in the manifest: the same text copied elsewhere gives the same manifest.
     states = {"input": readers.fingerprints(inputs)}
-    manifest.claim_output_directory(output_dir, settings | states)
+    manifest.claim_output_directory(output_dir, settings | states, later=states)
     if overlap:
         files.make_directory(work.work_dir)
         files.write_atomically(work.overlap_path, overlap.to_bytes())
