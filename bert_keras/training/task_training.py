@@ -33,6 +33,7 @@ class Settings(Protocol):
     warmup_proportion: float
     weight_decay_rate: float
     max_skipped_steps: int
+    precision: config.Precision
 
 
 def num_steps(settings: Settings, num_inputs: int) -> tuple[int, int]:
@@ -76,6 +77,7 @@ def build_learner(
         ),
         max_grad_norm=optimizer.max_grad_norm,
         strategy=strategy,
+        scales_loss=settings.precision == "mixed_float16",
         **options,
     )
 

@@ -21,7 +21,7 @@ from bert_keras.inference import forward, tuned
 from bert_keras.model import networks, pretrainer
 from bert_keras.report import task_summaries
 from bert_keras.tasks import forms, tokenized
-from bert_keras.training import finetune
+from bert_keras.training import finetune, precision
 
 GOOD = ["fine", "great", "lovely"]
 BAD = ["dull", "awful", "weak"]
@@ -409,6 +409,18 @@ def test_regression_on_pairs(init, tmp_path):
     with pytest.raises(InputError, match="no column 'text_pair'"):
         dev.write_text('{"a": "fine", "y": 1}\n')
         tuned.evaluate(tmp_path / "run", dev)
+
+
+def test_float16_scales_the_loss(init, opinion_files, tmp_path):
+    results = run_finetune(
+        init,
+        *opinion_files,
+        tmp_path / "run",
+        precision="mixed_float16",
+        num_train_epochs=0.2,
+    )
+    assert results["train"]["loss_scale"] == precision.INITIAL_LOSS_SCALE
+    assert results["train"]["skipped_steps"] == 0
 
 
 @pytest.mark.slow
