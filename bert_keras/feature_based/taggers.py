@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config_files, files, manifest, ownership, run_directory
+from bert_keras import (
+    config_files,
+    files,
+    manifest,
+    ownership,
+    provenance,
+    run_directory,
+)
 from bert_keras.checkpoints import starting_point
 from bert_keras.errors import InputError
 from bert_keras.feature_based import (
@@ -70,8 +77,9 @@ def run_probes(
         strategy: to train under.
 
     Returns:
-        What `results.json` holds: the encoder's number of layers, the labels, and of
-        each representation its layers and the scores of all its taggers.
+        What `results.json` holds: the encoder's number of layers, the labels, of each
+        representation its layers and the scores of all its taggers, and the
+        circumstances.
 
     Raises:
         InputError: a file, the checkpoint or the directory cannot be used, or the
@@ -121,6 +129,10 @@ def run_probes(
         "representations": {
             name: {"layers": chosen[name], "taggers": runs[name]} for name in chosen
         },
+        "environment": provenance.describe(
+            devices=replicas.describe_devices(strategy),
+            paths={"model": model, "train": train, "dev": dev},
+        ),
     }
     files.write_atomically(directory / TABLE_NAME, table(results).encode())
     run_directory.write_results(directory, results)

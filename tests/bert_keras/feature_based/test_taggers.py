@@ -182,6 +182,9 @@ def test_trains_goes_on_and_scores(model, data, tmp_path, monkeypatch):
     assert sum(shares) == pytest.approx(1) and len(set(shares)) == 4
     assert "layer_weights" not in embeddings
     assert json.loads((directory / "results.json").read_text()) == results
+    environment = results["environment"]
+    assert environment["devices"] == "1 CPU (OneDeviceStrategy)"
+    assert environment["model"] == str(model)
     table = (directory / "table.md").read_text()
     assert table == taggers.table(results)
 
