@@ -78,8 +78,10 @@ class TextDataset(dataset.Dataset):
 
     def with_columns(self, answers, *, suffix):
         if self.glue_task is not None:
-            return answers
-        return tables.joined(text.read_rows(self.path), answers, suffix=suffix)
+            rows = glue.read_rows(self.path, self.glue_task)
+        else:
+            rows = text.read_rows(self.path)
+        return tables.joined(rows, answers, suffix=suffix)
 
     def describe(self) -> config.Task:
         labels = None
@@ -165,7 +167,7 @@ class TaggingDataset(dataset.Dataset):
         return len(self.sentences)
 
     def with_columns(self, answers, *, suffix):
-        return ner.with_columns(self.path, answers)
+        return ner.with_columns(self.path, answers, suffix=suffix)
 
     def describe(self) -> config.Task:
         labels = ner.distinct_labels(self.sentences, path=self.path)

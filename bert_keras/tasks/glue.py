@@ -196,6 +196,11 @@ def read(directory: str | Path, name: str, split: str) -> list[text.LabelledText
     return examples
 
 
+def read_rows(path: Path, name: str) -> Iterator[dict[str, str]]:
+    """All columns of each row of a task's file, which `read` takes."""
+    return (row for _, row in _rows(find_task(name), path.stem, path))
+
+
 def _rows(task: Task, split: str, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """Line number and values by column of each row; quotes are ordinary characters."""
     lines = reading.read_lines(path)

@@ -11,6 +11,7 @@ read. No TensorFlow.
 # pyright: reportArgumentType=false, reportOptionalIterable=false
 
 import itertools
+import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -440,13 +441,18 @@ def scores_table(by_type: dict[str, EntityScores]) -> str:
     return "".join(lines)
 
 
-def with_columns(path: Path, answers: str) -> str:
+def with_columns(path: Path, answers: str, *, suffix: str) -> str:
     """All columns of a file, and the predicted tag of each word as one more.
 
     Args:
-        path: of the file; JSON lines have no columns.
+        path: of the file.
         answers: `predictions_columns` for it.
+        suffix: of the file to write: `.jsonl` for a line for each sentence, with all
+            that a line of JSON has or else the words, and `prediction`, its tags. JSON
+            lines have no columns: of them another file has words and tags.
     """
+    if suffix == ".jsonl":
+        return _answers_jsonl(path, answers)
     if path.suffix.lower() == ".jsonl":
         return answers
     rows = (re.split("[ \t]+", line.strip(" \t")) for line in reading.read_lines(path))
@@ -456,6 +462,20 @@ def with_columns(path: Path, answers: str) -> str:
         for line in answers.split("\n")
     )
     return "\n".join(lines)
+
+
+def _answers_jsonl(path: Path, answers: str) -> str:
+    blocks = [
+        [line.split(" ") for line in block.split("\n")]
+        for block in answers.removesuffix("\n\n").split("\n\n")
+    ]
+    rows: Iterable[dict[str, Any]] = ({"words": [w for w, *_ in b]} for b in blocks)
+    if path.suffix.lower() == ".jsonl":
+        rows = (row for _, row in reading.read_jsonl(path))
+    return "".join(
+        json.dumps(row | {"prediction": [w[-1] for w in b]}, ensure_ascii=False) + "\n"
+        for row, b in zip(rows, blocks, strict=True)
+    )
 
 
 def predictions_columns(

@@ -1,8 +1,10 @@
 """Answers beside the columns of their input."""
 
+import numpy as np
 import pytest
 
-from bert_keras.tasks import ner, tables
+from bert_keras import config
+from bert_keras.tasks import catalogue, ner, tables, text
 
 ROWS = [{"id": 7, "text": 'a "b",\tc', "prediction": "old"}, {"text": "d\ne"}]
 ANSWERS = "prediction\tp(x)\tp(y)\nx\t0.9\t0.1\ny\t0.2\t0.8\n"
@@ -48,5 +50,41 @@ def test_columns_of_tagged_words(tmp_path):
         ner.read(path, has_tags=False), [["O", "B-X"], ["B-Y"]]
     )
     assert answers == "a O\nb B-X\n\nc B-Y\n\n"
-    found = ner.with_columns(path, answers)
+    found = ner.with_columns(path, answers, suffix=".txt")
     assert found == "a NN O O\nb NN B-X B-X\n\nc VB O B-Y\n\n"
+    assert ner.with_columns(path, answers, suffix=".jsonl") == (
+        '{"words": ["a", "b"], "prediction": ["O", "B-X"]}\n'
+        '{"words": ["c"], "prediction": ["B-Y"]}\n'
+    )
+
+
+def test_fields_of_tagged_json_lines(tmp_path):
+    path = tmp_path / "words.jsonl"
+    lines = ['{"id": 7, "words": ["a", "b\u3000"], "prediction": "old"}']
+    lines += ["", '{"words": ["ü"], "tags": ["O"]}']
+    path.write_text("\n".join(lines))
+    answers = ner.predictions_columns(
+        ner.read(path, has_tags=False), [["O", "B-X"], ["B-Y"]]
+    )
+    assert ner.with_columns(path, answers, suffix=".txt") == answers
+    assert ner.with_columns(path, answers, suffix=".jsonl") == (
+        '{"id": 7, "words": ["a", "b\u3000"], "prediction": ["O", "B-X"]}\n'
+        '{"words": ["ü"], "tags": ["O"], "prediction": ["B-Y"]}\n'
+    )
+
+
+def test_columns_of_a_file_of_glue(tmp_path):
+    """Those of CoLA's dev file have no line of names, those of its test file have."""
+    settings = config.FinetuningConfig(task="CoLA")
+    (tmp_path / "CoLA").mkdir()
+    for name, content, wanted in (
+        ("dev", 'x\t1\t\tit "rains\n', 'x\t1\t\tit "rains'),
+        ("test", "index\tsentence\n0\tit rains\n", "0\tit rains"),
+    ):
+        path = tmp_path / f"CoLA/{name}.tsv"
+        path.write_text(content)
+        data = catalogue.read(path, settings, has_labels=False)
+        answers = text.predictions_tsv(np.array([[0.0, 0.0]]), ("0", "1"))
+        header, line = data.with_columns(answers, suffix=".tsv").splitlines()
+        assert line == f"{wanted}\t0\t0.500000\t0.500000"
+        assert header.endswith("sentence\tprediction\tp(0)\tp(1)")
