@@ -8,25 +8,28 @@ from matplotlib import colors, figure
 
 from bert_keras.report import drawing
 
-HEADS_PER_ROW = 4
-_GAP = 3
+HEADS_PER_PICTURE = 4
+"""As many as TensorBoard's cards, 400 to 600 pixels wide, show with words to read."""
+HEADS_PER_ROW = 2
+_GAP = 2
 """Cells between two heads."""
-_CELL_INCHES = 0.12
+_CELL_INCHES = 0.14
 
 
-def draw(heads: np.ndarray, tokens: Sequence[str]) -> figure.Figure:
-    """Draws the heads of a layer, four in a row: dark is much attention.
+def draw(heads: np.ndarray, tokens: Sequence[str], *, first: int = 0) -> figure.Figure:
+    """Draws some heads of a layer, two in a row: dark is much attention.
 
     Args:
         heads: `(num_heads, num_tokens, num_tokens)` probabilities: rows are the tokens
             that attend, columns those that are attended to.
         tokens: the sentence's.
+        first: number of the first of these heads.
     """
     num_columns = min(len(heads), HEADS_PER_ROW)
     num_rows = math.ceil(len(heads) / num_columns)
     step = len(tokens) + _GAP
     # One map for all heads: the axes are what takes time.
-    cells = np.full((num_rows * step, num_columns * step), np.nan)
+    cells = np.full((num_rows * step, num_columns * step - _GAP), np.nan)
     picture = figure.Figure(figsize=_CELL_INCHES * np.array(cells.shape[::-1]))
     plot = picture.add_axes((0, 0, 1, 1), frame_on=False)
     for index, probabilities in enumerate(heads):
@@ -38,7 +41,7 @@ def draw(heads: np.ndarray, tokens: Sequence[str]) -> figure.Figure:
         plot.text(
             column + (len(tokens) - 1) / 2,
             row + len(tokens) + 0.6,
-            f"head {index}",
+            f"head {first + index}",
             ha="center",
             fontsize=9,
         )
@@ -53,7 +56,7 @@ def draw(heads: np.ndarray, tokens: Sequence[str]) -> figure.Figure:
             np.concatenate([places + step * k for k in range(num_maps)]),
             names * num_maps,
         )
-    plot.tick_params(length=0, labelsize=7, bottom=False, labelbottom=False)
+    plot.tick_params(length=0, labelsize=8.5, bottom=False, labelbottom=False)
     plot.tick_params(axis="x", labeltop=True, labelrotation=90)
     plot.grid(False)
     return picture

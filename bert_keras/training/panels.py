@@ -29,7 +29,7 @@ NUM_SENTENCES = 10
 TOP_K = 5
 """Guesses for each mask."""
 
-MAX_ATTENTION_TOKENS = 24
+MAX_ATTENTION_TOKENS = 16
 """Tokens of the sentence whose attention is drawn."""
 
 MAX_PROJECTED_TOKENS = 10_000
@@ -54,7 +54,7 @@ class EvaluationPanels(keras.callbacks.Callback):
 
     - text `masked_lm/example_*`: `NUM_SENTENCES` examples, for each masked token the
       `TOP_K` likeliest tokens with their probabilities;
-    - images `attention/layer_*`: each head's attention in one sentence;
+    - images `attention/layer_*/heads_*`: each head's attention in one sentence;
     - scalars `update_ratio/*`: how far the execution that reached the step moved a
       part of the network, `||after - before|| / ||before||`. About 1e-3 is healthy
       in the middle of training; a part with 0 does not learn;
@@ -182,10 +182,15 @@ class EvaluationPanels(keras.callbacks.Callback):
         tokens = [self._vocabulary.tokens[index] for index in ids]
         for layer, attention in enumerate(encoded["attention_probs"]):
             heads = keras.ops.convert_to_numpy(keras.ops.cast(attention[0], "float32"))
-            png = drawing.as_png(
-                functools.partial(attention_maps.draw, heads, tokens), dpi=100
-            )
-            tf.summary.image(f"attention/layer_{layer}", drawing.pixels(png)[None])
+            for first in range(0, len(heads), attention_maps.HEADS_PER_PICTURE):
+                some = heads[first : first + attention_maps.HEADS_PER_PICTURE]
+                draw = functools.partial(attention_maps.draw, some, tokens, first=first)
+                # Shown pixel by pixel, where a page of a report is made smaller.
+                png = drawing.as_png(draw, dpi=100)
+                tag = (
+                    f"attention/layer_{layer}/heads_{first}_to_{first + len(some) - 1}"
+                )
+                tf.summary.image(tag, drawing.pixels(png)[None])
 
     def on_train_end(self, logs=None):
         self._writer.close()
