@@ -287,9 +287,13 @@ class PretrainingConfig(StrictModel):
     evaluate_steps: int | None = pydantic.Field(default=None, gt=0)
     """Steps between evaluations; null: `save_checkpoint_steps`. Best a multiple of it:
     only what is saved can be the best checkpoint."""
+    evaluate_minutes: float | None = pydantic.Field(default=None, gt=0)
+    """Minutes without an evaluation after which there is one more; null: none."""
     draw_steps: int | None = pydantic.Field(default=None, gt=0)
     """Steps between pictures, guesses and update ratios for TensorBoard; null: with
-    each evaluation."""
+    each evaluation that comes by steps."""
+    draw_minutes: float | None = pydantic.Field(default=None, gt=0)
+    """Minutes without these after which there are some more; null: none."""
     num_checkpoints: int = pydantic.Field(default=3, gt=0)
     """Newest checkpoints to keep."""
     num_best_checkpoints: int = pydantic.Field(default=1, ge=0)

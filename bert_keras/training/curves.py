@@ -154,5 +154,5 @@ def scalar_tag(name: str) -> str:
 
 _OPTIMIZER_SCALARS = ("learning_rate", "gradient_norm", "loss_scale", "skipped_steps")
 
-# `speed/` has the sum of the first; the second is a message between workers.
-_NOT_DRAWN = ("input_wait", "stop_requested")
+# `speed/` has the sum of the first; the others are messages between workers.
+_NOT_DRAWN = ("input_wait", "stop_requested", "evaluation_requested")

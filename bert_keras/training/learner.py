@@ -14,12 +14,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_keras.training import (
-    optimization,
-    precision,
-    replicas,
-    stopping,
-)
+from bert_keras.training import optimization, precision, replicas, stopping
+
+REQUESTS = ("stop_requested", "evaluation_requested")
+"""Wishes of one worker that all fulfil together."""
 
 MIN_WEIGHT = 1e-5
 """Least divisor of a sum: a batch may have no prediction."""
@@ -92,14 +90,17 @@ class Learner(replicas.ReplicatedModel):
             self.good_steps = self._counter("good_steps")
         self.optimizer.build(self.trainable_variables)
         if replicas.is_multi_worker(self.distribute_strategy):
-            # Each process has its own value: whether it was asked to stop.
-            self._stop_requested = tf.Variable(
-                0.0,
-                trainable=False,
-                synchronization=tf.VariableSynchronization.ON_READ,
-                aggregation=tf.VariableAggregation.SUM,
-                name="stop_requested",
-            )
+            # Each process has its own values: whether it asks all for something.
+            self._requests = {
+                name: tf.Variable(
+                    0.0,
+                    trainable=False,
+                    synchronization=tf.VariableSynchronization.ON_READ,
+                    aggregation=tf.VariableAggregation.SUM,
+                    name=name,
+                )
+                for name in REQUESTS
+            }
         self.built = True
 
     def use_parts(self, num_parts: int) -> None:
@@ -110,13 +111,18 @@ class Learner(replicas.ReplicatedModel):
             num_parts, (None, None)
         )
 
-    def request_stop(self) -> None:
-        """Raises `stop_requested` above 0 in all workers, in the next step or batch of
-        an evaluation."""
+    def request(self, name: str, value: float = 1.0) -> None:
+        """Raises a request above 0 in all workers, or takes this one's back.
+
+        Args:
+            name: one of `REQUESTS`; all see it in the logs of their next step, and that
+                to stop in the next batch of an evaluation too.
+            value: 0: takes it back.
+        """
         strategy = self.distribute_strategy
         # Assigning to the variable as a whole would wait for the other workers.
-        for copy in strategy.experimental_local_results(self._stop_requested):
-            copy.assign(1.0)
+        for copy in strategy.experimental_local_results(self._requests[name]):
+            copy.assign(value)
 
     def _counter(self, name: str, dtype: str = "int32", value: float = 0):
         return self.add_weight(
@@ -208,14 +214,15 @@ class Learner(replicas.ReplicatedModel):
         flat = tf.nest.flatten(sums)
         num_sums = len(flat)
         if replicas.is_multi_worker(self.distribute_strategy):
-            flat.append(self._stop_requested.read_value())
+            flat += [request.read_value() for request in self._requests.values()]
         numbers = tf.stack([tf.cast(value, tf.float32) for value in flat])
         *gradients, numbers = replicas.sum_over_replicas([*gradients, numbers])
         numbers = tf.unstack(numbers)
         totals = tf.nest.pack_sequence_as(sums, numbers[:num_sums])
         totals["loss"] = (totals["loss"][0], tf.constant(1.0))
         if replicas.is_multi_worker(self.distribute_strategy):
-            totals["stop_requested"] = (numbers[-1], tf.constant(1.0))
+            for name, number in zip(REQUESTS, numbers[num_sums:], strict=True):
+                totals[name] = (number, tf.constant(1.0))
         return gradients, totals
 
     def _apply(self, gradients, is_finite) -> None:
@@ -251,7 +258,7 @@ class Learner(replicas.ReplicatedModel):
         results = self.get_metrics_result()
         if replicas.is_multi_worker(self.distribute_strategy):
             results["stop_requested"] = replicas.sum_over_replicas(
-                self._stop_requested.read_value()
+                self._requests["stop_requested"].read_value()
             )
         return results
 
@@ -338,6 +345,8 @@ def fit(
     evaluation: Evaluation | None,
     run_callbacks: Sequence[keras.callbacks.Callback],
     evaluates_after: Callable[[int], bool] = lambda step: True,
+    evaluation_timer: stopping.Timer | None = None,
+    is_chief: bool = True,
 ) -> dict[str, float]:
     """Trains until the optimizer has made `last_step` steps.
 
@@ -349,6 +358,8 @@ def fit(
         evaluation: see `Evaluation`; `None`: none.
         run_callbacks: called with the logs of each execution and epoch.
         evaluates_after: whether an epoch that ends with this step is evaluated.
+        evaluation_timer: when it is due, there is an evaluation within the epoch.
+        is_chief: whether this process's timer decides.
 
     Returns:
         Scalars of the last step and, under names that begin with `val_`, of the last
@@ -363,6 +374,11 @@ def fit(
     learner.next_stop = lambda step: min(
         last_step, (step // steps_per_epoch + 1) * steps_per_epoch
     )
+    if evaluation and evaluation_timer:
+        by_time = _EvaluateByTime(
+            evaluation, evaluation_timer, run_callbacks, is_chief=is_chief
+        )
+        run_callbacks = [*run_callbacks, by_time]
     history = learner.fit(
         batches,
         steps_per_epoch=min(steps_per_epoch, last_step - start_step),
@@ -380,6 +396,63 @@ def fit(
         verbose=0,
     )
     return {name: float(values[-1]) for name, values in history.history.items()}
+
+
+class _EvaluateByTime(keras.callbacks.Callback):
+    """Evaluates within an epoch when minutes have passed without an evaluation.
+
+    With several workers the chief's clock decides, and all evaluate after the same
+    step: the request travels with the gradients of the next one.
+    """
+
+    def __init__(
+        self,
+        evaluation: Evaluation,
+        timer: stopping.Timer,
+        run_callbacks: Sequence[keras.callbacks.Callback],
+        *,
+        is_chief: bool,
+    ):
+        super().__init__()
+        self._evaluation = evaluation
+        self._timer = timer
+        self._run_callbacks = run_callbacks
+        self._is_chief = is_chief
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch
+        self._end = self.model.next_stop(replicas.optimizer_step(self.model))
+
+    def on_train_batch_end(self, batch, logs=None):
+        is_due = self._is_chief and self._timer.is_due
+        if replicas.is_multi_worker(self.model.distribute_strategy):
+            if is_due:
+                self.model.request("evaluation_requested")
+            is_due = float(logs["evaluation_requested"]) > 0
+        # At its end an epoch may be evaluated anyway.
+        if is_due and replicas.optimizer_step(self.model) < self._end:
+            callbacks = keras.callbacks.CallbackList(
+                [*self._run_callbacks, self], model=self.model
+            )
+            metrics = _evaluate(self.model, self._evaluation, callbacks)
+            callbacks.on_epoch_end(self._epoch, metrics)
+            callbacks.on_epoch_begin(self._epoch)
+
+    def on_test_end(self, logs=None):
+        self._timer.restart()
+        if replicas.is_multi_worker(self.model.distribute_strategy):
+            self.model.request("evaluation_requested", 0.0)
+
+
+def _evaluate(
+    learner: Learner, evaluation: Evaluation, callbacks: keras.callbacks.CallbackList
+) -> dict[str, float]:
+    """Metrics as Keras names them in the logs of an epoch."""
+    batches, num_batches = evaluation
+    metrics = learner.evaluate(
+        batches, steps=num_batches, callbacks=callbacks, return_dict=True, verbose=0
+    )
+    return {f"val_{name}": float(value) for name, value in metrics.items()}
 
 
 def evaluate(
@@ -401,19 +474,10 @@ def evaluate(
     """
     callbacks = keras.callbacks.CallbackList(list(run_callbacks), model=learner)
     callbacks.on_train_begin()
-    metrics = {}
-    if evaluation is not None:
-        batches, num_batches = evaluation
-        metrics = learner.evaluate(
-            batches,
-            steps=num_batches,
-            callbacks=callbacks,
-            return_dict=True,
-            verbose=0,
-        )
-    callbacks.on_epoch_end(0, {f"val_{k}": float(v) for k, v in metrics.items()})
+    metrics = {} if evaluation is None else _evaluate(learner, evaluation, callbacks)
+    callbacks.on_epoch_end(0, metrics)
     callbacks.on_train_end()
-    return metrics
+    return {name.removeprefix("val_"): value for name, value in metrics.items()}
 
 
 def try_out(

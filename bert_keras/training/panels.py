@@ -18,8 +18,7 @@ from tensorboard.plugins import projector
 
 from bert_keras import files
 from bert_keras.data import features, tokenization
-from bert_keras.errors import Stopped
-from bert_keras.training import event_files, replicas
+from bert_keras.training import event_files, replicas, stopping
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +40,6 @@ def _panels_only() -> Iterator[None]:
     """What fails within it costs panels, not the training."""
     try:
         yield
-    except Stopped:
-        raise
     except Exception as error:  # of TensorBoard, matplotlib, the device's memory, disks
         logger.warning("TensorBoard's panels of this step are missing: %r", error)
 
@@ -67,6 +64,7 @@ class EvaluationPanels(keras.callbacks.Callback):
         batch: features of a batch, see `bert_keras.data.features`; the first
             `NUM_SENTENCES` examples are used. The same in every session of a run.
         every_steps: steps between two drawings, which are ends of epochs.
+        timer: after which there is one more, when the step is saved.
         last_step: step of one more drawing, the last of this `fit`.
     """
 
@@ -77,6 +75,7 @@ class EvaluationPanels(keras.callbacks.Callback):
         tokenizer: tokenization.Tokenizer,
         batch: Mapping[str, np.ndarray],
         every_steps: int,
+        timer: stopping.Timer | None = None,
         last_step: int | None = None,
     ):
         super().__init__()
@@ -86,7 +85,9 @@ class EvaluationPanels(keras.callbacks.Callback):
         shown = np.flatnonzero(batch["masked_lm_weights"].any(axis=1))[:NUM_SENTENCES]
         self._batch = {name: rows[shown] for name, rows in batch.items()}
         self._every_steps = every_steps
+        self._timer = timer or stopping.Timer(None)
         self._last_step = last_step
+        self._is_owed = False
         self._before: dict[str, list[np.ndarray]] | None = None
 
     def on_train_begin(self, logs=None):
@@ -114,8 +115,12 @@ class EvaluationPanels(keras.callbacks.Callback):
         return step % self._every_steps == 0 or step == self._last_step
 
     def on_train_batch_begin(self, batch, logs=None):
+        if self._is_owed:
+            self._draw()
         reached = self._step + self.model.steps_per_execution
-        if self._is_due(min(reached, self.model.next_stop(self._step))):
+        next_step = min(reached, self.model.next_stop(self._step))
+        if self._is_due(next_step) or self._timer.is_due:
+            self._is_owed = True
             with _panels_only():
                 self._before = weights_by_part(self.model.network)
 
@@ -132,8 +137,12 @@ class EvaluationPanels(keras.callbacks.Callback):
         self._before = None
 
     def on_epoch_end(self, epoch, logs=None):
-        if not self._is_due(self._step):
-            return
+        if self._is_owed or self._is_due(self._step):
+            self._draw()
+
+    def _draw(self) -> None:
+        self._is_owed = False
+        self._timer.restart()
         with _panels_only():
             with self._writer.as_default(self._step):
                 self._write_guesses()

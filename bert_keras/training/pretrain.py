@@ -34,7 +34,9 @@ from bert_keras.training import (
 logger = logging.getLogger(__name__)
 
 CHANGEABLE = (
+    "draw_minutes",
     "draw_steps",
+    "evaluate_minutes",
     "evaluate_steps",
     "gradient_accumulation_steps",
     "jit_compile",

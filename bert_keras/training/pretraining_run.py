@@ -61,9 +61,18 @@ class PretrainingRun:
         )
         self._last_evaluation: dict[str, float] = {}
         settings = self.settings
+        # They go on from one `fit` to the next.
+        self._save_timer, self._evaluation_timer, self._draw_timer = (
+            stopping.Timer(minutes)
+            for minutes in (
+                settings.save_checkpoint_minutes,
+                settings.evaluate_minutes,
+                settings.draw_minutes,
+            )
+        )
         self._evaluate_steps = settings.evaluate_steps or settings.save_checkpoint_steps
         self._draw_steps = settings.draw_steps or self._evaluate_steps
-        # Ends of Keras's epochs: saving, evaluating and drawing come at these only.
+        # Ends of Keras's epochs: what comes by steps, comes at these only.
         self._epoch_steps = math.gcd(
             settings.save_checkpoint_steps, self._evaluate_steps, self._draw_steps
         )
@@ -205,6 +214,8 @@ class PretrainingRun:
                     self.settings, phase, self.strategy
                 ),
                 evaluates_after=self._is_evaluated,
+                evaluation_timer=self._evaluation_timer,
+                is_chief=self.owner is not None,
                 run_callbacks=[*self._shown(phase), *self._keepers(phase)],
             )
         self._last_evaluation = {
@@ -224,7 +235,7 @@ class PretrainingRun:
                 self._checkpoints,
                 self._state,
                 every_steps=self.settings.save_checkpoint_steps,
-                every_minutes=self.settings.save_checkpoint_minutes,
+                timer=self._save_timer,
                 last_step=phase.last_step,
             ),
             self._stop_on_signal(),
@@ -294,6 +305,7 @@ class PretrainingRun:
                 tokenizer=self.run.tokenizer,
                 batch=next(batches.as_numpy_iterator()),
                 every_steps=self._draw_steps,
+                timer=self._draw_timer,
                 last_step=phase.last_step,
             )
             shown.append(evaluation_panels)

@@ -32,6 +32,26 @@ class StopAtStep(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
+class Timer:
+    """Whether some minutes have passed since something was done; it runs at once.
+
+    Args:
+        minutes: `None`: they never pass.
+    """
+
+    def __init__(self, minutes: float | None):
+        self._seconds = math.inf if minutes is None else 60 * minutes
+        self.restart()
+
+    def restart(self) -> None:
+        """Notes that it was done now."""
+        self._begin = time.monotonic()
+
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() - self._begin >= self._seconds
+
+
 class SaveAtSteps(keras.callbacks.Callback):
     """Saves at multiples of some steps, after some minutes, and at the last step.
 
@@ -42,8 +62,7 @@ class SaveAtSteps(keras.callbacks.Callback):
         checkpoints: where to.
         state: what; see `training_state.named_variables`.
         every_steps: steps between two checkpoints, counted from step 0.
-        every_minutes: minutes without a checkpoint after which there is one that the
-            next one replaces; `None`: none.
+        timer: after which there is a checkpoint that the next one replaces.
         last_step: step at which this `fit` ends.
     """
 
@@ -53,26 +72,23 @@ class SaveAtSteps(keras.callbacks.Callback):
         state: Mapping[str, keras.Variable],
         *,
         every_steps: int,
-        every_minutes: float | None,
+        timer: Timer,
         last_step: int,
     ):
         super().__init__()
         self._checkpoints = checkpoints
         self._state = state
         self._every_steps = every_steps
-        self._seconds = math.inf if every_minutes is None else 60 * every_minutes
+        self._timer = timer
         self._last_step = last_step
-
-    def on_train_begin(self, logs=None):
-        self._saved_at = time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
         self._checkpoints.check()
         step = replicas.optimizer_step(self.model)
         is_due = step % self._every_steps == 0 or step >= self._last_step
-        if is_due or time.monotonic() - self._saved_at >= self._seconds:
+        if is_due or self._timer.is_due:
             self._checkpoints.save(step, self._state, is_interim=not is_due)
-            self._saved_at = time.monotonic()
+            self._timer.restart()
 
 
 class StopOnDrift(keras.callbacks.Callback):
@@ -221,7 +237,7 @@ class StopOnSignal(keras.callbacks.Callback):
         stops = self._signal.received
         if self._is_multi_worker:
             if self._signal.received:
-                self.model.request_stop()
+                self.model.request("stop_requested")
             stops = float(stop_requested) > 0
         if not stops:
             return

@@ -274,10 +274,10 @@ def test_panels(model, batch, tokenizer, tmp_path):
 
     images = values(folder, "attention/")
     assert images.keys() == {
-        (f"attention/layer_{layer}/heads_0_to_1", step)
+        (f"attention/layer_{layer}/heads_0_to_3", step)
         for layer, step in itertools.product((0, 1), (3, 6))
     }
-    width, height, *drawn = images["attention/layer_0/heads_0_to_1", 6].tolist()
+    width, height, *drawn = images["attention/layer_0/heads_0_to_3", 6].tolist()
     shown = Image.open(io.BytesIO(drawn[0]))
     assert (int(width), int(height)) == shown.size
 

@@ -19,6 +19,7 @@ from bert_keras.training import finetune, learner, phases, pretrain, stopping
 from pipelines import examples
 from pipelines.engine import engines
 from tests import conftest
+from tests.bert_keras.training import test_panels
 
 TINY = conftest.PRETRAINING["model"]
 CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
@@ -396,6 +397,24 @@ def test_sigterm_writes_a_checkpoint(finished, tiny_examples, tmp_path, step, ca
     assert sorted(p.name for p in run.glob("checkpoints/*")) == sorted(
         p.name for p in finished.glob("checkpoints/*")
     )
+
+
+def test_evaluations_and_pictures_by_minutes(finished, tiny_examples, tmp_path):
+    """As often as there are steps; the run ends with the same bits."""
+    steps = {"evaluate_steps": 12, "draw_steps": 12, "save_checkpoint_steps": 12}
+    minutes = {"evaluate_minutes": 1e-9, "draw_minutes": 1e-9}
+    run = tmp_path / "run"
+    results = pretrain.pretrain(
+        settings(**steps, **minutes), [tiny_examples], run, strategy=CPU
+    )
+    assert_same_state(finished, run)
+    assert (
+        results["eval"] == json.loads((finished / "results.json").read_text())["eval"]
+    )
+    log = event_log.read_log(run / "logs" / "eval")
+    assert list(log.scalars["loss/loss"].steps) == [*range(1, 13)]
+    drawn = test_panels.values(run / "logs" / "panels", "attention/layer_0/")
+    assert {step for _, step in drawn} == {*range(1, 13)}
 
 
 def test_numbers_that_are_not_finite_end_the_run(tiny_examples, tmp_path):

@@ -89,9 +89,11 @@ def fit(run_callbacks):
     return model
 
 
-def save_at_steps(checkpoints, **options):
-    options = {"every_steps": 4, "every_minutes": None, "last_step": 7} | options
-    return stopping.SaveAtSteps(checkpoints, {}, **options)
+def save_at_steps(checkpoints, *, every_steps=4, minutes=None):
+    timer = stopping.Timer(minutes)
+    return stopping.SaveAtSteps(
+        checkpoints, {}, every_steps=every_steps, timer=timer, last_step=7
+    )
 
 
 def test_steps_are_saved_before_they_are_evaluated():
@@ -116,7 +118,7 @@ def test_steps_are_saved_after_some_minutes(monkeypatch):
     checkpoints = Checkpoints()
     now = itertools.count(0, 20)
     monkeypatch.setattr(stopping.time, "monotonic", lambda: next(now))
-    fit([save_at_steps(checkpoints, every_minutes=1.0)])
+    fit([save_at_steps(checkpoints, minutes=1.0)])
     assert [call for call in checkpoints.calls if call[0] == "saved"] == [
         ("saved", 4),
         ("saved", 7),

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -203,6 +204,15 @@ def test_sigterm_to_one_stops_the_evaluation_of_both(tiny_examples, tmp_path):
         assert "stopped by SIGTERM at step 5; give" in last[1]
     assert finish(start_workers(tiny_examples, run, **options)) == [0, 0]
     assert "evaluation at step 5 " in log_of(run, 0)
+
+
+def test_the_chiefs_clock_tells_both_when_to_evaluate(tiny_examples, tmp_path):
+    """The request travels with the next step."""
+    run = tmp_path / "run"
+    options = {"evaluate_minutes": 1e-9, "draw_minutes": 1e-9, "num_train_steps": 6}
+    assert finish(start_workers(tiny_examples, run, **options)) == [0, 0]
+    found = re.findall(r"evaluation at step (\d+) ", log_of(run, 0))
+    assert found == ["2", "4", "6"]
 
 
 def test_files_of_their_own(tiny_examples, tmp_path):
