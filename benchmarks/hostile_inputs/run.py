@@ -43,7 +43,7 @@ def run_kind(
     name: str, work: Path, *, seed: int, first: int, count: int
 ) -> page.Outcome:
     """Reads inputs of a kind; a process that ends is followed by another."""
-    stop, begin = first + count, time.monotonic()
+    stop, begin, commit = first + count, time.monotonic(), _commit()
     start = first
     counts, faults = Counter[str](), []
     facts: dict[str, Any] = {}
@@ -72,7 +72,7 @@ def run_kind(
         faults=faults,
         seconds=time.monotonic() - begin,
         seed=seed,
-        commit=_commit(),
+        commit=commit,
         date=str(datetime.date.today()),
         **{key: facts[key] for key in page.Outcome._fields if key in facts},
     )
