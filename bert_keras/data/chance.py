@@ -13,13 +13,19 @@ INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 """Step of SplitMix64: 2 ** 64 divided by the golden ratio."""
 
 
+MIX_ROUNDS = tuple(
+    (np.uint64(shift), np.uint64(factor))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
+)
+"""Shift and factor of each round of `mix`."""
+
+
 def mix(numbers: np.ndarray) -> np.ndarray:
     """Hashes uint64 numbers in place: the last step of SplitMix64 (Vigna, 2015)."""
-    numbers ^= numbers >> np.uint64(30)
-    numbers *= np.uint64(0xBF58476D1CE4E5B9)
-    numbers ^= numbers >> np.uint64(27)
-    numbers *= np.uint64(0x94D049BB133111EB)
-    numbers ^= numbers >> np.uint64(31)
+    for shift, factor in MIX_ROUNDS:
+        numbers ^= numbers >> shift
+        if factor != 1:
+            numbers *= factor
     return numbers
 
 

@@ -5,7 +5,7 @@ for the next one, which takes longer than the matrix products of a training step
 makes one loop of such a chain, but has slower matrix products. So only the chains
 between the products are compiled.
 
-Elsewhere (other backends, GPUs, inside of a step that XLA compiles as a whole)
+Elsewhere (other backends, GPUs, TPUs, inside of a step that XLA compiles as a whole)
 functions are called as they are.
 """
 
@@ -50,7 +50,12 @@ def _pays(tensors: tuple) -> bool:
     # longer than the training.
     if not all(tensor.shape.is_fully_defined() for tensor in tensors):
         return False
-    return not tf.config.list_physical_devices("GPU")
+    strategy = tf.distribute.get_strategy()
+    if not tf.distribute.has_strategy():
+        return not tf.config.list_physical_devices("GPU")
+    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    devices = strategy.extended.worker_devices
+    return not is_tpu and all("CPU" in device.upper() for device in devices)
 
 
 @functools.cache

@@ -144,7 +144,11 @@ class Learner(replicas.ReplicatedModel):
         """Makes a step; returns its own scalars, the same on all replicas."""
         learning_rate = self.optimizer.learning_rate
         weights = replicas.sum_over_replicas(self.network.loss_weights(batch))
-        scale = _read(self.loss_scale) if self._scales_loss else tf.constant(1.0)
+        scale = (
+            optimization.local_value(self.loss_scale)
+            if self._scales_loss
+            else tf.constant(1.0)
+        )
         gradients, sums = self._gradients(batch, weights, scale)
         gradients, sums = self._summed(gradients, sums)
         loss = sums["loss"][0]
@@ -163,7 +167,7 @@ class Learner(replicas.ReplicatedModel):
         return logs | {
             "learning_rate": learning_rate,
             "gradient_norm": gradient_norm,
-            "skipped_steps": _read(self.skipped_steps),
+            "skipped_steps": optimization.local_value(self.skipped_steps),
             **({"loss_scale": scale} if self._scales_loss else {}),
         }
 
@@ -227,24 +231,31 @@ class Learner(replicas.ReplicatedModel):
 
     def _apply(self, gradients, is_finite) -> None:
         """Updates the weights, unless something is not finite, and all counters."""
-        steps = _read(self.optimizer.iterations)
-        num_updates = steps - tf.cast(_read(self.skipped_steps), steps.dtype)
+        steps = optimization.local_value(self.optimizer.iterations)
+        num_updates = steps - tf.cast(
+            optimization.local_value(self.skipped_steps), steps.dtype
+        )
         tf.cond(
             is_finite,
             lambda: self.optimizer.apply_in_replica(gradients, num_updates=num_updates),
             lambda: None,
         )
-        self.optimizer.iterations.assign_add(1)
+        # An assignment to the variable as a whole would be exchanged between replicas.
+        assign, read = optimization.assign_local, optimization.local_value
+        assign(self.optimizer.iterations, steps + 1)
         skipped = tf.cast(~is_finite, tf.int32)
-        self.skipped_steps.assign_add(skipped)
-        self.skipped_in_a_row.assign((_read(self.skipped_in_a_row) + 1) * skipped)
+        assign(self.skipped_steps, read(self.skipped_steps) + skipped)
+        assign(self.skipped_in_a_row, (read(self.skipped_in_a_row) + 1) * skipped)
         if self._scales_loss:
             scale, good_steps = precision.next_loss_scale(
-                precision.LossScale(_read(self.loss_scale), _read(self.good_steps)),
+                precision.LossScale(
+                    optimization.local_value(self.loss_scale),
+                    optimization.local_value(self.good_steps),
+                ),
                 is_finite,
             )
-            self.loss_scale.assign(scale)
-            self.good_steps.assign(good_steps)
+            assign(self.loss_scale, scale)
+            assign(self.good_steps, good_steps)
 
     def test_step(self, batch):
         """Adds a batch to the running means, computed in as many parts as a step.
@@ -291,11 +302,6 @@ def _parts(
         return {name: value[rows] for name, value in batch.items()}
 
     return -(-num_rows // size), part
-
-
-def _read(variable: keras.Variable) -> tf.Tensor:
-    """Value now; the variable itself would be read only where it is used."""
-    return tf.convert_to_tensor(variable.value)
 
 
 def build_learner(

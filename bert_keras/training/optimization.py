@@ -216,7 +216,7 @@ class BertAdamW(ReplicaOptimizer):
             # The kernel adds it to the root of the uncorrected `v`.
             epsilon = self.epsilon * tf.sqrt(1.0 - beta_2_power)
         if self.weight_decay_rate and self.decays(variable.path):
-            decay = learning_rate * self.weight_decay_rate * _read(variable)
+            decay = learning_rate * self.weight_decay_rate * local_value(variable)
             _assign_sub(variable, decay)
         # One pass over memory; single operations would take one each.
         tf.raw_ops.ResourceApplyAdam(
@@ -256,16 +256,16 @@ class Lamb(ReplicaOptimizer):
 
     def update_variable(self, index: int, gradient, learning_rate, num_updates) -> None:
         variable = self._trainable_variables[index]
-        m, v = _read(self._m[index]), _read(self._v[index])
+        m, v = local_value(self._m[index]), local_value(self._v[index])
         new_m = m + (1.0 - self.beta_1) * (gradient - m)
         new_v = v + (1.0 - self.beta_2) * (tf.square(gradient) - v)
-        _assign(self._m[index], new_m)
-        _assign(self._v[index], new_v)
+        assign_local(self._m[index], new_m)
+        assign_local(self._v[index], new_v)
         m_hat = new_m / _bias(self.beta_1, num_updates)
         v_hat = new_v / _bias(self.beta_2, num_updates)
         update = m_hat / (tf.sqrt(v_hat) + self.epsilon)
         if self.decays(variable.path):
-            weights = _read(variable)
+            weights = local_value(variable)
             update = update + self.weight_decay_rate * weights
             learning_rate = learning_rate * trust_ratio(weights, update)
         _assign_sub(variable, learning_rate * update)
@@ -342,12 +342,14 @@ def _handle(variable: keras.Variable):
     return variable.value.handle
 
 
-def _read(variable: keras.Variable):
+def local_value(variable: keras.Variable) -> tf.Tensor:
+    """Value now of a replica's own copy of a variable."""
     dtype = tf.as_dtype(variable.dtype)
     return tf.raw_ops.ReadVariableOp(resource=_handle(variable), dtype=dtype)
 
 
-def _assign(variable: keras.Variable, value) -> None:
+def assign_local(variable: keras.Variable, value) -> None:
+    """Sets a replica's own copy of a variable; all replicas give the same value."""
     tf.raw_ops.AssignVariableOp(resource=_handle(variable), value=value)
 
 

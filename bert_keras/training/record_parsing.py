@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.config import ExamplesConfig
-from bert_keras.data import dynamic_masking, features, masking
+from bert_keras.data import chance, dynamic_masking, features, masking
 
 Attention = Literal["bidirectional", "left_to_right"]
 """See `BertConfig.attention`."""
@@ -76,9 +76,8 @@ class Parser:
         if self.attention == "left_to_right":
             parsed |= next_tokens(parsed["input_ids"], parsed["input_mask"])
         if self.has_dropout:
-            seeds = functools.partial(dropout_seeds, self.seed)
-            drawn = tf.numpy_function(seeds, [epochs, numbers], tf.int32)
-            parsed[features.DROPOUT_SEEDS] = tf.ensure_shape(drawn, epochs.shape)
+            seeds = dropout_seeds(self.seed, epochs, numbers)
+            parsed[features.DROPOUT_SEEDS] = seeds
         return {
             name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
             for name, value in parsed.items()
@@ -188,8 +187,12 @@ def next_tokens(input_ids: tf.Tensor, input_mask: tf.Tensor) -> dict[str, tf.Ten
 _DROPOUT_SALT = 0x64726F706F757473
 
 
-def dropout_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarray:
-    """Seeds of the examples' dropout.
+def dropout_seeds(
+    seed: int, epochs: tf.Tensor | np.ndarray, records: tf.Tensor | np.ndarray
+) -> tf.Tensor:
+    """Seeds of the examples' dropout: the low halves of `dynamic_masking.record_seeds`.
+
+    Operations of TensorFlow, so that any host may compute them.
 
     Args:
         seed: the run's.
@@ -199,5 +202,17 @@ def dropout_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndar
     Returns:
         `(n,)` int32.
     """
-    seeds = dynamic_masking.record_seeds(seed ^ _DROPOUT_SALT, epochs, records)
-    return seeds.astype(np.uint32).view(np.int32)
+    first = np.array([(seed ^ _DROPOUT_SALT) % 2**64], np.uint64)
+    state = tf.constant(chance.mix(first + chance.INCREMENT))
+    for numbers in (epochs, records):
+        state = tf.bitwise.bitwise_xor(state, tf.cast(numbers, tf.uint64))
+        state = _mix(state + tf.constant(chance.INCREMENT))
+    return tf.bitcast(tf.cast(state, tf.uint32), tf.int32)
+
+
+def _mix(numbers: tf.Tensor) -> tf.Tensor:
+    """`chance.mix` as operations of TensorFlow."""
+    for shift, factor in chance.MIX_ROUNDS:
+        shifted = tf.bitwise.right_shift(numbers, tf.constant(shift))
+        numbers = tf.bitwise.bitwise_xor(numbers, shifted) * tf.constant(factor)
+    return numbers

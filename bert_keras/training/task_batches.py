@@ -36,7 +36,8 @@ def example_batches(
         name: tf.TensorSpec([None] * array.ndim, array.dtype)
         for name, array in make_batch(np.arange(1)).items()
     }
-    signature[features.DROPOUT_SEEDS] = tf.TensorSpec([None], tf.int32)
+    signature["epoch"] = tf.TensorSpec([], tf.int64)
+    signature["row_numbers"] = tf.TensorSpec([None], tf.int64)
 
     first_epoch, num_done = divmod(start_step, -(-len(lengths) // batch_size))
 
@@ -50,14 +51,17 @@ def example_batches(
                 epoch=epoch,
             )
             for rows in of_epoch[num_done if epoch == first_epoch else 0 :]:
-                seeds = record_parsing.dropout_seeds(
-                    seed, np.full(len(rows), epoch), rows
-                )
-                yield {**make_batch(rows), features.DROPOUT_SEEDS: seeds}
+                yield {**make_batch(rows), "epoch": epoch, "row_numbers": rows}
+
+    def with_seeds(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        seeds = record_parsing.dropout_seeds(
+            seed, batch.pop("epoch"), batch.pop("row_numbers")
+        )
+        return batch | {features.DROPOUT_SEEDS: seeds}
 
     # With unknown dimensions the training step is traced once, not for every length.
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-    return replicas.untuned(dataset.prefetch(tf.data.AUTOTUNE))
+    return replicas.untuned(dataset.map(with_seeds).prefetch(tf.data.AUTOTUNE))
 
 
 def padded(

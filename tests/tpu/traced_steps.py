@@ -1,0 +1,215 @@
+"""Traces steps under a TPUStrategy whose TPU is not there; prints what they hold.
+
+    python traced_steps.py KIND...
+
+The strategy's devices are logical CPUs, so that variables and input exist. A step is
+traced as on a TPU (one cluster for `tpu.replicate`, TPU variables, sums over replicas)
+and never run. Prints a line of JSON for each kind: the operations inside the cluster,
+those beside it, and the functions that XLA would have to compile by themselves.
+"""
+
+import collections
+import functools
+import json
+import sys
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.distribute import tpu_strategy
+from tensorflow.python.distribute.cluster_resolver.tpu import tpu_cluster_resolver
+from tensorflow.python.eager import context
+from tensorflow.python.tpu import tpu_system_metadata
+
+from bert_keras import config
+from bert_keras.model import networks, pretrainer
+from bert_keras.training import learner, optimization, replicas
+
+NUM_REPLICAS = 2
+BATCH_SIZE, LENGTH, NUM_PREDICTIONS, VOCAB_SIZE = 8, 32, 5, 100
+HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
+BERT = config.BertConfig(
+    vocab_size=VOCAB_SIZE,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=64,
+    max_position_embeddings=LENGTH,
+)
+TASKS = {
+    "classification": config.Task(kind="classification", labels=("a", "b")),
+    "regression": config.Task(kind="regression"),
+    "tagging": config.Task(kind="tagging", labels=("O", "B-X")),
+    "span": config.Task(kind="span"),
+    "choice": config.Task(kind="choice"),
+}
+
+
+class Resolver(tpu_cluster_resolver.TPUClusterResolver):
+    """Says that there are TPU cores."""
+
+    def __init__(self):
+        self._tpu = "stand-in"
+
+    def get_tpu_system_metadata(self):
+        devices = [
+            context.LogicalDevice(HOST.replace("CPU:0", f"TPU:{core}"), "TPU")
+            for core in range(NUM_REPLICAS)
+        ]
+        return tpu_system_metadata.TPUSystemMetadata(
+            num_cores=NUM_REPLICAS,
+            num_hosts=1,
+            num_of_cores_per_host=NUM_REPLICAS,
+            topology=None,
+            devices=devices,
+        )
+
+
+def make_strategy() -> tf.distribute.TPUStrategy:
+    """A TPUStrategy on logical CPUs."""
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * (NUM_REPLICAS + 1),
+    )
+    tf.config.list_logical_devices()
+    strategy = tpu_strategy.TPUStrategyV2(Resolver())
+    cores = [HOST.replace("CPU:0", f"CPU:{1 + core}") for core in range(NUM_REPLICAS)]
+    extended = strategy.extended
+    extended._tpu_devices = np.array([[core] for core in cores], dtype=object)
+    extended._host_device = HOST
+    extended._device_input_worker_devices = collections.OrderedDict({HOST: cores})
+    extended._host_input_worker_devices = collections.OrderedDict(
+        {HOST: [HOST] * NUM_REPLICAS}
+    )
+    strategy._enable_packed_variable_in_eager_mode = False
+    return strategy
+
+
+def make_batch(kind: str) -> dict[str, np.ndarray]:
+    """Features of a global batch, all of fixed shape."""
+    shape = (BATCH_SIZE, 2, LENGTH) if kind == "choice" else (BATCH_SIZE, LENGTH)
+    predictions = (BATCH_SIZE, NUM_PREDICTIONS)
+    batch = {
+        "input_ids": np.full(shape, 7, np.int32),
+        "input_mask": np.ones(shape, np.int32),
+        "segment_ids": np.zeros(shape, np.int32),
+        "dropout_seeds": np.arange(BATCH_SIZE, dtype=np.int32),
+    }
+    labels = {
+        "classification": {"label_ids": np.zeros(BATCH_SIZE, np.int32)},
+        "regression": {"label_ids": np.zeros(BATCH_SIZE, np.float32)},
+        "tagging": {"label_ids": np.zeros(shape, np.int32)},
+        "span": {
+            "start_positions": np.ones(BATCH_SIZE, np.int32),
+            "end_positions": np.ones(BATCH_SIZE, np.int32),
+        },
+        "choice": {"label_ids": np.zeros(BATCH_SIZE, np.int32)},
+    }
+    pretraining = {
+        "masked_lm_positions": np.ones(predictions, np.int32),
+        "masked_lm_ids": np.full(predictions, 8, np.int32),
+        "masked_lm_weights": np.ones(predictions, np.float32),
+        "next_sentence_labels": np.zeros((BATCH_SIZE, 1), np.int32),
+    }
+    return batch | labels.get(kind, pretraining)
+
+
+def build_learner(
+    kind: str, strategy: tf.distribute.Strategy, *, num_parts: int
+) -> learner.Learner:
+    """What trains the network of a kind."""
+    if kind in TASKS:
+        make_network = functools.partial(
+            networks.build, BERT, TASKS[kind], seed=1, dtype="mixed_bfloat16"
+        )
+    else:
+        make_network = functools.partial(
+            pretrainer.BertPretrainer,
+            BERT,
+            seed=1,
+            dtype="mixed_bfloat16",
+            name="bert_pretrainer",
+        )
+    return learner.build_learner(
+        make_network,
+        {name: tf.constant(rows[:1]) for name, rows in make_batch(kind).items()},
+        strategy=strategy,
+        max_grad_norm=1.0,
+        num_parts=num_parts,
+        optimizer=lambda: optimization.build_optimizer(
+            config.OptimizerConfig(), num_train_steps=1000
+        ),
+    )
+
+
+def trace(kind: str, strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
+    """The graph of an execution of a step."""
+    trained = build_learner(kind, strategy, num_parts=2 if kind == "accumulated" else 1)
+    share = {
+        name: rows[: BATCH_SIZE // NUM_REPLICAS]
+        for name, rows in make_batch(kind).items()
+    }
+    data = tf.data.Dataset.from_tensors(share).repeat()
+    batches = replicas.distribute(strategy, lambda *place: data)
+    step = trained.test_step if kind == "evaluation" else trained.train_step
+    if kind == "printing":
+        step = printing(step)
+    execute = trained._execution(step)
+    concrete = execute.get_concrete_function(iter(batches), tf.constant(1))
+    return concrete.graph.as_graph_def()
+
+
+def printing(step):
+    """The same step with an operation of the host, which must be noticed."""
+
+    def train_step(batch):
+        tf.print(tf.shape(batch["input_ids"]))
+        return step(batch)
+
+    return train_step
+
+
+def describe(graph: tf.compat.v1.GraphDef) -> dict:
+    """Operations of all functions by their place, and what XLA compiles by itself."""
+    bodies = {"": graph.node}
+    bodies |= {f.signature.name: f.node_def for f in graph.library.function}
+    inside, beside, called = set(), set(), set()
+    for nodes in bodies.values():
+        marked = [node for node in nodes if "_tpu_replicate" in node.attr]
+        for node in marked:
+            inside.add(node.op)
+            called |= {
+                attribute.func.name
+                for attribute in node.attr.values()
+                if attribute.HasField("func")
+            }
+        if marked:
+            beside |= {node.op for node in nodes if node not in marked}
+    reached = set()
+    while called - reached:
+        name = (called - reached).pop()
+        reached.add(name)
+        for node in bodies[name]:
+            inside.add(node.op)
+            called |= {
+                attribute.func.name
+                for attribute in node.attr.values()
+                if attribute.HasField("func")
+            }
+    return {
+        "inside": sorted(inside),
+        "beside": sorted(beside),
+        "num_clusters": sum(
+            node.op == "TPUReplicateMetadata"
+            for nodes in bodies.values()
+            for node in nodes
+        ),
+        "compiled_by_themselves": sum(
+            f.attr["_XlaMustCompile"].b for f in graph.library.function
+        ),
+    }
+
+
+if __name__ == "__main__":
+    tpu = make_strategy()
+    for kind in sys.argv[1:]:
+        print(json.dumps({"kind": kind, **describe(trace(kind, tpu))}), flush=True)
