@@ -92,7 +92,8 @@ def _documents(node: Any, evidence: Path, place: str) -> Iterator[tuple[Path, st
 def _path_inside(folder: Path, name: str, place: str) -> Path:
     """The path of a file that a name in the data says, which must stay in a folder."""
     path = folder / name
-    is_bad = not name or "\0" in name or "\\" in name or os.path.isabs(name)
+    # JSON can hold halves of characters, which no file name has.
+    is_bad = not name or re.search("[\0\\\\\ud800-\udfff]", name) or os.path.isabs(name)
     # Not by ".." in the text alone: a link can lead out as well.
     if is_bad or not path.resolve().is_relative_to(folder.resolve()):
         raise InputError(

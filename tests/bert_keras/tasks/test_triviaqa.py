@@ -102,7 +102,17 @@ def test_without_answers_every_document_is_kept(read):
 
 @pytest.mark.parametrize(
     "name",
-    ["../secret", "a/../../secret", "/etc/passwd", "..", "", "x\0y", "..\\secret", "l"],
+    [
+        "../secret",
+        "a/../../secret",
+        "/etc/passwd",
+        "..",
+        "",
+        "x\0y",
+        "..\\secret",
+        "l",
+        "\ud800",
+    ],
 )
 def test_no_document_is_read_outside_of_the_folder(read, tmp_path, name):
     (tmp_path / "evidence" / "wikipedia").mkdir(parents=True)
