@@ -24,6 +24,17 @@ REACHED_NAME = "reached.json"
 that were evaluated after the last step (else null)."""
 
 
+def read_reached(path: Path) -> dict[str, Any]:
+    """Contents of a file named `REACHED_NAME`; empty if it is missing or damaged."""
+    try:
+        reached = json.loads(files.read_bytes(path))
+        # Numbers that were not finite are null in the file.
+        logs = {k: math.nan if v is None else v for k, v in reached["train"].items()}
+        return {name: reached[name] for name in ("step", "kept_step")} | {"train": logs}
+    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
+        return {}
+
+
 class Keeper(keras.callbacks.Callback):
     """Saves a fine-tuning's state, remembers its best evaluation and may end it.
 
@@ -92,8 +103,7 @@ class Keeper(keras.callbacks.Callback):
         self._began_at = time.monotonic()
         scores = self._checkpoints.scores()
         self._best = min(((v, k) for k, v in scores.items()), default=self._best)
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            reached = json.loads(files.read_bytes(self._reached_path))
+        if reached := read_reached(self._reached_path):
             # It may be older than the checkpoint, or the best one may be damaged.
             if reached["kept_step"] in (None, self._best[1]) and (
                 reached["kept_step"] or reached["step"] == step

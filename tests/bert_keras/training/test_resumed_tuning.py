@@ -1,6 +1,7 @@
 """Fine-tunings that are interrupted end like those that never were: bit for bit."""
 
 import json
+import math
 import os
 import signal
 import time
@@ -13,11 +14,12 @@ import tensorflow as tf
 from tensorboard.backend.event_processing import event_file_loader
 
 from bert_keras import config
+from bert_keras import files as project_files
 from bert_keras.checkpoints import conversion
 from bert_keras.errors import InputError, Stopped
 from bert_keras.inference import forward, tuned
 from bert_keras.report import task_summaries
-from bert_keras.training import finetune, replicas
+from bert_keras.training import finetune, keeping, replicas
 from tests.bert_keras.training.test_finetune import (
     BERT_CONFIG,
     make_init,
@@ -215,6 +217,19 @@ def test_sigterm_leaves_an_evaluation(files, tmp_path, in_forward, monkeypatch):
     in_forward(0)
     run(files, directory, **settings)
     assert_same(directory, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("damaged", ["", "{", "[]", "null", '{"train": {}}', "\xff"])
+def test_what_an_interrupted_run_had_reached(tmp_path, damaged):
+    path = tmp_path / keeping.REACHED_NAME
+    assert keeping.read_reached(path) == {}
+    values = {"step": 7, "kept_step": None, "train": {"loss": math.nan, "lr": 0.1}}
+    project_files.write_json(path, values)
+    found = keeping.read_reached(path)
+    assert math.isnan(found["train"].pop("loss"))
+    assert found == {"step": 7, "kept_step": None, "train": {"lr": 0.1}}
+    path.write_bytes(damaged.encode("latin1"))
+    assert keeping.read_reached(path) == {}
 
 
 def test_sigterm_while_answers_are_drawn(files, tmp_path, monkeypatch, caplog):
