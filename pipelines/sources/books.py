@@ -89,7 +89,7 @@ def parse_book(
 
 _START = re.compile(
     r"^[ \t]*\*{3} ?START OF (?:THE|THIS) PROJECT GUTENBERG E(?:BOOK|TEXT)"
-    r"(?:[^*]{0,400}\*{3}|[^\n]*)[^\n]*\n",
+    r"(?:[^*]{0,400}\*{3})?[^\n]*\n",
     re.IGNORECASE | re.MULTILINE,
 )
 _END_OF_SMALL_PRINT = re.compile(r"^\*END\*? ?THE SMALL PRINT[^\n]*\n", re.MULTILINE)

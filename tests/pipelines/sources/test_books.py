@@ -247,6 +247,12 @@ def test_contents_without_an_end_cost_nothing():
     assert paragraphs == tuple(body.strip().split("\n\n"))
 
 
+def test_a_start_that_never_ends_costs_nothing():
+    """The square of its length would be hours."""
+    text = "*** START OF THE PROJECT GUTENBERG EBOOK " + "{{a|" * 500_000
+    assert books.split_header(text) == ("", text)
+
+
 def test_encodings():
     assert books.decode("\ufeffé\r\nx".encode()) == ("é\nx", "utf-8-sig")
     assert books.decode("é “q”".encode("cp1252")) == ("é “q”", "cp1252")
