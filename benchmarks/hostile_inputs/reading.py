@@ -103,9 +103,19 @@ class Result(NamedTuple):
 
 
 def read_input(
-    kind: Kind, name: str, folder: Path, healthy: Healthy, *, seed: int, number: int
+    kind: Kind,
+    name: str,
+    folder: Path,
+    healthy: Healthy,
+    *,
+    seed: int,
+    number: int,
+    is_kept: bool = False,
 ) -> Result:
-    """Reads one input of the kind called `name`, and makes the folder whole again."""
+    """Reads one input of the kind called `name`.
+
+    It is made of `seed`, `name` and `number`, and is gone afterwards unless `is_kept`.
+    """
     choose = random.Random(f"{seed}/{name}/{number}")
     place = choose.choice(healthy.damaged)
     data = damage.damage(healthy.contents[place], choose, name=place.name)
@@ -115,9 +125,9 @@ def read_input(
     outcome, fault = _read(kind, folder)
     processor_seconds = time.process_time() - processor_start
     seconds = time.perf_counter() - start
-    if kind.alone:
+    if kind.alone and not is_kept:
         path.unlink()
-    else:
+    elif not is_kept:
         path.write_bytes(healthy.contents[place])
     return Result(outcome, str(place), fault, processor_seconds, seconds)
 
@@ -230,7 +240,10 @@ def read_all(
                 break
             memory.reset()
             result = read_input(
-                kind, name, work / "input", healthy, seed=seed, number=number
+                *(kind, name, work / "input", healthy),
+                seed=seed,
+                number=number,
+                is_kept=stop - first == 1,
             )
             highest = memory.highest()
             fault = result.fault

@@ -9,9 +9,9 @@ values of JSON and YAML) and reads it as the commands do. A reader may accept th
 or refuse it with an `InputError` of one line; anything else is a fault, see `page.py`.
 
 An input is a function of the seed, its kind and its number: `--kind KIND --first NUMBER
---inputs 1` reads it again, and `--work FOLDER` keeps it in `FOLDER/damaged`. Kinds that
-`--outcomes` already has, with the same seed and number of inputs, are not read again
-without `--kind`; the page is written from all kinds in it. Linux only; needs the
+--inputs 1` reads it again, and with `--work FOLDER` leaves it in `FOLDER/input`. Kinds
+that `--outcomes` already has, with the same seed and number of inputs, are not read
+again without `--kind`; the page is written from all kinds in it. Linux only; needs the
 repository.
 """
 
