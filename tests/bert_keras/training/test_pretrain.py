@@ -399,6 +399,7 @@ def test_sigterm_writes_a_checkpoint(finished, tiny_examples, tmp_path, step, ca
     )
 
 
+@pytest.mark.slow
 def test_evaluations_and_pictures_by_minutes(finished, tiny_examples, tmp_path):
     """As often as there are steps; the run ends with the same bits."""
     steps = {"evaluate_steps": 12, "draw_steps": 12, "save_checkpoint_steps": 12}
@@ -465,6 +466,7 @@ class TestAblations:
         names = {"loss", "masked_lm_loss", "masked_lm_accuracy"}
         assert set(results["eval"]) == names
 
+    @pytest.mark.slow
     def test_left_to_right(self, tiny_examples, tmp_path):
         """Sentences count up through the words: the next one can be known."""
         results = pretrain.pretrain(

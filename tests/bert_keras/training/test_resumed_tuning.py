@@ -158,6 +158,7 @@ def test_texts_of_which_the_best_weights_are_kept(files, tmp_path, at_step):
     assert scores["loss"] == pytest.approx(whole["eval"]["loss"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_tags_whose_training_ends_early(files, tmp_path, at_step):
     """SIGTERM with the last step before an evaluation, which the resumed run makes."""
     settings = {"task": "tagging", "early_stopping": 2, "evaluate_steps": 3}
