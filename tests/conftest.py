@@ -24,6 +24,10 @@ from pipelines.engine import engines
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 HEAVY = (
+    # Much memory, while the processes are small: several copies of BERT-BASE, and
+    # SQuAD with its published answers.
+    "bert_keras/model/test_encoder_parity.py",
+    "bert_keras/tasks/test_squad_predictions.py",
     "bert_keras/training/test_pretrain.py",
     "test_python_page.py",
     "test_pages.py",
@@ -61,15 +65,13 @@ HEAVY = (
     "bert_keras/training/test_panels.py",
     "bert_keras/checkpoints/test_keras_hub.py",
     "bert_keras/report/test_classified_texts.py",
-    "bert_keras/model/test_encoder_parity.py",
     "bert_keras/checkpoints/test_hugging_face.py",
     "bert_keras/test_demo.py",
     "bert_keras/model/test_encoder.py",
     "bert_keras/feature_based/test_bilstm_tagger.py",
-    "bert_keras/tasks/test_squad_predictions.py",
     "bert_keras/model/test_bilstm.py",
 )
-"""Files of more than five seconds, the longest first.
+"""Files of more than five seconds, after these the longest first.
 
 A worker of xdist takes whole files, in the order of collection (the Makefile asks for
 it): with the long ones at the end, one worker would wait for the other.
