@@ -77,10 +77,15 @@ def test_faults_are_found(read, fault, golden, tmp_path, monkeypatch):
 
 def test_the_page_is_made_of_all_calls(tmp_path):
     program = [sys.executable, "-m", "benchmarks.hostile_inputs.run", "--inputs", "9"]
-    program += ["--outcomes", tmp_path / "kept.json", "--results", tmp_path / "page.md"]
+    program += [
+        "--outcomes",
+        tmp_path / "kept.jsonl",
+        "--results",
+        tmp_path / "page.md",
+    ]
     program += ["--kind", "inputs.json"]
     subprocess.run(program, cwd=reading.REPOSITORY, check=True)
-    (found,) = run.read_outcomes(tmp_path / "kept.json").values()
+    (found,) = run.read_outcomes(tmp_path / "kept.jsonl").values()
     assert found.num_inputs == 9
     assert page.page([found]) == (tmp_path / "page.md").read_text()
     fault = {"number": 7, "file": "a.txt", "fault": "KeyError: 'a'"}

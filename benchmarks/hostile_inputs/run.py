@@ -1,7 +1,7 @@
 """Damaged and hostile inputs for every reader: does one hang, crash or eat memory?
 
     python -m benchmarks.hostile_inputs.run --inputs 1000000 --seed 1 \
-        --outcomes benchmarks/results/hostile_inputs.json \
+        --outcomes benchmarks/results/hostile_inputs.jsonl \
         --results benchmarks/results/hostile_inputs.md
 
 Takes small healthy files of every kind, damages one of them at a time (bytes, lines, or
@@ -127,9 +127,10 @@ def read_outcomes(path: Path) -> dict[str, page.Outcome]:
     """Outcomes of earlier calls, by kind."""
     if not path.exists():
         return {}
+    lines = map(json.loads, path.read_text().splitlines())
     return {
-        values["name"]: page.Outcome(**values | {"counts": Counter(values["counts"])})
-        for values in json.loads(path.read_text())["kinds"]
+        line["name"]: page.Outcome(**line | {"counts": Counter(line["counts"])})
+        for line in lines
     }
 
 
@@ -150,7 +151,7 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--work", type=Path, help="folder for the files")
-    parser.add_argument("--outcomes", type=Path, help="JSON file to keep outcomes in")
+    parser.add_argument("--outcomes", type=Path, help="file to keep outcomes in")
     parser.add_argument("--results", type=Path, help="file for the page")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -180,10 +181,10 @@ def _run(arguments: argparse.Namespace, work: Path) -> dict[str, page.Outcome]:
             print("  ", fault["number"], fault["file"], fault["fault"], flush=True)
         found = {name: found[name] for name in kinds.KINDS if name in found}
         if arguments.outcomes:
-            kept = [outcome._asdict() for outcome in found.values()]
-            files.write_json(arguments.outcomes, {"kinds": kept}, indent=1)
-        if arguments.results:
-            arguments.results.write_text(page.page(list(found.values())))
+            lines = [json.dumps(kept._asdict()) + "\n" for kept in found.values()]
+            files.write_atomically(arguments.outcomes, "".join(lines).encode())
+    if arguments.results:
+        arguments.results.write_text(page.page(list(found.values())))
     return found
 
 
