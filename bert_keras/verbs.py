@@ -135,7 +135,8 @@ def _add_pretraining_verbs(verbs: Any) -> None:
         nargs="+",
         required=True,
         metavar="DIRECTORY",
-        help="made by `examples`; two, of 128 and of 512 tokens, for the two phases",
+        help="made by `examples`, on disk or on gs://; two, of 128 and of 512 tokens, "
+        "for the two phases",
     )
     pretrain.add_argument("--vocab", help="vocab.txt (default: the examples')")
     pretrain.add_argument("--init", help=f"model to train further: {_ANY_CHECKPOINT}")
@@ -153,8 +154,8 @@ def _add_pretraining_verbs(verbs: Any) -> None:
     pretrain.add_argument(
         "--verify",
         action="store_true",
-        help="hash the examples again (default: once for each run and machine; their "
-        "sizes are always checked)",
+        help="hash the examples again (default: once for each run and machine, never "
+        "on gs://, where that reads them all; their sizes are always checked)",
     )
     _add_config(pretrain, "pretrain")
     _add_run(pretrain)

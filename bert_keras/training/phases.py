@@ -10,11 +10,10 @@ import hashlib
 import itertools
 import logging
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 
 import tensorflow as tf
 
-from bert_keras import config, manifest
+from bert_keras import config, files, manifest
 from bert_keras.data import features, masking, tokenization
 from bert_keras.errors import InputError
 from bert_keras.training import record_batches, replicas
@@ -28,7 +27,8 @@ _VERB = "bert-keras examples"
 class Phase:
     """Stretch of steps on one directory of examples, read and checked."""
 
-    directory: Path
+    directory: str
+    """On disk or on `gs://`."""
     vocabulary: tokenization.Vocabulary
     do_lower_case: bool
     examples: config.ExamplesConfig
@@ -61,11 +61,11 @@ class Phase:
 
 def read_phases(
     settings: config.PretrainingConfig,
-    directories: Sequence[str | Path],
+    directories: Sequence[files.Path],
     *,
-    vocab_path: str | Path | None,
+    vocab_path: files.Path | None,
     num_replicas: int,
-    verified: Collection[str] = (),
+    verified: Collection[str] | None = (),
 ) -> list[Phase]:
     """Reads and checks all directories, before anything is computed.
 
@@ -74,8 +74,9 @@ def read_phases(
         directories: made by `bert-keras examples`, one for each phase.
         vocab_path: vocabulary to check the examples against; they bring their own.
         num_replicas: number of replicas that share each batch.
-        verified: SHA-256 of manifests whose shards this machine hashed before; only
-            their sizes are checked.
+        verified: SHA-256 of manifests whose shards this machine hashed before: only
+            their sizes are checked, as are those of remote shards, which would be
+            downloaded for it; `None`: all shards are hashed.
 
     Raises:
         InputError: a directory is unusable, or does not go together with the others.
@@ -124,28 +125,31 @@ def _limits(num_train_steps: int, fractions: Sequence[float]) -> list[int]:
 def _read_phase(
     settings: config.PretrainingConfig,
     plan: config.PhaseConfig,
-    directory: str | Path,
+    directory: files.Path,
     *,
-    vocab_path: str | Path | None,
+    vocab_path: files.Path | None,
     steps: tuple[int, int],
     num_replicas: int,
-    verified: Collection[str],
+    verified: Collection[str] | None,
 ) -> Phase:
     found = manifest.read_manifest(directory, kind="examples", verb=_VERB)
     manifest_sha256 = hashlib.sha256(found.model_dump_json().encode()).hexdigest()
-    hashes = manifest_sha256 not in verified
+    hashes = verified is None or not (
+        files.is_remote(directory) or manifest_sha256 in verified
+    )
     checked = "hashes" if hashes else "sizes"
     logger.info("checking %s of %d shards of %s", checked, len(found.shards), directory)
     manifest.verify_shards(directory, found, hashes=hashes)
     made_with = features.examples_config(
-        found.config, origin=Path(directory) / manifest.MANIFEST_NAME
+        found.config, origin=files.join(directory, manifest.MANIFEST_NAME)
     )
-    record_batches.check_lengths(Path(directory) / found.shards[0].name, made_with)
+    first_shard = files.join(directory, found.shards[0].name)
+    record_batches.check_lengths(first_shard, made_with)
     train_shards, eval_shards = record_batches.split_shards(
         record_batches.read_shards(directory, found), settings.num_eval_shards
     )
     phase = Phase(
-        directory=Path(directory),
+        directory=str(directory),
         vocabulary=_read_vocabulary(directory, found, vocab_path),
         do_lower_case=found.config["do_lower_case"],
         examples=made_with,
@@ -173,9 +177,9 @@ def _read_phase(
 
 
 def _read_vocabulary(
-    directory: str | Path, found: manifest.Manifest, vocab_path: str | Path | None
+    directory: files.Path, found: manifest.Manifest, vocab_path: files.Path | None
 ) -> tokenization.Vocabulary:
-    source = vocab_path or Path(directory) / "vocab.txt"
+    source = vocab_path or files.join(directory, "vocab.txt")
     vocabulary = tokenization.Vocabulary.load(source)
     if vocabulary.sha256 != found.vocab_sha256:
         raise InputError(

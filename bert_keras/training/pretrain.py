@@ -12,7 +12,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_keras import __version__, config, ownership, provenance, run_directory
+from bert_keras import (
+    __version__,
+    config,
+    files,
+    ownership,
+    provenance,
+    run_directory,
+)
 from bert_keras.checkpoints import (
     conversion,
     run_weights,
@@ -102,7 +109,7 @@ def pretrain(
             vocab_path=vocab_path,
             init=init,
             owner=owner,
-            verified=() if verify else run_directory.read_verified(output_dir),
+            verified=None if verify else run_directory.read_verified(output_dir),
         )
 
 
@@ -115,7 +122,7 @@ def _pretrain(
     vocab_path: str | Path | None,
     init: str | Path | None,
     owner: ownership.Owner | None,
-    verified: Collection[str],
+    verified: Collection[str] | None,
 ) -> dict[str, Any]:
     is_chief = owner is not None
     settings = settings.model_copy(
@@ -132,7 +139,11 @@ def _pretrain(
     run = _create_run(settings, planned, output_dir, start=start, is_chief=is_chief)
     _check_same_on_all_workers(strategy, settings, planned, start)
     replicas.wait_for_all(strategy)
-    hashes = [phase.manifest_sha256 for phase in planned]
+    hashes = [
+        phase.manifest_sha256
+        for phase in planned
+        if verified is None or not files.is_remote(phase.directory)
+    ]
     run_directory.write_verified(output_dir, hashes)
     if (results := run_directory.read_results(output_dir)) is not None:
         logger.info("%s: finished already, at step %d", output_dir, results["steps"])
@@ -175,7 +186,7 @@ def _plan(
     strategy: tf.distribute.Strategy,
     vocab_path: str | Path | None,
     init: str | Path | None,
-    verified: Collection[str],
+    verified: Collection[str] | None,
 ) -> tuple[config.PretrainingConfig, list[phases.Phase], starting_point.Start | None]:
     """Reads all inputs, and completes the settings from the first checkpoint."""
     checkpoint = None if init is None else conversion.read(init)

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import manifest
+from bert_keras import files, manifest
 from bert_keras.config import ExamplesConfig
 from bert_keras.data import dynamic_masking, features, masking
 from bert_keras.errors import InputError
@@ -27,11 +27,11 @@ class Shard(NamedTuple):
     num_records: int
 
 
-def read_shards(directory: str | Path, made: manifest.Manifest) -> list[Shard]:
+def read_shards(directory: files.Path, made: manifest.Manifest) -> list[Shard]:
     """Shards of a directory of examples, in the manifest's order."""
     starts = itertools.accumulate((s.num_records for s in made.shards), initial=0)
     return [
-        Shard(str(Path(directory) / shard.name), start, shard.num_records)
+        Shard(files.join(directory, shard.name), start, shard.num_records)
         for shard, start in zip(made.shards, starts, strict=False)
     ]
 
@@ -221,7 +221,7 @@ class RecordBatches:
         return replicas.untuned(parsed.prefetch(tf.data.AUTOTUNE))
 
 
-def check_lengths(path: str | Path, config: ExamplesConfig) -> None:
+def check_lengths(path: files.Path, config: ExamplesConfig) -> None:
     """Checks the features of a shard's first record.
 
     Raises:
