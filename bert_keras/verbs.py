@@ -251,8 +251,9 @@ def _add_tuned_verbs(verbs: Any) -> None:
     _add_required(
         predict,
         output="file to write, with the columns of the input: .csv, .jsonl, any other "
-        "is tab-separated; a directory where the answers are several files (span, "
-        "--data); with --data a .zip file is ready for GLUE's server",
+        "is tab-separated; `-` is standard output; a directory where the answers are "
+        "several files (span, --data); with --data a .zip file is ready for GLUE's "
+        "server",
     )
 
 

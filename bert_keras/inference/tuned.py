@@ -209,23 +209,33 @@ def predict(
     Args:
         model_dir: as for `TunedModel.load`.
         input_path: of a file; `-`: standard input.
-        output_path: to make.
+        output_path: to make; `-`: standard output, in the form of the input.
 
     Raises:
-        InputError: the run or the input cannot be used, or the output exists.
+        InputError: the run or the input cannot be used, the output exists, or answers
+            of several files are to go to standard output.
     """
-    output_path = _new_output(output_path)
+    is_printed = str(output_path) == "-"
+    output_path = Path("-") if is_printed else _new_output(output_path)
     tuned = TunedModel.load(model_dir)
+    if is_printed and tuned.task.kind == "span":
+        raise InputError(
+            "--output: answers to questions are several files: give a directory"
+        )
     with _input_file(input_path, tuned.task.kind) as path:
         data = tuned.read(path, has_labels=False)
         contents = tuned.answer(data).files(threshold=tuned.threshold)
         if len(contents) == 1:
             (content,) = contents.values()
-            suffix = output_path.suffix.lower()
+            suffix = (path if is_printed else output_path).suffix.lower()
             content = data.with_columns(content, suffix=suffix)
-            files.write_atomically(output_path, content.encode())
-        else:
-            _write_directory(output_path, contents)
+    if is_printed:
+        sys.stdout.write(content)
+        return
+    if len(contents) == 1:
+        files.write_atomically(output_path, content.encode())
+    else:
+        _write_directory(output_path, contents)
     logger.info("answers to %d examples in %s", len(data), output_path)
 
 
@@ -245,7 +255,11 @@ def _input_file(path: str | Path, kind: config.TaskKind) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / f"standard_input{suffix}"
         copy.write_bytes(content)
-        yield copy
+        try:
+            yield copy
+        except InputError as error:
+            message = str(error).replace(str(copy), "standard input")
+            raise InputError(message) from None
 
 
 _USUAL_SUFFIXES = {"tagging": ".txt", "span": ".json", "choice": ".csv"}

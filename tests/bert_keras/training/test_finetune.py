@@ -172,7 +172,7 @@ HEADER = ("label", "text")
 
 
 def test_predict_takes_other_formats_and_standard_input(
-    tuned_run, tmp_path, monkeypatch
+    tuned_run, tmp_path, monkeypatch, capsys
 ):
     directory = tmp_path / "hugging_face"
     conversion.convert(tuned_run[0], directory, to="hugging_face")
@@ -188,6 +188,14 @@ def test_predict_takes_other_formats_and_standard_input(
         assert found == pytest.approx(
             {f"p({name})": p for name, p in record.probabilities.items()}, abs=2e-6
         )
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"text\nso weak\n")))
+    tuned.predict(directory, "-", "-")
+    header, line = capsys.readouterr().out.splitlines()
+    assert header.split("\t")[:2] == ["text", "prediction"]
+    assert line.split("\t")[:2] == ["so weak", wanted[1].prediction]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"texts\nso weak\n")))
+    with pytest.raises(InputError, match="^standard input: no column 'text' "):
+        tuned.predict(directory, "-", "-")
     with pytest.raises(
         InputError, match="hugging_face: a model for encoder or without"
     ):

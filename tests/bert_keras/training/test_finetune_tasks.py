@@ -194,6 +194,8 @@ def test_answers_are_found_and_a_second_stage_keeps_the_head(init, tmp_path):
     assert predictions == {r["id"]: r["prediction"] for r in records(first)}
     with pytest.raises(InputError, match="answers: exists already"):
         tuned.predict(first, dev, out)
+    with pytest.raises(InputError, match="^--output: answers to questions are sev"):
+        tuned.predict(first, dev, "-")
     second = tmp_path / "second"
     still = {"num_train_epochs": 0.01, "learning_rate": 1e-30}
     again = tune(first, second, train, dev, task="span", **still)
