@@ -104,7 +104,7 @@ class _Letters:
         units = np.frombuffer(data[: len(data) & -2], self._type)
         # No letter of ASCII is lost or made. Second halves of surrogate pairs become
         # what the later bytes of a character are in UTF-8.
-        is_second_half = units & 0xFC00 == 0xDC00
+        is_second_half = (units >= 0xDC00) & (units < 0xE000)
         letters = np.where(is_second_half, 0x80, np.minimum(units, 0xFF))
         return letters.astype(np.uint8).tobytes()
 
