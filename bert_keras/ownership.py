@@ -173,7 +173,12 @@ class Owner:
     def _write(self) -> None:
         line = json.dumps({**self._name, "time": time.time()}).encode() + b"\n"
         if self.descriptor is None:
-            files.write_atomically(self._path, line)
+            try:
+                files.write_atomically(self._path, line)
+            except InputError as error:
+                # It is the output that people know.
+                message = str(error).replace(self._path, str(self._output))
+                raise InputError(message) from None
             return
         # In place: a renamed file would have no lock.
         os.pwrite(self.descriptor, line, 0)
