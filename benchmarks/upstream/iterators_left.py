@@ -43,7 +43,10 @@ class StopAtOnce(keras.callbacks.Callback):
 
 def stock() -> dict[str, int]:
     with tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]).scope():
-        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        # Without a bias: TensorFlow numbers the sums over replicas of all models alike,
+        # and refuses those of another shape than an earlier model's of the process.
+        layer = keras.layers.Dense(1, use_bias=False)
+        model = keras.Sequential([keras.Input((2,)), layer])
         model.compile(keras.optimizers.SGD(1.0), loss="mse")
     batches = tf.data.Dataset.from_tensor_slices((X, X[:, :1])).batch(8).repeat()
     num_left = _num_left(
