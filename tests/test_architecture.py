@@ -18,6 +18,7 @@ PACKAGES = ("bert_keras", "pipelines", "tpu")
 
 DOOR = (
     "__init__",
+    "chips",
     "errors",
     "gpus",
     "messages",

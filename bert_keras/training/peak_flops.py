@@ -8,29 +8,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_keras import config
+from bert_keras import chips, config
 from bert_keras.training import replicas
 
-_TERA = 1e12
-
-# Dense products by the makers' data sheets, in 10^12 operations a second. TensorFlow
-# multiplies float32 in TF32 where a GPU has it, and on TPUs in bfloat16.
-_KNOWN: tuple[tuple[str, dict[str, float]], ...] = (
-    ("H200", {"float32": 494.7, "float16": 989.4, "bfloat16": 989.4}),
-    ("H100 PCIE", {"float32": 378.0, "float16": 756.0, "bfloat16": 756.0}),
-    ("H100", {"float32": 494.7, "float16": 989.4, "bfloat16": 989.4}),
-    ("A100", {"float32": 156.0, "float16": 312.0, "bfloat16": 312.0}),
-    ("L40S", {"float32": 183.0, "float16": 362.0, "bfloat16": 362.0}),
-    ("V100", {"float32": 15.7, "float16": 125.0}),
-    ("TESLA T4", {"float32": 8.1, "float16": 65.0}),
-    # A replica is a core, half of a chip, before v4; then it is a chip.
-    ("V2-", {"float32": 22.5, "bfloat16": 22.5}),
-    ("V3-", {"float32": 61.5, "bfloat16": 61.5}),
-    ("V4-", {"float32": 275.0, "bfloat16": 275.0}),
-    ("V5LITEPOD-", {"float32": 197.0, "bfloat16": 197.0}),
-    ("V5P-", {"float32": 459.0, "bfloat16": 459.0}),
-    ("V6E-", {"float32": 918.0, "bfloat16": 918.0}),
-)
+# A TPU's replica is a core, half of a chip, before v4; then it is a chip.
+_CORES = {"V2-": 22.5e12, "V3-": 61.5e12}
+"""Operations a second of a core, by the beginning of the TPU's type."""
 
 
 class Peak(NamedTuple):
@@ -70,10 +53,11 @@ def of_device(name: str, dtype: str) -> float | None:
         name: of a GPU, or the type of a TPU with its number of cores, such as `v4-32`.
         dtype: the factors' type.
     """
-    for part, speeds in _KNOWN:
-        if part in name.upper():
-            return speeds[dtype] * _TERA if dtype in speeds else None
-    return None
+    if (chip := chips.by_device_name(name)) is not None:
+        return chip.flops(dtype)
+    if dtype not in ("float32", "bfloat16"):
+        return None
+    return next((f for part, f in _CORES.items() if part in name.upper()), None)
 
 
 def _device_names(strategy: tf.distribute.Strategy) -> Sequence[str]:
