@@ -265,7 +265,7 @@ class ReplicatedModel(keras.Model):
         if self.train_function is None or force:
             execute = self._execution(self.train_step)
             self.train_function = lambda iterator: execute(
-                iterator, tf.constant(self._num_steps_now())
+                iterator, self._num_steps_now()
             )
         return self.train_function
 
@@ -277,7 +277,7 @@ class ReplicatedModel(keras.Model):
             def test_function(iterator):
                 num_steps = min(self.steps_per_execution, self._test_steps_left)
                 self._test_steps_left -= num_steps
-                results = execute(iterator, tf.constant(num_steps))
+                results = execute(iterator, num_steps)
                 # Keras would take all of these for metrics.
                 results.pop("input_wait")
                 self.stop_requested_in_test = results.pop("stop_requested", 0.0)
@@ -299,16 +299,37 @@ class ReplicatedModel(keras.Model):
         return min(self.steps_per_execution, self.next_stop(step) - step)
 
     def _execution(self, step_function: Callable) -> Callable:
-        strategy = self.distribute_strategy
-        # The loop is a second trace of the step: as long again, and never gone through.
-        has_loop = self.steps_per_execution > 1
+        """A function of an iterator and a number of steps, which gives the logs."""
+        execute, names = self._traced_execution(step_function)
 
-        def one_step(batch) -> dict[str, Any]:
-            outputs = strategy.run(step_function, args=(batch,))
-            return {
-                name: strategy.experimental_local_results(value)[0]
-                for name, value in outputs.items()
-            }
+        def fetch(iterator, num_steps: int) -> dict[str, np.float32]:
+            # One transfer for all numbers: on a TPU each would wait for the device.
+            numbers = execute(iterator, tf.constant(num_steps)).numpy()
+            return dict(zip(names, numbers, strict=True))
+
+        return fetch
+
+    def _traced_execution(
+        self, step_function: Callable
+    ) -> tuple[tf.types.experimental.PolymorphicFunction, list[str]]:
+        """The graph function of an execution, and the names of the numbers it gives.
+
+        The names are known once it is traced. The step is traced once, in a loop or by
+        itself: twice would be as long again, and two programs for a device.
+        """
+        strategy = self.distribute_strategy
+        has_loop = self.steps_per_execution > 1
+        names: list[str] = []
+
+        def step(batch):
+            outputs = step_function(batch)
+            names[:] = [*outputs, "input_wait"]
+            return tf.stack([tf.cast(x, tf.float32) for x in outputs.values()])
+
+        def next_step(iterator):
+            batch, seconds = _timed_next(iterator)
+            numbers = strategy.run(step, args=(batch,))
+            return strategy.experimental_local_results(numbers)[0], seconds
 
         # The form that every strategy takes, TPUs among them: a plain loop around the
         # strategy, where stock Keras has optionals in nested conditions.
@@ -316,15 +337,18 @@ class ReplicatedModel(keras.Model):
         def execute(iterator, num_steps):
             waited = tf.constant(0.0, tf.float64)
             if has_loop:
-                for _ in tf.range(num_steps - 1):
-                    batch, seconds = _timed_next(iterator)
+                numbers = tf.zeros([0])
+                for _ in tf.range(num_steps):
+                    tf.autograph.experimental.set_loop_options(
+                        shape_invariants=[(numbers, tf.TensorShape([None]))]
+                    )
+                    numbers, seconds = next_step(iterator)
                     waited += seconds
-                    one_step(batch)
-            batch, seconds = _timed_next(iterator)
-            waited = tf.cast(waited + seconds, tf.float32)
-            return {**one_step(batch), "input_wait": waited}
+            else:
+                numbers, waited = next_step(iterator)
+            return tf.concat([numbers, [tf.cast(waited, tf.float32)]], axis=0)
 
-        return execute
+        return execute, names
 
 
 def _timed_next(iterator) -> tuple[Any, tf.Tensor]:

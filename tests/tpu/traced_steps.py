@@ -153,7 +153,7 @@ def trace(kind: str, strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
     step = trained.test_step if kind == "evaluation" else trained.train_step
     if kind == "printing":
         step = printing(step)
-    execute = trained._execution(step)
+    execute, _ = trained._traced_execution(step)
     concrete = execute.get_concrete_function(iter(batches), tf.constant(1))
     return concrete.graph.as_graph_def()
 
