@@ -7,6 +7,7 @@ Summed over replicas and over parts of a batch, they give the mean that one devi
 compute over the whole batch.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -38,6 +39,9 @@ class Learner(replicas.ReplicatedModel):
             in training and in evaluation.
         compile_step: compile each replica's forward and backward pass with XLA.
         scales_loss: multiply the loss by an adaptive scale, for float16.
+        branches: go around what a step need not do, clipping and updates that are not
+            finite. Elsewhere than on a CPU the host would have to wait for the device
+            at each branch, so there all is computed, in one program.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Learner(replicas.ReplicatedModel):
         num_parts: int = 1,
         compile_step: bool = False,
         scales_loss: bool = False,
+        branches: bool = True,
     ):
         super().__init__(name="learner")
         self.network = network
@@ -55,6 +60,7 @@ class Learner(replicas.ReplicatedModel):
         self._max_grad_norm = max_grad_norm
         self._compile_step = compile_step
         self._scales_loss = scales_loss
+        self._branches = branches
         self._means: dict[str, keras.metrics.Mean] = {}
         self._graphs: dict[int, tuple[Callable | None, Callable | None]] = {}
 
@@ -151,15 +157,9 @@ class Learner(replicas.ReplicatedModel):
         )
         gradients, sums = self._gradients(batch, weights, scale)
         gradients, sums = self._summed(gradients, sums)
-        loss = sums["loss"][0]
-        gradients, gradient_norm = optimization.clip_by_global_norm(
-            [gradient / scale for gradient in gradients]
-            if self._scales_loss
-            else gradients,
-            self._max_grad_norm,
-        )
-        is_finite = tf.math.is_finite(gradient_norm) & tf.math.is_finite(loss)
-        self._apply(gradients, is_finite)
+        if self._scales_loss:
+            gradients = [gradient / scale for gradient in gradients]
+        gradient_norm = self._apply(gradients, sums["loss"][0])
         logs = {
             name: total / tf.maximum(weight, MIN_WEIGHT)
             for name, (total, weight) in sums.items()
@@ -229,17 +229,24 @@ class Learner(replicas.ReplicatedModel):
                 totals[name] = (number, tf.constant(1.0))
         return gradients, totals
 
-    def _apply(self, gradients, is_finite) -> None:
-        """Updates the weights, unless something is not finite, and all counters."""
+    def _apply(self, gradients, loss):
+        """Updates the weights, unless something is not finite, and all counters.
+
+        Args:
+            gradients: summed and unscaled.
+            loss: the whole batch's.
+
+        Returns:
+            The gradients' global norm before they are clipped.
+        """
         steps = optimization.local_value(self.optimizer.iterations)
         num_updates = steps - tf.cast(
             optimization.local_value(self.skipped_steps), steps.dtype
         )
-        tf.cond(
-            is_finite,
-            lambda: self.optimizer.apply_in_replica(gradients, num_updates=num_updates),
-            lambda: None,
-        )
+        update = self._update
+        if self._compile_step and not self._branches:
+            update = tf.function(update, jit_compile=True)
+        gradient_norm, is_finite = update(gradients, loss, num_updates)
         # An assignment to the variable as a whole would be exchanged between replicas.
         assign, read = optimization.assign_local, optimization.local_value
         assign(self.optimizer.iterations, steps + 1)
@@ -256,6 +263,22 @@ class Learner(replicas.ReplicatedModel):
             )
             assign(self.loss_scale, scale)
             assign(self.good_steps, good_steps)
+        return gradient_norm
+
+    def _update(self, gradients, loss, num_updates):
+        """Clips and applies gradients; their norm, and whether all is finite."""
+        gradients, norm = optimization.clip_by_global_norm(
+            gradients, self._max_grad_norm, branches=self._branches
+        )
+        is_finite = tf.math.is_finite(norm) & tf.math.is_finite(loss)
+        apply = functools.partial(
+            self.optimizer.apply_in_replica, gradients, num_updates=num_updates
+        )
+        if self._branches:
+            tf.cond(is_finite, apply, lambda: None)
+        else:
+            apply(only_if=is_finite)
+        return norm, is_finite
 
     def test_step(self, batch):
         """Adds a batch to the running means, computed in as many parts as a step.
@@ -325,6 +348,7 @@ def build_learner(
         steps_per_execution: steps between two calls of the callbacks.
         **options: see `Learner`.
     """
+    options = {"branches": replicas.are_cpus(strategy)} | options
     with strategy.scope():
         learner = Learner(make_network(), max_grad_norm=max_grad_norm, **options)
         # XLA goes inside of the replica's step, never around the strategy.

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
@@ -76,7 +77,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 class ReplicaOptimizer(keras.optimizers.Optimizer):
     """Base of optimizers with two moments that can be applied within a replica.
 
-    A subclass writes `update_variable`.
+    A subclass writes `updated`, and `update_variable` too if it has a faster way.
 
     Args:
         learning_rate: a float or a schedule.
@@ -117,7 +118,9 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
         """Whether the variable with this path is decayed."""
         return not any(re.search(pattern, path) for pattern in self.not_decayed)
 
-    def apply_in_replica(self, gradients: Sequence, *, num_updates) -> None:
+    def apply_in_replica(
+        self, gradients: Sequence, *, num_updates, only_if=None
+    ) -> None:
         """Updates this replica's copy of each variable; `iterations` stays.
 
         For use where every replica has the same gradients: replicas do not
@@ -130,6 +133,9 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
             num_updates: scalar, number of updates before this one; corrects the bias
                 of the moments. The learning rate follows `iterations`, which also
                 counts steps without an update.
+            only_if: boolean scalar: if it is false, all values stay, though the
+                gradients may not be finite. Nothing depends on it but the values
+                written, so the device needs not tell the host. `None`: true.
         """
         if len(gradients) != len(self._trainable_variables):
             raise ValueError(
@@ -139,7 +145,17 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
         learning_rate = tf.cast(self.learning_rate, tf.float32)
         num_updates = tf.cast(num_updates, tf.float32)
         for index, gradient in enumerate(gradients):
-            self.update_variable(index, gradient, learning_rate, num_updates)
+            if only_if is None:
+                self.update_variable(index, gradient, learning_rate, num_updates)
+                continue
+            new = self.updated(index, gradient, learning_rate, num_updates)
+            for variable, value in zip(self._copies(index), new, strict=True):
+                old = local_value(variable)
+                assign_local(variable, tf.where(only_if, value, old))
+
+    def _copies(self, index: int) -> tuple[keras.Variable, ...]:
+        """A variable and its moments."""
+        return self._trainable_variables[index], self._m[index], self._v[index]
 
     def update_step(self, gradient, variable, learning_rate):
         """One update of one variable, for Keras's own `apply`."""
@@ -154,6 +170,15 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
 
     def update_variable(self, index: int, gradient, learning_rate, num_updates) -> None:
         """Updates this replica's copies of a variable and of its moments.
+
+        Args: see `updated`.
+        """
+        new = self.updated(index, gradient, learning_rate, num_updates)
+        for variable, value in zip(self._copies(index), new, strict=True):
+            assign_local(variable, value)
+
+    def updated(self, index: int, gradient, learning_rate, num_updates) -> tuple:
+        """New values of a variable and of its moments `m` and `v`.
 
         Args:
             index: the variable's, among those given to `build`.
@@ -208,21 +233,16 @@ class BertAdamW(ReplicaOptimizer):
         self.mode = mode
 
     def update_variable(self, index: int, gradient, learning_rate, num_updates) -> None:
-        variable = self._trainable_variables[index]
-        beta_1_power, beta_2_power, epsilon = 0.0, 0.0, self.epsilon
-        if self.mode == "corrected":
-            beta_1_power = self.beta_1 ** (num_updates + 1.0)
-            beta_2_power = self.beta_2 ** (num_updates + 1.0)
-            # The kernel adds it to the root of the uncorrected `v`.
-            epsilon = self.epsilon * tf.sqrt(1.0 - beta_2_power)
+        variable, m, v = self._copies(index)
+        beta_1_power, beta_2_power, epsilon = self._bias_terms(num_updates)
         if self.weight_decay_rate and self.decays(variable.path):
             decay = learning_rate * self.weight_decay_rate * local_value(variable)
             _assign_sub(variable, decay)
         # One pass over memory; single operations would take one each.
         tf.raw_ops.ResourceApplyAdam(
             var=_handle(variable),
-            m=_handle(self._m[index]),
-            v=_handle(self._v[index]),
+            m=_handle(m),
+            v=_handle(v),
             beta1_power=beta_1_power,
             beta2_power=beta_2_power,
             lr=learning_rate,
@@ -231,6 +251,30 @@ class BertAdamW(ReplicaOptimizer):
             epsilon=epsilon,
             grad=gradient,
         )
+
+    def updated(self, index: int, gradient, learning_rate, num_updates) -> tuple:
+        # The kernel's own formula, which XLA makes one pass of; it rounds the betas
+        # before it subtracts them.
+        beta_1, beta_2 = np.float32(self.beta_1), np.float32(self.beta_2)
+        variable = self._trainable_variables[index]
+        weights, m, v = map(local_value, self._copies(index))
+        beta_1_power, beta_2_power, epsilon = self._bias_terms(num_updates)
+        if self.weight_decay_rate and self.decays(variable.path):
+            weights -= learning_rate * self.weight_decay_rate * weights
+        m += (1 - beta_1) * (gradient - m)
+        v += (1 - beta_2) * (tf.square(gradient) - v)
+        rate = learning_rate * tf.sqrt(1.0 - beta_2_power) / (1.0 - beta_1_power)
+        return weights - rate * m / (tf.sqrt(v) + epsilon), m, v
+
+    def _bias_terms(self, num_updates) -> tuple:
+        """Powers of the betas and the epsilon for the kernel's formula."""
+        if self.mode == "google":
+            return 0.0, 0.0, self.epsilon
+        beta_1_power = self.beta_1 ** (num_updates + 1.0)
+        beta_2_power = self.beta_2 ** (num_updates + 1.0)
+        # It is added to the root of the uncorrected `v`.
+        epsilon = self.epsilon * tf.sqrt(1.0 - beta_2_power)
+        return beta_1_power, beta_2_power, epsilon
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"mode": self.mode}
@@ -254,21 +298,18 @@ class Lamb(ReplicaOptimizer):
     def __init__(self, learning_rate=1e-4, *, name: str = "lamb", **kwargs):
         super().__init__(learning_rate, name=name, **kwargs)
 
-    def update_variable(self, index: int, gradient, learning_rate, num_updates) -> None:
+    def updated(self, index: int, gradient, learning_rate, num_updates) -> tuple:
         variable = self._trainable_variables[index]
-        m, v = local_value(self._m[index]), local_value(self._v[index])
-        new_m = m + (1.0 - self.beta_1) * (gradient - m)
-        new_v = v + (1.0 - self.beta_2) * (tf.square(gradient) - v)
-        assign_local(self._m[index], new_m)
-        assign_local(self._v[index], new_v)
-        m_hat = new_m / _bias(self.beta_1, num_updates)
-        v_hat = new_v / _bias(self.beta_2, num_updates)
+        weights, m, v = map(local_value, self._copies(index))
+        m += (1.0 - self.beta_1) * (gradient - m)
+        v += (1.0 - self.beta_2) * (tf.square(gradient) - v)
+        m_hat = m / _bias(self.beta_1, num_updates)
+        v_hat = v / _bias(self.beta_2, num_updates)
         update = m_hat / (tf.sqrt(v_hat) + self.epsilon)
         if self.decays(variable.path):
-            weights = local_value(variable)
             update = update + self.weight_decay_rate * weights
             learning_rate = learning_rate * trust_ratio(weights, update)
-        _assign_sub(variable, learning_rate * update)
+        return weights - learning_rate * update, m, v
 
 
 def _bias(beta: float, num_updates):
@@ -308,13 +349,16 @@ def build_optimizer(
 
 
 def clip_by_global_norm(
-    gradients: Sequence, max_norm: float | None
+    gradients: Sequence, max_norm: float | None, *, branches: bool = True
 ) -> tuple[list, tf.Tensor]:
     """Scales gradients down to a global norm of at most `max_norm`.
 
     Args:
         gradients: dense tensors.
         max_norm: `None`: only compute the norm.
+        branches: leave the gradients alone where the norm is small enough. Most steps
+            of a long run are not clipped, and the product is one more pass over all
+            gradients; but an accelerator has to wait for the host to decide.
 
     Returns:
         The gradients, and their global norm before clipping, a float32 scalar. If it is
@@ -324,8 +368,9 @@ def clip_by_global_norm(
     norm = tf.sqrt(2.0 * tf.add_n(halves))
     if max_norm is None:
         return list(gradients), norm
-    # Most steps of a long run are not clipped, and the product is one more pass over
-    # all gradients.
+    if not branches:
+        factor = tf.minimum(1.0, max_norm / norm)
+        return [g * tf.cast(factor, g.dtype) for g in gradients], norm
     clipped = tf.cond(
         norm <= max_norm,
         lambda: list(gradients),

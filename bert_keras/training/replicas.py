@@ -62,6 +62,12 @@ def are_gpus(strategy: tf.distribute.Strategy) -> bool:
     return any("GPU" in device.upper() for device in _devices(strategy))
 
 
+def are_cpus(strategy: tf.distribute.Strategy) -> bool:
+    """Whether all replicas of this strategy are on processors."""
+    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    return not is_tpu and all("CPU" in device.upper() for device in _devices(strategy))
+
+
 def _devices(strategy: tf.distribute.Strategy) -> Sequence[str]:
     """Names of the devices that replicas are on."""
     if strategy is not tf.distribute.get_strategy() or tf.distribute.has_strategy():

@@ -173,7 +173,9 @@ def test_an_evaluation_in_parts(batches, one_device, num_replicas, num_parts):
 
 WAYS = [
     ("four parts", 1, {"num_parts": 4}),
-    ("XLA", 1, {"compile_step": True}),
+    pytest.param("XLA", 1, {"compile_step": True}, marks=pytest.mark.slow),
+    # As elsewhere than on a CPU.
+    ("XLA without branches", 1, {"compile_step": True, "branches": False}),
     ("three steps per execution", 1, {"steps_per_execution": 3}),
     # In the fast tests two replicas equal one device in test_pretrain.py.
     pytest.param("two replicas", 2, {}, marks=pytest.mark.slow),
@@ -184,7 +186,12 @@ WAYS = [
     pytest.param(
         "two replicas, all together",
         2,
-        {"num_parts": 4, "compile_step": True, "steps_per_execution": 3},
+        {
+            "num_parts": 4,
+            "compile_step": True,
+            "steps_per_execution": 3,
+            "branches": False,
+        },
         marks=pytest.mark.slow,
     ),
 ]
@@ -267,8 +274,8 @@ def test_no_graph_of_a_training_stays(batches, one_device):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("replica", [0, 1])
-def test_an_overflow_on_one_replica_is_skipped_on_all(batches, replica):
+@pytest.mark.parametrize(("replica", "branches"), [(0, True), (1, True), (1, False)])
+def test_an_overflow_on_one_replica_is_skipped_on_all(batches, replica, branches):
     watch = Watch()
     strategy = mirrored(2)
     trained(
@@ -278,6 +285,7 @@ def test_an_overflow_on_one_replica_is_skipped_on_all(batches, replica):
         dtype="mixed_float16",
         network=Amplified,
         scales_loss=True,
+        branches=branches,
         run_callbacks=[watch],
     )
     scales = [log["loss_scale"] / precision.INITIAL_LOSS_SCALE for log in watch.logs]

@@ -1,3 +1,5 @@
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -154,6 +156,33 @@ def test_compiled_updates_are_those_of_the_graph(fields):
         optimizer.iterations.assign_add(1)
 
     weights = trained(optimizer, apply=lambda _, gradients: run(tensors(gradients)))
+    expected = trained(make_optimizer(**fields))
+    for path, value in weights.items():
+        np.testing.assert_allclose(value, expected[path], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("fields", EVERY_OPTIMIZER)
+def test_updates_without_a_branch(fields):
+    """The same as with one, and not a bit changes where there is none."""
+    optimizer = make_optimizer(**fields)
+    num_updates = tf.Variable(0.0)
+
+    @tf.function(jit_compile=True)
+    def run(gradients, is_finite):
+        optimizer.apply_in_replica(
+            gradients, num_updates=num_updates, only_if=is_finite
+        )
+
+    def apply(_, gradients):
+        before = [variable.numpy() for variable in optimizer.variables]
+        run([np.nan * gradient for gradient in tensors(gradients)], tf.constant(False))
+        after = [variable.numpy() for variable in optimizer.variables]
+        np.testing.assert_equal(after, before)
+        run(tensors(gradients), tf.constant(True))
+        optimizer.iterations.assign_add(1)
+        num_updates.assign_add(1.0)
+
+    weights = trained(optimizer, apply=apply)
     expected = trained(make_optimizer(**fields))
     for path, value in weights.items():
         np.testing.assert_allclose(value, expected[path], rtol=1e-6, atol=1e-6)
@@ -443,14 +472,16 @@ def test_learning_rate_equals_model_gardens(power, end):
         np.testing.assert_allclose(float(schedule(step)), expected, rtol=2e-6)
 
 
-def test_clipping_by_global_norm():
+@pytest.mark.parametrize("branches", [True, False])
+def test_clipping_by_global_norm(branches):
     gradients = [tf.constant([3.0, 0.0]), tf.constant([4.0])]
-    clipped, norm = optimization.clip_by_global_norm(gradients, 1.0)
+    clip = functools.partial(optimization.clip_by_global_norm, branches=branches)
+    clipped, norm = clip(gradients, 1.0)
     assert float(norm) == 5.0
     np.testing.assert_allclose(clipped[0], [0.6, 0.0], rtol=1e-6)
     np.testing.assert_allclose(clipped[1], [0.8], rtol=1e-6)
     for max_norm in (5.0, 10.0, None):
-        kept, norm = optimization.clip_by_global_norm(gradients, max_norm)
+        kept, norm = clip(gradients, max_norm)
         np.testing.assert_array_equal(kept[0], [3.0, 0.0])
         np.testing.assert_array_equal(kept[1], [4.0])
         assert float(norm) == 5.0
