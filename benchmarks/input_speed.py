@@ -31,6 +31,7 @@ from bert_keras.config import PretrainingConfig
 from bert_keras.data import features, masking, tokenization
 from bert_keras.model import pretrainer
 from bert_keras.training import (
+    fitting,
     learner,
     optimization,
     record_batches,
@@ -162,7 +163,7 @@ def training(
 
     def train() -> None:
         last_step = replicas.optimizer_step(made) + num_steps
-        learner.fit(
+        fitting.fit(
             made,
             batches,
             last_step=last_step,

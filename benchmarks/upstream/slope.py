@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.training import learner, optimization, replicas
+from bert_keras.training import fitting, learner, optimization, replicas
 
 
 class Slope(keras.Model):
@@ -106,7 +106,7 @@ def fit(
         # With several workers each of them has one replica here.
         return batches.shard(num_workers, worker_index)
 
-    learner.fit(
+    fitting.fit(
         trained,
         replicas.distribute(trained.distribute_strategy, make_batches),
         last_step=num_steps,

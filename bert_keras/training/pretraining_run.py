@@ -20,6 +20,7 @@ from bert_keras.errors import InputError, Stopped
 from bert_keras.model import flops
 from bert_keras.training import (
     curves,
+    fitting,
     learner,
     panels,
     peak_flops,
@@ -120,7 +121,7 @@ class PretrainingRun:
             evaluation := phases.evaluation_batches(self.settings, phase, self.strategy)
         ):
             with _memory_for(phase, self.strategy):
-                self._last_evaluation = learner.evaluate(
+                self._last_evaluation = fitting.evaluate(
                     self._with_parts_of(phase), evaluation
                 )
         return {
@@ -146,7 +147,7 @@ class PretrainingRun:
         if evaluation is None:
             return
         with _memory_for(phase, self.strategy):
-            self._last_evaluation = learner.evaluate(
+            self._last_evaluation = fitting.evaluate(
                 self._with_parts_of(phase),
                 evaluation,
                 run_callbacks=[
@@ -169,7 +170,7 @@ class PretrainingRun:
             self.settings, phase, self.strategy
         )
         with _memory_for(phase, self.strategy):
-            learner.try_out(self._with_parts_of(phase), batches, (evaluated, 1))
+            fitting.try_out(self._with_parts_of(phase), batches, (evaluated, 1))
         for name, variable in self._state.items():
             variable.assign(before[name])
 
@@ -203,7 +204,7 @@ class PretrainingRun:
             # Losses at another sequence length do not compare with this phase's.
             self._checkpoints.forget_scores()
         with _memory_for(phase, self.strategy):
-            logs = learner.fit(
+            logs = fitting.fit(
                 self._with_parts_of(phase),
                 phases.training_batches(
                     self.settings, phase, self.strategy, start_step=step

@@ -14,6 +14,7 @@ from bert_keras import config
 from bert_keras.tasks import dataset
 from bert_keras.training import (
     curves,
+    fitting,
     keeping,
     learner,
     optimization,
@@ -134,11 +135,11 @@ def fit(
         shutil.rmtree(logs, ignore_errors=True)
     if keeper and keeper.owes_evaluation:
         again = curves.Curves(logs, batch_size=batch_size, repeats_evaluation=True)
-        learner.evaluate(tuner, None, run_callbacks=[*callbacks, again, line, keeper])
+        fitting.evaluate(tuner, None, run_callbacks=[*callbacks, again, line, keeper])
     while step < num_train_steps and not (keeper and keeper.is_over):
         # A call that starts between two evaluations goes to the next one only.
         rest = -step % interval or num_train_steps
-        learner.fit(
+        fitting.fit(
             tuner,
             task_batches.example_batches(
                 inputs.lengths,

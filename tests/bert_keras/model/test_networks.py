@@ -15,7 +15,7 @@ from bert_keras import config
 from bert_keras.checkpoints import native, weights
 from bert_keras.data import features, tokenization
 from bert_keras.model import networks
-from bert_keras.training import learner, optimization, replicas
+from bert_keras.training import fitting, learner, optimization, replicas
 
 HERE = Path(__file__).parent
 CONFIG = config.BertConfig(
@@ -408,7 +408,7 @@ def trained(name, batch, *, num_replicas, num_steps):
 
         return tf.data.Dataset.from_generator(parts, output_signature=signature)
 
-    logs = learner.fit(
+    logs = fitting.fit(
         made,
         replicas.distribute(strategy, make_batches),
         last_step=num_steps,

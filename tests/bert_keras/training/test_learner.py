@@ -14,6 +14,7 @@ from tensorflow.python.framework import func_graph
 from bert_keras import config
 from bert_keras.model import pretrainer
 from bert_keras.training import (
+    fitting,
     learner,
     optimization,
     precision,
@@ -100,7 +101,7 @@ def trained(
         max_grad_norm=0.5,
         **options,
     )
-    logs = learner.fit(
+    logs = fitting.fit(
         built,
         replicas.distribute(strategy, make_batches),
         last_step=num_steps,
@@ -163,7 +164,7 @@ def test_an_evaluation_in_parts(batches, one_device, num_replicas, num_parts):
         return dataset.batch(BATCH_SIZE // num_replicas, drop_remainder=True)
 
     evaluation = replicas.distribute(strategy, to_evaluate), 24
-    found = learner.evaluate(built, evaluation)
+    found = fitting.evaluate(built, evaluation)
     assert set(largest) == {BATCH_SIZE // num_replicas // num_parts}
     terms = built.network.loss_terms(batches, built.network(batches))
     means = {name: float(total / weight) for name, (total, weight) in terms.items()}
@@ -388,7 +389,7 @@ def test_fit_ends_its_iterators_itself_and_soon(
     strategy = mirrored(num_replicas) if num_replicas > 1 else CPU
     built, _ = trained(batches, strategy, num_steps=1)
     iterators.clear()
-    learner.fit(
+    fitting.fit(
         built,
         distributed(),
         last_step=6,

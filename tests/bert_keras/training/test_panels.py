@@ -20,7 +20,7 @@ from bert_keras import config
 from bert_keras.data import features, tokenization
 from bert_keras.errors import Stopped
 from bert_keras.model import pretrainer
-from bert_keras.training import learner, optimization, panels
+from bert_keras.training import fitting, learner, optimization, panels
 
 WORDS = (*features.SPECIAL_TOKENS, "the", "dog", "##s", "run", "a|b", "*", "cat")
 
@@ -381,7 +381,7 @@ def test_panels_of_replicas(tiny_config, batch, tokenizer, tmp_path):
             strategy=strategy,
         )
         batches = tf.data.Dataset.from_tensor_slices(batch).batch(4, True).repeat()
-        learner.fit(
+        fitting.fit(
             trained,
             strategy.experimental_distribute_dataset(batches),
             last_step=2,

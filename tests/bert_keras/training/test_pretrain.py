@@ -15,7 +15,7 @@ from bert_keras import config, config_files, files, ownership
 from bert_keras.checkpoints import run_weights
 from bert_keras.errors import InputError, Stopped
 from bert_keras.report import event_log
-from bert_keras.training import finetune, learner, phases, pretrain, stopping
+from bert_keras.training import finetune, fitting, phases, pretrain, stopping
 from pipelines import examples
 from pipelines.engine import engines
 from tests import conftest
@@ -271,7 +271,7 @@ class TestTwoPhases:
     ):
         """A step of zeros, which leaves no trace."""
         options = two_phases(**self.SHORT)
-        both, tried, try_out = [tiny_examples, longer_examples], [], learner.try_out
+        both, tried, try_out = [tiny_examples, longer_examples], [], fitting.try_out
 
         def note(*args):
             batches, (evaluated, _) = args[1:]
@@ -279,10 +279,10 @@ class TestTwoPhases:
             tried.append([tuple(shape) for shape in shapes])
             try_out(*args)
 
-        monkeypatch.setattr(learner, "try_out", note)
+        monkeypatch.setattr(fitting, "try_out", note)
         pretrain.pretrain(options, both, tmp_path / "tried", strategy=CPU)
         assert tried == [[(8, 64), (8, 64)]]
-        monkeypatch.setattr(learner, "try_out", lambda *_: None)
+        monkeypatch.setattr(fitting, "try_out", lambda *_: None)
         pretrain.pretrain(options, both, tmp_path / "not", strategy=CPU)
         assert_same_state(tmp_path / "tried", tmp_path / "not")
 
@@ -296,7 +296,7 @@ class TestTwoPhases:
                 raise tf.errors.ResourceExhaustedError(None, None, "OOM, allocating")
             raise Stopped("here is memory")
 
-        monkeypatch.setattr(learner, "try_out", try_out)
+        monkeypatch.setattr(fitting, "try_out", try_out)
         message = (
             "a device has no memory for 8 examples of 64 tokens at once: set "
             r"`gradient_accumulation_steps` \(here 1\) to 2 and give the same command"
