@@ -264,8 +264,9 @@ class PretrainingConfig(StrictModel):
     )
     """Stretches of the run, one for each directory of examples, in their order; with a
     single directory there is a single phase."""
-    steps_per_execution: int = pydantic.Field(default=1, gt=0)
-    """Steps that the device makes before it reports back."""
+    steps_per_execution: int | None = pydantic.Field(default=None, gt=0)
+    """Steps that the device makes before it reports back; SIGTERM waits for them. null:
+    50 on TPUs, 10 on GPUs, 1 on processors."""
     jit_compile: bool | None = None
     """Compile each replica's step with XLA; null: on GPUs only."""
     input_sharding: Literal["record", "file"] = "record"

@@ -50,6 +50,7 @@ def get_strategy(
     kind, _, tpu_name = name.partition(":")
     if kind != "tpu":
         check_choice("--strategy", name, STRATEGIES)
+        _let_gpu_memory_grow()
     if name in ("auto", "multi_worker"):
         found = _find_cluster(workers, worker_index)
         if found is not None:
@@ -141,6 +142,14 @@ def _alive_and_killable() -> Iterator[None]:
     finally:
         faulthandler.cancel_dump_traceback_later()
         signal.signal(signal.SIGTERM, on_sigterm)
+
+
+def _let_gpu_memory_grow() -> None:
+    """Takes GPU memory as it is needed, so that other processes find the rest free."""
+    for gpu in tf.config.list_physical_devices("GPU"):
+        # In a process that has used its GPUs already, they stay as they are.
+        with contextlib.suppress(RuntimeError):
+            tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def _check_no_gpu(otherwise: str) -> None:

@@ -322,7 +322,8 @@ def _build_learner(
         ),
         strategy=strategy,
         max_grad_norm=settings.optimizer.max_grad_norm,
-        steps_per_execution=settings.steps_per_execution,
+        steps_per_execution=settings.steps_per_execution
+        or replicas.steps_per_execution(strategy),
         # A TPU compiles the step by itself.
         compile_step=jit_compile
         and not isinstance(strategy, tf.distribute.TPUStrategy),

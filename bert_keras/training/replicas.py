@@ -68,6 +68,13 @@ def are_cpus(strategy: tf.distribute.Strategy) -> bool:
     return not is_tpu and all("CPU" in device.upper() for device in _devices(strategy))
 
 
+def steps_per_execution(strategy: tf.distribute.Strategy) -> int:
+    """Steps that suit the devices: the faster they are, the more Python costs."""
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return 50
+    return 1 if are_cpus(strategy) else 10
+
+
 def _devices(strategy: tf.distribute.Strategy) -> Sequence[str]:
     """Names of the devices that replicas are on."""
     if strategy is not tf.distribute.get_strategy() or tf.distribute.has_strategy():

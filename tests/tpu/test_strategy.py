@@ -44,6 +44,22 @@ def test_a_gpu_that_is_not_there():
 
 
 @needs_no_gpu
+def test_memory_of_gpus_grows(monkeypatch):
+    grown = []
+
+    def grow(gpu, does):
+        grown.append((gpu, does))
+        if gpu == "in use":
+            raise RuntimeError("Physical devices cannot be modified")
+
+    listed = {"GPU": ["in use", "new"]}
+    monkeypatch.setattr(tf.config, "list_physical_devices", listed.get)
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", grow)
+    strategy.get_strategy("cpu")
+    assert grown == [("in use", True), ("new", True)]
+
+
+@needs_no_gpu
 def test_a_gpu_that_tensorflow_cannot_use_is_not_passed_over(monkeypatch):
     """As where its CUDA libraries are missing: training would take weeks, unsaid."""
     monkeypatch.setattr(gpus, "visible", lambda: ["0", "1"])

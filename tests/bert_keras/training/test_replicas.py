@@ -26,6 +26,28 @@ def test_a_value_outside_of_replicas_is_itself():
     assert float(replicas.sum_over_replicas(tf.constant(3.0))) == 3.0
 
 
+@pytest.mark.parametrize(
+    ("devices", "are_cpus", "num_steps"),
+    [
+        (["/device:CPU:0", "/device:CPU:1"], True, 1),
+        (["/device:GPU:0", "/device:GPU:1"], False, 10),
+        (["/device:CPU:0", "/device:GPU:0"], False, 10),
+    ],
+)
+def test_what_suits_the_devices(devices, are_cpus, num_steps):
+    extended = types.SimpleNamespace(worker_devices=devices)
+    strategy = types.SimpleNamespace(extended=extended)
+    assert replicas.are_cpus(strategy) is are_cpus
+    assert replicas.steps_per_execution(strategy) == num_steps
+
+
+def test_what_suits_a_tpu():
+    # Its devices are named by the host's.
+    tpu = object.__new__(tf.distribute.TPUStrategy)
+    assert not replicas.are_cpus(tpu)
+    assert replicas.steps_per_execution(tpu) == 50
+
+
 def workers(monkeypatch, strategy, of_each):
     """Makes sums over workers those of processes with these values."""
     found = []
