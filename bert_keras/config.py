@@ -445,9 +445,14 @@ class FinetuningConfig(StrictModel):
     gradient_accumulation_steps: int = pydantic.Field(default=1, gt=0)
     """Parts in which a replica computes its share of a batch, one after the other, to
     need less memory; the result is that of the whole batch, up to rounding."""
+    lengths: tuple[int, ...] | None = None
+    """Fixed shapes: each batch has `batch_size` rows, those that lack have no weight,
+    and the least of these numbers of tokens that is enough, or `max_seq_length`. []:
+    batches are as long as their longest input. null: [64, 128, 384] on a TPU and with
+    `jit_compile`, else []."""
     length_multiple: int = pydantic.Field(default=1, gt=0)
-    """Pad training batches to a multiple of this many tokens, up to `max_seq_length`: 8
-    suits the tensor cores of GPUs, and makes fewer shapes for XLA to compile."""
+    """Without `lengths`, pad training batches to a multiple of this many tokens, up to
+    `max_seq_length`: 8 suits the tensor cores of GPUs."""
     jit_compile: bool = False
     """Compile each replica's step with XLA, once for each shape of a batch."""
     evaluate_steps: int | None = pydantic.Field(default=None, gt=0)
@@ -469,6 +474,34 @@ class FinetuningConfig(StrictModel):
     precision: Precision = "float32"
     seed: int = 12345
     """Seed of the head's initial weights, shuffling and dropout."""
+
+    @pydantic.field_validator("lengths")
+    @classmethod
+    def _lengths_ascend(cls, lengths: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        if lengths and (lengths[0] < 1 or list(lengths) != sorted(set(lengths))):
+            raise ValueError(
+                "`lengths` are ascending numbers of tokens, such as [64, 128, 384], "
+                f"got {list(lengths)}"
+            )
+        return lengths
+
+    @pydantic.model_validator(mode="after")
+    def _is_padded_one_way(self) -> Self:
+        if self.lengths and self.length_multiple > 1:
+            raise ValueError(
+                f"give `lengths` or `length_multiple`, got {list(self.lengths)} and "
+                f"{self.length_multiple}"
+            )
+        return self
+
+    def fixed_lengths(self, *, on_tpu: bool) -> tuple[int, ...]:
+        """Tokens that batches may have, the last is `max_seq_length`; empty: any."""
+        lengths = self.lengths
+        if lengths is None:
+            is_fixed = on_tpu or (self.jit_compile and self.length_multiple == 1)
+            lengths = (64, 128, 384) if is_fixed else ()
+        shorter = tuple(n for n in lengths if n < self.max_seq_length)
+        return (*shorter, self.max_seq_length) if lengths else ()
 
     def are_batches_by_length(self, task: Task) -> bool:
         """Whether batches of a task hold examples of about the same length."""

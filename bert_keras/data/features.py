@@ -60,6 +60,14 @@ DROPOUT_SEEDS = "dropout_seeds"
 """Seeds of each example's dropout, `(batch_size,)` int32: in batches to train on, never
 in records."""
 
+EXAMPLE_WEIGHTS = "example_weights"
+"""`(batch_size,)` float32 in batches of labelled examples that have a fixed number of
+rows: 1.0 for an example, 0.0 for a row that fills up. Without them all rows count."""
+
+BATCH_LENGTHS = "batch_lengths"
+"""`(batch_size,)` int32, beside `EXAMPLE_WEIGHTS`: tokens of the longest of the batch.
+What follows is there for the shape alone."""
+
 V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 """tf-models-official's names where they differ from the original's."""
 

@@ -40,6 +40,7 @@ class EncoderWithHead(encoder.BertNetwork):
     `loss` (nats, or squared error for a number) and `accuracy`. A mean is a sum divided
     by its weight, each added up over all replicas first. `loss_weights(features)`
     returns the weight of `loss` alone, which is known before the batch is computed.
+    Rows whose `features["example_weights"]` is 0 are in no sum and no weight.
     """
 
     loss_names = ("loss",)
@@ -128,7 +129,22 @@ class EncoderWithHead(encoder.BertNetwork):
 
     def loss_weights(self, features) -> dict[str, Any]:
         """Weight of the loss: the number of examples."""
-        return {"loss": ops.sum(ops.ones_like(features["label_ids"], "float32"))}
+        return {"loss": ops.sum(example_weights(features, features["label_ids"]))}
+
+
+def example_weights(features, labels):
+    """Weight of each example: 1, and 0 for a row that fills up a batch.
+
+    Args:
+        features: a batch, see `bert_keras.data.features.EXAMPLE_WEIGHTS`.
+        labels: `(batch_size,)` or `(batch_size, 1)`.
+
+    Returns:
+        `(batch_size,)` float32.
+    """
+    if "example_weights" in features:
+        return ops.cast(features["example_weights"], "float32")
+    return ops.ones_like(ops.reshape(labels, (-1,)), "float32")
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -144,10 +160,10 @@ class BertClassifier(EncoderWithHead):
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         logits = outputs["logits"]
         labels = ops.reshape(features["label_ids"], (-1,))
-        weights = ops.ones_like(labels, "float32")
+        weights = example_weights(features, labels)
         if self.num_labels == 1:
             errors = logits[:, 0] - ops.cast(labels, "float32")
-            return {"loss": (ops.sum(ops.square(errors)), ops.sum(weights))}
+            return {"loss": (ops.sum(ops.square(errors) * weights), ops.sum(weights))}
         return losses.classification_terms(logits, labels, weights)
 
 
@@ -177,7 +193,10 @@ class BertTagger(EncoderWithHead):
 
 def token_weights(features):
     """1 for a token that counts, else 0: float32, the shape of `label_ids`."""
-    return ops.cast(features["label_ids"] >= 0, "float32")
+    weights = ops.cast(features["label_ids"] >= 0, "float32")
+    if "example_weights" in features:
+        weights = weights * example_weights(features, None)[:, None]
+    return weights
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -192,7 +211,8 @@ class BertSpanPredictor(EncoderWithHead):
     The outputs are `start_logits` and `end_logits`, each `(batch_size,
     sequence_length)`. For `loss_terms`, `start_positions` and `end_positions` are
     `(batch_size,)` or `(batch_size, 1)` integers below `sequence_length`: the first and
-    the last token of the answer, 0 twice for no answer. `loss` is the mean of start's
+    the last token of the answer, 0 twice for no answer. Tokens from
+    `features["batch_lengths"]` on are not chosen among. `loss` is the mean of start's
     and end's; `start_accuracy` and `end_accuracy` take the place of `accuracy`.
     """
 
@@ -210,19 +230,33 @@ class BertSpanPredictor(EncoderWithHead):
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
     def loss_weights(self, features) -> dict[str, Any]:
-        return {"loss": ops.sum(ops.ones_like(features["start_positions"], "float32"))}
+        return {"loss": ops.sum(example_weights(features, features["start_positions"]))}
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         (start_loss, start_right), (end_loss, end_right) = (
-            _choice_terms(outputs[f"{name}_logits"], features[f"{name}_positions"])
+            _choice_terms(
+                _within_batch(outputs[f"{name}_logits"], features),
+                features[f"{name}_positions"],
+            )
             for name in ("start", "end")
         )
-        weight = ops.sum(ops.ones_like(start_loss))
+        weights = example_weights(features, features["start_positions"])
+        weight = ops.sum(weights)
         return {
-            "loss": (ops.sum(start_loss + end_loss) / 2, weight),
-            "start_accuracy": (ops.sum(start_right), weight),
-            "end_accuracy": (ops.sum(end_right), weight),
+            "loss": (ops.sum((start_loss + end_loss) * weights) / 2, weight),
+            "start_accuracy": (ops.sum(start_right * weights), weight),
+            "end_accuracy": (ops.sum(end_right * weights), weight),
         }
+
+
+def _within_batch(logits, features):
+    """Logits of tokens, without those that pad a batch to a fixed length."""
+    if "batch_lengths" not in features:
+        return logits
+    positions = ops.arange(ops.shape(logits)[1], dtype="int32")
+    is_within = positions < ops.cast(features["batch_lengths"], "int32")[:, None]
+    # Far below any score, and its exponential is 0.
+    return ops.where(is_within, logits, -1e9)
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -260,8 +294,11 @@ class BertChooser(EncoderWithHead):
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         loss, right = _choice_terms(outputs["logits"], features["label_ids"])
-        weight = ops.sum(ops.ones_like(right))
-        return {"loss": (ops.sum(loss), weight), "accuracy": (ops.sum(right), weight)}
+        weights = example_weights(features, features["label_ids"])
+        return {
+            "loss": (ops.sum(loss * weights), ops.sum(weights)),
+            "accuracy": (ops.sum(right * weights), ops.sum(weights)),
+        }
 
 
 def _choice_terms(logits, labels):

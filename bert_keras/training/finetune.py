@@ -79,9 +79,7 @@ def finetune(
             or gradients do not stay finite.
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
-    settings = settings.model_copy(
-        update={"precision": precision.resolve(settings.precision, strategy)}
-    )
+    settings = _resolved(settings, strategy)
     with ownership.owned(output_dir) as owner, stopping.StopSignal() as stop_signal:
         stop_signal.ends_at_once = True
         start = _read_init(init, settings.max_seq_length)
@@ -138,6 +136,22 @@ def finetune(
             )
     logger.info("model and results in %s", run.directory)
     return results
+
+
+def _resolved(
+    settings: config.FinetuningConfig, strategy: tf.distribute.Strategy
+) -> config.FinetuningConfig:
+    """The settings with what the devices decide."""
+    on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    changes = {"precision": precision.resolve(settings.precision, strategy)}
+    if lengths := settings.fixed_lengths(on_tpu=on_tpu):
+        changes |= {"lengths": lengths, "length_multiple": 1}
+    elif on_tpu:
+        raise InputError(
+            "--strategy tpu: a TPU needs batches of fixed shapes, got `lengths=[]`: "
+            "leave `lengths` out"
+        )
+    return settings.model_copy(update=changes)
 
 
 def _read_init(path: str | Path, max_seq_length: int) -> weights.Checkpoint:
@@ -239,10 +253,9 @@ def _train(
         by_length=settings.are_batches_by_length(run.task),
         seed=settings.seed,
         logs=run.directory / run_directory.LOGS_NAME,
-        make_batch=task_batches.padded(
-            train_examples.inputs.batch,
-            multiple=settings.length_multiple,
-            max_length=settings.max_seq_length,
+        ladder=settings.lengths or (),
+        padded_length=task_batches.multiple_length(
+            settings.length_multiple, settings.max_seq_length
         ),
         callbacks=[evaluation],
         steps_per_evaluation=interval,

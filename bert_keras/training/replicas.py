@@ -15,6 +15,7 @@ setup.cfg).
 
 import contextlib
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -240,6 +241,9 @@ class ReplicatedModel(keras.Model):
     next_stop: Callable[[int], int] | None = None
     """Gives, for the step reached, the one that the execution must not go beyond;
     `None`: all executions have their full length."""
+    spec_of_step: Callable[[int], Mapping[str, tf.TensorSpec]] | None = None
+    """Gives the fixed shapes of what a replica gets in the step after the one reached,
+    where the data do not state them; each of them is traced by itself."""
     _epoch_iterator = None
     stop_requested_in_test: Any = 0.0
     """`stop_requested` of an evaluation's last batch, which is none of its metrics."""
@@ -276,10 +280,16 @@ class ReplicatedModel(keras.Model):
     def make_train_function(self, force=False):
         """Replaces Keras's, which compiles and reduces around the strategy."""
         if self.train_function is None or force:
-            execute = self._execution(self.train_step)
-            self.train_function = lambda iterator: execute(
-                iterator, self._num_steps_now()
-            )
+            executions: dict[Any, Callable] = {}
+
+            def train_function(iterator):
+                spec = self._spec_after(0)
+                shapes = spec and tuple((k, tuple(v.shape)) for k, v in spec.items())
+                if shapes not in executions:
+                    executions[shapes] = self._execution(self.train_step, spec)
+                return executions[shapes](iterator, self._num_steps_now())
+
+            self.train_function = train_function
         return self.train_function
 
     def make_test_function(self, force=False):
@@ -309,11 +319,31 @@ class ReplicatedModel(keras.Model):
         if self.steps_per_execution == 1 or self.next_stop is None:
             return self.steps_per_execution
         step = optimizer_step(self)
-        return min(self.steps_per_execution, self.next_stop(step) - step)
+        most = min(self.steps_per_execution, self.next_stop(step) - step)
+        first = self._spec_after(0)
+        alike = itertools.takewhile(
+            lambda count: self._spec_after(count) == first, range(most)
+        )
+        return sum(1 for _ in alike)
 
-    def _execution(self, step_function: Callable) -> Callable:
-        """A function of an iterator and a number of steps, which gives the logs."""
-        execute, names = self._traced_execution(step_function)
+    def _spec_after(self, count: int) -> Mapping[str, tf.TensorSpec] | None:
+        """Of the step that follows `count` more steps."""
+        if self.spec_of_step is None:
+            return None
+        return self.spec_of_step(optimizer_step(self) + count)
+
+    def _execution(
+        self,
+        step_function: Callable,
+        spec: Mapping[str, tf.TensorSpec] | None = None,
+    ) -> Callable:
+        """A function of an iterator and a number of steps, which gives the logs.
+
+        Args:
+            step_function: makes a step on a replica.
+            spec: what a replica is given; `None`: as the data state it.
+        """
+        execute, names = self._traced_execution(step_function, spec)
 
         def fetch(iterator, num_steps: int) -> dict[str, np.float32]:
             # One transfer for all numbers: on a TPU each would wait for the device.
@@ -323,7 +353,9 @@ class ReplicatedModel(keras.Model):
         return fetch
 
     def _traced_execution(
-        self, step_function: Callable
+        self,
+        step_function: Callable,
+        spec: Mapping[str, tf.TensorSpec] | None = None,
     ) -> tuple[tf.types.experimental.PolymorphicFunction, list[str]]:
         """The graph function of an execution, and the names of the numbers it gives.
 
@@ -341,6 +373,12 @@ class ReplicatedModel(keras.Model):
 
         def next_step(iterator):
             batch, seconds = _timed_next(iterator)
+            if spec is not None:
+                # Outside of the replica: a TPU's is given known shapes only.
+                batch = {
+                    name: _with_shape(value, spec[name].shape)
+                    for name, value in batch.items()
+                }
             numbers = strategy.run(step, args=(batch,))
             return strategy.experimental_local_results(numbers)[0], seconds
 
@@ -362,6 +400,13 @@ class ReplicatedModel(keras.Model):
             return tf.concat([numbers, [tf.cast(waited, tf.float32)]], axis=0)
 
         return execute, names
+
+
+def _with_shape(value, shape):
+    """A tensor, or those of the replicas, of a shape that is checked."""
+    return tf.nest.map_structure(
+        lambda tensor: tf.ensure_shape(tensor, shape), value, expand_composites=True
+    )
 
 
 def _timed_next(iterator) -> tuple[Any, tf.Tensor]:

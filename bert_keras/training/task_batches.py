@@ -1,13 +1,48 @@
 """Batches of labelled examples held in memory."""
 
+import bisect
+import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 
 from bert_keras.data import features
 from bert_keras.training import record_parsing, replicas
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """The rows of every batch that one process computes, where all batches are alike.
+
+    A batch that lacks rows is filled up with its first one, which then has no weight.
+    It is cut into equal parts, one for each replica of all processes.
+    """
+
+    num_rows: int
+    """Rows of a replica."""
+    num_replicas: int = 1
+    """Of all processes."""
+    begin: int = 0
+    """Number of this process's first replica."""
+    end: int = 1
+    """After that of its last one."""
+
+    def of(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Rows and their weights for each replica of this process, in turn.
+
+        Args:
+            rows: `(n,)` numbers of the rows of a batch, `num_rows * num_replicas` at
+                most.
+        """
+        num_missing = self.num_rows * self.num_replicas - len(rows)
+        filled = np.append(rows, np.repeat(rows[:1], num_missing))
+        weights = (np.arange(len(filled)) < len(rows)).astype(np.float32)
+        for replica in range(self.begin, self.end):
+            part = slice(replica * self.num_rows, (replica + 1) * self.num_rows)
+            yield filled[part], weights[part]
 
 
 def example_batches(
@@ -18,11 +53,14 @@ def example_batches(
     by_length: bool,
     seed: int,
     start_step: int = 0,
+    padded_length: Callable[[int], int] | None = None,
+    share: Share | None = None,
 ) -> tf.data.Dataset:
     """Endless batches of the rows of a data set.
 
     `features.DROPOUT_SEEDS`, `(rows,)` int32, of (seed, epoch, row), are added to the
-    arrays of each batch.
+    arrays of each batch, and `features.EXAMPLE_WEIGHTS` and `features.BATCH_LENGTHS`
+    where it is a share.
 
     Args:
         lengths: `(num_examples,)` tokens of each example.
@@ -31,6 +69,10 @@ def example_batches(
         by_length: see `epoch_batches`.
         seed: for the order; batch N is a function of (seed, N).
         start_step: number of the first batch, from 0.
+        padded_length: from the tokens of a batch's longest example to those that the
+            batch is padded to; `None`: it is as long as `make_batch` makes it.
+        share: which rows of each batch there are, one element for each replica; `None`:
+            one element with all of them.
     """
     signature = {
         name: tf.TensorSpec([None] * array.ndim, array.dtype)
@@ -38,6 +80,9 @@ def example_batches(
     }
     signature["epoch"] = tf.TensorSpec([], tf.int64)
     signature["row_numbers"] = tf.TensorSpec([None], tf.int64)
+    if share is not None:
+        signature[features.EXAMPLE_WEIGHTS] = tf.TensorSpec([None], tf.float32)
+        signature[features.BATCH_LENGTHS] = tf.TensorSpec([None], tf.int32)
 
     first_epoch, num_done = divmod(start_step, -(-len(lengths) // batch_size))
 
@@ -51,7 +96,18 @@ def example_batches(
                 epoch=epoch,
             )
             for rows in of_epoch[num_done if epoch == first_epoch else 0 :]:
-                yield {**make_batch(rows), "epoch": epoch, "row_numbers": rows}
+                longest = int(lengths[rows].max())
+                parts = [(rows, None)] if share is None else share.of(rows)
+                for part, weights in parts:
+                    batch = make_batch(part)
+                    if padded_length is not None:
+                        batch = padded(batch, padded_length(longest))
+                    if weights is not None:
+                        batch[features.EXAMPLE_WEIGHTS] = weights
+                        batch[features.BATCH_LENGTHS] = np.full(
+                            len(part), longest, np.int32
+                        )
+                    yield {**batch, "epoch": epoch, "row_numbers": part}
 
     def with_seeds(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         seeds = record_parsing.dropout_seeds(
@@ -64,35 +120,95 @@ def example_batches(
     return replicas.untuned(dataset.map(with_seeds).prefetch(tf.data.AUTOTUNE))
 
 
-def padded(
-    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
-    *,
-    multiple: int,
-    max_length: int,
-) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
-    """The same batches with more padding.
+def padded(batch: dict[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
+    """A batch with more padding.
 
     Args:
-        make_batch: as for `example_batches`; arrays of the shape of `input_ids` have a
-            value for each token.
-        multiple: of which the number of tokens becomes one.
-        max_length: up to which it is raised.
+        batch: arrays whose shape begins like that of `input_mask` have something for
+            each token.
+        length: tokens of the new batch; one that has more stays as it is.
     """
+    *axes, now = shape = batch["input_mask"].shape
+    more = [*((0, 0) for _ in axes), (0, max(0, length - now))]
 
-    def make_padded(rows: np.ndarray) -> dict[str, np.ndarray]:
-        batch = make_batch(rows)
-        *axes, length = shape = batch["input_ids"].shape
-        more = min(-length % multiple, max(0, max_length - length))
-        widths = [*((0, 0) for _ in axes), (0, more)]
-        return {
-            # Below 0: a label that does not count.
-            name: np.pad(array, widths, constant_values=-(name == "label_ids"))
-            if array.shape == shape
-            else array
-            for name, array in batch.items()
-        }
+    def pad(name: str, array: np.ndarray) -> np.ndarray:
+        if array.shape[: len(shape)] != shape:
+            return array
+        widths = more + [(0, 0)] * (array.ndim - len(shape))
+        # Below 0: a label that does not count.
+        return np.pad(array, widths, constant_values=-(name == "label_ids"))
 
-    return make_batch if multiple == 1 else make_padded
+    return {name: pad(name, array) for name, array in batch.items()}
+
+
+def multiple_length(multiple: int, max_length: int) -> Callable[[int], int] | None:
+    """`padded_length` that raises to a multiple, up to a length; `None`: none does."""
+
+    def padded_length(longest: int) -> int:
+        return longest + min(-longest % multiple, max(0, max_length - longest))
+
+    return None if multiple == 1 else padded_length
+
+
+def ladder_length(ladder: Sequence[int]) -> Callable[[int], int]:
+    """`padded_length` that gives the least of ascending lengths that is enough."""
+    return lambda longest: ladder[bisect.bisect_left(ladder, longest)]
+
+
+def batch_spec(
+    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
+    *,
+    num_rows: int,
+    length: int,
+) -> dict[str, tf.TensorSpec]:
+    """What a replica is given where all shapes are fixed, by name.
+
+    Args:
+        make_batch: see `example_batches`.
+        num_rows: of a replica.
+        length: tokens of a row.
+    """
+    arrays = make_batch(np.arange(1))
+    mask_shape = arrays["input_mask"].shape
+
+    def shape(array: np.ndarray) -> tuple[int, ...]:
+        more = array.shape[len(mask_shape) :]
+        if array.shape[: len(mask_shape)] == mask_shape:
+            return (num_rows, *mask_shape[1:-1], length, *more)
+        return (num_rows, *array.shape[1:])
+
+    spec = {name: tf.TensorSpec(shape(a), a.dtype) for name, a in arrays.items()}
+    return spec | {
+        features.DROPOUT_SEEDS: tf.TensorSpec([num_rows], tf.int32),
+        features.EXAMPLE_WEIGHTS: tf.TensorSpec([num_rows], tf.float32),
+        features.BATCH_LENGTHS: tf.TensorSpec([num_rows], tf.int32),
+    }
+
+
+def specs_of_steps(
+    lengths: np.ndarray,
+    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
+    *,
+    batch_size: int,
+    by_length: bool,
+    seed: int,
+    padded_length: Callable[[int], int],
+    share: Share,
+) -> Callable[[int], dict[str, tf.TensorSpec]]:
+    """From the number of a batch of `example_batches`, from 0, to its `batch_spec`."""
+    num_batches = -(-len(lengths) // batch_size)
+    order = {"batch_size": batch_size, "by_length": by_length, "seed": seed}
+
+    @functools.lru_cache(maxsize=1)
+    def of_epoch(epoch: int) -> list[int]:
+        batches = epoch_batches(lengths, epoch=epoch, **order)
+        return [padded_length(int(lengths[rows].max())) for rows in batches]
+
+    @functools.cache
+    def spec(length: int) -> dict[str, tf.TensorSpec]:
+        return batch_spec(make_batch, num_rows=share.num_rows, length=length)
+
+    return lambda step: spec(of_epoch(step // num_batches)[step % num_batches])
 
 
 # More batches to sort among pad less; fewer leave the batches more random.

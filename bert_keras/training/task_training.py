@@ -44,6 +44,14 @@ def num_steps(settings: Settings, num_inputs: int) -> tuple[int, int]:
     return min(steps_per_epoch, total), total
 
 
+def rows_of_replica(batch_size: int, num_replicas: int, num_parts: int) -> int:
+    """Rows of each replica's share of a batch that is filled up.
+
+    A replica computes them in `num_parts` parts of equally many rows.
+    """
+    return -(-batch_size // (num_replicas * num_parts)) * num_parts
+
+
 def build_learner(
     settings: Settings,
     make_network: Callable[[], keras.Model],
@@ -91,7 +99,8 @@ def fit(
     by_length: bool,
     seed: int,
     logs: Path,
-    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]] | None = None,
+    ladder: Sequence[int] = (),
+    padded_length: Callable[[int], int] | None = None,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     steps_per_evaluation: int | None = None,
     keeper: keeping.Keeper | None = None,
@@ -105,7 +114,9 @@ def fit(
         by_length: see `task_batches.epoch_batches`.
         seed: of the order of examples, and of dropout.
         logs: directory of the curves; those of steps to come are deleted.
-        make_batch: see `task_batches.example_batches`; `None`: `inputs.batch`.
+        ladder: ascending lengths to one of which each batch is padded, with rows of
+            no weight where it lacks some: all shapes are fixed. Empty: they are not.
+        padded_length: without a ladder, see `task_batches.example_batches`.
         callbacks: called before the curves are written.
         steps_per_evaluation: steps between two ends of a Keras epoch; `None`: those of
             an epoch of the examples.
@@ -136,18 +147,30 @@ def fit(
     if keeper and keeper.owes_evaluation:
         again = curves.Curves(logs, batch_size=batch_size, repeats_evaluation=True)
         fitting.evaluate(tuner, None, run_callbacks=[*callbacks, again, line, keeper])
+    order = {"batch_size": batch_size, "by_length": by_length, "seed": seed}
+    share = None
+    if ladder:
+        padded_length = task_batches.ladder_length(ladder)
+        share = task_batches.Share(
+            num_rows=rows_of_replica(batch_size, 1, tuner.num_parts)
+        )
+        tuner.spec_of_step = task_batches.specs_of_steps(
+            *(inputs.lengths, inputs.batch),
+            **order,
+            padded_length=padded_length,
+            share=share,
+        )
     while step < num_train_steps and not (keeper and keeper.is_over):
         # A call that starts between two evaluations goes to the next one only.
         rest = -step % interval or num_train_steps
         fitting.fit(
             tuner,
             task_batches.example_batches(
-                inputs.lengths,
-                make_batch or inputs.batch,
-                batch_size=batch_size,
-                by_length=by_length,
-                seed=seed,
+                *(inputs.lengths, inputs.batch),
+                **order,
                 start_step=step,
+                padded_length=padded_length,
+                share=share,
             ),
             last_step=min(num_train_steps, step + rest),
             steps_per_epoch=min(interval, num_train_steps),

@@ -1,0 +1,129 @@
+"""Fine-tuning with fixed shapes, and on several replicas, equals that of today."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras import config
+from bert_keras.model import networks
+from bert_keras.tasks import dataset
+from bert_keras.training import replicas, task_training
+
+NUM_INPUTS, NUM_ENDINGS, MAX_LENGTH, VOCAB_SIZE = 22, 3, 16, 50
+LADDER = (13, MAX_LENGTH)
+CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
+TASKS = {
+    "classification": config.Task(kind="classification", labels=("a", "b", "c")),
+    "regression": config.Task(kind="regression"),
+    "tagging": config.Task(kind="tagging", labels=("O", "B-X", "I-X")),
+    "span": config.Task(kind="span"),
+    "choice": config.Task(kind="choice"),
+    "bilstm": config.Task(kind="classification", labels=("a", "b"), bilstm_units=3),
+}
+# Two batches of eight rows and one of six; 2.34 epochs, so that no epoch is whole.
+SETTINGS = config.FinetuningConfig(
+    batch_size=8, num_train_epochs=7 / 3, learning_rate=1e-3, max_seq_length=MAX_LENGTH
+)
+
+
+@dataclass(frozen=True)
+class RandomInputs:
+    """Random tokens of 3 to 16 a text, with random labels."""
+
+    kind: str
+
+    @property
+    def lengths(self):
+        shortest = np.random.default_rng(1).integers(3, MAX_LENGTH - 1, NUM_INPUTS)
+        return np.sort(shortest)[np.random.default_rng(2).permutation(NUM_INPUTS)]
+
+    @property
+    def num_answers(self):
+        return NUM_INPUTS
+
+    def batch(self, rows):
+        """As those of a task: padded to the longest."""
+        random = np.random.default_rng(3)
+        lengths = self.lengths[rows]
+        mask = np.arange(lengths.max()) < lengths[:, None]
+        ids = random.integers(5, VOCAB_SIZE, (NUM_INPUTS, NUM_ENDINGS, MAX_LENGTH))
+        ids = ids[rows, :, : lengths.max()]
+        classes = random.integers(0, 2, (NUM_INPUTS, MAX_LENGTH))[rows]
+        if self.kind != "choice":
+            ids = ids[:, 0]
+        else:
+            mask = np.repeat(mask[:, None], NUM_ENDINGS, axis=1)
+        batch = {
+            "input_ids": np.where(mask, ids, 0).astype(np.int32),
+            "input_mask": mask.astype(np.int32),
+            "segment_ids": np.zeros_like(ids, np.int32),
+        }
+        if self.kind == "span":
+            return batch | {
+                "start_positions": np.int32(classes[:, 0]),
+                "end_positions": np.int32(classes[:, 0] + classes[:, 1]),
+            }
+        if self.kind == "tagging":
+            labels = np.where(mask, classes[:, : lengths.max()], -1)
+            return batch | {"label_ids": labels.astype(np.int32)}
+        dtype = np.float32 if self.kind == "regression" else np.int32
+        return batch | {"label_ids": classes[:, 0].astype(dtype)}
+
+    def places(self, rows):
+        return dataset.Places(rows, (np.arange(len(rows)),))
+
+
+def tuned(kind, strategy, logs, *, dropout=0.0, ladder=(), num_parts=1):
+    """A learner after seven steps, and the scalars of the last one."""
+    bert = config.BertConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=MAX_LENGTH,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    inputs = RandomInputs(TASKS[kind].kind)
+    learner = task_training.build_learner(
+        SETTINGS,
+        lambda: networks.build(bert, TASKS[kind], dropout_prob=dropout, seed=5),
+        inputs,
+        strategy=strategy,
+        num_parts=num_parts,
+    )
+    logs = task_training.fit(
+        *(learner, SETTINGS, inputs),
+        by_length=True,
+        seed=4,
+        logs=logs,
+        ladder=ladder,
+    )
+    return learner, logs
+
+
+def assert_alike(found, wanted, atol):
+    """Weights, moments and counters, and the scalars of the last step."""
+    (found, found_logs), (wanted, wanted_logs) = found, wanted
+    assert replicas.optimizer_step(found) == replicas.optimizer_step(wanted) == 7
+    pairs = zip(found.variables, wanted.variables, strict=True)
+    for ours, theirs in pairs:
+        np.testing.assert_allclose(
+            ours.numpy(), theirs.numpy(), rtol=0, atol=atol, err_msg=ours.path
+        )
+    for name in found_logs.keys() - {"input_wait"}:
+        assert found_logs[name] == pytest.approx(wanted_logs[name], abs=1e-5), name
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, tmp_path):
+    """Without dropout, whose bits in the attention depend on the length."""
+    fixed = tuned(kind, CPU, tmp_path / "fixed", ladder=LADDER, num_parts=3)
+    assert_alike(fixed, tuned(kind, CPU, tmp_path / "free"), atol=1e-5)
+    spec = fixed[0].spec_of_step
+    shapes = {tuple(spec(step)["input_ids"].shape) for step in range(7)}
+    middle = (NUM_ENDINGS,) if kind == "choice" else ()
+    assert shapes == {(9, *middle, length) for length in LADDER}
