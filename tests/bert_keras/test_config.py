@@ -221,3 +221,37 @@ class TestHostileYaml:
         )
         read = config_files.load(config.SweepConfig, tmp_path / "c.yaml")
         assert read.grid == {"seed": (1, 2), "batch_size": (1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "lengths", "on_tpu"),
+    [
+        ({}, (), ()),
+        ({"jit_compile": True}, (64, 100), (64, 100)),
+        ({"jit_compile": True, "max_seq_length": 512}, *[(64, 128, 384, 512)] * 2),
+        ({"jit_compile": True, "length_multiple": 8}, (), (64, 100)),
+        ({"lengths": []}, (), ()),
+        ({"lengths": [16, 100]}, (16, 100), (16, 100)),
+        ({"lengths": [300]}, (100,), (100,)),
+    ],
+)
+def test_lengths_that_fine_tuning_has(settings, lengths, on_tpu):
+    made = config.build_config(
+        config.FinetuningConfig, {"max_seq_length": 100} | settings
+    )
+    assert made.fixed_lengths(on_tpu=False) == lengths
+    assert made.fixed_lengths(on_tpu=True) == on_tpu
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lengths": [64, 32]}, r"ascending numbers of .*, got \[64, 32\]"),
+        ({"lengths": [8, 8]}, r"ascending numbers of .*, got \[8, 8\]"),
+        ({"lengths": [0, 8]}, r"ascending numbers of .*, got \[0, 8\]"),
+        ({"lengths": [8], "length_multiple": 8}, r"`length_multiple`, got \[8\] and 8"),
+    ],
+)
+def test_lengths_that_are_none(settings, message):
+    with pytest.raises(InputError, match=message):
+        config.build_config(config.FinetuningConfig, settings)
