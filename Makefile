@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 # Packages without a wheel are built as current versions of pip do it, whatever pip there is.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --constraint constraints.txt
 
-.PHONY: install demo test test-slow lint clean
+.PHONY: install install-tpu install-gpu demo test test-slow lint clean
 
 install: $(VENV)/.installed
 
@@ -13,6 +13,20 @@ $(VENV)/.installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) --editable '.[train]'
 	touch $@
+
+# TensorFlow for TPUs, in an environment of its own: it owns the folder of the package `tensorflow`.
+TPU_VENV := .venv-tpu
+TPU_PIP := $(TPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --constraint constraints.txt
+
+install-tpu: setup.cfg constraints.txt requirements/tpu.txt
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12) and "tensorflow-tpu needs Python 3.11 or 3.12, this is " + sys.version.split()[0] + ": make install-tpu PYTHON=python3.12")'
+	$(PYTHON) -m venv $(TPU_VENV)
+	$(TPU_PIP) --editable '.[tpu]' --requirement requirements/tpu.txt
+	$(TPU_PIP) --no-deps tensorflow-text
+
+# CUDA's libraries in the environment of `make install`.
+install-gpu: $(VENV)/.installed requirements/gpu.txt
+	$(PIP_INSTALL) --requirement requirements/gpu.txt
 
 # The same environment, with the tools and the packages that tests compare with.
 $(VENV)/.installed-dev: $(VENV)/.installed
@@ -37,4 +51,4 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/hadolint docker/*
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(TPU_VENV) build *.egg-info

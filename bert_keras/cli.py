@@ -5,6 +5,7 @@ data verbs never load TensorFlow.
 """
 
 import argparse
+import dataclasses
 import logging
 import os
 import shlex
@@ -426,6 +427,21 @@ def _config(args: argparse.Namespace) -> None:
         print(line)
 
 
+def _doctor(args: argparse.Namespace) -> None:
+    _quiet_beam()
+    from bert_keras import files
+    from tpu import doctor
+
+    found = list(doctor.examine(args.purpose, args.path))
+    if args.json:
+        rows = [dataclasses.asdict(finding) for finding in found]
+        print(files.to_json(rows, indent=2))
+    else:
+        print("\n".join(doctor.lines(found)))
+    if problems := doctor.problems(found):
+        raise InputError(problems)
+
+
 def _demo(args: argparse.Namespace) -> None:
     from bert_keras import demo
 
@@ -468,6 +484,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "probe": _probe,
     "convert": _convert,
     "config": _config,
+    "doctor": _doctor,
     "demo": _demo,
 }
 """Functions of all verbs, and of the two targets of `launch`."""

@@ -5,7 +5,7 @@ import typing
 from typing import Any, Literal, NoReturn
 
 import tpu
-from bert_keras import __version__, config, settings_reference
+from bert_keras import __version__, config, machine_verbs, settings_reference
 from bert_keras.errors import InputError, check_choice, nearest
 from bert_keras.feature_based import configuration
 from pipelines import sources
@@ -32,6 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_feature_verbs(verbs)
     _add_convert(verbs)
     _add_settings(verbs)
+    machine_verbs.add_doctor(_verb(verbs, "doctor", "is this machine ready to train?"))
     demo = _verb(verbs, "demo", "all stages on text that is on this machine")
     _add_required(demo, output_dir="directory to create")
     return parser

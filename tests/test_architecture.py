@@ -34,7 +34,10 @@ DOOR = (
 )
 """Modules directly in `bert_keras` on which everything stands."""
 
-COMMAND_LINE = ("cli", "verbs", "demo", "requirements", "settings_reference")
+COMMAND_LINE = (
+    *("cli", "verbs", "machine_verbs"),
+    *("demo", "requirements", "settings_reference"),
+)
 
 FLOORS = (
     {"door"},

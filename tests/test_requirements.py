@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from bert_keras import cli, requirements
 from bert_keras.errors import InputError
@@ -66,12 +67,42 @@ def test_without_tensorflow_every_model_verb_says_what_to_install(tmp_path):
 def test_the_packages_are_those_of_the_extra():
     parser = configparser.ConfigParser()
     parser.read(SETUP)
-    lines = parser["options.extras_require"]["train"].split("\n")
-    names = [re.split("[><=]", line)[0] for line in lines if line and line[0] != "#"]
+    extras = parser["options.extras_require"]
+    lines = f"{extras['train']}\n{extras['train-without-tensorflow']}".split("\n")
+    names = {re.split("[><=]", line)[0] for line in lines if line and line[0] != "#"}
+    names.remove("bert-keras[train-without-tensorflow]")
     imported = {"scikit-learn": "sklearn", "pillow": "PIL"}
-    assert list(requirements.TRAIN) == [
+    assert set(requirements.TRAIN) == {
         imported.get(name, name.replace("-", "_")) for name in names
-    ]
+    }
+
+
+@pytest.mark.parametrize("machine", ["tpu", "gpu"])
+def test_pinned_wheels_are_versions_that_the_extra_allows(machine):
+    parser = configparser.ConfigParser()
+    parser.read(SETUP)
+    wanted = parser["options.extras_require"][machine].split("\n")
+    text = (SETUP.parent / "requirements" / f"{machine}.txt").read_text()
+    pinned = {
+        need.name: need
+        for line in text.splitlines()
+        if line[0] != "#"
+        for need in [Requirement(line)]
+    }
+    for line in wanted:
+        if line and line[0] != "#" and "bert-keras" not in line:
+            need = Requirement(line)
+            (version,) = pinned[need.name].specifier
+            assert version.operator == "=="
+            assert need.specifier.contains(version.version)
+
+
+def test_tensorflow_text_goes_to_a_tpu_in_the_version_of_the_constraints():
+    """The command in requirements/tpu.txt is for people: it names the version."""
+    pins = (SETUP.parent / "constraints.txt").read_text()
+    (version,) = re.findall(r"^tensorflow-text==(\S+)$", pins, re.MULTILINE)
+    text = (SETUP.parent / "requirements/tpu.txt").read_text()
+    assert f"pip install --no-deps tensorflow-text=={version}\n" in text
 
 
 @pytest.mark.parametrize(

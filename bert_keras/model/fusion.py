@@ -50,6 +50,9 @@ def _pays(tensors: tuple) -> bool:
     # longer than the training.
     if not all(tensor.shape.is_fully_defined() for tensor in tensors):
         return False
+    # The package tensorflow-tpu has no XLA for processors, be there a TPU or not.
+    if tf.config.list_physical_devices("TPU_SYSTEM"):
+        return False
     strategy = tf.distribute.get_strategy()
     if not tf.distribute.has_strategy():
         return not tf.config.list_physical_devices("GPU")

@@ -1,0 +1,380 @@
+"""`bert-keras doctor` on machines that are broken in one way each, and whole ones."""
+
+import contextlib
+import email.utils
+import fcntl
+import http.server
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bert_keras import cli
+from tpu.doctor import accelerators, machine, packages, places, workers
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+HEADER = """
+#define TFTPU_ADD_FN_IN_STRUCT(FnName) decltype(FnName)* FnName##Fn;
+struct TfTpu_OpsApiFn {
+  TFTPU_ADD_FN_IN_STRUCT(TpuCompile_One);
+  TFTPU_ADD_FN_IN_STRUCT(
+      TpuExecute_Two);
+  TFTPU_ADD_FN_IN_STRUCT(TpuDeclared_NeverAskedFor);
+};
+"""
+
+
+def distribution(site: Path, name: str, version: str, requires: str = "") -> None:
+    folder = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n{requires}")
+
+
+def tpu_packages(elf, site: Path, *, exported: list[str]) -> None:
+    """A TensorFlow for TPUs that asks for two functions, and a libtpu."""
+    headers = site / "tensorflow/include/xla/stream_executor/tpu"
+    headers.mkdir(parents=True)
+    (headers / "tpu_ops_c_api.h").write_text(HEADER)
+    asked = ["TpuCompile_One", "TpuExecute_Two", "another_word"]
+    library = site / "tensorflow/libtensorflow_cc.so.2"
+    library.write_bytes(elf(["TF_Version"], asked))
+    (site / "tensorflow/__init__.py").write_text("raise SystemExit('was imported')")
+    (site / "libtpu").mkdir()
+    (site / "libtpu/__init__.py").write_text("")
+    (site / "libtpu/libtpu.so").write_bytes(elf(exported))
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[int]:
+    """A file that another process has locked, as libtpu does; the process's number."""
+    program = "import fcntl, sys; f = open(sys.argv[1], 'w'); "
+    program += (
+        "fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout.readline() == "held\n"
+    yield holder.pid
+    holder.communicate("")
+
+
+@contextlib.contextmanager
+def store(status: int, *, seconds_ahead: float = 0) -> Iterator[str]:
+    """A stand-in of Cloud Storage that gives every request the same answer."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def answer(self):
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = b'{"error": {"code": %d, "message": "no"}}' % status
+            self.send_response_only(status)
+            date = email.utils.formatdate(time.time() + seconds_ahead, usegmt=True)
+            self.send_header("Date", date)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = answer
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("localhost", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://localhost:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+# Six broken environments, through the command line, and what each is told.
+
+
+def run(arguments: str, capsys) -> tuple[int, dict[str, dict[str, str]]]:
+    code = cli.main(["doctor", "--json", *arguments.split()])
+    rows = json.loads(capsys.readouterr().out)
+    return code, {row["name"]: row for row in rows}
+
+
+def test_broken_a_package_of_another_version(tmp_path, monkeypatch, capsys):
+    distribution(tmp_path, "keras", "3.9.0")
+    monkeypatch.syspath_prepend(tmp_path)
+    code, found = run("--for cpu", capsys)
+    assert code == 2
+    assert found["packages"] == {
+        "name": "packages",
+        "state": "problem",
+        "found": "keras 3.9.0, expected <3.16,>=3.15",
+        "fix": "pip install --no-deps 'keras<3.16,>=3.15'",
+    }
+
+
+def test_broken_two_builds_of_tensorflow(tmp_path, monkeypatch, capsys):
+    distribution(tmp_path, "tensorflow-tpu", "2.20.0")
+    monkeypatch.syspath_prepend(tmp_path)
+    code, found = run("--for cpu", capsys)
+    assert code == 2
+    assert found["tensorflow"]["state"] == "problem"
+    assert "tensorflow-tpu 2.20.0 share one folder" in found["tensorflow"]["found"]
+    assert found["tensorflow"]["fix"] == (
+        "pip uninstall --yes tensorflow tensorflow-tpu && make install"
+    )
+
+
+def test_broken_a_libtpu_that_lacks_functions(elf, tmp_path, monkeypatch, capsys):
+    tpu_packages(elf, tmp_path, exported=["TpuCompile_One", "GetPjrtApi"])
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
+    code, found = run("--for tpu", capsys)
+    assert code == 2
+    assert found["libtpu"]["found"].endswith(
+        "lacks 1 of the 2 functions that TensorFlow asks for, TpuExecute_Two for one"
+    )
+    assert found["libtpu"]["fix"] == "pip install 'libtpu>=0.0.14,<=0.0.24'"
+
+
+def test_broken_a_tpu_that_another_process_holds(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "lock"
+    monkeypatch.setattr(accelerators, "LOCK_FILE", str(path))
+    with held(path) as number:
+        code, found = run("--for tpu", capsys)
+    assert code == 2
+    assert found["tpu lock"]["state"] == "problem"
+    assert f"process {number} holds the TPU" in found["tpu lock"]["found"]
+    assert found["tpu lock"]["fix"] == f"kill {number}"
+    # The file stays behind, and is no lock.
+    assert path.exists()
+    assert run("--for tpu", capsys)[1]["tpu lock"]["state"] == "ok"
+
+
+def test_broken_a_port_that_is_taken(monkeypatch, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        addresses = [f"127.0.0.1:{port}", "127.0.0.1:1"]
+        task = {"type": "worker", "index": 0}
+        config = {"cluster": {"worker": addresses}, "task": task}
+        monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+        code, found = run("--for cpu", capsys)
+    assert code == 2
+    assert found["own port"] == {
+        "name": "own port",
+        "state": "problem",
+        "found": f"127.0.0.1:{port} cannot be listened at: Address already in use",
+        "fix": f"sudo lsof -i :{port}",
+    }
+    # Nobody listens at port 1, but the machine is there.
+    assert found["other workers"]["state"] == "ok"
+    assert run("--for cpu", capsys)[1]["own port"]["state"] == "ok"
+
+
+def doctor_process(address: str, path: str) -> dict[str, dict[str, str]]:
+    """The doctor in a process of its own: Beam keeps its connections."""
+    done = subprocess.run(
+        [*(sys.executable, "-W", "ignore", "-m", "bert_keras.cli", "doctor"), "--json"]
+        + ["--for", "dataflow", "--path", path],
+        env={
+            **os.environ,
+            "STORAGE_EMULATOR_HOST": address,
+            "PYTHONPATH": str(REPOSITORY),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    problems = [name for name, row in rows.items() if row["state"] == "problem"]
+    assert done.returncode == (2 if problems else 0), done.stderr
+    return rows
+
+
+def test_broken_a_bucket_without_rights():
+    pytest.importorskip("google.cloud.storage")
+    with store(403) as address:
+        found = doctor_process(address, "gs://bucket/runs")
+    assert found["rights gs://bucket/runs"]["state"] == "problem"
+    assert found["rights gs://bucket/runs"]["found"].startswith("cannot write: ")
+    assert found["rights gs://bucket/runs"]["fix"] == (
+        "gcloud storage buckets add-iam-policy-binding gs://bucket "
+        "--member=user:YOU@EXAMPLE.COM --role=roles/storage.objectUser"
+    )
+    assert found["clock"]["state"] == "ok"
+
+
+def test_a_bucket_with_rights_is_left_as_it_was(tmp_path):
+    pytest.importorskip("gcp_storage_emulator")
+    with socket.create_server(("localhost", 0)) as listening:
+        port = listening.getsockname()[1]
+    emulator = subprocess.Popen(
+        [*(sys.executable, "-m", "gcp_storage_emulator", "--data-dir", tmp_path)]
+        + ["start", "--host", "localhost", "--port", str(port), "--quiet"]
+        + ["--default-bucket", "bucket"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(300):
+            with contextlib.suppress(OSError):
+                socket.create_connection(("localhost", port), timeout=1).close()
+                break
+            time.sleep(0.1)
+        found = doctor_process(f"http://localhost:{port}", "gs://bucket/runs")
+    finally:
+        emulator.kill()
+        emulator.wait()
+    assert found["rights gs://bucket/runs"]["found"] == "write, list, read, delete"
+    assert found["clock"]["state"] == "ok"
+    assert not list((tmp_path / ".cloudstorage/bucket").rglob(".doctor*"))
+
+
+# Parts of the doctor, with a folder for the machine's `/dev` and `/proc`.
+
+
+def test_a_clock_that_is_behind(monkeypatch):
+    with store(404, seconds_ahead=600) as address:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
+        finding = places._clock()
+    assert finding.state == "problem"
+    assert finding.found.endswith(" s behind the store's: it refuses our requests")
+    assert finding.fix == "sudo timedatectl set-ntp true"
+
+
+def test_few_open_files(monkeypatch):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        finding = machine._open_files()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert finding.state == "problem"
+    assert finding.fix == f"ulimit -n {hard}"
+
+
+def test_memory_is_that_of_the_container(tmp_path):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 8000000 kB\n")
+    assert machine._memory(tmp_path).state == "ok"
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
+    assert machine._memory(tmp_path).state == "ok"
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text(f"{3 << 30}\n")
+    (tmp_path / "sys/fs/cgroup/memory.current").write_text(f"{2 << 30}\n")
+    finding = machine._memory(tmp_path)
+    assert finding.state == "problem"
+    assert finding.found.startswith("1.1 GB free, ")
+
+
+def test_a_disk_that_is_full_or_read_only(tmp_path, monkeypatch):
+    path = str(tmp_path / "runs/mine")
+    usage = places.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(
+        places.shutil, "disk_usage", lambda _: usage._replace(free=4_000_000_000)
+    )
+    assert places.examine_disk(path).found == "4.0 GB free, 5 GB are needed"
+    monkeypatch.setattr(places.os, "access", lambda *_: False)
+    assert places.examine_disk(path).fix == f"sudo chown $USER {tmp_path}"
+
+
+def test_gpus_that_are_hidden_missing_or_without_a_driver(tmp_path, monkeypatch):
+    (tmp_path / "dev").mkdir()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert "no NVIDIA GPU" in accelerators._gpu_devices(tmp_path).found
+    for name in ("nvidia0", "nvidia1"):
+        (tmp_path / "dev" / name).touch()
+    assert accelerators._gpu_devices(tmp_path).found == "2 of 2 GPUs visible"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert accelerators._gpu_devices(tmp_path).fix == "unset CUDA_VISIBLE_DEVICES"
+    assert accelerators._driver(tmp_path).found == "NVIDIA's driver is not loaded"
+    folder = tmp_path / "proc/driver/nvidia"
+    folder.mkdir(parents=True)
+    line = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Wed Oct 25 2023\n"
+    (folder / "version").write_text(line.format("470.223.02"))
+    finding = accelerators._driver(tmp_path)
+    assert finding.found == "470.223.02, CUDA 12 needs 525.60.13 or later"
+    (folder / "version").write_text(line.format("550.54.15"))
+    assert accelerators._driver(tmp_path).found.startswith("550.54.15")
+
+
+def test_a_whole_tpu_machine(elf, tmp_path, monkeypatch):
+    names = ["TpuCompile_One", "TpuExecute_Two", "more"]
+    tpu_packages(elf, tmp_path / "site", exported=names)
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
+    monkeypatch.setattr(accelerators, "LOCK_FILE", str(tmp_path / "lock"))
+    monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v5litepod-8")
+    (tmp_path / "dev/vfio").mkdir(parents=True)
+    for name in ("0", "1", "vfio"):
+        (tmp_path / "dev/vfio" / name).touch()
+    found = {f.name: (f.state, f.found) for f in accelerators.examine_tpu(tmp_path)}
+    assert found == {
+        "tpu devices": ("ok", "2 in /dev, v5litepod-8"),
+        "libtpu": ("ok", "all 2 functions of TensorFlow's"),
+        "tpu lock": ("ok", "no process holds the TPU"),
+    }
+
+
+def test_the_build_of_tensorflow_that_is_installed_asks_for_no_libtpu():
+    tensorflow = accelerators._folder("tensorflow")
+    assert accelerators.wanted_of_libtpu(tensorflow) == set()
+
+
+def test_extras_that_the_installed_metadata_does_not_know(tmp_path, monkeypatch):
+    distribution(tmp_path, "bert-keras", "0.1.0", "Provides-Extra: train\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    finding = packages._versions("tpu")
+    assert finding.state == "problem"
+    assert "knows no extra tpu" in finding.found
+
+
+def test_a_machine_of_a_worker_that_does_not_answer(monkeypatch):
+    def unreachable(*_, **__):
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(workers.socket, "create_connection", unreachable)
+    found = workers.cluster.Cluster(("127.0.0.1:4000", "10.0.0.9:4001"), 0)
+    finding = workers._peers(found)
+    assert finding.found == "task 1 (10.0.0.9:4001): timed out"
+    assert "--allow=tcp:4001" in finding.fix
+
+
+def test_the_table_for_people(capsys, monkeypatch, tmp_path):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert cli.main(["doctor", "--path", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert [line.split()[:2] for line in printed.out.splitlines()] == [
+        *(["ok", name] for name in ("python", "packages", "tensorflow", "memory")),
+        *(["ok", name] for name in ("open", "disk")),
+    ]
+    distribution(tmp_path, "keras", "3.9.0")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert cli.main(["doctor"]) == 2
+    printed = capsys.readouterr()
+    assert "-> pip install --no-deps 'keras" in printed.out
+    assert printed.err == (
+        "bert-keras doctor: error: 1 problem: packages; each has a command that mends "
+        "it\n"
+    )
+
+
+def test_a_lock_of_another_kind_is_seen(tmp_path, monkeypatch):
+    """This process's own `lockf`: /proc/locks has it as POSIX, not as FLOCK."""
+    path = tmp_path / "lock"
+    monkeypatch.setattr(accelerators, "LOCK_FILE", str(path))
+    with open(path, "w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        assert f"process {os.getpid()} " in accelerators._lock(Path("/")).found

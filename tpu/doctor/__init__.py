@@ -1,0 +1,47 @@
+"""`bert-keras doctor`: is this machine ready to train, and if not, what mends it."""
+
+from collections.abc import Iterator, Sequence
+
+from bert_keras import files
+from tpu.doctor import accelerators, machine, packages, places, workers
+from tpu.doctor.findings import Finding
+
+
+def examine(purpose: str, paths: Sequence[str] = ()) -> Iterator[Finding]:
+    """Looks at this machine; loads no TensorFlow, and changes nothing that stays.
+
+    Args:
+        purpose: one of `tpu.PURPOSES`.
+        paths: directories that a run will read or write, local or remote.
+    """
+    yield from packages.examine(purpose)
+    if purpose == "gpu":
+        yield from accelerators.examine_gpus()
+    if purpose == "tpu":
+        yield from accelerators.examine_tpu()
+    yield from machine.examine()
+    for path in paths:
+        if files.is_remote(path):
+            yield from places.examine_store(path)
+        else:
+            yield places.examine_disk(path)
+    if purpose != "dataflow":
+        yield from workers.examine()
+
+
+def lines(found: Sequence[Finding]) -> Iterator[str]:
+    """A line for each finding, and one below it with the command that mends it."""
+    width = max(len(finding.name) for finding in found)
+    for finding in found:
+        yield f"{finding.state:8} {finding.name:{width}}  {finding.found}"
+        if finding.fix:
+            yield f"{'':8} {'':{width}}  -> {finding.fix}"
+
+
+def problems(found: Sequence[Finding]) -> str | None:
+    """Names of the problems, for the last line of the command; `None` without any."""
+    names = [finding.name for finding in found if finding.state == "problem"]
+    if not names:
+        return None
+    noun = "problem" if len(names) == 1 else "problems"
+    return f"{len(names)} {noun}: {', '.join(names)}; each has a command that mends it"

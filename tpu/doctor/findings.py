@@ -1,0 +1,17 @@
+"""A finding of the doctor: what it looked at, what it found, what mends it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's table."""
+
+    name: str
+    """Of what was looked at; the same on every machine, for programs."""
+    state: Literal["ok", "warning", "problem"]
+    """`problem`: a run would fail, or train on other devices than those asked for."""
+    found: str
+    fix: str | None = None
+    """Command to run; `None` if all is well, or no command is known to help."""

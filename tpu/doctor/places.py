@@ -1,0 +1,115 @@
+"""Places that a run reads and writes: room on disks, rights in stores, their clock."""
+
+import contextlib
+import email.utils
+import errno
+import os
+import shutil
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from tpu.doctor.findings import Finding
+
+_MIN_DISK = 5e9
+"""Two checkpoints of BASE with its optimizer's state are 2.6 GB."""
+_MAX_CLOCK_SECONDS = 60
+"""Google refuses the tokens of a machine whose clock is minutes off."""
+
+
+def examine_disk(path: str) -> Finding:
+    """Room and right to write at a local path, or where it would be made."""
+    there = os.path.abspath(path)
+    while not os.path.exists(there):
+        there = os.path.dirname(there)
+    name = f"disk {path}"
+    free = shutil.disk_usage(there).free
+    told = f"{free / 1e9:.1f} GB free"
+    if not os.access(there, os.W_OK):
+        fix = f"sudo chown $USER {there}"
+        return Finding(name, "problem", f"{there} cannot be written to", fix)
+    if free < _MIN_DISK:
+        told = f"{told}, {_MIN_DISK / 1e9:.0f} GB are needed"
+        return Finding(name, "problem", told, f"du --max-depth=1 {there} | sort -n")
+    return Finding(name, "ok", told)
+
+
+def examine_store(path: str) -> Iterator[Finding]:
+    """Rights in a directory of a remote store, and this machine's clock by the store's.
+
+    Writes a small file, lists, reads and deletes it again, with the credentials that a
+    run would use.
+    """
+    yield _rights(path)
+    if path.startswith("gs://"):
+        yield _clock()
+
+
+def _rights(path: str) -> Finding:
+    name, probe = f"rights {path}", files.join(path, f".doctor-{uuid.uuid4().hex}")
+    doing = "reach"
+    try:
+        doing = "write"
+        files.write_atomically(probe, b"bert-keras doctor\n")
+        doing = "list"
+        if files.name_of(probe) not in files.list_directory(path):
+            return Finding(name, "problem", "a file just written is not listed")
+        doing = "read"
+        files.read_bytes(probe)
+        doing = "delete"
+        files.delete(probe)
+    except (OSError, InputError) as error:
+        # What was not written is not there, and what cannot be deleted stays.
+        with contextlib.suppress(OSError, InputError):
+            files.delete(probe)
+        told = getattr(error, "strerror", None) or str(error)
+        return Finding(
+            name, "problem", f"cannot {doing}: {told:.200}", _fix(path, error)
+        )
+    return Finding(name, "ok", "write, list, read, delete")
+
+
+def _fix(path: str, error: Exception) -> str | None:
+    bucket = "/".join(path.split("/")[:3])
+    if isinstance(error, InputError) and "pip install" in str(error):
+        return "pip install 'apache-beam[gcp]' -c constraints.txt"
+    if not path.startswith("gs://"):
+        return None
+    # An error of writing says so as one of the user's.
+    if isinstance(cause := error.__cause__, OSError):
+        error = cause
+    if getattr(error, "errno", None) == errno.EACCES and "401" not in str(error):
+        return (
+            f"gcloud storage buckets add-iam-policy-binding {bucket} "
+            "--member=user:YOU@EXAMPLE.COM --role=roles/storage.objectUser"
+        )
+    if isinstance(error, FileNotFoundError):
+        return f"gcloud storage buckets create {bucket} --location=REGION"
+    return "gcloud auth application-default login"
+
+
+def _clock() -> Finding:
+    address = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
+    if "://" not in address:
+        address = f"http://{address}"
+    request = urllib.request.Request(address, method="HEAD")
+    try:
+        with contextlib.closing(urllib.request.urlopen(request, timeout=5)) as answer:
+            date = answer.headers["Date"]
+    except urllib.error.HTTPError as error:
+        date = error.headers["Date"]
+    except OSError as error:
+        told = f"the store's clock cannot be asked: {error}"
+        return Finding("clock", "warning", told, f"curl --head {address}")
+    if date is None:
+        return Finding("clock", "warning", "the store tells no time")
+    off = time.time() - email.utils.parsedate_to_datetime(date).timestamp()
+    told = f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the store's"
+    if abs(off) > _MAX_CLOCK_SECONDS:
+        fix = "sudo timedatectl set-ntp true"
+        return Finding("clock", "problem", f"{told}: it refuses our requests", fix)
+    return Finding("clock", "ok", told)

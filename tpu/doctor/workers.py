@@ -1,0 +1,66 @@
+"""Workers of one run: this one's port, and whether the others answer."""
+
+import os
+import socket
+from collections.abc import Iterator
+
+from bert_keras.errors import InputError
+from tpu import cluster
+from tpu.doctor.findings import Finding
+
+
+def examine() -> Iterator[Finding]:
+    """The workers of `TF_CONFIG`; nothing if there is none."""
+    text = os.environ.get("TF_CONFIG")
+    if not text:
+        return
+    try:
+        found = cluster.cluster_from_tf_config(text)
+    except InputError as error:
+        yield Finding("TF_CONFIG", "problem", str(error), "unset TF_CONFIG")
+        return
+    yield _own_port(found)
+    yield _peers(found)
+
+
+def _own_port(found: cluster.Cluster) -> Finding:
+    host, port = cluster.host_and_port(found.address)
+    name = "own port"
+    try:
+        socket.create_server((host, port), family=_family(host)).close()
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        told = f"{found.address} cannot be listened at: {reason}"
+        return Finding(name, "problem", told, f"sudo lsof -i :{port}")
+    return Finding(name, "ok", f"{found.address} is free")
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _peers(found: cluster.Cluster) -> Finding:
+    silent = []
+    for task, address in enumerate(found.addresses):
+        if task == found.index:
+            continue
+        try:
+            where = cluster.host_and_port(address)
+            socket.create_connection(where, timeout=2).close()
+        except ConnectionRefusedError:
+            # The machine is there; its worker has not started yet.
+            continue
+        except OSError as error:
+            silent.append((task, error.strerror or str(error)))
+    if not silent:
+        return Finding("other workers", "ok", "their machines answer")
+    told = ", ".join(f"{found.named([task])}: {why}" for task, why in silent)
+    ports = {cluster.host_and_port(found.addresses[task])[1] for task, _ in silent}
+    rules = ",".join(f"tcp:{port}" for port in sorted(ports))
+    return Finding(
+        "other workers",
+        "problem",
+        told,
+        f"gcloud compute firewall-rules create workers --allow={rules} "
+        "--source-ranges=10.0.0.0/8",
+    )
