@@ -226,7 +226,7 @@ class TestHostileYaml:
 @pytest.mark.parametrize(
     ("settings", "lengths", "on_tpu"),
     [
-        ({}, (), ()),
+        ({}, (), (64, 100)),
         ({"jit_compile": True}, (64, 100), (64, 100)),
         ({"jit_compile": True, "max_seq_length": 512}, *[(64, 128, 384, 512)] * 2),
         ({"jit_compile": True, "length_multiple": 8}, (), (64, 100)),
