@@ -16,8 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from bert_keras import (
+    chips,
     config,
     config_files,
+    files,
     messages,
     requirements,
     settings_reference,
@@ -157,7 +159,6 @@ def _launch_dataflow(args: argparse.Namespace) -> None:
 
 def _launch_flex_template(args: argparse.Namespace) -> None:
     _quiet_beam()
-    from bert_keras import files
     from pipelines.dataflow import launch
 
     commands = launch.flex_template_commands(
@@ -238,6 +239,25 @@ def _pretrain(args: argparse.Namespace) -> None:
         is_chief=strategy.is_chief(devices),
         verify=args.verify,
     )
+
+
+def _preflight(args: argparse.Namespace) -> None:
+    from tpu import preflight, preflight_table
+
+    request = preflight.Request(
+        settings=config_files.load(config.PretrainingConfig, args.config, args.set),
+        device=chips.parse_device(args.device),
+        examples=args.examples,
+        max_seq_length=args.max_seq_length,
+        task=args.task,
+        global_batch_size=args.global_batch_size,
+    )
+    checked = preflight.check(request)
+    if args.json:
+        print(files.to_json([preflight.facts(one) for one in checked], indent=2))
+        return
+    for line in preflight_table.lines(checked, request.device):
+        print(line)
 
 
 def _report(args: argparse.Namespace) -> None:
@@ -473,6 +493,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "dataflow": _launch_dataflow,
     "flex-template": _launch_flex_template,
     "pretrain": _pretrain,
+    "preflight": _preflight,
     "report": _report,
     "fill-mask": _fill_mask,
     "finetune": _finetune,
@@ -491,6 +512,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
 
 _BACKENDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("pretrain", "finetune", "sweep", "demo"), ("tensorflow",)),
+    "preflight": ("tensorflow",),
     **dict.fromkeys(("evaluate", "predict", "export"), ("tensorflow",)),
     **dict.fromkeys(("features", "probe"), ("tensorflow",)),
     **dict.fromkeys(("fill-mask", "convert"), ("tensorflow", "jax")),

@@ -1,0 +1,156 @@
+import configparser
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_keras import chips
+from bert_keras.errors import InputError
+from tests.tpu import test_preflight
+from tpu import compiling, preflight
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ONE, EIGHT = chips.parse_device("v5e-1"), chips.parse_device("v5e-8")
+
+ANSWER = """\
+import json, sys
+request = json.loads(sys.stdin.readline())
+open(request["hlo"], "w").write("%a = f32[10]{0} all-reduce(%b), to_apply=%c")
+memory = {"argument": 5, "output": 7, "alias": 4, "temp": 100, "generated_code": 9}
+print(json.dumps({"memory": memory, "flops": 1e9, "bytes": 2e9}))
+"""
+
+
+def step(device="v5e-1"):
+    return preflight.plan(test_preflight.request(device, global_batch_size=32))[0]
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """Puts a program in the place of the one that libtpu's Python runs."""
+    monkeypatch.setattr(compiling, "_TPU", tmp_path)
+
+    def put(program):
+        (tmp_path / "libtpu_compiler.py").write_text(program)
+        return compiling._compile(
+            "module",
+            step(),
+            ONE,
+            python=sys.executable,
+            rate_path=tmp_path / "rate.json",
+        )
+
+    return put
+
+
+def test_the_extra_has_the_versions_that_the_command_installs():
+    setup = configparser.ConfigParser()
+    setup.read(REPOSITORY / "setup.cfg")
+    lines = setup["options.extras_require"]["preflight"].splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert pins == [f"{name}=={v}" for name, v in compiling.PACKAGES.items()]
+    command = compiling.install_command(Path("/somewhere"))
+    assert command.endswith(" ".join(["install", *pins]))
+
+
+def test_answers_of_the_compiler(stand_in, tmp_path):
+    found = stand_in(ANSWER)
+    # What it returns in no variable's place is in the way like a temporary.
+    assert (found.argument_bytes, found.temporary_bytes) == (5, 103)
+    assert (found.code_bytes, found.flops, found.moved_bytes) == (9, 1e9, 2e9)
+    assert (found.num_all_reduces, found.all_reduced_bytes) == (1, 40)
+    # The next one's time is told by this one's.
+    assert compiling._read_rate(tmp_path / "rate.json") == pytest.approx(
+        found.seconds / len("module") * 1e6
+    )
+
+
+def test_a_program_that_is_too_large(stand_in):
+    message = "memory required for HLO temporaries (20G) exceeds available HBM (15G)"
+    found = stand_in(f"import json; print(json.dumps({{'error': '{message}'}}))")
+    assert found.is_too_large
+    assert found.temporary_bytes == 20 * 2**30
+    kept = dataclasses.replace(found, state_bytes=2**30)
+    assert kept.memory == 21 * 2**30
+
+
+def test_a_compiler_that_is_killed(stand_in):
+    program = "import os, sys; print('last', file=sys.stderr); os.kill(os.getpid(), 9)"
+    with pytest.raises(InputError, match="code -9 and without an answer .last"):
+        stand_in(program)
+
+
+def test_an_operation_that_libtpu_does_not_take(stand_in):
+    program = "import json; print(json.dumps({'error': 'loc(\"encoder/x\"): no'}))"
+    (refused,) = stand_in(program).refused
+    assert refused.scope == "encoder/x"
+    with pytest.raises(InputError, match="does not compile for v5e-1: something"):
+        stand_in("import json; print(json.dumps({'error': 'something'}))")
+
+
+def test_results_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    directory = compiling.cache_directory()
+    assert directory == tmp_path / "bert-keras" / "preflight"
+    path = directory / "results" / f"{compiling._key(step(), ONE)}.json"
+    refused = compiling.steps.Refused(operation="a", scope="b", reason="c")
+    made = compiling.Compiled(seconds=3.0, flops=1e9, refused=(refused,))
+    compiling._keep(path, dataclasses.asdict(made))
+    # There is no compiler: it is not asked.
+    assert compiling.compile_step(step(), ONE) == made
+    path.write_text("{")
+    with pytest.raises(InputError, match="in an environment of their own"):
+        compiling.compile_step(step(), ONE)
+
+
+def test_results_are_kept_by_all_that_they_depend_on(monkeypatch):
+    keys = {compiling._key(step(), ONE), compiling._key(step("v5e-8"), EIGHT)}
+    more = dataclasses.replace(step(), max_seq_length=64)
+    keys.add(compiling._key(more, ONE))
+    monkeypatch.setitem(compiling.PACKAGES, "libtpu", "0")
+    keys.add(compiling._key(step(), ONE))
+    monkeypatch.setattr(compiling, "_code_sha256", lambda: "other")
+    keys.add(compiling._key(step(), ONE))
+    assert len(keys) == 5
+    assert compiling._key(step(), ONE) == compiling._key(step(), ONE)
+
+
+def test_a_full_disk_costs_the_next_time_only(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    compiling._keep(tmp_path / "file" / "result.json", {})
+    assert "not kept for the next time" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("v5e-1", {"topology_name": "v5e:1x1", "chips_per_host_bounds": [1, 1, 1]}),
+        ("v6e-8", {"topology_name": "v6e:2x4"}),
+        ("v4-8", {"topology_name": "v4:2x2x1", "chip_config_name": "megacore"}),
+        ("v5p-16", {"topology_name": "v5p:2x2x2"}),
+    ],
+)
+def test_topologies_as_jax_names_them(name, words):
+    assert compiling.topology_words(chips.parse_device(name)) == words
+
+
+def test_time_left():
+    lines = compiling._Lines("compiling", 70.0)
+    assert lines.line(10.0) == "0:00:10, about 0:01:00 left"
+    assert lines.line(80.0) == "0:01:20, longer than expected"
+
+
+def test_the_compiler_ends_with_the_process_that_asked():
+    code = f"""
+import json, subprocess, sys
+sys.path.insert(0, {str(REPOSITORY)!r})
+import runpy, threading, time
+from tpu import libtpu_compiler
+threading.Thread(target=libtpu_compiler.end_with_caller, daemon=True).start()
+time.sleep(60)
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+    process.stdin.close()
+    assert process.wait(timeout=30) == 1

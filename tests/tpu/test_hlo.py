@@ -1,0 +1,79 @@
+from tpu import hlo
+
+PROGRAM = """
+  %all-reduce.1 = (f32[8,128]{1,0:T(8,128)}, bf16[4]{0}) all-reduce(%a), channel_id=1
+  ROOT %all-reduce.2 = f32[]{:T(128)} all-reduce(%c), replica_groups={{0,1}}
+  %start = ((f32[2]{0}), (f32[2]{0})) all-reduce-start(%d), to_apply=%add
+  %done = f32[2]{0} all-reduce-done(%start)
+  %x = f32[1000]{0} fusion(%all-reduce.2), kind=kLoop, calls=%all-reduce.9
+"""
+
+
+def test_all_reduces_are_counted_with_their_bytes():
+    expected = 8 * 128 * 4 + 4 * 2 + 4 + 2 * 4
+    assert hlo.all_reduces(PROGRAM) == (3, expected)
+    assert hlo.all_reduces("%x = f32[4] fusion(%y)") == (0, 0)
+
+
+def test_bytes_of_shapes():
+    assert hlo.bytes_of_shapes("(pred[3], s8[2,2], u32[], f16[5]{0:T(256)})") == 21
+
+
+def test_copies_become_reshapes():
+    text = "%2 = mhlo.copy %1 : tensor<2x3xf32> loc(#loc4)"
+    expected = (
+        "%2 = stablehlo.reshape %1 : (tensor<2x3xf32>) -> tensor<2x3xf32> loc(#loc4)"
+    )
+    assert hlo.without_mhlo_copies(text) == expected
+    text = '%2 = "mhlo.copy"(%1) : (tensor<f32>) -> tensor<f32>'
+    expected = "%2 = stablehlo.reshape %1 : (tensor<f32>) -> tensor<f32>"
+    assert hlo.without_mhlo_copies(text) == expected
+
+
+def test_operations_of_the_host_are_named():
+    message = (
+        "Failed getting HLO text: 'Detected unsupported operations when trying to "
+        "compile graph f[] on XLA_CPU_JIT: EagerPyFunc (No registered 'EagerPyFunc' "
+        "OpKernel for XLA_CPU_JIT devices compatible with node {{node encoder/layer_0/"
+        "EagerPyFunc}}){{node encoder/layer_0/EagerPyFunc}}\nThe op is created at: ..."
+    )
+    (found,) = hlo.refused_operations(message)
+    assert (found.operation, found.scope) == (
+        "EagerPyFunc",
+        "encoder/layer_0/EagerPyFunc",
+    )
+    assert "host" in found.reason
+
+
+def test_shapes_that_are_no_constants_are_named():
+    message = (
+        "Input 0 to node `encoder/layer_1/ones` with op Fill must be a compile-time "
+        "constant.\nXLA compilation requires ..."
+    )
+    (found,) = hlo.refused_operations(message)
+    assert (found.operation, found.scope) == ("Fill", "encoder/layer_1/ones")
+    assert hlo.refused_operations("something else") == ()
+
+
+def test_what_the_compiler_says_of_memory():
+    message = (
+        "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for "
+        "HLO temporaries (23.26G) exceeds available HBM (15.75G)."
+    )
+    assert hlo.memory_shortage(message) == (23.26 * 2**30, True)
+    message = "Ran out of memory in memory space hbm. Used 20.5M of 15.75G hbm."
+    assert hlo.memory_shortage(message) == (20.5 * 2**20, False)
+    assert hlo.memory_shortage("INVALID_ARGUMENT") is None
+
+
+def test_the_place_of_a_failure():
+    message = (
+        'error: fused["gradient_tape/encoder/layer_1/Reshape_1", "ops.py":12:0]: no'
+    )
+    assert hlo.scope_in(message) == "gradient_tape/encoder/layer_1/Reshape_1"
+    assert hlo.scope_in("no place") is None
+
+
+def test_layers_add_up():
+    one, two = {"flops": 10.0, "code": 3.0}, {"flops": 14.0, "code": 3.0}
+    assert hlo.extrapolate(one, two, 12) == {"flops": 54.0, "code": 3.0}

@@ -1,0 +1,156 @@
+import dataclasses
+
+import pytest
+
+from bert_keras import chips, cli, config
+from bert_keras.errors import InputError
+from tpu import compiling, preflight, preflight_table
+
+TINY = config.PretrainingConfig(
+    model=config.ModelConfig(
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=512,
+    ),
+    global_batch_size=64,
+)
+
+
+def request(device="v5e-8", **changes):
+    changes = {"settings": TINY, "max_seq_length": 128} | changes
+    return preflight.Request(device=chips.parse_device(device), **changes)
+
+
+def test_steps_of_pretraining():
+    training, evaluation = preflight.plan(request())
+    assert (training.purpose, evaluation.purpose) == ("training", "evaluation")
+    assert training.batch() == {
+        "input_ids": ((8, 128), "int32"),
+        "input_mask": ((8, 128), "int32"),
+        "segment_ids": ((8, 128), "int32"),
+        "masked_lm_positions": ((8, 20), "int32"),
+        "masked_lm_ids": ((8, 20), "int32"),
+        "masked_lm_weights": ((8, 20), "float32"),
+        "next_sentence_labels": ((8, 1), "int32"),
+        "dropout_seeds": ((8,), "int32"),
+    }
+    assert "dropout_seeds" not in evaluation.batch()
+    assert training.precision == "mixed_bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("task", "labels"),
+    [
+        ("text", {"label_ids": ((4,), "int32")}),
+        ("STS-B", {"label_ids": ((4,), "float32")}),
+        ("tagging", {"label_ids": ((4, 128), "int32")}),
+        (
+            "SQuAD2.0",
+            {"start_positions": ((4,), "int32"), "end_positions": ((4,), "int32")},
+        ),
+        ("choice", {"label_ids": ((4,), "int32")}),
+    ],
+)
+def test_steps_of_tasks_take_their_own_batch(task, labels):
+    training, evaluation = preflight.plan(request(task=task))
+    texts = (4, 4, 128) if task == "choice" else (4, 128)
+    inputs = {
+        name: (texts, "int32") for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    of_rows = {
+        "dropout_seeds": ((4,), "int32"),
+        "example_weights": ((4,), "float32"),
+        "batch_lengths": ((4,), "int32"),
+    }
+    assert training.batch() == inputs | labels | of_rows
+    assert evaluation.batch() == inputs
+
+
+def test_a_batch_is_shared_by_chips_and_parts():
+    parts = TINY.model_copy(update={"gradient_accumulation_steps": 4})
+    training, _ = preflight.plan(request(settings=parts, global_batch_size=96))
+    assert (training.batch_size, training.num_parts) == (12, 4)
+    with pytest.raises(InputError, match="--global_batch_size a multiple of 32"):
+        preflight.plan(request(settings=parts, global_batch_size=100))
+
+
+def test_shapes_are_given_once():
+    with pytest.raises(InputError, match="either --examples or --max_seq_length"):
+        preflight.plan(request(max_seq_length=None))
+    with pytest.raises(InputError, match="either --examples or --max_seq_length"):
+        preflight.plan(request(examples="somewhere"))
+
+
+def test_sequences_fit_the_positions():
+    with pytest.raises(InputError, match="sequences of 513 tokens"):
+        preflight.plan(request(max_seq_length=513))
+
+
+def checked(device="v5e-1", **figures):
+    planned, _ = preflight.plan(request(device, global_batch_size=32))
+    values = {
+        "seconds": 61.0,
+        "state_bytes": 2e9,
+        "argument_bytes": 2.1e9,
+        "temporary_bytes": 3e9,
+        "code_bytes": 5e6,
+        "flops": 197e9,
+        "moved_bytes": 8.19e9,
+    }
+    return preflight.Checked(
+        step=planned,
+        compiled=compiling.Compiled(**(values | figures)),
+        chip=chips.parse_device(device).chip,
+    )
+
+
+def test_a_step_fits_into_what_a_program_may_use():
+    assert checked().fits
+    assert not checked(temporary_bytes=15e9).fits
+    assert not checked(is_too_large=True).fits
+
+
+def test_least_times_follow_from_the_data_sheet():
+    assert checked().seconds == pytest.approx((1e-3, 10e-3))
+    float32 = checked()
+    step = dataclasses.replace(float32.step, precision="float32")
+    assert dataclasses.replace(float32, step=step).seconds == checked().seconds
+
+
+def test_the_table():
+    found = [checked(), checked(is_too_large=True, temporary_bytes=2e10)]
+    text = "\n".join(preflight_table.lines(found, chips.parse_device("v5e-1")))
+    assert text == TABLE
+
+
+TABLE = """\
+v5e-1: 1 chip; 32 examples of 128 tokens a chip; 2 layers of 128; mixed_bfloat16
+
+                            pretraining, training  pretraining, training
+------------------------------------------------------------------------
+compiles                                      yes                    yes
+fits                                          yes                     NO
+memory of a chip, needed                  5.11 GB               22.11 GB
+  variables and batch                     2.10 GB                2.10 GB
+  activations, temporaries                3.00 GB               20.00 GB
+  program                                5.000 MB
+memory of a chip, usable                 16.91 GB               16.91 GB
+TFLOP                                       0.197
+GB moved                                     8.19
+least time by arithmetic                  1.00 ms
+least time by memory                     10.00 ms
+all-reduces                                     0
+  of together                            0.000 MB
+compiled in                               0:01:01                0:01:01"""
+
+
+def test_the_compiler_that_is_missing_is_named_with_its_command(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    words = ["preflight", "--config", "bert_tiny", "--max_seq_length", "128"]
+    assert cli.main([*words, "--device", "v5e-1"]) == 2
+    message = capsys.readouterr().err
+    assert "-m venv" in message
+    assert "pip install jax==0.10.2 jaxlib==0.10.2 libtpu==0.0.42.1" in message

@@ -1,0 +1,336 @@
+"""Compiles steps for TPUs in an environment of its own, and keeps the results.
+
+TensorFlow and libtpu cannot be in one process. Ours writes StableHLO; the Python of
+another environment, or another process of this one if it has jax and libtpu too,
+compiles it (`libtpu_compiler.py`) and answers with JSON.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import bert_keras
+from bert_keras import chips, files, progress
+from bert_keras.errors import InputError, one_line
+from tpu import hlo, steps
+
+logger = logging.getLogger(__name__)
+
+PACKAGES = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
+"""What compiles, by name and version: the extra `preflight` in setup.cfg."""
+
+_SECONDS_PER_MEGABYTE = 35.0
+"""Of StableHLO, on one core of 2024; later compilations go by the last one's rate."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """A step compiled for a chip, or why it could not be."""
+
+    seconds: float
+    """That the compilation took, when it was made."""
+    state_bytes: float = 0.0
+    """Of all variables, as the program's figures below: of one chip."""
+    argument_bytes: float = 0.0
+    """Of variables and batch."""
+    temporary_bytes: float = 0.0
+    """Of activations, gradients and all else that a step forgets."""
+    code_bytes: float = 0.0
+    flops: float = 0.0
+    moved_bytes: float = 0.0
+    """Between the chip and its memory."""
+    num_all_reduces: float = 0.0
+    all_reduced_bytes: float = 0.0
+    is_too_large: bool = False
+    """For the compiler, which then tells of its memory alone."""
+    needed_bytes: float | None = None
+    """By the compiler, all together, of a program that is too large."""
+    refused: tuple[steps.Refused, ...] = ()
+
+    @property
+    def memory(self) -> float:
+        """Bytes of the chip's memory that a step needs."""
+        if self.needed_bytes is not None:
+            return self.needed_bytes
+        arguments = max(self.argument_bytes, self.state_bytes)
+        return arguments + self.temporary_bytes + self.code_bytes
+
+
+def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the compiler and results live: of the user, not of a checkout."""
+    base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "bert-keras" / "preflight"
+
+
+def find_compiler(directory: Path) -> str:
+    """The Python that has jax and libtpu.
+
+    Raises:
+        InputError: there is none; with the command that makes it.
+    """
+    own = directory / "compiler"
+    python = own / "bin" / "python"
+    if all(
+        any(own.glob(f"lib/python*/site-packages/{name}-{version}.dist-info"))
+        for name, version in PACKAGES.items()
+    ):
+        return str(python)
+    if all(_version(name) == version for name, version in PACKAGES.items()):
+        return sys.executable
+    raise InputError(
+        "preflight compiles with jax and libtpu in an environment of their own (1.3 "
+        f"GB), which is not there; make it with: {install_command(directory)}"
+    )
+
+
+def install_command(directory: Path) -> str:
+    """The shell's command that makes the compiler's environment."""
+    own = directory / "compiler"
+    packages = [f"{name}=={version}" for name, version in PACKAGES.items()]
+    make = [sys.executable, "-m", "venv", str(own)]
+    install = [str(own / "bin" / "python"), "-m", "pip", "install", *packages]
+    return f"{shlex.join(make)} && {shlex.join(install)}"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def compile_step(step: steps.Step, device: chips.Device) -> Compiled:
+    """Lowers a step and compiles it for a chip of a device, unless it was done before.
+
+    Raises:
+        InputError: there is no compiler, or it ended without an answer.
+    """
+    directory = cache_directory()
+    results = directory / "results"
+    path = results / f"{_key(step, device)}.json"
+    if (found := _read_result(path)) is not None:
+        return found
+    python = find_compiler(directory)
+    # Not at the top: it loads TensorFlow, which what was done before does not need.
+    from tpu import lowering
+
+    logger.info("lowering %s of %d layers", step.name, step.num_layers)
+    lowered = lowering.lower(step)
+    if not isinstance(lowered, lowering.Lowered):
+        return Compiled(seconds=0.0, refused=lowered)
+    compiled = _compile(
+        lowered.text, step, device, python=python, rate_path=results / "rate.json"
+    )
+    compiled = dataclasses.replace(compiled, state_bytes=lowered.state_bytes)
+    _keep(path, dataclasses.asdict(compiled))
+    return compiled
+
+
+def _key(step: steps.Step, device: chips.Device) -> str:
+    """Of all that a result depends on: code, configuration, device, versions."""
+    parts = [
+        _code_sha256(),
+        json.dumps(dataclasses.asdict(step), default=lambda m: m.model_dump()),
+        device.chip.name,
+        str(device.topology),
+        json.dumps({**PACKAGES, "tensorflow": _version("tensorflow")}),
+        str(_version("keras")),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+@functools.cache
+def _code_sha256() -> str:
+    """Of the modules that a step is made of, and of those that compile it."""
+    package = Path(bert_keras.__file__).parent
+    found = [*package.glob("model/*.py"), package / "config.py", *_TPU.glob("*.py")]
+    names = ("learner", "optimization", "precision", "replicas")
+    found += [package / "training" / f"{name}.py" for name in names]
+    digest = hashlib.sha256()
+    for path in sorted(found):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+_TPU = Path(__file__).parent
+
+
+def _read_result(path: Path) -> Compiled | None:
+    """A result that was kept; `None`: none, or a damaged one."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        refused = tuple(steps.Refused(**one) for one in values.pop("refused"))
+        return Compiled(**values, refused=refused)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _keep(path: Path, values: Mapping[str, Any]) -> None:
+    try:
+        files.make_directory(path.parent)
+        files.write_json(path, values)
+    except (InputError, OSError) as error:
+        logger.warning("not kept for the next time: %s", one_line(error))
+
+
+def _compile(
+    text: str, step: steps.Step, device: chips.Device, *, python: str, rate_path: Path
+) -> Compiled:
+    with tempfile.TemporaryDirectory(prefix="bert-keras-preflight-") as folder:
+        module, program = Path(folder) / "step.mlir", Path(folder) / "step.hlo"
+        module.write_text(hlo.without_mhlo_copies(text), encoding="utf-8")
+        request = {
+            "module": str(module),
+            "hlo": str(program),
+            "topology": topology_words(device),
+            "num_replicas": device.num_chips,
+        }
+        megabytes = len(text) / 1e6
+        rate = _read_rate(rate_path)
+        start = time.monotonic()
+        answer = _ask(
+            python,
+            request,
+            title=f"compiling {step.name} for {device.name}",
+            expected_seconds=rate * megabytes,
+        )
+        seconds = time.monotonic() - start
+        if "error" in answer:
+            return _failed(answer["error"], seconds, device)
+        _keep(rate_path, {"seconds_per_megabyte": seconds / megabytes})
+        sums = hlo.all_reduces(program.read_text(encoding="utf-8"))
+    memory = answer["memory"]
+    return Compiled(
+        seconds=seconds,
+        # Results that live in no argument's memory are temporaries to us.
+        argument_bytes=memory["argument"],
+        temporary_bytes=memory["temp"] + memory["output"] - memory["alias"],
+        code_bytes=memory["generated_code"],
+        flops=answer["flops"],
+        moved_bytes=answer["bytes"],
+        num_all_reduces=sums.count,
+        all_reduced_bytes=sums.bytes,
+    )
+
+
+def _failed(message: str, seconds: float, device: chips.Device) -> Compiled:
+    if shortage := hlo.memory_shortage(message):
+        if shortage.is_temporaries:
+            return Compiled(
+                seconds=seconds, temporary_bytes=shortage.needed, is_too_large=True
+            )
+        return Compiled(
+            seconds=seconds, needed_bytes=shortage.needed, is_too_large=True
+        )
+    scope = hlo.scope_in(message)
+    if scope is None:
+        raise InputError(f"libtpu does not compile for {device.name}: {message:.300}")
+    reason = f"libtpu does not compile it: {message:.200}"
+    refused = steps.Refused(operation="an operation", scope=scope, reason=reason)
+    return Compiled(seconds=seconds, refused=(refused,))
+
+
+def topology_words(device: chips.Device) -> dict[str, Any]:
+    """A device as jax's `get_topology_desc` takes it."""
+    words: dict[str, Any] = {"topology_name": f"{device.chip.name}:{device.topology}"}
+    if device.num_chips == 1:
+        words["chips_per_host_bounds"] = [1, 1, 1]
+    if device.chip.name == "v4":
+        # Both cores of a chip as one device, which is how TensorFlow uses them.
+        words["chip_config_name"] = "megacore"
+    return words
+
+
+def _read_rate(path: Path) -> float:
+    """Seconds that compiling a megabyte took here the last time."""
+    try:
+        return float(json.loads(path.read_text())["seconds_per_megabyte"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return _SECONDS_PER_MEGABYTE
+
+
+def _ask(
+    python: str,
+    request: Mapping[str, Any],
+    *,
+    title: str,
+    expected_seconds: float,
+) -> dict[str, Any]:
+    """The compiler's answer to a request.
+
+    The compiler ends with this process, whatever ends it: it watches its input.
+
+    Raises:
+        InputError: it ended without an answer.
+    """
+    command = [python, str(_TPU / "libtpu_compiler.py")]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process, _Lines(title, expected_seconds):
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            answers, errors = process.stdout.read(), process.stderr.read()
+        except BaseException:
+            process.kill()
+            raise
+    try:
+        return json.loads(answers)
+    except ValueError:
+        last = errors.strip().splitlines()[-1:] or ["no message"]
+        raise InputError(
+            f"{title}: the compiler ended with code {process.returncode} and without "
+            f"an answer ({last[0]:.200}); a killed one has often run out of memory: "
+            "`--fast` needs less"
+        ) from None
+
+
+class _Lines:
+    """A line on the time left, every ten seconds, while a block runs."""
+
+    def __init__(self, title: str, expected_seconds: float):
+        self._title, self._expected = title, expected_seconds
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> None:
+        left = progress.duration(self._expected)
+        logger.info("%s: takes about %s", self._title, left)
+        self._start = time.monotonic()
+        self._thread.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(progress.LINE_SECONDS):
+            logger.info(
+                "%s: %s", self._title, self.line(time.monotonic() - self._start)
+            )
+
+    def line(self, seconds: float) -> str:
+        """What to say after some seconds."""
+        left = self._expected - seconds
+        end = f"about {progress.duration(left)} left"
+        if left <= 0:
+            end = "longer than expected"
+        return f"{progress.duration(seconds)}, {end}"

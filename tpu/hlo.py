@@ -1,0 +1,125 @@
+"""Programs of XLA as text: what they hold, and what compilers say about them."""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tpu import steps
+
+_BYTES = {"pred": 1, "bf16": 2, "f16": 2, "f32": 4, "f64": 8}
+_BYTES |= {f"{sign}{8 * size}": size for sign in "su" for size in (1, 2, 4, 8)}
+_GIGA = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+class AllReduces(NamedTuple):
+    """Sums over chips of a program."""
+
+    count: int
+    bytes: int
+    """Of all their results, in the memory of a chip."""
+
+
+def all_reduces(text: str) -> AllReduces:
+    """The sums over chips of an optimised program.
+
+    Args:
+        text: HLO, after the compiler combined what it could.
+    """
+    # `%name = (f32[8,128]{1,0:T(8,128)}, f32[]) all-reduce(`; one in two halves has
+    # its operands' and its results' shapes at its beginning.
+    found = re.findall(r"^.*? = (.*?) all-reduce(-start)?\(", text, re.MULTILINE)
+    total = 0
+    for shapes, is_start in found:
+        size = bytes_of_shapes(shapes)
+        is_pair = is_start and shapes.startswith("((")
+        total += size // 2 if is_pair else size
+    return AllReduces(len(found), total)
+
+
+def bytes_of_shapes(text: str) -> int:
+    """Bytes of all arrays whose shapes are in a text, padding left out."""
+    total = 0
+    for dtype, sides in re.findall(r"\b([a-z]+\d*)\[([\d,]*)\]", text):
+        if dtype in _BYTES:
+            size = _BYTES[dtype]
+            for side in filter(None, sides.split(",")):
+                size *= int(side)
+            total += size
+    return total
+
+
+def without_mhlo_copies(text: str) -> str:
+    """StableHLO in which TensorFlow's `mhlo.copy`, which jaxlib does not read, are
+    reshapes to the same shape."""
+    text = re.sub(
+        r"mhlo\.copy (%[\w#]+) : (tensor<[^>]*>)",
+        r"stablehlo.reshape \1 : (\2) -> \2",
+        text,
+    )
+    return re.sub(
+        r'"mhlo\.copy"\((%[\w#]+)\)(?: \{[^}]*\})? : \((tensor<[^>]*>)\) -> '
+        r"tensor<[^>]*>",
+        r"stablehlo.reshape \1 : (\2) -> \2",
+        text,
+    )
+
+
+def refused_operations(message: str) -> tuple[steps.Refused, ...]:
+    """The operations that TensorFlow names in an error of lowering; maybe none."""
+    found = [
+        steps.Refused(
+            operation=operation,
+            scope=scope,
+            reason="XLA has no such operation; it would run on the host",
+        )
+        for operation, scope in re.findall(
+            r"(\w+) \(No registered '\w+' OpKernel.*?\{\{node ([^}]+)\}\}", message
+        )
+    ]
+    found += [
+        steps.Refused(
+            operation=operation,
+            scope=scope,
+            reason="a shape or size that it is given is known only when it runs",
+        )
+        for scope, operation in re.findall(
+            r"node `([^`]+)` with op (\w+) must be a compile-time constant", message
+        )
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def scope_in(message: str) -> str | None:
+    """The name of the operation at whose place a compiler says that it failed."""
+    found = re.search(r'(?:fused|loc)[\[(]\\?"([^"\\]+)', message)
+    return found[1] if found else None
+
+
+class Shortage(NamedTuple):
+    """Memory that a program needs, in bytes."""
+
+    needed: float
+    is_temporaries: bool
+    """Variables, batch and code come on top."""
+
+
+def memory_shortage(message: str) -> Shortage | None:
+    """What libtpu says about a program that is too large; `None`: another error."""
+    size = r"([\d.]+)([KMGT]?)"
+    forms = {
+        rf"HLO temporaries \({size}\) exceeds available": True,
+        rf"Used {size} of [\d.]+[KMGT]? hbm": False,
+    }
+    for form, is_temporaries in forms.items():
+        if found := re.search(form, message):
+            return Shortage(float(found[1]) * _GIGA[found[2]], is_temporaries)
+    return None
+
+
+def extrapolate(
+    one: Mapping[str, float], two: Mapping[str, float], num_layers: int
+) -> dict[str, float]:
+    """Figures of a step of `num_layers` layers, from those of one and of two."""
+    return {
+        name: one[name] + (num_layers - 1) * (two[name] - one[name]) for name in one
+    }

@@ -1,0 +1,82 @@
+"""Compiles StableHLO for a TPU with libtpu: run by the compiler's own Python.
+
+Reads a request, a line of JSON, from standard input and writes the answer to standard
+output, JSON too. Needs jax and libtpu, nothing of ours: TensorFlow and libtpu share
+symbols and cannot be in one process. No TPU is needed.
+"""
+
+import json
+import os
+import sys
+import threading
+
+os.environ.update(
+    # No machine on Google's cloud has to be asked, and no TPU is locked.
+    TPU_SKIP_MDS_QUERY="1",
+    ALLOW_MULTIPLE_LIBTPU_LOAD="1",
+    JAX_PLATFORMS="cpu",
+    TF_CPP_MIN_LOG_LEVEL="3",
+)
+
+MEMORY = ("argument", "output", "alias", "temp", "generated_code")
+
+
+def compile_step(request: dict) -> dict:
+    """Compiles a module for one chip of a topology.
+
+    Args:
+        request: `module`, a file of StableHLO; `topology`, the words of
+            `get_topology_desc`; `num_replicas`; `hlo`, a file to write the optimised
+            program to.
+
+    Returns:
+        `memory` by kind and `bytes` that it moves, `flops`, of one chip.
+    """
+    from jax._src import compiler
+    from jax._src.interpreters import mlir
+    from jax._src.lib import xla_client
+    from jax.experimental import topologies
+    from jaxlib.mlir import ir
+
+    devices = topologies.get_topology_desc(
+        platform="tpu", **request["topology"]
+    ).devices[: request["num_replicas"]]
+    with open(request["module"], encoding="utf-8") as file:
+        text = file.read()
+    with mlir.make_ir_context():
+        module = ir.Module.parse(text)
+        options = compiler.get_compile_options(
+            num_replicas=request["num_replicas"], num_partitions=1
+        )
+        executable = devices[0].client.compile(
+            module, xla_client.DeviceList(tuple(devices)), options
+        )
+    found = executable.get_compiled_memory_stats()
+    cost = executable.cost_analysis()
+    cost = cost[0] if isinstance(cost, list) else cost
+    with open(request["hlo"], "w", encoding="utf-8") as file:
+        file.write(executable.hlo_modules()[0].to_string())
+    return {
+        "memory": {name: getattr(found, f"{name}_size_in_bytes") for name in MEMORY},
+        "flops": cost["flops"],
+        "bytes": cost["bytes accessed"],
+    }
+
+
+def end_with_caller() -> None:
+    """Ends this process when the caller's end of standard input closes."""
+    sys.stdin.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    request = json.loads(sys.stdin.readline())
+    threading.Thread(target=end_with_caller, daemon=True).start()
+    try:
+        answer = compile_step(request)
+    except Exception as error:  # whatever jaxlib raises: the caller reads the message
+        answer = {"error": str(error), "type": type(error).__name__}
+    json.dump(answer, sys.stdout)
+    sys.stdout.flush()
+    # The thread waits for input with Python's lock of it.
+    os._exit(0)

@@ -1,0 +1,185 @@
+"""Our own step -> StableHLO, as one chip of a slice would run it; no TPU needed.
+
+The learner is built and traced under a strategy that says it is a chip of several: the
+batch is one chip's share, sums over replicas are XLA's all-reduce over all chips.
+Nothing is trained, and nothing runs on any device but the making of the variables.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.python.distribute import distribute_lib, one_device_strategy
+from tensorflow.python.framework import function_def_to_graph
+
+from bert_keras.model import networks, pretrainer
+from bert_keras.training import learner, optimization
+from tpu import hlo, steps
+
+
+class OneOfManyChips(tf.distribute.Strategy):
+    """A strategy of one chip of a data-parallel slice, for tracing only.
+
+    Its variables live on the processor; its devices are said to be TPUs, so that code
+    which suits processors alone stays out.
+    """
+
+    def __init__(self, num_chips: int):
+        super().__init__(_Extended(self, num_chips))
+
+
+class _Extended(one_device_strategy.OneDeviceExtended):
+    def __init__(self, strategy: tf.distribute.Strategy, num_chips: int):
+        super().__init__(strategy, "/cpu:0")
+        self._num_chips = num_chips
+
+    @property
+    def worker_devices(self) -> tuple[str, ...]:
+        return tuple(f"/device:TPU:{chip}" for chip in range(self._num_chips))
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        return self._num_chips
+
+    def _call_for_each_replica(self, fn, args, kwargs):
+        with _Replica(self._container_strategy(), replica_id_in_sync_group=0):
+            return fn(*args, **kwargs)
+
+
+class _Replica(distribute_lib.ReplicaContext):
+    def all_reduce(self, reduce_op, value, options=None):
+        if reduce_op != tf.distribute.ReduceOp.SUM:
+            raise NotImplementedError(f"expected sums over chips, got {reduce_op}")
+        group = tf.range(self.num_replicas_in_sync)[tf.newaxis]
+        return tf.nest.map_structure(
+            lambda tensor: gen_xla_ops.xla_all_reduce(
+                input=tensor,
+                group_assignment=group,
+                reduce_op="Add",
+                mode="CrossReplica",
+            ),
+            value,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lowered:
+    """A step as XLA takes it."""
+
+    text: str
+    """StableHLO. Results that are variables live in their argument's memory."""
+    num_parameters: int
+    state_bytes: int
+    """Of all variables: weights, moments and counters."""
+
+
+def lower(step: steps.Step) -> Lowered | tuple[steps.Refused, ...]:
+    """Builds and traces a step, and lowers it to StableHLO.
+
+    Returns:
+        The operations that cannot be compiled, if there are some.
+    """
+    strategy = OneOfManyChips(step.num_chips)
+    trained = _build_learner(step, strategy)
+    if step.purpose == "training":
+        compute = trained.train_step
+    elif step.task.kind == "pretraining":
+        compute = trained.test_step
+    else:
+        # Scores of tasks are computed from all outputs, on the host.
+        compute = functools.partial(trained.network, training=False)
+    traced = tf.function(
+        lambda batch: strategy.run(compute, (batch,)),
+        jit_compile=True,
+        autograph=False,
+    )
+    batch = _zeros(step)
+    refused = tuple(of_unknown_shape(traced.get_concrete_function(batch).graph))
+    if refused:
+        return refused
+    try:
+        text = traced.experimental_get_compiler_ir(batch)(stage="stablehlo")
+    except (ValueError, tf.errors.OpError) as error:
+        if found := hlo.refused_operations(str(error)):
+            return found
+        raise
+    variables = [*trained.variables, *trained.optimizer.variables]
+    return Lowered(
+        text=text,
+        num_parameters=trained.network.count_params(),
+        state_bytes=sum(4 * int(np.prod(variable.shape)) for variable in variables),
+    )
+
+
+def of_unknown_shape(graph: tf.Graph) -> Iterator[steps.Refused]:
+    """Operations with which an unknown shape begins: all that they are given is known.
+
+    What follows them has an unknown shape, too; it is not named. Bodies of loops and
+    branches are looked at as well.
+    """
+    bodies = [
+        function_def_to_graph.function_def_to_graph(function)
+        for function in graph.as_graph_def(add_shapes=True).library.function
+    ]
+    for operation in (op for g in (graph, *bodies) for op in g.get_operations()):
+        known = [tensor.shape.is_fully_defined() for tensor in operation.inputs]
+        unknown = [
+            tensor.shape
+            for tensor in operation.outputs
+            if tensor.dtype not in (tf.resource, tf.variant)
+            and not tensor.shape.is_fully_defined()
+        ]
+        if operation.type != "Placeholder" and all(known) and unknown:
+            yield steps.Refused(
+                operation=operation.type,
+                scope=operation.name,
+                reason=f"its result has the shape {unknown[0]}, known only when it "
+                "runs; a TPU runs programs of fixed shapes",
+            )
+
+
+def _zeros(step: steps.Step) -> dict[str, tf.Tensor]:
+    return {name: tf.zeros(*feature) for name, feature in step.batch().items()}
+
+
+def _training(step: steps.Step) -> steps.Step:
+    return dataclasses.replace(step, purpose="training")
+
+
+def _build_learner(
+    step: steps.Step, strategy: tf.distribute.Strategy
+) -> learner.Learner:
+    options: dict[str, Any] = {"seed": step.seed, "dtype": step.precision}
+    make_network: Callable[[], keras.Model]
+    if step.task.kind == "pretraining":
+        make_network = functools.partial(
+            pretrainer.BertPretrainer,
+            step.bert_config,
+            next_sentence=step.next_sentence,
+            name="bert_pretrainer",
+            **options,
+        )
+    else:
+        make_network = functools.partial(
+            networks.build,
+            step.bert_config,
+            step.task,
+            dropout_prob=step.dropout_prob,
+            **options,
+        )
+    return learner.build_learner(
+        make_network,
+        {name: rows[:1] for name, rows in _zeros(_training(step)).items()},
+        strategy=strategy,
+        optimizer=lambda: optimization.build_optimizer(
+            step.optimizer, num_train_steps=step.num_train_steps
+        ),
+        max_grad_norm=step.optimizer.max_grad_norm,
+        num_parts=step.num_parts,
+        scales_loss=step.precision == "mixed_float16",
+    )

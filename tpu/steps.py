@@ -1,0 +1,95 @@
+"""A step to look at before a TPU is rented: what it computes, of which sizes."""
+
+import dataclasses
+from typing import Literal
+
+from bert_keras import config
+from bert_keras.data import features
+
+Purpose = Literal["training", "evaluation"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """One chip's share of a step of a data-parallel slice."""
+
+    purpose: Purpose
+    task: config.Task
+    """`pretraining`, or what is fine-tuned."""
+    bert_config: config.BertConfig
+    optimizer: config.OptimizerConfig
+    num_train_steps: int
+    precision: config.Precision
+    next_sentence: bool
+    dropout_prob: float
+    """Of a fine-tuned head's input."""
+    batch_size: int
+    """Examples of one chip."""
+    max_seq_length: int
+    num_predictions: int
+    """Masked positions of an example; without meaning in fine-tuning."""
+    num_parts: int
+    """Parts in which the chip computes its examples, one after the other."""
+    num_chips: int
+    seed: int
+
+    @property
+    def num_layers(self) -> int:
+        return self.bert_config.num_hidden_layers
+
+    @property
+    def name(self) -> str:
+        """For people: `pretraining, training`."""
+        return f"{self.task.kind}, {self.purpose}"
+
+    def batch(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and dtype of each feature of a chip's batch.
+
+        Tuned models are evaluated by their outputs: no labels.
+        """
+        rows, length = self.batch_size, self.max_seq_length
+        is_choice = self.task.kind == "choice"
+        shape = (rows, NUM_CHOICES, length) if is_choice else (rows, length)
+        found = {
+            name: (shape, "int32")
+            for name in ("input_ids", "input_mask", "segment_ids")
+        }
+        if self.task.kind == "pretraining":
+            slots = (rows, self.num_predictions)
+            found |= {
+                "masked_lm_positions": (slots, "int32"),
+                "masked_lm_ids": (slots, "int32"),
+                "masked_lm_weights": (slots, "float32"),
+            }
+            if self.next_sentence:
+                found["next_sentence_labels"] = ((rows, 1), "int32")
+        elif self.purpose == "training":
+            found |= self._labels(shape)
+            found[features.EXAMPLE_WEIGHTS] = ((rows,), "float32")
+            found[features.BATCH_LENGTHS] = ((rows,), "int32")
+        if self.purpose == "training":
+            found[features.DROPOUT_SEEDS] = ((rows,), "int32")
+        return found
+
+    def _labels(self, shape: tuple[int, ...]) -> dict[str, tuple[tuple, str]]:
+        rows = shape[:1]
+        if self.task.kind == "span":
+            names = ("start_positions", "end_positions")
+            return {name: (rows, "int32") for name in names}
+        dtype = "float32" if self.task.kind == "regression" else "int32"
+        per_token = self.task.kind == "tagging"
+        return {"label_ids": (shape if per_token else rows, dtype)}
+
+
+NUM_CHOICES = 4
+"""Endings of a multiple-choice example, as SWAG has them."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Refused:
+    """An operation that cannot be compiled."""
+
+    operation: str
+    scope: str
+    """Its name, with those of the layers that it is in."""
+    reason: str
