@@ -17,7 +17,6 @@ SETUP = Path(__file__).resolve().parents[1] / "setup.cfg"
 
 COMMANDS = (
     "pretrain --examples x --output_dir y",
-    "preflight --max_seq_length 128 --device v5e-1",
     "report x",
     "fill-mask --model x",
     "finetune --task text --train x --dev x --init x --output_dir y",
@@ -29,6 +28,7 @@ COMMANDS = (
     "probe --model x --train x --dev x --output_dir y",
     "convert --input x --output y --to native",
     "demo --output_dir y",
+    "preflight --max_seq_length 128 --device v5e-1",
 )
 
 WITHOUT_TENSORFLOW = """
