@@ -5,7 +5,6 @@ data verbs never load TensorFlow.
 """
 
 import argparse
-import dataclasses
 import logging
 import os
 import shlex
@@ -20,6 +19,7 @@ from bert_keras import (
     config,
     config_files,
     files,
+    machine_commands,
     messages,
     requirements,
     settings_reference,
@@ -449,17 +449,7 @@ def _config(args: argparse.Namespace) -> None:
 
 def _doctor(args: argparse.Namespace) -> None:
     _quiet_beam()
-    from bert_keras import files
-    from tpu import doctor
-
-    found = list(doctor.examine(args.purpose, args.path))
-    if args.json:
-        rows = [dataclasses.asdict(finding) for finding in found]
-        print(files.to_json(rows, indent=2))
-    else:
-        print("\n".join(doctor.lines(found)))
-    if problems := doctor.problems(found):
-        raise InputError(problems)
+    machine_commands.doctor(args)
 
 
 def _demo(args: argparse.Namespace) -> None:
@@ -506,6 +496,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "convert": _convert,
     "config": _config,
     "doctor": _doctor,
+    "plan": machine_commands.plan,
     "demo": _demo,
 }
 """Functions of all verbs, and of the two targets of `launch`."""

@@ -1,8 +1,12 @@
 """Options of the verbs about machines: is one ready, what does it cost, rent one."""
 
 import argparse
+from collections.abc import Callable
+from typing import Any
 
 import tpu
+
+_DEFAULT = "(default: %(default)s)"
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -23,4 +27,115 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--json", action="store_true", help="print the findings as JSON"
+    )
+
+
+def add_plan(parser: argparse.ArgumentParser) -> None:
+    """Options of `plan`, beside `--config` and `--set`."""
+    parser.add_argument(
+        "--on",
+        type=lambda text: text.split(","),
+        default=["v5e-8", "v6e-8", "h100x8", "a100x8", "cpu"],
+        metavar="DEVICE,...",
+        help="TPU slices, GPUs of one machine, or cpu: two cores (default: "
+        "v5e-8,v6e-8,h100x8,a100x8,cpu)",
+    )
+    parser.add_argument(
+        "--words", type=float, metavar="N", help="words of text to prepare, such as 3e9"
+    )
+    parser.add_argument(
+        "--max_seq_length",
+        nargs="+",
+        type=int,
+        default=[],
+        metavar="N",
+        help="tokens of the examples of each phase (default: 128 512)",
+    )
+    parser.add_argument(
+        "--num_examples",
+        type=int,
+        metavar="N",
+        help="labelled examples: plan a fine-tuning, --config is one of `finetune`",
+    )
+    parser.add_argument(
+        "--model",
+        default="bert_base",
+        metavar="RECIPE",
+        help="recipe of `pretrain` with the encoder to fine-tune (default: bert_base)",
+    )
+    parser.add_argument(
+        "--price",
+        metavar="FILE",
+        help="YAML file of prices (default: the package's own, with its date)",
+    )
+    parser.add_argument(
+        "--rate",
+        action="append",
+        default=[],
+        metavar="DEVICE=TFLOPS",
+        help="measured speed of a device at this model, in 10^12 operations a second, "
+        "as training prints it; repeatable",
+    )
+    parser.add_argument("--drawing", metavar="FILE", help="PNG to write: cost and time")
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+
+
+def add_launch(
+    verbs: Any, add_verb: Callable[[Any, str, str], argparse.ArgumentParser]
+) -> None:
+    """`launch` and its targets, each with the options that all verbs have."""
+    launch = verbs.add_parser("launch", help="run on machines of Google's cloud")
+    targets = launch.add_subparsers(dest="target", required=True, metavar="TARGET")
+    dataflow = add_verb(targets, "dataflow", "submit a data job and wait for its end")
+    dataflow.add_argument("--dry_run", action="store_true", help=_DRY_RUN)
+    template = add_verb(
+        targets, "flex-template", "print gcloud's commands for a template"
+    )
+    template.add_argument(
+        "--template", required=True, help="template to make: gs://BUCKET/NAME.json"
+    )
+    template.add_argument(
+        "--metadata",
+        default="flex_template_metadata.json",
+        help=f"file to write {_DEFAULT}",
+    )
+    for parser in (dataflow, template):
+        _add_dataflow(parser)
+
+
+_DRY_RUN = "only print the command"
+
+
+def _add_dataflow(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(takes_beam_options=True)
+    parser.epilog = "The command to run follows `--`: -- corpus --output ..."
+    required = {
+        "project": "id of the Google Cloud project",
+        "region": "region of the bucket, such as europe-west4",
+        "temp_location": "folder for staged files: gs://BUCKET/FOLDER",
+    }
+    for name, what in required.items():
+        parser.add_argument(f"--{name}", required=True, help=what)
+    parser.add_argument(
+        "--machine_type",
+        help="(default: n2-highmem-4 for `examples`, else n2-standard-4)",
+    )
+    counts = {
+        "max_num_workers": (16, "machines, at most"),
+        "number_of_worker_harness_threads": (
+            2,
+            "threads of each process, one process for each core",
+        ),
+    }
+    for name, (default, what) in counts.items():
+        parser.add_argument(
+            f"--{name}",
+            type=int,
+            default=default,
+            metavar="N",
+            help=f"{what} {_DEFAULT}",
+        )
+    parser.add_argument(
+        "--sdk_container_image",
+        help="container image with this package (default: Beam's, with our wheel)",
     )

@@ -24,7 +24,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     _add_data_verbs(verbs)
     _add_example_verbs(verbs)
-    _add_launch(verbs)
+    machine_verbs.add_launch(verbs, _verb)
     _add_pretraining_verbs(verbs)
     _add_finetuning_verbs(verbs)
     _add_tuned_verbs(verbs)
@@ -33,6 +33,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_convert(verbs)
     _add_settings(verbs)
     machine_verbs.add_doctor(_verb(verbs, "doctor", "is this machine ready to train?"))
+    plan = _verb(verbs, "plan", "time, money and disk that a run takes")
+    _add_config(plan, "pretrain")
+    machine_verbs.add_plan(plan)
     demo = _verb(verbs, "demo", "all stages on text that is on this machine")
     _add_required(demo, output_dir="directory to create")
     return parser
@@ -441,50 +444,6 @@ def _add_choice(
         choices=known,
         default=known[0] if has_default else None,
         help=f"{what} {_DEFAULT}" if has_default else what,
-    )
-
-
-def _add_launch(verbs: Any) -> None:
-    launch = verbs.add_parser(
-        "launch", help="run corpus, vocab or examples on Dataflow"
-    )
-    targets = launch.add_subparsers(dest="target", required=True, metavar="TARGET")
-    dataflow = _verb(targets, "dataflow", "submit the job and wait for its end")
-    _add_flag(dataflow, "--dry_run", "only print the command")
-    template = _verb(targets, "flex-template", "print gcloud's commands for a template")
-    _add_required(template, template="template to make: gs://BUCKET/NAME.json")
-    template.add_argument(
-        "--metadata",
-        default="flex_template_metadata.json",
-        help=f"file to write {_DEFAULT}",
-    )
-    for parser in (dataflow, template):
-        _add_dataflow(parser)
-
-
-def _add_dataflow(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(takes_beam_options=True)
-    parser.epilog = "The command to run follows `--`: -- corpus --output ..."
-    _add_required(
-        parser,
-        project="id of the Google Cloud project",
-        region="region of the bucket, such as europe-west4",
-        temp_location="folder for staged files: gs://BUCKET/FOLDER",
-    )
-    parser.add_argument(
-        "--machine_type",
-        help="(default: n2-highmem-4 for `examples`, else n2-standard-4)",
-    )
-    _add_number(parser, "--max_num_workers", 16, "machines, at most")
-    _add_number(
-        parser,
-        "--number_of_worker_harness_threads",
-        2,
-        "threads of each process, one process for each core",
-    )
-    parser.add_argument(
-        "--sdk_container_image",
-        help="container image with this package (default: Beam's, with our wheel)",
     )
 
 

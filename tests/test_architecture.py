@@ -35,7 +35,7 @@ DOOR = (
 """Modules directly in `bert_keras` on which everything stands."""
 
 COMMAND_LINE = (
-    *("cli", "verbs", "machine_verbs"),
+    *("cli", "verbs", "machine_commands", "machine_verbs"),
     *("demo", "requirements", "settings_reference"),
 )
 

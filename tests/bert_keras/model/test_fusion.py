@@ -4,6 +4,11 @@ import tensorflow as tf
 
 from bert_keras.model import encoder, fusion, operations
 
+pytestmark = pytest.mark.skipif(
+    bool(tf.config.list_physical_devices("TPU_SYSTEM")),
+    reason="tensorflow-tpu has no XLA for processors",
+)
+
 ROWS, SIZE = 6, 40
 
 
