@@ -327,7 +327,7 @@ class _Tagger:
             tagger, self._settings, train, by_length=False, seed=self._seed, logs=logs
         )
         network = tagger.network
-        logits = word_logits(network, dev)
+        logits = word_logits(network, dev, strategy=strategy)
         scores = ner.scores(logits, self._data.labels, self._data.dev_sentences)
         logger.info("%s", progress_line.metrics_text(scores))
         results = {
@@ -362,11 +362,23 @@ class _Tagger:
         return network
 
 
-def word_logits(network: bilstm_tagger.LayerProbe, words: WordVectors) -> np.ndarray:
-    """`(num_words, num_labels)` float32, in the order of the words."""
+def word_logits(
+    network: bilstm_tagger.LayerProbe,
+    words: WordVectors,
+    *,
+    strategy: tf.distribute.Strategy | None = None,
+) -> np.ndarray:
+    """`(num_words, num_labels)` float32, in the order of the words.
+
+    Args:
+        network: built.
+        words: to score.
+        strategy: which made its variables; `None`: none did.
+    """
     compute = forward.Forward(
         lambda features: network(features, training=False)["logits"],
         feature_names=("vectors", "input_mask"),
         tokens_per_batch=_WORDS_PER_BATCH,
+        strategy=strategy,
     )
     return compute(words, title=None)

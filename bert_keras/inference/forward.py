@@ -1,6 +1,8 @@
 """One forward pass of a network over many inputs, in batches, without training."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,7 +10,7 @@ import tensorflow as tf
 
 from bert_keras import progress
 from bert_keras.model import trace_registry
-from bert_keras.tasks import dataset
+from bert_keras.tasks import dataset, shapes
 
 TOKENS_PER_BATCH = 8192
 """Padding included; bounds the memory whatever the length."""
@@ -23,7 +25,11 @@ class Forward:
         compute: from the features of a batch to its outputs. Their last axis, or
             axes, are the width of an answer.
         feature_names: keys of a batch that `compute` reads; `input_mask` is one.
-        tokens_per_batch: padding included; `None`: `TOKENS_PER_BATCH`.
+        tokens_per_batch: of a replica, padding included; `None`: `TOKENS_PER_BATCH`.
+        strategy: whose replicas each compute a share of a batch, and which made the
+            variables; `None`: none did.
+        ladder: ascending lengths to one of which each batch is padded, with as many
+            rows as fit: all shapes are fixed. Empty: they are not.
     """
 
     def __init__(
@@ -32,8 +38,13 @@ class Forward:
         *,
         feature_names: Sequence[str] = INPUT_NAMES,
         tokens_per_batch: int | None = None,
+        strategy: tf.distribute.Strategy | None = None,
+        ladder: Sequence[int] = (),
     ):
         self._compute = compute
+        self._strategy = strategy or tf.distribute.get_strategy()
+        self._num_replicas = self._strategy.num_replicas_in_sync
+        self._ladder = ladder
         self._feature_names = feature_names
         self._tokens_per_batch = tokens_per_batch or TOKENS_PER_BATCH
         self._traced: Callable[..., tf.Tensor] | None = None
@@ -61,8 +72,9 @@ class Forward:
 
     def _all_outputs(self, inputs: dataset.Inputs) -> np.ndarray:
         outputs = None
-        for rows in self._batches(inputs):
-            found, places = self._run(inputs.batch(rows)), inputs.places(rows)
+        for rows, num_rows, length in self._batches(inputs):
+            batch = inputs.batch(shapes.filled(rows, num_rows))
+            found, places = self._run(shapes.padded(batch, length)), inputs.places(rows)
             if outputs is None:
                 width = found.shape[len(places.index) :]
                 outputs = np.zeros((inputs.num_answers, *width), np.float32)
@@ -70,32 +82,58 @@ class Forward:
             self.num_done += len(rows)
         return outputs
 
-    def _batches(self, inputs: dataset.Inputs) -> Iterator[np.ndarray]:
+    def _batches(self, inputs: dataset.Inputs) -> Iterator[tuple[np.ndarray, int, int]]:
+        """The rows of each batch, how many it is filled up to, and its tokens."""
         # The longest first: what does not fit into memory fails at once.
         rest = np.argsort(-inputs.lengths, kind="stable")
         while len(rest):
             # All of a batch may be as long as its first.
-            num_tokens = inputs.batch(rest[:1])["input_mask"].size
-            num_rows = max(1, self._tokens_per_batch // num_tokens)
-            yield rest[:num_rows]
-            rest = rest[num_rows:]
+            *axes, length = inputs.batch(rest[:1])["input_mask"].shape
+            if self._ladder:
+                length = shapes.ladder_length(self._ladder)(length)
+            num_tokens = length * math.prod(axes)
+            num_rows = max(1, self._tokens_per_batch // num_tokens) * self._num_replicas
+            rows, rest = rest[:num_rows], rest[num_rows:]
+            if not self._ladder:
+                of_replica = -(-len(rows) // self._num_replicas)
+                num_rows = of_replica * self._num_replicas
+            yield rows, num_rows, length
 
     def _run(self, batch: Mapping[str, np.ndarray]) -> np.ndarray:
-        features = {name: batch[name] for name in self._feature_names}
+        """Outputs of a batch whose rows are equally many for all replicas."""
+        features = {
+            name: tf.constant(np.reshape(v, (self._num_replicas, -1, *v.shape[1:])))
+            for name, v in batch.items()
+            if name in self._feature_names
+        }
         if self._traced is None:
-            # One trace for all shapes.
+            # One trace for all shapes, or one for each of the ladder.
             signature = {
-                name: tf.TensorSpec([None] * values.ndim, values.dtype)
+                name: tf.TensorSpec([None] * len(values.shape), values.dtype)
                 for name, values in features.items()
             }
-            self._traced = tf.function(self._compute, input_signature=[signature])
+            self._traced = tf.function(
+                self._on_replicas, input_signature=None if self._ladder else [signature]
+            )
         with trace_registry.custom_gradients_end():
             return self._traced(features).numpy()
 
+    def _on_replicas(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Outputs of all replicas' rows, which are along the first two axes."""
 
-def of_task(network: keras.Model) -> Forward:
+        def compute(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
+            own = tf.distribute.get_replica_context().replica_id_in_sync_group
+            return self._compute({k: tf.gather(v, own) for k, v in features.items()})
+
+        outputs = self._strategy.run(compute, args=(features,))
+        if self._num_replicas == 1:
+            return self._strategy.experimental_local_results(outputs)[0]
+        return self._strategy.gather(outputs, axis=0)
+
+
+def of_task(network: keras.Model, **options: Any) -> Forward:
     """The forward pass of a built network with a task's head: logits, or of a span
-    those of its start and of its end."""
+    those of its start and of its end. For `options` see `Forward`."""
 
     def compute(features):
         outputs = network(features, training=False)
@@ -103,4 +141,4 @@ def of_task(network: keras.Model) -> Forward:
             return outputs["logits"]
         return tf.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
 
-    return Forward(compute)
+    return Forward(compute, **options)

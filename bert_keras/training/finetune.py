@@ -15,14 +15,13 @@ from bert_keras.errors import InputError, Stopped
 from bert_keras.inference import forward, tuned
 from bert_keras.model import networks
 from bert_keras.report import task_summaries
-from bert_keras.tasks import catalogue, dataset
+from bert_keras.tasks import catalogue, dataset, shapes
 from bert_keras.training import (
     keeping,
     learner,
     precision,
     replicas,
     stopping,
-    task_batches,
     task_training,
 )
 
@@ -245,7 +244,7 @@ def _train(
         num_train_steps=num_train_steps,
     )
     keeper.restore()
-    evaluation = _Evaluation(tuner.network, run.task, settings, dev_examples, keeper)
+    evaluation = _Evaluation(tuner, run.task, settings, dev_examples, keeper)
     task_training.fit(
         tuner,
         settings,
@@ -254,7 +253,7 @@ def _train(
         seed=settings.seed,
         logs=run.directory / run_directory.LOGS_NAME,
         ladder=settings.lengths or (),
-        padded_length=task_batches.multiple_length(
+        padded_length=shapes.multiple_length(
             settings.length_multiple, settings.max_seq_length
         ),
         callbacks=[evaluation],
@@ -295,7 +294,7 @@ class _Evaluation(keras.callbacks.Callback):
 
     def __init__(
         self,
-        network: keras.Model,
+        tuner: learner.Learner,
         task: config.Task,
         settings: config.FinetuningConfig,
         examples: Sequence[_Examples],
@@ -303,7 +302,11 @@ class _Evaluation(keras.callbacks.Callback):
     ):
         super().__init__()
         self._keeper = keeper
-        self._forward = forward.of_task(network)
+        self._forward = forward.of_task(
+            tuner.network,
+            strategy=tuner.distribute_strategy,
+            ladder=settings.lengths or (),
+        )
         self._task, self._settings, self._examples = task, settings, examples
         self.scores: dict[str, float] = {}
         """Last scores, of all files."""

@@ -1,48 +1,15 @@
 """Batches of labelled examples held in memory."""
 
-import bisect
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from bert_keras.data import features
+from bert_keras.tasks import shapes
 from bert_keras.training import record_parsing, replicas
-
-
-@dataclass(frozen=True, kw_only=True)
-class Share:
-    """The rows of every batch that one process computes, where all batches are alike.
-
-    A batch that lacks rows is filled up with its first one, which then has no weight.
-    It is cut into equal parts, one for each replica of all processes.
-    """
-
-    num_rows: int
-    """Rows of a replica."""
-    num_replicas: int = 1
-    """Of all processes."""
-    begin: int = 0
-    """Number of this process's first replica."""
-    end: int = 1
-    """After that of its last one."""
-
-    def of(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Rows and their weights for each replica of this process, in turn.
-
-        Args:
-            rows: `(n,)` numbers of the rows of a batch, `num_rows * num_replicas` at
-                most.
-        """
-        num_missing = self.num_rows * self.num_replicas - len(rows)
-        filled = np.append(rows, np.repeat(rows[:1], num_missing))
-        weights = (np.arange(len(filled)) < len(rows)).astype(np.float32)
-        for replica in range(self.begin, self.end):
-            part = slice(replica * self.num_rows, (replica + 1) * self.num_rows)
-            yield filled[part], weights[part]
 
 
 def example_batches(
@@ -54,7 +21,7 @@ def example_batches(
     seed: int,
     start_step: int = 0,
     padded_length: Callable[[int], int] | None = None,
-    share: Share | None = None,
+    share: shapes.Share | None = None,
 ) -> tf.data.Dataset:
     """Endless batches of the rows of a data set.
 
@@ -101,7 +68,7 @@ def example_batches(
                 for part, weights in parts:
                     batch = make_batch(part)
                     if padded_length is not None:
-                        batch = padded(batch, padded_length(longest))
+                        batch = shapes.padded(batch, padded_length(longest))
                     if weights is not None:
                         batch[features.EXAMPLE_WEIGHTS] = weights
                         batch[features.BATCH_LENGTHS] = np.full(
@@ -118,41 +85,6 @@ def example_batches(
     # With unknown dimensions the training step is traced once, not for every length.
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     return replicas.untuned(dataset.map(with_seeds).prefetch(tf.data.AUTOTUNE))
-
-
-def padded(batch: dict[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
-    """A batch with more padding.
-
-    Args:
-        batch: arrays whose shape begins like that of `input_mask` have something for
-            each token.
-        length: tokens of the new batch; one that has more stays as it is.
-    """
-    *axes, now = shape = batch["input_mask"].shape
-    more = [*((0, 0) for _ in axes), (0, max(0, length - now))]
-
-    def pad(name: str, array: np.ndarray) -> np.ndarray:
-        if array.shape[: len(shape)] != shape:
-            return array
-        widths = more + [(0, 0)] * (array.ndim - len(shape))
-        # Below 0: a label that does not count.
-        return np.pad(array, widths, constant_values=-(name == "label_ids"))
-
-    return {name: pad(name, array) for name, array in batch.items()}
-
-
-def multiple_length(multiple: int, max_length: int) -> Callable[[int], int] | None:
-    """`padded_length` that raises to a multiple, up to a length; `None`: none does."""
-
-    def padded_length(longest: int) -> int:
-        return longest + min(-longest % multiple, max(0, max_length - longest))
-
-    return None if multiple == 1 else padded_length
-
-
-def ladder_length(ladder: Sequence[int]) -> Callable[[int], int]:
-    """`padded_length` that gives the least of ascending lengths that is enough."""
-    return lambda longest: ladder[bisect.bisect_left(ladder, longest)]
 
 
 def batch_spec(
@@ -193,9 +125,12 @@ def specs_of_steps(
     by_length: bool,
     seed: int,
     padded_length: Callable[[int], int],
-    share: Share,
+    num_rows: int,
 ) -> Callable[[int], dict[str, tf.TensorSpec]]:
-    """From the number of a batch of `example_batches`, from 0, to its `batch_spec`."""
+    """From the number of a batch, from 0, to its `batch_spec`.
+
+    The arguments are those of `example_batches`, and the rows of a replica.
+    """
     num_batches = -(-len(lengths) // batch_size)
     order = {"batch_size": batch_size, "by_length": by_length, "seed": seed}
 
@@ -206,7 +141,7 @@ def specs_of_steps(
 
     @functools.cache
     def spec(length: int) -> dict[str, tf.TensorSpec]:
-        return batch_spec(make_batch, num_rows=share.num_rows, length=length)
+        return batch_spec(make_batch, num_rows=num_rows, length=length)
 
     return lambda step: spec(of_epoch(step // num_batches)[step % num_batches])
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras import config
-from bert_keras.tasks import dataset
+from bert_keras.tasks import dataset, shapes
 from bert_keras.training import (
     curves,
     fitting,
@@ -147,31 +147,20 @@ def fit(
     if keeper and keeper.owes_evaluation:
         again = curves.Curves(logs, batch_size=batch_size, repeats_evaluation=True)
         fitting.evaluate(tuner, None, run_callbacks=[*callbacks, again, line, keeper])
-    order = {"batch_size": batch_size, "by_length": by_length, "seed": seed}
-    share = None
-    if ladder:
-        padded_length = task_batches.ladder_length(ladder)
-        share = task_batches.Share(
-            num_rows=rows_of_replica(batch_size, 1, tuner.num_parts)
-        )
-        tuner.spec_of_step = task_batches.specs_of_steps(
-            *(inputs.lengths, inputs.batch),
-            **order,
-            padded_length=padded_length,
-            share=share,
-        )
+    batches_from = _batches(
+        *(tuner, inputs),
+        batch_size=batch_size,
+        by_length=by_length,
+        seed=seed,
+        ladder=ladder,
+        padded_length=padded_length,
+    )
     while step < num_train_steps and not (keeper and keeper.is_over):
         # A call that starts between two evaluations goes to the next one only.
         rest = -step % interval or num_train_steps
         fitting.fit(
             tuner,
-            task_batches.example_batches(
-                *(inputs.lengths, inputs.batch),
-                **order,
-                start_step=step,
-                padded_length=padded_length,
-                share=share,
-            ),
+            batches_from(step),
             last_step=min(num_train_steps, step + rest),
             steps_per_epoch=min(interval, num_train_steps),
             evaluation=None,
@@ -185,3 +174,56 @@ def fit(
         )
         step = replicas.optimizer_step(tuner)
     return run_curves.last_step_logs
+
+
+def _batches(
+    tuner: learner.Learner,
+    inputs: dataset.Inputs,
+    *,
+    ladder: Sequence[int],
+    padded_length: Callable[[int], int] | None,
+    **order: Any,
+) -> Callable[[int], tf.data.Dataset | tf.distribute.DistributedDataset]:
+    """From a step to the batches from there on, for all replicas of this process.
+
+    Args:
+        tuner: whose strategy has the replicas; it is told the shapes if they are fixed.
+        inputs: of all examples.
+        ladder: see `fit`.
+        padded_length: likewise.
+        **order: `batch_size`, `by_length` and `seed` of `task_batches.example_batches`.
+    """
+    strategy = tuner.distribute_strategy
+    total = strategy.num_replicas_in_sync
+    num_rows = rows_of_replica(order["batch_size"], total, tuner.num_parts)
+    if ladder:
+        padded_length = shapes.ladder_length(ladder)
+        tuner.spec_of_step = task_batches.specs_of_steps(
+            *(inputs.lengths, inputs.batch),
+            **order,
+            padded_length=padded_length,
+            num_rows=num_rows,
+        )
+    elif total > 1 and padded_length is None:
+        # The same on all replicas, because dropout depends on it.
+        padded_length = int
+
+    def make(step: int):
+        def of_process(index, num_processes, num_replicas):
+            share = shapes.Share(
+                num_rows=num_rows,
+                num_replicas=total,
+                begin=index * num_replicas,
+                end=(index + 1) * num_replicas,
+            )
+            return task_batches.example_batches(
+                *(inputs.lengths, inputs.batch),
+                **order,
+                start_step=step,
+                padded_length=padded_length,
+                share=share if ladder or total > 1 else None,
+            )
+
+        return replicas.distribute(strategy, of_process)
+
+    return make

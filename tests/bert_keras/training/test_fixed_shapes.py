@@ -1,5 +1,6 @@
 """Fine-tuning with fixed shapes, and on several replicas, equals that of today."""
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,8 +8,9 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import config
+from bert_keras.inference import forward
 from bert_keras.model import networks
-from bert_keras.tasks import dataset
+from bert_keras.tasks import dataset, tokenized
 from bert_keras.training import replicas, task_training
 
 NUM_INPUTS, NUM_ENDINGS, MAX_LENGTH, VOCAB_SIZE = 22, 3, 16, 50
@@ -24,7 +26,7 @@ TASKS = {
 }
 # Two batches of eight rows and one of six; 2.34 epochs, so that no epoch is whole.
 SETTINGS = config.FinetuningConfig(
-    batch_size=8, num_train_epochs=7 / 3, learning_rate=1e-3, max_seq_length=MAX_LENGTH
+    batch_size=8, num_train_epochs=7 / 3, learning_rate=3e-4, max_seq_length=MAX_LENGTH
 )
 
 
@@ -41,7 +43,8 @@ class RandomInputs:
 
     @property
     def num_answers(self):
-        return NUM_INPUTS
+        per_token = self.kind in ("tagging", "span")
+        return self.lengths.sum() if per_token else NUM_INPUTS
 
     def batch(self, rows):
         """As those of a task: padded to the longest."""
@@ -72,7 +75,15 @@ class RandomInputs:
         return batch | {"label_ids": classes[:, 0].astype(dtype)}
 
     def places(self, rows):
-        return dataset.Places(rows, (np.arange(len(rows)),))
+        if self.num_answers == NUM_INPUTS:
+            return dataset.Places(rows, (np.arange(len(rows)),))
+        starts = (np.cumsum(self.lengths) - self.lengths)[rows]
+        tokens, mask = tokenized.padded_ranges(starts, self.lengths[rows])
+        return dataset.Places(tokens[mask], np.nonzero(mask))
+
+
+def inputs_of(kind):
+    return RandomInputs(TASKS[kind].kind)
 
 
 def tuned(kind, strategy, logs, *, dropout=0.0, ladder=(), num_parts=1):
@@ -87,7 +98,7 @@ def tuned(kind, strategy, logs, *, dropout=0.0, ladder=(), num_parts=1):
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
     )
-    inputs = RandomInputs(TASKS[kind].kind)
+    inputs = inputs_of(kind)
     learner = task_training.build_learner(
         SETTINGS,
         lambda: networks.build(bert, TASKS[kind], dropout_prob=dropout, seed=5),
@@ -109,8 +120,12 @@ def assert_alike(found, wanted, atol):
     """Weights, moments and counters, and the scalars of the last step."""
     (found, found_logs), (wanted, wanted_logs) = found, wanted
     assert replicas.optimizer_step(found) == replicas.optimizer_step(wanted) == 7
-    pairs = zip(found.variables, wanted.variables, strict=True)
-    for ours, theirs in pairs:
+    # The same number for all that is chosen among: its gradient is 0, and Adam makes
+    # a step of what rounding leaves.
+    is_shift = found.network.name in ("bert_span", "bert_choice")
+    for ours, theirs in zip(found.variables, wanted.variables, strict=True):
+        if is_shift and "classifier/bias" in ours.path:
+            continue
         np.testing.assert_allclose(
             ours.numpy(), theirs.numpy(), rtol=0, atol=atol, err_msg=ours.path
         )
@@ -118,7 +133,13 @@ def assert_alike(found, wanted, atol):
         assert found_logs[name] == pytest.approx(wanted_logs[name], abs=1e-5), name
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if kind == "span" else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in TASKS
+    ],
+)
 def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, tmp_path):
     """Without dropout, whose bits in the attention depend on the length."""
     fixed = tuned(kind, CPU, tmp_path / "fixed", ladder=LADDER, num_parts=3)
@@ -127,3 +148,38 @@ def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, tmp_path):
     shapes = {tuple(spec(step)["input_ids"].shape) for step in range(7)}
     middle = (NUM_ENDINGS,) if kind == "choice" else ()
     assert shapes == {(9, *middle, length) for length in LADDER}
+
+
+def mirrored(num_replicas):
+    return tf.distribute.MirroredStrategy(
+        [f"/cpu:{number}" for number in range(num_replicas)],
+        # Collectives of one process are of one shape, and tests use several.
+        cross_device_ops=tf.distribute.ReductionToOneDevice(),
+    )
+
+
+def cases(*quick):
+    """Kinds and ladders; all but a few of them are slow."""
+    return [
+        pytest.param(*case, marks=() if case in quick else pytest.mark.slow)
+        for case in itertools.product(TASKS, ((), LADDER))
+    ]
+
+
+@pytest.mark.parametrize(("kind", "ladder"), cases(("choice", ()), ("tagging", LADDER)))
+def test_two_replicas_give_what_one_device_gives(kind, ladder, tmp_path):
+    """With dropout; the last batch of an epoch has six rows, three parts each."""
+    options = {"dropout": 0.2, "ladder": ladder, "num_parts": 3}
+    two = tuned(kind, mirrored(2), tmp_path / "two", **options)
+    one = tuned(kind, CPU, tmp_path / "one", **options)
+    assert_alike(two, one, atol=1e-6)
+    outputs = [
+        forward.of_task(
+            learner.network,
+            strategy=learner.distribute_strategy,
+            ladder=ladder,
+            tokens_per_batch=5 * MAX_LENGTH,
+        )(inputs_of(kind), title=None)
+        for learner in (two[0], one[0])
+    ]
+    np.testing.assert_allclose(*outputs, rtol=0, atol=1e-5)

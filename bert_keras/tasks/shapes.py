@@ -1,0 +1,78 @@
+"""Shapes of batches: fixed lengths, fixed numbers of rows, shares of replicas."""
+
+import bisect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+def padded(batch: dict[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
+    """A batch with more padding.
+
+    Args:
+        batch: arrays whose shape begins like that of `input_mask` have something for
+            each token.
+        length: tokens of the new batch; one that has more stays as it is.
+    """
+    *axes, now = shape = batch["input_mask"].shape
+    more = [*((0, 0) for _ in axes), (0, max(0, length - now))]
+
+    def pad(name: str, array: np.ndarray) -> np.ndarray:
+        if array.shape[: len(shape)] != shape:
+            return array
+        widths = more + [(0, 0)] * (array.ndim - len(shape))
+        # Below 0: a label that does not count.
+        return np.pad(array, widths, constant_values=-(name == "label_ids"))
+
+    return {name: pad(name, array) for name, array in batch.items()}
+
+
+def multiple_length(multiple: int, max_length: int) -> Callable[[int], int] | None:
+    """`padded_length` that raises to a multiple, up to a length; `None`: none does."""
+
+    def padded_length(longest: int) -> int:
+        return longest + min(-longest % multiple, max(0, max_length - longest))
+
+    return None if multiple == 1 else padded_length
+
+
+def ladder_length(ladder: Sequence[int]) -> Callable[[int], int]:
+    """`padded_length` that gives the least of ascending lengths that is enough."""
+    return lambda longest: ladder[bisect.bisect_left(ladder, longest)]
+
+
+def filled(rows: np.ndarray, num_rows: int) -> np.ndarray:
+    """Rows of a batch, and the first of them again until they are `num_rows`."""
+    return np.append(rows, np.repeat(rows[:1], num_rows - len(rows)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """The rows of every batch that one process computes, where all batches are alike.
+
+    A batch that lacks rows is filled up with its first one, which then has no weight.
+    It is cut into equal parts, one for each replica of all processes.
+    """
+
+    num_rows: int
+    """Rows of a replica."""
+    num_replicas: int = 1
+    """Of all processes."""
+    begin: int = 0
+    """Number of this process's first replica."""
+    end: int = 1
+    """After that of its last one."""
+
+    def of(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Rows and their weights for each replica of this process, in turn.
+
+        Args:
+            rows: `(n,)` numbers of the rows of a batch, `num_rows * num_replicas` at
+                most.
+        """
+        every = filled(rows, self.num_rows * self.num_replicas)
+        weights = (np.arange(len(every)) < len(rows)).astype(np.float32)
+        for replica in range(self.begin, self.end):
+            part = slice(replica * self.num_rows, (replica + 1) * self.num_rows)
+            yield every[part], weights[part]
