@@ -251,12 +251,14 @@ def _preflight(args: argparse.Namespace) -> None:
         max_seq_length=args.max_seq_length,
         task=args.task,
         global_batch_size=args.global_batch_size,
+        fast=args.fast,
+        largest_batch=args.largest_batch,
     )
-    checked = preflight.check(request)
+    report = preflight.check(request)
     if args.json:
-        print(files.to_json([preflight.facts(one) for one in checked], indent=2))
+        print(files.to_json(preflight.report_facts(report), indent=2))
         return
-    for line in preflight_table.lines(checked, request.device):
+    for line in preflight_table.lines(report):
         print(line)
 
 

@@ -184,7 +184,8 @@ def _add_preflight(verbs: Any) -> None:
     )
     _add_required(
         preflight,
-        device="TPU slice such as v5e-8, v4-8, v5p-16 or v6e-1, with Google's numbers",
+        device="TPU slice by Google's name, such as v5e-8, v4-8, v5p-16 or v6e-1; or "
+        "GPUs, such as h100 or a100x8, for an estimate by our own count",
     )
     preflight.add_argument(
         "--examples",
@@ -204,6 +205,16 @@ def _add_preflight(verbs: Any) -> None:
         "--global_batch_size",
         None,
         "examples of a step on all chips (default: the configuration's; 32 of a task)",
+    )
+    _add_flag(
+        preflight,
+        "--fast",
+        "compile one and two layers and extrapolate to the whole, within 5 % of it",
+    )
+    _add_flag(
+        preflight,
+        "--largest_batch",
+        "look for the largest batch that fits, with up to five more compilations",
     )
     _add_flag(preflight, "--json", "print JSON instead of a table")
     _add_config(preflight, "pretrain")

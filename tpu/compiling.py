@@ -56,15 +56,15 @@ class Compiled:
     all_reduced_bytes: float = 0.0
     is_too_large: bool = False
     """For the compiler, which then tells of its memory alone."""
-    needed_bytes: float | None = None
+    whole_bytes: float | None = None
     """By the compiler, all together, of a program that is too large."""
     refused: tuple[steps.Refused, ...] = ()
 
     @property
     def memory(self) -> float:
         """Bytes of the chip's memory that a step needs."""
-        if self.needed_bytes is not None:
-            return self.needed_bytes
+        if self.whole_bytes is not None:
+            return self.whole_bytes
         arguments = max(self.argument_bytes, self.state_bytes)
         return arguments + self.temporary_bytes + self.code_bytes
 
@@ -234,9 +234,7 @@ def _failed(message: str, seconds: float, device: chips.Device) -> Compiled:
             return Compiled(
                 seconds=seconds, temporary_bytes=shortage.needed, is_too_large=True
             )
-        return Compiled(
-            seconds=seconds, needed_bytes=shortage.needed, is_too_large=True
-        )
+        return Compiled(seconds=seconds, whole_bytes=shortage.needed, is_too_large=True)
     scope = hlo.scope_in(message)
     if scope is None:
         raise InputError(f"libtpu does not compile for {device.name}: {message:.300}")

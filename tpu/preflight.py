@@ -6,14 +6,15 @@ compiler's; times are lower limits that follow from them and the chip's data she
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from bert_keras import chips, config, files, manifest
 from bert_keras.data import features
 from bert_keras.errors import InputError
 from bert_keras.tasks import catalogue, glue
-from tpu import compiling, steps
+from tpu import compiling, estimate, hlo, search, steps
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,14 +24,13 @@ class Checked:
     step: steps.Step
     compiled: compiling.Compiled
     chip: chips.Chip
+    settings: str = ""
+    """That differ from those asked for."""
 
     @property
     def fits(self) -> bool:
         """Whether it compiles into the chip's memory."""
-        compiled = self.compiled
-        return not (compiled.refused or compiled.is_too_large) and (
-            compiled.memory <= self.chip.usable_memory
-        )
+        return search.fits(self.compiled, self.chip.usable_memory)
 
     @property
     def seconds(self) -> tuple[float, float]:
@@ -62,6 +62,10 @@ class Request:
     """Name of a task to fine-tune on; `None`: pre-training."""
     global_batch_size: int | None = None
     """Examples of a step on all chips; `None`: the settings', of a task its own."""
+    fast: bool = False
+    """Compile one and two layers and go on from there in a line."""
+    largest_batch: bool = False
+    """Look for the largest batch that fits, with two to five more compilations."""
 
 
 def plan(request: Request) -> list[steps.Step]:
@@ -153,20 +157,103 @@ def _share(batch_size: int, device: chips.Device, *, num_parts: int) -> int:
     return batch_size // device.num_chips
 
 
-def check(request: Request) -> list[Checked]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """What was found for a request."""
+
+    request: Request
+    method: Literal["compiled", "extrapolated", "estimated"]
+    """Whole steps; steps of one and two layers; none, counted by ourselves."""
+    steps: list[Checked]
+    remedies: list[Checked]
+    """With which the training step fits that does not."""
+    largest: Checked | None
+    """The training step with the most examples that fit, if they were looked for."""
+
+
+def check(request: Request) -> Report:
     """Compiles the steps of a run for a device.
 
     Raises:
         InputError: see `plan` and `compiling.compile_step`.
     """
-    return [
-        Checked(
-            step=step,
-            compiled=compiling.compile_step(step, request.device),
-            chip=request.device.chip,
-        )
-        for step in plan(request)
+    chip = request.device.chip
+    usable = chip.usable_memory
+    compile_ = functools.partial(compiling.compile_step, device=request.device)
+    method: Any = "compiled"
+    if chip.kind == "gpu":
+        method, compile_ = "estimated", estimate.estimate
+    elif request.fast:
+        method, compile_ = "extrapolated", functools.partial(extrapolated, compile_)
+    checked = [
+        Checked(step=step, compiled=compile_(step), chip=chip) for step in plan(request)
     ]
+    training = checked[0]
+    remedies, largest = [], None
+    if not training.compiled.refused:
+        arguments = training.step, training.compiled
+        if not training.fits:
+            remedies = [
+                Checked(step=step, compiled=compiled, chip=chip, settings=settings)
+                for settings, step, compiled in search.remedies(
+                    *arguments, usable=usable, compile_=compile_
+                )
+            ]
+        if request.largest_batch:
+            found = search.largest_batch(*arguments, usable=usable, compile_=compile_)
+            if found is not None:
+                step = dataclasses.replace(training.step, batch_size=found.num_rows)
+                largest = Checked(step=step, compiled=found.compiled, chip=chip)
+    return Report(
+        request=request,
+        method=method,
+        steps=checked,
+        remedies=remedies,
+        largest=largest,
+    )
+
+
+_FIGURES = tuple(
+    field.name
+    for field in dataclasses.fields(compiling.Compiled)
+    if field.type in (float, "float") and field.name != "seconds"
+)
+"""Figures of a step that grow with each layer."""
+
+
+def extrapolated(compile_: search.Compile, step: steps.Step) -> compiling.Compiled:
+    """A step by those of its first layer and of its first two."""
+    one, two = (compile_(with_layers(step, number)) for number in (1, 2))
+    if one.refused or two.refused or step.num_layers <= 2:
+        return one if step.num_layers == 1 or one.refused else two
+    figures = [
+        {name: getattr(compiled, name) for name in _FIGURES} for compiled in (one, two)
+    ]
+    return compiling.Compiled(
+        seconds=one.seconds + two.seconds,
+        is_too_large=one.is_too_large or two.is_too_large,
+        **hlo.extrapolate(*figures, step.num_layers),
+    )
+
+
+def with_layers(step: steps.Step, number: int) -> steps.Step:
+    """A step of the same model with so many layers."""
+    sizes = step.bert_config.model_copy(update={"num_hidden_layers": number})
+    return dataclasses.replace(step, bert_config=sizes)
+
+
+def report_facts(report: Report) -> dict[str, Any]:
+    """A report as JSON has it."""
+    device = report.request.device
+    return {
+        "device": device.name,
+        "num_chips": device.num_chips,
+        "num_hosts": device.num_hosts,
+        "method": report.method,
+        "steps": [facts(one) for one in report.steps],
+        "remedies": [facts(one) for one in report.remedies],
+        "largest": None if report.largest is None else facts(report.largest),
+    }
 
 
 def facts(checked: Checked) -> dict[str, Any]:
@@ -174,6 +261,7 @@ def facts(checked: Checked) -> dict[str, Any]:
     compute_seconds, memory_seconds = checked.seconds
     return {
         "step": checked.step.name,
+        "settings": checked.settings,
         "batch_size": checked.step.batch_size,
         "num_chips": checked.step.num_chips,
         "max_seq_length": checked.step.max_seq_length,

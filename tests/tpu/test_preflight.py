@@ -1,10 +1,12 @@
 import dataclasses
+import json
+import re
 
 import pytest
 
-from bert_keras import chips, cli, config
+from bert_keras import chips, cli, config, config_files
 from bert_keras.errors import InputError
-from tpu import compiling, preflight, preflight_table
+from tpu import compiling, estimate, preflight, preflight_table, steps
 
 TINY = config.PretrainingConfig(
     model=config.ModelConfig(
@@ -118,14 +120,28 @@ def test_least_times_follow_from_the_data_sheet():
     assert dataclasses.replace(float32, step=step).seconds == checked().seconds
 
 
+def report(*found, remedies=(), largest=None, method="compiled", **asked):
+    return preflight.Report(
+        request=request("v5e-1", **asked),
+        method=method,
+        steps=list(found),
+        remedies=list(remedies),
+        largest=largest,
+    )
+
+
+def text_of(made):
+    return "\n".join(preflight_table.lines(made))
+
+
 def test_the_table():
-    found = [checked(), checked(is_too_large=True, temporary_bytes=2e10)]
-    text = "\n".join(preflight_table.lines(found, chips.parse_device("v5e-1")))
-    assert text == TABLE
+    other = checked(is_too_large=True, temporary_bytes=2e10)
+    assert text_of(report(checked(), other)) == TABLE
 
 
 TABLE = """\
 v5e-1: 1 chip; 32 examples of 128 tokens a chip; 2 layers of 128; mixed_bfloat16
+Compiled by libtpu for this chip, which was not there.
 
                             pretraining, training  pretraining, training
 ------------------------------------------------------------------------
@@ -143,6 +159,88 @@ least time by memory                     10.00 ms
 all-reduces                                     0
   of together                            0.000 MB
 compiled in                               0:01:01                0:01:01"""
+
+
+def test_what_follows_when_a_step_does_not_fit():
+    large = checked(temporary_bytes=3e10)
+    parts = "gradient_accumulation_steps=2"
+    better = dataclasses.replace(checked(), settings=parts)
+    text = text_of(report(large, remedies=[better]))
+    assert text.endswith(f"It does not fit. With {parts} it does.")
+    assert f"  {parts}\n" in text
+    text = text_of(report(large, largest_batch=True))
+    assert "It does not fit in any number of parts" in text
+    assert text.endswith("Not even one example of a chip fits.")
+
+
+def test_the_largest_batch_is_told():
+    text = text_of(report(checked(), largest=checked(), largest_batch=True))
+    assert text.endswith(
+        "The largest batch that fits: 32 examples a chip, 32 in all: 5.11 GB, 10.0 ms "
+        "at least."
+    )
+
+
+def test_operations_that_do_not_compile_are_told():
+    refused = steps.Refused(operation="Unique", scope="layer_0/x", reason="why")
+    text = text_of(report(checked(refused=(refused,))))
+    assert text.endswith("pretraining, training: Unique in layer_0/x: why")
+    assert re.search("^compiles +no$", text, re.MULTILINE)
+
+
+def test_one_and_two_layers_are_extrapolated():
+    def compile_(step):
+        layers = step.num_layers
+        return compiling.Compiled(
+            seconds=5.0, flops=10 + 3 * layers, temporary_bytes=7, argument_bytes=layers
+        )
+
+    step = preflight.with_layers(checked().step, 12)
+    found = preflight.extrapolated(compile_, step)
+    assert (found.flops, found.temporary_bytes, found.argument_bytes) == (46, 7, 12)
+    assert found.seconds == 10
+    two = preflight.extrapolated(compile_, preflight.with_layers(step, 2))
+    assert two == compile_(preflight.with_layers(step, 2))
+
+
+def test_gpus_are_estimated():
+    made = preflight.check(request("h100x8", largest_batch=True))
+    assert made.method == "estimated"
+    assert made.steps[0].compiled.flops == pytest.approx(
+        3 * made.steps[1].compiled.flops, rel=1e-6
+    )
+    # Weights and two moments of each, in float32, of the published size.
+    tiny = 4_433_468
+    assert made.steps[0].compiled.state_bytes == 12 * tiny
+    assert made.steps[0].compiled.all_reduced_bytes == 4 * tiny
+    assert made.largest.fits
+    text = text_of(made)
+    assert "An estimate by our own count: nothing was compiled." in text
+    assert "compiled in" not in text
+
+
+@pytest.mark.parametrize(
+    ("recipe", "count"), [("base", 110106428), ("large", 336226108)]
+)
+def test_parameters_are_counted(recipe, count):
+    settings = config_files.load(config.PretrainingConfig, f"bert_{recipe}", [])
+    sizes = settings.model.with_vocab_size(30522)
+    assert estimate.count_parameters(sizes) == count
+
+
+def test_json(monkeypatch, capsys):
+    monkeypatch.setattr(
+        compiling, "compile_step", lambda step, device: checked().compiled
+    )
+    words = ["preflight", "--config", "bert_tiny", "--max_seq_length", "128"]
+    words += ["--device", "v5e-1", "--json"]
+    assert cli.main([*words, "--global_batch_size", "32", "--largest_batch"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["method"] == "compiled"
+    names = [step["step"] for step in found["steps"]]
+    assert names == ["pretraining, training", "pretraining, evaluation"]
+    assert found["steps"][0]["needed_bytes"] == 2.1e9 + 3e9 + 5e6
+    assert found["steps"][0]["least_seconds"] == pytest.approx(0.01)
 
 
 def test_the_compiler_that_is_missing_is_named_with_its_command(
