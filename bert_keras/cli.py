@@ -242,7 +242,8 @@ def _pretrain(args: argparse.Namespace) -> None:
 
 
 def _preflight(args: argparse.Namespace) -> None:
-    from tpu import preflight, preflight_table
+    from tpu import preflight
+    from tpu.preflight import table
 
     request = preflight.Request(
         settings=config_files.load(config.PretrainingConfig, args.config, args.set),
@@ -258,7 +259,7 @@ def _preflight(args: argparse.Namespace) -> None:
     if args.json:
         print(files.to_json(preflight.report_facts(report), indent=2))
         return
-    for line in preflight_table.lines(report):
+    for line in table.lines(report):
         print(line)
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from bert_keras import chips
 from bert_keras.errors import InputError
-from tests.tpu import test_preflight
-from tpu import compiling, preflight
+from tests.tpu.preflight import test_preflight
+from tpu import preflight
+from tpu.preflight import compiling
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 ONE, EIGHT = chips.parse_device("v5e-1"), chips.parse_device("v5e-8")
 
 ANSWER = """\
@@ -147,7 +148,7 @@ def test_the_compiler_ends_with_the_process_that_asked():
 import json, subprocess, sys
 sys.path.insert(0, {str(REPOSITORY)!r})
 import runpy, threading, time
-from tpu import libtpu_compiler
+from tpu.preflight import libtpu_compiler
 threading.Thread(target=libtpu_compiler.end_with_caller, daemon=True).start()
 time.sleep(60)
 """

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tpu import compiling, steps
+from tpu.preflight import compiling, steps
 
 Compile = Callable[[steps.Step], compiling.Compiled]
 

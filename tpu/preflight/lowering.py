@@ -19,7 +19,7 @@ from tensorflow.python.framework import function_def_to_graph
 
 from bert_keras.model import networks, pretrainer
 from bert_keras.training import learner, optimization
-from tpu import hlo, steps
+from tpu.preflight import hlo, steps
 
 
 class OneOfManyChips(tf.distribute.Strategy):

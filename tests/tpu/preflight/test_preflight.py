@@ -6,7 +6,8 @@ import pytest
 
 from bert_keras import chips, cli, config, config_files
 from bert_keras.errors import InputError
-from tpu import compiling, estimate, preflight, preflight_table, steps
+from tpu import preflight
+from tpu.preflight import compiling, estimate, steps, table
 
 TINY = config.PretrainingConfig(
     model=config.ModelConfig(
@@ -131,7 +132,7 @@ def report(*found, remedies=(), largest=None, method="compiled", **asked):
 
 
 def text_of(made):
-    return "\n".join(preflight_table.lines(made))
+    return "\n".join(table.lines(made))
 
 
 def test_the_table():

@@ -2,8 +2,9 @@ import dataclasses
 
 import pytest
 
-from tests.tpu import test_preflight
-from tpu import compiling, preflight, search
+from tests.tpu.preflight import test_preflight
+from tpu import preflight
+from tpu.preflight import compiling, search
 
 USABLE = 16e9
 
