@@ -285,6 +285,9 @@ def _finetune(args: argparse.Namespace) -> None:
     from bert_keras.training import finetune
     from tpu import strategy
 
+    devices = strategy.get_strategy(
+        args.strategy, workers=args.workers, worker_index=args.worker_index
+    )
     finetune.finetune(
         settings,
         train=train,
@@ -292,7 +295,8 @@ def _finetune(args: argparse.Namespace) -> None:
         init=args.init,
         from_scratch=args.from_scratch,
         output_dir=args.output_dir,
-        strategy=strategy.get_strategy(args.strategy),
+        strategy=devices,
+        is_chief=strategy.is_chief(devices),
     )
 
 

@@ -144,17 +144,7 @@ def _add_pretraining_verbs(verbs: Any) -> None:
     )
     pretrain.add_argument("--vocab", help="vocab.txt (default: the examples')")
     pretrain.add_argument("--init", help=f"model to train further: {_ANY_CHECKPOINT}")
-    pretrain.add_argument(
-        "--workers",
-        type=lambda text: text.split(","),
-        default=(),
-        metavar="HOST:PORT,...",
-        help="addresses of all processes that train together, the chief's first "
-        "(default: this process trains alone)",
-    )
-    _add_number(
-        pretrain, "--worker_index", None, "place of this process in --workers, from 0"
-    )
+    _add_workers(pretrain)
     pretrain.add_argument(
         "--verify",
         action="store_true",
@@ -223,6 +213,7 @@ def _add_preflight(verbs: Any) -> None:
 def _add_finetuning_verbs(verbs: Any) -> None:
     finetune = _verb(verbs, "finetune", "train on labelled data")
     _add_task(finetune)
+    _add_workers(finetune)
     _add_config(finetune, "finetune")
     _add_run(finetune)
 
@@ -240,6 +231,20 @@ def _add_finetuning_verbs(verbs: Any) -> None:
     _add_task(sweep)
     _add_config(sweep, "finetune")
     _add_run(sweep)
+
+
+def _add_workers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--workers",
+        type=lambda text: text.split(","),
+        default=(),
+        metavar="HOST:PORT,...",
+        help="addresses of all processes that train together, the chief's first "
+        "(default: this process trains alone)",
+    )
+    _add_number(
+        parser, "--worker_index", None, "place of this process in --workers, from 0"
+    )
 
 
 def _add_task(parser: argparse.ArgumentParser) -> None:

@@ -1,15 +1,28 @@
 """Fine-tuning: a task's data and an encoder become a tuned run."""
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from bert_keras import config, files, ownership, provenance, run_directory
-from bert_keras.checkpoints import run_weights, starting_point, weights
+from bert_keras import (
+    __version__,
+    config,
+    files,
+    ownership,
+    provenance,
+    run_directory,
+)
+from bert_keras.checkpoints import (
+    run_weights,
+    starting_point,
+    training_state,
+    weights,
+)
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError, Stopped
 from bert_keras.inference import forward, tuned
@@ -51,6 +64,7 @@ def finetune(
     from_scratch: bool,
     output_dir: str | Path,
     strategy: tf.distribute.Strategy,
+    is_chief: bool = True,
 ) -> dict[str, Any]:
     """Trains the encoder of a checkpoint, and a new head, on a task.
 
@@ -67,26 +81,38 @@ def finetune(
         init: checkpoint of any format (see `checkpoints.conversion`): gives encoder,
             vocabulary and casing.
         from_scratch: take the sizes of that encoder, but random weights.
-        output_dir: run directory to make.
-        strategy: to train under.
+        output_dir: run directory to make; several workers must share it.
+        strategy: to train and to evaluate under.
+        is_chief: whether this process, of several that train together, writes files.
 
     Returns:
         Content of `results.json`: steps, seconds, examples, the scores of the weights.
 
     Raises:
-        InputError: a file, the checkpoint or the directory cannot be used, or the loss
-            or gradients do not stay finite.
+        InputError: a file, the checkpoint or the directory cannot be used, the loss or
+            gradients do not stay finite, or a worker is lost.
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
     settings = _resolved(settings, strategy)
-    with ownership.owned(output_dir) as owner, stopping.StopSignal() as stop_signal:
-        stop_signal.ends_at_once = True
+    is_multi_worker = replicas.is_multi_worker(strategy)
+    with contextlib.ExitStack() as stack:
+        owner = stack.enter_context(ownership.owned(output_dir)) if is_chief else None
+        stop_signal = stack.enter_context(stopping.StopSignal())
+        # Other workers would wait for one that leaves alone.
+        stop_signal.ends_at_once = not is_multi_worker
+        stack.enter_context(_errors_for_people())
         start = _read_init(init, settings.max_seq_length)
         # Before the run is made, because unknown labels are found here.
         task, (train_examples, *dev_examples) = _read_examples(
             (train, *dev), settings, start.tokenizer
         )
         arrays = starting_point.tuning_arrays(start, task)
+        inputs = {
+            "train_sha256": files.sha256(train),
+            "dev_sha256": [files.sha256(path) for path in dev],
+            "init_sha256": starting_point.digest(start, arrays),
+            "from_scratch": from_scratch,
+        }
         run = run_directory.create_run(
             output_dir,
             settings,
@@ -94,14 +120,13 @@ def finetune(
             bert_config=_with_dropout(start.bert_config, settings),
             vocabulary=start.vocabulary,
             do_lower_case=start.do_lower_case,
-            inputs={
-                "train_sha256": files.sha256(train),
-                "dev_sha256": [files.sha256(path) for path in dev],
-                "init_sha256": starting_point.digest(start, arrays),
-                "from_scratch": from_scratch,
-            },
+            inputs=inputs,
             changeable=CHANGEABLE,
+            is_chief=is_chief,
         )
+        values = run_directory.flat(settings.model_dump(mode="json")) | inputs
+        replicas.check_same(strategy, values | {"version of bert-keras": __version__})
+        replicas.wait_for_all(strategy)
         if (results := run_directory.read_results(output_dir)) is not None:
             step = results["steps"]
             logger.info("%s: finished already, at step %d", output_dir, step)
@@ -122,19 +147,42 @@ def finetune(
             devices=replicas.describe_devices(strategy),
             paths={"train": train, "dev": list(dev), "init": init},
         )
-        run_weights.finish_run(run, tuner.network, results)
-        files.delete_tree(run.directory / run_directory.CHECKPOINTS_NAME)
-        # Last: a picture that cannot be drawn does not cost the weights.
-        try:
-            with stop_signal.ending_at_once():
-                task_summaries.write(run.directory, step=results["steps"])
-        except Stopped:
-            logger.warning(
-                "SIGTERM: the run is finished, but TensorBoard lacks pictures of its "
-                "answers; `bert-keras report` draws them"
-            )
+        if is_chief:
+            _finish(run, tuner, results, stop_signal)
+        # To the others a worker that leaves early looks as if it had been killed.
+        replicas.wait_for_all(strategy)
     logger.info("model and results in %s", run.directory)
     return results
+
+
+def _finish(
+    run: run_directory.Run,
+    tuner: learner.Learner,
+    results: dict[str, Any],
+    stop_signal: stopping.StopSignal,
+) -> None:
+    run_weights.finish_run(run, tuner.network, results)
+    files.delete_tree(run.directory / run_directory.CHECKPOINTS_NAME)
+    # Last: a picture that cannot be drawn does not cost the weights.
+    try:
+        with stop_signal.ending_at_once():
+            task_summaries.write(run.directory, step=results["steps"])
+    except Stopped:
+        logger.warning(
+            "SIGTERM: the run is finished, but TensorBoard lacks pictures of its "
+            "answers; `bert-keras report` draws them"
+        )
+
+
+@contextlib.contextmanager
+def _errors_for_people() -> Iterator[None]:
+    """Turns the error of a lost worker into an `InputError`."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if message := stopping.lost_worker_message(error):
+            raise InputError(message) from None
+        raise
 
 
 def _resolved(
@@ -225,7 +273,7 @@ def _train(
     train_examples: _Examples,
     dev_examples: Sequence[_Examples],
     *,
-    owner: ownership.Owner,
+    owner: ownership.Owner | None,
     stop_signal: stopping.StopSignal,
 ) -> dict[str, Any]:
     num_train, num_dev = len(train_examples.data), len(dev_examples[0].data)
@@ -256,16 +304,26 @@ def _train(
         padded_length=shapes.multiple_length(
             settings.length_multiple, settings.max_seq_length
         ),
-        callbacks=[evaluation],
+        callbacks=[
+            stopping.StopOnDrift(
+                tuner.distribute_strategy,
+                training_state.named_variables(tuner, tuner.optimizer),
+                every_steps=interval,
+                last_step=num_train_steps,
+            ),
+            evaluation,
+        ],
         steps_per_evaluation=interval,
         keeper=keeper,
+        is_chief=owner is not None,
     )
     num_steps = keeper.last_step
     seconds = round(keeper.seconds, 1)
     kept_step = keeper.restore_best()
     if kept_step != num_steps:
         evaluation.evaluate()
-    _write_answers(run, evaluation.answers, evaluation.scores.get(tuned.THRESHOLD))
+    if owner is not None:
+        _write_answers(run, evaluation.answers, evaluation.scores.get(tuned.THRESHOLD))
     return {
         "steps": num_steps,
         **({"kept_step": kept_step} if settings.keep == "best" else {}),

@@ -13,7 +13,7 @@ import keras
 
 from bert_keras import config, files, ownership
 from bert_keras.checkpoints import training_state
-from bert_keras.errors import Stopped
+from bert_keras.errors import InputError, Stopped
 from bert_keras.training import learner, replicas, stopping
 
 logger = logging.getLogger(__name__)
@@ -38,6 +38,9 @@ def read_reached(path: Path) -> dict[str, Any]:
 class Keeper(keras.callbacks.Callback):
     """Saves a fine-tuning's state, remembers its best evaluation and may end it.
 
+    With several workers all restore what one writes, and end together: a signal to one
+    of them travels with the next step, as in `stopping.StopOnSignal`.
+
     Checkpoints come after the steps or minutes that the settings say, with the best
     evaluation so far if the settings ask for it, and when a signal came. The last step
     has none: the run's weights follow it at once. A resumed run ends with the same bits
@@ -51,7 +54,7 @@ class Keeper(keras.callbacks.Callback):
         settings: of the run.
         metric: of the evaluations' logs, that decides; higher is better.
         directory: of the checkpoints.
-        owner: see `training_state.CheckpointDirectory`.
+        owner: see `training_state.CheckpointDirectory`; `None`: another worker writes.
         stop_signal: ends the run with `Stopped`, after a checkpoint.
         steps_per_evaluation: steps between evaluations, counted from step 0.
         num_train_steps: steps of the whole run.
@@ -64,7 +67,7 @@ class Keeper(keras.callbacks.Callback):
         *,
         metric: str,
         directory: Path,
-        owner: ownership.Owner,
+        owner: ownership.Owner | None,
         stop_signal: stopping.StopSignal,
         steps_per_evaluation: int,
         num_train_steps: int,
@@ -74,6 +77,8 @@ class Keeper(keras.callbacks.Callback):
         self._settings = settings
         self._metric = metric
         self._signal = stop_signal
+        self._is_chief = owner is not None
+        self._is_multi_worker = replicas.is_multi_worker(tuner.distribute_strategy)
         self._interval = steps_per_evaluation
         self._num_train_steps = num_train_steps
         self._compares = settings.keep == "best" or settings.early_stopping is not None
@@ -83,7 +88,11 @@ class Keeper(keras.callbacks.Callback):
             "run/seconds": self._seconds,
         }
         self._checkpoints = training_state.CheckpointDirectory(
-            directory, keep=1, keep_best=int(self._compares), owner=owner
+            directory,
+            keep=1,
+            keep_best=int(self._compares),
+            is_chief=self._is_chief,
+            owner=owner,
         )
         self._reached_path = directory / REACHED_NAME
         self._reached: Mapping[str, Any] = {}
@@ -91,6 +100,12 @@ class Keeper(keras.callbacks.Callback):
         self._best = (math.inf, 0)
         self._began_at = self._saved_at = time.monotonic()
         self._stops_early = False
+        self._is_asked = False
+
+    @property
+    def _must_stop(self) -> bool:
+        """Whether a signal came, or with several workers the request of one."""
+        return self._is_asked if self._is_multi_worker else self._signal.received
 
     @property
     def seconds(self) -> float:
@@ -109,8 +124,15 @@ class Keeper(keras.callbacks.Callback):
                 reached["kept_step"] or reached["step"] == step
             ):
                 self._reached, self._step_logs = reached, reached["train"]
+        strategy = self._tuner.distribute_strategy
+        if replicas.differing(strategy, {"found": [step, self._reached]}):
+            raise InputError(
+                f"{self._reached_path.parent}: the workers found different ones, this "
+                f"one that of step {step}: give all of them one directory that they "
+                "share"
+            )
         # Until the next step nothing is lost.
-        self._signal.ends_at_once = True
+        self._signal.ends_at_once = not self._is_multi_worker
 
     @property
     def owes_evaluation(self) -> bool:
@@ -135,14 +157,18 @@ class Keeper(keras.callbacks.Callback):
     @property
     def step_logs(self) -> dict[str, float]:
         """Scalars of that step."""
-        return {name: float(value) for name, value in self._step_logs.items()}
+        logs = self._step_logs.items()
+        return {k: float(v) for k, v in logs if k not in learner.REQUESTS}
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
         """Within it a signal ends the run at once, and the state is saved.
 
-        A resumed run makes the evaluation first.
+        A resumed run makes the evaluation first. Several workers go on to its end.
         """
+        if self._is_multi_worker:
+            yield
+            return
         try:
             with self._signal.ending_at_once():
                 yield
@@ -155,7 +181,8 @@ class Keeper(keras.callbacks.Callback):
 
     def _note(self, step: int, *, kept_step: int | None = None) -> None:
         values = {"step": step, "kept_step": kept_step, "train": self.step_logs}
-        files.write_json(self._reached_path, values)
+        if self._is_chief:
+            files.write_json(self._reached_path, values)
         self._reached = values
 
     def restore_best(self) -> int:
@@ -175,6 +202,8 @@ class Keeper(keras.callbacks.Callback):
             return last_step
         if not self.is_trained:
             self._note(last_step, kept_step=step)
+        # The one that writes has written it.
+        replicas.wait_for_all(self._tuner.distribute_strategy)
         self._checkpoints.restore(step, self._state)
         logger.info("best %s at step %d: its weights are kept", self._metric, step)
         return step
@@ -182,10 +211,16 @@ class Keeper(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         step = replicas.optimizer_step(self.model)
         self._step_logs = logs
+        if self._is_multi_worker:
+            if self._signal.received:
+                self.model.request("stop_requested")
+            self._is_asked = float(logs["stop_requested"]) > 0
         if step % self._interval and step < self._num_train_steps:
-            if self._signal.received or self._is_due(step):
+            if self._must_stop or self._is_due(step):
                 self._save(step)
-        self._signal.ends_at_once = step == self._checkpoints.step
+        is_saved = step == self._checkpoints.step
+        # Other workers would wait for one that leaves alone.
+        self._signal.ends_at_once = is_saved and not self._is_multi_worker
 
     def on_epoch_end(self, epoch, logs=None):
         step = replicas.optimizer_step(self.model)
@@ -195,7 +230,7 @@ class Keeper(keras.callbacks.Callback):
         if self._stops_early:
             self.model.stop_training = True
         elif step < self._num_train_steps:
-            if is_best or self._signal.received or self._is_due(step):
+            if is_best or self._must_stop or self._is_due(step):
                 self._save(step, score=self._best[0] if is_best else None)
 
     def _note_best(self, score: float, step: int) -> bool:
@@ -227,5 +262,5 @@ class Keeper(keras.callbacks.Callback):
         self._began_at = time.monotonic()
         self._checkpoints.save(step, self._state, score=score)
         self._saved_at = time.monotonic()
-        if self._signal.received:
+        if self._must_stop:
             raise stopping.stopped_at(step)

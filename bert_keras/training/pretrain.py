@@ -222,21 +222,16 @@ def _check_same_on_all_workers(
     Raises:
         InputError: on all workers, names what differs.
     """
-    values = {
-        **run_directory.flat(settings.model_dump(mode="json")),
-        "--examples": [phase.manifest_sha256 for phase in planned],
-        "--vocab": planned[0].vocabulary.sha256,
-        "--init": None if start is None else start.sha256,
-        "version of bert-keras": __version__,
-    }
-    if names := replicas.differing(strategy, values):
-        here = "; ".join(
-            f"{name} is {values[name]!r} on this one" for name in names[:3]
-        )
-        raise InputError(
-            f"the workers differ in {len(names)} things: {here}: start all of them "
-            "with the same command and files, on devices of one kind"
-        )
+    replicas.check_same(
+        strategy,
+        {
+            **run_directory.flat(settings.model_dump(mode="json")),
+            "--examples": [phase.manifest_sha256 for phase in planned],
+            "--vocab": planned[0].vocabulary.sha256,
+            "--init": None if start is None else start.sha256,
+            "version of bert-keras": __version__,
+        },
+    )
 
 
 def _create_run(

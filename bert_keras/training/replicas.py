@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
+from bert_keras.errors import InputError
 from bert_keras.model import trace_registry
 
 
@@ -134,6 +135,26 @@ def differing(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> li
     return [
         name for name, is_equal in zip(values, per_value, strict=True) if not is_equal
     ]
+
+
+def check_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> None:
+    """Compares what all worker processes were given, and what their devices chose.
+
+    Args:
+        strategy: the workers'.
+        values: see `differing`.
+
+    Raises:
+        InputError: on all workers, names what differs.
+    """
+    if names := differing(strategy, values):
+        here = "; ".join(
+            f"{name} is {values[name]!r} on this one" for name in names[:3]
+        )
+        raise InputError(
+            f"the workers differ in {len(names)} things: {here}: start all of them "
+            "with the same command and files, on devices of one kind"
+        )
 
 
 def checksums(

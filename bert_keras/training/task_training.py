@@ -104,6 +104,7 @@ def fit(
     callbacks: Sequence[keras.callbacks.Callback] = (),
     steps_per_evaluation: int | None = None,
     keeper: keeping.Keeper | None = None,
+    is_chief: bool = True,
 ) -> dict[str, float]:
     """Trains from the step reached, for the epochs that the settings say.
 
@@ -121,6 +122,8 @@ def fit(
         steps_per_evaluation: steps between two ends of a Keras epoch; `None`: those of
             an epoch of the examples.
         keeper: called last; it may end the training.
+        is_chief: whether this process, of several that train together, writes curves
+            and says how far it is.
 
     Returns:
         The scalars of the last step; empty if none was left.
@@ -142,11 +145,12 @@ def fit(
         min(settings.max_skipped_steps, num_train_steps - 1),
         lambda first, last: ": lower `learning_rate`, or take another checkpoint",
     )
-    if not (step := replicas.optimizer_step(tuner)):
+    if not (step := replicas.optimizer_step(tuner)) and is_chief:
         shutil.rmtree(logs, ignore_errors=True)
     if keeper and keeper.owes_evaluation:
         again = curves.Curves(logs, batch_size=batch_size, repeats_evaluation=True)
-        fitting.evaluate(tuner, None, run_callbacks=[*callbacks, again, line, keeper])
+        shown = [again, line] if is_chief else []
+        fitting.evaluate(tuner, None, run_callbacks=[*callbacks, *shown, keeper])
     batches_from = _batches(
         *(tuner, inputs),
         batch_size=batch_size,
@@ -166,8 +170,7 @@ def fit(
             evaluation=None,
             run_callbacks=[
                 *callbacks,
-                run_curves,
-                line,
+                *([run_curves, line] if is_chief else []),
                 stop_on_skips,
                 *([keeper] if keeper else []),
             ],

@@ -1,0 +1,132 @@
+"""Two worker processes that fine-tune together equal one device, and end together."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras import config, config_files
+from bert_keras.checkpoints import conversion
+from bert_keras.training import finetune
+from tests.bert_keras.training.test_finetune import (
+    BERT_CONFIG,
+    make_init,
+    opinions,
+    write_tsv,
+)
+from tests.bert_keras.training.test_workers import (
+    COMMAND_LINE,
+    finish,
+    free_addresses,
+    log_of,
+    wait_for_step,
+)
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = config.FinetuningConfig(
+    max_seq_length=24, batch_size=16, num_train_epochs=2, learning_rate=3e-4
+)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Options of the command line: a pre-trained model, 90 texts and 21 for dev."""
+    folder = tmp_path_factory.mktemp("files")
+    return {
+        "init": make_init(folder / "init", BERT_CONFIG),
+        "train": write_tsv(folder / "train.tsv", opinions(90, seed=1)),
+        "dev": write_tsv(folder / "dev.tsv", opinions(21, seed=2)),
+    }
+
+
+def start_workers(files, run, *, program=COMMAND_LINE, **changes):
+    path = run.parent / "config.yaml"
+    config_files.save(SETTINGS.model_copy(update=changes), path)
+    addresses = ",".join(free_addresses(2))
+    processes = []
+    for index in range(2):
+        command = [sys.executable, *program, "finetune"]
+        for name, value in files.items():
+            command += [f"--{name}", str(value)]
+        command += ["--config", str(path), "--output_dir", str(run)]
+        command += ["--workers", addresses, "--worker_index", str(index)]
+        with open(run.parent / f"worker-{index}.log", "wb") as log:
+            processes.append(subprocess.Popen(command, stderr=log))
+    return processes
+
+
+def results(run):
+    return json.loads((run / "results.json").read_text())
+
+
+def assert_same_model(ours, theirs, atol):
+    ours, theirs = (conversion.read(run).arrays for run in (ours, theirs))
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=atol)
+
+
+def test_two_workers_equal_one_device(files, tmp_path):
+    run = tmp_path / "run"
+    options = {"keep": "best", "evaluate_steps": 4, "lengths": (16, 24)}
+    assert finish(start_workers(files, run, **options)) == [0, 0], log_of(run, 0)
+    finetune.finetune(
+        SETTINGS.model_copy(update=options),
+        train=files["train"],
+        dev=[files["dev"]],
+        init=files["init"],
+        from_scratch=False,
+        output_dir=tmp_path / "one",
+        strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
+    )
+    assert_same_model(run, tmp_path / "one", atol=1e-6)
+    two, one = results(run), results(tmp_path / "one")
+    assert two["kept_step"] == one["kept_step"]
+    for name in ("accuracy", "f1", "matthews"):
+        assert two["eval"][name] == one["eval"][name]
+    assert two["eval"]["loss"] == pytest.approx(one["eval"]["loss"], abs=1e-5)
+    assert two["train"].keys() == one["train"].keys()
+    assert {p.name for p in run.iterdir()} == {
+        p.name for p in (tmp_path / "one").iterdir()
+    }
+
+
+def test_sigterm_to_one_stops_both_and_they_go_on(files, tmp_path):
+    """With the bits of two workers that nothing happened to."""
+    options = {"num_train_epochs": 40, "save_checkpoint_steps": 10}
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert finish(start_workers(files, whole, **options)) == [0, 0], log_of(whole, 0)
+    processes = start_workers(files, run, **options)
+    wait_for_step(run, 20, processes)
+    os.kill(processes[1].pid, signal.SIGTERM)
+    assert finish(processes) == [143, 143], log_of(run, 1)
+    stops = [log_of(run, worker).splitlines()[-1] for worker in range(2)]
+    assert stops[0] == stops[1]
+    assert "stopped by SIGTERM at step" in stops[0]
+    assert not (run / "results.json").exists()
+    assert finish(start_workers(files, run, **options)) == [0, 0], log_of(run, 0)
+    assert "resuming after step" in log_of(run, 0)
+    assert_same_model(run, whole, atol=0)
+
+
+def test_workers_with_other_files(files, tmp_path):
+    run = tmp_path / "run"
+    second = write_tsv(tmp_path / "second.tsv", opinions(90, seed=3))
+    (tmp_path / "train.tsv").write_bytes(files["train"].read_bytes())
+    program = (
+        "-c",
+        "import sys\n"
+        "from bert_keras import cli\n"
+        "if sys.argv[-1] == '1':\n"
+        f"    sys.argv[sys.argv.index('--train') + 1] = {str(second)!r}\n"
+        "cli.entry_point()\n",
+    )
+    assert finish(start_workers(files, run, program=program)) == [2, 2]
+    for index in range(2):
+        assert "the workers differ in 1 things: train_sha256 is" in log_of(run, index)
