@@ -71,7 +71,7 @@ def _read_source(source: str | Path) -> dict[str, Any]:
     name = str(source)
     if name in recipe_names():
         return yaml.safe_load(recipe_text(name)) or {}
-    if Path(name).is_file():
+    if files.path(name).is_file():
         return read_yaml(source)
     raise InputError(
         f"no configuration {name!r}: neither a file nor one of the recipes "

@@ -1,7 +1,6 @@
 """Files of the local disk and of `scheme://` stores, such as Google Cloud Storage.
 
-Local paths go through `os`; all others through Apache Beam's file systems, loaded on
-first use.
+Local paths go through `os`, all others through `bert_keras.stores`.
 """
 
 import contextlib
@@ -15,11 +14,12 @@ import os
 import pathlib
 import shutil
 import stat
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
-from types import ModuleType
 from typing import Any, BinaryIO
 
+from bert_keras import store_paths, stores
 from bert_keras.errors import InputError
 
 Path = str | os.PathLike[str]
@@ -41,6 +41,11 @@ _NOT_WRITABLE = (
 def is_remote(path: Path) -> bool:
     """Whether a path begins with a scheme, such as `gs://`."""
     return "://" in str(path)
+
+
+def path(name: Path) -> pathlib.Path:
+    """A name as a `pathlib.Path`, whose methods ask the store if it is remote."""
+    return store_paths.StorePath(name) if is_remote(name) else pathlib.Path(name)
 
 
 def join(directory: Path, name: str) -> str:
@@ -67,12 +72,10 @@ def open_to_read(path: Path) -> BinaryIO:
         InputError: no such store, its package is not installed, or a pipe or device,
             which may never end.
     """
-    if not is_remote(path):
-        check_is_regular(path)
-        return open(path, "rb")
-    filesystems, uncompressed = _beam(str(path))
-    with _errors_of_stores(str(path)):
-        return filesystems.FileSystems.open(str(path), compression_type=uncompressed)
+    if is_remote(path):
+        return stores.open_to_read(str(path))
+    check_is_regular(path)
+    return open(path, "rb")
 
 
 def check_is_regular(path: Path) -> None:
@@ -164,9 +167,7 @@ def exists(path: Path) -> bool:
     """Whether there is such a file (or local directory)."""
     if not is_remote(path):
         return os.path.exists(path)
-    filesystems, _ = _beam(str(path))
-    with _errors_of_stores(str(path)):
-        return filesystems.FileSystems.exists(str(path))
+    return stores.retried(str(path), lambda: stores.of(str(path)).exists(str(path)))
 
 
 def size(path: Path) -> int:
@@ -177,10 +178,7 @@ def size(path: Path) -> int:
     """
     if not is_remote(path):
         return os.path.getsize(path)
-    found = _match(str(path))
-    if not found:
-        raise FileNotFoundError(2, "No such file", str(path))
-    return found[0].size_in_bytes
+    return stores.retried(str(path), lambda: stores.of(str(path)).size(str(path)))
 
 
 def fingerprint(path: Path) -> dict[str, Any]:
@@ -194,9 +192,9 @@ def fingerprint(path: Path) -> dict[str, Any]:
         OSError: it does not exist or cannot be read.
     """
     if is_remote(path):
-        filesystems, _ = _beam(str(path))
-        with _errors_of_stores(str(path)):
-            checksum = filesystems.FileSystems.checksum(str(path))
+        checksum = stores.retried(
+            str(path), lambda: stores.of(str(path)).checksum(str(path))
+        )
         return {"bytes": size(path), "checksum": checksum}
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
@@ -214,7 +212,8 @@ def fingerprint(path: Path) -> dict[str, Any]:
 def match(pattern: str) -> list[str]:
     """Files that match a pattern of `*`, `?`, `[...]` and (locally) `**`, sorted."""
     if is_remote(pattern):
-        return sorted(found.path for found in _match(pattern))
+        found = stores.retried(pattern, lambda: stores.of(pattern).match(pattern))
+        return sorted(item.path for item in found)
     # A name that the shell expanded may contain brackets.
     if os.path.exists(pattern):
         return [pattern]
@@ -224,9 +223,8 @@ def match(pattern: str) -> list[str]:
 def list_directory(directory: Path) -> list[str]:
     """Names in a directory, sorted; none if it is missing."""
     if is_remote(directory):
-        prefix = join(directory, "")
-        paths = [found.path.removeprefix(prefix) for found in _match(prefix + "**")]
-        return sorted({path.partition("/")[0] for path in paths})
+        name = str(directory)
+        return sorted(set(stores.retried(name, lambda: stores.of(name).names_in(name))))
     return sorted(os.listdir(directory)) if os.path.isdir(directory) else []
 
 
@@ -253,8 +251,8 @@ def delete(path: Path) -> None:
     if not is_remote(path):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-    elif exists(path):
-        _beam(str(path))[0].FileSystems.delete([str(path)])
+    else:
+        stores.delete([str(path)])
 
 
 def delete_tree(directory: Path) -> None:
@@ -262,9 +260,13 @@ def delete_tree(directory: Path) -> None:
     if not is_remote(directory):
         shutil.rmtree(directory, ignore_errors=True)
         return
-    paths = [found.path for found in _match(join(directory, "**"))]
-    if paths:
-        _beam(str(directory))[0].FileSystems.delete(paths)
+    stores.delete(_paths_below(directory))
+
+
+def _paths_below(directory: Path) -> list[str]:
+    name = str(directory)
+    found = stores.retried(name, lambda: stores.of(name).below(name))
+    return [item.path for item in found]
 
 
 def sha256(path: Path) -> str:
@@ -315,41 +317,102 @@ def _without_nan(values: Any) -> Any:
 def open_atomically(path: Path) -> Iterator[BinaryIO]:
     """Opens a file for writing that gets its name when the block ends without error.
 
-    Until then it has a temporary name in the same directory. Two writers of one path do
-    not disturb each other: the last one wins.
+    Until then it has a temporary name in the same directory, or, if it is for a store,
+    on the local disk. Two writers of one path do not disturb each other: the last one
+    wins.
 
     Raises:
-        InputError: the disk is full or does not let us write.
+        InputError: the disk or store is full or does not let us write.
     """
+    if is_remote(path):
+        with _errors_of_writing(path, None), stores.written(str(path)) as file:
+            yield file
+        return
     temporary = join(
         os.path.dirname(str(path)), f".{name_of(path)}.{uuid.uuid4().hex[:8]}.tmp"
     )
     try:
-        with _open_to_write(temporary) as file:
-            yield file
-            if not is_remote(path):
+        with _errors_of_writing(path, temporary):
+            with _open_to_write(temporary) as file:
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
-            with _errors_of_stores(temporary):
-                file.close()
-        _rename(temporary, str(path))
-    except OSError as error:
-        # Errors of files that are read meanwhile have other names.
-        is_ours = error.filename is None and error.errno in _NOT_WRITABLE
-        if not is_ours and error.filename != temporary:
-            raise
-        raise InputError(
-            f"{path}: cannot be written: {error.strerror}; make room, or choose "
-            "another place; the same command then continues where it stopped"
-        ) from error
+            os.replace(temporary, path)
     finally:
         # It may not be there, and a read-only disk refuses even to look.
         with contextlib.suppress(OSError):
             delete(temporary)
 
 
+@contextlib.contextmanager
+def _errors_of_writing(path: Path, temporary: str | None) -> Iterator[None]:
+    """Turns errors of a file that is written into an `InputError`.
+
+    Errors of files that are read meanwhile have other names.
+    """
+    try:
+        yield
+    except OSError as error:
+        is_ours = error.filename is None and error.errno in _NOT_WRITABLE
+        names = (temporary, str(path)) if temporary else (str(path), f"{path}/")
+        if not is_ours and not str(error.filename).startswith(names):
+            raise
+        raise InputError(
+            f"{path}: cannot be written: {error.strerror}; make room, or choose "
+            "another place; the same command then continues where it stopped"
+        ) from error
+
+
+@contextlib.contextmanager
+def local_copy(path: Path) -> Iterator[pathlib.Path]:
+    """A file on the local disk with a file's bytes: itself, or a copy from a store.
+
+    The copy is deleted when the block ends; who opened it in the block may go on
+    reading.
+
+    Raises:
+        OSError: it does not exist or cannot be read.
+    """
+    if not is_remote(path):
+        yield pathlib.Path(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="bert_keras_") as directory:
+        copy = pathlib.Path(directory, name_of(path))
+        with open_to_read(path) as source, open(copy, "wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        yield copy
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[pathlib.Path]:
+    """A local file for a program to write, which then gets its name or goes to a store.
+
+    For programs that insist on a path; others write with `open_atomically`. It ends as
+    the name does.
+
+    Raises:
+        InputError: it cannot be put where it belongs.
+    """
+    if is_remote(path):
+        with tempfile.TemporaryDirectory(prefix="bert_keras_") as directory:
+            local = pathlib.Path(directory, name_of(path))
+            yield local
+            with _errors_of_writing(path, None):
+                stores.put(local, str(path))
+        return
+    local = pathlib.Path(path).with_name(f".partial.{name_of(path)}")
+    yield local
+    os.replace(local, path)
+
+
 def is_new(directory: Path) -> bool:
-    """Whether there is no such local path, or an empty directory."""
+    """Whether there is no such path, or an empty directory.
+
+    On a store also what `new_directory` was sending when it was killed.
+    """
+    if is_remote(directory):
+        names = list_directory(directory)
+        return _UNFINISHED_NAME in names or not (names or exists(directory))
     return not os.path.lexists(directory) or (
         os.path.isdir(directory) and not os.listdir(directory)
     )
@@ -369,14 +432,24 @@ def check_is_new(directory: Path) -> None:
 def new_directory(
     directory: Path, *, replaces_earlier: bool = False
 ) -> Iterator[pathlib.Path]:
-    """Makes a local directory that gets its name when the block ends without error.
+    """Makes a directory that gets its name when the block ends without error.
 
     Until then it is a hidden one next to it, `.NAME.partial`; an error deletes that.
+    For a store it waits on the local disk; its files are then sent in the order in
+    which they were written.
 
     Args:
         directory: to make, see `check_is_new`; also those above it.
         replaces_earlier: whether there may be one with content, which then goes.
     """
+    if is_remote(directory):
+        with tempfile.TemporaryDirectory(prefix="bert_keras_") as local:
+            temporary = pathlib.Path(local, name_of(directory))
+            temporary.mkdir()
+            yield temporary
+            with _errors_of_writing(directory, None):
+                _send(temporary, str(directory))
+        return
     directory = pathlib.Path(directory).absolute()
     temporary, earlier = (
         directory.with_name(f".{directory.name}.{end}") for end in ("partial", "old")
@@ -395,70 +468,26 @@ def new_directory(
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _send(local: pathlib.Path, directory: str) -> None:
+    """Makes a remote directory of a local one's files, in place of what is there."""
+    names = {
+        item.relative_to(local).as_posix(): item
+        for item in sorted(local.rglob("*"), key=lambda item: item.stat().st_mtime_ns)
+        if item.is_file()
+    }
+    mark = join(directory, _UNFINISHED_NAME)
+    write_atomically(mark, b"")
+    earlier = [item for item in _paths_below(directory) if item != mark]
+    new = {join(directory, name) for name in names}
+    stores.delete([item for item in earlier if item not in new])
+    for name, item in names.items():
+        stores.put(item, join(directory, name))
+    delete(mark)
+
+
+_UNFINISHED_NAME = ".unfinished"
+"""File in a remote directory whose other files are not all there yet."""
+
+
 def _open_to_write(path: str) -> BinaryIO:
-    if not is_remote(path):
-        return open(path, "wb")
-    filesystems, uncompressed = _beam(path)
-    with _errors_of_stores(path):
-        return filesystems.FileSystems.create(path, compression_type=uncompressed)
-
-
-def _rename(source: str, target: str) -> None:
-    if is_remote(target):
-        filesystems, _ = _beam(target)
-        with _errors_of_stores(source):
-            filesystems.FileSystems.rename([source], [target])
-    else:
-        os.replace(source, target)
-
-
-def _match(pattern: str) -> list[Any]:
-    filesystems, _ = _beam(pattern)
-    # A missing bucket is an empty one.
-    with contextlib.suppress(FileNotFoundError), _errors_of_stores(pattern):
-        return filesystems.FileSystems.match([pattern])[0].metadata_list
-    return []
-
-
-@contextlib.contextmanager
-def _errors_of_stores(path: str) -> Iterator[None]:
-    """Turns errors of a remote path into the `OSError` that a local one would raise.
-
-    Every store's package has its own errors, Beam wraps some of them as text, and none
-    has the path as an attribute.
-    """
-    if not is_remote(path):
-        yield
-        return
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except Exception as error:
-        text = " ".join(str(error).split())
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        if 404 in (status, getattr(error, "code", None)) or "NotFound(" in text:
-            reason = "No such file or bucket"
-            raise FileNotFoundError(errno.ENOENT, reason, path) from error
-        refused = status in (401, 403) or getattr(error, "code", None) in (401, 403)
-        number = errno.EACCES if refused or "Forbidden(" in text else errno.EIO
-        raise OSError(number, text[:300], path) from error
-
-
-def _beam(path: str) -> tuple[ModuleType, str]:
-    """Beam's file systems, and its constant for files to leave uncompressed.
-
-    Raises:
-        InputError: Beam has no file system for such a path.
-    """
-    # Not at the top: loading Beam takes seconds, and local paths never need it.
-    from apache_beam.io import filesystem, filesystems
-
-    try:
-        filesystems.FileSystems.get_filesystem(path)
-    except ValueError:
-        raise InputError(
-            f"{path}: expected a local path, or one of a store that Apache Beam can "
-            "reach; for gs:// it needs `pip install 'apache-beam[gcp]'`"
-        ) from None
-    return filesystems, filesystem.CompressionTypes.UNCOMPRESSED
+    return open(path, "wb")

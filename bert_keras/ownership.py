@@ -35,6 +35,8 @@ _LONG_GONE_SECONDS = 600.0
 _SETTLING_SECONDS = 2.0
 """Time for two processes that took a directory at once to see each other."""
 
+_NUM_LOOKS = 2
+
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
@@ -139,9 +141,12 @@ class Owner:
         deadline = time.monotonic() + SILENCE_SECONDS
         while time.monotonic() < deadline:
             time.sleep(min(1.0, SILENCE_SECONDS / 10))
+            asked = time.monotonic()
             if (now := self._read()) != found:
                 # A finished owner deletes its name.
                 return now is None
+            # While a store does not answer us, its owner cannot write to it either.
+            deadline += time.monotonic() - asked
         return True
 
     def _look_for_successor(self) -> None:
@@ -161,9 +166,14 @@ class Owner:
         Nor is there one in a file that was damaged, or whose owner took it this moment
         or was killed before it wrote its name.
         """
-        try:
-            found = files.parse_json(files.read_bytes(self._path).decode())
-        except (FileNotFoundError, ValueError):
+        for _ in range(_NUM_LOOKS if files.is_remote(self._path) else 1):
+            try:
+                found = files.parse_json(files.read_bytes(self._path).decode())
+                break
+            except (FileNotFoundError, ValueError):
+                # On a store its owner may just have put another in its place.
+                continue
+        else:
             return None
         if not isinstance(found, dict) or not isinstance(found.get("time"), float):
             return None

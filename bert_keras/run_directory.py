@@ -111,7 +111,7 @@ def create_run(
         InputError: the directory holds another run or other files.
     """
     run = Run(
-        directory=Path(directory),
+        directory=files.path(directory),
         task=task,
         bert_config=bert_config,
         vocabulary=vocabulary,
@@ -177,7 +177,7 @@ def write_verified(directory: str | Path, hashes: Sequence[str]) -> None:
 
 
 def _verified_path(directory: str | Path) -> Path:
-    return Path(directory) / VERIFIED_NAME / f"{socket.gethostname()}.json"
+    return files.path(directory) / VERIFIED_NAME / f"{socket.gethostname()}.json"
 
 
 def write_results(directory: Path, results: Mapping[str, Any]) -> None:
@@ -187,7 +187,7 @@ def write_results(directory: Path, results: Mapping[str, Any]) -> None:
 
 def read_results(directory: str | Path) -> dict[str, Any] | None:
     """Reads the results of a finished run; `None`: it is unfinished."""
-    path = Path(directory) / RESULTS_NAME
+    path = files.path(directory) / RESULTS_NAME
     if not path.is_file():
         return None
     results = files.read_json(path)
@@ -206,7 +206,7 @@ def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run
     Raises:
         InputError: not a run directory, damaged, or of another kind.
     """
-    directory = Path(directory)
+    directory = files.path(directory)
     task = read_task(directory, kinds=kinds, verb=verb)
     path = directory / TOKENIZER_CONFIG_NAME
     casing = config.build_config(_Casing, files.read_json(path), origin=path)
@@ -223,7 +223,7 @@ def read_task(
     directory: str | Path, *, kinds: Collection[str], verb: str
 ) -> config.Task:
     """Reads the `task.json` of a run directory; see `read_run`."""
-    path = Path(directory) / TASK_NAME
+    path = files.path(directory) / TASK_NAME
     if not path.is_file():
         raise InputError(
             f"{directory}: expected a run directory made by `bert-keras {verb}`, found "
@@ -242,7 +242,7 @@ def read_settings(
     directory: str | Path, settings_type: type[config.Config]
 ) -> config.Config | None:
     """Reads the configuration of a run; `None`: a converted run may lack it."""
-    path = Path(directory) / CONFIG_NAME
+    path = files.path(directory) / CONFIG_NAME
     return config_files.load(settings_type, path) if path.is_file() else None
 
 

@@ -31,6 +31,8 @@ DOOR = (
     "keras_names",
     "manifest",
     "ownership",
+    "store_paths",
+    "stores",
 )
 """Modules directly in `bert_keras` on which everything stands."""
 
@@ -58,12 +60,14 @@ LIGHT_ROOMS = ("door", "data", "run_directory", "tasks", "report", "sweep")
 """Rooms whose modules load none of these when they are imported."""
 
 LAZY = {
-    ("bert_keras.files", "apache_beam"),
+    ("bert_keras.stores", "apache_beam"),
+    ("bert_keras.stores", "tensorflow"),
     ("bert_keras.model.fusion", "tensorflow"),
     ("bert_keras.model.trace_registry", "tensorflow"),
 }
-"""Imports where they are needed: remote paths go through Beam, and one operation is
-compiled by TensorFlow, and its trace forgotten, where that is the backend."""
+"""Imports where they are needed: remote paths go through Beam or TensorFlow, and one
+operation is compiled by TensorFlow, and its trace forgotten, where that is the
+backend."""
 
 
 def product_files() -> list[Path]:

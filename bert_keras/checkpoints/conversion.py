@@ -63,7 +63,7 @@ def recognize(path: str | Path) -> str:
     Raises:
         InputError: no format or more than one matches.
     """
-    path = Path(path)
+    path = files.path(path)
     found = [name for name, form in FORMATS.items() if form.recognizes(path)]
     if len(found) == 1:
         return found[0]
@@ -94,7 +94,7 @@ def read(path: str | Path) -> weights.Checkpoint:
     Raises:
         InputError: unknown format, damaged, or not a BERT.
     """
-    path = Path(path)
+    path = files.path(path)
     checkpoint = FORMATS[recognize(path)].read(path)
     weights.check(checkpoint, path=path)
     if checkpoint.do_lower_case is None and checkpoint.vocabulary is not None:
@@ -128,7 +128,7 @@ def convert(
         RuntimeError: the result differs from the source.
     """
     check_choice("--to", to, FORMATS)
-    output_dir = Path(output_dir).absolute()
+    output_dir = files.path(output_dir).absolute()
     files.check_is_new(output_dir)
     source_format = recognize(input_path)
     if source_format == to:

@@ -7,7 +7,6 @@ they can.
 """
 
 import logging
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -90,8 +89,8 @@ _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 def recognizes(path: Path) -> bool:
     """Whether there are Hugging Face weights, of any model, readable or not."""
     names = (safetensors_files.NAME, safetensors_files.INDEX_NAME, *_PICKLES)
-    has_config = os.path.isfile(path / hugging_face_config.NAME)
-    return has_config and any(os.path.isfile(path / name) for name in names)
+    has_config = (path / hugging_face_config.NAME).is_file()
+    return has_config and any((path / name).is_file() for name in names)
 
 
 def read(path: Path) -> weights.Checkpoint:

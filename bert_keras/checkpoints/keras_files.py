@@ -14,6 +14,7 @@ import h5py
 import ml_dtypes
 import numpy as np
 
+from bert_keras import files
 from bert_keras.errors import InputError, one_line
 
 
@@ -31,8 +32,8 @@ class WeightsFile:
 
     def __init__(self, path: Path):
         self._path = path
-        with _errors_of(path):
-            self._file = h5py.File(path, "r")
+        with _errors_of(path), files.local_copy(path) as copy:
+            self._file = h5py.File(copy, "r")
             datasets = _plain_datasets(self._file)
             self._shapes = {name: datasets[name].shape for name in datasets}
 

@@ -51,12 +51,12 @@ def write_arrays(path: str | Path, arrays: Iterable[tuple[str, np.ndarray]]) -> 
     Raises:
         InputError: the disk is full or not writable.
     """
-    path = Path(path)
     with files.open_atomically(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
-    _sync_directory(path.parent)
+    if not files.is_remote(path):
+        _sync_directory(Path(path).parent)
 
 
 def _sync_directory(directory: Path) -> None:
@@ -128,8 +128,8 @@ def _open(path: str | Path) -> Iterator[zipfile.ZipFile]:
         InputError: the disk did not give the bytes, whatever they are.
     """
     try:
-        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-            size = os.fstat(file.fileno()).st_size
+        with files.open_to_read(path) as file, zipfile.ZipFile(file) as archive:
+            size = files.size(path)
             if sum(member.file_size for member in archive.infolist()) > size:
                 raise ValueError(f"claims more than its {size} bytes")
             yield archive

@@ -1,13 +1,12 @@
 """Weights of a run directory, written when the run is finished."""
 
-import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from bert_keras import run_directory
+from bert_keras import files, run_directory
 from bert_keras.checkpoints import training_state, weights
 from bert_keras.errors import InputError, one_line
 
@@ -17,9 +16,8 @@ def finish_run(
 ) -> None:
     """Writes the weights and, last of all, the results."""
     path = run.directory / run_directory.WEIGHTS_NAME
-    temporary = path.with_name(f".partial.{path.name}")
-    network.save_weights(temporary)
-    os.replace(temporary, path)
+    with files.written_whole(path) as temporary:
+        network.save_weights(temporary)
     run_directory.write_results(run.directory, results)
 
 
@@ -64,7 +62,8 @@ def load_weights(run: run_directory.Run, network: keras.Model) -> None:
     """
     path = run.directory / run_directory.WEIGHTS_NAME
     try:
-        network.load_weights(path)
+        with files.local_copy(path) as copy:
+            network.load_weights(copy)
     except (OSError, ValueError, KeyError) as error:
         reason = one_line(error)
         raise InputError(f"{path}: not the weights of this model: {reason}") from None

@@ -7,8 +7,10 @@ it write them, because it needs all of them in memory at once and makes files th
 their owner may read.
 """
 
+import contextlib
 import json
 import math
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,6 +58,9 @@ class SafetensorsFiles:
         self.path = directory / NAME
         """The file, or the index of its shards, for errors."""
         self._tensors: dict[str, _Tensor] = {}
+        # Copies of a store's files live as long as this object.
+        self._copies = contextlib.ExitStack()
+        weakref.finalize(self, self._copies.close)
         if self.path.is_file():
             self._open(self.path)
         else:
@@ -88,8 +93,9 @@ class SafetensorsFiles:
         if not path.is_file():
             raise InputError(f"{path}: missing; {self.path.name} names it: download it")
         try:
-            with safetensors.safe_open(path, framework="numpy"):
-                tensors = _read_header(path)
+            copy = self._copies.enter_context(files.local_copy(path))
+            with safetensors.safe_open(copy, framework="numpy"):
+                tensors = _read_header(copy)
         except (safetensors.SafetensorError, OSError) as error:
             reason = one_line(error)
             raise InputError(

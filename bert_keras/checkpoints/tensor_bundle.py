@@ -14,6 +14,7 @@ import tensorflow as tf
 from google.protobuf import message
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from bert_keras import files
 from bert_keras.errors import InputError, one_line
 
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -68,7 +69,7 @@ class Bundle:
             # Their values have any number of bytes, which the index does not tell.
             if dtypes[name] not in (tf.string, tf.variant)
         )
-        there = sum(path.stat().st_size for path in found)
+        there = sum(files.size(path) for path in found)
         if there < claimed:
             raise InputError(
                 f"{self.prefix}.data-*: {there} bytes in {len(found)} files, but the "

@@ -13,7 +13,6 @@ import dataclasses
 import itertools
 import logging
 import math
-import os
 import re
 from collections.abc import Callable, Mapping
 from concurrent import futures
@@ -219,6 +218,8 @@ class CheckpointDirectory:
         owner: this process as the owner of the run directory, checked before that.
         writer: with one thread, which writes while the caller goes on; `None`: the
             caller waits. Shutting it down waits for what is not yet written.
+        before_writing: called before a checkpoint or a score is written, to write what
+            a resumed run could not make again.
     """
 
     def __init__(
@@ -230,12 +231,14 @@ class CheckpointDirectory:
         is_chief: bool = True,
         owner: ownership.Owner | None = None,
         writer: futures.Executor | None = None,
+        before_writing: Callable[[], None] = lambda: None,
     ):
+        self._before_writing = before_writing
         self._owner = owner
         self._writer = writer
         self._unwritten: list[futures.Future] = []
         self._scores: dict[int, float | None] | None = None
-        self._directory = Path(directory)
+        self._directory = files.path(directory)
         self._keep = keep
         self._keep_best = keep_best
         self._is_chief = is_chief
@@ -362,6 +365,7 @@ class CheckpointDirectory:
         values: Mapping[str, keras.Variable | np.ndarray],
         facts: Facts,
     ) -> None:
+        self._before_writing()
         self._delete_partial_files()
         save_state(self._path(step), values, facts=facts)
         self._facts[step] = facts
@@ -373,6 +377,7 @@ class CheckpointDirectory:
                 self._set_aside(later)
 
     def _write_scores(self, step: int) -> None:
+        self._before_writing()
         kept = self._steps()
         scores = {str(k): v for k, v in self._read_scores().items() if k in kept}
         files.write_json(self._scores_path, scores)
@@ -438,7 +443,7 @@ class CheckpointDirectory:
     def _steps(self) -> list[int]:
         # `Path.glob` finds nothing in a directory that it may not read: the run would
         # begin again.
-        names = os.listdir(self._directory) if self._directory.exists() else []
+        names = files.list_directory(self._directory)
         matches = (re.fullmatch(r"step-(\d{10})\.npz", name) for name in names)
         return sorted(int(match[1]) for match in matches if match)
 

@@ -77,9 +77,9 @@ def export_model(
     """
     wanted = _Wanted(to, embedding, layers, top_k)
     _check_wanted(wanted)
-    output_dir = Path(output_dir).absolute()
+    output_dir = files.path(output_dir).absolute()
     files.check_is_new(output_dir)
-    model = _read_model(Path(model_dir), wanted)
+    model = _read_model(files.path(model_dir), wanted)
     # Its temporary name is no number, so that a server that watches the parent does not
     # take it for a model.
     with files.new_directory(output_dir) as temporary:

@@ -59,7 +59,7 @@ def write(
         InputError: the model, the file or the directory cannot be used, or there is no
             such layer.
     """
-    output_dir = Path(output_dir).absolute()
+    output_dir = files.path(output_dir).absolute()
     files.check_is_new(output_dir)
     form = form or word_inputs.form_of(input_path)
     check_choice("--to", to, FORMATS)

@@ -88,7 +88,7 @@ def run_probes(
     settings = settings.model_copy(
         update={"precision": precision.resolve(settings.precision, strategy)}
     )
-    data, directory = _Data(train, dev), Path(output_dir)
+    data, directory = _Data(train, dev), files.path(output_dir)
     num_hidden_layers, digest = _look_at(model)
     chosen = {
         name: layers_of(name, num_hidden_layers, path=model)

@@ -180,7 +180,7 @@ def read(directory: str | Path) -> Features:
     Raises:
         InputError: no such directory, unfinished, of records, or damaged.
     """
-    directory = Path(directory)
+    directory = files.path(directory)
     if not (directory / INDEX_NAME).is_file():
         raise InputError(
             f"{directory}: expected a directory made by `bert-keras features --to "

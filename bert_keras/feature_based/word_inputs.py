@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import config
+from bert_keras import config, files
 from bert_keras.data import token_offsets, tokenization
 from bert_keras.errors import InputError
 from bert_keras.feature_based import configuration
@@ -133,7 +133,7 @@ def form_of(path: str | Path) -> str:
     Raises:
         InputError: the name does not tell.
     """
-    suffix = Path(path).suffix.lower()
+    suffix = files.path(path).suffix.lower()
     if suffix not in _FORM_OF_SUFFIX:
         raise InputError(
             f"{path}: the name does not tell what is in it ("

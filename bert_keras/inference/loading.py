@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_keras import config, run_directory
+from bert_keras import config, files, run_directory
 from bert_keras.checkpoints import conversion
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
@@ -133,7 +133,7 @@ def load(path: str | Path, *, precision: config.Precision | None = None) -> Load
     Raises:
         InputError: no such checkpoint, damaged, or no BERT.
     """
-    if _is_tuned_run(Path(path)):
+    if _is_tuned_run(files.path(path)):
         found = tuned.TunedModel.load(path, precision=precision)
         return LoadedModel(
             network=found.network,

@@ -179,8 +179,8 @@ class TunedModel:
 
 def _is_third_party(path: str | Path) -> bool:
     # Names of a run directory, finished or not, come first: its errors are better.
-    is_run = (Path(path) / run_directory.TASK_NAME).is_file()
-    return not is_run and Path(path).exists()
+    is_run = (files.path(path) / run_directory.TASK_NAME).is_file()
+    return not is_run and files.path(path).exists()
 
 
 def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float | int]:
@@ -246,7 +246,7 @@ def _input_file(path: str | Path, kind: config.TaskKind) -> Iterator[Path]:
     JSON lines are recognised; else it is what a file of the kind of task usually is.
     """
     if str(path) != "-":
-        yield Path(path)
+        yield files.path(path)
         return
     content = sys.stdin.buffer.read()
     suffix = _USUAL_SUFFIXES.get(kind, ".tsv")
@@ -315,7 +315,7 @@ def submit_glue(
 
 
 def _new_output(path: str | Path) -> Path:
-    path = Path(path)
+    path = files.path(path)
     if path.exists():
         raise InputError(f"{path}: exists already; choose another name")
     if not path.parent.is_dir():

@@ -18,6 +18,7 @@ import numpy as np
 from tensorboard.compat.proto import event_pb2
 from tensorboard.util import tensor_util
 
+from bert_keras import files
 from bert_keras.data import tfrecords
 
 logger = logging.getLogger(__name__)
@@ -60,12 +61,12 @@ def read_log(directory: Path) -> EventLog:
     first step on, and a `SessionLog.START` does that for all tags. A record that is cut
     off, because the run is under way or was killed, ends its file.
     """
-    files = [_read_file(path) for path in sorted(directory.rglob("*tfevents*"))]
-    files = sorted((file for file in files if file.entries), key=_begin)
-    processes = _processes(files)
-    by_tag = _joined(files)
+    found = [_read_file(path) for path in sorted(directory.rglob("*tfevents*"))]
+    found = sorted((file for file in found if file.entries), key=_begin)
+    processes = _processes(found)
+    by_tag = _joined(found)
     return EventLog(
-        num_files=len(files),
+        num_files=len(found),
         scalars={
             tag: _curve(values)
             for tag, values in by_tag.items()
@@ -112,10 +113,10 @@ def _first_step(process: list[_File]) -> int:
     return next(e.step for file in process for e in file.entries if e.is_scalar)
 
 
-def _joined(files: list[_File]) -> dict[str, dict[int, float | str]]:
+def _joined(found: list[_File]) -> dict[str, dict[int, float | str]]:
     """Values by tag and step, without those of repeated steps."""
     by_tag: dict[str, dict[int, float | str]] = {}
-    for file in files:
+    for file in found:
         seen: set[str] = set()
         for entry in file.entries:
             if entry.is_start:
@@ -147,11 +148,11 @@ def _curve(values: dict[int, float | str]) -> Curve:
 _WRITER = re.compile(r"tfevents\.\d+\.(.+)\.(\d+)\.(\d+)\.v2$")
 
 
-def _processes(files: list[_File]) -> list[list[_File]]:
+def _processes(found: list[_File]) -> list[list[_File]]:
     """Files with scalars, by the process that wrote them, in order."""
     processes: list[list[_File]] = []
     last = None
-    for file in files:
+    for file in found:
         if not any(entry.is_scalar for entry in file.entries):
             continue
         writer = _WRITER.search(file.path.name)
@@ -185,7 +186,7 @@ def _read_file(path: Path) -> _File:
 
 def read_records(path: Path) -> Iterator[bytes]:
     """Records of an event file, up to a damaged one or one that is not finished."""
-    with open(path, "rb") as file:
+    with files.open_to_read(path) as file:
         try:
             yield from tfrecords.read_frames(file)
         except tfrecords.DamagedRecord as error:

@@ -6,7 +6,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_keras import config, run_directory
+from bert_keras import config, files, run_directory
 from bert_keras.report import (
     answered_questions,
     chosen_endings,
@@ -78,7 +78,7 @@ def write(run_dir: str | Path, *, step: int) -> None:
     # Not at the top: a page is written without TensorFlow.
     import tensorflow as tf
 
-    run_dir = Path(run_dir)
+    run_dir = files.path(run_dir)
     parts = read_sections(run_dir)
     writer = tf.summary.create_file_writer(
         str(run_dir / run_directory.LOGS_NAME / "panels")

@@ -29,9 +29,9 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
         InputError: `run_dir` is no run, is damaged or has logged nothing yet, or
             `output_dir` holds something else than a report or cannot be written.
     """
-    run_dir = Path(run_dir)
+    run_dir = files.path(run_dir)
     run = facts.read_facts(run_dir)
-    output = Path(output_dir or run_dir / run_directory.REPORT_NAME).resolve()
+    output = files.path(output_dir or run_dir / run_directory.REPORT_NAME).resolve()
     _check_replaceable(output)
     try:
         with files.new_directory(output, replaces_earlier=True) as temporary:
@@ -80,5 +80,5 @@ def _check_replaceable(output: Path) -> None:
 
 
 def _begins_as_report(path: Path) -> bool:
-    with open(path, "rb") as file:
+    with files.open_to_read(path) as file:
         return file.readline().strip() == page.MARK.encode()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_keras import config, ownership, progress
+from bert_keras import config, files, ownership, progress
 from bert_keras.errors import InputError, Stopped
 from bert_keras.sweep import directory as sweep_directory
 from bert_keras.sweep import planning, processes, scores, summary
@@ -62,6 +62,11 @@ def run_sweep(
         raise InputError(f"--jobs must be at least 1, got {num_jobs}")
     ruler = _make_ruler(settings, command)
     planned = planning.plan_runs(settings, command)
+    if files.is_remote(output_dir):
+        raise InputError(
+            f"{output_dir}: a sweep's runs are processes that share this machine's "
+            "disk: give a local directory, and copy what you want to keep"
+        )
     directory = Path(output_dir)
     with ownership.owned(directory) as owner:
         sweep_directory.claim(directory, command)

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
-from bert_keras import config
+from bert_keras import config, files
 from bert_keras.errors import InputError, check_choice
 from bert_keras.tasks import (
     dataset,
@@ -142,7 +142,7 @@ def training_files(name: str, directory: str | Path) -> tuple[Path, list[Path]]:
         paths = glue.find_files(directory, name)
         return paths[task.train], [paths[split] for split in task.dev]
     official = DATASETS[name]
-    paths = [Path(directory) / file for file in (official.train, official.dev)]
+    paths = [files.path(directory) / file for file in (official.train, official.dev)]
     missing = [file.name for file in paths if not file.is_file()]
     if missing:
         raise InputError(
@@ -171,7 +171,7 @@ def read(
     Raises:
         InputError: with file and line: it cannot be read as such a file.
     """
-    name, path = settings.task, Path(path)
+    name, path = settings.task, files.path(path)
     check_name(name)
     if name in glue.TASKS:
         return forms.TextDataset(

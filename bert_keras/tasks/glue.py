@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_keras import files
 from bert_keras.config import TextColumns
 from bert_keras.errors import InputError, nearest
 from bert_keras.tasks import reading, text
@@ -166,7 +167,7 @@ def find_files(
     task = find_task(name)
     if splits is None:
         splits = [*([task.train] if task.train else []), *task.dev]
-    folder = Path(directory) / task.folder
+    folder = files.path(directory) / task.folder
     paths = {split: folder / f"{split}.tsv" for split in splits}
     missing = [path.name for path in paths.values() if not path.is_file()]
     if missing:

@@ -22,6 +22,7 @@ import numpy as np
 import scipy.special
 from seqeval.metrics import sequence_labeling
 
+from bert_keras import files
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError, nearest
 from bert_keras.tasks import reading
@@ -89,7 +90,7 @@ def read(path: str | Path, *, has_tags: bool = True) -> list[Sentence]:
             words, lines of different numbers of columns, tags of two schemes, a word
             that is empty or holds a blank.
     """
-    path = Path(path)
+    path = files.path(path)
     is_jsonl = path.suffix.lower() == ".jsonl"
     read_sentences = _read_jsonl if is_jsonl else _read_columns
     sentences = list(read_sentences(path, has_tags))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_keras import files
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError, nearest
 from bert_keras.tasks import reading, text, tokenized
@@ -52,7 +53,7 @@ def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
         InputError: with file and line: not such a file, no row, a missing column, not
             four endings, nothing to end, a label other than 0 to 3.
     """
-    path = Path(path)
+    path = files.path(path)
     questions = [
         _question(row, line, has_label=has_label, path=path)
         for line, row in _numbered_rows(path)

@@ -20,6 +20,7 @@ import scipy.special
 import scipy.stats
 import sklearn.metrics
 
+from bert_keras import files
 from bert_keras.config import TextColumns
 from bert_keras.errors import InputError, nearest
 from bert_keras.tasks import reading
@@ -60,7 +61,7 @@ def read_texts(
         InputError: with file and line: not such a file, no row, a missing column, a
             row with too many or too few fields, a label that is empty or not text.
     """
-    path = Path(path)
+    path = files.path(path)
     wanted: dict[str, str] | None = None
     examples = []
     for line, row in _reader(path)(path):

@@ -51,7 +51,7 @@ def read_triviaqa(
         question_id = squad.field(node, "QuestionId", str, place)
         names = _answer_names(node, place) if has_answers else []
         pattern = _pattern(names)
-        for document, name in _documents(node, Path(evidence), place):
+        for document, name in _documents(node, files.path(evidence), place):
             pair_id = f"{question_id}--{name}"
             context = _read_document(document, max_words)
             answers = () if context is None else _answers(names, pattern, context)

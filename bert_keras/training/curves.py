@@ -5,6 +5,7 @@ from pathlib import Path
 
 import keras
 
+from bert_keras import files
 from bert_keras.report import event_log
 from bert_keras.training import event_files, progress_line, replicas
 
@@ -45,7 +46,7 @@ class Curves(keras.callbacks.Callback):
         repeats_evaluation: bool = False,
     ):
         super().__init__()
-        self._directory = Path(directory)
+        self._directory = files.path(directory)
         self._batch_size = batch_size
         self._tokens_per_example = tokens_per_example
         self._flops_per_example = flops_per_example
@@ -120,7 +121,7 @@ def seconds_so_far(directory: Path) -> float:
     Args:
         directory: of the event files, as for `Curves`.
     """
-    return event_log.read_log(Path(directory) / "train").seconds
+    return event_log.read_log(files.path(directory) / "train").seconds
 
 
 def _tagged(metrics: dict[str, float]) -> dict[str, float]:

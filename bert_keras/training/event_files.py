@@ -1,44 +1,139 @@
 """Event files of TensorBoard, written so that a resumed run has no step twice."""
 
-import os
+import atexit
+import contextlib
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import tensorflow as tf
 
+from bert_keras import files, stores
 from bert_keras.data import tfrecords
 from bert_keras.report import event_log
 
+_SEND_SECONDS = 60.0
+"""Time between two sendings of an event file to a store, but for those before a
+checkpoint: an object cannot grow, so all of it is sent."""
 
-def open_writer(directory: Path, step: int) -> tf.summary.SummaryWriter:
+
+class EventWriter:
+    """Writer of one event file; on a store, of a local one that is sent at times.
+
+    Args:
+        directory: for the file.
+    """
+
+    def __init__(self, directory: Path):
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._sent_at, self._num_sent = time.monotonic(), 0
+        self._local = None
+        if files.is_remote(directory):
+            self._local = tempfile.TemporaryDirectory(prefix="bert_keras_events_")
+            _OF_STORES.add(self)
+        self._writer = tf.summary.create_file_writer(
+            str(directory) if self._local is None else self._local.name
+        )
+
+    @contextlib.contextmanager
+    def as_default(self, step: int) -> Iterator[None]:
+        """Within it, summaries go to this file."""
+        with self._writer.as_default(step):
+            yield
+
+    def flush(self) -> None:
+        """Makes what was written visible: at once, or on a store within a minute."""
+        self._writer.flush()
+        if self._local and time.monotonic() - self._sent_at > _SEND_SECONDS:
+            self._sent_at = time.monotonic()
+            # A store that does not answer must not hold the training up.
+            threading.Thread(target=self._send_if_it_goes, daemon=True).start()
+
+    def _send_if_it_goes(self) -> None:
+        with contextlib.suppress(OSError):
+            self.send()
+
+    def send(self) -> None:
+        """Sends what was written since the last time to the store.
+
+        Raises:
+            OSError: the store does not take it.
+        """
+        self._writer.flush()
+        self._send_file()
+
+    def _send_file(self) -> None:
+        with self._lock:
+            if self._local is None:
+                return
+            for local in Path(self._local.name).iterdir():
+                size = local.stat().st_size
+                if size > self._num_sent:
+                    stores.put(local, files.join(self._directory, local.name))
+                self._num_sent = size
+            self._sent_at = time.monotonic()
+
+    def close(self) -> None:
+        """Writes and sends what is left."""
+        self._writer.close()
+        self._send_file()
+        _OF_STORES.discard(self)
+
+
+_OF_STORES: weakref.WeakSet[EventWriter] = weakref.WeakSet()
+"""Open writers of stores."""
+
+
+def send_all() -> None:
+    """Sends all events to their stores, so that a checkpoint has none behind it.
+
+    Raises:
+        OSError: a store does not take them.
+    """
+    for writer in list(_OF_STORES):
+        writer.send()
+
+
+@atexit.register
+def _send_last_words() -> None:
+    # An interrupted run is not closed.
+    for writer in list(_OF_STORES):
+        writer._send_if_it_goes()
+
+
+def open_writer(directory: Path, step: int) -> EventWriter:
     """Opens a new event file for a run that goes on after `step`.
 
     A killed run may have written events of steps beyond its last checkpoint. These
     steps come again, so their first events are removed: TensorBoard itself drops only
     some of them, and other readers none.
     """
-    for path in sorted(Path(directory).glob("events.out.tfevents.*")):
+    directory = files.path(directory)
+    for path in sorted(directory.glob("events.out.tfevents.*")):
         if any(_step_of(record) > step for record in event_log.read_records(path)):
             _keep_events_until(path, step)
-    return tf.summary.create_file_writer(str(directory))
+    return EventWriter(directory)
 
 
 def _keep_events_until(path: Path, step: int) -> None:
     # TensorBoard does not take this name for an event file.
     temporary = path.with_name(".partial.events")
-    with open(temporary, "wb") as file:
+    with files.open_atomically(temporary) as file:
         for record in event_log.read_records(path):
             if _step_of(record) <= step:
                 file.write(tfrecords.frame(record))
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def _step_of(record: bytes) -> int:
     return tf.compat.v1.Event.FromString(record).step
 
 
-def write_scalars(
-    writer: tf.summary.SummaryWriter, scalars: dict[str, float], step: int
-) -> None:
+def write_scalars(writer: EventWriter, scalars: dict[str, float], step: int) -> None:
     """Writes numbers by tag and flushes them, so that they are visible at once."""
     with writer.as_default(step):
         for name, value in scalars.items():

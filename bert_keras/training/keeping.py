@@ -14,7 +14,7 @@ import keras
 from bert_keras import config, files, ownership
 from bert_keras.checkpoints import training_state
 from bert_keras.errors import InputError, Stopped
-from bert_keras.training import learner, replicas, stopping
+from bert_keras.training import event_files, learner, replicas, stopping
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +93,7 @@ class Keeper(keras.callbacks.Callback):
             keep_best=int(self._compares),
             is_chief=self._is_chief,
             owner=owner,
+            before_writing=event_files.send_all,
         )
         self._reached_path = directory / REACHED_NAME
         self._reached: Mapping[str, Any] = {}

@@ -79,7 +79,7 @@ class EvaluationPanels(keras.callbacks.Callback):
         last_step: int | None = None,
     ):
         super().__init__()
-        self._directory = Path(directory) / "panels"
+        self._directory = files.path(directory) / "panels"
         self._vocabulary = tokenizer.vocabulary
         # An evaluation's last batch is filled up with examples that predict nothing.
         shown = np.flatnonzero(batch["masked_lm_weights"].any(axis=1))[:NUM_SENTENCES]

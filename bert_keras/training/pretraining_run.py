@@ -20,6 +20,7 @@ from bert_keras.errors import InputError, Stopped
 from bert_keras.model import flops
 from bert_keras.training import (
     curves,
+    event_files,
     fitting,
     learner,
     panels,
@@ -59,6 +60,7 @@ class PretrainingRun:
             is_chief=self.owner is not None,
             owner=self.owner,
             writer=self.writer,
+            before_writing=event_files.send_all,
         )
         self._last_evaluation: dict[str, float] = {}
         settings = self.settings

@@ -1,6 +1,5 @@
 """Training on labelled examples that memory holds: steps, batches and curves."""
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -10,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config
+from bert_keras import config, files
 from bert_keras.tasks import dataset, shapes
 from bert_keras.training import (
     curves,
@@ -146,7 +145,7 @@ def fit(
         lambda first, last: ": lower `learning_rate`, or take another checkpoint",
     )
     if not (step := replicas.optimizer_step(tuner)) and is_chief:
-        shutil.rmtree(logs, ignore_errors=True)
+        files.delete_tree(logs)
     if keeper and keeper.owes_evaluation:
         again = curves.Curves(logs, batch_size=batch_size, repeats_evaluation=True)
         shown = [again, line] if is_chief else []

@@ -233,7 +233,9 @@ class TestOpenAtomically:
 
 
 @pytest.mark.parametrize("ask", [files.open_to_read, files.exists, files.match])
-def test_a_store_that_nobody_knows(ask):
+def test_a_store_that_nobody_knows(ask, monkeypatch):
+    # Beam is asked, even where another test has loaded TensorFlow.
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://localhost:1")
     with pytest.raises(InputError) as caught:
         ask("nowhere://bucket/f")
     assert str(caught.value) == (

@@ -4,6 +4,7 @@ import bz2
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -226,4 +227,64 @@ def cloud(tmp_path_factory, start, start_worker_pool) -> Cloud:
         hold=hold,
         bucket=folder / ".cloudstorage" / BUCKET,
         upload_url=f"{storage}/upload/storage/v1/b/{BUCKET}/o",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreFront:
+    """The cloud's storage behind TLS, with faults; see `store_front.py`."""
+
+    training: dict[str, str]
+    """Environment of a process whose TensorFlow uses the store."""
+    data: dict[str, str]
+    """Environment of a process whose Beam does."""
+    folder: Path
+
+    def fail(self, every: int, *kinds: str) -> None:
+        """Lets every so many requests fail, in these ways by turns; 0: none."""
+        rule = self.folder / "faults"
+        rule.unlink(missing_ok=True)
+        if every:
+            rule.with_suffix(".new").write_text(
+                json.dumps({"every": every, "kinds": kinds})
+            )
+            rule.with_suffix(".new").rename(rule)
+
+    def requests(self) -> list[str]:
+        """Method, path, range and fault of every request so far."""
+        log = self.folder / "log"
+        return log.read_text().splitlines() if log.exists() else []
+
+
+@pytest.fixture(scope="session")
+def store_front(cloud, start, tmp_path_factory) -> StoreFront:
+    if not shutil.which("openssl"):
+        pytest.skip("needs openssl, which makes the store's certificate")
+    folder = tmp_path_factory.mktemp("front")
+    names = "subjectAltName=DNS:storage.googleapis.com,DNS:www.googleapis.com"
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=store"
+    subprocess.run(
+        [*make.split(), "-addext", names, "-keyout", "key", "-out", "crt"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
+    emulator = urllib.parse.urlsplit(cloud.upload_url).netloc
+    command = [sys.executable, HERE / "store_front.py", "PORT", emulator]
+    port = start([*command, folder / "crt", folder / "key", folder])
+    address = f"http://localhost:{port}"
+    alone = {k: v for k, v in cloud.environment.items() if "EMULATOR" not in k}
+    return StoreFront(
+        training={
+            **alone,
+            "https_proxy": address,
+            "no_proxy": "localhost",
+            "CURL_CA_BUNDLE": str(folder / "crt"),
+            "REQUESTS_CA_BUNDLE": str(folder / "crt"),
+            "NO_GCE_CHECK": "true",
+            "GOOGLE_AUTH_TOKEN_FOR_TESTING": "token",
+            "GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "1000",
+        },
+        data={**cloud.environment, "STORAGE_EMULATOR_HOST": address},
+        folder=folder,
     )
