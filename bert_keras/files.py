@@ -260,7 +260,8 @@ def delete_tree(directory: Path) -> None:
     if not is_remote(directory):
         shutil.rmtree(directory, ignore_errors=True)
         return
-    stores.delete(_paths_below(directory))
+    name = str(directory)
+    stores.retried(name, lambda: stores.of(name).delete_tree(name))
 
 
 def _paths_below(directory: Path) -> list[str]:
@@ -354,8 +355,13 @@ def _errors_of_writing(path: Path, temporary: str | None) -> Iterator[None]:
         yield
     except OSError as error:
         is_ours = error.filename is None and error.errno in _NOT_WRITABLE
-        names = (temporary, str(path)) if temporary else (str(path), f"{path}/")
-        if not is_ours and not str(error.filename).startswith(names):
+        is_ours |= (
+            error.filename == temporary
+            if temporary
+            # Or of a file in it.
+            else (str(error.filename).startswith(str(path)))
+        )
+        if not is_ours:
             raise
         raise InputError(
             f"{path}: cannot be written: {error.strerror}; make room, or choose "

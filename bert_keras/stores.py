@@ -82,6 +82,10 @@ class Store(Protocol):
         """Deletes objects; one that is not there is no error."""
         ...
 
+    def delete_tree(self, directory: str) -> None:
+        """Deletes all objects below a directory."""
+        ...
+
     def checksum(self, path: str) -> str:
         """Checksum of an object's bytes, or something else that changes with them."""
         ...
@@ -412,6 +416,10 @@ class _Beam:
             if not _is_missing(error):
                 raise
 
+    def delete_tree(self, directory: str) -> None:
+        if paths := [found.path for found in self.below(directory)]:
+            self.delete(paths)
+
     def checksum(self, path: str) -> str:
         return self._systems.checksum(path)
 
@@ -489,6 +497,10 @@ class _TensorFlow:
         for path in paths:
             with contextlib.suppress(self._errors.NotFoundError):
                 self._gfile.remove(path)
+
+    def delete_tree(self, directory: str) -> None:
+        with contextlib.suppress(self._errors.NotFoundError):
+            self._gfile.rmtree(directory)
 
     def checksum(self, path: str) -> str:
         # TensorFlow keeps the store's checksums to itself.

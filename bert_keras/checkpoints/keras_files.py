@@ -34,7 +34,7 @@ class WeightsFile:
         self._path = path
         with _errors_of(path), files.local_copy(path) as copy:
             self._file = h5py.File(copy, "r")
-            datasets = _plain_datasets(self._file)
+            datasets = _plain_datasets(self._file, path)
             self._shapes = {name: datasets[name].shape for name in datasets}
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -105,7 +105,7 @@ _SIGNS_OF_DAMAGE = (
 )
 
 
-def _plain_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
+def _plain_datasets(file: h5py.File, path: Path) -> dict[str, h5py.Dataset]:
     """All datasets of a file; none of them uses another file, or more memory than this
     file has bytes."""
     links = {}
@@ -114,7 +114,7 @@ def _plain_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
     for name, link in links.items():
         if not isinstance(link, h5py.HardLink):
             raise InputError(
-                f"{file.filename}: {name} is a link to elsewhere, expected the data "
+                f"{path}: {name} is a link to elsewhere, expected the data "
                 "itself: links are not followed"
             )
     found = {name: file[name] for name in links}
@@ -122,10 +122,10 @@ def _plain_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
     for name, dataset in datasets.items():
         if dataset.is_virtual or dataset.external or dataset.chunks:
             raise InputError(
-                f"{file.filename}: {name} is compressed, or kept in another file: "
+                f"{path}: {name} is compressed, or kept in another file: "
                 "expected what Keras writes"
             )
     size = os.path.getsize(file.filename)
     if sum(math.prod(d.shape) * d.dtype.itemsize for d in datasets.values()) > size:
-        raise InputError(f"{file.filename}: claims more than its {size} bytes")
+        raise InputError(f"{path}: claims more than its {size} bytes")
     return datasets

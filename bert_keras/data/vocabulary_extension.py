@@ -75,7 +75,7 @@ def write_extended(
     Raises:
         InputError: see `extend`; or a file cannot be read, or the output exists.
     """
-    if Path(output_path).exists():
+    if files.path(output_path).exists():
         raise InputError(f"{output_path}: exists already; choose another name")
     vocabulary = tokenization.load_vocabulary(vocab_path, do_lower_case=do_lower_case)
     lines = files.read_text(words_path, expected="words, one a line").splitlines()

@@ -1,7 +1,6 @@
 """Taggers on a frozen encoder's layers, as in the lower half of the paper's Table 7."""
 
 import logging
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -136,7 +135,7 @@ def run_probes(
     }
     files.write_atomically(directory / TABLE_NAME, table(results).encode())
     run_directory.write_results(directory, results)
-    shutil.rmtree(folder, ignore_errors=True)
+    files.delete_tree(folder)
     logger.info("table and results in %s", directory)
     return run_directory.read_results(directory)
 

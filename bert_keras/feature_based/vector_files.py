@@ -212,11 +212,12 @@ def _read_array(path: Path, *, shape: tuple[int, int]) -> np.ndarray:
     try:
         with path.open("rb") as file:
             header = npz_files.read_header(
-                file, name=path.name, num_bytes=path.stat().st_size
+                file, name=path.name, num_bytes=files.size(path)
             )
         if header != npz_files.ArrayHeader(shape=shape, dtype=np.dtype("<f4")):
             raise ValueError(f"it has {header.dtype} of shape {header.shape}")
-        return np.load(path, mmap_mode="r")
+        with files.local_copy(path) as copy:
+            return np.load(copy, mmap_mode="r")
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path}: expected float32 of shape {shape}: {one_line(error)}; make the "

@@ -318,7 +318,7 @@ def _new_output(path: str | Path) -> Path:
     path = files.path(path)
     if path.exists():
         raise InputError(f"{path}: exists already; choose another name")
-    if not path.parent.is_dir():
+    if not files.is_remote(path) and not path.parent.is_dir():
         raise InputError(f"{path.parent}: no such directory; make it first")
     return path
 

@@ -74,6 +74,9 @@ class FailingStore:
         for path in paths:
             self.objects.pop(path, None)
 
+    def delete_tree(self, directory):
+        self.delete([found.path for found in self.below(directory)])
+
     def checksum(self, path):
         return str(hash(self.objects[path]))
 
