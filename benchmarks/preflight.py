@@ -23,6 +23,7 @@ from bert_keras.model import layers
 from tpu.preflight import compiling
 
 _ONE = "--device v5e-1 --global_batch_size 32 --max_seq_length 128"
+_EACH = "--global_batch_size 512 --max_seq_length 128"
 TABLES = {
     "BERT-tiny": f"--config bert_tiny {_ONE}",
     "BERT-tiny, classification": f"--config bert_tiny {_ONE} --task MRPC",
@@ -35,6 +36,12 @@ TABLES = {
     "BERT-LARGE, 512 tokens": "--config bert_large --device v5e-1 "
     "--global_batch_size 32 --max_seq_length 512",
     "BERT-BASE, --fast": f"--config bert_base {_ONE} --fast",
+    "BERT-tiny, v4": f"--config bert_tiny {_EACH} --device v4-8",
+    "BERT-tiny, v5p": f"--config bert_tiny {_EACH} --device v5p-8",
+    "BERT-tiny, v6e": f"--config bert_tiny {_EACH} --device v6e-4",
+    "BERT-tiny, four hosts of v5e": f"--config bert_tiny {_EACH} --device v5e-16",
+    "BERT-LARGE, GPUs": "--config bert_large --device a100x8 --global_batch_size 256 "
+    "--max_seq_length 512",
 }
 """Words after `bert-keras preflight`, by the table's name."""
 

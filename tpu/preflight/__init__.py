@@ -35,9 +35,9 @@ class Checked:
     @property
     def seconds(self) -> tuple[float, float]:
         """Least time of a step, by its arithmetic and by the bytes that it moves."""
-        flops = self.chip.flops(dtype_of(self.step.precision)) or float("nan")
+        dtype = dtype_of(self.step.precision)
         return (
-            self.compiled.flops / flops,
+            self.compiled.flops / (self.chip.teraflops[dtype] * 1e12),
             self.compiled.moved_bytes / self.chip.bandwidth,
         )
 
@@ -63,7 +63,7 @@ class Request:
     global_batch_size: int | None = None
     """Examples of a step on all chips; `None`: the settings', of a task its own."""
     fast: bool = False
-    """Compile one and two layers and go on from there in a line."""
+    """Compile models of fewer layers and go on from there in a line."""
     largest_batch: bool = False
     """Look for the largest batch that fits, with two to five more compilations."""
 
@@ -102,9 +102,7 @@ def plan(request: Request) -> list[steps.Step]:
         bert_config=bert_config,
         optimizer=optimizer,
         num_train_steps=settings.num_train_steps,
-        precision=(
-            "mixed_bfloat16" if settings.precision == "auto" else settings.precision
-        ),
+        precision=_precision(settings.precision, device.chip),
         next_sentence=settings.next_sentence and examples.packing == "sentence_pairs",
         dropout_prob=tuned.dropout_prob,
         batch_size=_share(
@@ -119,6 +117,22 @@ def plan(request: Request) -> list[steps.Step]:
         seed=settings.seed,
     )
     return [training, dataclasses.replace(training, purpose="evaluation")]
+
+
+def _precision(asked: config.Precision, chip: chips.Chip) -> config.Precision:
+    """What a run on the chip computes in.
+
+    Raises:
+        InputError: the chip does not multiply in it.
+    """
+    if asked == "auto":
+        return "mixed_bfloat16" if chip.flops("bfloat16") else "float32"
+    if chip.flops(dtype_of(asked)) is None:
+        raise InputError(
+            f"{chip.name} multiplies in {', '.join(chip.teraflops)}, got "
+            f"`precision={asked}`: leave it out, and it is what suits the device"
+        )
+    return asked
 
 
 def _examples(request: Request) -> tuple[config.ExamplesConfig, int]:
@@ -163,7 +177,7 @@ class Report:
 
     request: Request
     method: Literal["compiled", "extrapolated", "estimated"]
-    """Whole steps; steps of one and two layers; none, counted by ourselves."""
+    """Whole steps; those of fewer layers; none, counted by ourselves."""
     steps: list[Checked]
     remedies: list[Checked]
     """With which the training step fits that does not."""
@@ -221,18 +235,25 @@ _FIGURES = tuple(
 """Figures of a step that grow with each layer."""
 
 
+FAST_LAYERS = (3, 4)
+"""Layers of the models that are compiled to extrapolate from. Below, the most memory is
+needed at the update, with all gradients; above, at the end of the forward pass, with
+what each layer keeps."""
+
+
 def extrapolated(compile_: search.Compile, step: steps.Step) -> compiling.Compiled:
-    """A step by those of its first layer and of its first two."""
-    one, two = (compile_(with_layers(step, number)) for number in (1, 2))
-    if one.refused or two.refused or step.num_layers <= 2:
-        return one if step.num_layers == 1 or one.refused else two
-    figures = [
-        {name: getattr(compiled, name) for name in _FIGURES} for compiled in (one, two)
-    ]
+    """A step in a line through those of models with fewer layers."""
+    fewer, more = FAST_LAYERS
+    if step.num_layers <= more:
+        return compile_(step)
+    compiled = [compile_(with_layers(step, number)) for number in FAST_LAYERS]
+    if compiled[0].refused:
+        return compiled[0]
+    figures = [{name: getattr(one, name) for name in _FIGURES} for one in compiled]
     return compiling.Compiled(
-        seconds=one.seconds + two.seconds,
-        is_too_large=one.is_too_large or two.is_too_large,
-        **hlo.extrapolate(*figures, step.num_layers),
+        seconds=sum(one.seconds for one in compiled),
+        is_too_large=any(one.is_too_large for one in compiled),
+        **hlo.extrapolate(*figures, steps=(step.num_layers - fewer) / (more - fewer)),
     )
 
 

@@ -132,7 +132,11 @@ def compile_step(step: steps.Step, device: chips.Device) -> Compiled:
     if not isinstance(lowered, lowering.Lowered):
         return Compiled(seconds=0.0, refused=lowered)
     compiled = _compile(
-        lowered.text, step, device, python=python, rate_path=results / "rate.json"
+        lowered.text,
+        step,
+        device,
+        python=python,
+        rate_path=results / f"rate_{step.purpose}.json",
     )
     compiled = dataclasses.replace(compiled, state_bytes=lowered.state_bytes)
     _keep(path, dataclasses.asdict(compiled))

@@ -117,9 +117,7 @@ def memory_shortage(message: str) -> Shortage | None:
 
 
 def extrapolate(
-    one: Mapping[str, float], two: Mapping[str, float], num_layers: int
+    first: Mapping[str, float], second: Mapping[str, float], *, steps: float
 ) -> dict[str, float]:
-    """Figures of a step of `num_layers` layers, from those of one and of two."""
-    return {
-        name: one[name] + (num_layers - 1) * (two[name] - one[name]) for name in one
-    }
+    """Figures in a line through two points, so many steps after the first."""
+    return {name: first[name] + steps * (second[name] - first[name]) for name in first}

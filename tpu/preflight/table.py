@@ -8,7 +8,7 @@ from tpu.preflight import steps
 
 _METHODS = {
     "compiled": "Compiled by libtpu for this chip, which was not there.",
-    "extrapolated": "Extrapolated from one and two layers, compiled by libtpu.",
+    "extrapolated": "Extrapolated from three and four layers, compiled by libtpu.",
     "estimated": "An estimate by our own count: nothing was compiled.",
 }
 
@@ -27,13 +27,21 @@ def lines(report: preflight.Report) -> Iterator[str]:
     yield ""
     yield from table([*report.steps, *report.remedies], method=report.method)
     for one in report.steps:
-        for refused in one.compiled.refused:
-            yield ""
-            yield (
-                f"{one.step.name}: {refused.operation} in {refused.scope}: "
-                f"{refused.reason}"
-            )
+        yield from _refusals(one)
     yield from _conclusions(report)
+
+
+_MAX_REFUSED = 3
+"""Operations that are named: the same one is often in each layer."""
+
+
+def _refusals(one: preflight.Checked) -> Iterator[str]:
+    refused = one.compiled.refused
+    for found in refused[:_MAX_REFUSED]:
+        yield ""
+        yield f"{one.step.name}: {found.operation} in {found.scope}: {found.reason}"
+    if len(refused) > _MAX_REFUSED:
+        yield f"and {len(refused) - _MAX_REFUSED} more"
 
 
 def _examples(step: steps.Step) -> str:

@@ -187,11 +187,26 @@ def test_operations_that_do_not_compile_are_told():
     text = text_of(report(checked(refused=(refused,))))
     assert text.endswith("pretraining, training: Unique in layer_0/x: why")
     assert re.search("^compiles +no$", text, re.MULTILINE)
+    text = text_of(report(checked(refused=(refused,) * 12)))
+    assert text.count("Unique") == 3
+    assert text.endswith("and 9 more")
 
 
-def test_one_and_two_layers_are_extrapolated():
+def test_precision_is_one_that_the_chip_has():
+    (training, _) = preflight.plan(request("v100"))
+    assert training.precision == "float32"
+    half = TINY.model_copy(update={"precision": "mixed_float16"})
+    assert preflight.plan(request("v100", settings=half))
+    with pytest.raises(InputError, match="v5e multiplies in float32, bfloat16, got"):
+        preflight.plan(request(settings=half))
+
+
+def test_layers_are_extrapolated():
+    compiled = []
+
     def compile_(step):
         layers = step.num_layers
+        compiled.append(layers)
         return compiling.Compiled(
             seconds=5.0, flops=10 + 3 * layers, temporary_bytes=7, argument_bytes=layers
         )
@@ -200,8 +215,9 @@ def test_one_and_two_layers_are_extrapolated():
     found = preflight.extrapolated(compile_, step)
     assert (found.flops, found.temporary_bytes, found.argument_bytes) == (46, 7, 12)
     assert found.seconds == 10
-    two = preflight.extrapolated(compile_, preflight.with_layers(step, 2))
-    assert two == compile_(preflight.with_layers(step, 2))
+    four = preflight.with_layers(step, 4)
+    assert preflight.extrapolated(compile_, four).flops == 22
+    assert compiled == [3, 4, 4]
 
 
 def test_gpus_are_estimated():
