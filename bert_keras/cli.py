@@ -173,6 +173,16 @@ def _launch_flex_template(args: argparse.Namespace) -> None:
         print(shlex.join(command))
 
 
+def _launch_tpu(args: argparse.Namespace) -> None:
+    _quiet_beam()
+    if args.beam_arguments:
+        # A mistake in the command is found here, before anything costs money.
+        command = _parse(args.beam_arguments)
+        if command.verb == "pretrain":
+            config_files.load(config.PretrainingConfig, command.config, command.set)
+    machine_commands.launch_tpu(args)
+
+
 def _dataflow(args: argparse.Namespace) -> Any:
     from pipelines.dataflow import launch
 
@@ -491,6 +501,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "adopt": _adopt,
     "dataflow": _launch_dataflow,
     "flex-template": _launch_flex_template,
+    "tpu": _launch_tpu,
     "pretrain": _pretrain,
     "preflight": _preflight,
     "report": _report,
@@ -508,7 +519,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "plan": machine_commands.plan,
     "demo": _demo,
 }
-"""Functions of all verbs, and of the two targets of `launch`."""
+"""Functions of all verbs, and of the targets of `launch`."""
 
 _BACKENDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("pretrain", "finetune", "sweep", "demo"), ("tensorflow",)),
