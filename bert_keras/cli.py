@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from bert_keras import (
-    chips,
     config,
     config_files,
     files,
@@ -251,28 +250,6 @@ def _pretrain(args: argparse.Namespace) -> None:
     )
 
 
-def _preflight(args: argparse.Namespace) -> None:
-    from tpu import preflight
-    from tpu.preflight import table
-
-    request = preflight.Request(
-        settings=config_files.load(config.PretrainingConfig, args.config, args.set),
-        device=chips.parse_device(args.device),
-        examples=args.examples,
-        max_seq_length=args.max_seq_length,
-        task=args.task,
-        global_batch_size=args.global_batch_size,
-        fast=args.fast,
-        largest_batch=args.largest_batch,
-    )
-    report = preflight.check(request)
-    if args.json:
-        print(files.to_json(preflight.report_facts(report), indent=2))
-        return
-    for line in table.lines(report):
-        print(line)
-
-
 def _report(args: argparse.Namespace) -> None:
     from bert_keras import report
 
@@ -503,7 +480,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "flex-template": _launch_flex_template,
     "tpu": _launch_tpu,
     "pretrain": _pretrain,
-    "preflight": _preflight,
+    "preflight": machine_commands.preflight,
     "report": _report,
     "fill-mask": _fill_mask,
     "finetune": _finetune,

@@ -1,4 +1,4 @@
-"""The verbs about machines: `doctor`, `plan`, `launch tpu`; `cli` calls them."""
+"""Verbs about machines, which `cli` calls: doctor, plan, preflight, launch tpu."""
 
 import argparse
 import dataclasses
@@ -103,3 +103,25 @@ def launch_tpu(args: argparse.Namespace) -> None:
     else:
         path = wheel.write_wheel("dist")
         launch.run(rental, wheel=path, requirements=requirements)
+
+
+def preflight(args: argparse.Namespace) -> None:
+    from tpu import preflight
+    from tpu.preflight import table
+
+    request = preflight.Request(
+        settings=config_files.load(config.PretrainingConfig, args.config, args.set),
+        device=chips.parse_device(args.device),
+        examples=args.examples,
+        max_seq_length=args.max_seq_length,
+        task=args.task,
+        global_batch_size=args.global_batch_size,
+        fast=args.fast,
+        largest_batch=args.largest_batch,
+    )
+    report = preflight.check(request)
+    if args.json:
+        print(files.to_json(preflight.report_facts(report), indent=2))
+        return
+    for line in table.lines(report):
+        print(line)
