@@ -345,7 +345,9 @@ def test_every_command_is_understood(page):
         check_settings(parsed)
         if parsed.verb == "launch":
             arguments, _ = verbs.split_at_dashes(rest)
-            assert verbs.build_parser().parse_args(arguments).verb == "corpus"
+            inner = verbs.build_parser().parse_args(arguments)
+            assert inner.verb == ("pretrain" if parsed.target == "tpu" else "corpus")
+            check_settings(inner)
 
 
 def check_settings(parsed: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -78,12 +79,12 @@ class Cloud:
         """What a preemption is: the machine is gone, without a word."""
         (machine,) = self.machines
         session = (machine / "pid").read_text()
-        (machine / "pid").unlink()
         subprocess.run(
             [sys.executable, HERE / "gcloud.py", "kill", session], check=True
         )
         # A new machine has a new disk.
-        subprocess.run(["rm", "-rf", machine, self.work], check=True)
+        shutil.rmtree(self.work)
+        shutil.rmtree(machine)
 
 
 @pytest.fixture
