@@ -221,6 +221,15 @@ class ModelConfig(BertConfig):
         return BertConfig(**values)
 
 
+Recompute = Annotated[
+    Literal["none", "attention", "layers"],
+    pydantic.Field(
+        description="What the backward pass computes again, so that it need not be "
+        "kept in memory: nothing, each layer's attention, or each layer. The loss is "
+        "the same, bit for bit."
+    ),
+]
+
 Precision = Annotated[
     Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"],
     pydantic.Field(
@@ -256,6 +265,7 @@ class PretrainingConfig(StrictModel):
     gradient_accumulation_steps: int = pydantic.Field(default=1, gt=0)
     """Parts in which a replica computes its share of a batch, one after the other, to
     need less memory, also to evaluate; the result is that of the whole batch."""
+    recompute: Recompute = "none"
     num_train_steps: int = pydantic.Field(default=1_000_000, gt=0)
     """Optimizer updates of the whole run."""
     phases: tuple[PhaseConfig, ...] = (
@@ -445,6 +455,7 @@ class FinetuningConfig(StrictModel):
     gradient_accumulation_steps: int = pydantic.Field(default=1, gt=0)
     """Parts in which a replica computes its share of a batch, one after the other, to
     need less memory; the result is that of the whole batch, up to rounding."""
+    recompute: Recompute = "none"
     lengths: tuple[int, ...] | None = None
     """Fixed shapes: each batch has `batch_size` rows, those that lack have no weight,
     and the least of these numbers of tokens that is enough, or `max_seq_length`. []:

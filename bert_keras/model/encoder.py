@@ -1,5 +1,6 @@
 """BertEncoder: token ids in, one vector per token and one per sequence out."""
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.config import BertConfig
+from bert_keras.config import BertConfig, Recompute
 from bert_keras.errors import InputError
-from bert_keras.model import layers
+from bert_keras.model import layers, recomputation
 
 
 class BertNetwork(keras.Model):
@@ -80,6 +81,11 @@ class BertEncoder(BertNetwork):
     Raises:
         ValueError: a sequence longer than `config.max_position_embeddings`.
     """
+
+    recompute: Recompute = "none"
+    """What the backward pass of training computes again, so that it need not be kept
+    in memory: the attention of each layer, or each layer as a whole. The outputs are
+    the same, bit for bit. Set it before the first training step."""
 
     def __init__(
         self, config: BertConfig, *, seed: int | None = None, **kwargs: Any
@@ -160,12 +166,16 @@ class BertEncoder(BertNetwork):
         )
         encoder_outputs, attention_probs = [hidden_states], []
         for layer in self.transformer_layers:
-            hidden_states = layer(
+            call = layer
+            if training and self.recompute == "layers" and not return_attention:
+                call = functools.partial(recomputation.layer, layer)
+            hidden_states = call(
                 hidden_states,
                 features["input_mask"],
                 dropout_seeds,
                 training=training,
                 return_attention=return_attention,
+                recompute_attention=self.recompute == "attention",
             )
             if return_attention:
                 hidden_states, probabilities = hidden_states

@@ -5,8 +5,9 @@ for the next one, which takes longer than the matrix products of a training step
 makes one loop of such a chain, but has slower matrix products. So only the chains
 between the products are compiled.
 
-Elsewhere (other backends, GPUs, TPUs, inside of a step that XLA compiles as a whole)
-functions are called as they are.
+Inside of a step that XLA compiles as a whole, such a chain is one pass anyway; there
+its backward pass computes it again, too, which saves memory. Elsewhere (other backends,
+GPUs without XLA) functions are called as they are.
 """
 
 import functools
@@ -14,6 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+
+from bert_keras.model import recomputation
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
@@ -38,6 +41,9 @@ def run(function: Callable, *tensors: Any, training: bool | None, **options: Any
     Returns:
         The function's result; numbers may differ in their last bits.
     """
+    if training and recomputation.is_compiled_whole():
+        chain = functools.partial(function, **options)
+        return recomputation.recomputed(chain, *tensors)
     if not training or not _pays(tensors):
         return function(*tensors, **options)
     return _compiled(function, tuple(sorted(options.items())))(*tensors)

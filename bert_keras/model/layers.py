@@ -8,6 +8,7 @@ With a `seed`, the weights of a layer and the salts of its dropouts are a functi
 that seed and of the names of its parts, not of the order of creation.
 """
 
+import functools
 import math
 import zlib
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.model import dropout, fusion, operations
+from bert_keras.model import dropout, fusion, operations, recomputation
 
 # In einsum: B batch, N head, Q query position, K key position, H size per head.
 
@@ -241,6 +242,8 @@ class SelfAttention(Part):
         dropout_seeds: `(batch_size,)` int32, needed in training: see
             `bert_keras.model.dropout`.
         return_attention: return the attention probabilities too.
+        recompute: keep neither scores nor probabilities for the backward pass, which
+            computes them again.
 
     Returns:
         `(batch_size, sequence_length, hidden_size)`; on request a pair of this and the
@@ -280,32 +283,59 @@ class SelfAttention(Part):
         dropout_seeds=None,
         training=None,
         return_attention=False,
+        recompute=False,
     ):
         length = ops.shape(hidden_states)[1]
         states = ops.reshape(hidden_states, (-1, self.hidden_size))
-        query, key, value = self._split_heads(self.query_key_value(states), length)
-        scores = ops.einsum("BNQH,BNKH->BNQK", query, key)
-        bias, scale = self._bias(input_mask), 1.0 / math.sqrt(self.size_per_head)
+        query_key_value = self.query_key_value(states)
+        bias = self._bias(input_mask)
         rate, *seeds = self.dropout.arguments(dropout_seeds, training=training)
+        attend = functools.partial(
+            self._attend, length=length, rate=rate, training=training
+        )
+        context = (
+            recomputation.recomputed(attend, query_key_value, bias, *seeds)
+            if training and recompute
+            else attend(query_key_value, bias, *seeds)
+        )
+        output = self.output_dense(context)
+        output = ops.reshape(output, (-1, length, self.hidden_size))
+        if not return_attention:
+            return output
+        query, key, _ = self._split_heads(query_key_value, length)
+        scores = ops.cast(ops.einsum("BNQH,BNKH->BNQK", query, key), "float32")
+        return output, operations.attention_probabilities(
+            scores, bias, scale=self._scale, rate=0.0
+        )
+
+    @property
+    def _scale(self) -> float:
+        return 1.0 / math.sqrt(self.size_per_head)
+
+    def _attend(self, query_key_value, bias, *seeds, length, rate, training):
+        """Weighted values of all heads, `(batch_size * length, hidden_size)`.
+
+        Args:
+            query_key_value: `(batch_size * length, 3 * hidden_size)`.
+            bias: see `_bias`.
+            *seeds: dropout's, see `Dropout.arguments`.
+            length: of the sequences.
+            rate: dropout's.
+            training: whether this is training.
+        """
+        query, key, value = self._split_heads(query_key_value, length)
         probabilities = fusion.run(
             operations.attention_probabilities,
-            scores,
+            ops.einsum("BNQH,BNKH->BNQK", query, key),
             bias,
             *seeds,
             training=training,
-            scale=scale,
+            scale=self._scale,
             rate=rate,
         )
         context = ops.einsum("BNQK,BNKH->BNQH", probabilities, value)
         context = ops.transpose(context, (0, 2, 1, 3))
-        output = self.output_dense(ops.reshape(context, (-1, self.hidden_size)))
-        output = ops.reshape(output, (-1, length, self.hidden_size))
-        if not return_attention:
-            return output
-        scores = ops.cast(scores, "float32")
-        return output, operations.attention_probabilities(
-            scores, bias, scale=scale, rate=0.0
-        )
+        return ops.reshape(context, (-1, self.hidden_size))
 
     def _bias(self, input_mask):
         """Bias of the scores, `(batch_size, 1, 1 or query, key)` float32."""
@@ -454,6 +484,7 @@ class TransformerLayer(Part):
         dropout_seeds=None,
         training=None,
         return_attention=False,
+        recompute_attention=False,
     ):
         attention = self.self_attention(
             hidden_states,
@@ -461,6 +492,7 @@ class TransformerLayer(Part):
             dropout_seeds,
             training=training,
             return_attention=return_attention,
+            recompute=recompute_attention,
         )
         if return_attention:
             attention, probabilities = attention

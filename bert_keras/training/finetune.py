@@ -260,6 +260,7 @@ def _build_tuner(
             "max_grad_norm": settings.max_grad_norm,
         },
         num_parts=settings.gradient_accumulation_steps,
+        recompute=settings.recompute,
         # A TPU compiles the step by itself.
         compile_step=settings.jit_compile
         and not isinstance(strategy, tf.distribute.TPUStrategy),

@@ -14,6 +14,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_keras import config
+from bert_keras.model import recomputation
 from bert_keras.training import optimization, precision, replicas
 
 REQUESTS = ("stop_requested", "evaluation_requested")
@@ -201,15 +203,17 @@ class Learner(replicas.ReplicatedModel):
         return self.network.loss_terms(batch, self(batch, training=False))
 
     def _forward_backward(self, batch, weights, scale):
-        with tf.GradientTape() as tape:
-            terms = self.network.loss_terms(batch, self(batch, training=True))
-            # This part's share of the loss over the global batch.
-            loss = sum(
-                terms[name][0] / tf.maximum(weights[name], MIN_WEIGHT)
-                for name in self.network.loss_names
-            )
-            scaled = loss * scale
-        gradients = tape.gradient(scaled, self.trainable_variables)
+        is_tpu = isinstance(self.distribute_strategy, tf.distribute.TPUStrategy)
+        with recomputation.compiled_whole(self._compile_step or is_tpu):
+            with tf.GradientTape() as tape:
+                terms = self.network.loss_terms(batch, self(batch, training=True))
+                # This part's share of the loss over the global batch.
+                loss = sum(
+                    terms[name][0] / tf.maximum(weights[name], MIN_WEIGHT)
+                    for name in self.network.loss_names
+                )
+                scaled = loss * scale
+            gradients = tape.gradient(scaled, self.trainable_variables)
         return replicas.dense_gradients(gradients), terms | {"loss": (loss, 0.0)}
 
     def _summed(self, gradients, sums):
@@ -334,6 +338,7 @@ def build_learner(
     strategy: tf.distribute.Strategy,
     max_grad_norm: float | None,
     steps_per_execution: int = 1,
+    recompute: config.Recompute = "none",
     **options: Any,
 ) -> Learner:
     """Builds and compiles a learner inside a strategy's scope.
@@ -345,11 +350,15 @@ def build_learner(
         strategy: to train under.
         max_grad_norm: see `Learner`, as for `options`.
         steps_per_execution: steps between two calls of the callbacks.
+        recompute: see `BertEncoder.recompute`.
         **options: see `Learner`.
     """
     options = {"branches": replicas.are_cpus(strategy)} | options
     with strategy.scope():
-        learner = Learner(make_network(), max_grad_norm=max_grad_norm, **options)
+        network = make_network()
+        if recompute != "none":
+            network.encoder.recompute = recompute
+        learner = Learner(network, max_grad_norm=max_grad_norm, **options)
         # XLA goes inside of the replica's step, never around the strategy.
         learner.compile(
             optimizer=optimizer(),

@@ -348,7 +348,8 @@ def out_of_memory_message(phase: Phase, *, num_replicas: int) -> str:
         + (
             f"set `gradient_accumulation_steps` (here {phase.num_parts}) to {more[0]}"
             if more
-            else "take more devices, shorter examples or a smaller model"
+            else "set `recompute` to layers, or take more devices, shorter examples or "
+            "a smaller model"
         )
         + " and give the same command again"
     )

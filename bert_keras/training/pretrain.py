@@ -53,6 +53,7 @@ CHANGEABLE = (
     "num_eval_steps",
     "phases.*.gradient_accumulation_steps",
     "profile_steps",
+    "recompute",
     "save_checkpoint_minutes",
     "save_checkpoint_steps",
     "steps_per_execution",
@@ -319,6 +320,7 @@ def _build_learner(
         max_grad_norm=settings.optimizer.max_grad_norm,
         steps_per_execution=settings.steps_per_execution
         or replicas.steps_per_execution(strategy),
+        recompute=settings.recompute,
         # A TPU compiles the step by itself.
         compile_step=jit_compile
         and not isinstance(strategy, tf.distribute.TPUStrategy),

@@ -4,7 +4,9 @@
 
 INPUT holds `config` (JSON), `weights/<path>`, `features/<name>` and `seeds`. OUTPUT
 gets `outputs/<name>` of the encoder and of the heads, `terms/<name>` (sum and weight)
-and `gradients/<path>` of the loss, and the `keep_mask` of dropout that the seeds give.
+and `gradients/<path>` of the loss, the `keep_mask` of dropout that the seeds give, and
+`recomputed`: loss and norm of the gradients in training, a row for each way of
+`BertEncoder.recompute`.
 Fails if anything brought TensorFlow along.
 """
 
@@ -32,9 +34,9 @@ def main(input_path: str, output_path: str) -> None:
     for path, variable in zip(paths, model.trainable_variables, strict=True):
         variable.assign(archive[f"weights/{path}"])
 
-    def loss_and_outputs(trainable):
+    def loss_and_outputs(trainable, features=features, training=False):
         state = [v.value for v in model.non_trainable_variables]
-        outputs, _ = model.stateless_call(trainable, state, features)
+        outputs, _ = model.stateless_call(trainable, state, features, training=training)
         terms = model.loss_terms(features, outputs)
         loss = sum(terms[name][0] / terms[name][1] for name in model.loss_names)
         return loss, (outputs, terms)
@@ -53,9 +55,26 @@ def main(input_path: str, output_path: str) -> None:
     }
     mask = dropout.keep_mask(archive["seeds"], (2, 6), rate=0.5, salt=2**32 - 3)
     results["keep_mask"] = np.array(mask)
+    seeded = features | {"dropout_seeds": np.arange(4, dtype="int32")}
+    results["recomputed"] = [
+        loss_and_norm(model, recompute, loss_and_outputs, seeded)
+        for recompute in ("none", "attention", "layers")
+    ]
     if keras.backend.backend() != "jax" or "tensorflow" in sys.modules:
         raise RuntimeError("expected JAX alone, but TensorFlow was loaded")
     np.savez(output_path, **results)
+
+
+def loss_and_norm(model, recompute, loss_and_outputs, features):
+    """Of a training step of a network that computes something again."""
+    model.encoder.recompute = recompute
+    differentiate = jax.value_and_grad(
+        lambda trainable: loss_and_outputs(trainable, features, True)[0]
+    )
+    loss, gradients = jax.jit(differentiate)(
+        [v.value for v in model.trainable_variables]
+    )
+    return float(loss), float(sum((g**2).sum() for g in gradients)) ** 0.5
 
 
 if __name__ == "__main__":

@@ -192,6 +192,7 @@ WAYS = [
             "compile_step": True,
             "steps_per_execution": 3,
             "branches": False,
+            "recompute": "attention",
         },
         marks=pytest.mark.slow,
     ),
@@ -207,6 +208,11 @@ def test_every_way_equals_one_device(batches, one_device, name, num_replicas, op
     for log in ("loss", "masked_lm_accuracy", "gradient_norm", "learning_rate"):
         np.testing.assert_allclose(one_device[1][log], logs[log], rtol=1e-4)
     assert int(keras.ops.convert_to_numpy(shared.optimizer.iterations)) == 20
+
+
+def test_layers_that_are_computed_again_train_the_same_bits(batches, one_device):
+    again, _ = trained(batches, CPU, recompute="layers")
+    assert_close(one_device[0], again, atol=0)
 
 
 def test_dropout_is_at_work(batches, one_device):

@@ -1,0 +1,103 @@
+"""Backward passes that compute a part of the forward pass again.
+
+What is computed again need not be kept in memory from one pass to the other (Chen et
+al., 2016, "Training Deep Nets with Sublinear Memory Cost").
+"""
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+from keras import ops
+
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+    from tensorflow.compiler.tf2xla.python import xla
+
+_compiled_whole = contextvars.ContextVar("compiled_whole", default=False)
+
+
+@contextlib.contextmanager
+def compiled_whole(is_compiled: bool = True) -> Iterator[None]:
+    """Says that XLA compiles all that is traced within it as one program.
+
+    TensorFlow does not tell; and what keeps the two computations of a part apart is not
+    the same there.
+    """
+    token = _compiled_whole.set(is_compiled)
+    try:
+        yield
+    finally:
+        _compiled_whole.reset(token)
+
+
+def is_compiled_whole() -> bool:
+    """Whether this is within `compiled_whole`."""
+    return _compiled_whole.get()
+
+
+def recomputed(function: Callable, *tensors: Any):
+    """Calls a function of tensors; the backward pass computes it again.
+
+    Args:
+        function: returns a tensor that depends on its arguments alone: it reads no
+            variables and draws no random numbers.
+        *tensors: its arguments; integers among them have no gradient.
+
+    Returns:
+        The function's result, bit for bit.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return keras.remat(function)(*tensors)
+    return _recomputed(function)(*tensors)
+
+
+def layer(called: keras.layers.Layer, *tensors: Any, **options: Any):
+    """Calls a layer; the backward pass computes it again.
+
+    Args:
+        called: built; returns a tensor; all its variables are trained.
+        *tensors: its arguments that are tensors.
+        **options: others.
+    """
+    variables = called.trainable_variables
+
+    def with_values(*arguments):
+        inputs, values = arguments[: len(tensors)], arguments[len(tensors) :]
+        mapping = list(zip(variables, values, strict=True))
+        with keras.StatelessScope(state_mapping=mapping):
+            return called(*inputs, **options)
+
+    return recomputed(with_values, *tensors, *map(ops.convert_to_tensor, variables))
+
+
+def _recomputed(function: Callable) -> Callable:
+    @tf.custom_gradient
+    def differentiable(*tensors):
+        def backward(upstream):
+            again, upstream = _afterwards(tensors, upstream)
+            floats = [tensor for tensor in again if tensor.dtype.is_floating]
+            with tf.GradientTape() as tape:
+                tape.watch(floats)
+                outputs = function(*again)
+            found = iter(tape.gradient(outputs, floats, upstream))
+            return [next(found) if t.dtype.is_floating else None for t in again]
+
+        return function(*tensors), backward
+
+    return differentiable
+
+
+def _afterwards(tensors: tuple, upstream) -> tuple[list, Any]:
+    """The same tensors, not to be had before the backward pass comes to them.
+
+    Else compilers see that the same is computed twice, and keep the first result.
+    """
+    if is_compiled_whole():
+        # XLA follows no control dependencies, but its own barriers.
+        *again, upstream = xla.optimization_barrier(*tensors, upstream)
+        return again, upstream
+    with tf.control_dependencies([upstream]):
+        return [tf.identity(tensor) for tensor in tensors], upstream
