@@ -135,6 +135,9 @@ def build_learner(
         strategy=strategy,
         max_grad_norm=1.0,
         num_parts=num_parts,
+        steps_per_execution=1
+        if kind in TASKS
+        else replicas.steps_per_execution(strategy),
         optimizer=lambda: optimization.build_optimizer(
             config.OptimizerConfig(), num_train_steps=1000
         ),
