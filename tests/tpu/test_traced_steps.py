@@ -12,8 +12,8 @@ TRAININGS = (
     *("pretraining", "accumulated", "classification", "regression"),
     *("tagging", "span", "choice"),
 )
-# Operations that compilers for TPUs know, none of which waits for the host. A new one is
-# looked up in tensorflow/compiler/tf2xla/kernels before it comes here.
+# Operations that compilers for TPUs know, none of which waits for the host. A new one
+# is looked up in tensorflow/compiler/tf2xla/kernels before it comes here.
 COMPILED = set(
     """
     AddN AddV2 AssignVariableOp BatchMatMulV2 BiasAdd BiasAddGrad BitwiseXor
