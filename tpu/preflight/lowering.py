@@ -7,6 +7,7 @@ Nothing is trained, and nothing runs on any device but the making of the variabl
 
 import dataclasses
 import functools
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.distribute import distribute_lib, one_device_strategy
 from tensorflow.python.framework import function_def_to_graph
 
-from bert_keras.model import networks, pretrainer
+from bert_keras.model import networks, pretrainer, trace_registry
 from bert_keras.training import learner, optimization
 from tpu.preflight import hlo, steps
 
@@ -84,6 +85,15 @@ def lower(step: steps.Step) -> Lowered | tuple[steps.Refused, ...]:
     Returns:
         The operations that cannot be compiled, if there are some.
     """
+    try:
+        with trace_registry.custom_gradients_end():
+            return _lower(step)
+    finally:
+        # Three times as large as the model; its references go in circles.
+        gc.collect()
+
+
+def _lower(step: steps.Step) -> Lowered | tuple[steps.Refused, ...]:
     strategy = OneOfManyChips(step.num_chips)
     trained = _build_learner(step, strategy)
     if step.purpose == "training":
