@@ -5,6 +5,7 @@ another environment, or another process of this one if it has jax and libtpu too
 compiles it (`libtpu_compiler.py`) and answers with JSON.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -281,25 +282,32 @@ def _ask(
         InputError: it ended without an answer.
     """
     command = [python, str(_TPU / "libtpu_compiler.py")]
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process, _Lines(title, expected_seconds):
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+        _Lines(title, expected_seconds),
+    ):
         try:
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-            answers, errors = process.stdout.read(), process.stderr.read()
+            # One that ended before it read says so by its answer, which is missing.
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(json.dumps(request) + "\n")
+                process.stdin.flush()
+            answer = process.stdout.read()
         except BaseException:
             process.kill()
             raise
+        process.wait()
+        errors.seek(0)
+        last = errors.read().strip().splitlines()[-1:] or ["no message"]
     try:
-        return json.loads(answers)
+        return json.loads(answer)
     except ValueError:
-        last = errors.strip().splitlines()[-1:] or ["no message"]
         raise InputError(
             f"{title}: the compiler ended with code {process.returncode} and without "
             f"an answer ({last[0]:.200}); a killed one has often run out of memory: "

@@ -7,6 +7,7 @@ symbols and cannot be in one process. No TPU is needed.
 
 import json
 import os
+import shutil
 import sys
 import threading
 
@@ -63,15 +64,22 @@ def compile_step(request: dict) -> dict:
     }
 
 
-def end_with_caller() -> None:
-    """Ends this process when the caller's end of standard input closes."""
+def end_with_caller(folder: str) -> None:
+    """Ends this process when the caller's end of standard input closes.
+
+    Args:
+        folder: the request's, which the caller can no longer delete.
+    """
     sys.stdin.read()
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
 if __name__ == "__main__":
     request = json.loads(sys.stdin.readline())
-    threading.Thread(target=end_with_caller, daemon=True).start()
+    threading.Thread(
+        target=end_with_caller, args=[os.path.dirname(request["module"])], daemon=True
+    ).start()
     try:
         answer = compile_step(request)
     except Exception as error:  # whatever jaxlib raises: the caller reads the message

@@ -83,6 +83,14 @@ def test_a_compiler_that_is_killed(stand_in):
         stand_in(program)
 
 
+def test_a_compiler_that_says_much_and_one_that_does_not_listen(stand_in):
+    """More than a pipe holds, on the way that is read last."""
+    program = "import sys; print('x' * 1_000_000, file=sys.stderr)\n"
+    assert stand_in(program + ANSWER).flops == 1e9
+    with pytest.raises(InputError, match="code 3 and without an answer .no message"):
+        stand_in("import os; os._exit(3)")
+
+
 def test_an_operation_that_libtpu_does_not_take(stand_in):
     program = "import json; print(json.dumps({'error': 'loc(\"encoder/x\"): no'}))"
     (refused,) = stand_in(program).refused
@@ -143,15 +151,19 @@ def test_time_left():
     assert lines.line(80.0) == "0:01:20, longer than expected"
 
 
-def test_the_compiler_ends_with_the_process_that_asked():
+def test_the_compiler_ends_with_the_process_that_asked(tmp_path):
+    folder = tmp_path / "request"
+    folder.mkdir()
     code = f"""
-import json, subprocess, sys
+import sys, threading, time
 sys.path.insert(0, {str(REPOSITORY)!r})
-import runpy, threading, time
 from tpu.preflight import libtpu_compiler
-threading.Thread(target=libtpu_compiler.end_with_caller, daemon=True).start()
+threading.Thread(
+    target=libtpu_compiler.end_with_caller, args=[{str(folder)!r}], daemon=True
+).start()
 time.sleep(60)
 """
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     process.stdin.close()
     assert process.wait(timeout=30) == 1
+    assert not folder.exists()
