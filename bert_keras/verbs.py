@@ -200,7 +200,7 @@ def _add_preflight(verbs: Any) -> None:
         preflight,
         "--fast",
         "compile models of three and four layers and extrapolate to the whole: of BASE "
-        "memory and arithmetic within 1 %, bytes moved within 7 %",
+        "memory and arithmetic within 1 %%, bytes moved within 7 %%",
     )
     _add_flag(
         preflight,

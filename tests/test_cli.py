@@ -10,7 +10,8 @@ from pipelines.engine import runner_options
 
 VERBS = (
     "corpus vocab extend-vocab examples adopt inspect pretrain fill-mask finetune "
-    "sweep evaluate predict features probe report export convert config demo launch"
+    "sweep evaluate predict features probe report export convert config demo launch "
+    "preflight plan doctor"
 ).split()
 
 
@@ -57,6 +58,8 @@ def parsers(parser):
     "parser", list(parsers(verbs.build_parser())), ids=lambda parser: parser.prog
 )
 def test_every_option_says_what_and_its_default(parser):
+    # A percent sign is one for argparse, too.
+    assert parser.format_help().startswith("usage: bert-keras")
     for action in parser._actions:
         if not isinstance(action, argparse._SubParsersAction):
             assert len(action.help.split()) >= 2, action
