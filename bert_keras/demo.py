@@ -58,7 +58,9 @@ class Document(NamedTuple):
     paragraphs: tuple[str, ...]
 
 
-@ownership.owns("output_dir")
+@ownership.owns(
+    "output_dir", after=lambda given: files.check_is_local(given["output_dir"], "demo")
+)
 def run(output_dir: str | Path) -> None:
     """Runs the demo and prints its table; an interrupted one resumes.
 

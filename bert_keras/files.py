@@ -434,6 +434,19 @@ def check_is_new(directory: Path) -> None:
         raise InputError(f"{directory}: exists already; choose another directory")
 
 
+def check_is_local(directory: Path, what: str) -> None:
+    """Refuses a store's directory for processes that share this machine's disk.
+
+    Raises:
+        InputError: it is a store's.
+    """
+    if is_remote(directory):
+        raise InputError(
+            f"{directory}: {what} needs a directory on this machine's disk, which its "
+            "processes share: give one, and copy what you want to keep"
+        )
+
+
 @contextlib.contextmanager
 def new_directory(
     directory: Path, *, replaces_earlier: bool = False

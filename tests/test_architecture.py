@@ -31,6 +31,8 @@ DOOR = (
     "keras_names",
     "manifest",
     "ownership",
+    "store_clients",
+    "store_errors",
     "store_paths",
     "stores",
 )
@@ -60,8 +62,8 @@ LIGHT_ROOMS = ("door", "data", "run_directory", "tasks", "report", "sweep")
 """Rooms whose modules load none of these when they are imported."""
 
 LAZY = {
-    ("bert_keras.stores", "apache_beam"),
-    ("bert_keras.stores", "tensorflow"),
+    ("bert_keras.store_clients", "apache_beam"),
+    ("bert_keras.store_clients", "tensorflow"),
     ("bert_keras.model.fusion", "tensorflow"),
     ("bert_keras.model.trace_registry", "tensorflow"),
 }

@@ -58,15 +58,11 @@ def run_sweep(
         Stopped: SIGTERM or SIGHUP came; the processes were ended.
         KeyboardInterrupt: Ctrl-C came; the same.
     """
+    files.check_is_local(output_dir, "a sweep")
     if num_jobs < 1:
         raise InputError(f"--jobs must be at least 1, got {num_jobs}")
     ruler = _make_ruler(settings, command)
     planned = planning.plan_runs(settings, command)
-    if files.is_remote(output_dir):
-        raise InputError(
-            f"{output_dir}: a sweep's runs are processes that share this machine's "
-            "disk: give a local directory, and copy what you want to keep"
-        )
     directory = Path(output_dir)
     with ownership.owned(directory) as owner:
         sweep_directory.claim(directory, command)

@@ -31,13 +31,14 @@ class EventWriter:
         self._directory = directory
         self._lock = threading.Lock()
         self._sent_at, self._num_sent = time.monotonic(), 0
-        self._local = None
+        self._local: Path | None = None
         if files.is_remote(directory):
-            self._local = tempfile.TemporaryDirectory(prefix="bert_keras_events_")
+            self._local = Path(tempfile.mkdtemp(prefix="bert_keras_events_"))
+            self._delete = weakref.finalize(self, files.delete_tree, self._local)
+            # What is left is sent first.
+            self._delete.atexit = False
             _OF_STORES.add(self)
-        self._writer = tf.summary.create_file_writer(
-            str(directory) if self._local is None else self._local.name
-        )
+        self._writer = tf.summary.create_file_writer(str(self._local or directory))
 
     @contextlib.contextmanager
     def as_default(self, step: int) -> Iterator[None]:
@@ -70,7 +71,7 @@ class EventWriter:
         with self._lock:
             if self._local is None:
                 return
-            for local in Path(self._local.name).iterdir():
+            for local in self._local.iterdir():
                 size = local.stat().st_size
                 if size > self._num_sent:
                     stores.put(local, files.join(self._directory, local.name))
@@ -81,6 +82,13 @@ class EventWriter:
         """Writes and sends what is left."""
         self._writer.close()
         self._send_file()
+        self._forget()
+
+    def _forget(self) -> None:
+        with self._lock:
+            if self._local is not None:
+                self._delete()
+                self._local = None
         _OF_STORES.discard(self)
 
 
@@ -103,6 +111,7 @@ def _send_last_words() -> None:
     # An interrupted run is not closed.
     for writer in list(_OF_STORES):
         writer._send_if_it_goes()
+        writer._forget()
 
 
 def open_writer(directory: Path, step: int) -> EventWriter:

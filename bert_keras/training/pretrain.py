@@ -19,6 +19,7 @@ from bert_keras import (
     ownership,
     provenance,
     run_directory,
+    store_errors,
 )
 from bert_keras.checkpoints import (
     conversion,
@@ -343,6 +344,11 @@ def _errors_for_people(
     except tf.errors.OpError as error:
         if message := stopping.lost_worker_message(error):
             raise InputError(message) from None
+        if store_errors.may_pass(error) and re.search(r"\w+://", str(error)):
+            reason = str(error).strip().splitlines()[-1][:300]
+            raise InputError(
+                f"{reason}; give the same command again when the store answers"
+            ) from None
         # Errors of the input pipeline come through the iterator.
         of_data = isinstance(error, tf.errors.InvalidArgumentError) and (
             "GetNext" in str(error)

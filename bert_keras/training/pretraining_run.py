@@ -14,7 +14,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config, ownership, run_directory
+from bert_keras import (
+    config,
+    files,
+    ownership,
+    run_directory,
+    store_errors,
+    stores,
+)
 from bert_keras.checkpoints import starting_point, training_state
 from bert_keras.errors import InputError, Stopped
 from bert_keras.model import flops
@@ -112,12 +119,7 @@ class PretrainingRun:
         self.stop_signal.ends_at_once = not replicas.is_multi_worker(self.strategy)
         if step == 0:
             self._try_largest_phase()
-        elif owes_evaluation:
-            self._evaluate(step)
-        while step < self.settings.num_train_steps:
-            phase = next(p for p in self.planned if step < p.last_step)
-            self._fit(phase, step, self._stretch_end(phase, step))
-            step = replicas.optimizer_step(self.trained)
+        step = self._train_from(step, owes_evaluation=step > 0 and owes_evaluation)
         phase = self.planned[-1]
         if not self._last_evaluation and (
             evaluation := phases.evaluation_batches(self.settings, phase, self.strategy)
@@ -136,6 +138,50 @@ class PretrainingRun:
             "eval": {k: float(value) for k, value in self._last_evaluation.items()},
             "eval_baseline": _baseline(self.settings, phase),
         }
+
+    def _train_from(self, step: int, *, owes_evaluation: bool) -> int:
+        """Makes the steps that are left, and returns the last one.
+
+        If a store does not give the examples, goes on in memory when it does again: a
+        batch is a function of seed and step.
+        """
+        patience = None
+        while step < self.settings.num_train_steps or owes_evaluation:
+            try:
+                if owes_evaluation:
+                    self._evaluate(step)
+                else:
+                    phase = next(p for p in self.planned if step < p.last_step)
+                    self._fit(phase, step, self._stretch_end(phase, step))
+                patience, owes_evaluation = None, False
+            except tf.errors.OpError as error:
+                patience = self._wait_for_store(error, patience)
+                reached = replicas.optimizer_step(self.trained)
+                owes_evaluation = (
+                    self._is_evaluated(reached)
+                    and reached == self._checkpoints.step
+                    and not self._checkpoints.has_score(reached)
+                )
+            step = replicas.optimizer_step(self.trained)
+        return step
+
+    def _wait_for_store(
+        self, error: tf.errors.OpError, patience: stores.Patience | None
+    ) -> stores.Patience:
+        """Waits after an error of reading examples; raises any other one again."""
+        places = [p.directory for p in self.planned if files.is_remote(p.directory)]
+        schemes = {place.partition("://")[0] for place in places}
+        is_of_store = any(f"{scheme}://" in str(error) for scheme in schemes)
+        # The others would wait in a sum, and take this worker for lost.
+        if replicas.is_multi_worker(self.strategy) or not (
+            is_of_store and store_errors.may_pass(error)
+        ):
+            raise error
+        # Of the callbacks that were not told of an end.
+        event_files.send_all()
+        patience = patience or stores.Patience(places[0])
+        patience.wait(error)
+        return patience
 
     def _is_evaluated(self, step: int) -> bool:
         return step % self._evaluate_steps == 0 or any(

@@ -114,6 +114,9 @@ class Passes:
             ):
                 _supervise(planned, self.num_workers, type(step.do).__module__)
             work.collect(step)
+        if files.is_remote(job.work_dir):
+            # Nobody else knows of it; a later job must not take it for its own.
+            shutil.rmtree(_local_directory(job.work_dir), ignore_errors=True)
         return work.results
 
     def check_paths(self, *paths: str | os.PathLike[str]) -> None:

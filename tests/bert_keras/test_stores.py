@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from bert_keras import files, ownership, stores
+from bert_keras import cli, files, ownership, store_clients, stores
 from bert_keras.errors import InputError
 
 
@@ -60,7 +60,7 @@ class FailingStore:
     def below(self, directory):
         self._ask()
         return [
-            stores.Found(path, len(content))
+            store_clients.Found(path, len(content))
             for path, content in self.objects.items()
             if path.startswith(f"{directory.rstrip('/')}/")
         ]
@@ -345,6 +345,18 @@ def test_an_interrupted_sending_is_no_finished_directory(failing, monkeypatch):
         "weights",
         "zeta",
     ]
+
+
+@pytest.mark.parametrize("verb", ["sweep", "demo"])
+def test_verbs_whose_processes_share_a_disk(verb, capsys):
+    words = ["--task", "text", "--train", "t.tsv", "--dev", "d.tsv", "--init", "run"]
+    words = [*words, "--sweep", "sweep_paper"] if verb == "sweep" else []
+    assert cli.main([verb, *words, "--output_dir", "gs://bucket/out"]) == 2
+    assert (
+        f"gs://bucket/out: {'a ' * (verb == 'sweep')}{verb} needs a directory on this "
+        "machine's disk"
+    ) in capsys.readouterr().err
+    assert not Path("gs:").exists()
 
 
 def test_a_store_that_tensorflow_does_not_know(monkeypatch):
