@@ -34,6 +34,7 @@ from bert_keras.training import (
     learner,
     precision,
     replicas,
+    self_check,
     stopping,
     task_training,
 )
@@ -90,7 +91,8 @@ def finetune(
 
     Raises:
         InputError: a file, the checkpoint or the directory cannot be used, the loss or
-            gradients do not stay finite, or a worker is lost.
+            gradients do not stay finite, devices add up wrong (see `self_check`), or a
+            worker is lost.
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
     settings = _resolved(settings, strategy)
@@ -131,6 +133,8 @@ def finetune(
             step = results["steps"]
             logger.info("%s: finished already, at step %d", output_dir, step)
             return results
+        if self_check.is_due(strategy):
+            self_check.check(strategy)
         tuner = _build_tuner(settings, run, train_examples.inputs, strategy)
         if not from_scratch:
             starting_point.assign(tuner.network, arrays, path=init)

@@ -36,6 +36,7 @@ from bert_keras.training import (
     precision,
     pretraining_run,
     replicas,
+    self_check,
     stopping,
 )
 
@@ -98,7 +99,8 @@ def pretrain(
     Raises:
         InputError: the examples, the vocabulary, the checkpoint or the directory are
             unusable, another process writes into the directory, the loss or gradients
-            do not stay finite, or a worker is lost.
+            do not stay finite, devices add up wrong (see `self_check`), or a worker is
+            lost.
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
     with contextlib.ExitStack() as stack:
@@ -155,6 +157,8 @@ def _pretrain(
         stopping.StopSignal() as stop_signal,
         _errors_for_people(run, planned),
     ):
+        if self_check.is_due(strategy):
+            self_check.check(strategy)
         under_way = pretraining_run.PretrainingRun(
             settings=settings,
             run=run,

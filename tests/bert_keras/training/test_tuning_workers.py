@@ -86,6 +86,8 @@ def test_two_workers_equal_one_device(files, tmp_path):
         strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
     )
     assert_same_model(run, tmp_path / "one", atol=1e-6)
+    for index in range(2):
+        assert "2 devices add up right and train as one does" in log_of(run, index)
     two, one = results(run), results(tmp_path / "one")
     assert two["kept_step"] == one["kept_step"]
     for name in ("accuracy", "f1", "matthews"):

@@ -133,6 +133,8 @@ def test_two_workers_equal_one_device(tiny_examples, tmp_path):
     )
     one, two = state(tmp_path / "one"), state(run)
     assert one.keys() == two.keys()
+    for index in range(2):
+        assert "2 devices add up right and train as one does" in log_of(run, index)
     for name in one:
         np.testing.assert_allclose(one[name], two[name], atol=1e-6, err_msg=name)
 
