@@ -95,8 +95,13 @@ class EvaluationPanels(keras.callbacks.Callback):
         self._writer = event_files.open_writer(self._directory, self._step)
         config = self.model.network.encoder.config
         self._is_masked = config.attention == "bidirectional"
-        self._forward = tf.function(
-            lambda batch: self.model.network(batch, training=False)
+        network, strategy = self.model.network, self.model.distribute_strategy
+        self._forward = replicas.on_replicas(
+            strategy, lambda batch: network(batch, training=False)
+        )
+        self._attend = replicas.on_replicas(
+            strategy,
+            lambda batch: network.encoder(batch, training=False, return_attention=True),
         )
         with _panels_only():
             self._write_graph()
@@ -155,7 +160,8 @@ class EvaluationPanels(keras.callbacks.Callback):
             )
 
     def _write_guesses(self) -> None:
-        logits = self._forward(self._batch)["masked_lm_logits"]
+        batch = {name: tf.constant(rows) for name, rows in self._batch.items()}
+        logits = self._forward(batch)["masked_lm_logits"]
         probabilities = tf.nn.softmax(tf.cast(logits, tf.float32)).numpy()
         for row, guessed in enumerate(probabilities):
             example = {name: values[row] for name, values in self._batch.items()}
@@ -179,14 +185,12 @@ class EvaluationPanels(keras.callbacks.Callback):
             max_tokens=MAX_ATTENTION_TOKENS,
             sep_id=self._vocabulary.sep_id,
         )
-        encoded = self.model.network.encoder(
+        encoded = self._attend(
             {
-                "input_ids": ids[None],
-                "input_mask": np.ones_like(ids)[None],
-                "segment_ids": np.zeros_like(ids)[None],
-            },
-            training=False,
-            return_attention=True,
+                "input_ids": tf.constant(ids[None]),
+                "input_mask": tf.ones_like(ids[None]),
+                "segment_ids": tf.zeros_like(ids[None]),
+            }
         )
         tokens = [self._vocabulary.tokens[index] for index in ids]
         for layer, attention in enumerate(encoded["attention_probs"]):

@@ -40,6 +40,25 @@ def sum_over_replicas(value):
     return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
+def on_replicas(
+    strategy: tf.distribute.Strategy, compute: Callable
+) -> tf.types.experimental.PolymorphicFunction:
+    """A graph function that has the strategy's devices compute what they hold.
+
+    Each replica of this process is given the same tensors, and computes the same. The
+    result is the first one's. Other processes need not take part.
+    """
+
+    @tf.function
+    def run(*tensors):
+        outputs = strategy.run(compute, args=tensors)
+        return tf.nest.map_structure(
+            lambda value: strategy.experimental_local_results(value)[0], outputs
+        )
+
+    return run
+
+
 def dense_gradients(gradients: Sequence) -> list:
     """Gradients as dense tensors.
 

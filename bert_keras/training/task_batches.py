@@ -84,7 +84,10 @@ def example_batches(
 
     # With unknown dimensions the training step is traced once, not for every length.
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-    return replicas.untuned(dataset.map(with_seeds).prefetch(tf.data.AUTOTUNE))
+    # Else a strategy asks before each batch whether all replicas have one.
+    endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+    batched = dataset.map(with_seeds).apply(endless)
+    return replicas.untuned(batched.prefetch(tf.data.AUTOTUNE))
 
 
 def batch_spec(

@@ -10,8 +10,13 @@ import pytest
 SCRIPT = Path(__file__).with_name("traced_steps.py")
 TRAININGS = (
     *("pretraining", "accumulated", "classification", "regression"),
-    *("tagging", "span", "choice"),
+    *("tagging", "span", "choice", "tagging_accumulated"),
 )
+FORWARD = (
+    *("evaluation", "classification_answers", "tagging_answers"),
+    *("span_answers", "choice_answers"),
+)
+BROKEN = ("printing", "classification_unfixed")
 # Operations that compilers for TPUs know, none of which waits for the host. A new one
 # is looked up in tensorflow/compiler/tf2xla/kernels before it comes here.
 COMPILED = set(
@@ -26,11 +31,12 @@ COMPILED = set(
     UnsortedSegmentSum While XlaOptimizationBarrier
     """.split()
 )
-# The host draws the batch and measures how long it waits for it.
+# The host draws the batch, measures how long it waits for it and puts answers together.
 BESIDE = set(
     """
-    AddV2 Cast ConcatV2 Const Identity IteratorGetNext Max NoOp Pack Placeholder Sub
-    TPUCompilationResult TPUReplicatedInput TPUReplicatedOutput Timestamp
+    AddV2 Cast ConcatV2 Const EnsureShape Identity IteratorGetNext Max NoOp Pack
+    Placeholder Sub TPUCompilationResult TPUReplicatedInput TPUReplicatedOutput
+    Timestamp
     """.split()
 )
 
@@ -38,7 +44,7 @@ BESIDE = set(
 @pytest.fixture(scope="module")
 def traced() -> dict[str, dict]:
     """What the steps of each kind hold, by kind."""
-    command = [sys.executable, SCRIPT, *TRAININGS, "evaluation", "printing"]
+    command = [sys.executable, SCRIPT, *TRAININGS, *FORWARD, *BROKEN]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     lines = map(json.loads, done.stdout.splitlines())
@@ -46,16 +52,22 @@ def traced() -> dict[str, dict]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*TRAININGS, "evaluation"])
+@pytest.mark.parametrize("kind", [*TRAININGS, *FORWARD])
 def test_a_step_is_one_program_for_the_device(kind, traced):
     found = traced[kind]
     assert set(found["inside"]) <= COMPILED
     assert set(found["beside"]) <= BESIDE
     assert found["num_clusters"] == 1
     assert found["compiled_by_themselves"] == 0
-    assert ("CrossReplicaSum" in found["inside"]) == (kind != "evaluation")
+    assert found["of_unknown_shape"] == []
+    assert ("CrossReplicaSum" in found["inside"]) == (kind in TRAININGS)
 
 
 @pytest.mark.slow
 def test_an_operation_of_the_host_is_noticed(traced):
     assert set(traced["printing"]["inside"]) - COMPILED == {"PrintV2", "StringFormat"}
+
+
+@pytest.mark.slow
+def test_batches_of_unknown_shape_are_noticed(traced):
+    assert "MatMul" in traced["classification_unfixed"]["of_unknown_shape"]

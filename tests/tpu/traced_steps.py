@@ -21,8 +21,10 @@ from tensorflow.python.eager import context
 from tensorflow.python.tpu import tpu_system_metadata
 
 from bert_keras import config
+from bert_keras.inference import forward
 from bert_keras.model import networks, pretrainer
-from bert_keras.training import learner, optimization, replicas
+from bert_keras.tasks import shapes
+from bert_keras.training import learner, optimization, replicas, task_batches
 
 NUM_REPLICAS = 2
 BATCH_SIZE, LENGTH, NUM_PREDICTIONS, VOCAB_SIZE = 8, 32, 5, 100
@@ -144,21 +146,73 @@ def build_learner(
     )
 
 
+def tuning_batches(kind: str, strategy: tf.distribute.Strategy) -> tuple:
+    """Batches of labelled examples, of unknown shapes, and what they are fixed to."""
+    arrays = make_batch(kind)
+    del arrays["dropout_seeds"]
+    num_rows = BATCH_SIZE // NUM_REPLICAS
+
+    def make(rows):
+        return {name: values[rows] for name, values in arrays.items()}
+
+    def of_process(index, num_processes, num_replicas):
+        return task_batches.example_batches(
+            np.full(BATCH_SIZE, LENGTH),
+            make,
+            batch_size=BATCH_SIZE,
+            by_length=True,
+            seed=1,
+            padded_length=shapes.ladder_length([LENGTH]),
+            share=shapes.Share(
+                num_rows=num_rows, num_replicas=NUM_REPLICAS, end=num_replicas
+            ),
+        )
+
+    spec = task_batches.batch_spec(make, num_rows=num_rows, length=LENGTH)
+    return replicas.distribute(strategy, of_process), spec
+
+
+def trace_answers(kind: str, strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
+    """The graph of the forward pass that evaluates a tuned network."""
+    trained = build_learner(kind, strategy, num_parts=1)
+    ask = forward.of_task(trained.network, strategy=strategy, ladder=[LENGTH])
+    batch = make_batch(kind)
+    spec = {
+        name: tf.TensorSpec([NUM_REPLICAS, *batch[name].shape], batch[name].dtype)
+        for name in forward.INPUT_NAMES
+    }
+    return graph_of(tf.function(ask._on_replicas), spec)
+
+
 def trace(kind: str, strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
     """The graph of an execution of a step."""
-    trained = build_learner(kind, strategy, num_parts=2 if kind == "accumulated" else 1)
-    share = {
-        name: rows[: BATCH_SIZE // NUM_REPLICAS]
-        for name, rows in make_batch(kind).items()
-    }
-    data = tf.data.Dataset.from_tensors(share).repeat()
-    batches = replicas.distribute(strategy, lambda *place: data)
+    kind, _, purpose = kind.partition("_")
+    if purpose == "answers":
+        return trace_answers(kind, strategy)
+    num_parts = 2 if "accumulated" in (kind, purpose) else 1
+    trained = build_learner(kind, strategy, num_parts=num_parts)
+    if kind in TASKS:
+        batches, spec = tuning_batches(kind, strategy)
+        if purpose == "unfixed":
+            spec = None
+    else:
+        share = {
+            name: rows[: BATCH_SIZE // NUM_REPLICAS]
+            for name, rows in make_batch(kind).items()
+        }
+        data = tf.data.Dataset.from_tensors(share).repeat()
+        batches, spec = replicas.distribute(strategy, lambda *place: data), None
     step = trained.test_step if kind == "evaluation" else trained.train_step
     if kind == "printing":
         step = printing(step)
-    execute, _ = trained._traced_execution(step)
-    concrete = execute.get_concrete_function(iter(batches), tf.constant(1))
-    return concrete.graph.as_graph_def()
+    execute, _ = trained._traced_execution(step, spec)
+    return graph_of(execute, iter(batches), tf.constant(1))
+
+
+def graph_of(function, *arguments) -> tf.compat.v1.GraphDef:
+    """The graph of a function, with the shapes of all that it computes."""
+    graph = function.get_concrete_function(*arguments).graph
+    return graph.as_graph_def(add_shapes=True)
 
 
 def printing(step):
@@ -198,9 +252,18 @@ def describe(graph: tf.compat.v1.GraphDef) -> dict:
                 for attribute in node.attr.values()
                 if attribute.HasField("func")
             }
+    unknown = {
+        node.op
+        for node in graph.node
+        # Shapes that this one gives are constants to a compiler.
+        if "_tpu_replicate" in node.attr and node.op != "BroadcastGradientArgs"
+        for shape in node.attr["_output_shapes"].list.shape
+        if shape.unknown_rank or any(dim.size < 0 for dim in shape.dim)
+    }
     return {
         "inside": sorted(inside),
         "beside": sorted(beside),
+        "of_unknown_shape": sorted(unknown),
         "num_clusters": sum(
             node.op == "TPUReplicateMetadata"
             for nodes in bodies.values()
