@@ -44,7 +44,8 @@ def plan(args: argparse.Namespace) -> None:
         if not 0 < args.words < 1e15:
             raise InputError(f"--words: expected a number above 0, got {args.words:g}")
         lengths = [stage.max_seq_length for stage in found.stages]
-        prepared = data.prepare(args.words, lengths, config.ExamplesConfig())
+        examples = config.ExamplesConfig(masking=args.masking)
+        prepared = data.prepare(args.words, lengths, examples)
     made = plan.make(
         found,
         prepared,

@@ -5,6 +5,8 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,9 +123,38 @@ def _lock(root: Path) -> Finding:
 
 def examine_gpus(root: Path = Path("/")) -> Iterator[Finding]:
     """GPUs that TensorFlow can use, or the reason why it cannot."""
-    yield _gpu_devices(root)
-    yield _driver(root)
-    yield _cuda()
+    found = [_gpu_devices(root), _driver(root), _cuda()]
+    yield from found
+    # It takes seconds: asked only where nothing simpler is wrong.
+    if all(finding.state == "ok" for finding in found):
+        yield gpus_of_tensorflow()
+
+
+def gpus_of_tensorflow() -> Finding:
+    """GPUs that TensorFlow lists, in a process of its own, or its own reason."""
+    program = (
+        "import tensorflow as tf; "
+        "print('GPUS', len(tf.config.list_physical_devices('GPU')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"},
+    )
+    count = re.search(r"^GPUS (\d+)$", done.stdout, re.MULTILINE)
+    if count and int(count[1]):
+        return Finding("gpus of tensorflow", "ok", f"{count[1]} listed")
+    told = [line for line in done.stderr.splitlines() if _GPU_WORDS.search(line)]
+    reason = told[-1] if told else done.stderr.strip().rpartition("\n")[2]
+    # Behind the date, the level and the place in TensorFlow's source.
+    reason = reason.rpartition("] ")[2]
+    found = f"TensorFlow lists none: {reason[:200]}"
+    return Finding("gpus of tensorflow", "problem", found, "make install-gpu")
+
+
+_GPU_WORDS = re.compile("cuda|cuInit|GPU|dlopen", re.IGNORECASE)
 
 
 def _gpu_devices(root: Path) -> Finding:

@@ -6,6 +6,7 @@ import fcntl
 import http.server
 import json
 import os
+import re
 import resource
 import socket
 import subprocess
@@ -306,6 +307,14 @@ def test_gpus_that_are_hidden_missing_or_without_a_driver(tmp_path, monkeypatch)
     assert finding.found == "470.223.02, CUDA 12 needs 525.60.13 or later"
     (folder / "version").write_text(line.format("550.54.15"))
     assert accelerators._driver(tmp_path).found.startswith("550.54.15")
+
+
+@pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="there are GPUs")
+def test_tensorflow_itself_says_why_it_lists_no_gpu():
+    """In a process of its own, here without a driver."""
+    finding = accelerators.gpus_of_tensorflow()
+    assert finding.state == "problem"
+    assert re.match("TensorFlow lists none: .*(cuda|GPU)", finding.found, re.IGNORECASE)
 
 
 def test_a_whole_tpu_machine(elf, tmp_path, monkeypatch):

@@ -230,6 +230,30 @@ def test_a_machine_that_may_not_delete_itself_is_shut_down(cloud):
     assert (cloud.folder / "shutdown.txt").read_text() == "-h now\n"
 
 
+def test_another_host_of_a_slice_leaves_the_end_to_the_first_one(cloud):
+    cloud.program("curl", "echo 1")
+    cloud.trainer(f'echo trains >"$CLOUD/trained"; {DONE}')
+    create_alone(cloud, seconds=600)
+    (machine,) = cloud.machines
+    number = int((machine / "pid").read_text())
+    wait_for(lambda: is_over(number))
+    assert (cloud.folder / "trained").exists()
+    assert cloud.machines == [machine]
+    assert not cloud.count("compute instances delete")
+    assert not cloud.stored(f"{rental().folder}/log.txt").exists()
+
+
+def is_over(number: int) -> bool:
+    """Whether a process has ended, be it that nobody has asked how."""
+    try:
+        return (
+            Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+            == "Z"
+        )
+    except FileNotFoundError:
+        return True
+
+
 def test_the_budget_ends_the_watch(cloud, monkeypatch):
     cloud.trainer("sleep 600")
     found = rental(max_hours=0.05)

@@ -106,6 +106,15 @@ def test_data_is_what_was_measured():
     assert data.prepare(13_150_099, [128], dynamic).bytes < found.bytes / 15
 
 
+def test_masks_that_are_drawn_in_training_take_less_disk(capsys):
+    static, dynamic = (
+        plan(f"--config bert_base --words 1e9 --masking {masking}", capsys)["data"]
+        for masking in ("static", "dynamic")
+    )
+    sizes = [sum(e["bytes"] for e in found["examples"]) for found in (static, dynamic)]
+    assert 20 < sizes[0] / sizes[1] < 35
+
+
 def test_a_tpu_is_as_fast_as_its_roofline():
     base = config.BertConfig()
     one = speed.of_device("v5e-1", base, {})
