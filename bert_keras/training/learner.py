@@ -203,7 +203,7 @@ class Learner(replicas.ReplicatedModel):
         return self.network.loss_terms(batch, self(batch, training=False))
 
     def _forward_backward(self, batch, weights, scale):
-        is_tpu = isinstance(self.distribute_strategy, tf.distribute.TPUStrategy)
+        is_tpu = replicas.are_tpus(self.distribute_strategy)
         with recomputation.compiled_whole(self._compile_step or is_tpu):
             with tf.GradientTape() as tape:
                 terms = self.network.loss_terms(batch, self(batch, training=True))

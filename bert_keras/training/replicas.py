@@ -83,6 +83,12 @@ def are_gpus(strategy: tf.distribute.Strategy) -> bool:
     return any("GPU" in device.upper() for device in _devices(strategy))
 
 
+def are_tpus(strategy: tf.distribute.Strategy) -> bool:
+    """Whether replicas of this strategy are on TPUs, or are said to be."""
+    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    return is_tpu or any("TPU" in device.upper() for device in _devices(strategy))
+
+
 def are_cpus(strategy: tf.distribute.Strategy) -> bool:
     """Whether all replicas of this strategy are on processors."""
     is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)

@@ -113,6 +113,7 @@ def plan(request: Request) -> list[steps.Step]:
         max_seq_length=examples.max_seq_length,
         num_predictions=num_predictions,
         num_parts=settings.gradient_accumulation_steps,
+        recompute=settings.recompute,
         num_chips=device.num_chips,
         seed=settings.seed,
     )

@@ -140,8 +140,29 @@ def compile_step(step: steps.Step, device: chips.Device) -> Compiled:
         rate_path=results / f"rate_{step.purpose}.json",
     )
     compiled = dataclasses.replace(compiled, state_bytes=lowered.state_bytes)
+    compiled = of_all_parts(compiled, step)
     _keep(path, dataclasses.asdict(compiled))
     return compiled
+
+
+def of_all_parts(compiled: Compiled, step: steps.Step) -> Compiled:
+    """A step's figures with those of each part of its batch.
+
+    The first part stands before a loop over the others, and the compiler counts what is
+    in a loop once: two parts of how many there are. The update of a training step comes
+    once: it reads weights, moments and gradients, these for their norm too, and writes
+    weights and moments.
+    """
+    if step.num_parts <= 2:
+        return compiled
+    factor = step.num_parts / 2
+    num_passes = 8 if step.purpose == "training" else 0
+    update = min(num_passes * compiled.state_bytes / 3, compiled.moved_bytes)
+    return dataclasses.replace(
+        compiled,
+        flops=compiled.flops * factor,
+        moved_bytes=update + (compiled.moved_bytes - update) * factor,
+    )
 
 
 def _key(step: steps.Step, device: chips.Device) -> str:

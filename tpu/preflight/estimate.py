@@ -25,7 +25,7 @@ def estimate(step: steps.Step) -> compiling.Compiled:
     gradients = 4 * num_parameters * (2 if step.num_parts > 1 else 1)
     rows = step.batch_size // step.num_parts
     is_training = step.purpose == "training"
-    kept = step.num_layers * layer_bytes(step) if is_training else layer_bytes(step)
+    kept = kept_bytes(step) if is_training else layer_bytes(step)
     logits = 0
     if step.task.kind == "pretraining":
         logits = 4 * _LOGIT_COPIES * step.num_predictions * step.bert_config.vocab_size
@@ -41,13 +41,33 @@ def estimate(step: steps.Step) -> compiling.Compiled:
     )
 
 
-def layer_bytes(step: steps.Step) -> int:
-    """What a layer keeps of one example."""
+def kept_bytes(step: steps.Step) -> int:
+    """What all layers keep of one example for the backward pass."""
+    whole = layer_bytes(step)
+    if step.recompute == "none":
+        return step.num_layers * whole
+    # One layer at a time is whole again.
+    layer = whole - layer_bytes(step, scores=0)
+    if step.recompute == "attention":
+        return step.num_layers * (whole - layer) + layer
+    inputs = _input_bytes(step)
+    return step.num_layers * inputs + whole
+
+
+def _input_bytes(step: steps.Step) -> int:
+    """Of the vectors that a layer is given, of one example."""
+    width = 4 if step.precision == "float32" else 2
+    num_texts = steps.NUM_CHOICES if step.task.kind == "choice" else 1
+    return width * num_texts * step.max_seq_length * step.bert_config.hidden_size
+
+
+def layer_bytes(step: steps.Step, *, scores: int = _BYTES_PER_SCORE) -> int:
+    """What a layer keeps of one example, so many bytes for each score."""
     length, sizes = step.max_seq_length, step.bert_config
     width = 2 if step.precision == "float32" else 1
     num_texts = steps.NUM_CHOICES if step.task.kind == "choice" else 1
     of_token = _BYTES_PER_UNIT * sizes.hidden_size
-    of_token += _BYTES_PER_SCORE * sizes.num_attention_heads * length
+    of_token += scores * sizes.num_attention_heads * length
     return width * num_texts * length * of_token
 
 

@@ -191,5 +191,6 @@ def _build_learner(
         ),
         max_grad_norm=step.optimizer.max_grad_norm,
         num_parts=step.num_parts,
+        recompute=step.recompute,
         scales_loss=step.precision == "mixed_float16",
     )

@@ -5,9 +5,11 @@ Two compilations give the line, a further one verifies what follows from it.
 """
 
 import dataclasses
+import typing
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from bert_keras import config
 from tpu.preflight import compiling, steps
 
 Compile = Callable[[steps.Step], compiling.Compiled]
@@ -111,16 +113,30 @@ def remedies(
 ) -> Iterator[Remedy]:
     """Settings with which a step fits that does not, each verified by compiling it.
 
-    The fewest parts that fit, as each reads all weights again.
+    The fewest parts that fit, as each reads all weights again; and the least that is
+    computed again in the backward pass.
+    """
+    point = Point(step.batch_size // step.num_parts, compiled)
+    for other in _in_parts(step, rows_that_fit([point], usable)):
+        if fits(found := compile_(other), usable):
+            yield Remedy(f"gradient_accumulation_steps={other.num_parts}", other, found)
+            break
+    ways = typing.get_args(typing.get_args(config.Recompute)[0])
+    for way in ways[ways.index(step.recompute) + 1 :]:
+        other = dataclasses.replace(step, recompute=way)
+        if fits(found := compile_(other), usable):
+            yield Remedy(f"recompute={way}", other, found)
+            break
+
+
+def _in_parts(step: steps.Step, most: int) -> Iterator[steps.Step]:
+    """The step in ever more parts; not in so few that the line has it far too large.
+
+    Args:
+        step: a step.
+        most: rows that fit by the line.
     """
     rows = step.batch_size // step.num_parts
-    point = Point(rows, compiled)
-    most = rows_that_fit([point], usable)
     sizes = [n for n in range(rows - 1, 0, -1) if step.batch_size % n == 0]
-    # What the line has for too large by far is not compiled.
     for size in [n for n in sizes if n <= 1.25 * most] or sizes[-1:]:
-        parts = step.batch_size // size
-        other = dataclasses.replace(step, num_parts=parts)
-        if fits(found := compile_(other), usable):
-            yield Remedy(f"gradient_accumulation_steps={parts}", other, found)
-            return
+        yield dataclasses.replace(step, num_parts=step.batch_size // size)

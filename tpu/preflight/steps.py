@@ -30,6 +30,7 @@ class Step:
     """Masked positions of an example; without meaning in fine-tuning."""
     num_parts: int
     """Parts in which the chip computes its examples, one after the other."""
+    recompute: config.Recompute
     num_chips: int
     seed: int
 

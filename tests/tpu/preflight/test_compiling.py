@@ -68,6 +68,21 @@ def test_answers_of_the_compiler(stand_in, tmp_path):
     )
 
 
+def test_each_part_of_a_batch_counts():
+    """The compiler counts a loop's body once: of eight parts two."""
+    made = compiling.Compiled(
+        seconds=1.0, state_bytes=30.0, flops=200.0, moved_bytes=1080.0
+    )
+    eight = dataclasses.replace(step(), num_parts=8)
+    found = compiling.of_all_parts(made, eight)
+    # An update moves 80 bytes, once.
+    assert (found.flops, found.moved_bytes) == (800, 80 + 4 * 1000)
+    evaluation = dataclasses.replace(eight, purpose="evaluation")
+    assert compiling.of_all_parts(made, evaluation).moved_bytes == 4320
+    two = dataclasses.replace(step(), num_parts=2)
+    assert compiling.of_all_parts(made, two) == made
+
+
 def test_a_program_that_is_too_large(stand_in):
     message = "memory required for HLO temporaries (20G) exceeds available HBM (15G)"
     found = stand_in(f"import json; print(json.dumps({{'error': '{message}'}}))")

@@ -87,6 +87,16 @@ def test_a_step_of_several_chips_sums_over_them():
     assert "tensor<2x16xi32>" in of_eight
 
 
+def test_what_is_computed_again_stays_apart_from_the_first_time():
+    """As on a TPU, where elementwise chains are computed again in any case."""
+    step = small()[0]
+    counts = [
+        lowering.lower(made).text.count("optimization_barrier")
+        for made in (step, dataclasses.replace(step, recompute="layers"))
+    ]
+    assert 0 < counts[0] < counts[1]
+
+
 def test_what_is_lowered_is_whole():
     found = lowering.lower(small()[0])
     # Weights and two moments of each, and a few counters.

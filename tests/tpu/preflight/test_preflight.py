@@ -236,6 +236,19 @@ def test_gpus_are_estimated():
     assert "compiled in" not in text
 
 
+def test_what_is_computed_again_is_not_kept():
+    needed = [
+        preflight.check(
+            request("h100", settings=TINY.model_copy(update={"recompute": way}))
+        )
+        .steps[0]
+        .compiled.memory
+        for way in ("none", "attention", "layers")
+    ]
+    assert needed == sorted(needed, reverse=True)
+    assert needed[0] > needed[1] > needed[2]
+
+
 @pytest.mark.parametrize(
     ("recipe", "count"), [("base", 110106428), ("large", 336226108)]
 )

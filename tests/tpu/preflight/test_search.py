@@ -20,6 +20,8 @@ class Chip:
         rows = step.batch_size // step.num_parts
         self.compiled.append((rows, step.num_parts))
         temporary = self.per_row * rows + self.bend * rows**2
+        if step.recompute == "layers":
+            temporary /= 4
         return compiling.Compiled(
             seconds=1.0,
             state_bytes=3e9,
@@ -75,7 +77,17 @@ def test_a_step_that_does_not_fit_gets_the_fewest_parts():
     assert remedy.settings == "gradient_accumulation_steps=8"
     assert (remedy.step.batch_size, remedy.step.num_parts) == (512, 8)
     assert search.fits(remedy.compiled, USABLE)
-    assert chip.compiled == [(512, 1), (128, 4), (64, 8)]
+    assert chip.compiled == [(512, 1), (128, 4), (64, 8), (512, 1), (512, 1)]
+
+
+def test_a_step_that_does_not_fit_may_compute_again():
+    chip, asked = Chip(), step(256)
+    parts, again = search.remedies(asked, chip(asked), usable=USABLE, compile_=chip)
+    assert parts.settings == "gradient_accumulation_steps=4"
+    assert (again.settings, again.step.recompute) == ("recompute=layers", "layers")
+    asked = dataclasses.replace(asked, recompute="layers", batch_size=1024)
+    found = search.remedies(asked, chip(asked), usable=USABLE, compile_=chip)
+    assert [remedy.settings for remedy in found] == ["gradient_accumulation_steps=4"]
 
 
 def test_a_model_that_is_too_large_has_no_remedy():
