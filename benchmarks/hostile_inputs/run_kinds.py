@@ -9,25 +9,21 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.hostile_inputs.reading import Kind
-from bert_keras import config, config_files, errors, manifest, run_directory
+from bert_keras import (
+    config,
+    config_files,
+    errors,
+    manifest,
+    run_directory,
+    settings_reference,
+)
 from bert_keras.data import tfrecords
 from bert_keras.errors import InputError
-from bert_keras.feature_based import configuration
 from tpu import cluster
-
-CONFIGURATIONS = {
-    "corpus": config.CorpusConfig,
-    "examples": config.ExamplesConfig,
-    "pretrain": config.PretrainingConfig,
-    "finetune": config.FinetuningConfig,
-    "sweep": config.SweepConfig,
-    "features": configuration.FeaturesConfig,
-    "probe": configuration.ProbeConfig,
-}
 
 
 def _make_configurations(folder: Path, golden: Path) -> None:
-    for name, model in CONFIGURATIONS.items():
+    for name, model in settings_reference.CONFIGURATIONS.items():
         config_files.save(model(), folder / f"{name}.yaml")
     (folder / "pretrain.yaml").write_text(
         "global_batch_size: 8\nphases: [{fraction: 0.5}, {fraction: 0.5}]\n"
@@ -39,7 +35,7 @@ def _make_configurations(folder: Path, golden: Path) -> None:
 
 def _read_configurations(folder: Path) -> object:
     for path in folder.iterdir():
-        loaded = config_files.load(CONFIGURATIONS[path.stem], path)
+        loaded = config_files.load(settings_reference.CONFIGURATIONS[path.stem], path)
         config_files.save(loaded, folder.parent / "saved.yaml")
 
 

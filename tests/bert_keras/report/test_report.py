@@ -384,8 +384,13 @@ def test_pictures_of_hostile_numbers(tmp_path):
     )
     run = dataclasses.replace(found, train=log, eval=log)
     for name in ("loss", "masked_lm_loss"):
+        picture, file = curves.draw_metric(run, name), io.BytesIO()
         with matplotlib.rc_context({"savefig.dpi": 10}):
-            curves.draw_metric(run, name).savefig(io.BytesIO())
+            picture.savefig(file)
+        assert file.getvalue().startswith(b"\x89PNG")
+        (plot,) = picture.axes
+        drawn = np.concatenate([line.get_ydata() for line in plot.get_lines()])
+        assert drawn.max() == 1e100 == -drawn.min()
 
 
 def test_the_picture_of_very_many_update_ratios(tmp_path):
