@@ -140,6 +140,7 @@ def _pretrain(
         init=init,
         verified=verified,
     )
+    check_hosts(strategy, planned)
     run = _create_run(settings, planned, output_dir, start=start, is_chief=is_chief)
     _check_same_on_all_workers(strategy, settings, planned, start)
     replicas.wait_for_all(strategy)
@@ -215,6 +216,26 @@ def _plan(
         path=init,
     )
     return settings, planned, start
+
+
+def check_hosts(
+    strategy: tf.distribute.Strategy, planned: Sequence[phases.Phase]
+) -> None:
+    """Checks that all hosts of a TPU can read the examples.
+
+    Raises:
+        InputError: there are several, and masks are made while examples are read: that
+            is done by Python, and only this process has it.
+    """
+    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    num_hosts = strategy.extended.num_hosts if is_tpu else 1
+    for phase in planned:
+        if num_hosts > 1 and phase.examples.masking == "dynamic":
+            raise InputError(
+                f"{phase.directory}: examples with masking=dynamic are masked by this "
+                f"process as it reads them, but a TPU of {num_hosts} hosts reads on "
+                "all of them: make the examples with masking=static"
+            )
 
 
 def _check_same_on_all_workers(

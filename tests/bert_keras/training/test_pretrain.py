@@ -1,3 +1,4 @@
+import contextlib
 import functools
 import json
 import logging
@@ -5,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import types
 
 import keras
 import numpy as np
@@ -543,3 +545,25 @@ class TestUnusableInput:
             run_weights.read_finished_run(
                 tmp_path / "run", kinds=("pretraining",), verb="pretrain"
             )
+
+
+@pytest.mark.parametrize(
+    ("num_hosts", "masking", "is_refused"),
+    [(4, "dynamic", True), (4, "static", False), (1, "dynamic", False)],
+)
+def test_several_hosts_of_a_tpu_cannot_mask(
+    monkeypatch, num_hosts, masking, is_refused
+):
+    extended = types.SimpleNamespace(num_hosts=num_hosts)
+    monkeypatch.setattr(tf.distribute.TPUStrategy, "extended", extended)
+    tpu = object.__new__(tf.distribute.TPUStrategy)
+    made = config.ExamplesConfig(masking=masking)
+    phase = types.SimpleNamespace(examples=made, directory="gs://b/examples")
+    message = (
+        "gs://b/examples: examples with masking=dynamic are masked by this process as "
+        "it reads them, but a TPU of 4 hosts reads on all of them: make the examples "
+        "with masking=static"
+    )
+    refused = pytest.raises(InputError, match=f"^{message}$")
+    with refused if is_refused else contextlib.nullcontext():
+        pretrain.check_hosts(tpu, [phase])
