@@ -65,6 +65,7 @@ LAZY = {
     ("bert_keras.store_clients", "apache_beam"),
     ("bert_keras.store_clients", "tensorflow"),
     ("bert_keras.model.fusion", "tensorflow"),
+    ("bert_keras.model.recomputation", "tensorflow"),
     ("bert_keras.model.trace_registry", "tensorflow"),
 }
 """Imports where they are needed: remote paths go through Beam or TensorFlow, and one
