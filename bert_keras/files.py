@@ -411,6 +411,28 @@ def written_whole(path: Path) -> Iterator[pathlib.Path]:
     os.replace(local, path)
 
 
+@contextlib.contextmanager
+def added_to(directory: Path) -> Iterator[pathlib.Path]:
+    """A local directory for a program to write into, whose files are then in another.
+
+    On a disk it is that directory itself.
+
+    Raises:
+        InputError: they cannot be put there.
+    """
+    if not is_remote(directory):
+        yield pathlib.Path(directory)
+        return
+    with tempfile.TemporaryDirectory(prefix="bert_keras_") as temporary:
+        local = pathlib.Path(temporary)
+        yield local
+        with _errors_of_writing(directory, None):
+            for item in sorted(local.rglob("*")):
+                if item.is_file():
+                    name = item.relative_to(local).as_posix()
+                    stores.put(item, join(directory, name))
+
+
 def is_new(directory: Path) -> bool:
     """Whether there is no such path, or an empty directory.
 

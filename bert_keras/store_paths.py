@@ -97,4 +97,4 @@ class StorePath(pathlib.PosixPath):
         stores.retried(path, lambda: stores.of(path).rename(path, str(moved)))
         return moved
 
-    rename = replace
+    rename = replace  # pyright: ignore

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar, cast
 
 from bert_keras import store_clients, store_errors
 from bert_keras.errors import InputError
@@ -190,7 +190,7 @@ def written(path: str) -> Iterator[BinaryIO]:
         OSError: see `retried`; with the local disk's own errors.
     """
     with tempfile.NamedTemporaryFile(prefix="bert_keras_") as file:
-        yield file.file
+        yield cast(BinaryIO, file)
         file.flush()
         put(file.name, path)
 

@@ -75,14 +75,19 @@ def write(run_dir: str | Path, *, step: int) -> None:
     Raises:
         InputError: as `read_sections`.
     """
+    run_dir = files.path(run_dir)
+    parts = read_sections(run_dir)
+    with files.added_to(run_dir / run_directory.LOGS_NAME / "panels") as directory:
+        _write_events(parts, directory, step=step)
+
+
+def _write_events(
+    parts: Sequence[sections.Section], directory: Path, *, step: int
+) -> None:
     # Not at the top: a page is written without TensorFlow.
     import tensorflow as tf
 
-    run_dir = files.path(run_dir)
-    parts = read_sections(run_dir)
-    writer = tf.summary.create_file_writer(
-        str(run_dir / run_directory.LOGS_NAME / "panels")
-    )
+    writer = tf.summary.create_file_writer(str(directory))
     with writer.as_default(step):
         for section in parts:
             tag = f"answers/{section.name}"

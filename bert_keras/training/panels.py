@@ -416,4 +416,5 @@ def write_projector(directory: Path, table: np.ndarray, tokens: Sequence[str]) -
     lines = "".join(f"{token}\n" for token in tokens)
     files.write_atomically(directory / embedding.metadata_path, lines.encode())
     # Last, because it names the others.
-    projector.visualize_embeddings(str(directory), config)
+    with files.added_to(directory) as local:
+        projector.visualize_embeddings(str(local), config)

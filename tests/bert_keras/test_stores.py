@@ -166,6 +166,16 @@ class TestTheDoor:
             assert (copy.name, copy.read_bytes()) == ("model.weights.h5", b"abc")
         assert not copy.exists() and not local.exists()
 
+    def test_what_programs_add_to_a_directory(self, root, tmp_path):
+        files.write_atomically(files.join(root, "a"), b"1")
+        with files.added_to(root) as local:
+            (local / "b").mkdir()
+            (local / "b/c").write_text("2")
+        assert files.list_directory(root) == ["a", "b"]
+        assert files.read_text(f"{root}/b/c") == "2"
+        with files.added_to(tmp_path) as local:
+            assert local == tmp_path
+
     def test_new_directories(self, root):
         directory = files.join(root, "made")
         assert files.is_new(directory)

@@ -28,7 +28,7 @@ from pathlib import Path
 PORT, EMULATOR, CERTIFICATE, KEY, FOLDER = sys.argv[1:]
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 TLS.load_cert_chain(CERTIFICATE, KEY)
-SLOW_SECONDS = 3
+SLOW_SECONDS = 1
 REQUESTS, FAULTS = itertools.count(1), itertools.count()
 # The emulator writes its one list of objects after each change.
 ONE_AT_A_TIME = threading.Lock()
