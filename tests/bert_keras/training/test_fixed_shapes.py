@@ -8,10 +8,11 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import config
+from bert_keras.errors import InputError
 from bert_keras.inference import forward
 from bert_keras.model import networks
 from bert_keras.tasks import dataset, tokenized
-from bert_keras.training import replicas, task_training
+from bert_keras.training import finetune, replicas, task_training
 
 NUM_INPUTS, NUM_ENDINGS, MAX_LENGTH, VOCAB_SIZE = 22, 3, 16, 50
 LADDER = (13, MAX_LENGTH)
@@ -148,6 +149,13 @@ def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, tmp_path):
     shapes = {tuple(spec(step)["input_ids"].shape) for step in range(7)}
     middle = (NUM_ENDINGS,) if kind == "choice" else ()
     assert shapes == {(9, *middle, length) for length in LADDER}
+    free, padded = (
+        forward.of_task(fixed[0].network, ladder=ladder, tokens_per_batch=70)(
+            inputs_of(kind), title=None
+        )
+        for ladder in ((), LADDER)
+    )
+    np.testing.assert_allclose(padded, free, rtol=0, atol=1e-5)
 
 
 def mirrored(num_replicas):
@@ -183,3 +191,12 @@ def test_two_replicas_give_what_one_device_gives(kind, ladder, tmp_path):
         for learner in (two[0], one[0])
     ]
     np.testing.assert_allclose(*outputs, rtol=0, atol=1e-5)
+
+
+def test_a_tpu_has_fixed_shapes():
+    tpu = object.__new__(tf.distribute.TPUStrategy)
+    made = finetune._resolved(config.FinetuningConfig(length_multiple=8), tpu)
+    assert (made.lengths, made.length_multiple) == ((64, 128), 1)
+    config.FinetuningConfig.model_validate(made.model_dump())
+    with pytest.raises(InputError, match="a TPU needs batches of fixed shapes, got"):
+        finetune._resolved(config.FinetuningConfig(lengths=()), tpu)
