@@ -3,15 +3,16 @@
     python benchmarks/preflight.py --results benchmarks/results/preflight.md
 
 Needs the compiler's environment, which `bert-keras preflight` tells how to make. What
-was compiled before comes from its cache, with the seconds that it took then: given
-again, this takes seconds. `--only NAME` runs one of the tables and writes no page.
+was compiled before comes from its cache, with the seconds that it took then. Each table
+is written when it is done, in the place of its last one, with the commit it is of;
+`--only NAME` makes one of them.
 """
 
 import argparse
 import contextlib
 import datetime
 import io
-import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,8 @@ TABLES = {
     "--global_batch_size 256 --max_seq_length 128",
     "BERT-LARGE, 512 tokens": "--config bert_large --device v5e-1 "
     "--global_batch_size 32 --max_seq_length 512",
+    "BERT-LARGE, 512 tokens, recomputed": "--config bert_large --device v5e-1 "
+    "--global_batch_size 32 --max_seq_length 512 --set recompute=layers",
     "BERT-BASE, --fast": f"--config bert_base {_ONE} --fast",
     "BERT-tiny, v4": f"--config bert_tiny {_EACH} --device v4-8",
     "BERT-tiny, v5p": f"--config bert_tiny {_EACH} --device v5p-8",
@@ -92,46 +95,51 @@ def run_planted(name: str) -> str:
     return run(TABLES["BERT-tiny"])
 
 
-def page(parts: dict[str, str]) -> str:
-    """The results as Markdown."""
-    versions = ", ".join(f"{k} {v}" for k, v in compiling.PACKAGES.items())
-    lines = [
-        "# `bert-keras preflight`, really run",
-        "",
-        f"{datetime.date.today()}, 2 cores, Python {platform.python_version()}, "
-        f"tensorflow {tf.__version__}, {versions}; commit "
-        f"{provenance.commit(Path(cli.__file__).parent)}. No TPU was there; nothing "
-        "here has run on one. The machine did other things: the seconds of "
-        "compilations are upper limits.",
-    ]
-    for name, text in parts.items():
-        words = TABLES.get(name, TABLES["BERT-tiny"])
-        command = f"bert-keras preflight {words}"
-        lines += ["", f"## {name}", "", "```", command, "", text.rstrip(), "```"]
-    return "\n".join([*lines, ""])
+HEADING = """# `bert-keras preflight`, really run
+
+Two cores; jax 0.10.2, libtpu 0.0.42.1, tensorflow 2.20.0. No TPU was there, and nothing
+here has run on one. The machine did other things: the seconds of compilations are upper
+limits.
+
+Tables of commit dcfd368d are older than `recompute`: what their training step keeps, the
+present one computes again in elementwise chains, so it needs less memory; and LARGE's
+TFLOP and bytes in four parts are those of two parts, which the compiler counts of a loop.
+"""
+
+
+def section(name: str, text: str, *, commit: str | None) -> str:
+    """A table's part of the page."""
+    command = f"bert-keras preflight {TABLES.get(name, TABLES['BERT-tiny'])}"
+    made = f"{datetime.date.today()}, commit {commit}"
+    return f"## {name}\n\n{made}\n\n```\n{command}\n\n{text.rstrip()}\n```\n"
+
+
+def put(path: Path, name: str, part: str) -> None:
+    """Writes a table's part into the page, in the place of its last one."""
+    page = path.read_text(encoding="utf-8") if path.exists() else HEADING
+    heading, *parts = re.split(r"^(?=## )", page, flags=re.MULTILINE)
+    found = {part.splitlines()[0].removeprefix("## "): part for part in parts}
+    found = {key: one.rstrip() + "\n" for key, one in found.items()} | {name: part}
+    ordered = [found[key] for key in (*TABLES, *PLANTED) if key in found]
+    path.write_text("\n".join([heading.rstrip() + "\n", *ordered]), encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--results", type=Path)
+    parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--only", choices=[*TABLES, *PLANTED])
     args = parser.parse_args()
     if args.only:
-        ours = run_planted if args.only in PLANTED else lambda name: run(TABLES[name])
-        print(ours(args.only))
+        text = (
+            run_planted(args.only) if args.only in PLANTED else run(TABLES[args.only])
+        )
+        commit = provenance.commit(Path(cli.__file__).parent)
+        put(args.results, args.only, section(args.only, text, commit=commit))
         return
     # A process for each: planted operations stay, and memory is given back.
-    parts = {
-        name: subprocess.run(
-            [sys.executable, __file__, "--only", name],
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        ).stdout
-        for name in (*TABLES, *PLANTED)
-    }
-    if args.results:
-        args.results.write_text(page(parts), encoding="utf-8")
+    for name in (*TABLES, *PLANTED):
+        words = ["--results", str(args.results), "--only", name]
+        subprocess.run([sys.executable, __file__, *words], check=True)
 
 
 if __name__ == "__main__":
