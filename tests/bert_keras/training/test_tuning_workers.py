@@ -99,20 +99,35 @@ def test_two_workers_equal_one_device(files, tmp_path):
     }
 
 
-def test_sigterm_to_one_stops_both_and_they_go_on(files, tmp_path):
+LONG = {"num_train_epochs": 40, "save_checkpoint_steps": 10}
+
+
+@pytest.fixture(scope="module")
+def whole(files, tmp_path_factory):
+    """A run of two workers that nothing happened to."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    assert finish(start_workers(files, run, **LONG)) == [0, 0], log_of(run, 0)
+    return run
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_both_end_with_one_and_go_on(files, whole, tmp_path, sent):
     """With the bits of two workers that nothing happened to."""
-    options = {"num_train_epochs": 40, "save_checkpoint_steps": 10}
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    assert finish(start_workers(files, whole, **options)) == [0, 0], log_of(whole, 0)
-    processes = start_workers(files, run, **options)
+    run = tmp_path / "run"
+    processes = start_workers(files, run, **LONG)
     wait_for_step(run, 20, processes)
-    os.kill(processes[1].pid, signal.SIGTERM)
-    assert finish(processes) == [143, 143], log_of(run, 1)
-    stops = [log_of(run, worker).splitlines()[-1] for worker in range(2)]
-    assert stops[0] == stops[1]
-    assert "stopped by SIGTERM at step" in stops[0]
+    os.kill(processes[1].pid, sent)
+    codes, logs = finish(processes), [log_of(run, worker) for worker in range(2)]
+    if sent == signal.SIGTERM:
+        assert codes == [143, 143], logs[1]
+        stops = [log.splitlines()[-1] for log in logs]
+        assert stops[0] == stops[1]
+        assert "stopped by SIGTERM at step" in stops[0]
+    else:
+        assert codes == [2, -signal.SIGKILL], logs[0]
+        assert "task 1 no longer answers" in logs[0]
     assert not (run / "results.json").exists()
-    assert finish(start_workers(files, run, **options)) == [0, 0], log_of(run, 0)
+    assert finish(start_workers(files, run, **LONG)) == [0, 0], log_of(run, 0)
     assert "resuming after step" in log_of(run, 0)
     assert_same_model(run, whole, atol=0)
 
