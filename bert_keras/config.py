@@ -2,28 +2,12 @@
 
 import math
 import typing
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
-from bert_keras import config_fields, files
 from bert_keras.errors import InputError
-
-
-class StrictModel(pydantic.BaseModel):
-    """Base of all configurations: immutable, no unknown keys, no silent casts.
-
-    The docstring below a field is its description, which `bert-keras config` prints.
-    """
-
-    model_config = pydantic.ConfigDict(
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-    )
+from bert_keras.strict_model import StrictModel
 
 
 class BertConfig(StrictModel):
@@ -552,41 +536,3 @@ class SweepConfig(StrictModel):
                     f"{values!r}"
                 )
         return grid
-
-
-Config = TypeVar("Config", bound=StrictModel)
-
-
-def build_config(
-    config_type: type[Config],
-    values: Mapping[str, Any],
-    *,
-    origin: str | Path | None = None,
-) -> Config:
-    """Builds a configuration from plain values, with errors for people."""
-    try:
-        return config_type.model_validate(values)
-    except pydantic.ValidationError as error:
-        prefix = f"{origin}: " if origin else ""
-        problems = [
-            config_fields.explain(config_type, problem) for problem in error.errors()
-        ]
-        raise InputError(prefix + "; ".join(problems)) from None
-
-
-def read_bert_config(path: str | Path) -> BertConfig:
-    """Reads a `bert_config.json`; keys that Google's own files add are left out."""
-    values = files.read_json(path)
-    values = {key: v for key, v in values.items() if key not in _UNUSED_GOOGLE_KEYS}
-    return build_config(BertConfig, values, origin=path)
-
-
-# Present in some published bert_config.json files, read by no released code.
-_UNUSED_GOOGLE_KEYS = {
-    "directionality",
-    "pooler_fc_size",
-    "pooler_num_attention_heads",
-    "pooler_num_fc_layers",
-    "pooler_size_per_head",
-    "pooler_type",
-}

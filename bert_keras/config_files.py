@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import yaml
 
 from bert_keras import files
-from bert_keras.config import StrictModel, build_config
+from bert_keras.config import BertConfig
 from bert_keras.errors import InputError, nearest, one_line
+from bert_keras.strict_model import StrictModel, build_config
 
 Config = TypeVar("Config", bound=StrictModel)
 
@@ -172,3 +173,21 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
             f"--set {override!r:.80}: {text!r:.80} is not a YAML value: "
             f"{one_line(error)}"
         ) from None
+
+
+def read_bert_config(path: str | Path) -> BertConfig:
+    """Reads a `bert_config.json`; keys that Google's own files add are left out."""
+    values = files.read_json(path)
+    values = {key: v for key, v in values.items() if key not in _UNUSED_GOOGLE_KEYS}
+    return build_config(BertConfig, values, origin=path)
+
+
+# Present in some published bert_config.json files, read by no released code.
+_UNUSED_GOOGLE_KEYS = {
+    "directionality",
+    "pooler_fc_size",
+    "pooler_num_attention_heads",
+    "pooler_num_fc_layers",
+    "pooler_size_per_head",
+    "pooler_type",
+}

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras import __version__, files, ownership, progress
-from bert_keras.config import StrictModel, build_config
 from bert_keras.errors import InputError
+from bert_keras.strict_model import StrictModel, build_config
 
 MANIFEST_NAME = "manifest.json"
 WORK_NAME = ".work"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pydantic
 
-from bert_keras import config, config_files, files, manifest
+from bert_keras import config, config_files, files, manifest, strict_model
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 
@@ -56,7 +56,7 @@ class Run:
         return tokenization.Tokenizer(self.vocabulary, do_lower_case=self.do_lower_case)
 
 
-class _Casing(config.StrictModel):
+class _Casing(strict_model.StrictModel):
     """The part of `tokenizer_config.json` that a run needs; others add keys."""
 
     model_config = pydantic.ConfigDict(extra="ignore")
@@ -64,7 +64,7 @@ class _Casing(config.StrictModel):
     do_lower_case: pydantic.StrictBool
 
 
-class _Results(config.StrictModel):
+class _Results(strict_model.StrictModel):
     """The part of `results.json` that is read again; each kind of run adds its own."""
 
     # Early runs wrote numbers that are not finite.
@@ -82,7 +82,7 @@ class _Results(config.StrictModel):
 
 def create_run(
     directory: str | Path,
-    settings: config.StrictModel,
+    settings: strict_model.StrictModel,
     *,
     task: config.Task,
     bert_config: config.BertConfig,
@@ -150,7 +150,7 @@ def _decisive(
     return kept
 
 
-def describe_run(run: Run, settings: config.StrictModel | None) -> None:
+def describe_run(run: Run, settings: strict_model.StrictModel | None) -> None:
     """Writes all files but weights and results; `settings` only if given."""
     directory = run.directory
     if settings is not None:
@@ -191,7 +191,7 @@ def read_results(directory: str | Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     results = files.read_json(path)
-    config.build_config(_Results, results, origin=path)
+    strict_model.build_config(_Results, results, origin=path)
     return results
 
 
@@ -209,11 +209,11 @@ def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run
     directory = files.path(directory)
     task = read_task(directory, kinds=kinds, verb=verb)
     path = directory / TOKENIZER_CONFIG_NAME
-    casing = config.build_config(_Casing, files.read_json(path), origin=path)
+    casing = strict_model.build_config(_Casing, files.read_json(path), origin=path)
     return Run(
         directory=directory,
         task=task,
-        bert_config=config.read_bert_config(directory / BERT_CONFIG_NAME),
+        bert_config=config_files.read_bert_config(directory / BERT_CONFIG_NAME),
         vocabulary=tokenization.Vocabulary.load(directory / VOCABULARY_NAME),
         do_lower_case=casing.do_lower_case,
     )
@@ -229,7 +229,7 @@ def read_task(
             f"{directory}: expected a run directory made by `bert-keras {verb}`, found "
             + (f"no {TASK_NAME} in it" if path.parent.is_dir() else "no such directory")
         )
-    task = config.build_config(config.Task, files.read_json(path), origin=path)
+    task = strict_model.build_config(config.Task, files.read_json(path), origin=path)
     if task.kind not in kinds:
         raise InputError(
             f"{directory}: expected a run made by `bert-keras {verb}`, found one for "
@@ -239,8 +239,8 @@ def read_task(
 
 
 def read_settings(
-    directory: str | Path, settings_type: type[config.Config]
-) -> config.Config | None:
+    directory: str | Path, settings_type: type[strict_model.Config]
+) -> strict_model.Config | None:
     """Reads the configuration of a run; `None`: a converted run may lack it."""
     path = files.path(directory) / CONFIG_NAME
     return config_files.load(settings_type, path) if path.is_file() else None

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import yaml
 from pydantic.fields import FieldInfo
 
-from bert_keras import config, config_fields, config_files
+from bert_keras import config, config_fields, config_files, strict_model
 from bert_keras.feature_based import configuration
 
-CONFIGURATIONS: dict[str, type[config.StrictModel]] = {
+CONFIGURATIONS: dict[str, type[strict_model.StrictModel]] = {
     "corpus": config.CorpusConfig,
     "examples": config.ExamplesConfig,
     "pretrain": config.PretrainingConfig,
@@ -53,18 +53,18 @@ _WORDS = {
 }
 
 
-def describe(verb: str, settings: config.StrictModel) -> Iterator[str]:
+def describe(verb: str, settings: strict_model.StrictModel) -> Iterator[str]:
     """The lines of a YAML file with all settings of a verb, each below its meaning."""
     yield f"# Settings of `bert-keras {verb}`. {_summary(type(settings))}"
     yield from _describe(settings, indent="")
 
 
-def _describe(settings: config.StrictModel, *, indent: str) -> Iterator[str]:
+def _describe(settings: strict_model.StrictModel, *, indent: str) -> Iterator[str]:
     values = settings.model_dump(mode="json")
     for name, field in type(settings).model_fields.items():
         yield ""
         nested = getattr(settings, name)
-        if isinstance(nested, config.StrictModel):
+        if isinstance(nested, strict_model.StrictModel):
             yield from _comment(str(field.description), indent=indent)
             yield f"{indent}{name}:"
             yield from _describe(nested, indent=indent + "  ")
@@ -99,7 +99,7 @@ def _yaml(value: Any) -> str:
     return text.removesuffix("...\n").strip()
 
 
-def _summary(model: type[config.StrictModel]) -> str:
+def _summary(model: type[strict_model.StrictModel]) -> str:
     return (model.__doc__ or "").partition("\n\n")[0]
 
 
@@ -162,7 +162,7 @@ def page() -> Iterator[str]:
         yield from ("| key | default | values | meaning |", "|---|---|---|---|")
         for key, field in config_fields.walk(model):
             if not field.is_required() and isinstance(
-                field.default, config.StrictModel
+                field.default, strict_model.StrictModel
             ):
                 continue
             default = "" if field.is_required() else f"`{_yaml(_plain(field.default))}`"
@@ -178,6 +178,6 @@ def _plain(value: Any) -> Any:
     """A default as plain values; items of a tuple only as far as they are set."""
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, config.StrictModel):
+    if isinstance(value, strict_model.StrictModel):
         return value.model_dump(mode="json", exclude_unset=True)
     return value

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import config, files, manifest
+from bert_keras import config, files, manifest, strict_model
 from bert_keras.data import features
 from pipelines import examples
 from pipelines.engine import engines
@@ -300,7 +300,7 @@ def pretrained_run(made_once, tiny_examples) -> Path:
 
     def make(directory: Path) -> None:
         pretrain.pretrain(
-            config.build_config(config.PretrainingConfig, PRETRAINING),
+            strict_model.build_config(config.PretrainingConfig, PRETRAINING),
             [tiny_examples],
             directory / "run",
             strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),

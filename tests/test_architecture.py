@@ -35,6 +35,7 @@ DOOR = (
     "store_errors",
     "store_paths",
     "stores",
+    "strict_model",
 )
 """Modules directly in `bert_keras` on which everything stands."""
 

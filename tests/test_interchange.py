@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, manifest
+from bert_keras import config, manifest, strict_model
 from bert_keras.data import features, masking, tokenization
 from bert_keras.training import pretrain, record_batches
 from pipelines import examples
@@ -230,7 +230,7 @@ def test_we_read_what_tf_models_made(gzip, v2, make_theirs, tiny_vocab):
 def test_adopted_records_are_trained_on_and_shown(make_theirs, tiny_vocab, tmp_path):
     directory = make_theirs(gzip=True, v2=True)
     adoption.adopt_examples(directory, tiny_vocab, do_lower_case=True)
-    settings = config.build_config(
+    settings = strict_model.build_config(
         config.PretrainingConfig,
         {
             "model": {

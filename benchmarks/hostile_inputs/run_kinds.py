@@ -56,7 +56,7 @@ def _read_settings(folder: Path) -> object:
         elif path.name == "tf_config.json":
             cluster.cluster_from_tf_config(text)
         else:
-            config.read_bert_config(path)
+            config_files.read_bert_config(path)
 
 
 def _make_run(folder: Path, golden: Path) -> None:

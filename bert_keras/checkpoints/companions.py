@@ -6,7 +6,7 @@ of a vocabulary show it; where they do not, a `tokenizer_config.json` says it.
 
 from pathlib import Path
 
-from bert_keras import config, files, run_directory
+from bert_keras import config, config_files, files, run_directory
 from bert_keras.checkpoints import weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
@@ -28,7 +28,7 @@ def read_config(directory: Path) -> config.BertConfig:
             f"{path}: missing; copy the {CONFIG_NAME} and {VOCABULARY_NAME} of the "
             "release that the checkpoint was trained from to here"
         )
-    bert_config = config.read_bert_config(path)
+    bert_config = config_files.read_bert_config(path)
     ours = {theirs: ours for ours, theirs in ACTIVATIONS.items()}
     hidden_act = ours.get(bert_config.hidden_act, bert_config.hidden_act)
     return bert_config.model_copy(update={"hidden_act": hidden_act})

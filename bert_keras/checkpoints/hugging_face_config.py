@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_keras import config
+from bert_keras import config, strict_model
 from bert_keras.checkpoints import weights
 from bert_keras.errors import InputError
 
@@ -144,7 +144,7 @@ def read_bert_config(values: Mapping[str, Any], path: Path) -> config.BertConfig
     known = config.BertConfig.model_fields.keys() - {"attention"}
     kept = {key: value for key, value in values.items() if key in known}
     kept["hidden_act"] = _OUR_ACTIVATIONS[hidden_act]
-    return config.build_config(config.BertConfig, kept, origin=path)
+    return strict_model.build_config(config.BertConfig, kept, origin=path)
 
 
 def read_task(

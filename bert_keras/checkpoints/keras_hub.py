@@ -17,7 +17,7 @@ import h5py
 import keras
 import numpy as np
 
-from bert_keras import config, files
+from bert_keras import config, files, strict_model
 from bert_keras.checkpoints import companions, keras_files, native, weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
@@ -153,7 +153,7 @@ def _read_bert_config(path: Path) -> config.BertConfig:
     if missing := [key for key in _KEYS if key not in values]:
         raise InputError(f"{path}: expected a key {missing[0]!r} in its `config`")
     converted = {ours: values[theirs] for theirs, ours in _KEYS.items()}
-    return config.build_config(
+    return strict_model.build_config(
         config.BertConfig,
         {
             **converted,

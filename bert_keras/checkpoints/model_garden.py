@@ -36,7 +36,7 @@ from typing import Any
 import tensorflow as tf
 import yaml
 
-from bert_keras import config
+from bert_keras import config, strict_model
 from bert_keras.checkpoints import companions, tensor_bundle, weights
 from bert_keras.checkpoints.weights import Row
 from bert_keras.errors import InputError, one_line
@@ -325,7 +325,7 @@ def _read_config(
         "hidden_act": "gelu_tanh",
         **found,
     }
-    return config.build_config(config.BertConfig, values, origin=prefix)
+    return strict_model.build_config(config.BertConfig, values, origin=prefix)
 
 
 _SIZES = {
@@ -367,7 +367,7 @@ def _read_params(path: Path) -> config.BertConfig:
                 + " or ".join(repr(value) for value in known)
             )
     theirs = {theirs: ours for ours, theirs in ACTIVATIONS.items()}
-    return config.build_config(
+    return strict_model.build_config(
         config.BertConfig, {**sizes, "hidden_act": theirs[activation]}, origin=path
     )
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bert_keras.config import ExamplesConfig, build_config
+from bert_keras.config import ExamplesConfig
+from bert_keras.strict_model import build_config
 
 PAD_TOKEN = "[PAD]"
 UNK_TOKEN = "[UNK]"

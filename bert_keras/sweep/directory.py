@@ -11,7 +11,14 @@ from typing import Annotated, Any
 
 import pydantic
 
-from bert_keras import config, config_fields, files, manifest, run_directory
+from bert_keras import (
+    config,
+    config_fields,
+    files,
+    manifest,
+    run_directory,
+    strict_model,
+)
 from bert_keras.errors import InputError, check_choice
 from bert_keras.sweep import planning, scores
 from bert_keras.tasks import answers, catalogue
@@ -60,7 +67,7 @@ def _sha256(path: str) -> str:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-class _PlannedRun(config.StrictModel):
+class _PlannedRun(strict_model.StrictModel):
     # It leads out of no directory.
     name: Annotated[
         str,
@@ -72,7 +79,7 @@ class _PlannedRun(config.StrictModel):
     settings: config.FinetuningConfig
 
 
-class _Plan(config.StrictModel):
+class _Plan(strict_model.StrictModel):
     """Content of the plan's file."""
 
     keys: tuple[str, ...]
@@ -84,7 +91,7 @@ def read_plan(directory: Path) -> tuple[list[str], list[planning.Run]]:
     path = directory / _PLAN_NAME
     if not path.is_file():
         return [], []
-    plan = config.build_config(_Plan, files.read_json(path), origin=path)
+    plan = strict_model.build_config(_Plan, files.read_json(path), origin=path)
     known = [key for key, _ in config_fields.walk(config.FinetuningConfig)]
     for key in plan.keys:
         check_choice(f"{path}: a key", key, known)

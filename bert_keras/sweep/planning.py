@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bert_keras import config, config_files
+from bert_keras import config, config_files, strict_model
 from bert_keras.errors import InputError
 
 # Runs with different values would be scored on different questions.
@@ -132,7 +132,7 @@ def _plan_run(command: Command, point: Mapping[str, Any], *, seed: int) -> Run:
     )
 
 
-def value_of(settings: config.StrictModel, key: str) -> Any:
+def value_of(settings: strict_model.StrictModel, key: str) -> Any:
     """The value of a dotted key."""
     value: Any = settings
     for name in key.split("."):

@@ -1,6 +1,6 @@
 import pytest
 
-from bert_keras import config, config_files
+from bert_keras import config, config_files, strict_model
 from bert_keras.errors import InputError
 
 
@@ -130,14 +130,14 @@ def test_google_bert_config_with_keys_of_other_checkpoints(tmp_path):
     path.write_text(
         '{"hidden_size": 128, "num_attention_heads": 2, "pooler_fc_size": 7}'
     )
-    assert config.read_bert_config(path).hidden_size == 128
+    assert config_files.read_bert_config(path).hidden_size == 128
     path.write_text('{"hidden_sizes": 128}')
     with pytest.raises(
         InputError, match="no key 'hidden_sizes'; did you mean 'hidden_s"
     ):
-        config.read_bert_config(path)
+        config_files.read_bert_config(path)
     with pytest.raises(InputError, match=r"none\.json: expected JSON, cannot read"):
-        config.read_bert_config(tmp_path / "none.json")
+        config_files.read_bert_config(tmp_path / "none.json")
 
 
 def test_a_configuration_cannot_be_changed():
@@ -236,7 +236,7 @@ class TestHostileYaml:
     ],
 )
 def test_lengths_that_fine_tuning_has(settings, lengths, on_tpu):
-    made = config.build_config(
+    made = strict_model.build_config(
         config.FinetuningConfig, {"max_seq_length": 100} | settings
     )
     assert made.fixed_lengths(on_tpu=False) == lengths
@@ -254,4 +254,4 @@ def test_lengths_that_fine_tuning_has(settings, lengths, on_tpu):
 )
 def test_lengths_that_are_none(settings, message):
     with pytest.raises(InputError, match=message):
-        config.build_config(config.FinetuningConfig, settings)
+        strict_model.build_config(config.FinetuningConfig, settings)

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from bert_keras import config, run_directory
+from bert_keras import config, run_directory, strict_model
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 
@@ -114,7 +114,7 @@ def test_settings_that_may_change_on_the_way(tmp_path):
     """Also in runs that were begun when they might not."""
 
     def create(**changes):
-        settings = config.build_config(config.PretrainingConfig, changes)
+        settings = strict_model.build_config(config.PretrainingConfig, changes)
         run_directory.create_run(
             tmp_path,
             settings,
@@ -130,7 +130,7 @@ def test_settings_that_may_change_on_the_way(tmp_path):
         return [{"fraction": 0.5, "gradient_accumulation_steps": n} for n in parts]
 
     create(phases=phases(None, 2), jit_compile=True)
-    settings = config.build_config(
+    settings = strict_model.build_config(
         config.PretrainingConfig, {"phases": phases(None, 2), "jit_compile": True}
     )
     as_before = {

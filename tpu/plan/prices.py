@@ -5,7 +5,7 @@ from importlib import resources
 from pathlib import Path
 
 from bert_keras import config_files
-from bert_keras.config import StrictModel
+from bert_keras.strict_model import StrictModel
 
 
 class Hourly(StrictModel):

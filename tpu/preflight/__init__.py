@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from bert_keras import chips, config, files, manifest
+from bert_keras import chips, config, files, manifest, strict_model
 from bert_keras.data import features
 from bert_keras.errors import InputError
 from bert_keras.tasks import catalogue, glue
@@ -142,7 +142,7 @@ def _examples(request: Request) -> tuple[config.ExamplesConfig, int]:
         raise InputError("give the shapes with either --examples or --max_seq_length")
     if request.examples is None:
         values = {"max_seq_length": request.max_seq_length}
-        made_with = config.build_config(config.ExamplesConfig, values)
+        made_with = strict_model.build_config(config.ExamplesConfig, values)
         return made_with, config.BertConfig().vocab_size
     found = manifest.read_manifest(
         request.examples, kind="examples", verb="bert-keras examples"

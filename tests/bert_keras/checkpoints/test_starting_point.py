@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, config_files, run_directory
+from bert_keras import config, config_files, run_directory, strict_model
 from bert_keras.checkpoints import conversion, run_weights, starting_point, weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
@@ -43,7 +43,7 @@ def settings(**changes):
         "precision": "float32",
         **changes,
     }
-    return config.build_config(config.PretrainingConfig, values)
+    return strict_model.build_config(config.PretrainingConfig, values)
 
 
 def still(**changes):
@@ -130,7 +130,9 @@ def test_it_begins_with_the_weights_and_their_architecture(
     assert_same_arrays(arrays_of(run), arrays_of(source), atol=1e-29)
     before = json.loads((source / "results.json").read_text())
     assert results["eval"] == pytest.approx(before["eval"], rel=1e-6)
-    old, new = (config.read_bert_config(d / "bert_config.json") for d in (source, run))
+    old, new = (
+        config_files.read_bert_config(d / "bert_config.json") for d in (source, run)
+    )
     assert new == old.model_copy(update={"hidden_dropout_prob": 0.3})
     assert "initialized from" not in caplog.text
 
@@ -249,7 +251,7 @@ class TestExtendedVocabulary:
         tuned = make_run(tmp_path / "tuned", old, kind="classification")
         run = tmp_path / "run"
         pretrain.pretrain(still(), [new_examples], run, strategy=CPU, init=tuned)
-        bert_config = config.read_bert_config(run / "bert_config.json")
+        bert_config = config_files.read_bert_config(run / "bert_config.json")
         assert bert_config.vocab_size == len(old) + 2
         task = config.Task(kind="pretraining")
         fresh = networks.build(bert_config, task, seed=SEED)

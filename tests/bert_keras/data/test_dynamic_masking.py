@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, files
+from bert_keras import config, files, strict_model
 from bert_keras.checkpoints import conversion, run_weights, weights
 from bert_keras.data import dynamic_masking, masking
 from bert_keras.model import pretrainer
@@ -162,7 +162,7 @@ def settings(**changes):
         "shuffle_buffer_size": 100,
         **changes,
     }
-    return config.build_config(config.PretrainingConfig, values)
+    return strict_model.build_config(config.PretrainingConfig, values)
 
 
 @pytest.fixture(

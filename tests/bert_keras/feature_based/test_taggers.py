@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import cli, config
+from bert_keras import cli, config, strict_model
 from bert_keras.checkpoints import native, weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
@@ -71,7 +71,7 @@ def data(tmp_path_factory):
 
 def run(model, data, directory, **settings):
     return taggers.run_probes(
-        config.build_config(configuration.ProbeConfig, SMALL | settings),
+        strict_model.build_config(configuration.ProbeConfig, SMALL | settings),
         model=model,
         train=data / "train.conll",
         dev=data / "dev.conll",

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras import config, config_files, sweep
+from bert_keras import config, config_files, strict_model, sweep
 from bert_keras.errors import InputError
 from bert_keras.sweep import majority, picture, planning, scores, summary
 from bert_keras.tasks import catalogue
@@ -169,7 +169,7 @@ def test_a_grid_that_cannot_be_run(grid, message):
 )
 def test_a_configuration_that_cannot_be_used(values, message):
     with pytest.raises(InputError, match=message):
-        config.build_config(config.SweepConfig, values)
+        strict_model.build_config(config.SweepConfig, values)
 
 
 def test_the_same_settings_are_the_same_run():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, export, run_directory
+from bert_keras import config, config_files, export, run_directory
 from bert_keras.checkpoints import conversion, run_weights, starting_point, weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
@@ -270,7 +270,7 @@ def test_in_parts_and_with_more_padding_a_training_is_the_same(three_steps, tmp_
     assert_about_the_same(parts, whole)
     other = three_steps("other", max_grad_norm=1e-3, hidden_dropout_prob=0.5)
     assert abs(other["train"]["loss"] - whole["train"]["loss"]) > 1e-3
-    written = config.read_bert_config(tmp_path / "other" / "bert_config.json")
+    written = config_files.read_bert_config(tmp_path / "other" / "bert_config.json")
     assert written.hidden_dropout_prob == 0.5
     assert written.attention_probs_dropout_prob == 0.1
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras import config, config_files
+from bert_keras import config, config_files, strict_model
 from tests.bert_keras.training import (
     test_finetune,
     test_finetune_tasks,
@@ -36,7 +36,7 @@ TINY = {
 @pytest.fixture(scope="module")
 def settings_path(tmp_path_factory) -> Path:
     """Two phases, the second with smaller batches in two parts, dropout and all."""
-    settings = config.build_config(
+    settings = strict_model.build_config(
         config.PretrainingConfig,
         {
             "model": TINY,

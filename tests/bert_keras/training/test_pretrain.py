@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, config_files, files, ownership
+from bert_keras import config, config_files, files, ownership, strict_model
 from bert_keras.checkpoints import run_weights
 from bert_keras.errors import InputError, Stopped
 from bert_keras.report import event_log
@@ -29,7 +29,7 @@ CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
 
 def settings(**changes):
     values = {**conftest.PRETRAINING, **changes}
-    return config.build_config(config.PretrainingConfig, values)
+    return strict_model.build_config(config.PretrainingConfig, values)
 
 
 def weights(run):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config
+from bert_keras import config, strict_model
 from bert_keras.errors import InputError
 from bert_keras.training import pretrain, self_check
 from tests.conftest import PRETRAINING
@@ -90,7 +90,7 @@ def test_a_training_does_not_begin(tiny_examples, tmp_path, monkeypatch):
     monkeypatch.setattr(self_check, "is_due", lambda strategy: True)
     with pytest.raises(InputError, match="device 0 gets nothing of 1"):
         pretrain.pretrain(
-            config.build_config(config.PretrainingConfig, PRETRAINING),
+            strict_model.build_config(config.PretrainingConfig, PRETRAINING),
             [tiny_examples],
             tmp_path / "run",
             strategy=mirrored(1.0, 0.0),

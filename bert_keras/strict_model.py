@@ -1,0 +1,44 @@
+"""The base of all configurations, and errors for people about their values."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pydantic
+
+from bert_keras import config_fields
+from bert_keras.errors import InputError
+
+
+class StrictModel(pydantic.BaseModel):
+    """Base of all configurations: immutable, no unknown keys, no silent casts.
+
+    The docstring below a field is its description, which `bert-keras config` prints.
+    """
+
+    model_config = pydantic.ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
+
+
+Config = TypeVar("Config", bound=StrictModel)
+
+
+def build_config(
+    config_type: type[Config],
+    values: Mapping[str, Any],
+    *,
+    origin: str | Path | None = None,
+) -> Config:
+    """Builds a configuration from plain values, with errors for people."""
+    try:
+        return config_type.model_validate(values)
+    except pydantic.ValidationError as error:
+        prefix = f"{origin}: " if origin else ""
+        problems = [
+            config_fields.explain(config_type, problem) for problem in error.errors()
+        ]
+        raise InputError(prefix + "; ".join(problems)) from None
