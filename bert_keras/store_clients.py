@@ -117,14 +117,17 @@ class Beam:
             ):
                 while chunk := source.read(CHUNK_BYTES):
                     target.write(chunk)
-            self._systems.rename([temporary], [path])
+            self.rename(temporary, path)
         except Exception:
             with contextlib.suppress(Exception):
                 self._systems.delete([temporary])
             raise
 
     def rename(self, path: str, target: str) -> None:
-        self._systems.rename([path], [target])
+        # Beam's own renaming fails if the answer to its deletion is lost: the deletion
+        # is asked for again, and there is nothing any more.
+        self._systems.copy([path], [target])
+        self.delete([path])
 
     def match(self, pattern: str) -> list[Found]:
         return self._matches(pattern)

@@ -316,6 +316,30 @@ class TestTryingAgain:
             with pytest.raises(OSError, match="ends before its last byte"):
                 file.read()
 
+    def test_a_deletion_whose_answer_was_lost(self, monkeypatch, tmp_path):
+        """Its second attempt finds nothing; what was to be renamed is there."""
+        (tmp_path / "local").write_bytes(b"all of it")
+        (tmp_path / "store").mkdir()
+        beam = store_clients.Beam(f"{tmp_path}/store/a")
+        delete = beam._systems.delete
+
+        def delete_twice(paths):
+            delete(paths)
+            raise HttpError(404)
+
+        def rename_as_on_gs(paths, targets):
+            beam._systems.copy(paths, targets)
+            beam._systems.delete(paths)
+
+        monkeypatch.setattr(beam._systems, "delete", delete_twice)
+        monkeypatch.setattr(beam._systems, "rename", rename_as_on_gs)
+        beam.upload(f"{tmp_path}/local", f"{tmp_path}/store/a")
+        beam.rename(f"{tmp_path}/store/a", f"{tmp_path}/store/b")
+        found = {
+            path.name: path.read_bytes() for path in (tmp_path / "store").iterdir()
+        }
+        assert found == {"b": b"all of it"}
+
     def test_an_upload_is_sent_from_its_beginning(self, failing):
         failing.failures = [ConnectionResetError("cut")]
         with files.open_atomically("gs://bucket/f") as file:
