@@ -220,19 +220,29 @@ class TensorFlow:
                 found.append(Found(path, status.length))
         return found
 
-    def below(self, directory: str) -> list[Found]:
-        return [
-            Found(path, self._gfile.stat(path).length)
-            for folder, _, names in self._gfile.walk(directory)
-            for path in (f"{folder.rstrip('/')}/{name}" for name in names)
-        ]
+    def _children(self, directory: str) -> list[str]:
+        """Names in a directory; on some stores those of directories end in `/`."""
+        # `tf.io.gfile.listdir` and `walk` ask whether it is a directory first, and take
+        # a store that does not answer for a no: all checkpoints would be gone.
+        from tensorflow.python.lib.io import _pywrap_file_io
 
-    def names_in(self, directory: str) -> list[str]:
         try:
-            names = self._gfile.listdir(directory)
+            return _pywrap_file_io.GetChildren(directory.encode())
         except self._errors.NotFoundError:
             return []
-        return [name.rstrip("/") for name in names]
+
+    def below(self, directory: str) -> list[Found]:
+        found = []
+        for name in self._children(directory):
+            path = f"{directory.rstrip('/')}/{name.rstrip('/')}"
+            if name.endswith("/") or (status := self._gfile.stat(path)).is_directory:
+                found += self.below(path)
+            else:
+                found.append(Found(path, status.length))
+        return found
+
+    def names_in(self, directory: str) -> list[str]:
+        return [name.rstrip("/") for name in self._children(directory)]
 
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -39,8 +39,10 @@ def of(path: str) -> store_clients.Store:
     Raises:
         InputError: nobody can.
     """
-    if "tensorflow" in sys.modules and _EMULATOR not in os.environ:
-        return store_clients.TensorFlow(path)
+    is_loaded = "tensorflow" in sys.modules and _EMULATOR not in os.environ
+    if is_loaded:
+        with contextlib.suppress(InputError):
+            return store_clients.TensorFlow(path)
     try:
         return store_clients.Beam(path)
     except InputError:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.lib.io import file_io
 
 from bert_keras import cli, files, ownership, store_clients, stores
 from bert_keras.errors import InputError
@@ -315,6 +316,35 @@ class TestTryingAgain:
             failing.objects["gs://bucket/f"] = b"abc"
             with pytest.raises(OSError, match="ends before its last byte"):
                 file.read()
+
+    def test_a_store_that_does_not_answer_is_no_empty_directory(
+        self, monkeypatch, pauses, tmp_path
+    ):
+        """A run would take its checkpoints for gone, and begin again."""
+        monkeypatch.delenv("STORAGE_EMULATOR_HOST", False)
+        root = f"ram://{tmp_path.name}"
+        for name in ("a", "b/c"):
+            files.path(f"{root}/{name}").write_bytes(b"xyz")
+        failing = []
+
+        def failing_first(ask):
+            def asked(*arguments):
+                if failing:
+                    raise failing.pop()
+                return ask(*arguments)
+
+            return asked
+
+        io = file_io._pywrap_file_io
+        for name in ("IsDirectory", "GetChildren"):
+            monkeypatch.setattr(io, name, failing_first(getattr(io, name)))
+        down = tf.errors.UnavailableError(None, None, "down")
+        failing.append(down)
+        assert sorted(files.list_directory(root)) == ["a", "b"]
+        failing.append(down)
+        found = sorted(path.name for path in files.path(root).rglob("*"))
+        assert found == ["a", "c"]
+        assert len(pauses) == 2
 
     def test_a_deletion_whose_answer_was_lost(self, monkeypatch, tmp_path):
         """Its second attempt finds nothing; what was to be renamed is there."""
