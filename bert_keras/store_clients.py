@@ -118,10 +118,22 @@ class Beam:
                 while chunk := source.read(CHUNK_BYTES):
                     target.write(chunk)
             self.rename(temporary, path)
-        except Exception:
+        except Exception as error:
             with contextlib.suppress(Exception):
                 self._systems.delete([temporary])
-            raise
+            if not (store_errors.is_missing(error) and self._has_bucket_of(path)):
+                raise
+        else:
+            return
+        # An answer was lost, and what it was about is asked for again.
+        raise ConnectionError("the store has forgotten the upload")
+
+    def _has_bucket_of(self, path: str) -> bool:
+        try:
+            self._systems.match([path])
+        except Exception as error:
+            return not store_errors.is_missing(error)
+        return True
 
     def rename(self, path: str, target: str) -> None:
         # Beam's own renaming fails if the answer to its deletion is lost: the deletion
@@ -227,7 +239,7 @@ class TensorFlow:
         from tensorflow.python.lib.io import _pywrap_file_io
 
         try:
-            return _pywrap_file_io.GetChildren(directory.encode())
+            return _pywrap_file_io.GetChildren(directory)
         except self._errors.NotFoundError:
             return []
 

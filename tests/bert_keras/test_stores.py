@@ -346,6 +346,38 @@ class TestTryingAgain:
         assert found == ["a", "c"]
         assert len(pauses) == 2
 
+    @pytest.mark.parametrize("has_bucket", [True, False])
+    def test_an_upload_that_the_store_forgot(
+        self, monkeypatch, pauses, tmp_path, has_bucket
+    ):
+        """Its last answer was lost: the second attempt has nothing to go on with."""
+        (tmp_path / "local").write_bytes(b"all of it")
+        (tmp_path / "store").mkdir()
+        beam = store_clients.Beam(f"{tmp_path}/store/a")
+        monkeypatch.setattr(stores, "of", lambda path: beam)
+        create, failures = beam._systems.create, [HttpError(404)]
+
+        def create_or_fail(*arguments, **options):
+            if failures:
+                raise failures.pop()
+            return create(*arguments, **options)
+
+        def no_bucket(patterns):
+            raise HttpError(404)
+
+        monkeypatch.setattr(beam._systems, "create", create_or_fail)
+        if not has_bucket:
+            monkeypatch.setattr(beam._systems, "match", no_bucket)
+            with pytest.raises(FileNotFoundError, match="No such file or bucket"):
+                stores.put(tmp_path / "local", f"{tmp_path}/store/a")
+            return
+        stores.put(tmp_path / "local", f"{tmp_path}/store/a")
+        assert len(pauses) == 1
+        found = {
+            path.name: path.read_bytes() for path in (tmp_path / "store").iterdir()
+        }
+        assert found == {"a": b"all of it"}
+
     def test_a_deletion_whose_answer_was_lost(self, monkeypatch, tmp_path):
         """Its second attempt finds nothing; what was to be renamed is there."""
         (tmp_path / "local").write_bytes(b"all of it")
