@@ -202,6 +202,7 @@ def doctor_process(address: str, path: str) -> dict[str, dict[str, str]]:
     return rows
 
 
+@pytest.mark.slow
 def test_broken_a_bucket_without_rights():
     pytest.importorskip("google.cloud.storage")
     with store(403) as address:
@@ -215,6 +216,7 @@ def test_broken_a_bucket_without_rights():
     assert found["clock"]["state"] == "ok"
 
 
+@pytest.mark.slow
 def test_a_bucket_with_rights_is_left_as_it_was(tmp_path):
     pytest.importorskip("gcp_storage_emulator")
     with socket.create_server(("localhost", 0)) as listening:
@@ -310,6 +312,7 @@ def test_gpus_that_are_hidden_missing_or_without_a_driver(tmp_path, monkeypatch)
 
 
 @pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="there are GPUs")
+@pytest.mark.slow
 def test_tensorflow_itself_says_why_it_lists_no_gpu():
     """In a process of its own, here without a driver."""
     finding = accelerators.gpus_of_tensorflow()
