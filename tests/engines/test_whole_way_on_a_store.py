@@ -233,3 +233,33 @@ class TestTheWholeWay:
         assert not Path("gs:").exists()
         facts = json.loads((on_a_store / "tuned/results.json").read_text())
         assert facts["environment"]["init"] == f"{STORE}/run"
+
+
+@pytest.mark.slow
+def test_an_outage_of_a_minute(on_a_store, store_front):
+    """While a pre-training runs, nothing answers for a minute: it goes on, and ends
+    with the same bytes."""
+    root = on_a_store.parent / "outage"
+    words = [
+        word.replace(f"{STORE}/run", "gs://bert-bucket/outage")
+        for word in pretrain(STORE)
+    ]
+    process = subprocess.Popen(
+        [*COMMAND, *words],
+        env={**os.environ, **store_front.training},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (root / "checkpoints/step-0000000005.npz").exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    store_front.fail(1, "down")
+    time.sleep(60)
+    assert process.poll() is None
+    store_front.fail(0)
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert ": trying again for up to" in said
+    for step in ("25", "30"):
+        name = f"checkpoints/step-00000000{step}.npz"
+        assert (root / name).read_bytes() == (on_a_store / "run" / name).read_bytes()
