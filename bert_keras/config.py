@@ -159,13 +159,14 @@ AdamwMode = Literal["google", "corrected"]
 
 
 class OptimizerConfig(StrictModel):
-    """BERT's Adam (paper, A.2; `optimization.py` of the original), or LAMB."""
+    """BERT's Adam (paper, A.2; `optimization.py` of the original), LAMB or Muon."""
 
-    name: Literal["adamw", "lamb"] = "adamw"
-    """Optimizer. `lamb`: You et al. (2020), for batches of many thousands."""
+    name: Literal["adamw", "lamb", "muon"] = "adamw"
+    """Optimizer. `lamb`: You et al. (2020), for batches of many thousands; `muon`:
+    Jordan et al. (2024) for matrices between layers, with AdamW for the rest."""
     adamw_mode: AdamwMode = "google"
     """`google`: without bias correction, as BERT was trained; `corrected`: with it, as
-    AdamW is published. LAMB always corrects."""
+    AdamW is published. LAMB and Muon always correct."""
     learning_rate: float = pydantic.Field(default=1e-4, gt=0)
     """Peak learning rate, which the warm-up heads for."""
     warmup_steps: int = pydantic.Field(default=10_000, ge=0)

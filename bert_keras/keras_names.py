@@ -35,7 +35,8 @@ CLASSES = {
         "BertTagger",
     ),
     "bert_keras.model.pretrainer": ("BertPretrainer",),
-    "bert_keras.training.optimization": ("BertAdamW", "Lamb", "WarmupDecay"),
+    "bert_keras.training.optimization": ("BertAdamW", "Lamb", "Muon"),
+    "bert_keras.training.schedules": ("WarmupDecay",),
 }
 """All classes that a `.keras` file may hold, by module."""
 

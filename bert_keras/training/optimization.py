@@ -1,9 +1,10 @@
-"""BERT's optimizers, learning rate and clipping.
+"""BERT's optimizers and clipping.
 
 BERT's own Adam is that of the original's optimization.py (paper, A.2); LAMB is
-algorithm 2 of You et al. (2020), "Large Batch Optimization for Deep Learning".
+algorithm 2 of You et al. (2020), "Large Batch Optimization for Deep Learning"; Muon is
+Jordan et al.'s (2024).
 
-Both are Keras optimizers that can also be applied within a replica: see
+All are Keras optimizers that can also be applied within a replica: see
 `ReplicaOptimizer.apply_in_replica`. TensorFlow only.
 """
 
@@ -15,63 +16,16 @@ from typing import Any, Literal
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import ops
 
 from bert_keras.config import OptimizerConfig
+from bert_keras.training import schedules
 
 NOT_DECAYED = (r"layer_norm", r"bias$")
 """Patterns of weights without decay: layer norms and biases, as in the original."""
-
-
-@keras.saving.register_keras_serializable(package="bert_keras")
-class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then polynomial decay counted from step 0.
-
-    Below `warmup_steps` the rate is `peak * step / warmup_steps`; from there on
-    `end + (peak - end) * (1 - step / num_train_steps) ** power`.
-
-    As in the original the decay does not restart when the warm-up ends, so the rate
-    falls there from nearly `peak` to `1 - warmup_steps / num_train_steps` of it (with
-    `power` 1 and `end` 0); and the very first update has a rate of 0.
-
-    Args:
-        peak: learning rate that the warm-up heads for.
-        warmup_steps: updates before the decay is used.
-        num_train_steps: step at which the rate reaches `end`, where it stays.
-        power: the decay's; 1: linear.
-        end: last learning rate.
-    """
-
-    def __init__(
-        self,
-        peak: float,
-        *,
-        warmup_steps: int,
-        num_train_steps: int,
-        power: float = 1.0,
-        end: float = 0.0,
-    ):
-        self.peak = peak
-        self.warmup_steps = warmup_steps
-        self.num_train_steps = num_train_steps
-        self.power = power
-        self.end = end
-
-    def __call__(self, step):
-        step = ops.cast(step, "float32")
-        warmup = self.peak * step / max(self.warmup_steps, 1)
-        remaining = 1.0 - ops.minimum(step, self.num_train_steps) / self.num_train_steps
-        decay = self.end + (self.peak - self.end) * ops.power(remaining, self.power)
-        return ops.where(step < self.warmup_steps, warmup, decay)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
-            "num_train_steps": self.num_train_steps,
-            "power": self.power,
-            "end": self.end,
-        }
+HIDDEN = r"(?<!classifier)/kernel$"
+"""Pattern of the matrices between layers: neither tables nor the classes of a head."""
+MUON_SCALE = 0.2
+"""Root mean square of Muon's updates at a rate of 1, about that of Adam's."""
 
 
 class ReplicaOptimizer(keras.optimizers.Optimizer):
@@ -112,7 +66,10 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
-        self._m, self._v = self.add_optimizer_variables(variables, ["m", "v"])
+        self._m, self._v = self._make_moments(variables)
+
+    def _make_moments(self, variables) -> tuple[list, list]:
+        return tuple(self.add_optimizer_variables(variables, ["m", "v"]))
 
     def decays(self, path: str) -> bool:
         """Whether the variable with this path is decayed."""
@@ -312,6 +269,96 @@ class Lamb(ReplicaOptimizer):
         return weights - learning_rate * update, m, v
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
+class Muon(BertAdamW):
+    """Muon for the hidden matrices, Adam with its bias corrected for the rest.
+
+    A matrix moves by the momentum of its gradients (Nesterov's) made nearly orthogonal:
+    all its singular values become about 1, so rare directions move as fast as common
+    ones. After Jordan et al. (2024), "Muon: An optimizer for hidden layers in neural
+    networks"; scaled after Liu et al. (2025), "Muon is scalable for LLM training", so
+    that the update's root mean square is 0.2, about Adam's, and both share a rate.
+
+    Equal to `keras.optimizers.Muon` but for the query, key and value kernels, which lie
+    in one matrix here and are three to this optimizer, and for Adam's epsilon.
+
+    Args:
+        learning_rate: a float or a schedule.
+        momentum: decay of the sum of gradients of hidden matrices.
+        hidden: regular expression, found in the paths of the matrices that Muon moves.
+        **kwargs: see `ReplicaOptimizer`.
+    """
+
+    def __init__(
+        self,
+        learning_rate=1e-4,
+        *,
+        momentum: float = 0.95,
+        hidden: str = HIDDEN,
+        name: str = "muon",
+        **kwargs,
+    ):
+        super().__init__(learning_rate, name=name, **kwargs)
+        self.momentum = momentum
+        self.hidden = hidden
+
+    def is_hidden(self, variable: keras.Variable) -> bool:
+        """Whether Muon moves this variable."""
+        return re.search(self.hidden, variable.path) is not None
+
+    def _make_moments(self, variables) -> tuple[list, list]:
+        rest = [v for v in variables if not self.is_hidden(v)]
+        (second,) = self.add_optimizer_variables(rest, ["v"])
+        (first,) = self.add_optimizer_variables(variables, ["m"])
+        second = iter(second)
+        # A hidden matrix has no mean of squares.
+        return first, [None if self.is_hidden(v) else next(second) for v in variables]
+
+    def _copies(self, index: int) -> tuple[keras.Variable, ...]:
+        copies = super()._copies(index)
+        return copies[:2] if copies[2] is None else copies
+
+    def update_variable(self, index: int, gradient, learning_rate, num_updates) -> None:
+        of = ReplicaOptimizer if self._v[index] is None else BertAdamW
+        of.update_variable(self, index, gradient, learning_rate, num_updates)
+
+    def updated(self, index: int, gradient, learning_rate, num_updates) -> tuple:
+        if self._v[index] is not None:
+            return super().updated(index, gradient, learning_rate, num_updates)
+        variable = self._trainable_variables[index]
+        weights, m = map(local_value, self._copies(index))
+        m = self.momentum * m + gradient
+        ahead = gradient + self.momentum * m
+        num_matrices = 3 if "query_key_value" in variable.path else 1
+        parts = [orthogonalized(part) for part in tf.split(ahead, num_matrices, axis=1)]
+        update = tf.concat(parts, axis=1) * MUON_SCALE * math.sqrt(max(parts[0].shape))
+        if self.decays(variable.path):
+            update += self.weight_decay_rate * weights
+        return weights - learning_rate * update, m
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "momentum": self.momentum,
+            "hidden": self.hidden,
+        }
+
+
+def orthogonalized(matrix):
+    """The nearest matrix whose singular values are 1, roughly: they become 0.7 to 1.2.
+
+    Five steps of a quintic Newton-Schulz iteration, with the factors of Jordan et al.
+    """
+    is_high = matrix.shape[0] > matrix.shape[1]
+    x = tf.transpose(matrix) if is_high else matrix
+    x = x / (tf.norm(x) + 1e-7)
+    for _ in range(5):
+        square = tf.matmul(x, x, transpose_b=True)
+        x = 3.4445 * x + tf.matmul(
+            -4.7750 * square + 2.0315 * tf.matmul(square, square), x
+        )
+    return tf.transpose(x) if is_high else x
+
+
 def _bias(beta: float, num_updates):
     """`1 - beta ** (num_updates + 1)`, exact in float32 even near 0."""
     if not beta:
@@ -328,9 +375,9 @@ def trust_ratio(weights, update):
 
 def build_optimizer(
     config: OptimizerConfig, *, num_train_steps: int
-) -> BertAdamW | Lamb:
+) -> ReplicaOptimizer:
     """Builds the optimizer of a run of `num_train_steps` steps."""
-    schedule = WarmupDecay(
+    schedule = schedules.WarmupDecay(
         config.learning_rate,
         warmup_steps=config.warmup_steps,
         num_train_steps=num_train_steps,
@@ -345,6 +392,8 @@ def build_optimizer(
     }
     if config.name == "lamb":
         return Lamb(schedule, **settings)
+    if config.name == "muon":
+        return Muon(schedule, mode="corrected", **settings)
     return BertAdamW(schedule, mode=config.adamw_mode, **settings)
 
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import config
-from bert_keras.training import optimization
+from bert_keras.training import optimization, schedules
 
 NUM_STEPS = 20
 SHAPES = {
@@ -22,6 +22,7 @@ EVERY_OPTIMIZER = [
     {"name": "adamw", "adamw_mode": "google"},
     {"name": "adamw", "adamw_mode": "corrected"},
     {"name": "lamb"},
+    {"name": "muon"},
 ]
 RANDOM = np.random.default_rng(0)
 INITIAL = {path: RANDOM.normal(size=shape) for path, shape in SHAPES.items()}
@@ -116,6 +117,78 @@ def test_lamb_equals_a_numpy_recomputation(epsilon):
     for path, value in weights.items():
         expected = numpy_lamb(path, epsilon=epsilon)
         np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-6)
+
+
+def numpy_muon(path, *, hidden):
+    """Of Jordan et al.'s reference code, scaled as Moonlight; in float64."""
+    weights, momentum = INITIAL[path], 0
+    if not hidden:
+        return numpy_adamw(path, corrected=True, epsilon=1e-6)
+    for step, gradients in enumerate(GRADIENTS):
+        momentum = 0.95 * momentum + gradients[path]
+        x = gradients[path] + 0.95 * momentum
+        x = x / np.linalg.norm(x)
+        for _ in range(5):
+            a = x @ x.T
+            x = 3.4445 * x + (-4.775 * a + 2.0315 * a @ a) @ x
+        update = 0.2 * max(x.shape) ** 0.5 * x + 0.1 * weights
+        weights = weights - learning_rate(step) * update
+    return weights
+
+
+def test_muon_equals_a_numpy_recomputation():
+    for path, value in trained(make_optimizer(name="muon")).items():
+        expected = numpy_muon(path, hidden=path in DECAYED)
+        np.testing.assert_allclose(value, expected, rtol=2e-5, atol=2e-5)
+
+
+def test_muon_equals_that_of_keras():
+    """Keras's regards query, key and value as one matrix; here there is none such."""
+    keras_own = keras.optimizers.Muon(
+        0.01, weight_decay=0.0, adam_weight_decay=0.0, epsilon=1e-12
+    )
+
+    def apply(optimizer, gradients):
+        variables = [v for v in optimizer._trainable_variables]
+        optimizer.apply(tensors(gradients), variables)
+
+    weights = trained(
+        optimization.Muon(0.01, mode="corrected", weight_decay_rate=0.0, epsilon=1e-12)
+    )
+    for path, value in trained(keras_own, apply=apply).items():
+        np.testing.assert_allclose(weights[path], value, rtol=1e-5, atol=1e-6)
+
+
+def test_muon_takes_query_key_and_value_for_three_matrices():
+    """One that is 1,000 times as steep moves as far as the others."""
+    gradient = np.random.default_rng(1).normal(size=(4, 12))
+    gradient[:, :4] *= 1000
+    with keras.name_scope("query_key_value"):
+        variable = keras.Variable(np.zeros((4, 12), "float32"), name="kernel")
+    optimizer = optimization.Muon(1.0, weight_decay_rate=0.0)
+    optimizer.build([variable])
+    optimizer.apply_in_replica([tf.constant(gradient, tf.float32)], num_updates=0)
+    for third in np.split(variable.numpy(), 3, axis=1):
+        singular = np.linalg.svd(third, compute_uv=False) / (0.2 * 4**0.5)
+        assert 0.6 < singular.min() and singular.max() < 1.3
+
+
+@pytest.mark.parametrize(
+    ("path", "is_hidden"),
+    [
+        ("bert_pretrainer/encoder/layer_0/attention/query_key_value/kernel", True),
+        ("bert_pretrainer/masked_lm_head/transform/kernel", True),
+        ("bert_pretrainer/encoder/embeddings/word_embeddings", False),
+        ("bert_pretrainer/next_sentence_head/classifier/kernel", False),
+        ("bert_pretrainer/encoder/layer_0/output_layer_norm/gamma", False),
+    ],
+)
+def test_what_muon_moves(path, is_hidden):
+    class Variable:
+        pass
+
+    Variable.path = path
+    assert optimization.Muon().is_hidden(Variable) is is_hidden
 
 
 @pytest.mark.parametrize("fields", EVERY_OPTIMIZER)
@@ -329,7 +402,9 @@ def test_an_unknown_mode_is_refused():
         optimization.BertAdamW(0.1, mode="adam")
 
 
-@pytest.mark.parametrize("kind", [optimization.BertAdamW, optimization.Lamb])
+@pytest.mark.parametrize(
+    "kind", [optimization.BertAdamW, optimization.Lamb, optimization.Muon]
+)
 def test_a_second_weight_decay_is_refused(kind):
     with pytest.raises(TypeError, match="weight_decay"):
         kind(0.1, weight_decay=0.01)
@@ -400,13 +475,16 @@ def small_model(first_layer, optimizer):
 def test_repeated_rows_of_an_embedding_are_summed_in_fit(fields):
     ids = RANDOM.integers(0, 3, 64)
     targets = RANDOM.normal(size=(64, 2))
+    # Muon leaves tables and the matrices of this name to Adam.
     table = keras.initializers.Constant(RANDOM.normal(size=(3, 5)))
     sparse = small_model(
-        keras.layers.Embedding(3, 5, embeddings_initializer=table, name="table"),
+        keras.layers.Embedding(3, 5, embeddings_initializer=table, name="classifier"),
         make_optimizer(**fields),
     )
     dense = small_model(
-        keras.layers.Dense(5, use_bias=False, kernel_initializer=table, name="table"),
+        keras.layers.Dense(
+            5, use_bias=False, kernel_initializer=table, name="classifier"
+        ),
         make_optimizer(**fields),
     )
     sparse.fit(ids, targets, batch_size=8, shuffle=False, verbose=0)
@@ -449,7 +527,7 @@ def test_a_loaded_model_trains_on_as_the_saved_one(fields, tmp_path):
     ],
 )
 def test_learning_rate_at_literal_steps(settings, expected):
-    schedule = optimization.WarmupDecay(
+    schedule = schedules.WarmupDecay(
         1e-4, **{"warmup_steps": 10, "num_train_steps": 100, **settings}
     )
     rates = [float(schedule(step)) for step in (0, 5, 9, 10, 50, 100, 200)]
@@ -464,7 +542,7 @@ def test_learning_rate_equals_model_gardens(power, end):
     reference = official.create_optimizer(
         1e-4, 1000, 100, end_lr=end, optimizer_type="adamw", poly_power=power
     ).learning_rate
-    schedule = optimization.WarmupDecay(
+    schedule = schedules.WarmupDecay(
         1e-4, warmup_steps=100, num_train_steps=1000, power=power, end=end
     )
     for step in (0, 1, 50, 99, 100, 101, 500, 999, 1000, 1500):

@@ -1,0 +1,57 @@
+"""Learning rates by step: warm-up, then decay."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then polynomial decay counted from step 0.
+
+    Below `warmup_steps` the rate is `peak * step / warmup_steps`; from there on
+    `end + (peak - end) * (1 - step / num_train_steps) ** power`.
+
+    As in the original the decay does not restart when the warm-up ends, so the rate
+    falls there from nearly `peak` to `1 - warmup_steps / num_train_steps` of it (with
+    `power` 1 and `end` 0); and the very first update has a rate of 0.
+
+    Args:
+        peak: learning rate that the warm-up heads for.
+        warmup_steps: updates before the decay is used.
+        num_train_steps: step at which the rate reaches `end`, where it stays.
+        power: the decay's; 1: linear.
+        end: last learning rate.
+    """
+
+    def __init__(
+        self,
+        peak: float,
+        *,
+        warmup_steps: int,
+        num_train_steps: int,
+        power: float = 1.0,
+        end: float = 0.0,
+    ):
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+        self.num_train_steps = num_train_steps
+        self.power = power
+        self.end = end
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        warmup = self.peak * step / max(self.warmup_steps, 1)
+        remaining = 1.0 - ops.minimum(step, self.num_train_steps) / self.num_train_steps
+        decay = self.end + (self.peak - self.end) * ops.power(remaining, self.power)
+        return ops.where(step < self.warmup_steps, warmup, decay)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "peak": self.peak,
+            "warmup_steps": self.warmup_steps,
+            "num_train_steps": self.num_train_steps,
+            "power": self.power,
+            "end": self.end,
+        }
