@@ -330,6 +330,7 @@ class SelfAttention(Part):
             bias,
             *seeds,
             training=training,
+            recompute=True,
             scale=self._scale,
             rate=rate,
         )

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.model import encoder, fusion, operations
+from bert_keras.model import encoder, fusion, operations, recomputation
 
 pytestmark = pytest.mark.skipif(
     bool(tf.config.list_physical_devices("TPU_SYSTEM")),
@@ -108,6 +108,25 @@ def test_neither_inference_nor_unknown_shapes_are_compiled(training, shape):
     assert not names_of_compiled_functions(graph)
     exact = operations.activate(TOKENS, activation="gelu")
     np.testing.assert_allclose(activated(TOKENS), exact, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "recompute"), [("gelu", False), ("attend", True)])
+def test_within_xla_only_what_is_asked_for_is_set_apart(name, recompute):
+    function, tensors, options = CASES[name]
+    options = options | {"recompute": recompute}
+
+    @tf.function(jit_compile=True)
+    def whole(*tensors):
+        with recomputation.compiled_whole():
+            with tf.GradientTape() as tape:
+                tape.watch(tensors[0])
+                output = fusion.run(function, *tensors, training=True, **options)
+            return tape.gradient(output, tensors[0])
+
+    graph = whole.get_concrete_function(*tensors).graph
+    assert not names_of_compiled_functions(graph)
+    program = whole.experimental_get_compiler_ir(*tensors)(stage="hlo")
+    assert (" opt-barrier(" in program) == recompute
 
 
 def test_replicas_on_one_machine_share_what_is_compiled():
