@@ -96,6 +96,7 @@ def test_everything_answers_as_it_did(maker, in_old):
             assert_same_text(Path("again", name), Path("answers", name))
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_as_it_would_have(maker, in_old):
     maker.run_command(maker.PRETRAIN.format("resumable"))
     results = json.loads(Path("resumable/results.json").read_text())

@@ -325,7 +325,7 @@ def test_two_runs_give_the_same_bytes(tmp_path, examples_dir, corpus_dir, vocab_
     [
         ([], 3, 100),
         (["--runner=FnApiRunner"], 1, None),
-        (["--runner=FnApiRunner"], 3, None),
+        pytest.param(["--runner=FnApiRunner"], 3, None, marks=pytest.mark.slow),
         (["--runner=BundleBasedDirectRunner"], 1, None),
     ],
     ids=["passes", "one graph", "workers of Beam", "old runner"],

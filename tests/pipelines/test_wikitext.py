@@ -334,6 +334,7 @@ def articles(folder, patterns):
                     yield page
 
 
+@pytest.mark.slow
 def test_no_markup_is_left_in_real_dumps(shared_data):
     residue = [(name, re.compile(pattern)) for name, pattern in RESIDUE.items()]
     num_words = 0

@@ -187,6 +187,7 @@ def state(run, step):
         return {name: arrays[name] for name in arrays.files}
 
 
+@pytest.mark.slow
 def test_a_run_reports_what_it_was_trained_on(packing, finished):
     results = json.loads((finished / "run" / "results.json").read_text())
     terms = {"loss", "masked_lm_loss", "masked_lm_accuracy"}

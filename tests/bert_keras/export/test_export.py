@@ -89,6 +89,7 @@ def num_graphs() -> int:
     return sum(isinstance(x, func_graph.FuncGraph) for x in gc.get_objects())
 
 
+@pytest.mark.slow
 def test_no_graph_of_an_export_stays(pair_regressor, tmp_path):
     """TensorFlow's list of custom gradients kept them all, written and loaded."""
     before = num_graphs()

@@ -223,6 +223,7 @@ def test_interrupted_taggers_end_with_the_same_bits(model, data, tmp_path, monke
     assert found == whole
 
 
+@pytest.mark.slow
 def test_on_the_command_line(model, data, tmp_path, capsys):
     settings = {"num_restarts": 2, "bilstm_units": 2, "num_train_epochs": 0.1}
     overrides = [f"--set={key}={value}" for key, value in settings.items()]

@@ -162,6 +162,7 @@ def test_gradients_equal_finite_differences_of_numpy(
         assert gradient.flat[index] == pytest.approx(difference / 2e-5, rel=1e-3), path
 
 
+@pytest.mark.slow
 def test_jax_gives_the_same(tmp_path, model, tiny_config, make_batch, weights_by_path):
     pytest.importorskip("jax")
     batch = make_batch(tiny_config)

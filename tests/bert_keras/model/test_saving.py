@@ -136,6 +136,7 @@ def test_stock_training_lowers_the_loss(name):
     assert np.mean(losses[-2:]) < 0.95 * losses[0], losses
 
 
+@pytest.mark.slow
 def test_files_open_in_a_process_that_only_imported_bert_keras(saved):
     directory, expected = saved
     found = reloaded(directory, "tensorflow")

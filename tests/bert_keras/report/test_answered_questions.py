@@ -144,6 +144,7 @@ def test_of_several_places_those_near_each_other_are_shown():
     assert "<strong>" in excerpt("a " * 50_000, ["a"], "a a")
 
 
+@pytest.mark.slow
 def test_groups_of_a_published_system_add_up_to_its_score(shared_data):
     folder = shared_data / "squad/eval_reference"
     gold = squad.read_squad(shared_data / "squad/v1.1/dev-v1.1.json")

@@ -25,7 +25,9 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("split", COUNTS)
+@pytest.mark.parametrize(
+    "split", [pytest.param("train", marks=pytest.mark.slow), "valid", "test"]
+)
 def test_conll_2003_is_the_same_in_iob1_and_in_iob2(shared_data, split, caplog):
     name, num_sentences, num_words, num_entities, num_documents = COUNTS[split]
     folder = shared_data / "ner" / "conll2003"

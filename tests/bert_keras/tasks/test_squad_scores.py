@@ -16,7 +16,9 @@ SYSTEMS = {
 }
 
 
-@pytest.mark.parametrize("version", SYSTEMS)
+@pytest.mark.parametrize(
+    "version", [pytest.param("v1.1", marks=pytest.mark.slow), "v2.0"]
+)
 def test_official_scores(shared_data, version):
     folder = shared_data / "squad"
     reference = folder / "eval_reference"

@@ -330,7 +330,11 @@ def test_the_format_of_the_checkpoint_does_not_matter(
 
 
 @pytest.mark.parametrize(
-    "mode, first_step", [("google", 0.1 / 0.001**0.5), ("corrected", 1.0)]
+    "mode, first_step",
+    [
+        ("google", 0.1 / 0.001**0.5),
+        pytest.param("corrected", 1.0, marks=pytest.mark.slow),
+    ],
 )
 def test_the_first_update_shows_the_bias_correction(
     init, opinion_files, tmp_path, mode, first_step

@@ -174,7 +174,7 @@ def cases(*quick):
     ]
 
 
-@pytest.mark.parametrize(("kind", "ladder"), cases(("choice", LADDER)))
+@pytest.mark.parametrize(("kind", "ladder"), cases())
 def test_two_replicas_give_what_one_device_gives(kind, ladder, tmp_path):
     """With dropout; the last batch of an epoch has six rows, three parts each."""
     options = {"dropout": 0.2, "ladder": ladder, "num_parts": 3}

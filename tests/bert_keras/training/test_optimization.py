@@ -24,6 +24,10 @@ EVERY_OPTIMIZER = [
     {"name": "lamb"},
     {"name": "muon"},
 ]
+SLOW_BUT_THE_FIRST = [
+    EVERY_OPTIMIZER[0],
+    *(pytest.param(f, marks=pytest.mark.slow) for f in EVERY_OPTIMIZER[1:]),
+]
 RANDOM = np.random.default_rng(0)
 INITIAL = {path: RANDOM.normal(size=shape) for path, shape in SHAPES.items()}
 GRADIENTS = [
@@ -471,7 +475,7 @@ def small_model(first_layer, optimizer):
     return model
 
 
-@pytest.mark.parametrize("fields", EVERY_OPTIMIZER)
+@pytest.mark.parametrize("fields", SLOW_BUT_THE_FIRST)
 def test_repeated_rows_of_an_embedding_are_summed_in_fit(fields):
     ids = RANDOM.integers(0, 3, 64)
     targets = RANDOM.normal(size=(64, 2))
@@ -494,7 +498,7 @@ def test_repeated_rows_of_an_embedding_are_summed_in_fit(fields):
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("fields", EVERY_OPTIMIZER)
+@pytest.mark.parametrize("fields", SLOW_BUT_THE_FIRST)
 def test_a_loaded_model_trains_on_as_the_saved_one(fields, tmp_path):
     optimizer = make_optimizer(decay_power=2.0, end_learning_rate=1e-3, **fields)
     optimizer.not_decayed = ("dense/kernel",)

@@ -38,6 +38,7 @@ def train(examples: str, pretrained_run) -> str:
     return run_dir
 
 
+@pytest.mark.slow
 def test_examples_that_are_gone_for_a_while(examples, pretrained_run, monkeypatch):
     """After a step and before an evaluation: the run goes on, to the same bytes."""
     fit, evaluate, calls = fitting.fit, learner.Learner.evaluate, []

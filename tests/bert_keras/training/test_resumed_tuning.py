@@ -192,6 +192,7 @@ def in_forward(monkeypatch):
     return arrange
 
 
+@pytest.mark.slow
 def test_sigterm_leaves_an_evaluation(files, tmp_path, in_forward, monkeypatch):
     """In one on the way, in that of the last step, and in that of the best weights: at
     once, with nothing lost, and the resumed run has the same bits."""

@@ -73,6 +73,7 @@ def test_steps_that_are_not_those_of_one_device(times):
         self_check.check_steps(mirrored(*times))
 
 
+@pytest.mark.slow
 def test_one_of_many_devices_that_is_missing_is_seen_in_the_steps():
     with pytest.raises(InputError, match="the update of the weights is off by"):
         self_check.check_steps(mirrored(1.0, 1.0, 1.0, 0.0))

@@ -266,6 +266,7 @@ def work():
 """
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_guard_is_told_so(tmp_path):
     """A worker process imports the script that started it, as multiprocessing does."""
 

@@ -59,6 +59,7 @@ def test_what_fails_in_a_worker_is_raised():
         )
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_ends_the_job():
     """Beam would wait for ever."""
     program = Path(__file__).with_name("dying_worker.py")

@@ -448,7 +448,9 @@ def test_a_long_dump_of_one_stream_is_warned_of(tmp_path, monkeypatch, caplog):
 @pytest.mark.parametrize(
     ("name", "num_files", "num_documents", "num_words"),
     [
-        ("enwiki_2018_articles", 24, 37_225, 3_800_000),
+        pytest.param(
+            *("enwiki_2018_articles", 24, 37_225, 3_800_000), marks=pytest.mark.slow
+        ),
         ("enwiki_first_articles", 1, 37, 163_000),
         ("enwikinews_json", 12, 12_137, 1_900_000),
     ],

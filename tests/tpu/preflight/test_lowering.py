@@ -76,6 +76,7 @@ def test_operations_in_loops_are_looked_at(monkeypatch):
     assert {found.operation for found in lowering.lower(step)} == {"Unique"}
 
 
+@pytest.mark.slow
 def test_a_step_of_several_chips_sums_over_them():
     alone, of_eight = (
         lowering.lower(small(device)[0]).text for device in ("v5e-1", "v5e-8")
@@ -87,6 +88,7 @@ def test_a_step_of_several_chips_sums_over_them():
     assert "tensor<2x16xi32>" in of_eight
 
 
+@pytest.mark.slow
 def test_what_is_computed_again_stays_apart_from_the_first_time():
     """As on a TPU, where elementwise chains are computed again in any case."""
     step = small()[0]
