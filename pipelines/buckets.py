@@ -7,15 +7,14 @@ serialised as a whole.
 
 import itertools
 import json
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_keras.config import ExamplesConfig
-from bert_keras.data import features, masking, tokenization
+from bert_keras.data import batch_tokenizer, features, masking, tokenization
 from pipelines import instances, records
 
 TOKENS_PER_BATCH = 1 << 17
@@ -25,39 +24,65 @@ TOKENS_PER_BATCH = 1 << 17
 # Documents.
 
 
-def tokenize_document(
-    record: dict[str, Any], tokenizer: tokenization.Tokenizer, counts: Counter[str]
-) -> instances.Document:
+def tokenize_documents(
+    found: Iterable[dict[str, Any]],
+    tokenizer: batch_tokenizer.BatchTokenizer,
+    counts: Counter[str],
+) -> Iterator[instances.Document]:
     """Text -> ids; a sentence without any token is left out.
 
     Args:
-        record: a document of `corpus`: `id`, `source`, `paragraphs` of sentences.
+        found: documents of `corpus`: `id`, `source`, `paragraphs` of sentences.
         tokenizer: text to WordPieces.
         counts: incremented: `documents`, `sentences`, `tokens`, `unknown_tokens`,
             `empty_documents`.
     """
-    item_size = array(tokenizer.typecode).itemsize
-    encoded, sentence_ends = [], array("I")
-    num_tokens = 0
-    for paragraph in record["paragraphs"]:
-        for sentence in paragraph:
-            if packed := tokenizer.encode_packed(sentence):
-                num_tokens += len(packed) // item_size
-                encoded.append(packed)
-                sentence_ends.append(num_tokens)
-    token_ids = memoryview(b"".join(encoded)).cast(tokenizer.typecode)
-    counts["documents"] += 1
-    counts["sentences"] += len(sentence_ends)
-    counts["tokens"] += num_tokens
-    is_unknown = np.asarray(token_ids) == tokenizer.vocabulary.unk_id
-    counts["unknown_tokens"] += int(is_unknown.sum())
-    counts["empty_documents"] += not sentence_ends
-    return instances.Document(
-        id=record["id"],
-        source=record["source"],
-        token_ids=token_ids,
-        sentence_ends=sentence_ends,
-    )
+    gathered, sentences, ends = [], [], []
+    num_characters = 0
+    for document in found:
+        gathered.append(document)
+        for paragraph in document["paragraphs"]:
+            sentences += paragraph
+            num_characters += sum(map(len, paragraph))
+        ends.append(len(sentences))
+        if num_characters >= _CHARACTERS_AT_ONCE:
+            yield from _tokenize(gathered, sentences, ends, tokenizer, counts)
+            gathered, sentences, ends = [], [], []
+            num_characters = 0
+    yield from _tokenize(gathered, sentences, ends, tokenizer, counts)
+
+
+# Short documents go together: a call for each would cost more than its work.
+_CHARACTERS_AT_ONCE = 1 << 18
+
+
+def _tokenize(
+    found: Sequence[dict[str, Any]],
+    sentences: Sequence[str],
+    ends: Sequence[int],
+    tokenizer: batch_tokenizer.BatchTokenizer,
+    counts: Counter[str],
+) -> Iterator[instances.Document]:
+    """Documents, whose sentences are those up to each of `ends`."""
+    ids, sizes = tokenizer.encode(sentences)
+    is_unknown = ids == tokenizer.tokenizer.vocabulary.unk_id
+    counts["documents"] += len(found)
+    counts["sentences"] += int(np.count_nonzero(sizes))
+    counts["tokens"] += len(ids)
+    counts["unknown_tokens"] += int(np.count_nonzero(is_unknown))
+    first_sentence = first_token = 0
+    for record, end in zip(found, ends, strict=True):
+        sentence_ends = np.cumsum(sizes[first_sentence:end], dtype=np.uint32)
+        num_tokens = int(sentence_ends[-1]) if len(sentence_ends) else 0
+        kept = sentence_ends[sizes[first_sentence:end] > 0]
+        counts["empty_documents"] += not len(kept)
+        yield instances.Document(
+            id=record["id"],
+            source=record["source"],
+            token_ids=memoryview(ids[first_token : first_token + num_tokens]),
+            sentence_ends=memoryview(kept),
+        )
+        first_sentence, first_token = end, first_token + num_tokens
 
 
 def pack(document: instances.Document) -> bytes:

@@ -19,7 +19,7 @@ from typing import Any
 
 from bert_keras import files, manifest, ownership
 from bert_keras.config import ExamplesConfig
-from bert_keras.data import masking, tokenization
+from bert_keras.data import batch_tokenizer, masking, tokenization
 from bert_keras.errors import InputError
 from pipelines import buckets, documents, instances, records
 from pipelines.engine import steps
@@ -195,16 +195,17 @@ class _Tokenize(steps.Worker):
     """A shard of documents -> each of them packed, by bucket."""
 
     def setup(self) -> None:
-        self._tokenizer = tokenization.Tokenizer(
+        tokenizer = tokenization.Tokenizer(
             tokenization.Vocabulary.load(self._work.vocab_path),
             do_lower_case=self._work.do_lower_case,
         )
+        self._tokenizer = batch_tokenizer.BatchTokenizer(tokenizer)
 
     def process(self, shard: tuple[str, int]) -> Iterator[Any]:
         path, num_bytes = shard
         counts: Counter[str] = Counter()
-        for record in documents.read_shard(path):
-            document = buckets.tokenize_document(record, self._tokenizer, counts)
+        found = documents.read_shard(path)
+        for document in buckets.tokenize_documents(found, self._tokenizer, counts):
             if document.sentence_ends:
                 bucket = instances.bucket_of(document.id, self._work.num_shards)
                 packed = buckets.pack(document)

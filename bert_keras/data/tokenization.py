@@ -151,8 +151,8 @@ class Tokenizer:
         }
         self._longest = max(map(len, vocabulary.tokens))
         # Many stretches are a known word with a comma or a quote.
-        self._word_ids = Memo(self._encode_word)
-        self._remembered = Memo(self._encode_chunk)
+        self._word_ids = Memo(self.encode_word)
+        self._remembered = Memo(self.encode_stretch)
 
     def __reduce__(self) -> tuple[Any, ...]:
         build = functools.partial(Tokenizer, do_lower_case=self.do_lower_case)
@@ -178,11 +178,13 @@ class Tokenizer:
         # In C from end to end when every chunk has been seen before.
         return b"".join(map(self._remembered.__getitem__, split_at_white_space(text)))
 
-    def _encode_chunk(self, chunk: str) -> bytes:
-        words = basic_tokenize(chunk, do_lower_case=self.do_lower_case)
+    def encode_stretch(self, stretch: str) -> bytes:
+        """As `encode_packed`, but remembers words alone: for what is met once."""
+        words = basic_tokenize(stretch, do_lower_case=self.do_lower_case)
         return b"".join(map(self._word_ids.__getitem__, words))
 
-    def _encode_word(self, word: str) -> bytes:
+    def encode_word(self, word: str) -> bytes:
+        """Packed ids of one of the words of `basic_tokenize`; remembers nothing."""
         if len(word) > MAX_INPUT_CHARS_PER_WORD:
             return self._unknown
         return self._spell(word, self._first) or self._unknown
@@ -250,11 +252,16 @@ def basic_tokenize(text: str, *, do_lower_case: bool) -> list[str]:
         # The same result for most text, several times faster.
         return _ASCII_WORDS.findall(text.lower() if do_lower_case else text)
     words = []
-    for chunk in text.translate(_CLEANED).split():
+    for chunk in clean(text).split():
         if do_lower_case:
             chunk = strip_accents(chunk.lower())
         words += chunk.translate(_PUNCTUATION_ISOLATED).split()
     return words
+
+
+def clean(text: str) -> str:
+    """Drops control characters and puts spaces around ideographs."""
+    return text.translate(_CLEANED)
 
 
 def strip_accents(text: str) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_keras.config import ExamplesConfig
-from bert_keras.data import features, masking, tokenization
+from bert_keras.data import batch_tokenizer, features, masking, tokenization
 from pipelines import buckets, instances, records
 
 CLS, SEP, MASK = 2, 3, 4
@@ -63,7 +63,9 @@ def batch_of(documents, config, *, bucket=0):
 def test_a_document_becomes_ids():
     words = ["a", "b", "##b", "c", "."]
     vocabulary = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *words))
-    tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
+    tokenizer = batch_tokenizer.BatchTokenizer(
+        tokenization.Tokenizer(vocabulary, do_lower_case=True)
+    )
     record = {
         "id": "x",
         "source": "books",
@@ -71,7 +73,7 @@ def test_a_document_becomes_ids():
         "paragraphs": [["A bb.", " ", "c unheard"], [], ["\u200b", "b"]],
     }
     counts = Counter()
-    document = buckets.tokenize_document(record, tokenizer, counts)
+    (document,) = buckets.tokenize_documents([record], tokenizer, counts)
     assert (document.id, document.source) == ("x", "books")
     assert list(document.token_ids) == [5, 6, 7, 9, 8, 1, 6]
     assert list(document.sentence_ends) == [4, 6, 7]
@@ -83,17 +85,42 @@ def test_a_document_becomes_ids():
         "empty_documents": 0,
     }
     empty = {"id": "y", "source": "books", "paragraphs": [[""]]}
-    assert not buckets.tokenize_document(empty, tokenizer, counts).sentence_ends
+    (document,) = buckets.tokenize_documents([empty], tokenizer, counts)
+    assert not document.sentence_ends
     assert (counts["documents"], counts["empty_documents"]) == (2, 1)
+
+
+def test_documents_are_the_same_alone_and_among_others(monkeypatch):
+    vocabulary = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abc", "##b"))
+    tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
+    records_ = [
+        {"id": str(n), "source": "s", "paragraphs": [["ab" * (n % 3), "c a"] * n, [""]]}
+        for n in range(40)
+    ]
+    found = []
+    for limit in (1, 100, 1 << 18):
+        monkeypatch.setattr(buckets, "_CHARACTERS_AT_ONCE", limit)
+        counts = Counter()
+        made = buckets.tokenize_documents(
+            iter(records_), batch_tokenizer.BatchTokenizer(tokenizer), counts
+        )
+        found.append(([buckets.pack(document) for document in made], counts))
+    assert found[0] == found[1] == found[2]
+    assert found[0][1]["documents"] == 40
+    last = buckets.unpack(found[0][0][-1], vocab_size=len(vocabulary))
+    assert last.id == "39"
+    assert len(last.sentence_ends) == 39  # "ab" * 0 has no token
 
 
 @pytest.mark.parametrize(("vocab_size", "num_bytes"), [(65_536, 2), (65_537, 4)])
 def test_packed_documents_are_those_that_were_packed(vocab_size, num_bytes):
     words = [f"w{i}" for i in range(vocab_size - 5)]
     vocabulary = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *words))
-    tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=False)
+    tokenizer = batch_tokenizer.BatchTokenizer(
+        tokenization.Tokenizer(vocabulary, do_lower_case=False)
+    )
     record = {"id": "x\n\u00fc", "source": "s", "paragraphs": [[words[-1], "w0 w1"]]}
-    document = buckets.tokenize_document(record, tokenizer, Counter())
+    (document,) = buckets.tokenize_documents([record], tokenizer, Counter())
     packed = buckets.pack(document)
     assert type(packed) is bytes
     assert len(packed) - packed.index(b"\n") == 1 + 3 * num_bytes + 2 * 4
