@@ -390,6 +390,19 @@ class SpanConfig(StrictModel):
     """Answers kept for each question."""
 
 
+def _ascending(lengths: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if lengths and (lengths[0] < 1 or list(lengths) != sorted(set(lengths))):
+        raise ValueError(
+            "`lengths` are ascending numbers of tokens or words, such as [64, 128, "
+            f"384], got {list(lengths)}"
+        )
+    return lengths
+
+
+FixedLengths = Annotated[tuple[int, ...] | None, pydantic.AfterValidator(_ascending)]
+"""Lengths that batches may have; null: as suits the devices."""
+
+
 class FinetuningConfig(StrictModel):
     """One fine-tuning run on labelled data."""
 
@@ -441,7 +454,7 @@ class FinetuningConfig(StrictModel):
     """Parts in which a replica computes its share of a batch, one after the other, to
     need less memory; the result is that of the whole batch, up to rounding."""
     recompute: Recompute = "none"
-    lengths: tuple[int, ...] | None = None
+    lengths: FixedLengths = None
     """Fixed shapes: each batch has `batch_size` rows, those that lack have no weight,
     and the least of these numbers of tokens that is enough, or `max_seq_length`. []:
     batches are as long as their longest input. null: [64, 128, 384] on a TPU and with
@@ -451,6 +464,10 @@ class FinetuningConfig(StrictModel):
     `max_seq_length`: 8 suits the tensor cores of GPUs."""
     jit_compile: bool = False
     """Compile each replica's step with XLA, once for each shape of a batch."""
+    steps_per_execution: int | None = pydantic.Field(default=None, gt=0)
+    """Steps that the devices make without Python at most: those that follow each other
+    with one length of `lengths`, up to an evaluation or a checkpoint by steps. null: 50
+    on TPUs, 10 on GPUs, 1 on CPUs."""
     evaluate_steps: int | None = pydantic.Field(default=None, gt=0)
     """Steps between evaluations; null: a pass over the training file. The last step is
     evaluated in any case."""
@@ -470,16 +487,6 @@ class FinetuningConfig(StrictModel):
     precision: Precision = "float32"
     seed: int = 12345
     """Seed of the head's initial weights, shuffling and dropout."""
-
-    @pydantic.field_validator("lengths")
-    @classmethod
-    def _lengths_ascend(cls, lengths: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        if lengths and (lengths[0] < 1 or list(lengths) != sorted(set(lengths))):
-            raise ValueError(
-                "`lengths` are ascending numbers of tokens, such as [64, 128, 384], "
-                f"got {list(lengths)}"
-            )
-        return lengths
 
     @pydantic.model_validator(mode="after")
     def _is_padded_one_way(self) -> Self:

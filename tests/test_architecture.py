@@ -40,7 +40,7 @@ DOOR = (
 """Modules directly in `bert_keras` on which everything stands."""
 
 COMMAND_LINE = (
-    *("cli", "verbs", "machine_commands", "machine_verbs"),
+    *("__main__", "cli", "verbs", "machine_commands", "machine_verbs"),
     *("demo", "requirements", "settings_reference"),
 )
 

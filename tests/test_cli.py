@@ -160,7 +160,7 @@ def test_a_mistake_gets_one_line(arguments, message, capsys, tmp_path, monkeypat
 
 
 def test_a_mistake_ends_a_process_with_code_2(tmp_path):
-    command = [sys.executable, "-m", "bert_keras.cli", "inspect", str(tmp_path / "no")]
+    command = [sys.executable, "-m", "bert_keras", "inspect", str(tmp_path / "no")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stdout == ""

@@ -344,6 +344,6 @@ def _serialized(
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    if path.is_file() and path.stat().st_size > _LARGEST_JSON:
+    if path.is_file() and files.size(path) > _LARGEST_JSON:
         raise InputError(f"{path}: expected JSON: more than {_LARGEST_JSON} bytes")
     return files.read_json(path)

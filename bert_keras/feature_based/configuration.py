@@ -5,7 +5,7 @@ from typing import Literal
 
 import pydantic
 
-from bert_keras.config import Precision, TextColumns
+from bert_keras.config import FixedLengths, Precision, TextColumns
 from bert_keras.strict_model import StrictModel
 
 InputForm = Literal["lines", "text", "tagging"]
@@ -43,6 +43,10 @@ Representation = Literal[
 """Vector of a word: rows of the paper's Table 7, in its order."""
 
 
+TPU_LENGTHS = (16, 32, 64)
+"""Words of a batch on a TPU, if the settings do not say it."""
+
+
 class ProbeConfig(StrictModel):
     """Small taggers that are trained on a frozen encoder's layers (paper, Table 7)."""
 
@@ -62,6 +66,11 @@ class ProbeConfig(StrictModel):
     """Fraction of numbers that dropout zeroes in the output of each layer."""
     batch_size: int = pydantic.Field(default=32, gt=0)
     """Sentences per step."""
+    lengths: FixedLengths = None
+    """Fixed shapes: each batch has `batch_size` sentences, those that lack have no
+    weight, and the least of these numbers of words that is enough, or that of the
+    longest sentence. []: batches are as long as their longest sentence. null: [16, 32,
+    64] on a TPU, else []."""
     num_train_epochs: float = pydantic.Field(default=10.0, gt=0)
     """Passes over the training file."""
     learning_rate: float = pydantic.Field(default=1e-3, gt=0)

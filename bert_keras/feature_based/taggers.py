@@ -84,9 +84,7 @@ def run_probes(
         InputError: a file, the checkpoint or the directory cannot be used, or the
             encoder has too few layers for a representation.
     """
-    settings = settings.model_copy(
-        update={"precision": precision.resolve(settings.precision, strategy)}
-    )
+    settings = _resolved(settings, strategy)
     data, directory = _Data(train, dev), files.path(output_dir)
     num_hidden_layers, digest = _look_at(model)
     chosen = {
@@ -108,20 +106,10 @@ def run_probes(
     config_files.save(settings, directory / run_directory.CONFIG_NAME)
     wanted, folder = sorted(set().union(*chosen.values())), directory / "features"
     vectors = {
-        "train": _vectors(settings, model, train, folder / "train", wanted),
-        "dev": _vectors(settings, model, dev, folder / "dev", wanted),
+        name: _vectors(settings, model, path, folder / name, wanted)
+        for name, path in (("train", train), ("dev", dev))
     }
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
-    for restart in range(settings.num_restarts):
-        for name in chosen:
-            path = directory / "taggers" / f"{name}-{restart}.json"
-            if not path.is_file():
-                logger.info("%s, restart %d", name, restart)
-                tagger = _Tagger(settings, name, restart, chosen[name], data)
-                logs = directory / run_directory.LOGS_NAME / path.stem
-                files.make_directory(path.parent)
-                files.write_json(path, tagger.run(vectors, logs, strategy))
-            runs[name].append(files.read_json(path))
+    runs = _train_all(settings, chosen, data, vectors, directory, strategy=strategy)
     results = {
         "num_hidden_layers": num_hidden_layers,
         "labels": data.labels,
@@ -138,6 +126,44 @@ def run_probes(
     files.delete_tree(folder)
     logger.info("table and results in %s", directory)
     return run_directory.read_results(directory)
+
+
+def _resolved(
+    settings: configuration.ProbeConfig, strategy: tf.distribute.Strategy
+) -> configuration.ProbeConfig:
+    """The settings with what the devices decide."""
+    changes: dict[str, Any] = {
+        "precision": precision.resolve(settings.precision, strategy)
+    }
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        if settings.lengths == ():
+            raise InputError(replicas.NEEDS_LENGTHS)
+        changes["lengths"] = settings.lengths or configuration.TPU_LENGTHS
+    return settings.model_copy(update=changes)
+
+
+def _train_all(
+    settings: configuration.ProbeConfig,
+    chosen: Mapping[str, Sequence[int]],
+    data: "_Data",
+    vectors: Mapping[str, vector_files.Features],
+    directory: Path,
+    *,
+    strategy: tf.distribute.Strategy,
+) -> dict[str, list[dict[str, Any]]]:
+    """Scores of all taggers, by representation; those that are there are read."""
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
+    for restart in range(settings.num_restarts):
+        for name in chosen:
+            path = directory / "taggers" / f"{name}-{restart}.json"
+            if not path.is_file():
+                logger.info("%s, restart %d", name, restart)
+                tagger = _Tagger(settings, name, restart, chosen[name], data)
+                logs = directory / run_directory.LOGS_NAME / path.stem
+                files.make_directory(path.parent)
+                files.write_json(path, tagger.run(vectors, logs, strategy))
+            runs[name].append(files.read_json(path))
+    return runs
 
 
 def _look_at(model: str | Path) -> tuple[int, str]:
@@ -219,6 +245,13 @@ class _Data:
             self.lengths[name] = np.array([len(s.words) for s in sentences])
             self.label_ids[name] = ner.label_ids(sentences, self.labels, path=path)
 
+    def ladder(self, lengths: Sequence[int] | None) -> tuple[int, ...]:
+        """Words that a batch may have if it has one of some numbers, or as many as the
+        longest sentence; empty: as many as it needs."""
+        longest = max(int(found.max()) for found in self.lengths.values())
+        shorter = (number for number in lengths or () if number < longest)
+        return (*shorter, longest) if lengths else ()
+
 
 def _vectors(
     settings: configuration.ProbeConfig,
@@ -228,7 +261,8 @@ def _vectors(
     wanted: Sequence[int],
 ) -> vector_files.Features:
     """Vectors of a file's words, made unless they are there."""
-    if not directory.is_dir():
+    # On a store those of an interrupted run may be there in part.
+    if files.is_new(directory):
         layer_vectors.write(
             model,
             path,
@@ -302,6 +336,7 @@ class _Tagger:
         data: _Data,
     ):
         self._settings, self._data, self._layers = settings, data, chosen
+        self._ladder = data.ladder(settings.lengths)
         self._is_weighted = representation.startswith("weighted_sum")
         # The same for all representations, so that they can be compared.
         self._seed = layers.derive_seed(settings.seed, f"restart_{restart}")
@@ -323,10 +358,14 @@ class _Tagger:
         )
         # Shuffled, as in the fine-tuning of taggers.
         task_training.fit(
-            tagger, self._settings, train, by_length=False, seed=self._seed, logs=logs
+            *(tagger, self._settings, train),
+            by_length=False,
+            seed=self._seed,
+            logs=logs,
+            ladder=self._ladder,
         )
         network = tagger.network
-        logits = word_logits(network, dev, strategy=strategy)
+        logits = word_logits(network, dev, strategy=strategy, ladder=self._ladder)
         scores = ner.scores(logits, self._data.labels, self._data.dev_sentences)
         logger.info("%s", progress_line.metrics_text(scores))
         results = {
@@ -366,6 +405,7 @@ def word_logits(
     words: WordVectors,
     *,
     strategy: tf.distribute.Strategy | None = None,
+    ladder: Sequence[int] = (),
 ) -> np.ndarray:
     """`(num_words, num_labels)` float32, in the order of the words.
 
@@ -373,11 +413,13 @@ def word_logits(
         network: built.
         words: to score.
         strategy: which made its variables; `None`: none did.
+        ladder: see `forward.Forward`.
     """
     compute = forward.Forward(
         lambda features: network(features, training=False)["logits"],
         feature_names=("vectors", "input_mask"),
         tokens_per_batch=_WORDS_PER_BATCH,
         strategy=strategy,
+        ladder=ladder,
     )
     return compute(words, title=None)

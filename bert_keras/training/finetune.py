@@ -45,6 +45,7 @@ CHANGEABLE = (
     "max_skipped_steps",
     "save_checkpoint_minutes",
     "save_checkpoint_steps",
+    "steps_per_execution",
 )
 """Settings that may change when a run is resumed: they do not affect its result."""
 
@@ -109,26 +110,17 @@ def finetune(
             (train, *dev), settings, start.tokenizer
         )
         arrays = starting_point.tuning_arrays(start, task)
-        inputs = {
-            "train_sha256": files.sha256(train),
-            "dev_sha256": [files.sha256(path) for path in dev],
-            "init_sha256": starting_point.digest(start, arrays),
-            "from_scratch": from_scratch,
-        }
-        run = run_directory.create_run(
-            output_dir,
-            settings,
-            task=task,
-            bert_config=_with_dropout(start.bert_config, settings),
-            vocabulary=start.vocabulary,
-            do_lower_case=start.do_lower_case,
-            inputs=inputs,
-            changeable=CHANGEABLE,
+        run = _create_run(
+            *(settings, task, start, output_dir),
+            inputs={
+                "train_sha256": files.sha256(train),
+                "dev_sha256": [files.sha256(path) for path in dev],
+                "init_sha256": starting_point.digest(start, arrays),
+                "from_scratch": from_scratch,
+            },
+            strategy=strategy,
             is_chief=is_chief,
         )
-        values = run_directory.flat(settings.model_dump(mode="json")) | inputs
-        replicas.check_same(strategy, values | {"version of bert-keras": __version__})
-        replicas.wait_for_all(strategy)
         if (results := run_directory.read_results(output_dir)) is not None:
             step = results["steps"]
             logger.info("%s: finished already, at step %d", output_dir, step)
@@ -157,6 +149,34 @@ def finetune(
         replicas.wait_for_all(strategy)
     logger.info("model and results in %s", run.directory)
     return results
+
+
+def _create_run(
+    settings: config.FinetuningConfig,
+    task: config.Task,
+    start: weights.Checkpoint,
+    output_dir: str | Path,
+    *,
+    inputs: dict[str, Any],
+    strategy: tf.distribute.Strategy,
+    is_chief: bool,
+) -> run_directory.Run:
+    """The run's directory, once all workers are seen to have been given the same."""
+    run = run_directory.create_run(
+        output_dir,
+        settings,
+        task=task,
+        bert_config=_with_dropout(start.bert_config, settings),
+        vocabulary=start.vocabulary,
+        do_lower_case=start.do_lower_case,
+        inputs=inputs,
+        changeable=CHANGEABLE,
+        is_chief=is_chief,
+    )
+    values = run_directory.flat(settings.model_dump(mode="json")) | inputs
+    replicas.check_same(strategy, values | {"version of bert-keras": __version__})
+    replicas.wait_for_all(strategy)
+    return run
 
 
 def _finish(
@@ -198,10 +218,7 @@ def _resolved(
     if lengths := settings.fixed_lengths(on_tpu=on_tpu):
         changes |= {"lengths": lengths, "length_multiple": 1}
     elif on_tpu:
-        raise InputError(
-            "--strategy tpu: a TPU needs batches of fixed shapes, got `lengths=[]`: "
-            "leave `lengths` out"
-        )
+        raise InputError(replicas.NEEDS_LENGTHS)
     return settings.model_copy(update=changes)
 
 
@@ -263,6 +280,7 @@ def _build_tuner(
             "adamw_mode": settings.adamw_mode,
             "max_grad_norm": settings.max_grad_norm,
         },
+        steps_per_execution=settings.steps_per_execution,
         num_parts=settings.gradient_accumulation_steps,
         recompute=settings.recompute,
         # A TPU compiles the step by itself.
@@ -319,6 +337,7 @@ def _train(
             evaluation,
         ],
         steps_per_evaluation=interval,
+        save_steps=settings.save_checkpoint_steps,
         keeper=keeper,
         is_chief=owner is not None,
     )

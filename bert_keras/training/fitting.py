@@ -21,6 +21,7 @@ def fit(
     steps_per_epoch: int,
     evaluation: Evaluation | None,
     run_callbacks: Sequence[keras.callbacks.Callback],
+    stops_every: int | None = None,
     evaluates_after: Callable[[int], bool] = lambda step: True,
     evaluation_timer: stopping.Timer | None = None,
     is_chief: bool = True,
@@ -34,6 +35,8 @@ def fit(
         steps_per_epoch: steps between two calls of `on_epoch_end`.
         evaluation: see `Evaluation`; `None`: none.
         run_callbacks: called with the logs of each execution and epoch.
+        stops_every: steps after whose multiples an execution ends, as at the end of an
+            epoch; `None`: at that only.
         evaluates_after: whether an epoch that ends with this step is evaluated.
         evaluation_timer: when it is due, there is an evaluation within the epoch.
         is_chief: whether this process's timer decides.
@@ -48,9 +51,13 @@ def fit(
     first_epoch = start_step // steps_per_epoch
     num_epochs = math.ceil((last_step - start_step) / steps_per_epoch)
     evaluation_batches, validation_steps = evaluation or (None, None)
-    learner.next_stop = lambda step: min(
-        last_step, (step // steps_per_epoch + 1) * steps_per_epoch
-    )
+
+    def next_multiple(step: int, interval: int) -> int:
+        return min(last_step, (step // interval + 1) * interval)
+
+    intervals = [steps_per_epoch] + ([] if stops_every is None else [stops_every])
+    learner.end_of_epoch = lambda step: next_multiple(step, steps_per_epoch)
+    learner.next_stop = lambda step: min(next_multiple(step, n) for n in intervals)
     if evaluation and evaluation_timer:
         by_time = _EvaluateByTime(
             evaluation, evaluation_timer, run_callbacks, is_chief=is_chief
@@ -98,7 +105,7 @@ class _EvaluateByTime(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch = epoch
-        self._end = self.model.next_stop(replicas.optimizer_step(self.model))
+        self._end = self.model.end_of_epoch(replicas.optimizer_step(self.model))
 
     def on_train_batch_end(self, batch, logs=None):
         is_due = self._is_chief and self._timer.is_due

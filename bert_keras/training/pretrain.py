@@ -128,22 +128,16 @@ def _pretrain(
     owner: ownership.Owner | None,
     verified: Collection[str] | None,
 ) -> dict[str, Any]:
-    is_chief = owner is not None
-    settings = settings.model_copy(
-        update={"precision": precision.resolve(settings.precision, strategy)}
-    )
-    settings, planned, start = _plan(
+    settings, planned, start, run = _prepare(
         settings,
         examples_dirs,
+        output_dir,
         strategy=strategy,
         vocab_path=vocab_path,
         init=init,
+        is_chief=owner is not None,
         verified=verified,
     )
-    check_hosts(strategy, planned)
-    run = _create_run(settings, planned, output_dir, start=start, is_chief=is_chief)
-    _check_same_on_all_workers(strategy, settings, planned, start)
-    replicas.wait_for_all(strategy)
     hashes = [
         phase.manifest_sha256
         for phase in planned
@@ -178,12 +172,41 @@ def _pretrain(
         devices=replicas.describe_devices(strategy),
         paths={"examples": examples_dirs, "vocab": vocab_path, "init": init},
     )
-    if is_chief:
+    if owner is not None:
         run_weights.finish_run(run, under_way.trained.network, results)
         logger.info("model and results in %s", run.directory)
     # To the others a worker that leaves early looks as if it had been killed.
     replicas.wait_for_all(strategy)
     return results
+
+
+def _prepare(
+    settings: config.PretrainingConfig,
+    examples_dirs: Sequence[str | Path],
+    output_dir: str | Path,
+    *,
+    strategy: tf.distribute.Strategy,
+    is_chief: bool,
+    **inputs: Any,
+) -> tuple[
+    config.PretrainingConfig,
+    list[phases.Phase],
+    starting_point.Start | None,
+    run_directory.Run,
+]:
+    """Reads all `inputs` (see `_plan`), makes the run's directory, and sees that all
+    workers were given the same."""
+    settings = settings.model_copy(
+        update={"precision": precision.resolve(settings.precision, strategy)}
+    )
+    settings, planned, start = _plan(
+        settings, examples_dirs, strategy=strategy, **inputs
+    )
+    check_hosts(strategy, planned)
+    run = _create_run(settings, planned, output_dir, start=start, is_chief=is_chief)
+    _check_same_on_all_workers(strategy, settings, planned, start)
+    replicas.wait_for_all(strategy)
+    return settings, planned, start, run
 
 
 def _plan(

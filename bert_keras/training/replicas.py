@@ -15,7 +15,6 @@ setup.cfg).
 
 import contextlib
 import hashlib
-import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -27,6 +26,11 @@ from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from bert_keras.errors import InputError
 from bert_keras.model import trace_registry
+
+NEEDS_LENGTHS = (
+    "--strategy tpu: a TPU needs batches of fixed shapes, got `lengths=[]`: leave "
+    "`lengths` out"
+)
 
 
 def sum_over_replicas(value):
@@ -284,9 +288,11 @@ class ReplicatedModel(keras.Model):
     last step. `input_wait` is added: seconds for which the steps waited for data.
     """
 
-    next_stop: Callable[[int], int] | None = None
-    """Gives, for the step reached, the one that the execution must not go beyond;
-    `None`: all executions have their full length."""
+    end_of_epoch: Callable[[int], int] | None = None
+    """Gives, for the step reached, the one at which the epoch of `fit` ends; `None`:
+    all executions have their full length."""
+    next_stop: Callable[[int], int]
+    """Gives, for the step reached, the one that the execution must not go beyond."""
     spec_of_step: Callable[[int], Mapping[str, tf.TensorSpec]] | None = None
     """Gives the fixed shapes of what a replica gets in the step after the one reached,
     where the data do not state them; each of them is traced by itself."""
@@ -325,18 +331,36 @@ class ReplicatedModel(keras.Model):
 
     def make_train_function(self, force=False):
         """Replaces Keras's, which compiles and reduces around the strategy."""
+        if self.end_of_epoch is not None and self.steps_per_execution > 1:
+            epoch = self._epoch_iterator
+            epoch._enumerate_iterator = lambda: self._executions_of(epoch)
         if self.train_function is None or force:
             executions: dict[Any, Callable] = {}
 
             def train_function(iterator):
-                spec = self._spec_after(0)
+                step = optimizer_step(self)
+                spec = self.spec_of_step and self.spec_of_step(step)
                 shapes = spec and tuple((k, tuple(v.shape)) for k, v in spec.items())
                 if shapes not in executions:
                     executions[shapes] = self._execution(self.train_step, spec)
-                return executions[shapes](iterator, self._num_steps_now())
+                return executions[shapes](iterator, self._num_steps_from(step))
 
             self.train_function = train_function
         return self.train_function
+
+    def _executions_of(self, epoch: Any) -> Iterator[tuple[int, int, Any]]:
+        """Replaces Keras's, which takes all executions for equally long.
+
+        Args:
+            epoch: Keras's iterator over the executions of an epoch.
+        """
+        if epoch._current_iterator is None:
+            epoch._current_iterator = iter(epoch._get_iterator())
+        step = optimizer_step(self)
+        end = self.end_of_epoch(step)
+        while step < end:
+            yield step, step, epoch._current_iterator
+            step = optimizer_step(self)
 
     def make_test_function(self, force=False):
         """Replaces Keras's for `evaluate`."""
@@ -361,22 +385,18 @@ class ReplicatedModel(keras.Model):
         with self._iterators_end(), trace_registry.custom_gradients_end():
             return super().evaluate(*args, steps=steps, **kwargs)
 
-    def _num_steps_now(self) -> int:
-        if self.steps_per_execution == 1 or self.next_stop is None:
+    def _num_steps_from(self, step: int) -> int:
+        """Steps of the execution that begins after `step`: all of one shape."""
+        if self.steps_per_execution == 1 or self.end_of_epoch is None:
             return self.steps_per_execution
-        step = optimizer_step(self)
-        most = min(self.steps_per_execution, self.next_stop(step) - step)
-        first = self._spec_after(0)
-        alike = itertools.takewhile(
-            lambda count: self._spec_after(count) == first, range(most)
-        )
-        return sum(1 for _ in alike)
-
-    def _spec_after(self, count: int) -> Mapping[str, tf.TensorSpec] | None:
-        """Of the step that follows `count` more steps."""
+        end = min(step + self.steps_per_execution, self.next_stop(step))
         if self.spec_of_step is None:
-            return None
-        return self.spec_of_step(optimizer_step(self) + count)
+            return end - step
+        first = self.spec_of_step(step)
+        return next(
+            (n - step for n in range(step + 1, end) if self.spec_of_step(n) != first),
+            end - step,
+        )
 
     def _execution(
         self,

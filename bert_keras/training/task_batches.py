@@ -137,7 +137,8 @@ def specs_of_steps(
     num_batches = -(-len(lengths) // batch_size)
     order = {"batch_size": batch_size, "by_length": by_length, "seed": seed}
 
-    @functools.lru_cache(maxsize=1)
+    # An execution may end where the next epoch begins.
+    @functools.lru_cache(maxsize=2)
     def of_epoch(epoch: int) -> list[int]:
         batches = epoch_batches(lengths, epoch=epoch, **order)
         return [padded_length(int(lengths[rows].max())) for rows in batches]

@@ -58,6 +58,7 @@ def build_learner(
     *,
     strategy: tf.distribute.Strategy,
     optimizer_settings: Mapping[str, Any] = MappingProxyType({}),
+    steps_per_execution: int | None = None,
     **options: Any,
 ) -> learner.Learner:
     """Builds a learner that trains a network on labelled examples.
@@ -68,6 +69,7 @@ def build_learner(
         inputs: of all examples, with labels.
         strategy: to train under.
         optimizer_settings: other fields of `config.OptimizerConfig`.
+        steps_per_execution: at most, all of one shape; `None`: as suits the devices.
         **options: see `learner.Learner`.
     """
     _, num_train_steps = num_steps(settings, len(inputs.lengths))
@@ -85,6 +87,8 @@ def build_learner(
         ),
         max_grad_norm=optimizer.max_grad_norm,
         strategy=strategy,
+        steps_per_execution=steps_per_execution
+        or replicas.steps_per_execution(strategy),
         scales_loss=settings.precision == "mixed_float16",
         **options,
     )
@@ -102,6 +106,7 @@ def fit(
     padded_length: Callable[[int], int] | None = None,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     steps_per_evaluation: int | None = None,
+    save_steps: int | None = None,
     keeper: keeping.Keeper | None = None,
     is_chief: bool = True,
 ) -> dict[str, float]:
@@ -120,6 +125,7 @@ def fit(
         callbacks: called before the curves are written.
         steps_per_evaluation: steps between two ends of a Keras epoch; `None`: those of
             an epoch of the examples.
+        save_steps: steps between checkpoints, at which an execution ends.
         keeper: called last; it may end the training.
         is_chief: whether this process, of several that train together, writes curves
             and says how far it is.
@@ -166,6 +172,7 @@ def fit(
             batches_from(step),
             last_step=min(num_train_steps, step + rest),
             steps_per_epoch=min(interval, num_train_steps),
+            stops_every=save_steps,
             evaluation=None,
             run_callbacks=[
                 *callbacks,

@@ -184,7 +184,7 @@ class Cloud:
 
     def upload(self, folder: Path, name: str) -> str:
         """Copies the files of a folder to `gs://`; returns its path there."""
-        for path in folder.iterdir():
+        for path in filter(Path.is_file, folder.iterdir()):
             target = urllib.parse.quote(f"{name}/{path.name}", safe="")
             url = f"{self.upload_url}?uploadType=media&name={target}"
             request = urllib.request.Request(url, path.read_bytes(), method="POST")

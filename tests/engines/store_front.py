@@ -10,8 +10,9 @@ what goes wrong: a JSON object such as
     {"every": 5, "kinds": ["429", "503", "cut", "slow"]}
 
 in which the kinds follow each other; `{"every": 1, "kinds": ["down"]}` is an outage.
-"cut" ends the connection in the middle of the answer, after the emulator has done what
-was asked; "slow" leaves the client waiting for it; without the file nothing goes wrong.
+Numbers are HTTP's status codes; "cut" ends the connection in the middle of the answer,
+after the emulator has done what was asked; "slow" leaves the client waiting for it;
+without the file nothing goes wrong.
 """
 
 import http.client
@@ -57,7 +58,7 @@ class Front(http.server.BaseHTTPRequestHandler):
             log.write(f"{self.command} {self.path} {place} {fault or ''}\n")
         if fault == "down":
             self.close_connection = True
-        elif fault in ("429", "503"):
+        elif fault and fault.isdigit():
             self._send(int(fault), {}, b"try again")
         else:
             status, headers, content = self._ask(body)

@@ -21,6 +21,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.tpu import tpu_system_metadata
 
 from bert_keras import config
+from bert_keras.feature_based import bilstm_tagger
 from bert_keras.inference import forward
 from bert_keras.model import networks, pretrainer
 from bert_keras.tasks import shapes
@@ -44,6 +45,8 @@ TASKS = {
     "span": config.Task(kind="span"),
     "choice": config.Task(kind="choice"),
 }
+TUNED = (*TASKS, "probe")
+"""Kinds that are trained on labelled examples."""
 
 
 class Resolver(tpu_cluster_resolver.TPUClusterResolver):
@@ -88,6 +91,13 @@ def make_strategy() -> tf.distribute.TPUStrategy:
 
 def make_batch(kind: str) -> dict[str, np.ndarray]:
     """Features of a global batch, all of fixed shape."""
+    if kind == "probe":
+        return {
+            "vectors": np.ones((BATCH_SIZE, LENGTH, 3, 8), np.float32),
+            "input_mask": np.ones((BATCH_SIZE, LENGTH), np.int32),
+            "label_ids": np.zeros((BATCH_SIZE, LENGTH), np.int32),
+            "dropout_seeds": np.arange(BATCH_SIZE, dtype=np.int32),
+        }
     shape = (BATCH_SIZE, 2, LENGTH) if kind == "choice" else (BATCH_SIZE, LENGTH)
     predictions = (BATCH_SIZE, NUM_PREDICTIONS)
     batch = {
@@ -119,7 +129,9 @@ def build_learner(
     kind: str, strategy: tf.distribute.Strategy, *, num_parts: int
 ) -> learner.Learner:
     """What trains the network of a kind."""
-    if kind in TASKS:
+    if kind == "probe":
+        make_network = make_probe
+    elif kind in TASKS:
         make_network = functools.partial(
             networks.build, BERT, TASKS[kind], seed=1, dtype="mixed_bfloat16"
         )
@@ -137,13 +149,20 @@ def build_learner(
         strategy=strategy,
         max_grad_norm=1.0,
         num_parts=num_parts,
-        steps_per_execution=1
-        if kind in TASKS
-        else replicas.steps_per_execution(strategy),
+        steps_per_execution=replicas.steps_per_execution(strategy),
         optimizer=lambda: optimization.build_optimizer(
             config.OptimizerConfig(), num_train_steps=1000
         ),
     )
+
+
+def make_probe() -> bilstm_tagger.LayerProbe:
+    """A tagger on three layers' vectors."""
+    network = bilstm_tagger.LayerProbe(
+        3, 8, 2, is_weighted=True, bilstm_units=4, seed=1, dtype="mixed_bfloat16"
+    )
+    network.build()
+    return network
 
 
 def tuning_batches(kind: str, strategy: tf.distribute.Strategy) -> tuple:
@@ -191,7 +210,7 @@ def trace(kind: str, strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
         return trace_answers(kind, strategy)
     num_parts = 2 if "accumulated" in (kind, purpose) else 1
     trained = build_learner(kind, strategy, num_parts=num_parts)
-    if kind in TASKS:
+    if kind in TUNED:
         batches, spec = tuning_batches(kind, strategy)
         if purpose == "unfixed":
             spec = None

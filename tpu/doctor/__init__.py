@@ -8,7 +8,7 @@ from tpu.doctor.findings import Finding
 
 
 def examine(purpose: str, paths: Sequence[str] = ()) -> Iterator[Finding]:
-    """Looks at this machine; loads no TensorFlow, and changes nothing that stays.
+    """Looks at this machine; loads no TensorFlow here, and changes nothing that stays.
 
     Args:
         purpose: one of `tpu.PURPOSES`.
@@ -22,7 +22,8 @@ def examine(purpose: str, paths: Sequence[str] = ()) -> Iterator[Finding]:
     yield from machine.examine()
     for path in paths:
         if files.is_remote(path):
-            yield from places.examine_store(path)
+            is_trained_on = purpose != "dataflow"
+            yield from places.examine_store(path, is_trained_on=is_trained_on)
         else:
             yield places.examine_disk(path)
     if purpose != "dataflow":

@@ -1,10 +1,15 @@
 """Places that a run reads and writes: room on disks, rights in stores, their clock."""
 
 import contextlib
+import dataclasses
 import email.utils
 import errno
+import importlib.util
+import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -38,18 +43,62 @@ def examine_disk(path: str) -> Finding:
     return Finding(name, "ok", told)
 
 
-def examine_store(path: str) -> Iterator[Finding]:
+_ANSWERS_SECONDS = 120
+"""Time for TensorFlow to load, and for a store to answer it."""
+
+
+def examine_store(path: str, *, is_trained_on: bool) -> Iterator[Finding]:
     """Rights in a directory of a remote store, and this machine's clock by the store's.
 
     Writes a small file, lists, reads and deletes it again, with the credentials that a
-    run would use.
+    run would use: those of Apache Beam, by which data are made, and those of
+    TensorFlow, by which training reads and writes, and which looks for credentials,
+    certificates and proxies in other places.
+
+    Args:
+        path: the directory.
+        is_trained_on: whether to ask TensorFlow, too.
     """
-    yield _rights(path)
+    yield rights(path)
+    if is_trained_on and importlib.util.find_spec("tensorflow"):
+        yield _rights_of_tensorflow(path)
     if path.startswith("gs://"):
         yield _clock()
 
 
-def _rights(path: str) -> Finding:
+def _rights_of_tensorflow(path: str) -> Finding:
+    """`rights`, found in a process that has loaded TensorFlow."""
+    name = f"rights of TensorFlow {path}"
+    program = (
+        "import dataclasses, json, sys; import tensorflow; "
+        "from tpu.doctor import places; "
+        "print(json.dumps(dataclasses.asdict(places.rights(sys.argv[1]))))"
+    )
+    # An emulator that only Beam can be given would be asked again.
+    kept = {k: v for k, v in os.environ.items() if k != "STORAGE_EMULATOR_HOST"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", program, path],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env={**kept, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            timeout=_ANSWERS_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        told = f"no answer in {_ANSWERS_SECONDS} s"
+        return Finding(
+            name, "problem", told, "curl --head https://storage.googleapis.com"
+        )
+    if done.returncode:
+        told = done.stderr.strip().rpartition("\n")[2]
+        return Finding(name, "problem", f"TensorFlow does not load: {told:.200}")
+    found = Finding(**json.loads(done.stdout.splitlines()[-1]))
+    return dataclasses.replace(found, name=name)
+
+
+def rights(path: str) -> Finding:
+    """What this process may do in a directory of a store."""
     name, probe = f"rights {path}", files.join(path, f".doctor-{uuid.uuid4().hex}")
     doing = "reach"
     try:

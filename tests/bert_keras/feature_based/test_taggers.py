@@ -224,6 +224,34 @@ def test_interrupted_taggers_end_with_the_same_bits(model, data, tmp_path, monke
 
 
 @pytest.mark.slow
+def test_fixed_lengths_give_what_lengths_as_they_come_give(model, data, tmp_path):
+    changes = {"representations": ("last",), "num_train_epochs": 1}
+    fixed, free = (
+        run(model, data, tmp_path / name, lengths=lengths, **changes)
+        for name, lengths in (("fixed", (3,)), ("free", ()))
+    )
+    found, wanted = (
+        results["representations"]["last"]["taggers"][0] for results in (fixed, free)
+    )
+    assert found["steps"] == wanted["steps"] == 8
+    assert found["loss"] == pytest.approx(wanted["loss"], abs=1e-5)
+    assert found["loss"] < 1.5
+
+
+def test_lengths_of_batches(data):
+    labelled = taggers._Data(data / "train.conll", data / "dev.conll")
+    assert labelled.ladder(None) == labelled.ladder(()) == ()
+    # The longest sentence has six words.
+    assert labelled.ladder((3, 6, 9)) == (3, 6)
+    tpu = object.__new__(tf.distribute.TPUStrategy)
+    assert taggers._resolved(configuration.ProbeConfig(), tpu).lengths == (16, 32, 64)
+    given = configuration.ProbeConfig(lengths=(8,))
+    assert taggers._resolved(given, tpu).lengths == (8,)
+    with pytest.raises(InputError, match="a TPU needs batches of fixed shapes, got"):
+        taggers._resolved(configuration.ProbeConfig(lengths=()), tpu)
+
+
+@pytest.mark.slow
 def test_on_the_command_line(model, data, tmp_path, capsys):
     settings = {"num_restarts": 2, "bilstm_units": 2, "num_train_epochs": 0.1}
     overrides = [f"--set={key}={value}" for key, value in settings.items()]

@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import dataclass
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -87,7 +88,9 @@ def inputs_of(kind):
     return RandomInputs(TASKS[kind].kind)
 
 
-def tuned(kind, strategy, logs, *, dropout=0.0, ladder=(), num_parts=1):
+def tuned(
+    kind, strategy, logs, *, dropout=0.0, ladder=(), num_parts=1, per_execution=1, **fit
+):
     """A learner after seven steps, and the scalars of the last one."""
     bert = config.BertConfig(
         vocab_size=VOCAB_SIZE,
@@ -106,6 +109,7 @@ def tuned(kind, strategy, logs, *, dropout=0.0, ladder=(), num_parts=1):
         inputs,
         strategy=strategy,
         num_parts=num_parts,
+        steps_per_execution=per_execution,
     )
     logs = task_training.fit(
         *(learner, SETTINGS, inputs),
@@ -113,6 +117,7 @@ def tuned(kind, strategy, logs, *, dropout=0.0, ladder=(), num_parts=1):
         seed=4,
         logs=logs,
         ladder=ladder,
+        **fit,
     )
     return learner, logs
 
@@ -156,6 +161,40 @@ def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, tmp_path):
         for ladder in ((), LADDER)
     )
     np.testing.assert_allclose(padded, free, rtol=0, atol=1e-5)
+
+
+class NotedSteps(keras.callbacks.Callback):
+    """Steps after each execution."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps.append(replicas.optimizer_step(self.model))
+
+
+def test_an_execution_has_steps_of_one_length(tmp_path):
+    """It ends where the length changes, and at evaluations and checkpoints by steps;
+    not a bit depends on it."""
+    noted = NotedSteps()
+    options = {"dropout": 0.2, "ladder": LADDER, "steps_per_evaluation": 5}
+    many, many_logs = tuned(
+        *("classification", CPU, tmp_path / "many"),
+        per_execution=4,
+        callbacks=[noted],
+        save_steps=4,
+        **options,
+    )
+    one, one_logs = tuned("classification", CPU, tmp_path / "one", **options)
+    lengths = [many.spec_of_step(n)["input_ids"].shape[1] for n in range(7)]
+    changes = [n for n in range(1, 7) if lengths[n] != lengths[n - 1]]
+    # Neither all alike nor each one other than the last.
+    assert 0 < len(changes) < 4
+    assert noted.steps == sorted({*changes, 4, 5, 7})
+    for ours, theirs in zip(many.variables, one.variables, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=ours.path)
+    assert many_logs["loss"] == one_logs["loss"]
 
 
 def mirrored(num_replicas):
