@@ -50,11 +50,14 @@ min_duplicate_words: 10
 def test_nested_settings_are_indented(capsys):
     lines = printed("config pretrain --config bert_base_lamb", capsys).splitlines()
     start = lines.index("optimizer:")
-    assert lines[start : start + 4] == [
+    assert lines[start : start + 6] == [
         "optimizer:",
         "",
-        "  # adamw or lamb. Optimizer. `lamb`: You et al. (2020), for batches of many "
-        "thousands.",
+        "  # adamw, lamb or muon. Optimizer. `lamb`: You et al. (2020), for batches of "
+        "many",
+        "  # thousands; `muon`: Jordan et al. (2024) for matrices between layers, with "
+        "AdamW for",
+        "  # the rest.",
         "  name: lamb",
     ]
     phases = lines.index(
