@@ -17,8 +17,8 @@ from bert_keras.config import ExamplesConfig
 from bert_keras.data import batch_tokenizer, features, masking, tokenization
 from pipelines import instances, records
 
-TOKENS_PER_BATCH = 1 << 17
-"""Tokens of a batch, padding included: its matrices stay in the cache."""
+TOKENS_PER_BATCH = 1 << 18
+"""Tokens of a batch, padding included: its matrices take some megabytes."""
 
 
 # Documents.

@@ -6,6 +6,7 @@ Wire format: protobuf's encoding, `tensorflow/core/example/{example,feature}.pro
 import contextlib
 import gzip
 import hashlib
+import itertools
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,8 +44,8 @@ class _Columns(NamedTuple):
     """`(n, width)` uint8."""
     is_kept: np.ndarray
     """`(n, width)` bool: the other bytes are dropped, without a gap."""
-    sizes: np.ndarray
-    """`(n,)` int64: number of bytes of each row that are kept."""
+    sizes: np.ndarray | int
+    """`(n,)` int64: number of bytes of each row that are kept; one for all rows."""
 
 
 def encode_examples(
@@ -77,19 +78,24 @@ def encode_examples(
     columns = _nested(_FIELD_1, entries)
     data = np.concatenate([part.data for part in columns], axis=1)
     is_kept = np.concatenate([part.is_kept for part in columns], axis=1)
-    joined = data[is_kept].tobytes()
-    ends = np.cumsum(_total_size(columns)).tolist()
+    joined = np.compress(is_kept.ravel(), data.ravel()).tobytes()
+    sizes = np.broadcast_to(_total_size(columns), len(data))
+    ends = np.cumsum(sizes).tolist()
     return [joined[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _nested(key: bytes, columns: list[_Columns]) -> list[_Columns]:
     """A field of a message that holds the message `columns`."""
-    size = _total_size(columns)
-    return [_constant(key, len(size)), _varints(size[:, np.newaxis]), *columns]
+    num_rows, size = len(columns[0].data), _total_size(columns)
+    if isinstance(size, int):
+        # The same in all rows: most of a message need not be computed.
+        packed = _varints(np.array([[size]])).data.tobytes()
+        return [_constant(key + packed, num_rows), *columns]
+    return [_constant(key, num_rows), _varints(size[:, np.newaxis]), *columns]
 
 
-def _total_size(columns: Iterable[_Columns]) -> np.ndarray:
-    return np.sum([part.sizes for part in columns], axis=0)
+def _total_size(columns: Iterable[_Columns]) -> np.ndarray | int:
+    return sum(part.sizes for part in columns)
 
 
 def _constant(data: bytes, num_rows: int) -> _Columns:
@@ -98,8 +104,7 @@ def _constant(data: bytes, num_rows: int) -> _Columns:
 
 
 def _all_kept(data: np.ndarray) -> _Columns:
-    sizes = np.full(len(data), data.shape[1], np.int64)
-    return _Columns(data, np.broadcast_to(True, data.shape), sizes)
+    return _Columns(data, np.broadcast_to(True, data.shape), data.shape[1])
 
 
 def _varints(values: np.ndarray, lengths: np.ndarray | None = None) -> _Columns:
@@ -240,6 +245,10 @@ def _read_varint(message: memoryview, offset: int) -> tuple[int, int]:
 # TFRecord files.
 
 
+# One write and one hash for each would cost as much as making their frames.
+_RECORDS_AT_ONCE = 256
+
+
 def write_shard(
     path: str | Path,
     records: Iterable[bytes],
@@ -260,9 +269,10 @@ def write_shard(
                 # Neither a time nor a name in the header.
                 stream = gzip.GzipFile("", "wb", 6, hashed, mtime=0)
                 stack.enter_context(stream)
-            for record in records:
-                stream.write(tfrecords.frame(record))
-                num_records += 1
+            waiting = iter(records)
+            while some := list(itertools.islice(waiting, _RECORDS_AT_ONCE)):
+                stream.write(b"".join(map(tfrecords.frame, some)))
+                num_records += len(some)
     return manifest.Shard(
         name=files.name_of(path),
         num_records=num_records,

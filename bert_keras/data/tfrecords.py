@@ -5,6 +5,7 @@ CRC of the data. `tf.data.TFRecordDataset` reads what this writes, and the other
 round.
 """
 
+import functools
 import struct
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -28,8 +29,13 @@ class DamagedRecord(Exception):
 
 def frame(data: bytes) -> bytes:
     """One record of a file."""
-    length = struct.pack("<Q", len(data))
-    return b"".join((length, _masked_crc(length), data, _masked_crc(data)))
+    return b"".join((_header(len(data)), data, _masked_crc(data)))
+
+
+@functools.lru_cache(1 << 12)
+def _header(length: int) -> bytes:
+    packed = struct.pack("<Q", length)
+    return packed + _masked_crc(packed)
 
 
 def read_frames(file: BinaryIO) -> Iterator[bytes]:
