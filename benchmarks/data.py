@@ -221,8 +221,10 @@ def own_stages(data: str) -> None:
             clock(
                 "hash paragraphs",
                 lambda c=cleaned: [
-                    duplicates.paragraph_block(n, d, min_words=10)
-                    for n, d in enumerate(c)
+                    duplicates.paragraph_hashes(
+                        d, (duplicates.is_long(p, 10) for p in d)
+                    )
+                    for d in c
                 ],
                 num_bytes,
             )

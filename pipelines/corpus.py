@@ -306,15 +306,16 @@ class _Read(steps.Worker):
                 count(f"rejected/{found.reason.split(':')[0]}")
                 rejects.append(found)
                 continue
-            paragraphs = keep_paragraphs(
+            kept = keep_paragraphs(
                 found, config=config, overlap=self._overlap, count=count
             )
-            if not paragraphs:
+            if kept is None:
                 continue
+            document_hash = instances.document_hash(found.id)
             if config.deduplicate_paragraphs:
-                rows.append(_paragraph_rows(found.id, paragraphs, config))
+                rows.append(duplicates.paragraph_block(document_hash, kept.hashes))
             bucket = instances.bucket_of(found.id, self._work.num_shards)
-            record = make_record(found, paragraphs)
+            record = make_record(found, kept)
             yield steps.Send(_DOCUMENTS, bucket, record.to_bytes())
         if rows:
             yield from _tagged(
@@ -323,36 +324,50 @@ class _Read(steps.Worker):
         yield steps.counted(counts, rejects=rejects)
 
 
+class Kept(NamedTuple):
+    """The paragraphs of a document that stay."""
+
+    paragraphs: list[str]
+    hashes: list[int | None]
+    """See `duplicates.paragraph_hashes`; empty if they are not asked for."""
+    num_words: int
+
+
 def keep_paragraphs(
     document: readers.SourceDocument,
     *,
     config: CorpusConfig,
     overlap: filters.Overlap | None,
     count: Callable[..., object],
-) -> list[str]:
-    """The paragraphs of a document that stay; none if all of it is dropped.
+) -> Kept | None:
+    """What stays of a document; `None` if all of it is dropped.
 
     `count` is called with the name of a counter, and with the amount if it is not 1.
     """
-    paragraphs = document.paragraphs
+    paragraphs, hashes = document.paragraphs, []
+    sizes = list(map(words.count_words, paragraphs))
     if config.deduplicate_paragraphs:
-        paragraphs = duplicates.drop(
-            paragraphs, (), min_words=config.min_duplicate_words
-        )
-        if num_repeats := len(document.paragraphs) - len(paragraphs):
+        are_long = (size >= config.min_duplicate_words for size in sizes)
+        hashes = duplicates.paragraph_hashes(paragraphs, are_long)
+        places = duplicates.kept_places(hashes, ())
+        if num_repeats := len(paragraphs) - len(places):
             count("dropped_paragraphs/repeated", num_repeats)
-    if _num_words(paragraphs) < config.min_document_words:
+            paragraphs, hashes, sizes = (
+                [values[place] for place in places]
+                for values in (paragraphs, hashes, sizes)
+            )
+    if sum(sizes) < config.min_document_words:
         count("dropped/too short")
     elif overlap is not None and overlap.find(paragraphs) is not None:
         count("dropped/overlap with evaluation data")
-    else:
-        return paragraphs
-    return []
+    elif paragraphs:
+        return Kept(paragraphs, hashes, sum(sizes))
+    return None
 
 
-def make_record(document: readers.SourceDocument, paragraphs: Sequence[str]) -> Record:
+def make_record(document: readers.SourceDocument, kept: Kept) -> Record:
     """Splits paragraphs into sentences and packs them as one document."""
-    split = [sentences.split_sentences(paragraph) for paragraph in paragraphs]
+    split = map(sentences.split_sentences, kept.paragraphs)
     return _pack(
         {
             "id": document.id,
@@ -361,7 +376,7 @@ def make_record(document: readers.SourceDocument, paragraphs: Sequence[str]) -> 
             "paragraphs": [paragraph for paragraph in split if paragraph],
         },
         rank=document.rank,
-        num_words=_num_words(paragraphs),
+        num_words=kept.num_words,
     )
 
 
@@ -380,16 +395,6 @@ def _pack(document: Mapping[str, Any], *, rank: str, num_words: int) -> Record:
 
 def _num_words(texts: Iterable[str]) -> int:
     return sum(map(words.count_words, texts))
-
-
-def _paragraph_rows(
-    document_id: str, paragraphs: Sequence[str], config: CorpusConfig
-) -> np.ndarray:
-    return duplicates.paragraph_block(
-        instances.document_hash(document_id),
-        paragraphs,
-        min_words=config.min_duplicate_words,
-    )
 
 
 def _tagged(
@@ -445,10 +450,11 @@ class _Write(steps.Worker):
         """A document without the paragraphs that others keep, if enough is left."""
         config = self._work.config
         document = json.loads(zlib.decompress(record.line))
-        paragraphs = duplicates.drop(
-            document["paragraphs"], marked, min_words=config.min_duplicate_words
-        )
-        num_dropped = len(document["paragraphs"]) - len(paragraphs)
+        read = document["paragraphs"]
+        are_long = (duplicates.is_long(p, config.min_duplicate_words) for p in read)
+        hashes = duplicates.paragraph_hashes(read, are_long)
+        paragraphs = [read[place] for place in duplicates.kept_places(hashes, marked)]
+        num_dropped = len(read) - len(paragraphs)
         counts["dropped_paragraphs/in another document"] += num_dropped
         num_words = sum(map(_num_words, paragraphs))
         if not paragraphs or num_words < config.min_document_words:

@@ -10,7 +10,8 @@ Three steps, with shuffles of only 16 bytes for each paragraph:
    again, now by document: a partition's number is that of the document's bucket, where
    buckets are `floor(hash * num_buckets / 2**64)`.
 3. Where documents are written: `marks_by_document` reads the rows of a bucket, and
-   `drop` leaves out the marked paragraphs of one document, and repeats within it.
+   `kept_places` leaves out the marked paragraphs of one document, and repeats within
+   it.
 
 The result depends on the set of rows alone, not on their order nor on their
 distribution over blocks and partitions.
@@ -23,7 +24,6 @@ same hash, just as unlikely, would both keep the paragraphs they share.
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TypeVar
 
 import numpy as np
 
@@ -31,8 +31,6 @@ from pipelines import words
 
 Paragraph = str | Sequence[str]
 """A paragraph's text, or its sentences: both have the same hash."""
-
-AnyParagraph = TypeVar("AnyParagraph", bound=Paragraph)
 
 _ROW_TYPE = np.dtype("<u8")
 
@@ -47,26 +45,32 @@ def paragraph_hash(paragraph: Paragraph) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def paragraph_block(
-    document_hash: int, paragraphs: Iterable[Paragraph], *, min_words: int
-) -> np.ndarray:
+def is_long(paragraph: Paragraph, min_words: int) -> bool:
+    """Whether a paragraph has so many words; shorter ones may repeat."""
+    return words.has_words(_text(paragraph), min_words)
+
+
+def paragraph_hashes(
+    paragraphs: Iterable[Paragraph], are_long: Iterable[bool]
+) -> list[int | None]:
+    """The hash of each paragraph that is long; others have none."""
+    pairs = zip(paragraphs, are_long, strict=True)
+    return [paragraph_hash(one) if counts else None for one, counts in pairs]
+
+
+def paragraph_block(document_hash: int, hashes: Iterable[int | None]) -> np.ndarray:
     """Rows for the paragraphs of a document.
 
     Args:
         document_hash: 64 bits, the same for all versions of a document.
-        paragraphs: of the document.
-        min_words: shorter paragraphs may repeat, and give no row.
+        hashes: of its paragraphs, from `paragraph_hashes`.
 
     Returns:
         `(num_rows, 2)` uint64: paragraph hash, document hash; each row once.
     """
-    hashes = {
-        paragraph_hash(paragraph)
-        for paragraph in paragraphs
-        if words.has_words(_text(paragraph), min_words)
-    }
-    rows = np.empty((len(hashes), 2), _ROW_TYPE)
-    rows[:, 0] = sorted(hashes)
+    unique = sorted({value for value in hashes if value is not None})
+    rows = np.empty((len(unique), 2), _ROW_TYPE)
+    rows[:, 0] = unique
     rows[:, 1] = document_hash
     return rows
 
@@ -138,25 +142,21 @@ def marks_by_document(blocks: Iterable[bytes]) -> dict[int, frozenset[int]]:
     return {document: frozenset(part.tolist()) for document, part in parts}
 
 
-def drop(
-    paragraphs: Sequence[AnyParagraph], marks: Collection[int], *, min_words: int
-) -> list[AnyParagraph]:
-    """Leaves out marked paragraphs and repeats within the document.
+def kept_places(hashes: Iterable[int | None], marks: Collection[int]) -> list[int]:
+    """Places of the paragraphs that are neither marked nor repeats in the document.
 
     Args:
-        paragraphs: of one document.
+        hashes: of the paragraphs of one document, from `paragraph_hashes`.
         marks: hashes of paragraphs, a set from `marks_by_document`.
-        min_words: as for `paragraph_block`; shorter paragraphs stay.
     """
     seen: set[int] = set()
     kept = []
-    for paragraph in paragraphs:
-        if words.has_words(_text(paragraph), min_words):
-            value = paragraph_hash(paragraph)
+    for place, value in enumerate(hashes):
+        if value is not None:
             if value in marks or value in seen:
                 continue
             seen.add(value)
-        kept.append(paragraph)
+        kept.append(place)
     return kept
 
 
