@@ -228,7 +228,8 @@ def make_pairs(
         else:
             label, partner, b = 0, index, (a[1], ends[last - 1])
             first = last
-        a, b = _truncate_pair(a, b, max_num_tokens, rng)
+        if a[1] - a[0] + b[1] - b[0] > max_num_tokens:
+            a, b = _truncate_pair(a, b, max_num_tokens, rng)
         pairs.append(Pair(index, *a, partner, *b, label, rng.getrandbits(64)))
     counts["other_source_partners"] += num_other_sources
     counts["pairs_without_partner"] += 0 if partners.has_partners else len(pairs)
@@ -246,9 +247,12 @@ def _chunk_end(
 
     `at_least`: sentences to take in any case, if there are so many.
     """
-    wanted = _start(ends, first) + target_length
-    last = bisect.bisect_left(ends, wanted, lo=first) + 1
-    return min(max(last, first + at_least), len(ends))
+    wanted = (ends[first - 1] if first else 0) + target_length
+    last = bisect.bisect_left(ends, wanted, first) + 1
+    # Not `min` and `max`, which cost as much as the search.
+    if last < first + at_least:
+        last = first + at_least
+    return last if last < len(ends) else len(ends)
 
 
 def _random_span(
@@ -262,15 +266,13 @@ def _random_span(
 def _truncate_pair(
     a: tuple[int, int], b: tuple[int, int], max_num_tokens: int, rng: random.Random
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Cuts both spans to at most `max_num_tokens` together.
+    """Cuts both spans, which have more, to `max_num_tokens` together.
 
     The original removes one token at a time from the longer span, each from a random
     end. Here it is one step: the final lengths follow from the lengths, and the part
     of the surplus that goes at the front is a sum of fair coins.
     """
     length_a, length_b = a[1] - a[0], b[1] - b[0]
-    if length_a + length_b <= max_num_tokens:
-        return a, b
     kept_a, kept_b = tokenization.truncated_lengths(length_a, length_b, max_num_tokens)
     return _cut_ends(a, kept_a, rng), _cut_ends(b, kept_b, rng)
 
