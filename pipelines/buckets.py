@@ -79,8 +79,8 @@ def _tokenize(
         yield instances.Document(
             id=record["id"],
             source=record["source"],
-            token_ids=memoryview(ids[first_token : first_token + num_tokens]),
-            sentence_ends=memoryview(kept),
+            token_ids=ids[first_token : first_token + num_tokens].data,
+            sentence_ends=kept.data,
         )
         first_sentence, first_token = end, first_token + num_tokens
 

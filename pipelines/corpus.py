@@ -352,10 +352,9 @@ def keep_paragraphs(
         places = duplicates.kept_places(hashes, ())
         if num_repeats := len(paragraphs) - len(places):
             count("dropped_paragraphs/repeated", num_repeats)
-            paragraphs, hashes, sizes = (
-                [values[place] for place in places]
-                for values in (paragraphs, hashes, sizes)
-            )
+            paragraphs = [paragraphs[place] for place in places]
+            hashes = [hashes[place] for place in places]
+            sizes = [sizes[place] for place in places]
     if sum(sizes) < config.min_document_words:
         count("dropped/too short")
     elif overlap is not None and overlap.find(paragraphs) is not None:

@@ -207,7 +207,7 @@ class Tokenizer:
         return b"".join(pieces)
 
 
-class Memo(dict[str, Any]):
+class Memo(dict[Any, Any]):
     """Encodings of stretches of text, made when a stretch is first met.
 
     When `most_kept` is reached, all are forgotten: the common ones are back at once.
@@ -220,12 +220,12 @@ class Memo(dict[str, Any]):
     # Text repeats short stretches; long ones are URLs or scripts without spaces.
     _LONGEST_KEPT = 40
 
-    def __init__(self, encode: Callable[[str], Any], *, most_kept: int = 1 << 18):
+    def __init__(self, encode: Callable[[Any], Any], *, most_kept: int = 1 << 18):
         super().__init__()
         self._encode = encode
         self._most_kept = most_kept
 
-    def __missing__(self, chunk: str) -> Any:
+    def __missing__(self, chunk: str | bytes) -> Any:
         encoded = self._encode(chunk)
         if len(chunk) <= self._LONGEST_KEPT:
             if len(self) >= self._most_kept:
