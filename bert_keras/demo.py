@@ -117,7 +117,7 @@ def commands(directory: Path) -> list[list[str]]:
         f"corpus --wikipedia {text / 'articles.xml'} --jsonl {text / 'docs.jsonl'} "
         f"--output {corpus}",
         f"vocab --corpus {corpus} --vocab_size {VOCAB_SIZE} --output {vocab}",
-        f"examples --corpus {corpus} --vocab {vocab} --max_seq_length 128 "
+        f"examples --corpus {corpus} --vocab {vocab} --max_seq_length 64 "
         f"--set dupe_factor=2 --output {examples}",
         f"inspect {examples} --limit 1",
         f"pretrain --config demo --examples {examples} --output_dir {pretrained}",

@@ -1,6 +1,6 @@
 import pytest
 
-from bert_keras import config, config_files, strict_model
+from bert_keras import config, config_files, settings_reference, strict_model
 from bert_keras.errors import InputError
 
 
@@ -57,6 +57,19 @@ def test_recipe_sizes():
         "bert_base": (12, 768, 12, 3072),
         "bert_large": (24, 1024, 16, 4096),
     }
+
+
+def test_only_the_demo_departs_from_the_paper():
+    """Every other recipe has the original's initial scale, and Adam or LAMB."""
+    departing = set()
+    for name, verb, _ in settings_reference.recipes():
+        if verb != "pretrain":
+            continue
+        recipe = load(source=name)
+        changed = recipe.optimizer.name not in ("adamw", "lamb")
+        if changed or recipe.model.initializer_range != 0.02:
+            departing.add(name)
+    assert departing == {"demo"}
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,19 @@ def test_a_resumed_run_ends_like_an_uninterrupted_one(
     assert_same_state(finished, resumed)
 
 
+@pytest.mark.slow
+def test_muon_resumes_to_the_same_bits(tiny_examples, tmp_path):
+    """Its matrices have one moment and the rest two: all of them are restored."""
+    changes = {"optimizer": {**conftest.PRETRAINING["optimizer"], "name": "muon"}}
+    whole = tmp_path / "whole"
+    pretrain.pretrain(settings(**changes), [tiny_examples], whole, strategy=CPU)
+    resumed = broken_off(whole, tmp_path / "resumed", 5)
+    pretrain.pretrain(settings(**changes), [tiny_examples], resumed, strategy=CPU)
+    assert_same_state(whole, resumed)
+    names = [name for name in weights(whole) if "layer_0/feed_forward/output" in name]
+    assert sum("optimizer/" in name for name in names) == 3
+
+
 def test_a_finished_run_is_left_as_it_is(finished, tiny_examples, caplog):
     before = {p: p.stat().st_mtime_ns for p in finished.glob("*.h5")}
     caplog.set_level(logging.INFO, logger="bert_keras")
