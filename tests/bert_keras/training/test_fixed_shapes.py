@@ -164,14 +164,17 @@ def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, tmp_path):
 
 
 class NotedSteps(keras.callbacks.Callback):
-    """Steps after each execution."""
+    """Steps after each execution, and after each epoch."""
 
     def __init__(self):
         super().__init__()
-        self.steps = []
+        self.steps, self.epochs = [], []
 
     def on_train_batch_end(self, batch, logs=None):
         self.steps.append(replicas.optimizer_step(self.model))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs.append(replicas.optimizer_step(self.model))
 
 
 def test_an_execution_has_steps_of_one_length(tmp_path):
@@ -192,6 +195,7 @@ def test_an_execution_has_steps_of_one_length(tmp_path):
     # Neither all alike nor each one other than the last.
     assert 0 < len(changes) < 4
     assert noted.steps == sorted({*changes, 4, 5, 7})
+    assert noted.epochs == [5, 7]
     for ours, theirs in zip(many.variables, one.variables, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=ours.path)
     assert many_logs["loss"] == one_logs["loss"]

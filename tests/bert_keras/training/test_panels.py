@@ -16,7 +16,7 @@ from PIL import Image
 from tensorboard.plugins import projector
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from bert_keras import config
+from bert_keras import config, files
 from bert_keras.data import features, tokenization
 from bert_keras.errors import Stopped
 from bert_keras.model import pretrainer
@@ -348,12 +348,15 @@ def step_marks(space):
     )
 
 
-def test_profile_of_some_steps(model, batch, tmp_path):
+@pytest.mark.parametrize("place", ["", "ram://"])
+def test_profile_of_some_steps(place, model, batch, tmp_path):
+    """On a disk, and in a store."""
+    directory = files.path(f"{place}{tmp_path}" if place else tmp_path)
     for _ in range(2):
         # Steps 1 to 4, then 5 to 8, which are past the profile's first.
-        profile = panels.Profile(tmp_path, steps=(2, 3))
+        profile = panels.Profile(directory, steps=(2, 3))
         fitted(model, batch, [profile], steps=4, epochs=1)
-    (written,) = (tmp_path / "plugins" / "profile").glob("*/*.xplane.pb")
+    (written,) = (directory / "plugins" / "profile").rglob("*.xplane.pb")
     space = xplane_pb2.XSpace.FromString(written.read_bytes())
     assert step_marks(space) == [2, 3]
     operations = {
