@@ -11,7 +11,7 @@ from bert_keras import config
 
 _MEASURED_WORDS = 3.3e9
 # Core-hours for that many words; of `examples`, for each length and each duplicate.
-_CORPUS, _VOCAB, _EXAMPLES, _DUPLICATE = 4.1, 0.6, 0.89, 0.311
+_CORPUS, _VOCAB, _EXAMPLES, _DUPLICATE = 4.1, 0.6, 0.43, 0.214
 _DOCUMENT_BYTES = 2.31
 """Of gzipped documents, for each word."""
 _TOKENS_PER_WORD = {128: 1.79, 512: 2.11}
