@@ -69,6 +69,11 @@ class CorpusConfig(StrictModel):
     dialogue and headings, repeat by chance."""
 
 
+def instances_per_row(max_seq_length: int) -> int:
+    """Instances that a packed row has slots for."""
+    return max(1, max_seq_length // 8)
+
+
 class ExamplesConfig(StrictModel):
     """Masked examples from documents (`create_pretraining_data.py`'s flags)."""
 
@@ -98,6 +103,9 @@ class ExamplesConfig(StrictModel):
     packing: Literal["sentence_pairs", "full_sentences"] = "sentence_pairs"
     """`sentence_pairs` as in the paper; `full_sentences`: consecutive sentences, across
     documents, up to `max_seq_length`, for training without next-sentence prediction."""
+    pack_instances: bool = False
+    """Put several instances into each row of `max_seq_length` tokens, so that hardly a
+    position is padding; each is trained as in a row of its own."""
     partner: Literal["same_source", "any_source"] = "same_source"
     """Documents from which a random next segment is drawn: those of the same source,
     or all, uniformly, as in the paper."""
@@ -153,6 +161,20 @@ class ExamplesConfig(StrictModel):
         if self.max_predictions_per_seq is not None:
             return self.max_predictions_per_seq
         return math.ceil(self.max_seq_length * self.masked_lm_prob)
+
+    @property
+    def num_slots(self) -> int:
+        """Instances that a row has room for."""
+        return instances_per_row(self.max_seq_length) if self.pack_instances else 1
+
+    @property
+    def num_row_predictions(self) -> int:
+        """Slots for the masked tokens of a row: of one instance, or of all in it."""
+        if not self.pack_instances:
+            return self.num_predictions
+        # The shares of several instances are rounded one by one.
+        wanted = math.ceil(1.05 * self.max_seq_length * self.masked_lm_prob)
+        return max(self.num_predictions, wanted)
 
 
 AdamwMode = Literal["google", "corrected"]
@@ -245,8 +267,12 @@ class PretrainingConfig(StrictModel):
     """The optimizer and its learning rate."""
     next_sentence: bool = True
     """Train next-sentence prediction too, if the examples are sentence pairs."""
+    pack_instances: bool = False
+    """Put several examples into each row of a batch, as `examples` does with a setting
+    of this name, where that has not been done: the examples are read once more at every
+    start. Each is trained as in a row of its own."""
     global_batch_size: int = pydantic.Field(default=256, gt=0)
-    """Examples per step, over all replicas."""
+    """Examples per step, over all replicas; of packed ones, rows."""
     gradient_accumulation_steps: int = pydantic.Field(default=1, gt=0)
     """Parts in which a replica computes its share of a batch, one after the other, to
     need less memory, also to evaluate; the result is that of the whole batch."""

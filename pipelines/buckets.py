@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_keras.config import ExamplesConfig
-from bert_keras.data import batch_tokenizer, features, masking, tokenization
+from bert_keras.data import (
+    batch_tokenizer,
+    features,
+    masking,
+    packing,
+    tokenization,
+)
 from pipelines import instances, records
 
 TOKENS_PER_BATCH = 1 << 18
@@ -127,7 +133,7 @@ def encode_bucket(
         counts: incremented: `duplicate_documents`, `pairs_without_partner`,
             `dropped_single_sentences`, `dropped_unbalanced_pairs`,
             `other_source_partners`, `examples`, `example_tokens`, `masked_tokens`,
-            `random_next_examples`.
+            `random_next_examples`; of packed rows `rows` too.
 
     Raises:
         RuntimeError: an example breaks a rule, which is a mistake of this program.
@@ -142,13 +148,9 @@ def encode_bucket(
         spans = instances.balanced(spans, seed=config.random_seed, bucket=bucket)
         counts["dropped_unbalanced_pairs"] += num_pairs - len(spans.seeds)
     order = instances.shuffled(len(spans.seeds), seed=config.random_seed, bucket=bucket)
-    num_rows = max(1, TOKENS_PER_BATCH // config.max_seq_length)
-    for first in range(0, len(order), num_rows):
+    for chosen, row_of in _batches(spans, order, config):
         batch = make_batch(
-            tokens,
-            spans.take(order[first : first + num_rows]),
-            vocabulary=vocabulary,
-            config=config,
+            tokens, spans.take(chosen), vocabulary=vocabulary, config=config
         )
         check_batch(batch, vocabulary=vocabulary, config=config)
         counts["examples"] += len(batch.lengths)
@@ -156,7 +158,31 @@ def encode_bucket(
         counts["random_next_examples"] += int(batch.is_random_next.sum())
         if batch.masked:
             counts["masked_tokens"] += int(batch.masked.num_masked.sum())
-        yield from encode_batch(batch, config)
+        if row_of is not None:
+            counts["rows"] += int(row_of[-1]) + 1
+        yield from encode_batch(batch, config, row_of)
+
+
+def _batches(
+    spans: instances.Spans, order: np.ndarray, config: ExamplesConfig
+) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Indices of the instances of each batch; for packed rows the row of each too."""
+    num_rows = max(1, TOKENS_PER_BATCH // config.max_seq_length)
+    if not config.pack_instances:
+        for first in range(0, len(order), num_rows):
+            yield order[first : first + num_rows], None
+        return
+    for first in range(0, len(order), packing.WINDOW):
+        window = order[first : first + packing.WINDOW]
+        lengths = _lengths(spans.take(window))
+        num_masked = masking.num_predictions(lengths, config)
+        row_of = packing.plan_rows(lengths, num_masked, config)
+        by_row = np.argsort(row_of, kind="stable")
+        window, row_of = window[by_row], row_of[by_row]
+        limits = range(0, int(row_of[-1]) + 1 + num_rows, num_rows)
+        cuts = np.searchsorted(row_of, limits)
+        for row, (start, end) in zip(limits, itertools.pairwise(cuts), strict=False):
+            yield window[start:end], row_of[start:end] - row
 
 
 def _plan(
@@ -202,10 +228,7 @@ def make_batch(
     config: ExamplesConfig,
 ) -> Batch:
     """Copies spans of tokens into the rows of a matrix, then masks it."""
-    a_lengths = spans.a_ends - spans.a_starts
-    b_lengths = spans.b_ends - spans.b_starts
-    first_lengths = a_lengths + 2
-    lengths = first_lengths + b_lengths + (b_lengths > 0)
+    first_lengths, lengths = spans.a_ends - spans.a_starts + 2, _lengths(spans)
     columns = np.arange(config.max_seq_length)
     is_first = columns < first_lengths[:, np.newaxis]
     # Offsets in `tokens` of column 0, if the segment began there.
@@ -225,19 +248,35 @@ def make_batch(
     return Batch(true_ids, lengths, first_lengths, spans.is_random_next, masked)
 
 
-def encode_batch(batch: Batch, config: ExamplesConfig) -> list[bytes]:
-    """Serialises a batch, with the features listed in `features`."""
+def _lengths(spans: instances.Spans) -> np.ndarray:
+    """`(n,)` tokens of each instance, `[CLS]` and `[SEP]` included."""
+    b_lengths = spans.b_ends - spans.b_starts
+    return spans.a_ends - spans.a_starts + 2 + b_lengths + (b_lengths > 0)
+
+
+def encode_batch(
+    batch: Batch, config: ExamplesConfig, row_of: np.ndarray | None = None
+) -> list[bytes]:
+    """Serialises a batch, with the features listed in `features`.
+
+    Args:
+        batch: instances.
+        config: of the examples.
+        row_of: with `config.pack_instances`, the row of each, ascending from 0.
+    """
     labels = batch.is_random_next[:, np.newaxis].astype(np.int64)
+    columns = np.arange(config.max_seq_length)
+    is_token = columns < batch.lengths[:, np.newaxis]
+    is_second = is_token & (columns >= batch.first_lengths[:, np.newaxis])
     if batch.masked is None:
-        values = {"input_ids": batch.true_ids, "next_sentence_labels": labels}
-        if config.packing == "full_sentences":
-            del values["next_sentence_labels"]
-        lengths = {"input_ids": batch.lengths}
+        values = {
+            "input_ids": batch.true_ids,
+            "input_mask": is_token,
+            "segment_ids": is_second,
+            "next_sentence_labels": labels,
+        }
     else:
-        columns = np.arange(config.max_seq_length)
         slots = np.arange(config.num_predictions)
-        is_token = columns < batch.lengths[:, np.newaxis]
-        is_second = is_token & (columns >= batch.first_lengths[:, np.newaxis])
         weights = slots < batch.masked.num_masked[:, np.newaxis]
         values = {
             "input_ids": batch.masked.input_ids,
@@ -248,7 +287,19 @@ def encode_batch(batch: Batch, config: ExamplesConfig) -> list[bytes]:
             "masked_lm_weights": weights.astype(np.float32),
             "next_sentence_labels": labels,
         }
-        lengths = {}
+    lengths = {}
+    if row_of is not None:
+        values = packing.join_rows(values, row_of, config)
+        labels = values["next_sentence_labels"]
+        lengths["next_sentence_labels"] = (labels >= 0).sum(axis=1)
+        values["next_sentence_labels"] = np.maximum(labels, 0)
+    if batch.masked is None:
+        is_token = values["input_mask" if row_of is None else "instance_ids"] > 0
+        lengths["input_ids"] = is_token.sum(axis=1)
+    if batch.masked is None or row_of is not None:
+        stored = {features.stored_name(name, config): name for name in values}
+        wanted = {feature.name for feature in features.record_features(config)}
+        values = {name: values[name] for key, name in stored.items() if key in wanted}
     return records.encode_examples(
         {features.stored_name(name, config): v for name, v in values.items()},
         lengths={features.stored_name(name, config): n for name, n in lengths.items()},

@@ -106,7 +106,7 @@ def build_examples(
     )
     settings = _settings(work, corpus, vocabulary)
     # Directories begun before there was a choice.
-    defaults = {"next_sentence": "original"}
+    defaults = {"next_sentence": "original", "pack_instances": False}
     manifest.claim_output_directory(output_dir, settings, defaults=defaults)
     vocabulary.save(work.vocab_path)
     done = engine.run(_job(work, corpus_dir, corpus))
@@ -249,13 +249,15 @@ class _Write(steps.Worker):
 def _log_summary(made: manifest.Manifest) -> None:
     counts = Counter(made.counters)
     num_examples = counts["examples"]
-    capacity = num_examples * made.config["max_seq_length"]
+    num_rows = made.num_records
+    capacity = num_rows * made.config["max_seq_length"]
     random_percent = 100 * counts["random_next_examples"] / num_examples
     has_pairs = made.config["packing"] == "sentence_pairs"
     logger.info(
-        "examples: %s from %s documents, in %s files; %s tokens, %.1f %% padding; "
+        "examples: %s%s from %s documents, in %s files; %s tokens, %.1f %% padding; "
         "%s%.2f %% of the corpus's pieces are [UNK]",
         f"{num_examples:,}",
+        f" in {num_rows:,} rows" if made.config["pack_instances"] else "",
         f"{counts['documents']:,}",
         f"{len(made.shards):,}",
         f"{counts['example_tokens']:,}",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bert_keras.config import ExamplesConfig
+from bert_keras.config import ExamplesConfig, instances_per_row
 from bert_keras.strict_model import build_config
 
 PAD_TOKEN = "[PAD]"
@@ -27,7 +27,8 @@ class Feature:
 
     name: str
     length: int | None
-    """`None`: one number per token of the example, at most `max_seq_length`."""
+    """`None`: one number per token of the example, at most `max_seq_length`, or per
+    instance of a packed row."""
     dtype: Literal["int64", "float32"]
     """As stored in `tf.train.Example`; integers become int32 in the model."""
 
@@ -57,9 +58,30 @@ def pretraining_features(
     )
 
 
+def packed_features(
+    max_seq_length: int, max_predictions_per_row: int
+) -> tuple[Feature, ...]:
+    """Features of a row that holds several masked examples, its instances.
+
+    As `pretraining_features`, the instances end to end and padding at the end of all,
+    with these differences.
+
+    - `instance_ids`, in place of `input_mask`: 1 for the tokens of the first instance,
+      2 for those of the second, and so on; 0 for padding.
+    - `masked_lm_positions`: places in the row.
+    - `next_sentence_labels`: of each instance; -1 in an empty slot.
+    """
+    alone = pretraining_features(max_seq_length, max_predictions_per_row)
+    changes = {
+        "input_mask": {"name": "instance_ids"},
+        "next_sentence_labels": {"length": instances_per_row(max_seq_length)},
+    }
+    return tuple(replace(f, **changes.get(f.name, {})) for f in alone)
+
+
 DROPOUT_SEEDS = "dropout_seeds"
-"""Seeds of each example's dropout, `(batch_size,)` int32: in batches to train on, never
-in records."""
+"""Seeds of each example's dropout, `(batch_size,)` int32, or `(batch_size, slots)` for
+the instances of packed rows: in batches to train on, never in records."""
 
 EXAMPLE_WEIGHTS = "example_weights"
 """`(batch_size,)` float32 in batches of labelled examples that have a fixed number of
@@ -76,14 +98,13 @@ V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 def batch_features(config: ExamplesConfig) -> tuple[Feature, ...]:
     """Features that the model is given, for examples made with `config`.
 
-    All `pretraining_features`; examples of `full_sentences` have no second segment and
-    so no `next_sentence_labels`.
+    All `pretraining_features`, or `packed_features`; examples of `full_sentences` have
+    no second segment and so no `next_sentence_labels`.
     """
+    make = packed_features if config.pack_instances else pretraining_features
     return tuple(
         feature
-        for feature in pretraining_features(
-            config.max_seq_length, config.num_predictions
-        )
+        for feature in make(config.max_seq_length, config.num_row_predictions)
         if feature.name != "next_sentence_labels" or config.packing == "sentence_pairs"
     )
 
@@ -92,15 +113,22 @@ def record_features(config: ExamplesConfig) -> tuple[Feature, ...]:
     """Features that every record holds, under the names that they are stored with.
 
     A record for dynamic masking holds only the tokens, not padded, and
-    `next_sentence_labels`. Static records of `full_sentences` may hold meaningless
-    `next_sentence_labels`, which are left out here.
+    `next_sentence_labels`; in a packed one each instance begins with the next `[CLS]`.
+    A packed record has a label for each instance, and none for empty slots. Static
+    records of `full_sentences` may hold meaningless `next_sentence_labels`, which are
+    left out here.
     """
     stored = batch_features(config)
     if config.masking == "dynamic":
         stored = tuple(
-            replace(feature, length=None if feature.name == "input_ids" else 1)
+            replace(feature, length=None) if feature.name == "input_ids" else feature
             for feature in stored
             if feature.name in ("input_ids", "next_sentence_labels")
+        )
+    if config.pack_instances:
+        stored = tuple(
+            replace(f, length=None) if f.name == "next_sentence_labels" else f
+            for f in stored
         )
     return tuple(
         replace(feature, name=stored_name(feature.name, config)) for feature in stored

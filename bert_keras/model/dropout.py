@@ -3,7 +3,8 @@
 Whether an element is dropped is a hash of three things: the seed of its example, the
 salt of the layer, and the element's place in the example. So an example gets the same
 masks wherever it is computed: on one device or one of many, in a whole batch or a part
-of it, in a first run or a resumed one. No random state has to be saved.
+of it, in a row of its own or among others, in a first run or a resumed one. No random
+state has to be saved.
 
 `keras` and `keras.ops` only.
 """
@@ -33,8 +34,8 @@ class Dropout(keras.layers.Layer):
 
     Call arguments:
         inputs: `(batch_size, ..., size)` float.
-        dropout_seeds: `(batch_size,)` int32, a seed for each example; needed in
-            training unless the rate is 0.
+        dropout_seeds: `(batch_size,)` int32, a seed for each example, or for packed
+            rows `packed_rows.token_seeds`; needed in training unless the rate is 0.
 
     Returns:
         The shape and dtype of `inputs`, with the same mean on average.
@@ -77,7 +78,7 @@ def drop(inputs, dropout_seeds=None, salt=None, *, rate: float):
 
     Args:
         inputs: `(batch_size, ..., size)` float.
-        dropout_seeds: `(batch_size,)` int32; not needed if the rate is 0.
+        dropout_seeds: see `keep_mask`; not needed if the rate is 0.
         salt: an integer in `[0, 2 ** 32)`, or a uint32 scalar; likewise.
         rate: in `[0, 1)`.
 
@@ -96,8 +97,12 @@ def keep_mask(dropout_seeds, shape: tuple, *, rate: float, salt):
     """Mask of the elements of each example that stay.
 
     Args:
-        dropout_seeds: `(batch_size,)` int32.
-        shape: shape of an example; memory runs along its last axis.
+        dropout_seeds: `(batch_size,)` int32; for rows that hold several examples
+            `(batch_size, length, 2)`: for each token the seed of its example and its
+            place in that. A row is then `(length, size)`, numbers of each token, or
+            `(heads, length, length)`, numbers of pairs of tokens: within an example
+            its mask is that which it has alone in such a row.
+        shape: shape of a row; memory runs along its last axis.
         rate: the probability of False.
         salt: an integer in `[0, 2 ** 32)`, or a uint32 scalar.
 
@@ -105,11 +110,31 @@ def keep_mask(dropout_seeds, shape: tuple, *, rate: float, salt):
         `(batch_size, *shape)` bool.
     """
     *row_shape, size = shape
-    examples = _hash(ops.bitwise_xor(ops.cast(dropout_seeds, "uint32"), _uint32(salt)))
-    rows = _hash(examples[:, None] + _multiples(math.prod(row_shape)))
-    rows = ops.reshape(rows, (-1, *row_shape, 1))
+    if len(dropout_seeds.shape) == 1:
+        examples = _examples(dropout_seeds, salt)
+        rows = _hash(examples[:, None] + _multiples(math.prod(row_shape)))
+        rows = ops.reshape(rows, (-1, *row_shape, 1))
+        columns = _multiples(size)
+    else:
+        rows, columns = _places_in_examples(dropout_seeds, salt, row_shape, size)
     # The hash is uniform: a fraction `rate` of all values lies below this one.
-    return _hash(rows + _multiples(size)) >= _uint32(round(rate * 2**32))
+    return _hash(rows + columns) >= _uint32(round(rate * 2**32))
+
+
+def _places_in_examples(token_seeds, salt, row_shape: list, size: int) -> tuple:
+    """Hashes of the rows, `(..., 1)`, and multiples for the columns, of packed rows."""
+    examples = _examples(token_seeds[..., 0], salt)
+    places = ops.cast(token_seeds[..., 1], "uint32") * _uint32(_STEP)
+    if len(row_shape) == 1:
+        return _hash(examples + places)[..., None], _multiples(size)
+    num_heads, length = row_shape
+    heads = _multiples(num_heads) * ops.cast(length, "uint32")
+    rows = examples[:, None] + heads[:, None] + places[:, None]
+    return _hash(rows)[..., None], places[:, None, None]
+
+
+def _examples(seeds, salt):
+    return _hash(ops.bitwise_xor(ops.cast(seeds, "uint32"), _uint32(salt)))
 
 
 def _multiples(count):

@@ -8,9 +8,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.config import BertConfig, Recompute
+from bert_keras.config import BertConfig, Recompute, instances_per_row
 from bert_keras.errors import InputError
-from bert_keras.model import layers, recomputation
+from bert_keras.model import layers, packed_rows, recomputation
 
 
 class BertNetwork(keras.Model):
@@ -66,13 +66,18 @@ class BertEncoder(BertNetwork):
             `segment_ids`: 0 for the first text, 1 for the second; all 0 if left out.
             `dropout_seeds`: `(batch_size,)`, used in training: see
             `bert_keras.model.dropout`; random if left out.
+            `instance_ids`: in place of `input_mask`, where a row holds several
+            instances: 1 for the tokens of the first, 2 for those of the second, and so
+            on; 0 for padding. Each is computed as in a row of its own, with its own
+            `dropout_seeds`, `(batch_size, slots)`: see `bert_keras.model.packed_rows`.
         return_all_layers: add `encoder_outputs`.
         return_attention: add `attention_probs`.
 
     Returns:
         A dict.
         `sequence_output`: `(batch_size, sequence_length, hidden_size)`.
-        `pooled_output`: `(batch_size, hidden_size)`, from the first token.
+        `pooled_output`: `(batch_size, hidden_size)`, from the first token; of packed
+            rows `(batch_size, slots, hidden_size)`, from each instance's first token.
         `encoder_outputs`: on request, a tuple of the embeddings' output and of each
             layer's, first to last, each with the shape of `sequence_output`.
         `attention_probs`: on request, a tuple of each layer's attention probabilities
@@ -139,11 +144,14 @@ class BertEncoder(BertNetwork):
         self.pooler.build((None, self.config.hidden_size))
 
     def dropout_seeds(self, features):
-        """Seeds of the batch's examples, else random ones: `(batch_size,)` int32."""
+        """Seeds of the batch's examples, else random ones: `(batch_size,)` int32, and
+        of packed rows `(batch_size, slots)`."""
         if "dropout_seeds" in features:
             return features["dropout_seeds"]
+        batch_size, length = ops.shape(features["input_ids"])
+        is_packed = "instance_ids" in features
         return keras.random.randint(
-            ops.shape(features["input_ids"])[:1],
+            (batch_size, *((instances_per_row(length),) if is_packed else ())),
             minval=0,
             maxval=2**31 - 1,
             seed=self.dropout_seed_generator,
@@ -158,10 +166,19 @@ class BertEncoder(BertNetwork):
     ):
         features = complete(features)
         dropout_seeds = self.dropout_seeds(features) if training else None
+        instance_ids, positions = features.get("instance_ids"), None
+        is_packed = instance_ids is not None
+        if is_packed:
+            positions = packed_rows.positions(instance_ids)
+            if training:
+                dropout_seeds = packed_rows.token_seeds(
+                    dropout_seeds, instance_ids, positions
+                )
         hidden_states = self.embeddings(
             features["input_ids"],
             features["segment_ids"],
             dropout_seeds,
+            positions=positions,
             training=training,
         )
         encoder_outputs, attention_probs = [hidden_states], []
@@ -171,19 +188,25 @@ class BertEncoder(BertNetwork):
                 call = functools.partial(recomputation.layer, layer)
             hidden_states = call(
                 hidden_states,
-                features["input_mask"],
+                instance_ids if is_packed else features["input_mask"],
                 dropout_seeds,
                 training=training,
                 return_attention=return_attention,
+                is_packed=is_packed,
                 recompute_attention=self.recompute == "attention",
             )
             if return_attention:
                 hidden_states, probabilities = hidden_states
                 attention_probs.append(probabilities)
             encoder_outputs.append(hidden_states)
+        first = (
+            packed_rows.first_states(hidden_states, instance_ids)
+            if is_packed
+            else hidden_states[:, 0]
+        )
         outputs = {
             "sequence_output": hidden_states,
-            "pooled_output": ops.tanh(self.pooler(hidden_states[:, 0])),
+            "pooled_output": ops.tanh(self.pooler(first)),
         }
         if return_all_layers:
             outputs["encoder_outputs"] = tuple(encoder_outputs)

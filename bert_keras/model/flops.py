@@ -9,6 +9,7 @@ def pretraining_flops_per_example(
     max_seq_length: int,
     num_predictions: int,
     next_sentence: bool,
+    num_instances: int = 1,
 ) -> int:
     """Floating-point operations of one pre-training step, for each example.
 
@@ -28,6 +29,7 @@ def pretraining_flops_per_example(
         max_seq_length: tokens of an example, padding included.
         num_predictions: masked positions of an example, the unused slots included.
         next_sentence: whether next-sentence prediction is trained.
+        num_instances: slots for instances, if the example is a packed row.
     """
     forward = (
         config.num_hidden_layers * _layer_flops(config, max_seq_length)
@@ -35,8 +37,9 @@ def pretraining_flops_per_example(
         + _product_flops(num_predictions, config.hidden_size, config.vocab_size)
     )
     if next_sentence:
-        forward += _product_flops(1, config.hidden_size, config.hidden_size)
-        forward += _product_flops(1, config.hidden_size, 2)
+        rows = num_instances
+        forward += _product_flops(rows, config.hidden_size, config.hidden_size)
+        forward += _product_flops(rows, config.hidden_size, 2)
     return 3 * forward
 
 

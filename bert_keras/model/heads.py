@@ -60,29 +60,12 @@ class MaskedLanguageModelHead(layers.Part):
 
     def call(self, sequence_output, masked_lm_positions, word_embeddings):
         num_predictions = ops.shape(masked_lm_positions)[1]
-        masked = gather_positions(sequence_output, masked_lm_positions)
+        masked = operations.gather_positions(sequence_output, masked_lm_positions)
         masked = operations.activate(self.transform(masked), activation=self.hidden_act)
         masked = self.layer_norm(masked)
         logits = ops.matmul(masked, ops.transpose(word_embeddings))
         logits = ops.cast(logits, "float32") + self.output_bias
         return ops.reshape(logits, (-1, num_predictions, self.vocab_size))
-
-
-def gather_positions(sequence_output, positions):
-    """Vectors at some positions of each sequence, end to end.
-
-    Args:
-        sequence_output: `(batch_size, sequence_length, hidden_size)`.
-        positions: `(batch_size, num_positions)` integers.
-
-    Returns:
-        `(batch_size * num_positions, hidden_size)`.
-    """
-    batch_size, length = ops.shape(sequence_output)[:2]
-    first_rows = ops.arange(batch_size, dtype="int32")[:, None] * length
-    rows = ops.reshape(ops.cast(positions, "int32") + first_rows, (-1,))
-    flat = ops.reshape(sequence_output, (-1, sequence_output.shape[-1]))
-    return operations.take_rows(flat, rows)
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

@@ -20,10 +20,6 @@ from bert_keras.model import dropout, fusion, operations, recomputation
 
 # In einsum: B batch, N head, Q query position, K key position, H size per head.
 
-# Added to the score of a token that must not be attended to: its exponential is exactly
-# 0 in float32, yet a row without any other token keeps a finite softmax.
-EXCLUDED_BIAS = -10000.0
-
 ATTENTION = ("bidirectional", "left_to_right")
 """Tokens that a token attends to: all of them, or itself and those before it."""
 
@@ -147,8 +143,9 @@ class Embeddings(Part):
     Call arguments:
         input_ids: `(batch_size, sequence_length)` integers below `vocab_size`.
         segment_ids: the same shape, integers below `type_vocab_size`.
-        dropout_seeds: `(batch_size,)` int32, needed in training: see
-            `bert_keras.model.dropout`.
+        dropout_seeds: int32, needed in training: see `bert_keras.model.dropout`.
+        positions: the same shape as `input_ids`, each token's place in its instance;
+            `None`: its place in the row.
 
     Returns:
         `(batch_size, sequence_length, hidden_size)`.
@@ -202,7 +199,14 @@ class Embeddings(Part):
         # Python would take the smaller of that and of the table's own.
         return ops.take(table, ops.arange(length, dtype="int32"), axis=0)
 
-    def call(self, input_ids, segment_ids, dropout_seeds=None, training=None):
+    def call(
+        self,
+        input_ids,
+        segment_ids,
+        dropout_seeds=None,
+        positions=None,
+        training=None,
+    ):
         length = ops.shape(input_ids)[1]
         if isinstance(length, int) and length > self.max_position_embeddings:
             raise ValueError(
@@ -211,14 +215,17 @@ class Embeddings(Part):
                 "shorten the input"
             )
         words = operations.take_rows(self.word_embeddings, input_ids)
-        positions = self._first_positions(length)
+        if positions is None:
+            places = self._first_positions(length)
+        else:
+            places = operations.take_rows(self.position_embeddings, positions)
         # A product, because its gradient is dense: see `operations.take_rows`.
         segments = ops.matmul(
             ops.one_hot(segment_ids, self.type_vocab_size, dtype=words.dtype),
             self.type_embeddings,
         )
         return self.dropout(
-            self.layer_norm(words + positions + segments, training=training),
+            self.layer_norm(words + places + segments, training=training),
             dropout_seeds,
             training=training,
         )
@@ -239,9 +246,10 @@ class SelfAttention(Part):
         hidden_states: `(batch_size, sequence_length, hidden_size)`.
         input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding, which
             no token attends to.
-        dropout_seeds: `(batch_size,)` int32, needed in training: see
-            `bert_keras.model.dropout`.
+        dropout_seeds: int32, needed in training: see `bert_keras.model.dropout`.
         return_attention: return the attention probabilities too.
+        is_packed: `input_mask` has the number of each token's instance in place of 1;
+            a token attends to those of its own instance.
         recompute: keep neither scores nor probabilities for the backward pass, which
             computes them again.
 
@@ -283,12 +291,13 @@ class SelfAttention(Part):
         dropout_seeds=None,
         training=None,
         return_attention=False,
+        is_packed=False,
         recompute=False,
     ):
         length = ops.shape(hidden_states)[1]
         states = ops.reshape(hidden_states, (-1, self.hidden_size))
         query_key_value = self.query_key_value(states)
-        bias = self._bias(input_mask)
+        bias = self._bias(input_mask, is_packed=is_packed)
         rate, *seeds = self.dropout.arguments(dropout_seeds, training=training)
         attend = functools.partial(
             self._attend, length=length, rate=rate, training=training
@@ -338,8 +347,13 @@ class SelfAttention(Part):
         context = ops.transpose(context, (0, 2, 1, 3))
         return ops.reshape(context, (-1, self.hidden_size))
 
-    def _bias(self, input_mask):
-        """Bias of the scores, `(batch_size, 1, 1 or query, key)` float32."""
+    def _bias(self, input_mask, *, is_packed):
+        """Bias of the scores for `operations.attention_probabilities`."""
+        if is_packed and self.attention == "bidirectional":
+            return ops.cast(input_mask, "int32")
+        if is_packed:
+            earlier = self._bias(ops.ones_like(input_mask), is_packed=False)
+            return ops.minimum(earlier, operations.bias_between(input_mask))
         excluded = 1.0 - ops.cast(input_mask, "float32")
         # Not indexed with `None`, which LiteRT supports for fixed shapes only.
         excluded = ops.expand_dims(excluded, (1, 2))
@@ -348,7 +362,7 @@ class SelfAttention(Part):
             later = positions[None, :] > positions[:, None]
             # Twice, so that a token that may attend to none sees none after it either.
             excluded = excluded + 2.0 * ops.cast(later, "float32")
-        return EXCLUDED_BIAS * excluded
+        return operations.EXCLUDED_BIAS * excluded
 
     def _split_heads(self, query_key_value, length):
         """Query, key and value, each `(batch_size, heads, length, size_per_head)`."""
@@ -428,9 +442,9 @@ class TransformerLayer(Part):
     Call arguments:
         hidden_states: `(batch_size, sequence_length, hidden_size)`.
         input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding.
-        dropout_seeds: `(batch_size,)` int32, needed in training: see
-            `bert_keras.model.dropout`.
+        dropout_seeds: int32, needed in training: see `bert_keras.model.dropout`.
         return_attention: return the attention probabilities too.
+        is_packed: see `SelfAttention`.
 
     Returns:
         The shapes of `SelfAttention`.
@@ -485,6 +499,7 @@ class TransformerLayer(Part):
         dropout_seeds=None,
         training=None,
         return_attention=False,
+        is_packed=False,
         recompute_attention=False,
     ):
         attention = self.self_attention(
@@ -493,6 +508,7 @@ class TransformerLayer(Part):
             dropout_seeds,
             training=training,
             return_attention=return_attention,
+            is_packed=is_packed,
             recompute=recompute_attention,
         )
         if return_attention:

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from bert_keras.config import BertConfig, Task
-from bert_keras.model import encoder, heads, layers, losses, pretrainer
+from bert_keras.model import encoder, heads, layers, losses, operations, pretrainer
 
 _SAVED_ARGUMENTS = ("dropout_prob", "bilstm_units", "seed")
 
@@ -124,7 +124,7 @@ class EncoderWithHead(encoder.BertNetwork):
             return encoded["pooled_output"]
         positions = ops.arange(ops.shape(input_mask)[1], dtype="int32")
         last = ops.max(positions * ops.cast(input_mask, "int32"), axis=1, keepdims=True)
-        vectors = heads.gather_positions(encoded["sequence_output"], last)
+        vectors = operations.gather_positions(encoded["sequence_output"], last)
         return ops.tanh(self.encoder.pooler(vectors))
 
     def loss_weights(self, features) -> dict[str, Any]:

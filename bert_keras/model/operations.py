@@ -13,6 +13,10 @@ from bert_keras.model import dropout
 # 1e-12, not Keras's 1e-3: released BERT checkpoints were trained with it.
 LAYER_NORM_EPSILON = 1e-12
 
+# Added to the score of a token that must not be attended to: its exponential is exactly
+# 0 in float32, yet a row without any other token keeps a finite softmax.
+EXCLUDED_BIAS = -10000.0
+
 
 def gelu(x):
     """Gaussian error linear unit, exact: `x * P(X <= x)` for a standard normal X.
@@ -75,7 +79,8 @@ def attention_probabilities(
 
     Args:
         scores: `(batch_size, heads, query, key)` float.
-        bias: float32, added to `scale * scores` and broadcast to their shape.
+        bias: float32, added to `scale * scores` and broadcast to their shape; or
+            `(batch_size, length)` int32, see `bias_between`.
         dropout_seeds: see `dropout.drop`.
         salt: see `dropout.drop`.
         scale: factor of the scores.
@@ -84,9 +89,28 @@ def attention_probabilities(
     Returns:
         The shape and dtype of `scores`.
     """
+    if len(bias.shape) == 2:
+        bias = bias_between(bias)
     probabilities = ops.softmax(ops.cast(scores, "float32") * scale + bias)
     dropped = dropout.drop(probabilities, dropout_seeds, salt, rate=rate)
     return ops.cast(dropped, scores.dtype)
+
+
+def bias_between(instance_ids):
+    """Bias of scores that excludes the tokens of other instances.
+
+    Within a chain that is one pass over the scores, it is never in memory.
+
+    Args:
+        instance_ids: `(batch_size, length)` int32, each token's number of its instance.
+
+    Returns:
+        `(batch_size, 1, query, key)` float32, 0 or `EXCLUDED_BIAS`.
+    """
+    is_other = ops.not_equal(
+        instance_ids[:, None, :, None], instance_ids[:, None, None]
+    )
+    return EXCLUDED_BIAS * ops.cast(is_other, "float32")
 
 
 def take_rows(table, ids):
@@ -120,3 +144,20 @@ def _take_rows(table, ids):
         return ops.cast(total, table.dtype), None
 
     return ops.take(table, ids, axis=0), gradient
+
+
+def gather_positions(sequence_output, positions):
+    """Vectors at some positions of each sequence, end to end.
+
+    Args:
+        sequence_output: `(batch_size, sequence_length, hidden_size)`.
+        positions: `(batch_size, num_positions)` integers.
+
+    Returns:
+        `(batch_size * num_positions, hidden_size)`.
+    """
+    batch_size, length = ops.shape(sequence_output)[:2]
+    first_rows = ops.arange(batch_size, dtype="int32")[:, None] * length
+    rows = ops.reshape(ops.cast(positions, "int32") + first_rows, (-1,))
+    flat = ops.reshape(sequence_output, (-1, sequence_output.shape[-1]))
+    return take_rows(flat, rows)

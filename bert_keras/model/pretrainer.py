@@ -22,13 +22,14 @@ class BertPretrainer(encoder.BertNetwork):
 
     Call arguments:
         features: a dict with `input_ids`, `input_mask`, `segment_ids` and
-            `masked_lm_positions` as in `bert_keras.data.features`; other keys are
-            ignored.
+            `masked_lm_positions` as in `bert_keras.data.features`, of packed rows
+            `instance_ids` in place of `input_mask`; other keys are ignored.
 
     Returns:
         A dict.
         `masked_lm_logits`: `(batch_size, max_predictions_per_seq, vocab_size)` float32.
-        `next_sentence_logits`: `(batch_size, 2)` float32.
+        `next_sentence_logits`: `(batch_size, 2)` float32, of packed rows `(batch_size,
+            slots, 2)`.
     """
 
     saved_arguments = ("seed", "next_sentence")
@@ -87,11 +88,16 @@ class BertPretrainer(encoder.BertNetwork):
         }
 
     def loss_weights(self, features) -> dict[str, Any]:
-        """Weights of the terms that add up to the loss, see `loss_terms`."""
+        """Weights of the terms that add up to the loss, see `loss_terms`.
+
+        And `tokens`, their number without padding.
+        """
+        mask = features["instance_ids" if "instance_ids" in features else "input_mask"]
         weights = {
             "masked_lm_loss": ops.sum(
                 ops.cast(features["masked_lm_weights"], "float32")
-            )
+            ),
+            "tokens": ops.sum(ops.cast(ops.minimum(mask, 1), "float32")),
         }
         if self.next_sentence:
             _, counts = _next_sentence_labels(features)
@@ -136,7 +142,7 @@ class BertPretrainer(encoder.BertNetwork):
 
 
 def _next_sentence_labels(features) -> tuple[Any, Any]:
-    """Labels and weights, `(batch_size,)` each; a label below 0 weighs 0."""
+    """Labels and weights of all instances, end to end; a label below 0 weighs 0."""
     labels = ops.reshape(features["next_sentence_labels"], (-1,))
     weights = ops.cast(labels >= 0, "float32")
     return ops.maximum(labels, 0), weights

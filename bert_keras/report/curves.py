@@ -61,6 +61,9 @@ METRICS = {
     "tokens_per_second": Metric(
         "speed in tokens", "tokens per second", begins_at_zero=True
     ),
+    "real_tokens_per_second": Metric(
+        "speed in tokens without padding", "tokens per second", begins_at_zero=True
+    ),
     "model_flop_utilization": Metric(
         "model FLOP utilization", "share of the device's peak", begins_at_zero=True
     ),

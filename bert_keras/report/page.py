@@ -172,13 +172,16 @@ def _exp(values: np.ndarray) -> np.ndarray:
         return np.exp(values)
 
 
+_SPEEDS = ("sequences_per_second", "tokens_per_second", "real_tokens_per_second")
+
+
 def _figures(run: facts.Facts) -> Iterator[tuple[str, str]]:
     """Time, speed and events of the run."""
     # Summed over processes; results.json has only the time of the last one.
     yield "training time, loading left out", progress.duration(run.train.seconds)
     if (tokens := run.num_tokens) is not None:
         yield "tokens seen, padding included", f"{tokens:,}"
-    for name in ("sequences_per_second", "tokens_per_second"):
+    for name in _SPEEDS:
         if (curve := facts.find_curve(run.train, name)) is not None:
             yield f"{name.replace('_', ' ')}, median", f"{np.median(curve.values):,.1f}"
     if restarts := run.train.restarts:

@@ -19,8 +19,9 @@ class Curves(keras.callbacks.Callback):
 
     `loss/*` and `accuracy/*` show what is learnt, `optimizer/*` how (see `scalar_tag`),
     `speed/*` how fast since the last step that was written, without saving and
-    evaluating: `sequences_per_second`, `tokens_per_second`, `model_flop_utilization`
-    (share of `peak_flops`), `input_wait` (seconds per step spent waiting for data) and
+    evaluating: `sequences_per_second`, `tokens_per_second`, padding included,
+    `real_tokens_per_second`, without it, `model_flop_utilization` (share of
+    `peak_flops`), `input_wait` (seconds per step spent waiting for data) and
     `input_wait_share` (share of all time).
 
     Args:
@@ -73,7 +74,7 @@ class Curves(keras.callbacks.Callback):
     def _begin_window(self) -> None:
         """Begins to measure the speed of the steps to come."""
         self._window_step, self._window_start = self._step, time.monotonic()
-        self._seconds_waited = 0.0
+        self._seconds_waited = self._num_tokens = 0.0
 
     def on_train_batch_end(self, batch, logs=None):
         previous_step, self._step = self._step, replicas.optimizer_step(self.model)
@@ -84,6 +85,9 @@ class Curves(keras.callbacks.Callback):
             self._is_first = False
         else:
             self._seconds_waited += self.last_step_logs.get("input_wait", 0.0)
+            # Of an execution's steps only the last one is known.
+            tokens = self.last_step_logs.get("tokens", 0.0)
+            self._num_tokens += tokens * (self._step - previous_step)
         if is_logged(previous_step, self._step, every_steps=self._every_steps):
             scalars = _tagged(self.last_step_logs) | self._speeds()
             event_files.write_scalars(self._train_writer, scalars, self._step)
@@ -98,6 +102,8 @@ class Curves(keras.callbacks.Callback):
         speeds = {"sequences_per_second": rate}
         if self._tokens_per_example is not None:
             speeds["tokens_per_second"] = rate * self._tokens_per_example
+        if self._num_tokens:
+            speeds["real_tokens_per_second"] = self._num_tokens / seconds
         if self._flops_per_example is not None and self._peak_flops is not None:
             flops = rate * self._flops_per_example
             speeds["model_flop_utilization"] = flops / self._peak_flops
@@ -155,5 +161,5 @@ def scalar_tag(name: str) -> str:
 
 _OPTIMIZER_SCALARS = ("learning_rate", "gradient_norm", "loss_scale", "skipped_steps")
 
-# `speed/` has the sum of the first; the others are messages between workers.
-_NOT_DRAWN = ("input_wait", "stop_requested", "evaluation_requested")
+# `speed/` has the sums of the first two; the others are messages between workers.
+_NOT_DRAWN = ("input_wait", "tokens", "stop_requested", "evaluation_requested")

@@ -2,7 +2,8 @@
 
 A network states its loss as sums and weights: `loss_terms(features, outputs)` gives
 `{name: (sum, weight)}` over its examples, `loss_names` the terms that add up to the
-loss, and `loss_weights(features)` the weights of these before anything is computed.
+loss, and `loss_weights(features)` the weights of these before anything is computed,
+and perhaps `tokens`, for the log.
 Summed over replicas and over parts of a batch, they give the mean that one device would
 compute over the whole batch.
 """
@@ -170,6 +171,7 @@ class Learner(replicas.ReplicatedModel):
             "gradient_norm": gradient_norm,
             "skipped_steps": optimization.local_value(self.skipped_steps),
             **({"loss_scale": scale} if self._scales_loss else {}),
+            **({"tokens": weights["tokens"]} if "tokens" in weights else {}),
         }
 
     def _gradients(self, batch, weights, scale):

@@ -300,13 +300,14 @@ def guesses_markdown(
     For a left-to-right model the true token is the next one, and the text has no gaps.
 
     Args:
-        example: features of one example, without a batch dimension.
+        example: features of one example or packed row, without a batch dimension.
         probabilities: `(max_predictions_per_seq, vocab_size)`.
         tokens: the vocabulary's.
         top_k: guesses to show.
         is_masked: whether a guess is for its own position, not for the next one.
     """
-    pieces = [tokens[i] for i in example["input_ids"][example["input_mask"] > 0]]
+    mask = example["instance_ids" if "instance_ids" in example else "input_mask"]
+    pieces = [tokens[i] for i in example["input_ids"][mask > 0]]
     gaps, rows = {}, []
     slots = np.flatnonzero(example["masked_lm_weights"] > 0)
     for number, slot in enumerate(slots, start=1):

@@ -321,7 +321,7 @@ class PretrainingRun:
             return [record]
         settings, examples = self.settings, phase.examples
         logs = self.run.directory / run_directory.LOGS_NAME
-        num_predictions = examples.num_predictions
+        num_predictions = examples.num_row_predictions
         if settings.model.attention == "left_to_right":
             num_predictions = examples.max_seq_length - 1
         shown = [
@@ -334,6 +334,7 @@ class PretrainingRun:
                     max_seq_length=examples.max_seq_length,
                     num_predictions=num_predictions,
                     next_sentence=self.trained.network.next_sentence,
+                    num_instances=examples.num_slots,
                 ),
                 peak_flops=self._peak.flops,
                 repeats_evaluation=repeats_evaluation,
@@ -341,6 +342,7 @@ class PretrainingRun:
             progress_line.ProgressLine(
                 num_train_steps=settings.num_train_steps,
                 batch_size=phase.batch_size,
+                tokens_per_example=examples.max_seq_length,
                 start_line=self.trained.describe(phase.batch_size),
             ),
             record,

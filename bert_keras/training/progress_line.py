@@ -21,13 +21,22 @@ class ProgressLine(keras.callbacks.Callback):
     Args:
         num_train_steps: steps of the whole run, for the time left.
         batch_size: examples per step, for the rate.
+        tokens_per_example: padding included, for the share of it; `None`: not said.
         start_line: logged while the graph is built, which may take a minute or two.
     """
 
     LINE_SECONDS = 10.0
 
-    def __init__(self, *, num_train_steps: int, batch_size: int, start_line: str):
+    def __init__(
+        self,
+        *,
+        num_train_steps: int,
+        batch_size: int,
+        tokens_per_example: int | None = None,
+        start_line: str,
+    ):
         super().__init__()
+        self._tokens_per_example = tokens_per_example
         self._start_line = start_line
         self._num_train_steps = num_train_steps
         self._batch_size = batch_size
@@ -56,6 +65,7 @@ class ProgressLine(keras.callbacks.Callback):
                     steps_per_second and steps_per_second * self._batch_size
                 ),
                 batch_size=self._batch_size,
+                tokens_per_example=self._tokens_per_example,
             )
         )
 
@@ -121,8 +131,13 @@ def step_line(
     num_train_steps: int,
     sequences_per_second: float | None,
     batch_size: int,
+    tokens_per_example: int | None = None,
 ) -> str:
-    """`step 1200/100000  loss 6.412  ...  lr 1.2e-05  812 seq/s  1:02:03 left`."""
+    """`step 1200/100000  loss 6.412  ...  lr 1.2e-05  812 seq/s  1:02:03 left`.
+
+    With `tokens_per_example` and `tokens` of a step, `97% tokens` too: the rest is
+    padding.
+    """
     shown = [
         f"{name} {value:.3f}"
         for name, value in logs.items()
@@ -133,6 +148,9 @@ def step_line(
         *shown,
         f"lr {logs['learning_rate']:.2g}",
     ]
+    if tokens_per_example and "tokens" in logs:
+        share = logs["tokens"] / (batch_size * tokens_per_example)
+        parts.append(f"{share:.0%} tokens")
     if sequences_per_second:
         seconds = (num_train_steps - step) * batch_size / sequences_per_second
         parts.append(f"{sequences_per_second:.0f} seq/s")

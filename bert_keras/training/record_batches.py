@@ -1,9 +1,9 @@
 """Batches of pre-training examples: `tf.data` pipelines over TFRecord shards."""
 
-import functools
+import bisect
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras import files, manifest
-from bert_keras.config import ExamplesConfig
+from bert_keras.config import ExamplesConfig, instances_per_row
 from bert_keras.data import dynamic_masking, features, masking
 from bert_keras.errors import InputError
-from bert_keras.training import record_parsing, replicas
+from bert_keras.training import packed_reading, record_parsing, replicas
 
 
 class Shard(NamedTuple):
@@ -25,6 +25,7 @@ class Shard(NamedTuple):
     first_record: int
     """Place of its first record among those of all shards of the directory."""
     num_records: int
+    """Its records, or the rows that these are packed into as they are read."""
 
 
 def read_shards(directory: files.Path, made: manifest.Manifest) -> list[Shard]:
@@ -91,6 +92,8 @@ class RecordBatches:
             shares.
         seed: for order, masks and dropout.
         shuffle_buffer_size: records that are shuffled among themselves.
+        packs: several records are packed into each row as they are read; `batch_size`
+            and all numbers of records are then numbers of rows, see `count_rows`.
         attention: with `left_to_right`, nothing is masked and every token is to be
             predicted from those before it (paper, 5.1).
     """
@@ -100,6 +103,7 @@ class RecordBatches:
     batch_size: int
     seed: int
     shuffle_buffer_size: int
+    packs: bool = False
     attention: record_parsing.Attention = "bidirectional"
 
     def to_train(
@@ -120,7 +124,7 @@ class RecordBatches:
             One element for each replica of the worker and step, in turn, all of static
             shape `{name: (rows, length)}`, integers as int32: `features.batch_features`
             (with `left_to_right`, see `record_parsing.next_tokens`), and
-            `features.DROPOUT_SEEDS`, `(rows,)` int32, of (seed, epoch, record).
+            `features.DROPOUT_SEEDS`, int32, of (seed, epoch, record).
 
         Raises:
             InputError: there are fewer shards than workers that read their own.
@@ -147,12 +151,10 @@ class RecordBatches:
         """Files that batches of `to_train` come from, shared by record."""
         records = self._shuffled(shards, start_step * self.batch_size)
         records = records.take(num_steps * self.batch_size)
-        numbers = [int(number) for number, _ in records.as_numpy_iterator()]
-        return sorted(
-            Path(shard.path).name
-            for shard in shards
-            if any(0 <= n - shard.first_record < shard.num_records for n in numbers)
-        )
+        numbers = [int(np.max(number)) for number, _ in records.as_numpy_iterator()]
+        starts = [shard.first_record for shard in shards]
+        found = {bisect.bisect_right(starts, number) - 1 for number in numbers}
+        return sorted(Path(shards[index].path).name for index in found)
 
     def to_evaluate(
         self,
@@ -176,14 +178,11 @@ class RecordBatches:
         """
         num_batches = self.num_evaluation_batches(shards, num_batches)
         records = tf.data.Dataset.from_tensor_slices(_shard_table(shards)).interleave(
-            functools.partial(_numbered_records, compression=self.config.compression),
+            self._numbered_records,
             cycle_length=min(_SHARDS_AT_A_TIME, len(shards)),
             block_length=1,
         )
-        padding = record_parsing.padding_record(self.config, self.vocabulary.cls_id)
-        # Any number will do: nothing in it is drawn by chance.
-        padding = tf.data.Dataset.from_tensors((tf.constant(-1, tf.int64), padding))
-        records = records.concatenate(padding.repeat(self.batch_size))
+        records = records.concatenate(self._padding().repeat(self.batch_size))
         batches = records.batch(self.batch_size, drop_remainder=True)
         epoch = tf.constant(dynamic_masking.EVALUATION_EPOCH, tf.int64)
         epochs = tf.fill([self.batch_size], epoch)
@@ -198,10 +197,42 @@ class RecordBatches:
         num_records = sum(shard.num_records for shard in shards)
         return min(num_batches, -(-num_records // self.batch_size))
 
+    def _numbered_records(
+        self, path: tf.Tensor, first_record: tf.Tensor
+    ) -> tf.data.Dataset:
+        """Number and bytes of each record of a shard, or those of each row."""
+        records = tf.data.TFRecordDataset(path, _COMPRESSIONS[self.config.compression])
+        if self.packs:
+            return packed_reading.rows(records, first_record, self.config)
+        return records.enumerate(first_record)
+
+    def _blocks(self, path: tf.Tensor, first_record: tf.Tensor) -> tf.data.Dataset:
+        """As `_numbered_records`, block by block."""
+        if self.packs:
+            return self._numbered_records(path, first_record).batch(_BLOCK_LENGTH)
+        records = tf.data.TFRecordDataset(path, _COMPRESSIONS[self.config.compression])
+
+        def with_numbers(index: tf.Tensor, block: tf.Tensor) -> tuple:
+            places = tf.range(tf.size(block, out_type=tf.int64))
+            return first_record + index * _BLOCK_LENGTH + places, block
+
+        return records.batch(_BLOCK_LENGTH).enumerate().map(with_numbers)
+
+    def _padding(self) -> tf.data.Dataset:
+        """A record in which nothing counts, or a row of one such record."""
+        record = record_parsing.padding_record(self.config, self.vocabulary.cls_id)
+        # Any number will do: nothing in it is drawn by chance.
+        number, record = tf.constant(-1, tf.int64), tf.constant(record)
+        if self.packs:
+            num_slots = instances_per_row(self.config.max_seq_length)
+            number = tf.fill([num_slots], number)
+            record = tf.concat([[record], tf.fill([num_slots - 1], b"")], axis=0)
+        return tf.data.Dataset.from_tensors((number, record))
+
     def _shuffled(self, shards: Sequence[Shard], start: int) -> tf.data.Dataset:
         reader = _ShuffledReader(
             shards=shards,
-            compression=self.config.compression,
+            blocks=self._blocks,
             shuffle_buffer_size=self.shuffle_buffer_size,
             seed=self.seed,
         )
@@ -214,11 +245,18 @@ class RecordBatches:
             config=self.config,
             vocabulary=self.vocabulary,
             seed=self.seed,
+            packs=self.packs,
             attention=self.attention,
             has_dropout=has_dropout,
         )
         parsed = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
         return replicas.untuned(parsed.prefetch(tf.data.AUTOTUNE))
+
+
+def count_rows(shards: Sequence[Shard], config: ExamplesConfig) -> list[Shard]:
+    """The shards with the rows that their records are packed into as they are read."""
+    compression = _COMPRESSIONS[config.compression]
+    return packed_reading.count_rows(shards, config, compression=compression)
 
 
 def check_lengths(path: files.Path, config: ExamplesConfig) -> None:
@@ -235,7 +273,10 @@ def check_lengths(path: files.Path, config: ExamplesConfig) -> None:
             if stored is None:
                 raise InputError(f"{path}: its records have no feature {feature.name}")
             found = len(stored.int64_list.value) + len(stored.float_list.value)
-            wanted = feature.length or min(found, config.max_seq_length)
+            limit = config.max_seq_length
+            if feature.name == "next_sentence_labels":
+                limit = instances_per_row(limit)
+            wanted = feature.length or min(found, limit)
             if found != wanted:
                 raise InputError(
                     f"{path}: its records hold {found} {feature.name}, "
@@ -273,14 +314,6 @@ def _shard_table(shards: Sequence[Shard]) -> tuple[tf.Tensor, tf.Tensor]:
     return paths, tf.constant([shard.first_record for shard in shards], tf.int64)
 
 
-def _numbered_records(
-    path: tf.Tensor, first_record: tf.Tensor, *, compression: str
-) -> tf.data.Dataset:
-    """Number and bytes of each record of a shard."""
-    records = tf.data.TFRecordDataset(path, _COMPRESSIONS[compression])
-    return records.enumerate(first_record)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _ShuffledReader:
     """Reads all records once in each epoch, in an order of (seed, epoch).
@@ -295,7 +328,9 @@ class _ShuffledReader:
     """
 
     shards: Sequence[Shard]
-    compression: str
+    blocks: Callable[[tf.Tensor, tf.Tensor], tf.data.Dataset]
+    """Gives numbers and bytes of the records of a shard, block by block, from its path
+    and the number of its first record."""
     shuffle_buffer_size: int
     seed: int
 
@@ -334,7 +369,7 @@ class _ShuffledReader:
         order = self._order(number // len(starts))[start : start + starts.step]
         table = tuple(tf.gather(column, order) for column in _shard_table(self.shards))
         blocks = tf.data.Dataset.from_tensor_slices(table).interleave(
-            self._blocks,
+            self.blocks,
             cycle_length=min(_SHARDS_AT_A_TIME, len(self.shards)),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
@@ -343,22 +378,12 @@ class _ShuffledReader:
 
         def shuffle(index: tf.Tensor, columns: tuple) -> tuple[tf.Tensor, ...]:
             order = tf.random.experimental.stateless_shuffle(
-                tf.range(tf.size(columns[0])),
+                tf.range(tf.shape(columns[0])[0]),
                 tf.random.fold_in(self._seeds(number), index),
             )
             return tuple(tf.gather(column, order) for column in columns)
 
         return buffers.enumerate().map(shuffle)
-
-    def _blocks(self, path: tf.Tensor, first_record: tf.Tensor) -> tf.data.Dataset:
-        """Numbers and bytes of the records of a shard, block by block."""
-        records = tf.data.TFRecordDataset(path, _COMPRESSIONS[self.compression])
-
-        def with_numbers(index: tf.Tensor, block: tf.Tensor) -> tuple:
-            places = tf.range(tf.size(block, out_type=tf.int64))
-            return first_record + index * _BLOCK_LENGTH + places, block
-
-        return records.batch(_BLOCK_LENGTH).enumerate().map(with_numbers)
 
 
 def _shares(batches: tf.data.Dataset, worker: Worker) -> tf.data.Dataset:
@@ -366,6 +391,9 @@ def _shares(batches: tf.data.Dataset, worker: Worker) -> tf.data.Dataset:
 
     def rows(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
         shape = [worker.num_workers, worker.num_replicas, -1]
-        return tuple(tf.reshape(column, shape)[worker.index] for column in columns)
+        return tuple(
+            tf.reshape(column, [*shape, *column.shape[1:]])[worker.index]
+            for column in columns
+        )
 
     return batches.map(rows).unbatch()

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.config import ExamplesConfig
-from bert_keras.data import chance, dynamic_masking, features, masking
+from bert_keras.config import ExamplesConfig, instances_per_row
+from bert_keras.data import chance, dynamic_masking, features, masking, packing
 
 Attention = Literal["bidirectional", "left_to_right"]
 """See `BertConfig.attention`."""
@@ -42,7 +42,7 @@ def padding_record(config: ExamplesConfig, cls_id: int) -> bytes:
         values = [0] * (feature.length or 1)
         if feature.name == features.stored_name("input_ids", config):
             values[0] = cls_id
-        elif feature.name == "input_mask":
+        elif feature.name in ("input_mask", "instance_ids"):
             values[0] = 1
         elif feature.name == "next_sentence_labels":
             values = [NO_LABEL]
@@ -63,51 +63,162 @@ class Parser:
     seed: int
     attention: Attention
     has_dropout: bool
+    packs: bool = False
 
     def __call__(
         self, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Features of records; the arguments are `(rows,)` each."""
-        parsed = self._stored(records)
-        if self.config.masking == "dynamic":
-            parsed |= self._completed(parsed.pop("input_ids"), epochs, numbers)
-        elif self.attention == "left_to_right":
-            parsed["input_ids"] = _unmasked(parsed)
+        """Features of records.
+
+        Args:
+            epochs: `(rows,)` int64.
+            numbers: `(rows,)` int64; if records are packed here, `(rows, slots)`.
+            records: of the shape of `numbers`, bytes; empty in an empty slot.
+        """
+        if self.packs:
+            parsed = self._packed(epochs, numbers, records)
+        elif self.config.pack_instances and self.config.masking == "dynamic":
+            parsed = self._masked_rows(epochs, numbers, records)
+        else:
+            parsed = self._parsed(records, epochs, numbers)
+            if self.config.pack_instances:
+                numbers = self._numbers_of_slots(numbers)
+                epochs = epochs[:, tf.newaxis]
+            if self.has_dropout:
+                seeds = dropout_seeds(self.seed, epochs, numbers)
+                parsed[features.DROPOUT_SEEDS] = seeds
         if self.attention == "left_to_right":
-            parsed |= next_tokens(parsed["input_ids"], parsed["input_mask"])
-        if self.has_dropout:
-            seeds = dropout_seeds(self.seed, epochs, numbers)
-            parsed[features.DROPOUT_SEEDS] = seeds
+            parsed |= next_tokens(parsed)
         return {
             name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
             for name, value in parsed.items()
         }
 
-    def _stored(self, records: tf.Tensor) -> dict[str, tf.Tensor | tf.RaggedTensor]:
-        """Stored features by the names that the model knows."""
+    def _parsed(
+        self, records: tf.Tensor, epochs: tf.Tensor, numbers: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        parsed = self._stored(records)
+        if self.config.masking == "dynamic":
+            parsed |= self._completed(parsed.pop("input_ids"), epochs, numbers)
+        elif self.attention == "left_to_right":
+            parsed["input_ids"] = _unmasked(parsed)
+        return parsed
+
+    def _packed(
+        self, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Rows of records that were not packed."""
+        is_there = tf.strings.length(records) > 0
+        row_of = tf.where(is_there)[:, 0]
+        numbers = tf.boolean_mask(numbers, is_there)
+        of_instance = tf.gather(epochs, row_of)
+        parsed = self._parsed(tf.boolean_mask(records, is_there), of_instance, numbers)
+        return self._joined(parsed, of_instance, numbers, row_of, rows=epochs.shape[0])
+
+    def _masked_rows(
+        self, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Rows of packed records that are masked here, instance by instance."""
+        parsed = self._stored(records, pads=False)
+        ids = parsed.pop("input_ids")
+        starts = tf.where(ids.flat_values == self.vocabulary.cls_id)[:, 0]
+        row_of = tf.cast(tf.gather(ids.value_rowids(), starts), tf.int64)
+        rows = tf.range(epochs.shape[0], dtype=tf.int64)
+        first_slots = tf.searchsorted(row_of, rows, out_type=tf.int64)
+        slots = tf.range(tf.size(row_of, out_type=tf.int64))
+        slots -= tf.gather(first_slots, row_of)
+        numbers = tf.gather_nd(
+            self._numbers_of_slots(numbers), tf.stack([row_of, slots], axis=1)
+        )
+        of_instance = tf.gather(epochs, row_of)
+        if "next_sentence_labels" in parsed:
+            labels = parsed["next_sentence_labels"].flat_values
+            tf.debugging.assert_equal(
+                tf.size(labels),
+                tf.size(row_of),
+                message="a packed record has not one label for each [CLS]",
+            )
+            parsed["next_sentence_labels"] = labels[:, tf.newaxis]
+        instances = tf.RaggedTensor.from_row_starts(ids.flat_values, starts)
+        parsed |= self._completed(instances, of_instance, numbers)
+        return self._joined(parsed, of_instance, numbers, row_of, rows=epochs.shape[0])
+
+    def _numbers_of_slots(self, numbers: tf.Tensor) -> tf.Tensor:
+        """A number for each slot of packed records: `(rows, slots)`."""
+        num_slots = instances_per_row(self.config.max_seq_length)
+        return numbers[:, tf.newaxis] * num_slots + tf.range(num_slots, dtype=tf.int64)
+
+    def _joined(
+        self,
+        parsed: dict[str, tf.Tensor],
+        epochs: tf.Tensor,
+        numbers: tf.Tensor,
+        row_of: tf.Tensor,
+        *,
+        rows: int,
+    ) -> dict[str, tf.Tensor]:
+        """Rows of instances: see `packing.join_rows`."""
+        config = self.config.model_copy(update={"pack_instances": True})
+        if self.has_dropout:
+            seeds = dropout_seeds(self.seed, epochs, numbers)
+            parsed[features.DROPOUT_SEEDS] = seeds
+        given = sorted(parsed)
+        num_slots = instances_per_row(config.max_seq_length)
+        lengths = {f.name: f.length for f in features.batch_features(config)}
+        lengths[features.DROPOUT_SEEDS] = num_slots
+        made = [name for name in lengths if name in parsed or name == "instance_ids"]
+
+        def join(row_of: np.ndarray, *columns: np.ndarray) -> list[np.ndarray]:
+            instances = dict(zip(given, columns, strict=True))
+            joined = packing.join_rows(instances, row_of, config)
+            return [
+                joined[name].astype(np.float32 if "weights" in name else np.int32)
+                for name in made
+            ]
+
+        types = [tf.float32 if "weights" in name else tf.int32 for name in made]
+        arrays = tf.numpy_function(
+            join, [row_of, *(parsed[name] for name in given)], types
+        )
+        return {
+            name: tf.ensure_shape(array, [rows, lengths[name]])
+            for name, array in zip(made, arrays, strict=True)
+        }
+
+    def _stored(self, records: tf.Tensor, *, pads: bool = True) -> dict[str, Any]:
+        """Stored features by the names that the model knows.
+
+        Labels of packed records are padded, or ragged.
+        """
         stored = tf.io.parse_example(records, feature_spec(self.config))
         parsed = {}
         for feature in features.batch_features(self.config):
             stored_name = features.stored_name(feature.name, self.config)
             if stored_name in stored:
                 parsed[feature.name] = stored[stored_name]
+        num_slots = instances_per_row(self.config.max_seq_length)
         limits = {
             "input_ids": (self.vocabulary.size, "vocabulary"),
             "masked_lm_ids": (self.vocabulary.size, "vocabulary"),
             "masked_lm_positions": (self.config.max_seq_length, "sequence"),
             "segment_ids": (_NUM_SEGMENTS, "pair"),
+            "instance_ids": (num_slots + 1, "row"),
         }
         for name in sorted(parsed.keys() & limits.keys()):
             limit, whole = limits[name]
             message = f"{name} beyond the {whole} of {limit}"
             _check_below(limit, parsed[name], message)
+        if pads and self.config.pack_instances and "next_sentence_labels" in parsed:
+            parsed["next_sentence_labels"] = parsed["next_sentence_labels"].to_tensor(
+                NO_LABEL, shape=[records.shape[0], num_slots]
+            )
         return parsed
 
     def _completed(
         self, input_ids: tf.RaggedTensor, epochs: tf.Tensor, numbers: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """Pads plain sequences and masks them unless attention is `left_to_right`."""
-        config = self.config
+        config = self.config.model_copy(update={"pack_instances": False})
         is_masked = self.attention == "bidirectional"
         wanted = [
             feature
@@ -162,24 +273,27 @@ def _unmasked(parsed: Mapping[str, tf.Tensor]) -> tf.Tensor:
     )
 
 
-def next_tokens(input_ids: tf.Tensor, input_mask: tf.Tensor) -> dict[str, tf.Tensor]:
+def next_tokens(parsed: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Predictions of a left-to-right model: at each place the token after it.
 
     Args:
-        input_ids: `(n, L)` integers, nothing masked.
-        input_mask: `(n, L)` integers, 1 for a token.
+        parsed: `input_ids`, nothing masked, and `input_mask`, or of packed rows
+            `instance_ids`; `(n, L)` integers each.
 
     Returns:
         `masked_lm_positions`: `(n, L - 1)`, each row 0 to L - 2.
         `masked_lm_ids`: `(n, L - 1)`, the tokens at 1 to L - 1.
-        `masked_lm_weights`: `(n, L - 1)` float32, 1.0 for a token, 0.0 for padding.
+        `masked_lm_weights`: `(n, L - 1)` float32, 1.0 for a token, 0.0 for padding and
+            for the first token of another instance.
     """
-    next_ids = input_ids[:, 1:]
+    next_ids = parsed["input_ids"][:, 1:]
+    mask = parsed["instance_ids" if "instance_ids" in parsed else "input_mask"]
+    is_next = (mask[:, 1:] > 0) & (mask[:, 1:] == mask[:, :-1])
     positions = tf.range(next_ids.shape[1], dtype=next_ids.dtype)
     return {
         "masked_lm_positions": tf.broadcast_to(positions, next_ids.shape),
         "masked_lm_ids": next_ids,
-        "masked_lm_weights": tf.cast(input_mask[:, 1:], tf.float32),
+        "masked_lm_weights": tf.cast(is_next, tf.float32),
     }
 
 

@@ -101,7 +101,7 @@ def make_card(
             "examples": counts.num_examples,
             "tokens": num_tokens,
             "padding_share": _share(
-                num_tokens, counts.num_examples * config.max_seq_length, rest=True
+                num_tokens, made.num_records * config.max_seq_length, rest=True
             ),
             "unknown_share": _share(counts.by_token[vocabulary.unk_id], num_tokens),
         },
@@ -117,6 +117,8 @@ def make_card(
         "vocabulary": _vocabulary_card(counts, vocabulary),
         "config": made.config,
     }
+    if config.pack_instances:
+        card["examples"]["rows"] = made.num_records
     if config.packing == "sentence_pairs":
         random_share = _share(counts.num_random_next, counts.num_examples)
         card["next_sentence"] = {
@@ -302,9 +304,10 @@ def _example_rows(card: Mapping[str, Any]) -> _Rows:
         kind = f"; next_sentence={shares['kind']}" if shares["kind"] else ""
         both = f"{shares['random_share']:.2%}, next {shares['next_share']:.2%}{kind}"
         second = ("B is random", both)
+    packed = f" in {examples['rows']:,} rows" if "rows" in examples else ""
     return [
         ("files", f"{examples['files']:,}, {examples['bytes'] / 1e6:,.1f} MB"),
-        ("examples", f"{examples['examples']:,}"),
+        ("examples", f"{examples['examples']:,}{packed}"),
         ("tokens", f"{examples['tokens']:,}, {_described(card['length'])} an example"),
         ("padding", f"{examples['padding_share']:.1%}"),
         ("unknown", f"{examples['unknown_share']:.3%} of the tokens"),

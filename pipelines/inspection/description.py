@@ -30,18 +30,33 @@ class _Examples:
     reader: example_reading.Reader
 
     def read(
-        self, shard: manifest.Shard, *, limit: int | None = None
+        self,
+        shard: manifest.Shard,
+        *,
+        limit: int | None = None,
+        seen: Counter[str] | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Batches of the first `limit` examples of a shard."""
+        """Batches of the examples in the first `limit` records of a shard.
+
+        `records` of `seen` is raised by the number of those that were read.
+        """
         shards = self.made.shards
         before = shards[: shards.index(shard)]
         path = files.join(self.directory, shard.name)
         messages = records.read_records(path, compression=self.config.compression)
         return self.reader.read(
-            itertools.islice(messages, limit),
+            _counted(
+                itertools.islice(messages, limit), Counter() if seen is None else seen
+            ),
             path=path,
             first_record=sum(shard.num_records for shard in before),
         )
+
+
+def _counted(messages: Iterator[bytes], seen: Counter[str]) -> Iterator[bytes]:
+    for message in messages:
+        seen["records"] += 1
+        yield message
 
 
 def _open_examples(
@@ -127,20 +142,21 @@ def _count_all(found: _Examples) -> data_card.Counts:
     # The records' own checksums suffice: each is read anyway.
     manifest.verify_shards(found.directory, found.made, hashes=False)
     counts = data_card.Counts.empty(found.config, vocab_size=len(found.vocabulary))
+    seen: Counter[str] = Counter()
     with progress.Progress(
         "inspect",
         total=found.made.num_records,
         unit="examples",
-        read=lambda: counts.num_examples,
+        read=lambda: seen["records"],
     ):
         for shard in found.made.shards:
-            before = counts.num_examples
-            for batch in found.read(shard):
+            before = seen["records"]
+            for batch in found.read(shard, seen=seen):
                 counts.add(batch, found.reader.vocabulary)
-            if counts.num_examples - before != shard.num_records:
+            if seen["records"] - before != shard.num_records:
                 raise InputError(
                     f"{files.join(found.directory, shard.name)}: "
-                    f"{counts.num_examples - before} records, {manifest.MANIFEST_NAME} "
+                    f"{seen['records'] - before} records, {manifest.MANIFEST_NAME} "
                     f"says {shard.num_records}: recreate the examples"
                 )
     return counts
@@ -174,12 +190,13 @@ def describe_examples(
 
 def _describe_first(found: _Examples, *, limit: int, width: int) -> Iterator[str]:
     yield from _describe_manifest(found)
+    noun = "instance" if found.config.pack_instances else "record"
     for shard, index, example in _first_examples(found, limit):
         yield ""
         yield from describe_example(
             example,
             found.vocabulary,
-            title=f"{shard.name}, record {index}",
+            title=f"{shard.name}, {noun} {index}",
             width=width,
         )
 
@@ -194,8 +211,13 @@ def _describe_manifest(found: _Examples) -> Iterator[str]:
     documents = ""
     if "documents" in made.counters:
         documents = f" from {made.counters['documents']:,} documents"
+    packed = ""
+    if config.pack_instances:
+        num_examples = made.counters.get("examples", 0)
+        packed = f"{num_examples:,} examples in "
+    nouns = "rows" if packed else "examples"
     yield (
-        f"{found.directory}: {made.num_records:,} examples{documents}, in "
+        f"{found.directory}: {packed}{made.num_records:,} {nouns}{documents}, in "
         f"{len(made.shards):,} files"
     )
     yield (
@@ -235,7 +257,7 @@ def _first_examples(
         manifest.verify_shards(found.directory, only)
         index = 0
         for batch in found.read(shard, limit=limit):
-            for row in range(len(batch["input_ids"])):
+            for row in range(min(len(batch["input_ids"]), limit - index)):
                 yield shard, index, {name: v[row] for name, v in batch.items()}
                 index += 1
         limit -= index

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bert_keras.config import ExamplesConfig
-from bert_keras.data import dynamic_masking, features, masking
+from bert_keras.data import dynamic_masking, features, masking, packing
 from bert_keras.errors import InputError
 from pipelines.inspection import example_decoding
 
@@ -34,28 +34,35 @@ class Reader:
             first_record: index of the shard's first record among all shards.
 
         Returns:
-            `features.batch_features(config)`, each `(n, length)`, integers or float32.
-            Plain examples are masked as in the first epoch of a run with the seed of
-            the examples.
+            `features.pretraining_features`, each `(n, length)`, integers or float32,
+            and no `next_sentence_labels` where there are none; a packed row gives
+            several. Plain examples are masked as in the first epoch of a run with the
+            seed of the examples.
 
         Raises:
             InputError: the first record that breaks a rule, and the rule.
         """
         messages, start = iter(messages), 0
         while chunk := list(itertools.islice(messages, BATCH_SIZE)):
-            arrays = self._load(chunk, path=path, start=start)
+            arrays, places = self._load(chunk, path=path, start=start)
             if self.config.masking == "dynamic":
-                arrays = self._mask(arrays, first_record + start)
+                first = (first_record + start) * self.config.num_slots
+                arrays = self._mask(arrays, first + places)
             yield arrays
             start += len(chunk)
 
     def _load(
         self, messages: Sequence[bytes], *, path: str, start: int
-    ) -> dict[str, np.ndarray]:
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Examples, and their places: in packed rows there are some for each slot."""
         try:
             decoded = example_decoding.decode_examples(messages)
             arrays = self._to_arrays(decoded, len(messages))
             self._check(arrays)
+            places = np.arange(len(messages))
+            if self.config.pack_instances:
+                arrays, row_of, slots = packing.split_rows(arrays, self.config)
+                places = row_of * self.config.num_slots + slots
         except InputError as error:
             if len(messages) == 1:
                 raise InputError(f"{path}, record {start}: {error}") from None
@@ -63,7 +70,7 @@ class Reader:
             for index, message in enumerate(messages):
                 self._load([message], path=path, start=start + index)
             raise
-        return arrays
+        return arrays, places
 
     def _to_arrays(
         self, decoded: Mapping[str, example_decoding.Ragged], num_rows: int
@@ -78,6 +85,8 @@ class Reader:
         for feature in features.record_features(self.config):
             column = decoded.get(feature.name, nothing)
             width = feature.length or self.config.max_seq_length
+            if names[feature.name] == "next_sentence_labels":
+                width = self.config.num_slots
             limits = (1 if feature.length is None else width, width)
             _check_lengths(feature.name, column.lengths, limits)
             if column.values.dtype != feature.dtype:
@@ -86,6 +95,10 @@ class Reader:
                     f"{column.values.dtype}: recreate the examples"
                 )
             arrays[names[feature.name]] = _padded(column, width)
+        if self.config.pack_instances and self.config.masking == "dynamic":
+            input_ids = arrays["input_ids"]
+            numbers = np.cumsum(input_ids == self.vocabulary.cls_id, axis=1)
+            arrays["instance_ids"] = np.where(input_ids != 0, numbers, 0)
         return arrays
 
     def _check(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -94,6 +107,7 @@ class Reader:
             "input_ids": size,
             "masked_lm_ids": size,
             "masked_lm_positions": length,
+            "instance_ids": self.config.num_slots + 1,
         }
         for name, values in arrays.items():
             limit = limits.get(name, 2)
@@ -105,24 +119,37 @@ class Reader:
                 )
         rules = {"[CLS] first": arrays["input_ids"][:, 0] == self.vocabulary.cls_id}
         if self.config.masking == "static":
-            weights, mask = arrays["masked_lm_weights"], arrays["input_mask"]
-            rules |= {
-                "masked_lm_weights of 0 or 1": (weights == 0) | (weights == 1),
-                "an input_mask of ones, then zeros": mask[:, 1:] <= mask[:, :-1],
-            }
+            weights = arrays["masked_lm_weights"]
+            rules["masked_lm_weights of 0 or 1"] = (weights == 0) | (weights == 1)
+        if self.config.pack_instances:
+            rules |= self._rules_of_rows(arrays)
+        elif self.config.masking == "static":
+            mask = arrays["input_mask"]
+            rules["an input_mask of ones, then zeros"] = mask[:, 1:] <= mask[:, :-1]
         for expected, holds in rules.items():
             if not holds.all():
                 raise InputError(
                     f"expected {expected}, found other values: recreate the examples"
                 )
 
+    def _rules_of_rows(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        ids = arrays["instance_ids"]
+        before, after = ids[:, :-1], ids[:, 1:]
+        ascends = (after == before) | (after == before + 1) & (before > 0)
+        starts = (np.diff(ids, axis=1, prepend=0) != 0) & (ids > 0)
+        return {
+            "instance_ids of 1, 2, ..., then 0": ascends | (after == 0),
+            "instance_ids from 1": ids[:, 0] == 1,
+            "[CLS] first in each instance": ~starts
+            | (arrays["input_ids"] == self.vocabulary.cls_id),
+        }
+
     def _mask(
-        self, arrays: dict[str, np.ndarray], first_record: int
+        self, arrays: dict[str, np.ndarray], records: np.ndarray
     ) -> dict[str, np.ndarray]:
         input_ids = arrays["input_ids"]
         # No token of a plain example is padding.
         lengths = (input_ids != 0).sum(axis=1)
-        records = np.arange(first_record, first_record + len(input_ids))
         seeds = dynamic_masking.record_seeds(
             self.config.random_seed, np.zeros_like(records), records
         )

@@ -9,8 +9,9 @@ import pytest
 
 SCRIPT = Path(__file__).with_name("traced_steps.py")
 TRAININGS = (
-    *("pretraining", "accumulated", "classification", "regression"),
-    *("tagging", "span", "choice", "tagging_accumulated", "probe"),
+    *("pretraining", "accumulated", "packed", "packed_accumulated"),
+    *("classification", "regression", "tagging", "span", "choice"),
+    *("tagging_accumulated", "probe"),
 )
 FORWARD = (
     *("evaluation", "classification_answers", "tagging_answers"),
@@ -23,12 +24,12 @@ COMPILED = set(
     """
     AddN AddV2 AssignVariableOp BatchMatMulV2 BiasAdd BiasAddGrad BitwiseXor
     BroadcastGradientArgs BroadcastTo Cast ConcatV2 Const CrossReplicaSum DivNoNan Equal
-    Erf Exp ExpandDims Fill FloorDiv GatherV2 GreaterEqual Identity IdentityN
-    InvertPermutation IsFinite L2Loss Less Log LogSoftmax LogicalAnd LogicalNot MatMul
-    Max Maximum Mean Minimum Mul Neg NoOp OneHot Pack Pow Prod Range ReadVariableOp
-    RealDiv Reshape RightShift Rsqrt RsqrtGrad SelectV2 Softmax Sqrt Square StridedSlice
-    StridedSliceGrad Sub Sum TPUReplicateMetadata Tanh TanhGrad Tile Transpose Unpack
-    UnsortedSegmentSum While XlaOptimizationBarrier
+    Erf Exp ExpandDims Fill FloorDiv GatherV2 Greater GreaterEqual Identity IdentityN
+    InvertPermutation IsFinite L2Loss Less LessEqual Log LogSoftmax LogicalAnd
+    LogicalNot MatMul Max Maximum Mean Minimum Mul Neg NoOp NotEqual OneHot Pack Pow
+    Prod Range ReadVariableOp RealDiv Reshape RightShift Rsqrt RsqrtGrad SelectV2
+    Softmax Sqrt Square StridedSlice StridedSliceGrad Sub Sum TPUReplicateMetadata Tanh
+    TanhGrad Tile Transpose Unpack UnsortedSegmentSum While XlaOptimizationBarrier
     """.split()
 )
 # Of the loop over the words of a BiLSTM, whose lists have as many entries.

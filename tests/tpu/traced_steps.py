@@ -122,6 +122,11 @@ def make_batch(kind: str) -> dict[str, np.ndarray]:
         "masked_lm_weights": np.ones(predictions, np.float32),
         "next_sentence_labels": np.zeros((BATCH_SIZE, 1), np.int32),
     }
+    if kind == "packed":
+        slots = (BATCH_SIZE, config.instances_per_row(LENGTH))
+        batch["instance_ids"] = batch.pop("input_mask")
+        batch["dropout_seeds"] = np.zeros(slots, np.int32)
+        pretraining["next_sentence_labels"] = np.zeros(slots, np.int32)
     return batch | labels.get(kind, pretraining)
 
 

@@ -89,12 +89,15 @@ def pretraining(settings: config.PretrainingConfig, lengths: Sequence[int]) -> W
         share += phase.fraction
         last = round(share * settings.num_train_steps)
         batch_size = phase.global_batch_size or settings.global_batch_size
-        examples = config.ExamplesConfig(max_seq_length=length)
+        examples = config.ExamplesConfig(
+            max_seq_length=length, pack_instances=settings.pack_instances
+        )
         each = flops.pretraining_flops_per_example(
             model,
             max_seq_length=length,
-            num_predictions=examples.num_predictions,
+            num_predictions=examples.num_row_predictions,
             next_sentence=settings.next_sentence,
+            num_instances=examples.num_slots,
         )
         evaluations = last // evaluate_steps - done // evaluate_steps
         evaluated = evaluations * settings.num_eval_steps * batch_size

@@ -76,6 +76,8 @@ def plan(request: Request) -> list[steps.Step]:
     """
     settings, device = request.settings, request.device
     examples, vocab_size = _examples(request)
+    if settings.pack_instances:
+        examples = examples.model_copy(update={"pack_instances": True})
     tuned = config.FinetuningConfig(task=request.task or "text")
     task, optimizer = config.Task(kind="pretraining"), settings.optimizer
     batch_size = settings.global_batch_size
@@ -93,7 +95,7 @@ def plan(request: Request) -> list[steps.Step]:
             "`model.max_position_embeddings` is "
             f"{bert_config.max_position_embeddings}: raise it or take shorter ones"
         )
-    num_predictions = examples.num_predictions
+    num_predictions = examples.num_row_predictions
     if settings.model.attention == "left_to_right":
         num_predictions = examples.max_seq_length - 1
     training = steps.Step(
@@ -112,6 +114,7 @@ def plan(request: Request) -> list[steps.Step]:
         ),
         max_seq_length=examples.max_seq_length,
         num_predictions=num_predictions,
+        num_slots=examples.num_slots if examples.pack_instances else 0,
         num_parts=settings.gradient_accumulation_steps,
         recompute=settings.recompute,
         num_chips=device.num_chips,

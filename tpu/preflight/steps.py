@@ -28,6 +28,8 @@ class Step:
     max_seq_length: int
     num_predictions: int
     """Masked positions of an example; without meaning in fine-tuning."""
+    num_slots: int
+    """Instances that a packed row has room for; 0: rows are not packed."""
     num_parts: int
     """Parts in which the chip computes its examples, one after the other."""
     recompute: config.Recompute
@@ -51,10 +53,9 @@ class Step:
         rows, length = self.batch_size, self.max_seq_length
         is_choice = self.task.kind == "choice"
         shape = (rows, NUM_CHOICES, length) if is_choice else (rows, length)
-        found = {
-            name: (shape, "int32")
-            for name in ("input_ids", "input_mask", "segment_ids")
-        }
+        mask = "instance_ids" if self.num_slots else "input_mask"
+        found = {name: (shape, "int32") for name in ("input_ids", mask, "segment_ids")}
+        per_instance = (rows, self.num_slots) if self.num_slots else (rows,)
         if self.task.kind == "pretraining":
             slots = (rows, self.num_predictions)
             found |= {
@@ -63,13 +64,14 @@ class Step:
                 "masked_lm_weights": (slots, "float32"),
             }
             if self.next_sentence:
-                found["next_sentence_labels"] = ((rows, 1), "int32")
+                labels = (rows, self.num_slots or 1)
+                found["next_sentence_labels"] = (labels, "int32")
         elif self.purpose == "training":
             found |= self._labels(shape)
             found[features.EXAMPLE_WEIGHTS] = ((rows,), "float32")
             found[features.BATCH_LENGTHS] = ((rows,), "int32")
         if self.purpose == "training":
-            found[features.DROPOUT_SEEDS] = ((rows,), "int32")
+            found[features.DROPOUT_SEEDS] = (per_instance, "int32")
         return found
 
     def _labels(self, shape: tuple[int, ...]) -> dict[str, tuple[tuple, str]]:

@@ -2,12 +2,12 @@ import keras
 import numpy as np
 import pytest
 
-from bert_keras.model import heads
+from bert_keras.model import heads, operations
 
 
 def test_gathers_the_positions_of_each_sequence():
     states = np.arange(2 * 4 * 3, dtype="float32").reshape(2, 4, 3)
-    gathered = heads.gather_positions(states, np.array([[3, 0], [1, 1]]))
+    gathered = operations.gather_positions(states, np.array([[3, 0], [1, 1]]))
     np.testing.assert_array_equal(
         gathered, [states[0, 3], states[0, 0], states[1, 1], states[1, 1]]
     )

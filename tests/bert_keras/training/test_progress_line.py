@@ -30,6 +30,19 @@ def test_line_for_people():
     )
 
 
+def test_the_share_of_positions_that_are_no_padding():
+    logs = {"loss": 1.0, "learning_rate": 0.0, "tokens": 3970.0}
+    line = progress_line.step_line(
+        logs,
+        step=1,
+        num_train_steps=10,
+        sequences_per_second=None,
+        batch_size=32,
+        tokens_per_example=128,
+    )
+    assert line == "step 1/10  loss 1.000  lr 0  97% tokens"
+
+
 def test_first_line_has_no_rate():
     line = progress_line.step_line(
         {"loss": 1.0, "learning_rate": 0.0},

@@ -1,0 +1,67 @@
+"""Rows that hold several instances, each computed as in a row of its own.
+
+A row is told by the number of each token's instance: 1, 2, ... in their order, then 0
+for padding. What the layers need follows from these numbers on the device. `keras` and
+`keras.ops` only.
+"""
+
+from keras import ops
+
+from bert_keras.config import instances_per_row
+from bert_keras.model import operations
+
+# In comments: B batch, S sequence, K slots for instances.
+
+
+def positions(instance_ids):
+    """Each token's place in its instance, from 0.
+
+    Args:
+        instance_ids: `(batch_size, sequence_length)` int32.
+
+    Returns:
+        The same shape, int32.
+    """
+    length = ops.shape(instance_ids)[1]
+    ids = ops.cast(instance_ids, "int32")
+    is_same = ops.equal(ids[:, :, None], ids[:, None, :])  # B, S, S
+    places = ops.arange(length, dtype="int32")
+    is_before = places[:, None] > places
+    return ops.sum(ops.cast(ops.logical_and(is_same, is_before), "int32"), axis=-1)
+
+
+def token_seeds(dropout_seeds, instance_ids, places):
+    """Seed of each token's instance, and the token's place in that.
+
+    Args:
+        dropout_seeds: `(batch_size, slots)` int32, of each instance.
+        instance_ids: `(batch_size, sequence_length)` int32.
+        places: from `positions`.
+
+    Returns:
+        `(batch_size, sequence_length, 2)` int32, see `dropout.keep_mask`.
+    """
+    # Padding has any seed: what it becomes does not count.
+    slots = ops.maximum(ops.cast(instance_ids, "int32") - 1, 0)
+    seeds = ops.take_along_axis(ops.cast(dropout_seeds, "int32"), slots, axis=1)
+    return ops.stack([seeds, places], axis=-1)
+
+
+def first_states(hidden_states, instance_ids):
+    """State of the first token of each instance.
+
+    Args:
+        hidden_states: `(batch_size, sequence_length, size)`.
+        instance_ids: `(batch_size, sequence_length)` int32.
+
+    Returns:
+        `(batch_size, slots, size)`; in an empty slot, that of another token.
+    """
+    length, size = instance_ids.shape[1], hidden_states.shape[-1]
+    num_slots = instances_per_row(length)
+    ids = ops.cast(instance_ids, "int32")[:, None]  # B, 1, S
+    slots = ops.arange(num_slots, dtype="int32")[:, None]  # K, 1
+    is_before = ops.logical_and(ids > 0, ids <= slots)
+    firsts = ops.sum(ops.cast(is_before, "int32"), axis=-1)  # B, K
+    states = operations.gather_positions(hidden_states, ops.minimum(firsts, length - 1))
+    return ops.reshape(states, (-1, num_slots, size))

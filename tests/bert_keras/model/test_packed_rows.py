@@ -1,0 +1,280 @@
+"""Rows of several instances against the same instances in rows of their own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from bert_keras.config import BertConfig
+from bert_keras.model import dropout, operations, packed_rows, pretrainer
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+JAX_SCRIPT = Path(__file__).with_name("jax_packed_rows.py")
+
+LENGTH, NUM_SLOTS, NUM_PREDICTIONS = 32, 4, 6
+ROWS = ((9, 12, 11), (32,), (5, 6, 7, 8), (20, 3))
+"""Tokens of the instances of each row: a full one, one alone, all slots, padding."""
+
+CONFIG = BertConfig(
+    vocab_size=40,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=24,
+    max_position_embeddings=32,
+    hidden_dropout_prob=0.2,
+    attention_probs_dropout_prob=0.3,
+)
+
+
+def make_instances() -> list[dict[str, np.ndarray]]:
+    random = np.random.default_rng(5)
+    instances = []
+    for length in (length for row in ROWS for length in row):
+        count = max(1, round(length / 7))
+        positions = np.sort(random.choice(np.arange(1, length), count, replace=False))
+        instances.append(
+            {
+                "input_ids": random.integers(1, CONFIG.vocab_size, length),
+                "segment_ids": np.arange(length) >= length // 2,
+                "masked_lm_positions": positions,
+                "masked_lm_ids": random.integers(1, CONFIG.vocab_size, count),
+                "masked_lm_weights": np.ones(count),
+                "label": random.integers(0, 2),
+                "seed": random.integers(-(2**31), 2**31),
+            }
+        )
+    return instances
+
+
+def lay_out(rows: list[list[dict]]) -> dict[str, np.ndarray]:
+    """Packed rows by plain loops, with an instance number for each token."""
+    shapes = {
+        "input_ids": (LENGTH, "int32"),
+        "segment_ids": (LENGTH, "int32"),
+        "instance_ids": (LENGTH, "int32"),
+        "masked_lm_positions": (NUM_PREDICTIONS, "int32"),
+        "masked_lm_ids": (NUM_PREDICTIONS, "int32"),
+        "masked_lm_weights": (NUM_PREDICTIONS, "float32"),
+    }
+    batch = {
+        name: np.zeros((len(rows), size), dtype)
+        for name, (size, dtype) in shapes.items()
+    }
+    batch["next_sentence_labels"] = np.full((len(rows), NUM_SLOTS), -1, "int32")
+    batch["dropout_seeds"] = np.full((len(rows), NUM_SLOTS), 77, "int32")
+    for row, members in enumerate(rows):
+        start = filled = 0
+        for slot, instance in enumerate(members):
+            end = start + len(instance["input_ids"])
+            more = filled + len(instance["masked_lm_ids"])
+            for name in ("input_ids", "segment_ids"):
+                batch[name][row, start:end] = instance[name]
+            batch["instance_ids"][row, start:end] = slot + 1
+            for name in ("masked_lm_ids", "masked_lm_weights"):
+                batch[name][row, filled:more] = instance[name]
+            places = instance["masked_lm_positions"] + start
+            batch["masked_lm_positions"][row, filled:more] = places
+            batch["next_sentence_labels"][row, slot] = instance["label"]
+            batch["dropout_seeds"][row, slot] = instance["seed"]
+            start, filled = end, more
+    return batch
+
+
+def packed_batch() -> dict[str, np.ndarray]:
+    instances = iter(make_instances())
+    return lay_out([[next(instances) for _ in row] for row in ROWS])
+
+
+def batch_alone() -> dict[str, np.ndarray]:
+    """The same instances, each in a plain row of today's features."""
+    batch = lay_out([[instance] for instance in make_instances()])
+    batch["input_mask"] = batch.pop("instance_ids")
+    for name in ("next_sentence_labels", "dropout_seeds"):
+        batch[name] = batch[name][:, 0]
+    return batch
+
+
+@pytest.fixture(params=["bidirectional", "left_to_right"])
+def model(request, randomize) -> pretrainer.BertPretrainer:
+    config = CONFIG.model_copy(update={"attention": request.param})
+    model = pretrainer.BertPretrainer(config, seed=3, name="pretrainer")
+    model.build()
+    randomize(model)
+    return model
+
+
+def losses_and_gradients(model, batch) -> dict[str, np.ndarray]:
+    with tf.GradientTape() as tape:
+        terms = model.loss_terms(batch, model(batch, training=True))
+        loss = sum(terms[name][0] / terms[name][1] for name in model.loss_names)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    found = {f"terms/{name}": tf.stack(pair) for name, pair in terms.items()}
+    for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
+        found[variable.path.partition("/")[2]] = tf.convert_to_tensor(gradient)
+    return found
+
+
+def check_same(packed, alone, *, tolerance=1e-6):
+    assert packed.keys() == alone.keys()
+    for name, expected in alone.items():
+        scale = max(1.0, np.abs(expected).max())
+        np.testing.assert_allclose(
+            packed[name] / scale, expected / scale, atol=tolerance, rtol=0, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("kind", ["eager", "chains compiled", "layers", "attention"])
+def test_packed_equals_alone_with_dropout(model, kind):
+    """As it is; with the chains that XLA fuses; recomputed."""
+    if kind in ("layers", "attention"):
+        model.encoder.recompute = kind
+
+    def compute(batch):
+        if kind == "eager":
+            return losses_and_gradients(model, batch)
+        return tf.function(lambda: losses_and_gradients(model, batch))()
+
+    packed, alone = compute(packed_batch()), compute(batch_alone())
+    check_same(packed, alone)
+    predicted = packed["terms/masked_lm_loss"][1]
+    assert predicted == packed_batch()["masked_lm_weights"].sum()
+    assert packed["terms/next_sentence_loss"][1] == sum(len(row) for row in ROWS)
+
+
+FAULTS = {
+    "attention crosses the border": (
+        operations,
+        "bias_between",
+        lambda ids: 0.0 * ops.cast(ids, "float32")[:, None, None],
+    ),
+    "positions run on": (
+        packed_rows,
+        "positions",
+        lambda ids: ops.broadcast_to(ops.arange(LENGTH, dtype="int32"), ids.shape),
+    ),
+    "padding is a token of the last instance": (
+        operations,
+        "bias_between",
+        lambda ids: (
+            operations.EXCLUDED_BIAS
+            * ops.cast(ops.not_equal(*at_least_one(ids)), "float32")
+        ),
+    ),
+    "one seed for the row": (
+        packed_rows,
+        "token_seeds",
+        lambda seeds, ids, places: ops.stack(
+            [ops.broadcast_to(seeds[:, :1], ids.shape), places], axis=-1
+        ),
+    ),
+    "dropout by places in the row": (
+        packed_rows,
+        "token_seeds",
+        lambda seeds, ids, places: original_seeds(
+            seeds, ids, ops.broadcast_to(ops.arange(LENGTH, dtype="int32"), ids.shape)
+        ),
+    ),
+    "each [CLS] is the row's": (
+        packed_rows,
+        "first_states",
+        lambda states, ids: ops.repeat(states[:, :1], NUM_SLOTS, axis=1),
+    ),
+}
+original_seeds = packed_rows.token_seeds
+
+
+def at_least_one(ids):
+    ids = ops.where(ids == 0, ops.max(ids, axis=1, keepdims=True), ids)
+    return ids[:, None, :, None], ids[:, None, None]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_wrong_border_shows(fault, randomize, monkeypatch):
+    model = pretrainer.BertPretrainer(CONFIG, seed=3, name="pretrainer")
+    model.build()
+    randomize(model)
+    alone = losses_and_gradients(model, batch_alone())
+    monkeypatch.setattr(*FAULTS[fault])
+    packed = losses_and_gradients(model, packed_batch())
+    with pytest.raises(AssertionError):
+        check_same(packed, alone, tolerance=1e-4)
+
+
+def test_places_seeds_and_first_tokens_of_a_literal_row():
+    ids = np.array([[1, 1, 1, 2, 3, 3, 0, 0] + [0] * 24], "int32")
+    places = packed_rows.positions(ids)
+    assert np.array(places)[0, :8].tolist() == [0, 1, 2, 0, 0, 1, 0, 1]
+    seeds = packed_rows.token_seeds(np.array([[7, -8, 9, 5]], "int32"), ids, places)
+    assert np.array(seeds)[0, :6, 0].tolist() == [7, 7, 7, -8, 9, 9]
+    states = np.arange(32, dtype="float32")[None, :, None]
+    firsts = packed_rows.first_states(states, ids)
+    assert np.array(firsts)[0, :3, 0].tolist() == [0, 3, 4]
+
+
+def test_an_instance_drops_the_same_elements_wherever_it_stands():
+    """Literal places: the third token of the second instance, and pairs of its own."""
+    ids = np.array([[1] * 5 + [2] * 6 + [0] * 5], "int32")
+    places = packed_rows.positions(ids)
+    seeds = packed_rows.token_seeds(np.array([[3, -4]], "int32"), ids, places)
+    for shape, here, alone in (
+        ((16, 8), np.s_[0, 5:11], np.s_[0, :6]),
+        ((3, 16, 16), np.s_[0, :, 5:11, 5:11], np.s_[0, :, :6, :6]),
+    ):
+        options = {"rate": 0.5, "salt": 2**32 - 9}
+        packed = np.array(dropout.keep_mask(seeds, shape, **options))
+        expected = dropout.keep_mask(np.array([-4], "int32"), shape, **options)
+        np.testing.assert_array_equal(packed[here], np.array(expected)[alone])
+
+
+def test_a_call_without_seeds_draws_them(model):
+    batch = packed_batch()
+    del batch["dropout_seeds"]
+    outputs = model(batch, training=True)
+    assert outputs["next_sentence_logits"].shape == (len(ROWS), NUM_SLOTS, 2)
+
+
+def test_attention_stays_within_the_instance(model):
+    batch = packed_batch()
+    layers = model.encoder(batch, return_attention=True)["attention_probs"]
+    ids = batch["instance_ids"]
+    is_other = ids[:, :, None] != ids[:, None, :]
+    for probabilities in layers:
+        by_pair = np.moveaxis(np.array(probabilities), 1, -1)
+        assert (by_pair[is_other] == 0).all()
+
+
+def test_packed_equals_alone_on_jax(tmp_path, randomize, weights_by_path):
+    pytest.importorskip("jax")
+    model = pretrainer.BertPretrainer(CONFIG, seed=3, name="pretrainer")
+    model.build()
+    randomize(model)
+    arrays = {"config": np.array(CONFIG.model_dump_json())}
+    for name, batch in (("packed", packed_batch()), ("alone", batch_alone())):
+        arrays |= {f"{name}/{key}": value for key, value in batch.items()}
+    arrays |= {f"weights/{path}": v for path, v in weights_by_path(model).items()}
+    np.savez(tmp_path / "input.npz", **arrays)
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(REPOSITORY),
+    }
+    subprocess.run(
+        [sys.executable, JAX_SCRIPT, tmp_path / "input.npz", tmp_path / "output.npz"],
+        env=environment,
+        check=True,
+    )
+    found = dict(np.load(tmp_path / "output.npz", allow_pickle=False))
+    packed, alone = (
+        {k.partition("/")[2]: v for k, v in found.items() if k.startswith(f"{name}/")}
+        for name in ("packed", "alone")
+    )
+    check_same(packed, alone)
+    # The same dropout, so nearly the same numbers, as on TensorFlow.
+    check_same(packed, losses_and_gradients(model, batch_alone()), tolerance=1e-5)

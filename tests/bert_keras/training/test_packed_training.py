@@ -1,0 +1,160 @@
+"""Training on packed rows: the same weights as from the instances row by row."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras import config, strict_model
+from bert_keras.model import pretrainer
+from bert_keras.training import fitting, learner, optimization, pretrain, replicas
+from pipelines import examples
+from pipelines.engine import engines
+from tests import conftest
+from tests.bert_keras.model import test_packed_rows
+from tests.bert_keras.training import test_pretrain
+
+CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
+
+
+def mirrored() -> tf.distribute.Strategy:
+    return tf.distribute.MirroredStrategy(
+        ["/cpu:0", "/cpu:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
+    )
+
+
+def trained(batch, strategy=CPU, *, num_steps=5, **options):
+    """Weights and scalars after some steps on one batch, every gradient clipped."""
+    num_rows = len(batch["input_ids"])
+
+    def make_batches(index, num_workers, num_replicas):
+        dataset = tf.data.Dataset.from_tensor_slices(batch).repeat()
+        return dataset.batch(num_rows // num_replicas, drop_remainder=True)
+
+    built = learner.build_learner(
+        lambda: pretrainer.BertPretrainer(
+            test_packed_rows.CONFIG, seed=3, name="pretrainer"
+        ),
+        {name: values[:1] for name, values in batch.items()},
+        optimizer=lambda: optimization.build_optimizer(
+            # A large epsilon: noise around a gradient of 0 is no step then.
+            config.OptimizerConfig(learning_rate=1e-2, warmup_steps=1, epsilon=1e-3),
+            num_train_steps=100,
+        ),
+        strategy=strategy,
+        max_grad_norm=0.5,
+        **options,
+    )
+    logs = fitting.fit(
+        built,
+        replicas.distribute(strategy, make_batches),
+        last_step=num_steps,
+        steps_per_epoch=num_steps,
+        evaluation=None,
+        run_callbacks=(),
+    )
+    weights = {v.path: keras.ops.convert_to_numpy(v) for v in built.trainable_variables}
+    return weights, logs
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Trained on the ten instances, each in a row of its own."""
+    return trained(test_packed_rows.batch_alone())
+
+
+@pytest.mark.parametrize(
+    ("num_replicas", "options"),
+    [
+        (1, {}),
+        (1, {"num_parts": 4}),
+        (2, {"num_parts": 2}),
+        (1, {"compile_step": True, "branches": False}),
+        (1, {"recompute": "layers"}),
+    ],
+)
+def test_packed_rows_train_the_weights_of_their_instances(alone, num_replicas, options):
+    """Over replicas and parts with other numbers of instances and predictions each."""
+    strategy = CPU if num_replicas == 1 else mirrored()
+    weights, logs = trained(test_packed_rows.packed_batch(), strategy, **options)
+    for name in ("loss", "masked_lm_loss", "next_sentence_loss", "gradient_norm"):
+        np.testing.assert_allclose(logs[name], alone[1][name], rtol=1e-5, err_msg=name)
+    for path, expected in alone[0].items():
+        np.testing.assert_allclose(weights[path], expected, atol=1e-6, err_msg=path)
+
+
+# Whole runs.
+
+
+@pytest.fixture(scope="module")
+def packed_examples(tiny_examples, tiny_vocab, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("packed") / "examples"
+    examples.build_examples(
+        tiny_examples.parent / "corpus",
+        tiny_vocab,
+        directory,
+        config=config.ExamplesConfig(
+            max_seq_length=32, dupe_factor=2, pack_instances=True
+        ),
+        do_lower_case=True,
+        num_shards=3,
+        engine=engines.make_engine(),
+    )
+    return directory
+
+
+def run(directory, output_dir, strategy=CPU, **changes):
+    values = {**conftest.PRETRAINING, "num_train_steps": 6, "save_checkpoint_steps": 3}
+    settings = strict_model.build_config(
+        config.PretrainingConfig, values | {"pack_instances": True} | changes
+    )
+    results = pretrain.pretrain(settings, [directory], output_dir, strategy=strategy)
+    newest = sorted((output_dir / "checkpoints").glob("*.npz"))[-1]
+    with np.load(newest) as arrays:
+        return results, {name: arrays[name] for name in arrays.files}
+
+
+@pytest.fixture(scope="module", params=["stored", "loading"])
+def way(request, packed_examples, tiny_examples, tmp_path_factory):
+    """Examples to train on, and a finished run on them."""
+    directory = {"stored": packed_examples, "loading": tiny_examples}[request.param]
+    output_dir = tmp_path_factory.mktemp(request.param) / "run"
+    return directory, output_dir, run(directory, output_dir)
+
+
+def test_a_resumed_packed_run_has_the_same_bits(way, tmp_path):
+    """As after a kill between the checkpoint of step 3 and the next one."""
+    directory, whole, (results, expected) = way
+    resumed = test_pretrain.broken_off(whole, tmp_path / "resumed", 3)
+    again, state = run(directory, resumed)
+    assert again["eval"] == results["eval"]
+    for name, values in expected.items():
+        np.testing.assert_array_equal(state[name], values, err_msg=name)
+
+
+def test_two_replicas_of_two_parts_equal_one_device(way, tmp_path):
+    directory, _, (results, expected) = way
+    again, state = run(
+        directory, tmp_path / "run", mirrored(), gradient_accumulation_steps=2
+    )
+    assert again["eval"] == pytest.approx(results["eval"], rel=1e-5)
+    for name, values in expected.items():
+        np.testing.assert_allclose(state[name], values, atol=1e-6, err_msg=name)
+
+
+def test_a_packed_evaluation_is_that_of_the_examples_row_by_row(
+    tiny_examples, tmp_path
+):
+    """All of the held-out shard, whose documents the rows hold as well."""
+    packed, alone = (
+        run(
+            tiny_examples,
+            tmp_path / str(pack_instances),
+            pack_instances=pack_instances,
+            # The weights hardly move: they are those of the start.
+            optimizer={"learning_rate": 1e-12, "warmup_steps": 1},
+            num_train_steps=2,
+        )[0]["eval"]
+        for pack_instances in (True, False)
+    )
+    assert packed == pytest.approx(alone, rel=1e-5)

@@ -1,0 +1,123 @@
+"""Packed rows from the pipeline: the same instances, and the same bytes everywhere."""
+
+import numpy as np
+import pytest
+
+from bert_keras.data import masking, tokenization
+from bert_keras.errors import InputError
+from pipelines import records
+from pipelines.engine import engines, passes
+from pipelines.inspection import description, example_reading
+from tests.pipelines import test_examples
+
+CONFIG = test_examples.CONFIG.model_copy(update={"max_seq_length": 64})
+PACKED = CONFIG.model_copy(update={"pack_instances": True})
+
+
+@pytest.fixture(scope="module")
+def corpus_dir(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("corpus") / "documents"
+    documents = test_examples.numbered_documents(40)
+    return test_examples.write_corpus(directory, documents)
+
+
+@pytest.fixture(scope="module")
+def vocab_path(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("vocab")
+    return test_examples.write_vocabulary(directory / "vocab.txt")
+
+
+@pytest.fixture(scope="module")
+def build(corpus_dir, vocab_path, tmp_path_factory):
+    """A function that makes examples; what was made once is kept."""
+    made = {}
+
+    def build(config):
+        if config not in made:
+            made[config] = tmp_path_factory.mktemp("examples") / "made"
+            test_examples.build(corpus_dir, vocab_path, made[config], config=config)
+        return made[config]
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("arguments", "num_workers", "pass_bytes"),
+    [([], 3, 100), (["--runner=FnApiRunner"], 3, None)],
+    ids=["passes", "workers of Beam"],
+)
+def test_another_engine_gives_the_same_bytes(
+    tmp_path,
+    build,
+    corpus_dir,
+    vocab_path,
+    arguments,
+    num_workers,
+    pass_bytes,
+    monkeypatch,
+):
+    monkeypatch.setattr(passes, "PASS_BYTES", pass_bytes)
+    engine = engines.make_engine(arguments, num_workers=num_workers)
+    again = tmp_path / "again"
+    test_examples.build(corpus_dir, vocab_path, again, engine=engine, config=PACKED)
+    assert test_examples.contents(again) == test_examples.contents(build(PACKED))
+
+
+def card(directory):
+    lines = description.describe_all(
+        directory, vocab_path=None, json_path=None, tensorboard_dir=None
+    )
+    return list(lines)[1:]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"packing": "full_sentences"}, {"masking": "dynamic"}],
+    ids=["static", "full sentences", "dynamic"],
+)
+def test_a_card_tells_of_the_same_instances(build, change):
+    """Less padding, and of dynamic masks other draws."""
+    packed, alone = (card(build(c.model_copy(update=change))) for c in (PACKED, CONFIG))
+    changed = {a.split()[0] for a, b in zip(alone, packed, strict=True) if a != b}
+    by_chance = {"[MASK]", "random", "kept"} if "masking" in change else set()
+    assert {"examples"} <= changed <= {"files", "examples", "padding"} | by_chance
+    told = next(line for line in packed if line.startswith("  examples"))
+    assert told.endswith(" rows")
+
+
+def test_instances_are_shown_one_by_one(build):
+    lines = list(description.describe_examples(build(PACKED), vocab_path=None, limit=3))
+    assert " examples in " in lines[0]
+    titles = [line.rpartition(":")[0] for line in lines if line.startswith("──")]
+    assert [title.rpartition(", ")[2] for title in titles] == [
+        "instance 0",
+        "instance 1",
+        "instance 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda row: row["instance_ids"].__setitem__(3, 0), "1, 2, ..., then 0"),
+        (lambda row: row["instance_ids"].__setitem__(slice(64), 2), "from 1"),
+        (lambda row: row["input_ids"].__setitem__(0, 5), r"\[CLS\] first"),
+        (lambda row: row["instance_ids"].__setitem__(0, 99), "from 0 to 8"),
+        (lambda row: row["masked_lm_positions"].__setitem__(0, 63), "in the order"),
+    ],
+)
+def test_a_row_that_breaks_a_rule_is_named(build, vocab_path, change, message):
+    directory = build(PACKED)
+    path = sorted(directory.glob("*.tfrecord"))[0]
+    row = records.decode_example(next(iter(records.read_records(path))))
+    row = {name: np.array(values) for name, values in row.items()}
+    row["masked_lm_weights"] = row["masked_lm_weights"].astype(np.float32)
+    row["instance_ids"][62:] = 0
+    change(row)
+    message_bytes = records.encode_examples({n: v[None] for n, v in row.items()})
+    vocabulary = tokenization.Vocabulary.load(vocab_path)
+    reader = example_reading.Reader(
+        config=PACKED, vocabulary=masking.masking_vocabulary(vocabulary)
+    )
+    with pytest.raises(InputError, match=f"x, record 0: .*{message}"):
+        list(reader.read(message_bytes, path="x", first_record=0))
