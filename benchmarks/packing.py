@@ -5,7 +5,8 @@
 DIR is made by `bert-keras examples`, not packed. For each, steps of a recipe's model on
 batches of as many rows, of one instance and of several, in turns in one process. Time
 is the processor's (user and system), by itself comparable on a machine that others use
-too, and the clock's; batches are drawn before. What counts is time for an instance.
+too, and the clock's; batches are drawn before. A step takes as long whatever is in its
+rows, so an epoch takes the time of a row as often as there are rows.
 """
 
 import argparse
@@ -17,10 +18,9 @@ import time
 from pathlib import Path
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from bert_keras import config, config_files
+from bert_keras import config, config_files, manifest
 from bert_keras.model import pretrainer
 from bert_keras.training import learner, optimization, phases, precision
 
@@ -47,8 +47,8 @@ def main() -> None:
 
 COLUMNS = [
     *("examples", "tokens a row", "share of tokens, alone", "packed"),
-    *("instances a row", "CPU ms an instance, alone", "packed"),
-    *("times, median (least to most)", "times by the clock"),
+    *("instances a row", "CPU ms a row, alone", "packed"),
+    *("an epoch is faster, median (least to most)", "by the clock"),
 ]
 
 
@@ -73,8 +73,12 @@ def measure(directory: str, arguments: argparse.Namespace) -> str:
     for _ in range(arguments.turns):
         for way in ways.values():
             way.note(arguments.steps)
+    instances_per_row = alone.num_rows / packed.num_rows
     ratios, walls = (
-        [a / b for a, b in zip(getattr(alone, n), getattr(packed, n), strict=True)]
+        [
+            instances_per_row * a / b
+            for a, b in zip(getattr(alone, n), getattr(packed, n), strict=True)
+        ]
         for n in ("processor", "clock")
     )
     cells = [
@@ -82,7 +86,7 @@ def measure(directory: str, arguments: argparse.Namespace) -> str:
         str(alone.length),
         f"{alone.share:.1%}",
         f"{packed.share:.1%}",
-        f"{packed.instances_per_row:.3f}",
+        f"{instances_per_row:.3f}",
         f"{1e3 * statistics.median(alone.processor):.1f}",
         f"{1e3 * statistics.median(packed.processor):.1f}",
         f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})",
@@ -105,18 +109,22 @@ class Way:
         )
         settings = settings.model_copy(
             update={
-                "global_batch_size": self._batch_size(settings, directory, arguments)
+                "global_batch_size": self._rows_of_a_batch(
+                    settings, directory, arguments
+                )
             }
         )
         (phase,) = self._phases(settings, directory)
         self.length = phase.examples.max_seq_length
         data = phases.training_batches(settings, phase, strategy, start_step=0)
         self._batches = list(data.take(NUM_BATCHES))
-        self._counts = [_num_instances(batch) for batch in self._batches]
-        masks = [_mask(batch) for batch in self._batches]
-        num_rows = sum(len(mask) for mask in masks)
-        self.share = float(np.mean(np.concatenate(masks) > 0))
-        self.instances_per_row = sum(self._counts) / num_rows
+        made = manifest.read_manifest(directory, kind="examples", verb="")
+        # Of all rows, those that are kept for evaluation too.
+        self.num_rows = phase.num_train_records
+        self.num_rows += sum(shard.num_records for shard in phase.eval_shards)
+        num_positions = self.num_rows * self.length
+        self.share = made.counters["example_tokens"] / num_positions
+        self._batch_size = phase.batch_size
         shape = settings.model.with_vocab_size(len(phase.vocabulary))
         trained = learner.build_learner(
             lambda: pretrainer.BertPretrainer(
@@ -134,7 +142,7 @@ class Way:
         self.processor: list[float] = []
         self.clock: list[float] = []
 
-    def _batch_size(self, settings, directory, arguments) -> int:
+    def _rows_of_a_batch(self, settings, directory, arguments) -> int:
         (phase,) = self._phases(settings, directory)
         return arguments.tokens // phase.examples.max_seq_length
 
@@ -143,26 +151,18 @@ class Way:
             settings, [directory], vocab_path=None, num_replicas=1, verified=None
         )
 
-    def turn(self, num_steps: int) -> int:
-        """Makes steps; the number of instances in them."""
+    def turn(self, num_steps: int) -> None:
+        """Makes steps."""
         for index in range(num_steps):
             float(self._step(self._batches[index % NUM_BATCHES])["loss"])
-        return sum(self._counts[index % NUM_BATCHES] for index in range(num_steps))
 
     def note(self, num_steps: int) -> None:
-        """Measures a turn, in seconds for each instance."""
+        """Measures a turn, in seconds for each row."""
         begin, clock = _processor_seconds(), time.monotonic()
-        count = self.turn(num_steps)
-        self.processor.append((_processor_seconds() - begin) / count)
-        self.clock.append((time.monotonic() - clock) / count)
-
-
-def _mask(batch) -> np.ndarray:
-    return batch.get("instance_ids", batch.get("input_mask")).numpy()
-
-
-def _num_instances(batch) -> int:
-    return int(_mask(batch).max(axis=1).sum())
+        self.turn(num_steps)
+        num_rows = num_steps * self._batch_size
+        self.processor.append((_processor_seconds() - begin) / num_rows)
+        self.clock.append((time.monotonic() - clock) / num_rows)
 
 
 def _processor_seconds() -> float:
