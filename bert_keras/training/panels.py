@@ -226,6 +226,7 @@ class Profile(keras.callbacks.Callback):
         self._directory = directory
         self._first_step, self._last_step = steps
         self._is_recording = False
+        self._place = contextlib.ExitStack()
         # Without marks of the steps the profile has no overview.
         self._execution = contextlib.ExitStack()
 
@@ -236,7 +237,9 @@ class Profile(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         next_step = self._step + self.model.steps_per_execution
         if self._is_due and next_step >= self._first_step:
-            tf.profiler.experimental.start(str(self._directory))
+            # A store that fails for a moment would cost the profile.
+            local = self._place.enter_context(files.added_to(self._directory))
+            tf.profiler.experimental.start(str(local))
             self._is_due, self._is_recording = False, True
         if self._is_recording:
             self._execution.enter_context(
@@ -255,6 +258,7 @@ class Profile(keras.callbacks.Callback):
 
     def _stop(self) -> None:
         tf.profiler.experimental.stop()
+        self._place.close()
         self._is_recording = False
         logger.info(
             "profile up to step %d in %s: look at it with TensorBoard and its package "
