@@ -80,6 +80,8 @@ def _run(parsed: argparse.Namespace) -> None:
         if _BACKENDS[name]:
             requirements.check_backend(name, _BACKENDS[name])
         _quiet_tensorflow()
+        if getattr(parsed, "workers", None) or "TF_CONFIG" in os.environ:
+            _wait_for_stores()
     _VERBS[name](parsed)
 
 
@@ -467,6 +469,16 @@ def _quiet_tensorflow() -> None:
     if os.environ["TF_CPP_MIN_LOG_LEVEL"] == "3":
         requirements.quiet_native_logs()
     warnings.filterwarnings("ignore", module="(tensorflow|keras|google|h5py).*")
+
+
+def _wait_for_stores() -> None:
+    """Has TensorFlow try requests to `gs://` again for five minutes, not for one.
+
+    A batch that cannot be read ends the sums of all workers for good. One worker alone
+    tries again itself, and says so.
+    """
+    # Its pauses double from a tenth of a second to 32.
+    os.environ.setdefault("GCS_RETRY_CONFIG_MAX_RETRIES", "17")
 
 
 _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
