@@ -22,6 +22,7 @@ from bert_keras import (
     messages,
     requirements,
     settings_reference,
+    sweep_config,
     verbs,
 )
 from bert_keras.errors import InputError, NotRun, Stopped
@@ -321,7 +322,7 @@ def _training_files(
 
 
 def _sweep(args: argparse.Namespace) -> None:
-    settings = config_files.load(config.SweepConfig, args.sweep, args.sweep_set)
+    settings = config_files.load(sweep_config.SweepConfig, args.sweep, args.sweep_set)
     train, dev = _training_files(args, finetuning_settings(args))
     from bert_keras import sweep
 

@@ -10,7 +10,13 @@ from typing import Any, Literal
 import yaml
 from pydantic.fields import FieldInfo
 
-from bert_keras import config, config_fields, config_files, strict_model
+from bert_keras import (
+    config,
+    config_fields,
+    config_files,
+    strict_model,
+    sweep_config,
+)
 from bert_keras.feature_based import configuration
 
 CONFIGURATIONS: dict[str, type[strict_model.StrictModel]] = {
@@ -18,7 +24,7 @@ CONFIGURATIONS: dict[str, type[strict_model.StrictModel]] = {
     "examples": config.ExamplesConfig,
     "pretrain": config.PretrainingConfig,
     "finetune": config.FinetuningConfig,
-    "sweep": config.SweepConfig,
+    "sweep": sweep_config.SweepConfig,
     "features": configuration.FeaturesConfig,
     "probe": configuration.ProbeConfig,
 }

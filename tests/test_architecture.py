@@ -36,6 +36,7 @@ DOOR = (
     "store_paths",
     "stores",
     "strict_model",
+    "sweep_config",
 )
 """Modules directly in `bert_keras` on which everything stands."""
 

@@ -21,7 +21,13 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from bert_keras import cli, config, config_files, verbs
+from bert_keras import (
+    cli,
+    config,
+    config_files,
+    sweep_config,
+    verbs,
+)
 from bert_keras.feature_based import configuration
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -355,7 +361,9 @@ def check_settings(parsed: argparse.Namespace) -> None:
     if parsed.verb in ("finetune", "sweep"):
         assert cli.finetuning_settings(parsed)
     if parsed.verb == "sweep":
-        assert config_files.load(config.SweepConfig, parsed.sweep, parsed.sweep_set)
+        assert config_files.load(
+            sweep_config.SweepConfig, parsed.sweep, parsed.sweep_set
+        )
     if parsed.verb in CONFIG_TYPES:
         assert config_files.load(CONFIG_TYPES[parsed.verb], parsed.config, parsed.set)
 

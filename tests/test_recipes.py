@@ -13,7 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import cli, config, config_files, verbs
+from bert_keras import (
+    cli,
+    config,
+    config_files,
+    sweep_config,
+    verbs,
+)
 from bert_keras.feature_based import configuration
 from bert_keras.model import flops
 from bert_keras.sweep import planning
@@ -74,7 +80,7 @@ def test_every_command_is_understood(line):
     elif args.verb in CONFIG_TYPES:
         assert config_files.load(CONFIG_TYPES[args.verb], args.config, args.set)
     if args.verb == "sweep":
-        assert config_files.load(config.SweepConfig, args.sweep, args.sweep_set)
+        assert config_files.load(sweep_config.SweepConfig, args.sweep, args.sweep_set)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -83,7 +89,7 @@ def test_a_header_says_how_its_recipe_is_used(name):
     found = set()
     for args in map(parse, commands(header(name))):
         if name == getattr(args, "sweep", None):
-            found.add(config.SweepConfig)
+            found.add(sweep_config.SweepConfig)
         elif name == getattr(args, "config", None):
             found.add(CONFIG_TYPES[args.verb])
     assert len(found) == 1
@@ -246,7 +252,9 @@ def test_masking(name, mix):
 )
 def test_a_sweep_of_a_recipe(sweep, recipe, batches, rates, epochs):
     command = planning.Command(train="t", dev=("d",), init="i", recipe=recipe)
-    runs = planning.plan_runs(config_files.load(config.SweepConfig, sweep), command)
+    runs = planning.plan_runs(
+        config_files.load(sweep_config.SweepConfig, sweep), command
+    )
     assert len(runs) == len(batches) * len(rates) * len(epochs)
     assert {run.settings.batch_size for run in runs} == batches
     assert {run.settings.learning_rate for run in runs} == rates

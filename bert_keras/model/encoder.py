@@ -148,10 +148,11 @@ class BertEncoder(BertNetwork):
         of packed rows `(batch_size, slots)`."""
         if "dropout_seeds" in features:
             return features["dropout_seeds"]
-        batch_size, length = ops.shape(features["input_ids"])
-        is_packed = "instance_ids" in features
+        shape = ops.shape(features["input_ids"])[:1]
+        if "instance_ids" in features:
+            shape = (*shape, instances_per_row(features["input_ids"].shape[1]))
         return keras.random.randint(
-            (batch_size, *((instances_per_row(length),) if is_packed else ())),
+            shape,
             minval=0,
             maxval=2**31 - 1,
             seed=self.dropout_seed_generator,

@@ -7,7 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bert_keras import config, config_files, strict_model
+from bert_keras import (
+    config,
+    config_files,
+    strict_model,
+    sweep_config,
+)
 from bert_keras.errors import InputError
 
 # Runs with different values would be scored on different questions.
@@ -76,7 +81,7 @@ class Run:
     settings: config.FinetuningConfig
 
 
-def plan_runs(settings: config.SweepConfig, command: Command) -> list[Run]:
+def plan_runs(settings: sweep_config.SweepConfig, command: Command) -> list[Run]:
     """All runs of a sweep: the whole grid with the first seed, then with the next.
 
     Raises:

@@ -9,7 +9,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_keras import config, files, ownership, progress
+from bert_keras import (
+    files,
+    ownership,
+    progress,
+    sweep_config,
+)
 from bert_keras.errors import InputError, Stopped
 from bert_keras.sweep import directory as sweep_directory
 from bert_keras.sweep import planning, processes, scores, summary
@@ -28,7 +33,7 @@ _POLL_SECONDS = 0.1
 
 
 def run_sweep(
-    settings: config.SweepConfig,
+    settings: sweep_config.SweepConfig,
     command: planning.Command,
     *,
     output_dir: str | Path,
@@ -75,7 +80,7 @@ def run_sweep(
 
 
 def _make_ruler(
-    settings: config.SweepConfig, command: planning.Command
+    settings: sweep_config.SweepConfig, command: planning.Command
 ) -> scores.Ruler:
     base, labels = command.settings(), None
     if settings.metric is None and catalogue.task_kind(base) == "tagging":

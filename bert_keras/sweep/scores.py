@@ -5,7 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from bert_keras import config
+from bert_keras import (
+    config,
+    sweep_config,
+)
 from bert_keras.errors import InputError
 from bert_keras.sweep import majority, planning
 from bert_keras.tasks import catalogue
@@ -22,7 +25,7 @@ class Ruler:
     """Name of a metric in `eval` of results.json."""
     goal: Literal["max", "min"]
     choose: Literal["best", "mean"]
-    """See `config.SweepConfig`."""
+    """See `sweep_config.SweepConfig`."""
 
     def key(self, score: float | None) -> float:
         """Greater for better scores."""
@@ -31,7 +34,7 @@ class Ruler:
 
 
 def make_ruler(
-    settings: config.SweepConfig,
+    settings: sweep_config.SweepConfig,
     base: config.FinetuningConfig,
     labels: Sequence[str] | None = None,
 ) -> Ruler:

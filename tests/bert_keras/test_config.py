@@ -1,6 +1,12 @@
 import pytest
 
-from bert_keras import config, config_files, settings_reference, strict_model
+from bert_keras import (
+    config,
+    config_files,
+    settings_reference,
+    strict_model,
+    sweep_config,
+)
 from bert_keras.errors import InputError
 
 
@@ -232,7 +238,7 @@ class TestHostileYaml:
         (tmp_path / "c.yaml").write_text(
             "grid: {seed: &seeds [1, 2], batch_size: *seeds}"
         )
-        read = config_files.load(config.SweepConfig, tmp_path / "c.yaml")
+        read = config_files.load(sweep_config.SweepConfig, tmp_path / "c.yaml")
         assert read.grid == {"seed": (1, 2), "batch_size": (1, 2)}
 
 

@@ -10,7 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras import config, config_files, strict_model, sweep
+from bert_keras import (
+    config,
+    config_files,
+    strict_model,
+    sweep,
+    sweep_config,
+)
 from bert_keras.errors import InputError
 from bert_keras.sweep import majority, picture, planning, scores, summary
 from bert_keras.tasks import catalogue
@@ -22,7 +28,7 @@ def command(*overrides, **changes) -> sweep.Command:
 
 
 def plan(*overrides, num_restarts=1, **grid) -> list[planning.Run]:
-    settings = config.SweepConfig(grid=grid, num_restarts=num_restarts)
+    settings = sweep_config.SweepConfig(grid=grid, num_restarts=num_restarts)
     return planning.plan_runs(settings, command(*overrides))
 
 
@@ -30,7 +36,7 @@ def plan(*overrides, num_restarts=1, **grid) -> list[planning.Run]:
 
 
 def test_the_grid_of_the_paper():
-    settings = config_files.load(config.SweepConfig, "sweep_paper")
+    settings = config_files.load(sweep_config.SweepConfig, "sweep_paper")
     runs = planning.plan_runs(settings, command())
     # Appendix A.3, written out.
     expected = [
@@ -57,7 +63,7 @@ def test_the_grid_of_the_paper():
 
 def test_the_grid_for_glue():
     """Section 4.1, whatever else is configured."""
-    settings = config_files.load(config.SweepConfig, "sweep_glue")
+    settings = config_files.load(sweep_config.SweepConfig, "sweep_glue")
     runs = planning.plan_runs(settings, command("batch_size=8", "num_train_epochs=9"))
     assert [
         (r.settings.batch_size, r.settings.num_train_epochs, r.settings.learning_rate)
@@ -82,7 +88,7 @@ def test_what_a_run_is_given_gives_its_settings():
         "span.doc_stride": [64],
     }
     common = command("batch_size=4", task="tagging", recipe="demo_finetune")
-    runs = planning.plan_runs(config.SweepConfig(grid=grid), common)
+    runs = planning.plan_runs(sweep_config.SweepConfig(grid=grid), common)
     assert [run.name for run in runs] == [
         f"learning_rate={rate},document_context={context},precision=mixed_bfloat16,"
         "span.doc_stride=64,seed=12345"
@@ -169,7 +175,7 @@ def test_a_grid_that_cannot_be_run(grid, message):
 )
 def test_a_configuration_that_cannot_be_used(values, message):
     with pytest.raises(InputError, match=message):
-        strict_model.build_config(config.SweepConfig, values)
+        strict_model.build_config(sweep_config.SweepConfig, values)
 
 
 def test_the_same_settings_are_the_same_run():
@@ -211,7 +217,9 @@ def test_metrics_of_all_tasks():
 
 def test_the_ruler():
     def ruler(**changes):
-        made = scores.make_ruler(config.SweepConfig(**changes), settings_of("MRPC"))
+        made = scores.make_ruler(
+            sweep_config.SweepConfig(**changes), settings_of("MRPC")
+        )
         return made.metric, made.goal
 
     assert ruler() == ("f1", "max")

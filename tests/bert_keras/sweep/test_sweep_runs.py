@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import cli, config, sweep
+from bert_keras import (
+    cli,
+    sweep,
+    sweep_config,
+)
 from bert_keras.errors import InputError, Stopped
 from bert_keras.sweep import processes, running
 
@@ -42,7 +46,7 @@ def run(folder: Path, rates, *, num_jobs=2, runner=FAKE, num_restarts=1, **chang
     choose = changes.pop("choose", "best")
     metric = changes.pop("metric", None)
     return sweep.run_sweep(
-        config.SweepConfig(
+        sweep_config.SweepConfig(
             grid={"learning_rate": rates},
             num_restarts=num_restarts,
             choose=choose,
@@ -169,7 +173,7 @@ def test_another_grid_goes_on_with_its_new_points(folder, caplog):
     caplog.set_level(logging.INFO)
     run(folder, [5e-5, 3e-5, 1.0])
     calls(folder)
-    settings = config.SweepConfig(
+    settings = sweep_config.SweepConfig(
         # 32 is the default, with which the runs above were made.
         grid={"batch_size": [16, 32], "learning_rate": [5e-5]}
     )
