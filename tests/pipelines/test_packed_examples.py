@@ -43,7 +43,10 @@ def build(corpus_dir, vocab_path, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("arguments", "num_workers", "pass_bytes"),
-    [([], 3, 100), (["--runner=FnApiRunner"], 3, None)],
+    [
+        ([], 3, 100),
+        pytest.param(["--runner=FnApiRunner"], 3, None, marks=pytest.mark.slow),
+    ],
     ids=["passes", "workers of Beam"],
 )
 def test_another_engine_gives_the_same_bytes(

@@ -114,7 +114,9 @@ def test_gives_the_originals_ids_on_every_recorded_case(
         assert [part.tolist() for part in parts] == [case["ids"] for case in cases]
 
 
-@pytest.mark.parametrize("do_lower_case", [True, False])
+@pytest.mark.parametrize(
+    "do_lower_case", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_every_code_point_between_letters_signs_and_sigmas(shared_data, do_lower_case):
     name = "uncased" if do_lower_case else "multi_cased"
     tokenizer = published(shared_data, name, do_lower_case)

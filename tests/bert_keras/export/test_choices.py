@@ -82,6 +82,7 @@ def as_strings(questions) -> dict[str, tf.Tensor]:
     }
 
 
+@pytest.mark.slow
 def test_an_export_answers_as_the_network_does(made, network, exported):
     tokenized = swag.tokenize(QUESTIONS, made.tokenizer, max_seq_length=20)
     ids = tokenized.batch(np.arange(len(QUESTIONS)))

@@ -143,6 +143,7 @@ def outputs_of(run: Path, kind: str, ids, **options):
 # Masks
 
 
+@pytest.mark.slow
 def test_masks_are_filled_as_the_command_does(pretrained, filler):
     answers = filler["serving_default"](text=tf.constant(MASKED_TEXTS))
     fill = fill_mask.FillMask(pretrained)

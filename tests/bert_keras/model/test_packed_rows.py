@@ -249,6 +249,7 @@ def test_attention_stays_within_the_instance(model):
         assert (by_pair[is_other] == 0).all()
 
 
+@pytest.mark.slow
 def test_packed_equals_alone_on_jax(tmp_path, randomize, weights_by_path):
     pytest.importorskip("jax")
     model = pretrainer.BertPretrainer(CONFIG, seed=3, name="pretrainer")

@@ -368,7 +368,10 @@ def iterators(monkeypatch):
 
 @pytest.mark.parametrize(
     ("num_replicas", "num_iterators"),
-    [(1, 8), pytest.param(2, 12, marks=pytest.mark.slow)],
+    [
+        pytest.param(1, 8, marks=pytest.mark.slow),
+        pytest.param(2, 12, marks=pytest.mark.slow),
+    ],
 )
 def test_fit_ends_its_iterators_itself_and_soon(
     batches, iterators, num_replicas, num_iterators

@@ -67,10 +67,10 @@ def alone():
     ("num_replicas", "options"),
     [
         (1, {}),
-        (1, {"num_parts": 4}),
+        pytest.param(1, {"num_parts": 4}, marks=pytest.mark.slow),
         (2, {"num_parts": 2}),
         (1, {"compile_step": True, "branches": False}),
-        (1, {"recompute": "layers"}),
+        pytest.param(1, {"recompute": "layers"}, marks=pytest.mark.slow),
     ],
 )
 def test_packed_rows_train_the_weights_of_their_instances(alone, num_replicas, options):
@@ -114,7 +114,9 @@ def run(directory, output_dir, strategy=CPU, **changes):
         return results, {name: arrays[name] for name in arrays.files}
 
 
-@pytest.fixture(scope="module", params=["stored", "loading"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("stored", marks=pytest.mark.slow), "loading"]
+)
 def way(request, packed_examples, tiny_examples, tmp_path_factory):
     """Examples to train on, and a finished run on them."""
     directory = {"stored": packed_examples, "loading": tiny_examples}[request.param]
@@ -132,6 +134,7 @@ def test_a_resumed_packed_run_has_the_same_bits(way, tmp_path):
         np.testing.assert_array_equal(state[name], values, err_msg=name)
 
 
+@pytest.mark.slow
 def test_two_replicas_of_two_parts_equal_one_device(way, tmp_path):
     directory, _, (results, expected) = way
     again, state = run(
@@ -142,6 +145,7 @@ def test_two_replicas_of_two_parts_equal_one_device(way, tmp_path):
         np.testing.assert_allclose(state[name], values, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_packed_evaluation_is_that_of_the_examples_row_by_row(
     tiny_examples, tmp_path
 ):
