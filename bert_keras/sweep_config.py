@@ -1,4 +1,4 @@
-"""Settings of a sweep: see `config`."""
+"""Settings of a sweep of fine-tuning runs; unknown keys are refused."""
 
 from typing import Any, Literal
 

@@ -16,6 +16,7 @@ from bert_keras import (
     manifest,
     run_directory,
     settings_reference,
+    sweep_config,
 )
 from bert_keras.data import tfrecords
 from bert_keras.errors import InputError
@@ -184,7 +185,7 @@ def _make_sweep(form: str) -> Callable[[Path, Path], None]:
 
         task = "text" if form == "number" else form
         grid = ["grid.batch_size=[8,16]"]
-        settings = config_files.load(config.SweepConfig, None, grid)
+        settings = config_files.load(sweep_config.SweepConfig, None, grid)
         command = planning.Command(
             task=task,
             train="a",

@@ -253,11 +253,11 @@ def describe(graph: tf.compat.v1.GraphDef) -> dict:
     """Operations of all functions by their place, and what XLA compiles by itself."""
     bodies = {"": graph.node}
     bodies |= {f.signature.name: f.node_def for f in graph.library.function}
-    inside, beside, called = set(), set(), set()
+    beside, called, compiled = set(), set(), []
     for nodes in bodies.values():
         marked = [node for node in nodes if "_tpu_replicate" in node.attr]
+        compiled += marked
         for node in marked:
-            inside.add(node.op)
             called |= {
                 attribute.func.name
                 for attribute in node.attr.values()
@@ -269,8 +269,8 @@ def describe(graph: tf.compat.v1.GraphDef) -> dict:
     while called - reached:
         name = (called - reached).pop()
         reached.add(name)
+        compiled += bodies[name]
         for node in bodies[name]:
-            inside.add(node.op)
             called |= {
                 attribute.func.name
                 for attribute in node.attr.values()
@@ -278,14 +278,14 @@ def describe(graph: tf.compat.v1.GraphDef) -> dict:
             }
     unknown = {
         node.op
-        for node in graph.node
+        for node in compiled
         # Shapes that this one gives are constants to a compiler.
-        if "_tpu_replicate" in node.attr and node.op != "BroadcastGradientArgs"
+        if node.op != "BroadcastGradientArgs"
         for shape in node.attr["_output_shapes"].list.shape
         if shape.unknown_rank or any(dim.size < 0 for dim in shape.dim)
     }
     return {
-        "inside": sorted(inside),
+        "inside": sorted({node.op for node in compiled}),
         "beside": sorted(beside),
         "of_unknown_shape": sorted(unknown),
         "num_clusters": sum(
