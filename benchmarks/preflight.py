@@ -101,10 +101,9 @@ Two cores; jax 0.10.2, libtpu 0.0.42.1, tensorflow 2.20.0. No TPU was there, and
 here has run on one. The machine did other things: the seconds of compilations are upper
 limits.
 
-Tables of commit dcfd368d are older than `recompute`: the present training step computes
-elementwise chains again. It needs less memory for 32 examples, but its largest batch is
-smaller (344 of BASE, not 504). LARGE's TFLOP and bytes in four parts are those of two
-parts, which the compiler counts of a loop.
+Each table says its commit. Where a table of LARGE is of dcfd368d, it is older than
+`recompute`, and its TFLOP and bytes in four parts are those of two, which the compiler
+counts of a loop.
 """
 
 
