@@ -8,7 +8,7 @@ from tpu.preflight import steps
 
 _METHODS = {
     "compiled": "Compiled by libtpu for this chip, which was not there.",
-    "extrapolated": "Extrapolated from three and four layers, compiled by libtpu.",
+    "extrapolated": "Extrapolated from six and eight layers, compiled by libtpu.",
     "estimated": "An estimate by our own count: nothing was compiled.",
 }
 

@@ -217,7 +217,7 @@ def test_layers_are_extrapolated():
     assert found.seconds == 10
     four = preflight.with_layers(step, 4)
     assert preflight.extrapolated(compile_, four).flops == 22
-    assert compiled == [3, 4, 4]
+    assert compiled == [6, 8, 4]
 
 
 def test_gpus_are_estimated():
