@@ -286,6 +286,9 @@ class Muon(BertAdamW):
         learning_rate: a float or a schedule.
         momentum: decay of the sum of gradients of hidden matrices.
         hidden: regular expression, found in the paths of the matrices that Muon moves.
+        products: number format of the iteration's matrix products. "bfloat16" as in
+            Jordan et al.'s code: the iteration forgives rounding, and the products are
+            the cost of a step.
         **kwargs: see `ReplicaOptimizer`.
     """
 
@@ -295,12 +298,14 @@ class Muon(BertAdamW):
         *,
         momentum: float = 0.95,
         hidden: str = HIDDEN,
+        products: Literal["float32", "bfloat16"] = "float32",
         name: str = "muon",
         **kwargs,
     ):
         super().__init__(learning_rate, name=name, **kwargs)
         self.momentum = momentum
         self.hidden = hidden
+        self.products = products
 
     def is_hidden(self, variable: keras.Variable) -> bool:
         """Whether Muon moves this variable."""
@@ -330,7 +335,10 @@ class Muon(BertAdamW):
         m = self.momentum * m + gradient
         ahead = gradient + self.momentum * m
         num_matrices = 3 if "query_key_value" in variable.path else 1
-        parts = [orthogonalized(part) for part in tf.split(ahead, num_matrices, axis=1)]
+        parts = [
+            orthogonalized(part, self.products)
+            for part in tf.split(ahead, num_matrices, axis=1)
+        ]
         update = tf.concat(parts, axis=1) * MUON_SCALE * math.sqrt(max(parts[0].shape))
         if self.decays(variable.path):
             update += self.weight_decay_rate * weights
@@ -340,22 +348,24 @@ class Muon(BertAdamW):
         return super().get_config() | {
             "momentum": self.momentum,
             "hidden": self.hidden,
+            "products": self.products,
         }
 
 
-def orthogonalized(matrix):
+def orthogonalized(matrix, products: str = "float32"):
     """The nearest matrix whose singular values are 1, roughly: they become 0.7 to 1.2.
 
     Five steps of a quintic Newton-Schulz iteration, with the factors of Jordan et al.
     """
     is_high = matrix.shape[0] > matrix.shape[1]
     x = tf.transpose(matrix) if is_high else matrix
-    x = x / (tf.norm(x) + 1e-7)
+    x = tf.cast(x / (tf.norm(x) + 1e-7), products)
     for _ in range(5):
         square = tf.matmul(x, x, transpose_b=True)
         x = 3.4445 * x + tf.matmul(
             -4.7750 * square + 2.0315 * tf.matmul(square, square), x
         )
+    x = tf.cast(x, matrix.dtype)
     return tf.transpose(x) if is_high else x
 
 
@@ -374,9 +384,13 @@ def trust_ratio(weights, update):
 
 
 def build_optimizer(
-    config: OptimizerConfig, *, num_train_steps: int
+    config: OptimizerConfig, *, num_train_steps: int, precision: str = "float32"
 ) -> ReplicaOptimizer:
-    """Builds the optimizer of a run of `num_train_steps` steps."""
+    """Builds the optimizer of a run of `num_train_steps` steps.
+
+    All weights and moments are float32; with `precision` "mixed_bfloat16" Muon
+    multiplies in bfloat16.
+    """
     schedule = schedules.WarmupDecay(
         config.learning_rate,
         warmup_steps=config.warmup_steps,
@@ -393,7 +407,8 @@ def build_optimizer(
     if config.name == "lamb":
         return Lamb(schedule, **settings)
     if config.name == "muon":
-        return Muon(schedule, mode="corrected", **settings)
+        products = "bfloat16" if precision == "mixed_bfloat16" else "float32"
+        return Muon(schedule, mode="corrected", products=products, **settings)
     return BertAdamW(schedule, mode=config.adamw_mode, **settings)
 
 

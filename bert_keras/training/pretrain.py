@@ -369,7 +369,9 @@ def _build_learner(
         ),
         zeros,
         optimizer=lambda: optimization.build_optimizer(
-            settings.optimizer, num_train_steps=settings.num_train_steps
+            settings.optimizer,
+            num_train_steps=settings.num_train_steps,
+            precision=settings.precision,
         ),
         strategy=strategy,
         max_grad_norm=settings.optimizer.max_grad_norm,

@@ -177,6 +177,31 @@ def test_muon_takes_query_key_and_value_for_three_matrices():
         assert 0.6 < singular.min() and singular.max() < 1.3
 
 
+def test_muon_multiplies_in_bfloat16_where_the_model_does():
+    """Singular values are as near 1 as in float32, directions within five degrees."""
+    muon = config.OptimizerConfig(name="muon")
+    for precision, products in (
+        ("float32", "float32"),
+        ("mixed_float16", "float32"),
+        ("mixed_bfloat16", "bfloat16"),
+    ):
+        made = optimization.build_optimizer(
+            muon, num_train_steps=20_000, precision=precision
+        )
+        assert made.get_config()["products"] == products
+    matrix = tf.constant(np.random.default_rng(2).normal(size=(96, 64)), tf.float32)
+    exact, rounded = (
+        optimization.orthogonalized(matrix, products).numpy()
+        for products in ("float32", "bfloat16")
+    )
+    assert rounded.dtype == np.float32
+    assert not np.array_equal(exact, rounded)
+    singular = np.linalg.svd(rounded, compute_uv=False)
+    assert 0.6 < singular.min() and singular.max() < 1.3
+    cosine = (exact * rounded).sum() / np.sqrt((exact**2).sum() * (rounded**2).sum())
+    assert cosine > np.cos(np.deg2rad(5))
+
+
 @pytest.mark.parametrize(
     ("path", "is_hidden"),
     [

@@ -17,7 +17,14 @@ from bert_keras import config, config_files, files, ownership, strict_model
 from bert_keras.checkpoints import run_weights
 from bert_keras.errors import InputError, Stopped
 from bert_keras.report import event_log
-from bert_keras.training import finetune, fitting, phases, pretrain, stopping
+from bert_keras.training import (
+    finetune,
+    fitting,
+    optimization,
+    phases,
+    pretrain,
+    stopping,
+)
 from pipelines import examples
 from pipelines.engine import engines
 from tests import conftest
@@ -106,6 +113,20 @@ def test_a_resumed_run_ends_like_an_uninterrupted_one(
     )
     assert done["seconds"] > earlier + 1
     assert_same_state(finished, resumed)
+
+
+def test_muon_is_told_the_precision(tiny_examples, tmp_path, monkeypatch):
+    told = []
+    build = optimization.build_optimizer
+    monkeypatch.setattr(
+        optimization,
+        "build_optimizer",
+        lambda *args, **named: told.append(named["precision"]) or build(*args, **named),
+    )
+    changes = {"num_train_steps": 1, "precision": "mixed_bfloat16"}
+    changes["optimizer"] = {"name": "muon", "warmup_steps": 0}
+    pretrain.pretrain(settings(**changes), [tiny_examples], tmp_path, strategy=CPU)
+    assert told == ["mixed_bfloat16"]
 
 
 @pytest.mark.slow
