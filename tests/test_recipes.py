@@ -42,6 +42,9 @@ OF_THE_DEMO = {
 }
 """Recipes that have nothing to do with the paper; tests of the demo run them."""
 
+FAST = {"bert_mini_fast": "bert_mini"}
+"""Recipes that depart from the paper's, and those whose model they train."""
+
 
 def header(name: str) -> str:
     """The comment at the beginning of a recipe, without its signs."""
@@ -104,7 +107,7 @@ def test_recipes_of_the_demo(name, config_type):
 def test_the_page_names_all_recipes_and_no_others():
     families = "ablation|bert|glue|masking|ner|probe|squad|sweep"
     named = re.findall(rf"`((?:{families})_\w+|swag|triviaqa)`", PAGE)
-    assert set(named) == set(RECIPES)
+    assert set(named) == set(RECIPES) - set(FAST)
 
 
 def test_a_header_and_the_page_do_not_contradict_each_other():
@@ -226,6 +229,25 @@ def test_pre_training(name, size):
     assert found.next_sentence == (not name.startswith("ablation"))
     is_left_to_right = model.attention == "left_to_right"
     assert is_left_to_right == (name == "ablation_ltr_no_nsp")
+
+
+@pytest.mark.parametrize(("name", "usual"), FAST.items())
+def test_fast_recipes_train_a_plain_model(name, usual):
+    """One that any reader of BERT knows: the scale of its beginning and dropout, which
+    are gone when it is read, are all that its configuration has of its own."""
+    found = config_files.load(config.PretrainingConfig, name)
+    model = config_files.load(config.PretrainingConfig, usual).model
+    size = found.model.hidden_size
+    assert found.model == model.model_copy(
+        update={
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+            "initializer_range": pytest.approx(size**-0.5, rel=0.03),
+        }
+    )
+    assert (found.optimizer.name, found.next_sentence) == ("muon", True)
+    assert len(found.phases) == 3
+    assert found.optimizer.warmup_steps < 0.1 * found.num_train_steps
 
 
 @pytest.mark.parametrize(("name", "mix"), MASKING.items())
@@ -460,7 +482,7 @@ def test_twenty_steps(place, path):
     elif args.verb == "examples":
         made_with = json.loads(Path(path, "manifest.json").read_text())["config"]
         found = made_with["mask_token_prob"], made_with["random_token_prob"]
-        assert found == MASKING[args.config]
+        assert found == MASKING.get(args.config, MASKING["masking_80_10_10"])
         assert made_with["max_seq_length"] == args.max_seq_length
         assert made_with["do_lower_case"] == (not args.cased)
 
