@@ -33,6 +33,7 @@ from bert_keras.training import (
     panels,
     peak_flops,
     phases,
+    position_growth,
     progress_line,
     replicas,
     stopping,
@@ -57,6 +58,7 @@ class PretrainingRun:
     trained: learner.Learner
 
     def __post_init__(self) -> None:
+        self._is_further_training = self.start is not None
         self._state = training_state.named_variables(
             self.trained, self.trained.optimizer
         )
@@ -251,6 +253,7 @@ class PretrainingRun:
         if step == phase.first_step:
             # Losses at another sequence length do not compare with this phase's.
             self._checkpoints.forget_scores()
+            self._grow_positions(phase)
         with _memory_for(phase, self.strategy):
             logs = fitting.fit(
                 self._with_parts_of(phase),
@@ -270,6 +273,24 @@ class PretrainingRun:
         self._last_evaluation = {
             k.removeprefix("val_"): v for k, v in logs.items() if k.startswith("val_")
         }
+
+    def _grow_positions(self, phase: phases.Phase) -> None:
+        """Makes the change of `grow_positions`, which depends on the state alone.
+
+        No checkpoint comes between it and the next step.
+        """
+        earlier = [p for p in self.planned if p.last_step <= phase.first_step]
+        num_trained = max((p.examples.max_seq_length for p in earlier), default=0)
+        num_rows = phase.examples.max_seq_length
+        if (
+            self.settings.grow_positions == "repeat"
+            # A checkpoint's table is trained.
+            and not self._is_further_training
+            and 0 < num_trained < num_rows
+        ):
+            position_growth.repeat(
+                self._state, num_trained=num_trained, num_rows=num_rows
+            )
 
     def _keepers(self, phase: phases.Phase) -> list[keras.callbacks.Callback]:
         """Callbacks that save, and those that end the training."""

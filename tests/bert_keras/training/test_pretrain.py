@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import config, config_files, files, ownership, strict_model
-from bert_keras.checkpoints import run_weights
+from bert_keras.checkpoints import npz_files, run_weights
 from bert_keras.errors import InputError, Stopped
 from bert_keras.report import event_log
 from bert_keras.training import (
@@ -323,6 +323,61 @@ class TestTwoPhases:
         pretrain.pretrain(options, both, tmp_path / "not", strategy=CPU)
         assert_same_state(tmp_path / "tried", tmp_path / "not")
 
+    def test_positions_begin_as_repeated_and_nothing_else_changes(
+        self, tiny_examples, longer_examples, tmp_path
+    ):
+        """As a run of the paper's that is killed at the change of phase, its table
+        repeated by hand, and resumed."""
+        both, plain = [tiny_examples, longer_examples], two_phases(**self.SHORT)
+        run = tmp_path / "run"
+        pretrain.pretrain(plain, both, run, strategy=CPU)
+        by_hand = broken_off(run, tmp_path / "by_hand", 2)
+        state = weights(by_hand)
+        for name in state:
+            if name.endswith(("/position_embeddings", "position_embeddings_v")):
+                state[name][32:] = state[name][[*range(2, 31), 1, *range(2, 31), 1]][
+                    :32
+                ]
+        npz_files.write_arrays(
+            by_hand / "checkpoints" / "step-0000000002.npz", state.items()
+        )
+        pretrain.pretrain(plain, both, by_hand, strategy=CPU)
+
+        grown = tmp_path / "grown"
+        grows = plain.model_copy(update={"grow_positions": "repeat"})
+        pretrain.pretrain(grows, both, grown, strategy=CPU)
+        assert_same_state(by_hand, grown)
+        with pytest.raises(AssertionError):
+            assert_same_state(run, grown)
+
+    @pytest.mark.slow
+    def test_repeated_positions_resume_to_the_same_bits(
+        self, whole, tiny_examples, longer_examples, tmp_path
+    ):
+        """Before, at and after the change, which no execution crosses; on two devices
+        too. Before the change, the run is the paper's."""
+        both = [tiny_examples, longer_examples]
+        grows = two_phases(
+            grow_positions="repeat", num_checkpoints=9, steps_per_execution=3
+        )
+        grown = tmp_path / "grown"
+        pretrain.pretrain(grows, both, grown, strategy=CPU)
+        assert_same_state(
+            broken_off(whole, tmp_path / "without", 14),
+            broken_off(grown, tmp_path / "with", 14),
+        )
+        for last in (10, 14, 15):
+            resumed = broken_off(grown, tmp_path / f"resumed_{last}", last)
+            pretrain.pretrain(grows, both, resumed, strategy=CPU)
+            assert_same_state(grown, resumed)
+        replicated = broken_off(grown, tmp_path / "replicated", 10)
+        pretrain.pretrain(grows, both, replicated, strategy=two_replicas())
+        first, second = weights(grown), weights(replicated)
+        for name in first:
+            np.testing.assert_allclose(
+                first[name], second[name], atol=1e-6, err_msg=name
+            )
+
     def test_a_device_without_memory_for_the_largest_phase(
         self, tiny_examples, longer_examples, tmp_path, monkeypatch
     ):
@@ -471,12 +526,16 @@ def test_numbers_that_are_not_finite_end_the_run(tiny_examples, tmp_path):
         pretrain.pretrain(options, [tiny_examples], tmp_path / "run", strategy=CPU)
 
 
-def test_two_replicas_equal_one_device(finished, tiny_examples, tmp_path):
-    mirrored = tf.distribute.MirroredStrategy(
+def two_replicas():
+    return tf.distribute.MirroredStrategy(
         ["/cpu:0", "/cpu:1"],
         # Collectives of one process are of one group size, and tests use several.
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
     )
+
+
+def test_two_replicas_equal_one_device(finished, tiny_examples, tmp_path):
+    mirrored = two_replicas()
     pretrain.pretrain(settings(), [tiny_examples], tmp_path / "run", strategy=mirrored)
     first, second = weights(finished), weights(tmp_path / "run")
     assert first.keys() == second.keys()
