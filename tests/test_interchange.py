@@ -133,6 +133,7 @@ def test_google_reads_our_records(packing, make_ours):
 
 
 @pytest.mark.parametrize("packing", ["sentence_pairs", "full_sentences"])
+@pytest.mark.slow
 def test_masks_made_when_loading_hide_the_same_text(packing, make_ours):
     """A record for dynamic masking is a static one before it was masked."""
     kinds = {

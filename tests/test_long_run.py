@@ -148,6 +148,7 @@ def fast_samples(monkeypatch):
     monkeypatch.setattr(long_run, "POLL_SECONDS", 0.05)
 
 
+@pytest.mark.slow
 def test_a_run_is_killed_terminated_and_finished(tmp_path):
     work, command = tmp_path / "work", training(tmp_path)
     plan = {"kill_at": 25, "terminate_at": 150}
@@ -173,6 +174,7 @@ def test_a_run_is_killed_terminated_and_finished(tmp_path):
     assert again.attempts == run.attempts
 
 
+@pytest.mark.slow
 def test_a_run_that_was_broken_off_goes_on(tmp_path):
     work, command = tmp_path / "work", training(tmp_path)
     plan = {"kill_at": 25, "terminate_at": 150}
@@ -198,6 +200,7 @@ def test_a_run_that_was_broken_off_goes_on(tmp_path):
     assert run.attempts[1].resumed_step == 20
 
 
+@pytest.mark.slow
 def test_what_was_not_planned_ends_it(tmp_path):
     plan = {"kill_at": 10, "terminate_at": 90}
     run = long_run.LongRun(tmp_path / "a", training(tmp_path, 3), **plan)

@@ -61,6 +61,7 @@ def run_script(text: str, directory: Path) -> str:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_every_block_runs(tmp_path, monkeypatch, capsys):
     test_pages.write_inputs(tmp_path)
     write_run(tmp_path / "runs/mine")

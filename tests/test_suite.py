@@ -37,7 +37,9 @@ def command_of_make() -> list[str]:
     return [sys.executable, *arguments]
 
 
-@pytest.mark.parametrize("way", LOST)
+@pytest.mark.parametrize(
+    "way", ["killed", "hanging", pytest.param("silent", marks=pytest.mark.slow)]
+)
 def test_a_lost_worker_ends_the_run_red(tmp_path, way):
     for number in range(6):
         lost = LOST[way] if number == 2 else "pass"

@@ -97,6 +97,7 @@ def test_an_export_answers_as_the_network_does(made, network, exported):
         assert found["best"].numpy().tolist() == wanted.argmax(axis=-1).tolist()
 
 
+@pytest.mark.slow
 def test_an_export_chooses_as_predict_does(made, exported, tmp_path):
     questions = QUESTIONS[:3]
     with (tmp_path / "dev.csv").open("w", newline="", encoding="utf-8") as file:
@@ -113,6 +114,7 @@ def test_an_export_chooses_as_predict_does(made, exported, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_any_number_of_endings(exported):
     wanted = exported["serving_default"](**as_strings(QUESTIONS))["probabilities"]
     fewer = [q._replace(endings=q.endings[1:3]) for q in QUESTIONS]
@@ -129,6 +131,7 @@ def test_any_number_of_endings(exported):
     assert found["probabilities"].shape == (0, 4)
 
 
+@pytest.mark.slow
 def test_signatures_are_as_documented(exported):
     strings, ids = exported["serving_default"], exported["ids"]
     assert strings.structured_input_signature[1] == {

@@ -258,6 +258,7 @@ def test_only_a_free_place_is_written_to(classifier, tmp_path):
     assert not [path for path in model.parent.iterdir() if path != model]
 
 
+@pytest.mark.slow
 def test_what_answers_otherwise_is_not_kept(classifier, tmp_path, monkeypatch):
     def shifted(ids_a, ids_b, **options):
         packed = pack_pairs(ids_a, ids_b, **options)

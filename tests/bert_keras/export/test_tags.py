@@ -344,6 +344,7 @@ def test_labels_that_are_not_iob(folder, randomize):
     ]
 
 
+@pytest.mark.slow
 def test_an_export_answers_as_python_does(run, exported):
     model = model_of(run)
     check_tags(model, lambda words: exported["words"](words=words), SENTENCES)
@@ -362,6 +363,7 @@ def test_an_export_answers_as_python_does(run, exported):
         check_entities(model, find_entities, [text, ""])
 
 
+@pytest.mark.slow
 def test_an_export_tags_as_predict_does(run, exported, tmp_path):
     rows = [(ws, d) for ws, d in zip(SENTENCES, DOCUMENTS, strict=True) if ws][:-1]
     all_words, documents = zip(*rows, strict=True)
@@ -385,6 +387,7 @@ def test_an_export_tags_as_predict_does(run, exported, tmp_path):
     assert "".join(f"{block}\n" for block in columns) == wanted
 
 
+@pytest.mark.slow
 def test_signatures_are_as_documented(exported, folder):
     def kinds_of(specs):
         return {name: (spec.shape.rank, spec.dtype) for name, spec in specs.items()}
@@ -422,6 +425,7 @@ def test_signatures_are_as_documented(exported, folder):
     assert listed.splitlines() == list(LABELS)
 
 
+@pytest.mark.slow
 def test_empty_batches(exported):
     found = exported["serving_default"](text=tf.constant([], tf.string))
     assert found["num_entities"].shape == (0,)
@@ -441,6 +445,7 @@ def test_documents_are_for_models_that_were_trained_on_them(folder, randomize):
     assert list(model_of(run).signatures()) == ["serving_default", "words", "ids"]
 
 
+@pytest.mark.slow
 def test_ids_give_logits_in_all_forms(run, exported, folder):
     pytest.importorskip("tf2onnx")
     onnxruntime = pytest.importorskip("onnxruntime")

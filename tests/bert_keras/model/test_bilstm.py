@@ -150,6 +150,7 @@ def test_lengths_may_be_unknown(layer, batch):
     assert traced.experimental_get_tracing_count() == 1
 
 
+@pytest.mark.slow
 def test_states_are_float32_in_mixed_precision():
     """In bfloat16 the sum would stop growing: 1 + 0.003 is 1 there."""
     layer = bilstm.BiLSTM(1, 1, dtype="mixed_bfloat16")

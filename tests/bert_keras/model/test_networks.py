@@ -428,6 +428,7 @@ def trained(name, batch, *, num_replicas, num_steps):
         for name in TASKS
     ],
 )
+@pytest.mark.slow
 def test_learns_a_batch_by_heart(name, batches):
     # The same dropout in every step, so that this can be learnt, too.
     _, logs = trained(name, batches[name], num_replicas=1, num_steps=60)

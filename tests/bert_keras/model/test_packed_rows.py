@@ -129,7 +129,15 @@ def check_same(packed, alone, *, tolerance=1e-6):
         )
 
 
-@pytest.mark.parametrize("kind", ["eager", "chains compiled", "layers", "attention"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "eager",
+        "chains compiled",
+        pytest.param("layers", marks=pytest.mark.slow),
+        pytest.param("attention", marks=pytest.mark.slow),
+    ],
+)
 def test_packed_equals_alone_with_dropout(model, kind):
     """As it is; with the chains that XLA fuses; recomputed."""
     if kind in ("layers", "attention"):

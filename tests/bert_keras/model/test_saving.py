@@ -129,6 +129,7 @@ def reloaded(directory, backend):
         for name in TRAINED
     ],
 )
+@pytest.mark.slow
 def test_stock_training_lowers_the_loss(name):
     batch = features_of(name)
     model = functional(NETWORKS[name](), batch)

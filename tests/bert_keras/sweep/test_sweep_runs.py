@@ -169,6 +169,7 @@ def test_only_what_is_not_finished_is_run_again(folder, caplog):
     assert calls(folder) == ["learning_rate=5e-05,seed=7"]
 
 
+@pytest.mark.slow
 def test_another_grid_goes_on_with_its_new_points(folder, caplog):
     caplog.set_level(logging.INFO)
     run(folder, [5e-5, 3e-5, 1.0])

@@ -158,6 +158,7 @@ def test_tags_are_learnt(tagging_run, tmp_path):
     assert_python_answered_alike(run, [r["words"] for r in records(run)])
 
 
+@pytest.mark.slow
 def test_endings_are_chosen(init, tmp_path):
     train = endings_file(tmp_path / "train.csv", 300, seed=1)
     dev = endings_file(tmp_path / "val.csv", 40, seed=2)

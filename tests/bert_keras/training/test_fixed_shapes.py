@@ -177,6 +177,7 @@ class NotedSteps(keras.callbacks.Callback):
         self.epochs.append(replicas.optimizer_step(self.model))
 
 
+@pytest.mark.slow
 def test_an_execution_has_steps_of_one_length(tmp_path):
     """It ends where the length changes, and at evaluations and checkpoints by steps;
     not a bit depends on it."""

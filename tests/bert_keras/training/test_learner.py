@@ -332,6 +332,7 @@ def test_the_processor_tells_whether_it_multiplies_in_bfloat16(tmp_path):
     assert not precision.processor_multiplies_in_bfloat16(tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_a_slow_input_is_seen(batches, one_device):
     """`input_wait` is the time that a step spent on waiting for its batch."""
     # Not the first step: tracing it took longer than making its batch.

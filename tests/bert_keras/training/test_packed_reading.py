@@ -18,6 +18,12 @@ KINDS = {
     "full sentences": {"packing": "full_sentences", "feature_names": "v2"},
     "dynamic full sentences": {"packing": "full_sentences", "masking": "dynamic"},
 }
+EVERY_KIND = [
+    "static",
+    pytest.param("dynamic", marks=pytest.mark.slow),
+    pytest.param("full sentences", marks=pytest.mark.slow),
+    "dynamic full sentences",
+]
 BATCH_SIZE = 8
 
 
@@ -115,7 +121,7 @@ def as_tuples(arrays):
     return sorted(map(repr, rows))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY_KIND)
 def test_an_epoch_packed_while_loading_has_each_record_as_alone(source, kind):
     """Tokens, masks, labels and seeds of dropout."""
     alone, packed = source(kind, "alone"), source(kind, "loading")
@@ -126,7 +132,7 @@ def test_an_epoch_packed_while_loading_has_each_record_as_alone(source, kind):
     assert (found["instance_ids"] > 0).mean() > 0.9
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY_KIND)
 def test_an_epoch_of_packed_records_has_each_instance(source, kind):
     """Of the same text; chance draws from another number of each instance."""
     alone, packed = source(kind, "alone"), source(kind, "stored")
@@ -148,7 +154,7 @@ def test_an_epoch_of_packed_records_has_each_instance(source, kind):
     assert instances_of(found, alone.config) == as_tuples(expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY_KIND)
 @pytest.mark.parametrize("way", ["loading", "stored"])
 def test_a_batch_is_a_function_of_its_step_however_it_is_shared(source, kind, way):
     packed = source(kind, way)
@@ -177,7 +183,7 @@ def test_a_batch_is_a_function_of_its_step_however_it_is_shared(source, kind, wa
                 np.testing.assert_array_equal(together, values, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY_KIND)
 @pytest.mark.parametrize("way", ["loading", "stored"])
 def test_shapes_are_static_and_those_that_the_model_is_given(source, kind, way):
     packed = source(kind, way)
@@ -193,7 +199,7 @@ def test_shapes_are_static_and_those_that_the_model_is_given(source, kind, way):
     assert {k: tuple(v.shape) for k, v in spec.items()} == expected
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY_KIND)
 @pytest.mark.parametrize("way", ["loading", "stored"])
 def test_an_evaluation_has_each_instance_once_and_padding_that_does_not_count(
     source, kind, way

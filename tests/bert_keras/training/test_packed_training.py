@@ -66,10 +66,12 @@ def alone():
 @pytest.mark.parametrize(
     ("num_replicas", "options"),
     [
-        (1, {}),
+        pytest.param(1, {}, marks=pytest.mark.slow),
         pytest.param(1, {"num_parts": 4}, marks=pytest.mark.slow),
         (2, {"num_parts": 2}),
-        (1, {"compile_step": True, "branches": False}),
+        pytest.param(
+            1, {"compile_step": True, "branches": False}, marks=pytest.mark.slow
+        ),
         pytest.param(1, {"recompute": "layers"}, marks=pytest.mark.slow),
     ],
 )
@@ -124,6 +126,7 @@ def way(request, packed_examples, tiny_examples, tmp_path_factory):
     return directory, output_dir, run(directory, output_dir)
 
 
+@pytest.mark.slow
 def test_a_resumed_packed_run_has_the_same_bits(way, tmp_path):
     """As after a kill between the checkpoint of step 3 and the next one."""
     directory, whole, (results, expected) = way

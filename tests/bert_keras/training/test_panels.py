@@ -349,6 +349,7 @@ def step_marks(space):
 
 
 @pytest.mark.parametrize("place", ["", "ram://"])
+@pytest.mark.slow
 def test_profile_of_some_steps(place, model, batch, tmp_path):
     """On a disk, and in a store."""
     directory = files.path(f"{place}{tmp_path}" if place else tmp_path)
