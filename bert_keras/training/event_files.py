@@ -30,6 +30,7 @@ class EventWriter:
     def __init__(self, directory: Path):
         self._directory = directory
         self._lock = threading.Lock()
+        self._is_closed = False
         self._sent_at, self._num_sent = time.monotonic(), 0
         self._local: Path | None = None
         if files.is_remote(directory):
@@ -64,7 +65,10 @@ class EventWriter:
         Raises:
             OSError: the store does not take it.
         """
-        self._writer.flush()
+        with self._lock:
+            # The thread that writes checkpoints may send while this one is closed.
+            if not self._is_closed:
+                self._writer.flush()
         self._send_file()
 
     def _send_file(self) -> None:
@@ -80,7 +84,9 @@ class EventWriter:
 
     def close(self) -> None:
         """Writes and sends what is left."""
-        self._writer.close()
+        with self._lock:
+            self._is_closed = True
+            self._writer.close()
         self._send_file()
         self._forget()
 
