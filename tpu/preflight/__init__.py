@@ -242,9 +242,9 @@ _FIGURES = tuple(
 FAST_LAYERS = (6, 8)
 """Layers of the models that are compiled to extrapolate from. Of few layers, the most
 memory is needed at the update, with all gradients; of more, at the end of the forward
-pass, with what each layer keeps. And up to six, the compiler keeps some of that in the
-chip's fast memory: from three and four layers, the bytes that BERT-BASE moves come out
-6.5 % too large, from four and six 16 % too small."""
+pass, with what each layer keeps. The bytes moved are in no line below six layers: from
+three and four layers, those of BERT-BASE come out 6.5 % too large, from four and six
+16 % too small."""
 
 
 def extrapolated(compile_: search.Compile, step: steps.Step) -> compiling.Compiled:

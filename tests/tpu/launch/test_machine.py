@@ -187,6 +187,7 @@ def test_a_machine_whose_driver_is_gone_deletes_itself(cloud):
     cloud.trainer(DONE)
     create_alone(cloud, seconds=600)
     wait_for(lambda: not cloud.machines)
+    assert cloud.count("compute instances delete") == 1
 
 
 def create_alone(cloud: Cloud, *, seconds: float) -> None:
