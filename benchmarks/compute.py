@@ -66,24 +66,26 @@ def make_text(data: Path, work: Path, plan: Plan) -> None:
         *("--books", f"{data}/books/gutenberg/*.txt"),
     ]
     corpus, vocab = work / "corpus", work / "vocab.txt"
-    _once(corpus, "corpus", *sources, "--output", corpus)
+    make_once(corpus, "corpus", *sources, "--output", corpus)
     words = ["--vocab_size", "16000", "--output", vocab]
-    _once(vocab, "vocab", "--corpus", corpus, *words)
+    make_once(vocab, "vocab", "--corpus", corpus, *words)
     # The scored sequences, twice each shard's, under no recipe's own masks.
     makes = {"held_out": ["max_seq_length=128", "dupe_factor=2"], **plan["examples"]}
     for name, settings in makes.items():
         shared = ["--corpus", corpus, "--vocab", vocab, "--num_shards", NUM_SHARDS]
         target = work / "examples" / str(name)
-        _once(target, "examples", *shared, *_sets(settings), "--output", target)
+        make_once(
+            target, "examples", *shared, *as_options(settings), "--output", target
+        )
 
 
-def _once(output: Path, *words: Any) -> None:
+def make_once(output: Path, *words: Any) -> None:
     """Runs a command unless its output is there; ours appear whole."""
     if not output.exists():
         subprocess.run([*BERT_KERAS, *map(str, words)], check=True)
 
 
-def _sets(settings: Iterable[str]) -> list[str]:
+def as_options(settings: Iterable[str]) -> list[str]:
     return [word for setting in settings for word in ("--set", setting)]
 
 
@@ -133,7 +135,7 @@ def make_run(work: Path, plan: Plan, run: Run) -> None:
     """Trains and scores one run, unless that was done."""
     directory = work / "runs" / run.name
     if not (directory / "results.json").is_file():
-        _train(work, directory, command(work, plan, run))
+        train_and_count(work, directory, command(work, plan, run))
     if not (work / "scores" / f"{run.name}.json").is_file():
         # A process of its own: TensorFlow's memory is given back.
         script = [sys.executable, __file__, "score", "--work", str(work)]
@@ -160,10 +162,10 @@ def command(work: Path, plan: Plan, run: Run) -> list[str]:
     ]
     examples = [str(work / "examples" / str(name)) for name in recipe["examples"]]
     words = ["pretrain", "--config", recipe["config"], "--examples", *examples]
-    return [*BERT_KERAS, *words, *_sets(settings)]
+    return [*BERT_KERAS, *words, *as_options(settings)]
 
 
-def _train(work: Path, directory: Path, words: list[str]) -> None:
+def train_and_count(work: Path, directory: Path, words: list[str]) -> None:
     """Runs a training and writes what it cost beside it.
 
     A resumed one goes on from the cost of its last checkpoint.
@@ -248,37 +250,53 @@ def cost_at(samples: Sequence[Sample], step: int) -> float:
 
 def score(work: Path, name: str) -> None:
     """Scores all checkpoints of a run on the held-out sequences."""
+    points = {}
+    paths = sorted((work / "runs" / name / "checkpoints").glob("step-*.npz"))
+    for path in paths:
+        wanted = NUM_SCORED if path == paths[-1] else NUM_ON_CURVE
+        points[int(path.stem.partition("-")[2])] = mean_terms_of(
+            path,
+            work / "examples" / "held_out",
+            num_held_out=NUM_HELD_OUT,
+            batch_size=100,
+            num_batches=-(-wanted // 100),
+        )
+    target = work / "scores" / f"{name}.json"
+    target.parent.mkdir(exist_ok=True)
+    files.write_atomically(target, json.dumps(points, indent=1).encode())
+
+
+def mean_terms_of(
+    checkpoint: Path,
+    examples: Path,
+    *,
+    num_held_out: int,
+    batch_size: int,
+    num_batches: int,
+) -> dict[str, float]:
+    """Losses and accuracies of a checkpoint on the last shards of examples.
+
+    In the order of a run's own evaluation; fewer batches if the shards hold no more.
+    """
     from bert_keras import manifest
     from bert_keras.data import features, masking, tokenization
     from bert_keras.inference import fill_mask
     from bert_keras.training import record_batches
 
-    held_out = work / "examples" / "held_out"
-    made = manifest.read_manifest(held_out, kind="examples", verb="examples")
-    shards = record_batches.read_shards(held_out, made)[-NUM_HELD_OUT:]
-    num_records = sum(shard.num_records for shard in shards)
-    config = features.examples_config(made.config, origin=held_out)
-    vocabulary = tokenization.Vocabulary.load(work / "vocab.txt")
+    made = manifest.read_manifest(examples, kind="examples", verb="examples")
+    vocabulary = tokenization.Vocabulary.load(examples / "vocab.txt")
     batches = record_batches.RecordBatches(
-        config=config,
+        config=features.examples_config(made.config, origin=examples),
         vocabulary=masking.masking_vocabulary(vocabulary),
-        batch_size=100,
-        seed=0,
+        batch_size=batch_size,
+        # That of dynamic masks: a run's evaluation has its own seed's, by default.
+        seed=12345,
         shuffle_buffer_size=1,
     )
-    points = {}
-    paths = sorted((work / "runs" / name / "checkpoints").glob("step-*.npz"))
-    for path in paths:
-        is_last = path == paths[-1]
-        wanted = min(NUM_SCORED if is_last else NUM_ON_CURVE, num_records)
-        data, num_batches = batches.to_evaluate(shards, num_batches=-(-wanted // 100))
-        _, network = fill_mask.load_pretrainer(path)
-        points[int(path.stem.partition("-")[2])] = _mean_terms(
-            network, data.take(num_batches)
-        )
-    target = work / "scores" / f"{name}.json"
-    target.parent.mkdir(exist_ok=True)
-    files.write_atomically(target, json.dumps(points, indent=1).encode())
+    shards = record_batches.read_shards(examples, made)[-num_held_out:]
+    data, num_batches = batches.to_evaluate(shards, num_batches=num_batches)
+    _, network = fill_mask.load_pretrainer(checkpoint)
+    return _mean_terms(network, data.take(num_batches))
 
 
 def _mean_terms(network: Any, batches: Any) -> dict[str, float]:
@@ -335,7 +353,7 @@ def tune_once(
     tuned = work / "tuned"
     shutil.rmtree(tuned, ignore_errors=True)
     settings = [*settings, f"learning_rate={rate}", f"seed={seed}"]
-    words = ["finetune", "--task", task, "--data", data / folder, *_sets(settings)]
+    words = ["finetune", "--task", task, "--data", data / folder, *as_options(settings)]
     init = ["--init", work / "runs" / run.name, "--output_dir", tuned]
     subprocess.run([*BERT_KERAS, *map(str, [*words, *init])], check=True)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -437,22 +455,33 @@ def petaflops(work: Path, plan: Plan, run: Run) -> float:
 
     directory = work / "runs" / run.name
     facts = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+    usual = facts["global_batch_size"]
     bert = json.loads((directory / "bert_config.json").read_text(encoding="utf-8"))
     sizes = strict_model.build_config(config.BertConfig, bert)
     made = plan["recipes"][run.recipe]["examples"]
-    shares = [phase["fraction"] for phase in facts["phases"]]
+    # Of the steps, and examples in a step.
+    shares = [
+        (phase["fraction"], phase["global_batch_size"] or usual)
+        for phase in facts["phases"]
+    ]
     total = 0.0
-    for name, share in zip(made, shares if len(made) > 1 else [1.0], strict=True):
+    shares = shares if len(made) > 1 else [(1.0, usual)]
+    for name, (share, batch_size) in zip(made, shares, strict=True):
         manifest = work / "examples" / str(name) / "manifest.json"
         values = json.loads(manifest.read_text(encoding="utf-8"))["config"]
         length = values["max_seq_length"]
-        total += share * flops.pretraining_flops_per_example(
-            sizes,
-            max_seq_length=length,
-            num_predictions=values["max_predictions_per_seq"] or round(0.15 * length),
-            next_sentence=facts["next_sentence"],
+        total += (
+            share
+            * batch_size
+            * flops.pretraining_flops_per_example(
+                sizes,
+                max_seq_length=length,
+                num_predictions=values["max_predictions_per_seq"]
+                or round(0.15 * length),
+                next_sentence=facts["next_sentence"],
+            )
         )
-    return total * facts["num_train_steps"] * facts["global_batch_size"] / 1e15
+    return total * facts["num_train_steps"] / 1e15
 
 
 def draw(work: Path, path: Path) -> None:

@@ -1,0 +1,54 @@
+"""The benchmark of the fast recipe: what it says of the run of two hours."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.delitem(sys.modules, "compute", raising=False)
+    spec = importlib.util.spec_from_file_location("fast", FOLDER / "fast.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_run_of_two_hours_is_that_of_its_page(fast):
+    """2:06:11 in all, 42 minutes of it at 512 tokens, 1.85 of two cores busy."""
+    costs, accuracies = fast.long_run_curve()
+    assert len(costs) == len(accuracies) == len(fast.LONG_RUN_STEPS)
+    change, end = fast.LONG_RUN_STEPS.index(15_750), fast.LONG_RUN_STEPS.index(17_500)
+    assert costs[end] == pytest.approx(1.85 * 7571)
+    assert costs[change] == pytest.approx(1.85 * (7571 - 42.4 * 60), rel=0.001)
+    assert (accuracies[change], accuracies[end]) == (28.9, 22.2)
+    assert costs == sorted(costs)
+
+
+def test_a_table(fast):
+    ends = {"masked_lm_accuracy": 0.3, "masked_lm_loss": 4.0}
+    run = fast.Run(
+        seed=2,
+        samples=[fast.compute.Sample(9.0, 1), fast.compute.Sample(2400.4, 4000)],
+        evaluations={},
+        scores={"128": ends, "512": {**ends, "masked_lm_accuracy": 0.31}},
+    )
+    assert fast.table([run]).splitlines()[2:] == [
+        "| two hours | about 14,006 | 17,500 | 28.9 % at step 15,750 | | 22.2 % | 5.025"
+        " |",
+        "| `bert_mini_fast`, seed 2 | 2,400 | 4,000 | 30.0 % | 4.000 | 31.0 % | 4.000"
+        " |",
+    ]
+
+
+def test_phases_are_those_of_the_recipe(fast):
+    from bert_keras import config, config_files
+
+    found = config_files.load(config.PretrainingConfig, "bert_mini_fast")
+    assert len(found.phases) == len(fast.PHASES)
+    assert set(fast.PHASES) <= set(fast.LENGTHS)
