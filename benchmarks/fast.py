@@ -13,28 +13,41 @@ done before is not done again; an interrupted run resumes. Linux only.
 """
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import compute
+import yaml
 
 from bert_keras import files
-from bert_keras.report import drawing, facts
+from bert_keras.report import drawing
 
 BERT_KERAS = compute.BERT_KERAS
 NUM_SHARDS, NUM_HELD_OUT = 64, 4
-LENGTHS = {"64": [], "128": [], "512": [], "packed_512": ["pack_instances=true"]}
+LENGTHS = {
+    "64": ["masked_lm_prob=0.3"],
+    "plain_64": [],
+    "128": [],
+    "512": [],
+    "packed_512": ["pack_instances=true"],
+}
 """Folders of examples, and their settings beside the common ones."""
 PHASES = ("64", "128", "packed_512")
-NUM_SCORED = {128: 200, 512: 100}
-"""Batches of 32 at each length."""
+SCORED = ("plain_64", "128", "512")
+"""Folders that checkpoints of each phase are scored on."""
+NUM_SCORED, NUM_ON_CURVE = {"plain_64": 200, "128": 200, "512": 100}, 50
+"""Batches of 32 that the end of a run is scored on, and the points of its curve."""
 SETTINGS = [
     f"num_eval_shards={NUM_HELD_OUT}",
-    "evaluate_steps=400",
+    # Every point is scored afterwards.
+    "num_checkpoints=1000",
+    "num_eval_steps=20",
+    "evaluate_steps=1020",
     # Pictures for TensorBoard are no part of the training.
     "draw_steps=1000000",
 ]
@@ -57,10 +70,10 @@ class Run(NamedTuple):
 
     seed: int
     samples: list[compute.Sample]
-    evaluations: dict[str, Any]
-    """Curve of held-out accuracy, and the results of the run."""
-    scores: dict[str, dict[str, float]]
-    """Of the end, by length."""
+    points: dict[int, dict[str, float]]
+    """Scores by step, each at the length of its phase."""
+    end: dict[str, dict[str, float]]
+    """Scores of the end at all lengths."""
 
 
 # What is made.
@@ -95,38 +108,56 @@ def train(work: Path, seed: int) -> None:
         words = ["pretrain", "--config", "bert_mini_fast", "--examples", *examples]
         sets = compute.as_options([*SETTINGS, f"seed={seed}"])
         compute.train_and_count(work, directory, [*BERT_KERAS, *words, *sets])
-    if not directory.with_suffix(".json").is_file():
+    if not Path(f"{directory}.json").is_file():
         # A process of its own: TensorFlow's memory is given back.
         script = [sys.executable, __file__, "score", "--work", str(work)]
         subprocess.run([*script, "--seeds", str(seed)], check=True)
 
 
 def score(work: Path, seed: int) -> None:
-    """Scores the end of a run on the held-out shards, in the order of evaluations."""
+    """Scores a run on the held-out shards, in the order of a run's own evaluations.
+
+    Each checkpoint at the length that it was trained on, with 15 % of tokens masked and
+    single examples, and the last at all lengths.
+    """
     directory = run_path(work, seed)
-    found = {
-        str(length): compute.mean_terms_of(
-            directory,
-            work / f"examples_{length}",
-            num_held_out=NUM_HELD_OUT,
-            batch_size=32,
-            num_batches=num_batches,
-        )
-        for length, num_batches in NUM_SCORED.items()
-    }
-    text = json.dumps(found, indent=1)
-    files.write_atomically(directory.with_suffix(".json"), text.encode())
+    results = json.loads((directory / "results.json").read_text(encoding="utf-8"))
+    lasts = phase_ends(directory, results["steps"])
+    points = {}
+    for path in sorted((directory / "checkpoints").glob("step-*.npz")):
+        step = int(path.stem.partition("-")[2])
+        length = next(n for n, last in zip(SCORED, lasts, strict=True) if step <= last)
+        points[step] = _score_at(work, path, length, NUM_ON_CURVE)
+    found = {n: _score_at(work, directory, n, NUM_SCORED[n]) for n in SCORED}
+    text = json.dumps({"points": points, "end": found}, indent=1)
+    files.write_atomically(Path(f"{directory}.json"), text.encode())
+
+
+def phase_ends(directory: Path, num_steps: int) -> list[int]:
+    """Last steps of a run's phases."""
+    settings = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+    shares = itertools.accumulate(p["fraction"] for p in settings["phases"])
+    return [round(share * num_steps) for share in shares]
+
+
+def _score_at(work: Path, checkpoint: Path, name: str, num_batches: int) -> dict:
+    return compute.mean_terms_of(
+        checkpoint,
+        work / f"examples_{name}",
+        num_held_out=NUM_HELD_OUT,
+        batch_size=32,
+        num_batches=num_batches,
+    )
 
 
 def read_run(work: Path, seed: int) -> Run:
     directory = run_path(work, seed)
-    found = facts.read_facts(directory)
-    curve = facts.find_curve(found.eval, "masked_lm_accuracy")
+    scores = json.loads(Path(f"{directory}.json").read_text(encoding="utf-8"))
     return Run(
         seed,
         compute.read_samples(Path(f"{directory}.cost.csv")),
-        {"curve": curve, "results": found.results},
-        json.loads(directory.with_suffix(".json").read_text(encoding="utf-8")),
+        {int(step): point for step, point in scores["points"].items()},
+        scores["end"],
     )
 
 
@@ -161,8 +192,8 @@ def table(runs: Sequence[Run]) -> str:
     for run in runs:
         cells = [f"`bert_mini_fast`, seed {run.seed}"]
         cells += [f"{run.samples[-1].cpu_seconds:,.0f}", f"{run.samples[-1].step:,}"]
-        for length in map(str, NUM_SCORED):
-            found = run.scores[length]
+        for length in ("128", "512"):
+            found = run.end[length]
             cells.append(f"{found['masked_lm_accuracy']:.1%}".replace("%", " %"))
             cells.append(f"{found['masked_lm_loss']:.3f}")
         lines.append(f"| {' | '.join(cells)} |")
@@ -176,10 +207,10 @@ def draw(runs: Sequence[Run], path: Path) -> None:
         figure, plot = drawing.new_plot("held-out masked tokens found, against cost")
         plot.plot(*long_run_curve(), "o-", markersize=3, label="two hours, Adam")
         for run in runs:
-            curve = run.evaluations["curve"]
-            costs = [compute.cost_at(run.samples, int(step)) for step in curve.steps]
+            costs = [compute.cost_at(run.samples, step) for step in run.points]
+            found = [100 * p["masked_lm_accuracy"] for p in run.points.values()]
             label = f"bert_mini_fast, seed {run.seed}"
-            plot.plot(costs, 100 * curve.values, "o-", markersize=3, label=label)
+            plot.plot(costs, found, "o-", markersize=3, label=label)
         plot.set(xlabel="processor seconds", ylabel="found, %", ylim=0)
         drawing.add_legend(figure)
         return figure

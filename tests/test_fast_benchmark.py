@@ -35,8 +35,8 @@ def test_a_table(fast):
     run = fast.Run(
         seed=2,
         samples=[fast.compute.Sample(9.0, 1), fast.compute.Sample(2400.4, 4000)],
-        evaluations={},
-        scores={"128": ends, "512": {**ends, "masked_lm_accuracy": 0.31}},
+        points={},
+        end={"128": ends, "512": {**ends, "masked_lm_accuracy": 0.31}},
     )
     assert fast.table([run]).splitlines()[2:] == [
         "| two hours | about 14,006 | 17,500 | 28.9 % at step 15,750 | | 22.2 % | 5.025"
@@ -51,4 +51,10 @@ def test_phases_are_those_of_the_recipe(fast):
 
     found = config_files.load(config.PretrainingConfig, "bert_mini_fast")
     assert len(found.phases) == len(fast.PHASES)
-    assert set(fast.PHASES) <= set(fast.LENGTHS)
+    assert {*fast.PHASES, *fast.SCORED} <= set(fast.LENGTHS)
+
+
+def test_phases_of_a_run_end_where_training_ends_them(fast, tmp_path):
+    fractions = "phases: [{fraction: 0.7}, {fraction: 0.2}, {fraction: 0.1}]"
+    (tmp_path / "config.yaml").write_text(fractions)
+    assert fast.phase_ends(tmp_path, 3400) == [2380, 3060, 3400]
