@@ -121,9 +121,8 @@ def train(name: str, made: list[Path], run: Path) -> dict[str, Any]:
             settings, phase, strategy, start_step=phase.first_step
         )
         count = phase.last_step - phase.first_step
-        for number, batch in enumerate(given.take(count).as_numpy_iterator()):
-            step = phase.first_step + number
-            batches |= {f"{step} {key}": value for key, value in batch.items()}
+        for step, batch in enumerate(given.take(count), start=phase.first_step):
+            batches |= {f"{step} {key}": value.numpy() for key, value in batch.items()}
     with np.load(run / "checkpoints" / "step-0000000010.npz") as state:
         arrays = {k: state[k] for k in state.files if not k.startswith("checkpoint/")}
     return {
