@@ -83,20 +83,26 @@ def _compiled(function: Callable, options: tuple[tuple[str, Any], ...]) -> Calla
 
     @tf.function(jit_compile=True, autograph=False)
     def gradients(upstream, *tensors):
+        are_vectors = [_is_vector(tensor) for tensor in tensors]
         tensors = [
-            tf.broadcast_to(tensor, upstream.shape) if _is_vector(tensor) else tensor
-            for tensor in tensors
+            tf.broadcast_to(tensor, upstream.shape) if is_vector else tensor
+            for tensor, is_vector in zip(tensors, are_vectors, strict=True)
         ]
         floats = [tensor for tensor in tensors if tensor.dtype.is_floating]
         with tf.GradientTape() as tape:
             tape.watch(floats)
             outputs = function(*tensors)
         found = iter(tape.gradient(outputs, floats, upstream))
-        return [next(found) if t.dtype.is_floating else None for t in tensors]
+        found = [next(found) if t.dtype.is_floating else None for t in tensors]
+        # Here and not by `_column_sums`: of these matrices half is written, then read.
+        return [
+            tf.cast(gradient, upstream.dtype) if is_vector else gradient
+            for gradient, is_vector in zip(found, are_vectors, strict=True)
+        ]
 
     def backward(upstream, *tensors):
         return [
-            _column_sums(gradient, upstream.dtype) if _is_vector(tensor) else gradient
+            _column_sums(gradient, tensor.dtype) if _is_vector(tensor) else gradient
             for tensor, gradient in zip(
                 tensors, gradients(upstream, *tensors), strict=True
             )
@@ -115,6 +121,6 @@ def _is_vector(tensor) -> bool:
 
 def _column_sums(matrix, dtype):
     """Sums over all axes but the last, as a product: XLA sums rows slowly."""
-    rows = tf.reshape(tf.cast(matrix, dtype), (-1, matrix.shape[-1]))
-    ones = tf.ones((1, rows.shape[0]), dtype)
-    return tf.cast(tf.matmul(ones, rows)[0], matrix.dtype)
+    rows = tf.reshape(matrix, (-1, matrix.shape[-1]))
+    ones = tf.ones((1, rows.shape[0]), rows.dtype)
+    return tf.cast(tf.matmul(ones, rows)[0], dtype)

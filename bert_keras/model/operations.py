@@ -91,6 +91,9 @@ def attention_probabilities(
     """
     if len(bias.shape) == 2:
         bias = bias_between(bias)
+    # Of the mask: nobody's weights. XLA would add up its gradient over all scores,
+    # which takes as long as the rest of the backward pass.
+    bias = ops.stop_gradient(bias)
     probabilities = ops.softmax(ops.cast(scores, "float32") * scale + bias)
     dropped = dropout.drop(probabilities, dropout_seeds, salt, rate=rate)
     return ops.cast(dropped, scores.dtype)
