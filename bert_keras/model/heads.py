@@ -58,13 +58,17 @@ class MaskedLanguageModelHead(layers.Part):
             autocast=False,
         )
 
-    def call(self, sequence_output, masked_lm_positions, word_embeddings):
+    def call(
+        self, sequence_output, masked_lm_positions, word_embeddings, training=None
+    ):
         num_predictions = ops.shape(masked_lm_positions)[1]
         masked = operations.gather_positions(sequence_output, masked_lm_positions)
         masked = operations.activate(self.transform(masked), activation=self.hidden_act)
         masked = self.layer_norm(masked)
-        logits = ops.matmul(masked, ops.transpose(word_embeddings))
-        logits = ops.cast(logits, "float32") + self.output_bias
+        table = ops.convert_to_tensor(word_embeddings)
+        bias = ops.convert_to_tensor(self.output_bias)
+        scores = operations.scores_of_rows if training else operations.plain_scores
+        logits = scores(masked, table, bias)
         return ops.reshape(logits, (-1, num_predictions, self.vocab_size))
 
 

@@ -69,6 +69,11 @@ def is_right(logits, labels):
     Returns:
         `(n,)` float32, 1 or 0.
     """
+    # A loss is never exported, so it may be compiled outside of training too.
+    return fusion.run(_is_highest, logits, labels, training=True)
+
+
+def _is_highest(logits, labels):
     # Counting is cheaper than Keras's argmax, which looks at the sign of zero.
     as_high = logits >= logit_of(logits, ops.cast(labels, "int32"))
     return ops.cast(

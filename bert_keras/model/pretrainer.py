@@ -83,6 +83,7 @@ class BertPretrainer(encoder.BertNetwork):
                 encoded["sequence_output"],
                 features["masked_lm_positions"],
                 self.encoder.word_embeddings,
+                training=training,
             ),
             "next_sentence_logits": self.next_sentence_head(encoded["pooled_output"]),
         }

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_keras.model import heads, operations
 
@@ -26,6 +27,34 @@ def test_masked_language_model_head_scores_by_likeness_to_the_word_embeddings():
     normed = (np.array([3.0, 1.0, 1.0, 0.0]) - 1.25) / np.sqrt(1.1875)
     np.testing.assert_allclose(logits[0, 0], [*normed, 7.0], rtol=1e-5)
     np.testing.assert_allclose(logits[0, 1], [0, 0, 0, 0, 7], atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_scores_in_training_and_their_gradients_are_the_plain_ones(dtype):
+    random = np.random.default_rng(0)
+    vectors, table = (
+        tf.cast(tf.constant(random.standard_normal(s)), dtype)
+        for s in [(6, 8), (11, 8)]
+    )
+    bias = tf.constant(random.standard_normal(11), "float32")
+    upstream = tf.constant(random.standard_normal((6, 11)), "float32")
+
+    @tf.function(autograph=False)
+    def scores_and_gradients(function):
+        with tf.GradientTape() as tape:
+            tape.watch([vectors, table, bias])
+            scores = function(vectors, table, bias)
+        return scores, *tape.gradient(scores, [vectors, table, bias], upstream)
+
+    found = scores_and_gradients(operations.scores_of_rows)
+    plain = scores_and_gradients(operations.plain_scores)
+    assert found[0].dtype == found[3].dtype == tf.float32
+    assert found[1].dtype == found[2].dtype == dtype
+    for ours, theirs in zip(found, plain, strict=True):
+        tolerance = 1e-6 if ours.dtype == tf.float32 else 2**-7
+        np.testing.assert_allclose(
+            *(tf.cast(x, tf.float32) for x in (ours, theirs)), tolerance, tolerance
+        )
 
 
 def test_next_sentence_head_is_a_linear_map(randomize):
