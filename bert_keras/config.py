@@ -457,7 +457,12 @@ class FinetuningConfig(StrictModel):
     batches: Literal["auto", "shuffled", "by_length"] = "auto"
     """Batches of random examples, or of examples of about the same length, which need
     the least padding. `auto`: `shuffled` for `tagging`, where words of short sentences
-    would otherwise count for more than others, `by_length` for the rest."""
+    would otherwise count for more than others, and with `pack_examples`; `by_length`
+    for the rest."""
+    pack_examples: bool = False
+    """Texts and `tagging`: put several examples of a training batch into each row, each
+    trained as in a row of its own. A step still has `batch_size` examples, in as few
+    rows as they fill: batches of random examples then cost what those by length do."""
     num_train_epochs: float = pydantic.Field(default=3.0, gt=0)
     """Passes over the training file."""
     learning_rate: float = pydantic.Field(default=5e-5, gt=0)
@@ -519,6 +524,15 @@ class FinetuningConfig(StrictModel):
     """Seed of the head's initial weights, shuffling and dropout."""
 
     @pydantic.model_validator(mode="after")
+    def _packs_what_can_be_packed(self) -> Self:
+        if self.pack_examples and (self.bilstm_units or self.max_seq_length < 16):
+            raise ValueError(
+                "`pack_examples` needs `max_seq_length` of at least 16 and no BiLSTM, "
+                f"got {self.max_seq_length} and `bilstm_units` {self.bilstm_units}"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _is_padded_one_way(self) -> Self:
         if self.lengths and self.length_multiple > 1:
             raise ValueError(
@@ -539,5 +553,5 @@ class FinetuningConfig(StrictModel):
     def are_batches_by_length(self, task: Task) -> bool:
         """Whether batches of a task hold examples of about the same length."""
         if self.batches == "auto":
-            return task.kind != "tagging"
+            return task.kind != "tagging" and not self.pack_examples
         return self.batches == "by_length"

@@ -17,6 +17,7 @@ WINDOW = 2048
 """Instances that are distributed over rows together; a row lies within a window."""
 
 _PER_TOKEN = ("input_ids", "segment_ids")
+_IS_JOINED = ("input_mask", *_PER_TOKEN)
 _PER_PREDICTION = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 
 
@@ -88,26 +89,53 @@ def join_rows(
         instance, -1 for an empty slot.
     """
     num_rows = int(row_of[-1]) + 1 if len(row_of) else 0
+    others = {
+        name: instances[name]
+        for name in instances
+        if name in _IS_JOINED or name not in _KNOWN
+    }
+    joined = join_tokens(others, row_of, (num_rows, config.max_seq_length))
+    if "masked_lm_weights" in instances:
+        starts = places_in_rows(row_of, (instances["input_mask"] > 0).sum(axis=1))
+        joined |= _join_predictions(instances, row_of, starts, config)
+    return joined
+
+
+def join_tokens(
+    instances: Mapping[str, np.ndarray], row_of: np.ndarray, shape: tuple[int, int]
+) -> dict[str, np.ndarray]:
+    """Numbers of tokens and numbers of instances, end to end in rows.
+
+    Args:
+        instances: `input_mask`, `(n, length)`; arrays of this shape have a number for
+            each token, others, of `n` numbers, one for each instance.
+        row_of: `(n,)` the row of each instance, ascending.
+        shape: rows, perhaps more than hold an instance, and tokens of a row.
+
+    Returns:
+        `instance_ids` and the numbers of tokens, all of `shape`; numbers of instances,
+        `(rows, slots)`. Where there is none it is 0 for ids and -1 for all else.
+    """
     is_token = instances["input_mask"] > 0
-    lengths = is_token.sum(axis=1)
     slots = places_in_rows(row_of)
-    starts = places_in_rows(row_of, lengths)
     rows, columns = np.nonzero(is_token)
-    at = row_of[rows], starts[rows] + columns
-    shape = (num_rows, config.max_seq_length)
+    at = (
+        row_of[rows],
+        places_in_rows(row_of, is_token.sum(axis=1))[rows] + columns,
+    )
     joined = {"instance_ids": np.zeros(shape, np.int32)}
     joined["instance_ids"][at] = slots[rows] + 1
-    for name in _PER_TOKEN:
-        joined[name] = np.zeros(shape, np.int32)
-        joined[name][at] = instances[name][rows, columns]
-    if "masked_lm_weights" in instances:
-        joined |= _join_predictions(instances, row_of, starts, config)
-    for name in (name for name in instances if name not in _KNOWN):
-        values = instances[name].reshape(-1)
-        joined[name] = np.full(
-            (num_rows, instances_per_row(shape[1])), -1, values.dtype
-        )
-        joined[name][row_of, slots] = values
+    for name, values in instances.items():
+        if name in _PER_TOKEN:
+            joined[name] = np.zeros(shape, np.int32)
+            joined[name][at] = values[rows, columns]
+        elif values.shape != is_token.shape:
+            slots_shape = (shape[0], instances_per_row(shape[1]))
+            joined[name] = np.full(slots_shape, -1, values.dtype)
+            joined[name][row_of, slots] = values.reshape(-1)
+        elif name != "input_mask":
+            joined[name] = np.full(shape, -1, values.dtype)
+            joined[name][at] = values[rows, columns]
     return joined
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.config import BertConfig, Recompute, instances_per_row
+from bert_keras.config import BertConfig, Recompute
 from bert_keras.errors import InputError
 from bert_keras.model import layers, packed_rows, recomputation
 
@@ -150,7 +150,7 @@ class BertEncoder(BertNetwork):
             return features["dropout_seeds"]
         shape = ops.shape(features["input_ids"])[:1]
         if "instance_ids" in features:
-            shape = (*shape, instances_per_row(features["input_ids"].shape[1]))
+            shape = (*shape, packed_rows.num_slots(features))
         return keras.random.randint(
             shape,
             minval=0,
@@ -201,7 +201,9 @@ class BertEncoder(BertNetwork):
                 attention_probs.append(probabilities)
             encoder_outputs.append(hidden_states)
         first = (
-            packed_rows.first_states(hidden_states, instance_ids)
+            packed_rows.first_states(
+                hidden_states, instance_ids, packed_rows.num_slots(features)
+            )
             if is_packed
             else hidden_states[:, 0]
         )

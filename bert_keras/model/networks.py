@@ -9,7 +9,15 @@ import keras
 from keras import ops
 
 from bert_keras.config import BertConfig, Task
-from bert_keras.model import encoder, heads, layers, losses, operations, pretrainer
+from bert_keras.model import (
+    encoder,
+    heads,
+    layers,
+    losses,
+    operations,
+    packed_rows,
+    pretrainer,
+)
 
 _SAVED_ARGUMENTS = ("dropout_prob", "bilstm_units", "seed")
 
@@ -30,7 +38,8 @@ class EncoderWithHead(encoder.BertNetwork):
     Call arguments:
         features: a dict with `input_ids`, `input_mask` and `segment_ids` as in
             `bert_keras.data.features`, and `dropout_seeds` as the encoder takes it;
-            other keys are ignored.
+            other keys are ignored. `BertClassifier` and `BertTagger`, where they have
+            no BiLSTM and attend to both sides, take packed rows too.
 
     Returns:
         A dict of float32 logits.
@@ -99,7 +108,8 @@ class EncoderWithHead(encoder.BertNetwork):
 
         Returns:
             `(batch_size, num_labels)` or, of each token, `(batch_size,
-            sequence_length, num_labels)`, float32.
+            sequence_length, num_labels)`, float32; of the instances of packed rows
+            `(batch_size, slots, num_labels)`.
         """
         features = encoder.complete(features)
         dropout_seeds = None
@@ -110,7 +120,20 @@ class EncoderWithHead(encoder.BertNetwork):
         encoded = self.encoder(features, training=training)
         mask = features["input_mask"]
         vectors = self._head_input(encoded, mask)
-        return self.head(vectors, dropout_seeds, mask, training=training)
+        if "instance_ids" not in features:
+            return self.head(vectors, dropout_seeds, mask, training=training)
+        if self.per_token:
+            if training:
+                ids = features["instance_ids"]
+                places = packed_rows.positions(ids)
+                dropout_seeds = packed_rows.token_seeds(dropout_seeds, ids, places)
+            return self.head(vectors, dropout_seeds, training=training)
+        # Instances in a list, as if each had a row of its own.
+        if training:
+            dropout_seeds = ops.reshape(dropout_seeds, (-1,))
+        listed = ops.reshape(vectors, (-1, vectors.shape[-1]))
+        logits = self.head(listed, dropout_seeds, training=training)
+        return ops.reshape(logits, (-1, ops.shape(vectors)[1], self.num_labels))
 
     def _head_input(self, encoded, input_mask):
         """Vectors of all tokens, or the pooled one, as the head needs it.
@@ -140,10 +163,10 @@ def example_weights(features, labels):
         labels: `(batch_size,)` or `(batch_size, 1)`.
 
     Returns:
-        `(batch_size,)` float32.
+        `(batch_size,)` float32; of packed rows all slots in a list.
     """
     if "example_weights" in features:
-        return ops.cast(features["example_weights"], "float32")
+        return ops.cast(ops.reshape(features["example_weights"], (-1,)), "float32")
     return ops.ones_like(ops.reshape(labels, (-1,)), "float32")
 
 
@@ -154,12 +177,16 @@ class BertClassifier(EncoderWithHead):
     `num_labels` is the number of classes; 1 for a number. `logits` have the shape
     `(batch_size, num_labels)`. For `loss_terms`, `label_ids` are `(batch_size,)` or
     `(batch_size, 1)`: the true class as an integer, or the true number as a float. A
-    number has no `accuracy`.
+    number has no `accuracy`. Packed rows have a label and a weight for each slot,
+    `(batch_size, slots)`; the weight of an empty one is 0.
     """
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
-        logits = outputs["logits"]
+        logits = ops.reshape(outputs["logits"], (-1, self.num_labels))
+        # An empty slot has -1, which is no class.
         labels = ops.reshape(features["label_ids"], (-1,))
+        if "instance_ids" in features and self.num_labels > 1:
+            labels = ops.maximum(labels, 0)
         weights = example_weights(features, labels)
         if self.num_labels == 1:
             errors = logits[:, 0] - ops.cast(labels, "float32")
@@ -194,7 +221,8 @@ class BertTagger(EncoderWithHead):
 def token_weights(features):
     """1 for a token that counts, else 0: float32, the shape of `label_ids`."""
     weights = ops.cast(features["label_ids"] >= 0, "float32")
-    if "example_weights" in features:
+    # Of packed rows, an empty slot has no token.
+    if "example_weights" in features and "instance_ids" not in features:
         weights = weights * example_weights(features, None)[:, None]
     return weights
 

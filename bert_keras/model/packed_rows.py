@@ -47,18 +47,25 @@ def token_seeds(dropout_seeds, instance_ids, places):
     return ops.stack([seeds, places], axis=-1)
 
 
-def first_states(hidden_states, instance_ids):
+def num_slots(features):
+    """Instances that the rows of a batch have slots for."""
+    if "dropout_seeds" in features:
+        return ops.shape(features["dropout_seeds"])[1]
+    return instances_per_row(features["input_ids"].shape[1])
+
+
+def first_states(hidden_states, instance_ids, num_slots):
     """State of the first token of each instance.
 
     Args:
         hidden_states: `(batch_size, sequence_length, size)`.
         instance_ids: `(batch_size, sequence_length)` int32.
+        num_slots: see the function of this name.
 
     Returns:
         `(batch_size, slots, size)`; in an empty slot, that of another token.
     """
-    length, size = instance_ids.shape[1], hidden_states.shape[-1]
-    num_slots = instances_per_row(length)
+    length, size = ops.shape(instance_ids)[1], hidden_states.shape[-1]
     ids = ops.cast(instance_ids, "int32")[:, None]  # B, 1, S
     slots = ops.arange(num_slots, dtype="int32")[:, None]  # K, 1
     is_before = ops.logical_and(ids > 0, ids <= slots)

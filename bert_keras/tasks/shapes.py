@@ -1,7 +1,7 @@
 """Shapes of batches: fixed lengths, fixed numbers of rows, shares of replicas."""
 
 import bisect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,3 +76,11 @@ class Share:
         for replica in range(self.begin, self.end):
             part = slice(replica * self.num_rows, (replica + 1) * self.num_rows)
             yield every[part], weights[part]
+
+    def cut(self, batch: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+        """Parts of a batch whose rows are equally many for all replicas, in turn."""
+        for replica in range(self.begin, self.end):
+            yield {
+                name: np.split(values, self.num_replicas)[replica]
+                for name, values in batch.items()
+            }

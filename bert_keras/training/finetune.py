@@ -28,7 +28,7 @@ from bert_keras.errors import InputError, Stopped
 from bert_keras.inference import forward, tuned
 from bert_keras.model import networks
 from bert_keras.report import task_summaries
-from bert_keras.tasks import catalogue, dataset, shapes
+from bert_keras.tasks import catalogue, dataset, packed_batches, shapes
 from bert_keras.training import (
     keeping,
     learner,
@@ -109,6 +109,8 @@ def finetune(
         task, (train_examples, *dev_examples) = _read_examples(
             (train, *dev), settings, start.tokenizer
         )
+        if settings.pack_examples:
+            _check_packable(task, start.bert_config)
         arrays = starting_point.tuning_arrays(start, task)
         run = _create_run(
             *(settings, task, start, output_dir),
@@ -258,6 +260,18 @@ def _read_examples(
     return task, [_Examples(d, d.encode(task, tokenizer, settings)) for d in data]
 
 
+def _check_packable(task: config.Task, bert_config: config.BertConfig) -> None:
+    found = f"a task of kind {task.kind}"
+    if task.kind in ("classification", "regression", "tagging"):
+        if bert_config.attention == "bidirectional":
+            return
+        found = f"an encoder whose attention is {bert_config.attention}"
+    raise InputError(
+        "`pack_examples` is for texts and tagging with a bidirectional encoder, got "
+        f"{found}: leave it out"
+    )
+
+
 def _build_tuner(
     settings: config.FinetuningConfig,
     run: run_directory.Run,
@@ -327,6 +341,9 @@ def _train(
         padded_length=shapes.multiple_length(
             settings.length_multiple, settings.max_seq_length
         ),
+        row_lengths=packed_batches.row_lengths(settings.max_seq_length)
+        if settings.pack_examples
+        else (),
         callbacks=[
             stopping.StopOnDrift(
                 tuner.distribute_strategy,

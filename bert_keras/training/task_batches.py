@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data import features
-from bert_keras.tasks import shapes
+from bert_keras.tasks import packed_batches, shapes
 from bert_keras.training import record_parsing, replicas
 
 
@@ -22,12 +22,14 @@ def example_batches(
     start_step: int = 0,
     padded_length: Callable[[int], int] | None = None,
     share: shapes.Share | None = None,
+    packer: packed_batches.Packer | None = None,
 ) -> tf.data.Dataset:
     """Endless batches of the rows of a data set.
 
     `features.DROPOUT_SEEDS`, `(rows,)` int32, of (seed, epoch, row), are added to the
     arrays of each batch, and `features.EXAMPLE_WEIGHTS` and `features.BATCH_LENGTHS`
-    where it is a share.
+    where it is a share. Packed batches are those of `packed_batches.Packer`, with
+    seeds of the same shape as their weights.
 
     Args:
         lengths: `(num_examples,)` tokens of each example.
@@ -39,17 +41,18 @@ def example_batches(
         padded_length: from the tokens of a batch's longest example to those that the
             batch is padded to; `None`: it is as long as `make_batch` makes it.
         share: which rows of each batch there are, one element for each replica; `None`:
-            one element with all of them.
+            one element with all of them. With a packer, of the rows that it makes.
+        packer: puts several rows of the data set into one of a batch; `None`: none
+            does.
     """
+    parts_of = _parts_of(
+        lengths, make_batch, padded_length=padded_length, share=share, packer=packer
+    )
     signature = {
         name: tf.TensorSpec([None] * array.ndim, array.dtype)
-        for name, array in make_batch(np.arange(1)).items()
+        for name, array in next(parts_of(np.arange(1))).items()
     }
     signature["epoch"] = tf.TensorSpec([], tf.int64)
-    signature["row_numbers"] = tf.TensorSpec([None], tf.int64)
-    if share is not None:
-        signature[features.EXAMPLE_WEIGHTS] = tf.TensorSpec([None], tf.float32)
-        signature[features.BATCH_LENGTHS] = tf.TensorSpec([None], tf.int32)
 
     first_epoch, num_done = divmod(start_step, -(-len(lengths) // batch_size))
 
@@ -63,22 +66,12 @@ def example_batches(
                 epoch=epoch,
             )
             for rows in of_epoch[num_done if epoch == first_epoch else 0 :]:
-                longest = int(lengths[rows].max())
-                parts = [(rows, None)] if share is None else share.of(rows)
-                for part, weights in parts:
-                    batch = make_batch(part)
-                    if padded_length is not None:
-                        batch = shapes.padded(batch, padded_length(longest))
-                    if weights is not None:
-                        batch[features.EXAMPLE_WEIGHTS] = weights
-                        batch[features.BATCH_LENGTHS] = np.full(
-                            len(part), longest, np.int32
-                        )
-                    yield {**batch, "epoch": epoch, "row_numbers": part}
+                for batch in parts_of(rows):
+                    yield {**batch, "epoch": epoch}
 
     def with_seeds(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         seeds = record_parsing.dropout_seeds(
-            seed, batch.pop("epoch"), batch.pop("row_numbers")
+            seed, batch.pop("epoch"), batch.pop(packed_batches.ROW_NUMBERS)
         )
         return batch | {features.DROPOUT_SEEDS: seeds}
 
@@ -88,6 +81,35 @@ def example_batches(
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
     batched = dataset.map(with_seeds).apply(endless)
     return replicas.untuned(batched.prefetch(tf.data.AUTOTUNE))
+
+
+def _parts_of(
+    lengths: np.ndarray,
+    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
+    *,
+    padded_length: Callable[[int], int] | None,
+    share: shapes.Share | None,
+    packer: packed_batches.Packer | None,
+) -> Callable[[np.ndarray], Iterator[dict[str, np.ndarray]]]:
+    """From the rows of a batch to its elements; see `example_batches`."""
+
+    def parts_of(rows: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
+        longest = int(lengths[rows].max())
+        parts = [(rows, None)] if share is None else share.of(rows)
+        for part, weights in parts:
+            batch = make_batch(part)
+            if padded_length is not None:
+                batch = shapes.padded(batch, padded_length(longest))
+            if weights is not None:
+                batch[features.EXAMPLE_WEIGHTS] = weights
+                batch[features.BATCH_LENGTHS] = np.full(len(part), longest, np.int32)
+            yield {**batch, packed_batches.ROW_NUMBERS: part}
+
+    def packed_parts_of(rows: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
+        batch = packer.batch(make_batch, rows, lengths[rows])
+        return iter([batch]) if share is None else share.cut(batch)
+
+    return parts_of if packer is None else packed_parts_of
 
 
 def batch_spec(
@@ -129,25 +151,51 @@ def specs_of_steps(
     seed: int,
     padded_length: Callable[[int], int],
     num_rows: int,
+    packer: packed_batches.Packer | None = None,
 ) -> Callable[[int], dict[str, tf.TensorSpec]]:
     """From the number of a batch, from 0, to its `batch_spec`.
 
-    The arguments are those of `example_batches`, and the rows of a replica.
+    The arguments are those of `example_batches`, and the rows of a replica where they
+    are not packed.
     """
     num_batches = -(-len(lengths) // batch_size)
     order = {"batch_size": batch_size, "by_length": by_length, "seed": seed}
 
     # An execution may end where the next epoch begins.
     @functools.lru_cache(maxsize=2)
-    def of_epoch(epoch: int) -> list[int]:
+    def of_epoch(epoch: int) -> list[tuple[int, int]]:
         batches = epoch_batches(lengths, epoch=epoch, **order)
-        return [padded_length(int(lengths[rows].max())) for rows in batches]
+        if packer is None:
+            longest = (int(lengths[rows].max()) for rows in batches)
+            return [(num_rows, padded_length(tokens)) for tokens in longest]
+        plans = (packer.plan(lengths[rows]) for rows in batches)
+        return [(plan.num_rows // packer.num_replicas, plan.length) for plan in plans]
 
     @functools.cache
-    def spec(length: int) -> dict[str, tf.TensorSpec]:
+    def spec(num_rows: int, length: int) -> dict[str, tf.TensorSpec]:
+        if packer is not None:
+            return _packed_spec(make_batch, num_rows=num_rows, length=length)
         return batch_spec(make_batch, num_rows=num_rows, length=length)
 
-    return lambda step: spec(of_epoch(step // num_batches)[step % num_batches])
+    return lambda step: spec(*of_epoch(step // num_batches)[step % num_batches])
+
+
+def _packed_spec(
+    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
+    *,
+    num_rows: int,
+    length: int,
+) -> dict[str, tf.TensorSpec]:
+    """`batch_spec` of packed rows."""
+    packer = packed_batches.Packer(lengths=[length])
+    batch = packer.batch(make_batch, np.arange(1), np.ones(1, int))
+    seeds = batch.pop(packed_batches.ROW_NUMBERS)
+    spec = {
+        name: tf.TensorSpec([num_rows, *array.shape[1:]], array.dtype)
+        for name, array in batch.items()
+    }
+    seeds_spec = tf.TensorSpec([num_rows, *seeds.shape[1:]], tf.int32)
+    return spec | {features.DROPOUT_SEEDS: seeds_spec}
 
 
 # More batches to sort among pad less; fewer leave the batches more random.

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras import config, files
-from bert_keras.tasks import dataset, shapes
+from bert_keras.tasks import dataset, packed_batches, shapes
 from bert_keras.training import (
     curves,
     fitting,
@@ -104,6 +104,7 @@ def fit(
     logs: Path,
     ladder: Sequence[int] = (),
     padded_length: Callable[[int], int] | None = None,
+    row_lengths: Sequence[int] = (),
     callbacks: Sequence[keras.callbacks.Callback] = (),
     steps_per_evaluation: int | None = None,
     save_steps: int | None = None,
@@ -122,6 +123,9 @@ def fit(
         ladder: ascending lengths to one of which each batch is padded, with rows of
             no weight where it lacks some: all shapes are fixed. Empty: they are not.
         padded_length: without a ladder, see `task_batches.example_batches`.
+        row_lengths: tokens that a row of several examples may have, see
+            `packed_batches.Packer`; with a ladder its last length is the only one, and
+            few numbers of rows. Empty: each example has a row of its own.
         callbacks: called before the curves are written.
         steps_per_evaluation: steps between two ends of a Keras epoch; `None`: those of
             an epoch of the examples.
@@ -163,6 +167,7 @@ def fit(
         seed=seed,
         ladder=ladder,
         padded_length=padded_length,
+        row_lengths=row_lengths,
     )
     while step < num_train_steps and not (keeper and keeper.is_over):
         # A call that starts between two evaluations goes to the next one only.
@@ -191,6 +196,7 @@ def _batches(
     *,
     ladder: Sequence[int],
     padded_length: Callable[[int], int] | None,
+    row_lengths: Sequence[int],
     **order: Any,
 ) -> Callable[[int], tf.data.Dataset | tf.distribute.DistributedDataset]:
     """From a step to the batches from there on, for all replicas of this process.
@@ -200,11 +206,22 @@ def _batches(
         inputs: of all examples.
         ladder: see `fit`.
         padded_length: likewise.
+        row_lengths: likewise.
         **order: `batch_size`, `by_length` and `seed` of `task_batches.example_batches`.
     """
     strategy = tuner.distribute_strategy
     total = strategy.num_replicas_in_sync
     num_rows = rows_of_replica(order["batch_size"], total, tuner.num_parts)
+    packer = None
+    if row_lengths:
+        multiple = packed_batches.fixed_multiple(
+            order["batch_size"], total, tuner.num_parts
+        )
+        packer = packed_batches.Packer(
+            lengths=row_lengths[-1:] if ladder else row_lengths,
+            num_replicas=total,
+            row_multiple=multiple if ladder else 1,
+        )
     if ladder:
         padded_length = shapes.ladder_length(ladder)
         tuner.spec_of_step = task_batches.specs_of_steps(
@@ -212,6 +229,7 @@ def _batches(
             **order,
             padded_length=padded_length,
             num_rows=num_rows,
+            packer=packer,
         )
     elif total > 1 and padded_length is None:
         # The same on all replicas, because dropout depends on it.
@@ -231,6 +249,7 @@ def _batches(
                 start_step=step,
                 padded_length=padded_length,
                 share=share if ladder or total > 1 else None,
+                packer=packer,
             )
 
         return replicas.distribute(strategy, of_process)

@@ -191,7 +191,7 @@ FAULTS = {
     "each [CLS] is the row's": (
         packed_rows,
         "first_states",
-        lambda states, ids: ops.repeat(states[:, :1], NUM_SLOTS, axis=1),
+        lambda states, ids, slots: ops.repeat(states[:, :1], slots, axis=1),
     ),
 }
 original_seeds = packed_rows.token_seeds
@@ -221,7 +221,7 @@ def test_places_seeds_and_first_tokens_of_a_literal_row():
     seeds = packed_rows.token_seeds(np.array([[7, -8, 9, 5]], "int32"), ids, places)
     assert np.array(seeds)[0, :6, 0].tolist() == [7, 7, 7, -8, 9, 9]
     states = np.arange(32, dtype="float32")[None, :, None]
-    firsts = packed_rows.first_states(states, ids)
+    firsts = packed_rows.first_states(states, ids, NUM_SLOTS)
     assert np.array(firsts)[0, :3, 0].tolist() == [0, 3, 4]
 
 

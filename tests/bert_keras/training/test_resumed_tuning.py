@@ -37,6 +37,9 @@ SETTINGS = config.FinetuningConfig(
 )
 
 
+NEVER = -1
+
+
 class Killed(Exception):
     """The end of a process, without the costs of a new one."""
 
@@ -156,6 +159,21 @@ def test_texts_of_which_the_best_weights_are_kept(files, tmp_path, at_step):
     assert_same(directory, tmp_path / "whole")
     scores = tuned.evaluate(directory, files["text_dev"])
     assert scores["loss"] == pytest.approx(whole["eval"]["loss"], abs=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["text", "tagging"])
+def test_examples_that_share_rows(task, files, tmp_path, at_step):
+    """Killed between checkpoints, in an epoch of other batches than the first."""
+    settings = {"task": task, "pack_examples": True, "lengths": ()}
+    run(files, tmp_path / "whole", **settings)
+    directory = tmp_path / "run"
+    at_step(14, die)
+    with pytest.raises(Killed):
+        run(files, directory, **settings, save_checkpoint_steps=4)
+    at_step(NEVER, die)
+    run(files, directory, **settings)
+    assert_same(directory, tmp_path / "whole")
 
 
 @pytest.mark.slow
