@@ -530,6 +530,11 @@ class FinetuningConfig(StrictModel):
                 "`pack_examples` needs `max_seq_length` of at least 16 and no BiLSTM, "
                 f"got {self.max_seq_length} and `bilstm_units` {self.bilstm_units}"
             )
+        if self.pack_examples and self.length_multiple > 1:
+            raise ValueError(
+                "`pack_examples` makes rows of 16, 32, 64 tokens and so on: expected no "
+                f"`length_multiple`, got {self.length_multiple}"
+            )
         return self
 
     @pydantic.model_validator(mode="after")

@@ -216,6 +216,10 @@ def test_what_cannot_be_packed_is_refused():
     task = config.Task(kind="tagging", labels=("a", "b"))
     with pytest.raises(InputError, match="whose attention is left_to_right"):
         finetune._check_packable(task, one_way)
-    for changes in ({"bilstm_units": 3}, {"max_seq_length": 12}):
-        with pytest.raises(ValueError, match="`pack_examples` needs"):
+    for changes, message in (
+        ({"bilstm_units": 3}, "no BiLSTM, got 128 and `bilstm_units` 3"),
+        ({"max_seq_length": 12}, "at least 16 and no BiLSTM, got 12"),
+        ({"length_multiple": 8}, "expected no `length_multiple`, got 8"),
+    ):
+        with pytest.raises(ValueError, match=message):
             config.FinetuningConfig(pack_examples=True, **changes)
