@@ -3,8 +3,8 @@
     python benchmarks/packed_tuning.py --data ../shared/data --results PAGE
 
 First the share of tokens in the positions of all batches of an epoch. Then steps of a
-recipe's model on the first batches of an epoch, made in five ways, in turns in one
-process. Every way has as many examples a step. Time is the processor's (user and
+recipe's model on a few batches of an epoch, of all sizes, made in five ways, in turns
+in one process. Every way has as many examples a step. Time is the processor's (user and
 system), by itself comparable on a machine that others use too. The tables are added to
 the end of the page.
 """
@@ -60,7 +60,7 @@ class Examples(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--recipe", default="bert_mini")
     parser.add_argument("--measured", nargs="*", choices=CASES, default=list(CASES))
@@ -79,9 +79,8 @@ def main() -> None:
     page += lines([SHARES, *(shares(name, given) for name, given in found.items())])
     print("".join(page), flush=True)
     page.append(
-        f"\nProcessor microseconds for a token, padding not counted, in steps of "
-        f"{arguments.recipe}, median of {arguments.turns} turns of {arguments.steps} "
-        "steps each way:\n\n"
+        f"\nProcessor milliseconds for an example in steps of {arguments.recipe}, "
+        f"median of {arguments.turns} turns of {arguments.steps} steps each way:\n\n"
     )
     measured = {k: found[k] for k in arguments.measured}
     page += lines([TIMES, *(times(k, v, arguments) for k, v in measured.items())])
@@ -150,7 +149,7 @@ def shares(name: str, given: Examples) -> list[str]:
     lengths = given.inputs.lengths
     cells = [name, f"{lengths.mean():.1f}"]
     for ladder in ((), LADDER):
-        batches = forward.Forward(lambda batch: batch, ladder=ladder)
+        batches = forward.Forward(lambda batch: batch["input_ids"], ladder=ladder)
         computed = sum(n * length for _, n, length in batches._batches(given.inputs))
         cells.append(f"{lengths.sum() / computed:.1%}")
     totals = (sum(positions(way, given)) for way in WAYS)
@@ -172,19 +171,16 @@ def times(name: str, given: Examples, arguments: argparse.Namespace) -> list[str
     run = tf.function(lambda batch: strategy.run(step, args=(batch,)), autograph=False)
     ways = {}
     for way in WAYS:
-        made = task_batches.example_batches(
-            given.inputs.lengths, given.inputs.batch, **batching(way, given.settings)
-        )
-        spec, batches = made.element_spec, list(made.take(arguments.steps))
-        ways[way] = run.get_concrete_function(spec), batches
-    # Batches by length are long or short: what a token costs can be compared.
-    num_tokens = {
-        way: sum(
-            float(tf.reduce_sum(tf.cast(batch["input_ids"] > 0, tf.float32)))
-            for batch in batches
-        )
-        for way, (_, batches) in ways.items()
-    }
+        batches = [
+            task_batches.example_batches(
+                *(given.inputs.lengths, given.inputs.batch),
+                **batching(way, given.settings),
+                start_step=number,
+            )
+            for number in typical(list(positions(way, given)), arguments.steps)
+        ]
+        compute = run.get_concrete_function(batches[0].element_spec)
+        ways[way] = compute, [next(iter(batch)) for batch in batches]
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     for turn in range(arguments.turns + 1):
         for way, (compute, batches) in ways.items():
@@ -193,7 +189,8 @@ def times(name: str, given: Examples, arguments: argparse.Namespace) -> list[str
                 float(compute(batch)["loss"])
             if turn:
                 used = processor_seconds() - begin
-                seconds[way].append(1e6 * used / num_tokens[way])
+                num_examples = len(batches) * given.settings.batch_size
+                seconds[way].append(1e3 * used / num_examples)
 
     def ratio(way: str, other: str) -> str:
         pairs = zip(seconds[way], seconds[other], strict=True)
@@ -207,6 +204,12 @@ def times(name: str, given: Examples, arguments: argparse.Namespace) -> list[str
         ratio("shuffled", "packed"),
         ratio("fixed, by length", "fixed, packed"),
     ]
+
+
+def typical(sizes: list[int], count: int) -> list[int]:
+    """Numbers of batches that stand for all: the middle of each of equal groups."""
+    order = sorted(range(len(sizes)), key=sizes.__getitem__)
+    return [order[(2 * i + 1) * len(order) // (2 * count)] for i in range(count)]
 
 
 def processor_seconds() -> float:

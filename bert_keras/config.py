@@ -532,8 +532,8 @@ class FinetuningConfig(StrictModel):
             )
         if self.pack_examples and self.length_multiple > 1:
             raise ValueError(
-                "`pack_examples` makes rows of 16, 32, 64 tokens and so on: expected no "
-                f"`length_multiple`, got {self.length_multiple}"
+                "`pack_examples` makes rows of 16, 32, 64 tokens and so on: expected "
+                f"no `length_multiple`, got {self.length_multiple}"
             )
         return self
 

@@ -55,16 +55,13 @@ class Packer:
             lengths: `(examples,)` tokens of each, at most the last of `self.lengths`.
         """
         multiple = self.num_replicas * self.row_multiple
-        best = None
-        for length in self.lengths:
-            if length < lengths.max():
-                continue
+        plans = []
+        for length in (n for n in self.lengths if n >= lengths.max()):
             none_masked = np.zeros(len(lengths), np.int64)
             row_of = packing.plan_rows(lengths, none_masked, _rows_of(length))
             num_rows = -(-(int(row_of.max()) + 1) // multiple) * multiple
-            if best is None or num_rows * length < best.num_rows * best.length:
-                best = Plan(row_of, num_rows, length)
-        return best
+            plans.append(Plan(row_of, num_rows, length))
+        return min(plans, key=lambda plan: plan.num_rows * plan.length)
 
     def batch(
         self,

@@ -67,7 +67,7 @@ def example_batches(
             )
             for rows in of_epoch[num_done if epoch == first_epoch else 0 :]:
                 for batch in parts_of(rows):
-                    yield {**batch, "epoch": epoch}
+                    yield {**batch, "epoch": np.array(epoch)}
 
     def with_seeds(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         seeds = record_parsing.dropout_seeds(
@@ -105,11 +105,14 @@ def _parts_of(
                 batch[features.BATCH_LENGTHS] = np.full(len(part), longest, np.int32)
             yield {**batch, packed_batches.ROW_NUMBERS: part}
 
+    if packer is None:
+        return parts_of
+
     def packed_parts_of(rows: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
         batch = packer.batch(make_batch, rows, lengths[rows])
         return iter([batch]) if share is None else share.cut(batch)
 
-    return parts_of if packer is None else packed_parts_of
+    return packed_parts_of
 
 
 def batch_spec(
