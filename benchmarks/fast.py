@@ -40,7 +40,7 @@ LENGTHS = {
 PHASES = ("64", "128", "packed_512")
 SCORED = ("plain_64", "128", "512")
 """Folders that checkpoints of each phase are scored on."""
-NUM_SCORED, NUM_ON_CURVE = {"plain_64": 200, "128": 200, "512": 100}, 50
+NUM_SCORED, NUM_ON_CURVE = {"plain_64": 50, "128": 100, "512": 50}, 50
 """Batches of 32 that the end of a run is scored on, and the points of its curve."""
 SETTINGS = [
     f"num_eval_shards={NUM_HELD_OUT}",
@@ -123,12 +123,15 @@ def score(work: Path, seed: int) -> None:
     directory = run_path(work, seed)
     results = json.loads((directory / "results.json").read_text(encoding="utf-8"))
     lasts = phase_ends(directory, results["steps"])
+    found = {n: _score_at(work, directory, n, NUM_SCORED[n]) for n in SCORED}
     points = {}
     for path in sorted((directory / "checkpoints").glob("step-*.npz")):
         step = int(path.stem.partition("-")[2])
         length = next(n for n, last in zip(SCORED, lasts, strict=True) if step <= last)
-        points[step] = _score_at(work, path, length, NUM_ON_CURVE)
-    found = {n: _score_at(work, directory, n, NUM_SCORED[n]) for n in SCORED}
+        is_end = step == results["steps"]
+        points[step] = (
+            found[length] if is_end else _score_at(work, path, length, NUM_ON_CURVE)
+        )
     text = json.dumps({"points": points, "end": found}, indent=1)
     files.write_atomically(Path(f"{directory}.json"), text.encode())
 
