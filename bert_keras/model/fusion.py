@@ -92,7 +92,7 @@ def _compiled(function: Callable, options: tuple[tuple[str, Any], ...]) -> Calla
         with tf.GradientTape() as tape:
             tape.watch(floats)
             outputs = function(*tensors)
-        found = iter(tape.gradient(outputs, floats, upstream))
+        found: Any = iter(tape.gradient(outputs, floats, upstream))
         found = [next(found) if t.dtype.is_floating else None for t in tensors]
         # Here and not by `_column_sums`: of these matrices half is written, then read.
         return [
