@@ -59,7 +59,7 @@ def repeat(
     """
     for name, variable in state.items():
         if _TABLE_AND_SQUARES.search(name):
-            table = keras.ops.convert_to_numpy(variable)
+            table = np.asarray(keras.ops.convert_to_numpy(variable))
             variable.assign(repeated(table, num_trained=num_trained, num_rows=num_rows))
     logger.info(
         "positions %d to %d begin as a repetition of those before",
