@@ -285,10 +285,11 @@ class PretrainingConfig(StrictModel):
     )
     """Stretches of the run, one for each directory of examples, in their order; with a
     single directory there is a single phase."""
-    grow_positions: Literal["none", "repeat"] = "none"
+    grow_positions: Literal["none", "extrapolate"] = "none"
     """Position embeddings that no phase has trained, when one with longer sequences
-    begins: `none`: as they were initialised; `repeat`: the trained ones, over and over.
-    With `--init` all count as trained."""
+    begins: `none`: as they were initialised; `extrapolate`: continued from the trained
+    ones by the rotation that turns each into the next. With `--init` all count as
+    trained."""
     steps_per_execution: int | None = pydantic.Field(default=None, gt=0)
     """Steps that the device makes before it reports back; SIGTERM waits for them. null:
     50 on TPUs, 10 on GPUs, 1 on processors."""

@@ -246,7 +246,7 @@ def test_fast_recipes_train_a_plain_model(name, usual):
         }
     )
     assert (found.optimizer.name, found.next_sentence) == ("muon", True)
-    assert found.grow_positions == "repeat"
+    assert found.grow_positions == "extrapolate"
     assert ("UNPROVEN" in header(name)) == (name != "bert_mini_fast")
     assert len(found.phases) == 3
     assert found.optimizer.warmup_steps < 0.1 * found.num_train_steps

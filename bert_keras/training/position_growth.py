@@ -1,13 +1,15 @@
-"""Positions that no phase has trained yet, begun from those that one has.
+"""Positions that no phase has trained yet, continued from those that one has.
 
 Where a run goes on with longer sequences, the rows of the position table beyond the
 earlier length are as they were initialised, and attention that has learnt to look at
-neighbours finds noise there. Beltagy et al. (2020), "Longformer", 5, repeat the trained
-rows instead: what a row says of its neighbours is then true of nearly all new ones.
+neighbours finds noise there. Trained rows follow one another nearly by a rotation:
+heads that attend to the token before or after need that a row tells the next one in the
+same way everywhere. The same rotation gives rows that go on. (A repetition, as in
+Beltagy et al., 2020, "Longformer", 5, keeps neighbours, too, but has each position
+several times: in Longformer a window tells them apart, here nothing does.)
 """
 
 import logging
-import re
 from collections.abc import Mapping
 
 import keras
@@ -15,54 +17,82 @@ import numpy as np
 
 logger = logging.getLogger(__name__)
 
-_TABLE_AND_SQUARES = re.compile(
-    r"^weights/.*position_embeddings$|position_embeddings_v$"
-)
+VARIANCE = 0.95
+"""Share of the rows' variance that is rotated; the rest is noise of single rows."""
+NUM_ROWS = 8
+"""Last rows whose mean, each rotated to the end, is gone on from."""
 
 
-def repeated(table: np.ndarray, *, num_trained: int, num_rows: int) -> np.ndarray:
-    """A copy of a table whose rows `num_trained` to `num_rows - 1` repeat earlier ones.
+def extrapolated(table: np.ndarray, *, num_trained: int, num_rows: int) -> np.ndarray:
+    """A copy of a table whose rows from `num_trained - 1` to `num_rows - 1` are new.
 
-    They repeat rows 1 to `num_trained - 2`, over and over: `[CLS]` is always at the
-    first position of an example, and at the last trained one `[SEP]` nearly always.
+    They go on from rows 1 to `num_trained - 2` by the rotation that turns each of these
+    into the next with the least squared error (Schönemann, 1966), within the principal
+    components that hold `VARIANCE`. `[CLS]` is always at the first position of an
+    example, and `[SEP]` nearly always at the last trained one, so neither tells the
+    others anything.
 
     Args:
         table: `(max_position_embeddings, hidden_size)`.
-        num_trained: rows that have been trained, at least 3.
+        num_trained: rows that have been trained, at least 4.
         num_rows: rows that are needed.
     """
-    rows = np.arange(num_rows)
-    sources = np.where(rows < num_trained, rows, 1 + (rows - 1) % (num_trained - 2))
+    trained = table[1 : num_trained - 1].astype(np.float64)
+    mean = trained.mean(axis=0)
+    _, deviations, components = np.linalg.svd(trained - mean, full_matrices=False)
+    shares = np.cumsum(deviations**2) / max(np.sum(deviations**2), 1e-30)
+    components = components[: np.searchsorted(shares, VARIANCE) + 1]
+    rows = (trained - mean) @ components.T
+    rotation = _nearest_rotation(rows[:-1].T @ rows[1:])
+    last = rows[-NUM_ROWS:]
+    row = np.zeros_like(rows[0])
+    for earlier in last:
+        row = row @ rotation + earlier
+    # Rows that do not quite meet have a shorter mean.
+    lengths = np.linalg.norm(last, axis=1)
+    row *= lengths.mean() / max(np.linalg.norm(row), 1e-30)
     grown = table.copy()
-    grown[:num_rows] = table[sources]
+    for number in range(num_trained - 1, num_rows):
+        row = row @ rotation
+        grown[number] = mean + row @ components
     return grown
 
 
-def repeat(
+def _nearest_rotation(matrix: np.ndarray) -> np.ndarray:
+    """The orthogonal factor of a polar decomposition."""
+    left, _, right = np.linalg.svd(matrix)
+    return left @ right
+
+
+def grow(
     state: Mapping[str, keras.Variable], *, num_trained: int, num_rows: int
 ) -> None:
-    """Repeats the trained rows of a training's position table, on all replicas.
+    """Continues the position table of a training, on all replicas.
 
-    The optimizer's mean of squared gradients is repeated with them: it is the scale of
-    a row's gradients, and an estimate that begins at 0 so late in a run, where no
-    optimizer corrects its bias any more, makes the first updates up to six times too
-    long. The mean of gradients stays at 0, as it is where there has never been one: a
-    direction of the past belongs to the text at the other position.
+    In the new rows the optimizer's mean of squared gradients becomes the mean of the
+    trained ones: an estimate that begins at 0 so late in a run, where no optimizer
+    corrects its bias any more, makes the first updates up to six times too long. The
+    mean of gradients stays as it is: in rows that never had one, 0.
 
-    Reads trained rows only and writes the others only, so doing it again before the
-    next step changes nothing.
+    Reads and writes different rows, so doing it again before the next step changes
+    nothing.
 
     Args:
         state: see `training_state.named_variables`.
-        num_trained: see `repeated`.
-        num_rows: see `repeated`.
+        num_trained: see `extrapolated`.
+        num_rows: see `extrapolated`.
     """
+    new = slice(num_trained - 1, num_rows)
     for name, variable in state.items():
-        if _TABLE_AND_SQUARES.search(name):
-            table = np.asarray(keras.ops.convert_to_numpy(variable))
-            variable.assign(repeated(table, num_trained=num_trained, num_rows=num_rows))
+        if name.startswith("weights/") and name.endswith("position_embeddings"):
+            table = keras.ops.convert_to_numpy(variable)
+            variable.assign(
+                extrapolated(table, num_trained=num_trained, num_rows=num_rows)
+            )
+        elif name.endswith("position_embeddings_v"):
+            squares = np.array(keras.ops.convert_to_numpy(variable))
+            squares[new] = squares[1 : num_trained - 1].mean(axis=0)
+            variable.assign(squares)
     logger.info(
-        "positions %d to %d begin as a repetition of those before",
-        num_trained,
-        num_rows - 1,
+        "positions %d to %d go on from those before", num_trained - 1, num_rows - 1
     )

@@ -283,12 +283,12 @@ class PretrainingRun:
         num_trained = max((p.examples.max_seq_length for p in earlier), default=0)
         num_rows = phase.examples.max_seq_length
         if (
-            self.settings.grow_positions == "repeat"
+            self.settings.grow_positions == "extrapolate"
             # A checkpoint's table is trained.
             and not self._is_further_training
             and 0 < num_trained < num_rows
         ):
-            position_growth.repeat(
+            position_growth.grow(
                 self._state, num_trained=num_trained, num_rows=num_rows
             )
 

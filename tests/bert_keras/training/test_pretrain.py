@@ -22,6 +22,7 @@ from bert_keras.training import (
     fitting,
     optimization,
     phases,
+    position_growth,
     pretrain,
     stopping,
 )
@@ -323,42 +324,44 @@ class TestTwoPhases:
         pretrain.pretrain(options, both, tmp_path / "not", strategy=CPU)
         assert_same_state(tmp_path / "tried", tmp_path / "not")
 
-    def test_positions_begin_as_repeated_and_nothing_else_changes(
+    def test_positions_are_continued_and_nothing_else_changes(
         self, tiny_examples, longer_examples, tmp_path
     ):
         """As a run of the paper's that is killed at the change of phase, its table
-        repeated by hand, and resumed."""
+        continued by hand, and resumed."""
         both, plain = [tiny_examples, longer_examples], two_phases(**self.SHORT)
         run = tmp_path / "run"
         pretrain.pretrain(plain, both, run, strategy=CPU)
         by_hand = broken_off(run, tmp_path / "by_hand", 2)
         state = weights(by_hand)
         for name in state:
-            if name.endswith(("/position_embeddings", "position_embeddings_v")):
-                state[name][32:] = state[name][[*range(2, 31), 1, *range(2, 31), 1]][
-                    :32
-                ]
+            if name.endswith("position_embeddings_v"):
+                state[name][31:64] = state[name][1:31].mean(axis=0)
+            elif name.endswith("/position_embeddings"):
+                state[name] = position_growth.extrapolated(
+                    state[name], num_trained=32, num_rows=64
+                )
         npz_files.write_arrays(
             by_hand / "checkpoints" / "step-0000000002.npz", state.items()
         )
         pretrain.pretrain(plain, both, by_hand, strategy=CPU)
 
         grown = tmp_path / "grown"
-        grows = plain.model_copy(update={"grow_positions": "repeat"})
+        grows = plain.model_copy(update={"grow_positions": "extrapolate"})
         pretrain.pretrain(grows, both, grown, strategy=CPU)
         assert_same_state(by_hand, grown)
         with pytest.raises(AssertionError):
             assert_same_state(run, grown)
 
     @pytest.mark.slow
-    def test_repeated_positions_resume_to_the_same_bits(
+    def test_continued_positions_resume_to_the_same_bits(
         self, whole, tiny_examples, longer_examples, tmp_path
     ):
         """Before, at and after the change, which no execution crosses; on two devices
         too. Before the change, the run is the paper's."""
         both = [tiny_examples, longer_examples]
         grows = two_phases(
-            grow_positions="repeat", num_checkpoints=9, steps_per_execution=3
+            grow_positions="extrapolate", num_checkpoints=9, steps_per_execution=3
         )
         grown = tmp_path / "grown"
         pretrain.pretrain(grows, both, grown, strategy=CPU)
