@@ -274,13 +274,27 @@ def mean_terms_of(
     batch_size: int,
     num_batches: int,
 ) -> dict[str, float]:
-    """Losses and accuracies of a checkpoint on the last shards of examples.
+    """Losses and accuracies of a checkpoint on the last shards of examples."""
+    from bert_keras.inference import fill_mask
 
-    In the order of a run's own evaluation; fewer batches if the shards hold no more.
+    batches = held_out_batches(
+        examples,
+        num_held_out=num_held_out,
+        batch_size=batch_size,
+        num_batches=num_batches,
+    )
+    return mean_terms(fill_mask.load_pretrainer(checkpoint)[1], batches)
+
+
+def held_out_batches(
+    examples: Path, *, num_held_out: int, batch_size: int, num_batches: int
+) -> Any:
+    """Batches of the last shards, in the order of a run's own evaluation.
+
+    Fewer if the shards hold no more.
     """
     from bert_keras import manifest
     from bert_keras.data import features, masking, tokenization
-    from bert_keras.inference import fill_mask
     from bert_keras.training import record_batches
 
     made = manifest.read_manifest(examples, kind="examples", verb="examples")
@@ -295,11 +309,10 @@ def mean_terms_of(
     )
     shards = record_batches.read_shards(examples, made)[-num_held_out:]
     data, num_batches = batches.to_evaluate(shards, num_batches=num_batches)
-    _, network = fill_mask.load_pretrainer(checkpoint)
-    return _mean_terms(network, data.take(num_batches))
+    return data.take(num_batches)
 
 
-def _mean_terms(network: Any, batches: Any) -> dict[str, float]:
+def mean_terms(network: Any, batches: Any) -> dict[str, float]:
     """Means of a network's losses and accuracies over all that they count."""
     import tensorflow as tf
 

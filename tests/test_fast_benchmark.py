@@ -4,19 +4,28 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 
 
 @pytest.fixture
-def fast(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    monkeypatch.delitem(sys.modules, "compute", raising=False)
-    spec = importlib.util.spec_from_file_location("fast", FOLDER / "fast.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def load(monkeypatch):
+    def module_of(name):
+        monkeypatch.syspath_prepend(str(FOLDER))
+        monkeypatch.delitem(sys.modules, "compute", raising=False)
+        spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return module_of
+
+
+@pytest.fixture
+def fast(load):
+    return load("fast")
 
 
 def test_the_run_of_two_hours_is_that_of_its_page(fast):
@@ -58,3 +67,28 @@ def test_phases_of_a_run_end_where_training_ends_them(fast, tmp_path):
     fractions = "phases: [{fraction: 0.7}, {fraction: 0.2}, {fraction: 0.1}]"
     (tmp_path / "config.yaml").write_text(fractions)
     assert fast.phase_ends(tmp_path, 3400) == [2380, 3060, 3400]
+
+
+@pytest.mark.parametrize(
+    ("way", "expected"),
+    [
+        ("as they were initialised", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        ("repeated", [0, 1, 2, 3, 4, 2, 3, 1, 2, 3]),
+        ("repeated, every second time backwards", [0, 1, 2, 3, 3, 2, 1, 1, 2, 3]),
+        (
+            "stretched",
+            [0, 4 / 9, 8 / 9, 4 / 3, 16 / 9, 20 / 9, 8 / 3, 28 / 9, 32 / 9, 4],
+        ),
+        # What these are is tested with `position_growth`.
+        ("extrapolated, 95 % of the variance, 1 rows", None),
+    ],
+)
+def test_tables_of_longer_positions(load, way, expected):
+    table = np.arange(10.0)[:, None] * np.ones(3)
+    found = load("longer_positions").ways()[way](table.copy(), 5)
+    assert found.shape == table.shape
+    if expected is None:
+        np.testing.assert_array_equal(found[:4], table[:4])
+        assert not np.array_equal(found[4:], table[4:])
+    else:
+        np.testing.assert_allclose(found, np.outer(expected, np.ones(3)))
