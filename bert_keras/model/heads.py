@@ -65,8 +65,9 @@ class MaskedLanguageModelHead(layers.Part):
         masked = operations.gather_positions(sequence_output, masked_lm_positions)
         masked = operations.activate(self.transform(masked), activation=self.hidden_act)
         masked = self.layer_norm(masked)
-        table = ops.convert_to_tensor(word_embeddings)
-        bias = ops.convert_to_tensor(self.output_bias)
+        # Tensors: TensorFlow refuses a variable in a custom gradient outside of graphs.
+        table = ops.reshape(word_embeddings, (self.vocab_size, -1))
+        bias = ops.reshape(self.output_bias, (self.vocab_size,))
         scores = operations.scores_of_rows if training else operations.plain_scores
         logits = scores(masked, table, bias)
         return ops.reshape(logits, (-1, num_predictions, self.vocab_size))
