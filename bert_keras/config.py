@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 import pydantic
 
 from bert_keras.errors import InputError
-from bert_keras.strict_model import StrictModel
+from bert_keras.strict_model import FixedLengths, StrictModel
 
 
 class BertConfig(StrictModel):
@@ -419,19 +419,6 @@ class SpanConfig(StrictModel):
     """Tokens of an answer at most."""
     n_best_size: int = pydantic.Field(default=20, gt=0)
     """Answers kept for each question."""
-
-
-def _ascending(lengths: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    if lengths and (lengths[0] < 1 or list(lengths) != sorted(set(lengths))):
-        raise ValueError(
-            "`lengths` are ascending numbers of tokens or words, such as [64, 128, "
-            f"384], got {list(lengths)}"
-        )
-    return lengths
-
-
-FixedLengths = Annotated[tuple[int, ...] | None, pydantic.AfterValidator(_ascending)]
-"""Lengths that batches may have; null: as suits the devices."""
 
 
 class FinetuningConfig(StrictModel):

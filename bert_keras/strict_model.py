@@ -1,8 +1,8 @@
-"""The base of all configurations, and errors for people about their values."""
+"""The base of all configurations, a type that two share, and errors for people."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import pydantic
 
@@ -22,6 +22,19 @@ class StrictModel(pydantic.BaseModel):
         allow_inf_nan=False,
         use_attribute_docstrings=True,
     )
+
+
+def _ascending(lengths: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if lengths and (lengths[0] < 1 or list(lengths) != sorted(set(lengths))):
+        raise ValueError(
+            "`lengths` are ascending numbers of tokens or words, such as [64, 128, "
+            f"384], got {list(lengths)}"
+        )
+    return lengths
+
+
+FixedLengths = Annotated[tuple[int, ...] | None, pydantic.AfterValidator(_ascending)]
+"""Lengths that batches may have; null: as suits the devices."""
 
 
 Config = TypeVar("Config", bound=StrictModel)

@@ -5,8 +5,8 @@ from typing import Literal
 
 import pydantic
 
-from bert_keras.config import FixedLengths, Precision, TextColumns
-from bert_keras.strict_model import StrictModel
+from bert_keras.config import Precision, TextColumns
+from bert_keras.strict_model import FixedLengths, StrictModel
 
 InputForm = Literal["lines", "text", "tagging"]
 """Kinds of files: plain text, one text a line; a table or JSON lines of texts or of
