@@ -21,7 +21,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from bert_keras import config, config_files
+from bert_keras import config, config_files, finetuning_config
 from bert_keras.data import tokenization
 from bert_keras.inference import forward
 from bert_keras.model import networks
@@ -54,7 +54,7 @@ TIMES = ("examples", *WAYS, "shuffled / packed", "fixed, by length / packed")
 
 class Examples(NamedTuple):
     task: config.Task
-    settings: config.FinetuningConfig
+    settings: finetuning_config.FinetuningConfig
     inputs: dataset.Inputs
     vocab_size: int
 
@@ -105,14 +105,14 @@ def read(case: Case, folder: Path) -> Examples:
         do_lower_case=casing == "uncased",
     )
     tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=casing == "uncased")
-    settings = config.FinetuningConfig(task=case.task, **case.settings)
+    settings = finetuning_config.FinetuningConfig(task=case.task, **case.settings)
     data = catalogue.read(folder / case.path, settings).for_training()
     task = data.describe()
     inputs = data.encode(task, tokenizer, settings)
     return Examples(task, settings, inputs, len(vocabulary))
 
 
-def batching(way: str, settings: config.FinetuningConfig) -> dict:
+def batching(way: str, settings: finetuning_config.FinetuningConfig) -> dict:
     """Arguments of `task_batches.example_batches`."""
     options: dict = {"batch_size": settings.batch_size, "seed": 1}
     options["by_length"] = "by length" in way

@@ -53,10 +53,12 @@ def served(exported: Path, run: Path, dev: Path) -> list[Any]:
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (its operations)
 
-    from bert_keras import config, config_files
+    from bert_keras import config_files, finetuning_config
     from bert_keras.tasks import catalogue
 
-    settings = config_files.load(config.FinetuningConfig, run / "config.yaml")
+    settings = config_files.load(
+        finetuning_config.FinetuningConfig, run / "config.yaml"
+    )
     data = catalogue.read(dev, settings)
     signatures = tf.saved_model.load(str(exported)).signatures
     requests, name, read = _requests(data, signatures)

@@ -18,6 +18,7 @@ from bert_keras import (
     config,
     config_files,
     files,
+    finetuning_config,
     machine_commands,
     messages,
     requirements,
@@ -290,11 +291,11 @@ def _finetune(args: argparse.Namespace) -> None:
     )
 
 
-def finetuning_settings(args: argparse.Namespace) -> config.FinetuningConfig:
+def finetuning_settings(args: argparse.Namespace) -> finetuning_config.FinetuningConfig:
     """Configuration of `finetune`, with the task of `--task`."""
     overrides = [f"task={args.task}"] if args.task else []
     settings = config_files.load(
-        config.FinetuningConfig, args.config, [*overrides, *args.set]
+        finetuning_config.FinetuningConfig, args.config, [*overrides, *args.set]
     )
     from bert_keras.tasks import catalogue
 
@@ -303,7 +304,7 @@ def finetuning_settings(args: argparse.Namespace) -> config.FinetuningConfig:
 
 
 def _training_files(
-    args: argparse.Namespace, settings: config.FinetuningConfig
+    args: argparse.Namespace, settings: finetuning_config.FinetuningConfig
 ) -> tuple[Any, Any]:
     """Files that `finetune` and `sweep` train and evaluate on."""
     from bert_keras.tasks import catalogue

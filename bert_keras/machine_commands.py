@@ -6,7 +6,7 @@ import os
 import shlex
 from pathlib import Path
 
-from bert_keras import chips, config, config_files, files
+from bert_keras import chips, config, config_files, files, finetuning_config
 from bert_keras.errors import InputError
 
 
@@ -36,7 +36,9 @@ def plan(args: argparse.Namespace) -> None:
                 "--words and --max_seq_length are for pre-training, --num_examples for "
                 "fine-tuning: its length is `--set max_seq_length=N`"
             )
-        tuned = config_files.load(config.FinetuningConfig, args.config, args.set)
+        tuned = config_files.load(
+            finetuning_config.FinetuningConfig, args.config, args.set
+        )
         encoder = config_files.load(config.PretrainingConfig, args.model, [])
         found = work.finetuning(tuned, encoder.model, args.num_examples)
     prepared = None

@@ -14,6 +14,7 @@ from bert_keras import (
     config,
     config_fields,
     config_files,
+    finetuning_config,
     strict_model,
     sweep_config,
 )
@@ -23,7 +24,7 @@ CONFIGURATIONS: dict[str, type[strict_model.StrictModel]] = {
     "corpus": config.CorpusConfig,
     "examples": config.ExamplesConfig,
     "pretrain": config.PretrainingConfig,
-    "finetune": config.FinetuningConfig,
+    "finetune": finetuning_config.FinetuningConfig,
     "sweep": sweep_config.SweepConfig,
     "features": configuration.FeaturesConfig,
     "probe": configuration.ProbeConfig,

@@ -28,6 +28,7 @@ DOOR = (
     "config_fields",
     "config_files",
     "files",
+    "finetuning_config",
     "keras_names",
     "manifest",
     "ownership",

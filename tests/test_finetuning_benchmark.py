@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks.finetuning import baselines, check, compare, page, speed
-from bert_keras import config
+from bert_keras import config, finetuning_config
 from bert_keras.tasks import (
     forms,
     glue,
@@ -327,7 +327,7 @@ def record(task, implementation, score, *, seed=1, **changed):
         "implementation": implementation,
         "precision": "float32",
         "seed": seed,
-        "settings": config.FinetuningConfig().model_dump(mode="json"),
+        "settings": finetuning_config.FinetuningConfig().model_dump(mode="json"),
         "results": results,
         "machine": "one machine",
         **changed,

@@ -17,6 +17,7 @@ from bert_keras import (
     cli,
     config,
     config_files,
+    finetuning_config,
     sweep_config,
     verbs,
 )
@@ -31,14 +32,14 @@ PAGE = (REPOSITORY / "docs/paper.md").read_text(encoding="utf-8")
 CONFIG_TYPES = {
     "examples": config.ExamplesConfig,
     "pretrain": config.PretrainingConfig,
-    "finetune": config.FinetuningConfig,
+    "finetune": finetuning_config.FinetuningConfig,
     "probe": configuration.ProbeConfig,
 }
 """Of `--config`, by verb."""
 
 OF_THE_DEMO = {
     "demo": config.PretrainingConfig,
-    "demo_finetune": config.FinetuningConfig,
+    "demo_finetune": finetuning_config.FinetuningConfig,
 }
 """Recipes that have nothing to do with the paper; tests of the demo run them."""
 
@@ -169,7 +170,7 @@ MASKING = {
 
 @pytest.mark.parametrize(("name", "expected"), FINETUNING.items())
 def test_fine_tuning(name, expected):
-    found = config_files.load(config.FinetuningConfig, name)
+    found = config_files.load(finetuning_config.FinetuningConfig, name)
     assert (
         found.task,
         found.batch_size,
@@ -181,7 +182,7 @@ def test_fine_tuning(name, expected):
     assert found.warmup_proportion == 0.1
     assert found.weight_decay_rate == 0.01
     assert found.document_context
-    assert found.span == config.SpanConfig(
+    assert found.span == finetuning_config.SpanConfig(
         doc_stride=128, max_query_length=64, max_answer_length=30, n_best_size=20
     )
     assert found.bilstm_units == (768 if name == "ablation_ltr_bilstm" else 0)
@@ -312,7 +313,7 @@ FLOPS_PER_SECOND = 100e12
 
 @pytest.mark.parametrize(("name", "num_inputs"), NUM_INPUTS.items())
 def test_cost_of_fine_tuning(name, num_inputs):
-    found = config_files.load(config.FinetuningConfig, name)
+    found = config_files.load(finetuning_config.FinetuningConfig, name)
     length, epochs = found.max_seq_length, int(found.num_train_epochs)
     num_steps = epochs * -(-num_inputs // found.batch_size)
     num_sequences = epochs * num_inputs * (4 if name == "swag" else 1)

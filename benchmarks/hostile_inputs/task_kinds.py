@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 from benchmarks.hostile_inputs.reading import Kind
-from bert_keras import config
+from bert_keras import finetuning_config
 from bert_keras.data import tokenization
 
 
@@ -60,7 +60,7 @@ def _read_labelled(tasks: dict[str, str]) -> Callable[[Path], object]:
         for name, task in tasks.items():
             if not (folder / name).is_file():
                 continue
-            settings = config.FinetuningConfig(task=task, max_seq_length=128)
+            settings = finetuning_config.FinetuningConfig(task=task, max_seq_length=128)
             data = catalogue.read(folder / name, settings)
             described = data.describe()
             inputs = data.encode(described, tokenizer, settings)
@@ -125,7 +125,7 @@ def _read_glue(folder: Path) -> object:
 
     for name in GLUE:
         if (folder / name).is_file():
-            settings = config.FinetuningConfig(task=Path(name).parent.name)
+            settings = finetuning_config.FinetuningConfig(task=Path(name).parent.name)
             catalogue.read(folder / name, settings).describe()
 
 
@@ -135,7 +135,7 @@ def _read_unlabelled(folder: Path) -> object:
 
     for name, task in (SETTINGS | TAGGED | QUESTIONS).items():
         if (folder / name).is_file():
-            settings = config.FinetuningConfig(task=task)
+            settings = finetuning_config.FinetuningConfig(task=task)
             catalogue.read(folder / name, settings, has_labels=False)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_keras import config, run_directory
+from bert_keras import config, finetuning_config, run_directory
 from bert_keras.checkpoints import (
     companions,
     keras_files,
@@ -221,13 +221,15 @@ _FORMS = {
 _LONGEST_INPUTS = {"tagging": 128, "span": 384, "choice": 128}
 
 
-def tuning_settings(checkpoint: weights.Checkpoint) -> config.FinetuningConfig | None:
+def tuning_settings(
+    checkpoint: weights.Checkpoint,
+) -> finetuning_config.FinetuningConfig | None:
     """How a converted model makes its inputs; `None`: it was not tuned on a task."""
     task = checkpoint.task
     if task.kind not in _FORMS:
         return None
     num_positions = checkpoint.bert_config.max_position_embeddings
-    return config.FinetuningConfig(
+    return finetuning_config.FinetuningConfig(
         task=_FORMS[task.kind],
         regression=task.kind == "regression",
         max_seq_length=min(_LONGEST_INPUTS.get(task.kind, 512), num_positions),

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config, run_directory
+from bert_keras import config, finetuning_config, run_directory
 from bert_keras.checkpoints import weights
 from bert_keras.errors import InputError
 from bert_keras.export import graph_tokenizer
@@ -291,6 +291,6 @@ def tuned_network(
     )
 
 
-def read_settings(path: Path) -> config.FinetuningConfig | None:
+def read_settings(path: Path) -> finetuning_config.FinetuningConfig | None:
     """The settings of a fine-tuned run; `None` if it has no `config.yaml`."""
-    return run_directory.read_settings(path, config.FinetuningConfig)
+    return run_directory.read_settings(path, finetuning_config.FinetuningConfig)

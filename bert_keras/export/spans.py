@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config, run_directory
+from bert_keras import finetuning_config, run_directory
 from bert_keras.checkpoints import weights
 from bert_keras.errors import InputError
 from bert_keras.export import answers, graph_tokenizer, span_search, span_windows
@@ -56,7 +56,7 @@ class Spans(answers.Answers):
             answers.tuned_network(checkpoint, path=path, needs_pooler=False),
             max_seq_length=settings.max_seq_length if settings else _LONGEST_INPUT,
         )
-        self._settings = settings.span if settings else config.SpanConfig()
+        self._settings = settings.span if settings else finetuning_config.SpanConfig()
         self._has_impossible = checkpoint.task.has_impossible
         self._threshold = _read_threshold(path)
         if self.max_seq_length < self._settings.max_query_length + 4:

@@ -5,7 +5,8 @@ from typing import Literal
 
 import pydantic
 
-from bert_keras.config import Precision, TextColumns
+from bert_keras.config import Precision
+from bert_keras.finetuning_config import TextColumns
 from bert_keras.strict_model import FixedLengths, StrictModel
 
 InputForm = Literal["lines", "text", "tagging"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import config, files
+from bert_keras import files, finetuning_config
 from bert_keras.data import token_offsets, tokenization
 from bert_keras.errors import InputError
 from bert_keras.feature_based import configuration
@@ -144,7 +144,7 @@ def form_of(path: str | Path) -> str:
 
 
 def read(
-    path: str | Path, *, form: str, columns: config.TextColumns
+    path: str | Path, *, form: str, columns: finetuning_config.TextColumns
 ) -> Sequence[Example]:
     """Reads all examples of a file; labels and tags are ignored.
 

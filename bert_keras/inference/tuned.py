@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import keras
 
-from bert_keras import config, config_files, files, run_directory
+from bert_keras import config, config_files, files, finetuning_config, run_directory
 from bert_keras.checkpoints import (
     conversion,
     native,
@@ -62,7 +62,7 @@ class TunedModel:
     """Built, with its weights."""
     task: config.Task
     tokenizer: tokenization.Tokenizer
-    settings: config.FinetuningConfig
+    settings: finetuning_config.FinetuningConfig
     """Settings of the run: lengths of inputs, search for answers."""
     threshold: float | None = None
     """Odds above which a question has no answer, chosen on the dev file."""
@@ -96,7 +96,8 @@ class TunedModel:
             directory, kinds=TASK_KINDS, verb="finetune"
         )
         settings = config_files.load(
-            config.FinetuningConfig, run.directory / run_directory.CONFIG_NAME
+            finetuning_config.FinetuningConfig,
+            run.directory / run_directory.CONFIG_NAME,
         )
         network = networks.build(
             run.bert_config,

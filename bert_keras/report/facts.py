@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import config, config_files, files, run_directory
+from bert_keras import config, config_files, files, finetuning_config, run_directory
 from bert_keras.errors import InputError
 from bert_keras.report import event_log
 
 _CONFIGS = {
     "pretraining": config.PretrainingConfig,
-    "classification": config.FinetuningConfig,
-    "regression": config.FinetuningConfig,
-    "tagging": config.FinetuningConfig,
-    "span": config.FinetuningConfig,
-    "choice": config.FinetuningConfig,
+    "classification": finetuning_config.FinetuningConfig,
+    "regression": finetuning_config.FinetuningConfig,
+    "tagging": finetuning_config.FinetuningConfig,
+    "span": finetuning_config.FinetuningConfig,
+    "choice": finetuning_config.FinetuningConfig,
 }
 
 

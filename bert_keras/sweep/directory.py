@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import pydantic
 
 from bert_keras import (
-    config,
     config_fields,
     files,
+    finetuning_config,
     manifest,
     run_directory,
     strict_model,
@@ -76,7 +76,7 @@ class _PlannedRun(strict_model.StrictModel):
         ),
     ]
     overrides: tuple[str, ...]
-    settings: config.FinetuningConfig
+    settings: finetuning_config.FinetuningConfig
 
 
 class _Plan(strict_model.StrictModel):
@@ -92,7 +92,7 @@ def read_plan(directory: Path) -> tuple[list[str], list[planning.Run]]:
     if not path.is_file():
         return [], []
     plan = strict_model.build_config(_Plan, files.read_json(path), origin=path)
-    known = [key for key, _ in config_fields.walk(config.FinetuningConfig)]
+    known = [key for key, _ in config_fields.walk(finetuning_config.FinetuningConfig)]
     for key in plan.keys:
         check_choice(f"{path}: a key", key, known)
     runs = [

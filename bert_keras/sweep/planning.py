@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_keras import (
-    config,
     config_files,
+    finetuning_config,
     strict_model,
     sweep_config,
 )
@@ -56,7 +56,9 @@ class Command:
             arguments += ["--set", override]
         return arguments
 
-    def settings(self, overrides: Iterable[str] = ()) -> config.FinetuningConfig:
+    def settings(
+        self, overrides: Iterable[str] = ()
+    ) -> finetuning_config.FinetuningConfig:
         """The configuration of such a run.
 
         Raises:
@@ -64,7 +66,7 @@ class Command:
         """
         task = [] if self.task is None else [f"task={self.task}"]
         return config_files.load(
-            config.FinetuningConfig,
+            finetuning_config.FinetuningConfig,
             self.recipe,
             [*task, *self.overrides, *overrides],
         )
@@ -78,7 +80,7 @@ class Run:
     """Name of its directory, such as `learning_rate=5e-05,seed=12345`."""
     overrides: tuple[str, ...]
     """Values for `finetune --set`."""
-    settings: config.FinetuningConfig
+    settings: finetuning_config.FinetuningConfig
 
 
 def plan_runs(settings: sweep_config.SweepConfig, command: Command) -> list[Run]:

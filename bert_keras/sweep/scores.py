@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from bert_keras import (
-    config,
+    finetuning_config,
     sweep_config,
 )
 from bert_keras.errors import InputError
@@ -35,7 +35,7 @@ class Ruler:
 
 def make_ruler(
     settings: sweep_config.SweepConfig,
-    base: config.FinetuningConfig,
+    base: finetuning_config.FinetuningConfig,
     labels: Sequence[str] | None = None,
 ) -> Ruler:
     """The metric, goal and choice of a sweep, with the task's defaults.

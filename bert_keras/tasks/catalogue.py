@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
-from bert_keras import config, files
+from bert_keras import config, files, finetuning_config
 from bert_keras.errors import InputError, check_choice
 from bert_keras.tasks import (
     dataset,
@@ -79,7 +79,7 @@ def check_name(name: str) -> None:
     check_choice("`task`", name, NAMES)
 
 
-def task_kind(settings: config.FinetuningConfig) -> config.TaskKind:
+def task_kind(settings: finetuning_config.FinetuningConfig) -> config.TaskKind:
     """The kind of a task.
 
     Raises:
@@ -96,7 +96,7 @@ def task_kind(settings: config.FinetuningConfig) -> config.TaskKind:
 
 
 def main_metric(
-    settings: config.FinetuningConfig, labels: Sequence[str] | None = None
+    settings: finetuning_config.FinetuningConfig, labels: Sequence[str] | None = None
 ) -> str:
     """The usual metric of a task; for the paper's tasks, the paper's.
 
@@ -154,7 +154,7 @@ def training_files(name: str, directory: str | Path) -> tuple[Path, list[Path]]:
 
 def read(
     path: str | Path,
-    settings: config.FinetuningConfig,
+    settings: finetuning_config.FinetuningConfig,
     *,
     has_labels: bool = True,
     has_text_pair: bool | None = None,

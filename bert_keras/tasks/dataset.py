@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from bert_keras import config
+from bert_keras import config, finetuning_config
 from bert_keras.data import tokenization
 from bert_keras.tasks import answers
 
@@ -81,7 +81,7 @@ class Dataset(abc.ABC):
         self,
         task: config.Task,
         tokenizer: tokenization.Tokenizer,
-        settings: config.FinetuningConfig,
+        settings: finetuning_config.FinetuningConfig,
     ) -> Inputs:
         """Makes model inputs, with labels if the file was read with them.
 
@@ -95,7 +95,7 @@ class Dataset(abc.ABC):
         outputs: np.ndarray,
         inputs: Inputs,
         task: config.Task,
-        settings: config.FinetuningConfig,
+        settings: finetuning_config.FinetuningConfig,
     ) -> "Answers":
         """Makes answers of a model's outputs.
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras import files
-from bert_keras.config import TextColumns
 from bert_keras.errors import InputError, nearest
+from bert_keras.finetuning_config import TextColumns
 from bert_keras.tasks import reading, text
 
 logger = logging.getLogger(__name__)

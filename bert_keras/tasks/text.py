@@ -21,8 +21,8 @@ import scipy.stats
 import sklearn.metrics
 
 from bert_keras import files
-from bert_keras.config import TextColumns
 from bert_keras.errors import InputError, nearest
+from bert_keras.finetuning_config import TextColumns
 from bert_keras.tasks import reading
 
 DEFAULT_TEXT_PAIR_COLUMN = "text_pair"

@@ -13,6 +13,7 @@ from bert_keras import (
     __version__,
     config,
     files,
+    finetuning_config,
     ownership,
     provenance,
     run_directory,
@@ -58,7 +59,7 @@ class _Examples(NamedTuple):
 
 
 def finetune(
-    settings: config.FinetuningConfig,
+    settings: finetuning_config.FinetuningConfig,
     *,
     train: str | Path,
     dev: Sequence[str | Path],
@@ -154,7 +155,7 @@ def finetune(
 
 
 def _create_run(
-    settings: config.FinetuningConfig,
+    settings: finetuning_config.FinetuningConfig,
     task: config.Task,
     start: weights.Checkpoint,
     output_dir: str | Path,
@@ -212,8 +213,8 @@ def _errors_for_people() -> Iterator[None]:
 
 
 def _resolved(
-    settings: config.FinetuningConfig, strategy: tf.distribute.Strategy
-) -> config.FinetuningConfig:
+    settings: finetuning_config.FinetuningConfig, strategy: tf.distribute.Strategy
+) -> finetuning_config.FinetuningConfig:
     """The settings with what the devices decide."""
     on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     changes = {"precision": precision.resolve(settings.precision, strategy)}
@@ -236,7 +237,7 @@ def _read_init(path: str | Path, max_seq_length: int) -> weights.Checkpoint:
 
 
 def _with_dropout(
-    bert_config: config.BertConfig, settings: config.FinetuningConfig
+    bert_config: config.BertConfig, settings: finetuning_config.FinetuningConfig
 ) -> config.BertConfig:
     """The checkpoint's configuration with the dropout that the settings say."""
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
@@ -247,7 +248,7 @@ def _with_dropout(
 
 def _read_examples(
     paths: Sequence[str | Path],
-    settings: config.FinetuningConfig,
+    settings: finetuning_config.FinetuningConfig,
     tokenizer: tokenization.Tokenizer,
 ) -> tuple[config.Task, list[_Examples]]:
     """The task that the first file teaches, and the examples of all files."""
@@ -273,7 +274,7 @@ def _check_packable(task: config.Task, bert_config: config.BertConfig) -> None:
 
 
 def _build_tuner(
-    settings: config.FinetuningConfig,
+    settings: finetuning_config.FinetuningConfig,
     run: run_directory.Run,
     inputs: dataset.Inputs,
     strategy: tf.distribute.Strategy,
@@ -304,7 +305,7 @@ def _build_tuner(
 
 
 def _train(
-    settings: config.FinetuningConfig,
+    settings: finetuning_config.FinetuningConfig,
     run: run_directory.Run,
     tuner: learner.Learner,
     train_examples: _Examples,
@@ -395,7 +396,7 @@ class _Evaluation(keras.callbacks.Callback):
         self,
         tuner: learner.Learner,
         task: config.Task,
-        settings: config.FinetuningConfig,
+        settings: finetuning_config.FinetuningConfig,
         examples: Sequence[_Examples],
         keeper: keeping.Keeper,
     ):

@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from bert_keras import config, files, ownership
+from bert_keras import files, finetuning_config, ownership
 from bert_keras.checkpoints import training_state
 from bert_keras.errors import InputError, Stopped
 from bert_keras.training import event_files, learner, replicas, stopping
@@ -63,7 +63,7 @@ class Keeper(keras.callbacks.Callback):
     def __init__(
         self,
         tuner: learner.Learner,
-        settings: config.FinetuningConfig,
+        settings: finetuning_config.FinetuningConfig,
         *,
         metric: str,
         directory: Path,

@@ -3,6 +3,7 @@ import pytest
 from bert_keras import (
     config,
     config_files,
+    finetuning_config,
     settings_reference,
     strict_model,
     sweep_config,
@@ -257,7 +258,7 @@ class TestHostileYaml:
 )
 def test_lengths_that_fine_tuning_has(settings, lengths, on_tpu):
     made = strict_model.build_config(
-        config.FinetuningConfig, {"max_seq_length": 100} | settings
+        finetuning_config.FinetuningConfig, {"max_seq_length": 100} | settings
     )
     assert made.fixed_lengths(on_tpu=False) == lengths
     assert made.fixed_lengths(on_tpu=True) == on_tpu
@@ -274,4 +275,4 @@ def test_lengths_that_fine_tuning_has(settings, lengths, on_tpu):
 )
 def test_lengths_that_are_none(settings, message):
     with pytest.raises(InputError, match=message):
-        strict_model.build_config(config.FinetuningConfig, settings)
+        strict_model.build_config(finetuning_config.FinetuningConfig, settings)

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from bert_keras import config, run_directory, strict_model
+from bert_keras import config, finetuning_config, run_directory, strict_model
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 
@@ -15,7 +15,7 @@ VOCABULARY = tokenization.Vocabulary(
 def run(tmp_path):
     return run_directory.create_run(
         tmp_path / "run",
-        config.FinetuningConfig(task="text"),
+        finetuning_config.FinetuningConfig(task="text"),
         task=config.Task(kind="classification", labels=("à", "b")),
         bert_config=config.BertConfig(vocab_size=len(VOCABULARY)),
         vocabulary=VOCABULARY,
@@ -32,8 +32,10 @@ def test_a_run_is_read_as_it_was_written(run):
     again = read(run.directory)
     assert again == run
     assert again.tokenizer.tokenize("é") == ["é"]
-    settings = run_directory.read_settings(run.directory, config.FinetuningConfig)
-    assert settings == config.FinetuningConfig(task="text")
+    settings = run_directory.read_settings(
+        run.directory, finetuning_config.FinetuningConfig
+    )
+    assert settings == finetuning_config.FinetuningConfig(task="text")
     assert run_directory.read_results(run.directory) is None
     run_directory.write_results(run.directory, {"eval": {"à": 1.0}})
     assert run_directory.read_results(run.directory) == {"eval": {"à": 1.0}}

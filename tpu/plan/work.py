@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bert_keras import config
+from bert_keras import config, finetuning_config
 from bert_keras.errors import InputError
 from bert_keras.model import flops
 
@@ -125,7 +125,9 @@ def pretraining(settings: config.PretrainingConfig, lengths: Sequence[int]) -> W
 
 
 def finetuning(
-    settings: config.FinetuningConfig, model: config.ModelConfig, num_examples: int
+    settings: finetuning_config.FinetuningConfig,
+    model: config.ModelConfig,
+    num_examples: int,
 ) -> Work:
     """The work of `finetune`: the encoder's, since heads of tasks are small.
 

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from bert_keras import chips, config, files, manifest, strict_model
+from bert_keras import chips, config, files, finetuning_config, manifest, strict_model
 from bert_keras.data import features
 from bert_keras.errors import InputError
 from bert_keras.tasks import catalogue, glue
@@ -78,7 +78,7 @@ def plan(request: Request) -> list[steps.Step]:
     examples, vocab_size = _examples(request)
     if settings.pack_instances:
         examples = examples.model_copy(update={"pack_instances": True})
-    tuned = config.FinetuningConfig(task=request.task or "text")
+    tuned = finetuning_config.FinetuningConfig(task=request.task or "text")
     task, optimizer = config.Task(kind="pretraining"), settings.optimizer
     batch_size = settings.global_batch_size
     if request.task is not None:
@@ -154,7 +154,7 @@ def _examples(request: Request) -> tuple[config.ExamplesConfig, int]:
     return features.examples_config(found.config, origin=path), found.vocab_size
 
 
-def _task(settings: config.FinetuningConfig) -> config.Task:
+def _task(settings: finetuning_config.FinetuningConfig) -> config.Task:
     kind = catalogue.task_kind(settings)
     labels: Sequence[str] | None = None
     if kind in ("classification", "tagging"):

@@ -8,7 +8,7 @@ import pytest
 import scipy.special
 import tensorflow as tf
 
-from bert_keras import config, export, run_directory
+from bert_keras import config, export, finetuning_config, run_directory
 from bert_keras.checkpoints import run_weights, starting_point
 from bert_keras.data import features, tokenization
 from bert_keras.export import choices, graph_tokenizer
@@ -52,7 +52,7 @@ def made(folder, randomize) -> run_directory.Run:
         do_lower_case=True,
     )
     made.directory.mkdir()
-    settings = config.FinetuningConfig(task="choice", max_seq_length=20)
+    settings = finetuning_config.FinetuningConfig(task="choice", max_seq_length=20)
     run_directory.describe_run(made, settings)
     network = networks.build(made.bert_config, made.task, seed=0)
     randomize(network, stddev=0.5)

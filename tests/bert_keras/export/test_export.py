@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
-from bert_keras import config, export, run_directory
+from bert_keras import config, export, finetuning_config, run_directory
 from bert_keras.checkpoints import run_weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
@@ -50,7 +50,9 @@ def make_run(directory: Path, randomize, **task) -> Path:
     run_task = config.Task(**task)
     run = run_directory.create_run(
         directory,
-        config.FinetuningConfig(max_seq_length=20, precision="mixed_bfloat16"),
+        finetuning_config.FinetuningConfig(
+            max_seq_length=20, precision="mixed_bfloat16"
+        ),
         task=run_task,
         bert_config=BERT_CONFIG,
         vocabulary=VOCABULARY,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, export, run_directory
+from bert_keras import config, export, finetuning_config, run_directory
 from bert_keras.checkpoints import run_weights, starting_point, weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
@@ -87,7 +87,7 @@ def pretrained(folder, randomize) -> Path:
 
 @pytest.fixture(scope="module")
 def classifier(folder, randomize) -> Path:
-    settings = config.FinetuningConfig(max_seq_length=20)
+    settings = finetuning_config.FinetuningConfig(max_seq_length=20)
     return make_run(
         folder / "classifier",
         randomize,

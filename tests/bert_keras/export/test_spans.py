@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, export, run_directory
+from bert_keras import config, export, finetuning_config, run_directory
 from bert_keras.checkpoints import run_weights, starting_point
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
@@ -23,7 +23,7 @@ SMALL = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *LETTERS, *".,!?'[]()-日本語ᄒ", "the")
     + tuple(f"##{char}" for char in (*LETTERS, "ᅡ", "ᆫ", "σ", "ς"))
 )
-SETTINGS = config.SpanConfig(
+SETTINGS = finetuning_config.SpanConfig(
     doc_stride=7, max_query_length=9, max_answer_length=6, n_best_size=8
 )
 MAX_SEQ_LENGTH = 24
@@ -72,11 +72,11 @@ def make_run(
     return directory
 
 
-def small_settings(**span) -> config.FinetuningConfig:
-    return config.FinetuningConfig(
+def small_settings(**span) -> finetuning_config.FinetuningConfig:
+    return finetuning_config.FinetuningConfig(
         task="span",
         max_seq_length=MAX_SEQ_LENGTH,
-        span=config.SpanConfig(**(SETTINGS.model_dump() | span)),
+        span=finetuning_config.SpanConfig(**(SETTINGS.model_dump() | span)),
     )
 
 
@@ -317,7 +317,10 @@ def real_model(shared_data, folder, randomize, name: str) -> spans.Spans:
     randomize(network)
     run_weights.finish_run(run, network, {"steps": 0})
     model = model_of(folder)
-    assert (model.max_seq_length, model._settings) == (384, config.SpanConfig())
+    assert (model.max_seq_length, model._settings) == (
+        384,
+        finetuning_config.SpanConfig(),
+    )
     return model
 
 
@@ -525,7 +528,10 @@ def test_settings_of_a_run_and_of_a_model_without(possible_run, folder, randomiz
     converted = make_run(folder / "converted", randomize, results={"converted": True})
     model = model_of(converted)
     # The paper's, but for the positions that there are.
-    assert (model.max_seq_length, model._settings) == (80, config.SpanConfig())
+    assert (model.max_seq_length, model._settings) == (
+        80,
+        finetuning_config.SpanConfig(),
+    )
 
 
 def test_windows_need_room(folder, randomize):

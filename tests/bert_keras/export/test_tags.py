@@ -10,7 +10,7 @@ import scipy.special
 import tensorflow as tf
 from seqeval.metrics import sequence_labeling
 
-from bert_keras import config, export, run_directory
+from bert_keras import config, export, finetuning_config, run_directory
 from bert_keras.checkpoints import run_weights, starting_point
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
@@ -83,7 +83,9 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(folder, randomize) -> Path:
-    settings = config.FinetuningConfig(task="tagging", max_seq_length=MAX_SEQ_LENGTH)
+    settings = finetuning_config.FinetuningConfig(
+        task="tagging", max_seq_length=MAX_SEQ_LENGTH
+    )
     return make_run(folder / "run", randomize, settings=settings, labels=LABELS)
 
 
@@ -440,7 +442,9 @@ def test_empty_batches(exported):
 
 
 def test_documents_are_for_models_that_were_trained_on_them(folder, randomize):
-    settings = config.FinetuningConfig(task="tagging", document_context=False)
+    settings = finetuning_config.FinetuningConfig(
+        task="tagging", document_context=False
+    )
     run = make_run(folder / "alone", randomize, settings=settings, labels=LABELS)
     assert list(model_of(run).signatures()) == ["serving_default", "words", "ids"]
 
@@ -484,7 +488,9 @@ def test_ids_give_logits_in_all_forms(run, exported, folder):
 @pytest.mark.slow
 def test_a_bilstm_below_the_head(folder, randomize):
     pytest.importorskip("tf2onnx")
-    settings = config.FinetuningConfig(task="tagging", max_seq_length=MAX_SEQ_LENGTH)
+    settings = finetuning_config.FinetuningConfig(
+        task="tagging", max_seq_length=MAX_SEQ_LENGTH
+    )
     run = make_run(
         folder / "bilstm", randomize, settings=settings, labels=LABELS, bilstm_units=4
     )

@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_keras import config
+from bert_keras import finetuning_config
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.feature_based import word_inputs
@@ -254,7 +254,7 @@ def test_parts_keep_documents_whole(monkeypatch):
 
 
 def test_reads_every_form(tmp_path):
-    columns = config.TextColumns(text="sentence")
+    columns = finetuning_config.TextColumns(text="sentence")
     (tmp_path / "a.txt").write_text("The cat\n\nsat\n")
     (tmp_path / "b.tsv").write_text("sentence\tother\nThe cat\t1\nsat\t2\n")
     (tmp_path / "c.conll").write_text("The DT O\ncat NN O\n\nsat VB O\n")
@@ -282,7 +282,9 @@ def test_the_form_is_told_by_the_name(tmp_path):
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(InputError, match=r"empty\.txt: is empty, expected lines"):
         word_inputs.read(
-            tmp_path / "empty.txt", form="lines", columns=config.TextColumns()
+            tmp_path / "empty.txt",
+            form="lines",
+            columns=finetuning_config.TextColumns(),
         )
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 import yaml
 from PIL import Image
 
-from bert_keras import config, config_files, report, run_directory
+from bert_keras import config, config_files, finetuning_config, report, run_directory
 from bert_keras.errors import InputError
 from bert_keras.report import curves, event_log, facts, writing
 
@@ -334,7 +334,7 @@ def test_an_unfinished_run(tmp_path):
 def test_a_fine_tuning(tmp_path):
     write_settings(
         tmp_path / "sst",
-        config.FinetuningConfig(learning_rate=1e-5),
+        finetuning_config.FinetuningConfig(learning_rate=1e-5),
         kind="classification",
         inputs={"train_sha256": "ef" * 32, "from_scratch": False},
     )

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from bert_keras import (
-    config,
     config_files,
+    finetuning_config,
     strict_model,
     sweep,
     sweep_config,
@@ -101,7 +101,9 @@ def test_what_a_run_is_given_gives_its_settings():
             b for a, b in zip(arguments, arguments[1:], strict=False) if a[2:] == "set"
         ]
         given = ["task=tagging", *given]
-        loaded = config_files.load(config.FinetuningConfig, "demo_finetune", given)
+        loaded = config_files.load(
+            finetuning_config.FinetuningConfig, "demo_finetune", given
+        )
         assert loaded == run.settings
     assert runs[0].settings.num_train_epochs == 10
     assert runs[0].settings.span.doc_stride == 64
@@ -194,8 +196,8 @@ def test_the_same_settings_are_the_same_run():
 # === Judging ===
 
 
-def settings_of(task, **changes) -> config.FinetuningConfig:
-    return config.FinetuningConfig(task=task, **changes)
+def settings_of(task, **changes) -> finetuning_config.FinetuningConfig:
+    return finetuning_config.FinetuningConfig(task=task, **changes)
 
 
 def test_metrics_of_all_tasks():

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras import config
+from bert_keras import config, finetuning_config
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.tasks import catalogue, dataset, glue
@@ -67,12 +67,12 @@ def make_files(folder: Path) -> dict[str, Path]:
     }
 
 
-def settings_of(name: str) -> config.FinetuningConfig:
-    return config.FinetuningConfig(
+def settings_of(name: str) -> finetuning_config.FinetuningConfig:
+    return finetuning_config.FinetuningConfig(
         task={"regression": "text"}.get(name, name.split()[0]),
         regression=name == "regression",
         max_seq_length=16,
-        span=config.SpanConfig(doc_stride=3, max_query_length=4),
+        span=finetuning_config.SpanConfig(doc_stride=3, max_query_length=4),
     )
 
 
@@ -301,7 +301,7 @@ def test_every_glue_task_is_trained_on_its_own_files(shared_data, name):
     if name in ("MNLI", "QQP", "QNLI"):
         pytest.skip("read to the last row in test_glue.py; not all files are here")
     train, dev = catalogue.training_files(name, folder)
-    settings = config.FinetuningConfig(task=name)
+    settings = finetuning_config.FinetuningConfig(task=name)
     data = catalogue.read(dev[0], settings)
     task = data.describe()
     assert task.name == name
@@ -336,7 +336,7 @@ def test_mnli_is_evaluated_on_both_files(shared_data, tmp_path):
 def test_official_folders(shared_data, name, folder, files, sizes):
     train, dev = catalogue.training_files(name, shared_data / folder)
     assert (train.name, *(path.name for path in dev)) == files
-    data = catalogue.read(dev[0], config.FinetuningConfig(task=name))
+    data = catalogue.read(dev[0], finetuning_config.FinetuningConfig(task=name))
     assert data.describe().name == name
     assert sizes is None or len(data) == sizes
 
@@ -348,7 +348,7 @@ def test_triviaqa_in_its_own_layout(shared_data):
         "wikipedia-train.json",
         "wikipedia-dev.json",
     ]
-    settings = config.FinetuningConfig(task="TriviaQA")
+    settings = finetuning_config.FinetuningConfig(task="TriviaQA")
     data = catalogue.read(folder / "qa" / "web-train.json", settings)
     assert len(data) >= 1
     assert data.describe() == config.Task(
@@ -362,7 +362,7 @@ def test_squad_dev_gets_full_marks_from_its_own_answers(shared_data):
     vocabulary = tokenization.Vocabulary.load(
         shared_data / "vocab" / "uncased_L-12_H-768_A-12" / "vocab.txt"
     )
-    settings = config.FinetuningConfig(task="SQuAD1.1", max_seq_length=384)
+    settings = finetuning_config.FinetuningConfig(task="SQuAD1.1", max_seq_length=384)
     data = catalogue.read(path, settings)
     assert len(data) == 10_570
     some = data.questions._replace(questions=data.questions.questions[:300])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_keras import config
+from bert_keras import finetuning_config
 from bert_keras.tasks import catalogue, ner, tables, text
 
 ROWS = [{"id": 7, "text": 'a "b",\tc', "prediction": "old"}, {"text": "d\ne"}]
@@ -75,7 +75,7 @@ def test_fields_of_tagged_json_lines(tmp_path):
 
 def test_columns_of_a_file_of_glue(tmp_path):
     """Those of CoLA's dev file have no line of names, those of its test file have."""
-    settings = config.FinetuningConfig(task="CoLA")
+    settings = finetuning_config.FinetuningConfig(task="CoLA")
     (tmp_path / "CoLA").mkdir()
     for name, content, wanted in (
         ("dev", 'x\t1\t\tit "rains\n', 'x\t1\t\tit "rains'),

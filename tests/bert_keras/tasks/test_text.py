@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras.config import TextColumns
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
+from bert_keras.finetuning_config import TextColumns
 from bert_keras.tasks import text, tokenized
 
 COLUMNS = TextColumns()

@@ -15,7 +15,7 @@ import time
 import keras
 import tensorflow as tf
 
-from bert_keras import config, config_files
+from bert_keras import config, config_files, finetuning_config
 from bert_keras.checkpoints import npz_files
 from bert_keras.training import finetune, pretrain
 
@@ -125,7 +125,7 @@ def run(*, verb, death, **order) -> None:
 
 def run_finetuning(*, settings, **paths) -> None:
     finetune.finetune(
-        config_files.load(config.FinetuningConfig, settings),
+        config_files.load(finetuning_config.FinetuningConfig, settings),
         from_scratch=False,
         strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
         **paths,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, config_files, export, run_directory
+from bert_keras import config, config_files, export, finetuning_config, run_directory
 from bert_keras.checkpoints import conversion, run_weights, starting_point, weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
@@ -37,7 +37,7 @@ BERT_CONFIG = config.BertConfig(
     intermediate_size=64,
     max_position_embeddings=64,
 )
-SETTINGS = config.FinetuningConfig(
+SETTINGS = finetuning_config.FinetuningConfig(
     max_seq_length=24, batch_size=16, num_train_epochs=6, learning_rate=2e-3
 )
 
@@ -402,7 +402,7 @@ def test_regression_on_pairs(init, tmp_path):
         tmp_path / "dev.jsonl",
         tmp_path / "run",
         regression=True,
-        columns=config.TextColumns(text="a", label="y"),
+        columns=finetuning_config.TextColumns(text="a", label="y"),
     )
     assert results["eval"]["pearson"] > 0.9
     assert results["eval"]["spearman"] > 0.8
@@ -527,7 +527,7 @@ def test_forward_pads_without_changing_answers(monkeypatch):
     ],
 )
 def test_which_batches_a_task_has(batches, kind, by_length):
-    settings = config.FinetuningConfig(batches=batches)
+    settings = finetuning_config.FinetuningConfig(batches=batches)
     assert settings.are_batches_by_length(config.Task(kind=kind)) == by_length
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config
+from bert_keras import config, finetuning_config
 from bert_keras.checkpoints import conversion, starting_point, weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
@@ -25,13 +25,15 @@ from tests.bert_keras.training.test_finetune import (
     make_init,
 )
 
-SETTINGS = config.FinetuningConfig(
+SETTINGS = finetuning_config.FinetuningConfig(
     max_seq_length=32,
     batch_size=16,
     num_train_epochs=5,
     learning_rate=2e-3,
     dropout_prob=0.0,
-    span=config.SpanConfig(doc_stride=8, max_query_length=4, max_answer_length=3),
+    span=finetuning_config.SpanConfig(
+        doc_stride=8, max_query_length=4, max_answer_length=3
+    ),
 )
 
 
@@ -389,7 +391,7 @@ def test_answers_come_to_their_places_whatever_the_batches(tmp_path, monkeypatch
     network = networks.build(BERT_CONFIG, task, seed=3)
     data = catalogue.read(
         questions_file(tmp_path / "dev.json", 12, seed=2),
-        config.FinetuningConfig(task="span"),
+        finetuning_config.FinetuningConfig(task="span"),
     )
     settings = SETTINGS.model_copy(update={"task": "span"})
     tokenizer = tokenization.Tokenizer(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config
+from bert_keras import config, finetuning_config
 from bert_keras.errors import InputError
 from bert_keras.inference import forward
 from bert_keras.model import networks
@@ -27,7 +27,7 @@ TASKS = {
     "bilstm": config.Task(kind="classification", labels=("a", "b"), bilstm_units=3),
 }
 # Two batches of eight rows and one of six; 2.34 epochs, so that no epoch is whole.
-SETTINGS = config.FinetuningConfig(
+SETTINGS = finetuning_config.FinetuningConfig(
     batch_size=8, num_train_epochs=7 / 3, learning_rate=3e-4, max_seq_length=MAX_LENGTH
 )
 
@@ -239,8 +239,10 @@ def test_two_replicas_give_what_one_device_gives(kind, ladder, tmp_path):
 
 def test_a_tpu_has_fixed_shapes():
     tpu = object.__new__(tf.distribute.TPUStrategy)
-    made = finetune._resolved(config.FinetuningConfig(length_multiple=8), tpu)
+    made = finetune._resolved(
+        finetuning_config.FinetuningConfig(length_multiple=8), tpu
+    )
     assert (made.lengths, made.length_multiple) == ((64, 128), 1)
-    config.FinetuningConfig.model_validate(made.model_dump())
+    finetuning_config.FinetuningConfig.model_validate(made.model_dump())
     with pytest.raises(InputError, match="a TPU needs batches of fixed shapes, got"):
-        finetune._resolved(config.FinetuningConfig(lengths=()), tpu)
+        finetune._resolved(finetuning_config.FinetuningConfig(lengths=()), tpu)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras import config, config_files, strict_model
+from bert_keras import config, config_files, finetuning_config, strict_model
 from tests.bert_keras.training import (
     test_finetune,
     test_finetune_tasks,
@@ -204,14 +204,16 @@ def test_stopped_by_sigterm(start, whole, settings_path, tiny_examples, tmp_path
     assert_same_runs(tmp_path / "run", whole)
 
 
-TUNING = config.FinetuningConfig(
+TUNING = finetuning_config.FinetuningConfig(
     max_seq_length=32,
     batch_size=8,
     num_train_epochs=6,
     learning_rate=1e-3,
     save_checkpoint_steps=3,
     save_checkpoint_minutes=None,
-    span=config.SpanConfig(doc_stride=8, max_query_length=4, max_answer_length=3),
+    span=finetuning_config.SpanConfig(
+        doc_stride=8, max_query_length=4, max_answer_length=3
+    ),
 )
 NUM_TUNING_KILLS, NUM_KILLS_IN_WRITES = 20, 9
 SECONDS_PER_ARRAY = 0.02

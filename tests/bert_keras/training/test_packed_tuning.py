@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from bert_keras import config
+from bert_keras import config, finetuning_config
 from bert_keras.errors import InputError
 from bert_keras.model import networks, operations, packed_rows
 from bert_keras.tasks import packed_batches, shapes
@@ -222,4 +222,4 @@ def test_what_cannot_be_packed_is_refused():
         ({"length_multiple": 8}, "expected no `length_multiple`, got 8"),
     ):
         with pytest.raises(ValueError, match=message):
-            config.FinetuningConfig(pack_examples=True, **changes)
+            finetuning_config.FinetuningConfig(pack_examples=True, **changes)

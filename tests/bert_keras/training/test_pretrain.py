@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, config_files, files, ownership, strict_model
+from bert_keras import (
+    config,
+    config_files,
+    files,
+    finetuning_config,
+    ownership,
+    strict_model,
+)
 from bert_keras.checkpoints import npz_files, run_weights
 from bert_keras.errors import InputError, Stopped
 from bert_keras.report import event_log
@@ -195,7 +202,7 @@ def test_two_processes_do_not_share_a_directory(tiny_examples, tmp_path):
             pretrain.pretrain(settings(), [tiny_examples], run, strategy=CPU)
         with pytest.raises(InputError, match=message):
             finetune.finetune(
-                config.FinetuningConfig(),
+                finetuning_config.FinetuningConfig(),
                 train="none",
                 dev=["none"],
                 init="none",

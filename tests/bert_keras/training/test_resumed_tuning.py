@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_file_loader
 
-from bert_keras import config
 from bert_keras import files as project_files
+from bert_keras import finetuning_config
 from bert_keras.checkpoints import conversion
 from bert_keras.errors import InputError, Stopped
 from bert_keras.inference import forward, tuned
@@ -28,7 +28,7 @@ from tests.bert_keras.training.test_finetune import (
 )
 from tests.bert_keras.training.test_finetune_tasks import tagged_file
 
-SETTINGS = config.FinetuningConfig(
+SETTINGS = finetuning_config.FinetuningConfig(
     max_seq_length=32,
     batch_size=8,
     num_train_epochs=2.5,

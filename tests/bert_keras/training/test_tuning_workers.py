@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, config_files
+from bert_keras import config_files, finetuning_config
 from bert_keras.checkpoints import conversion
 from bert_keras.training import finetune
 from tests.bert_keras.training.test_finetune import (
@@ -29,7 +29,7 @@ from tests.bert_keras.training.test_workers import (
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = config.FinetuningConfig(
+SETTINGS = finetuning_config.FinetuningConfig(
     max_seq_length=24, batch_size=16, num_train_epochs=2, learning_rate=3e-4
 )
 

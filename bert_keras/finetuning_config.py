@@ -1,0 +1,161 @@
+"""Settings of a fine-tuning run; unknown keys are refused."""
+
+from typing import Literal, Self
+
+import pydantic
+
+from bert_keras.config import AdamwMode, Precision, Recompute, Task
+from bert_keras.strict_model import FixedLengths, StrictModel
+
+
+class TextColumns(StrictModel):
+    """Columns of a labelled file."""
+
+    text: str = "text"
+    """Column of the text."""
+    text_pair: str | None = None
+    """Column of the second text, for tasks on pairs; null: `text_pair`, if there."""
+    label: str = "label"
+    """Column of the class or number."""
+
+
+class SpanConfig(StrictModel):
+    """How answers are looked for in a text, with the names of run_squad.py."""
+
+    doc_stride: int = pydantic.Field(default=128, gt=0)
+    """Tokens from the beginning of a window to that of the next."""
+    max_query_length: int = pydantic.Field(default=64, gt=0)
+    """Tokens of a question; the rest of it is cut off."""
+    max_answer_length: int = pydantic.Field(default=30, gt=0)
+    """Tokens of an answer at most."""
+    n_best_size: int = pydantic.Field(default=20, gt=0)
+    """Answers kept for each question."""
+
+
+class FinetuningConfig(StrictModel):
+    """One fine-tuning run on labelled data."""
+
+    task: str = "text"
+    """Form of your own data (`text`, `tagging`, `span`, `choice`) or the name of a data
+    set, such as `MRPC`: see `bert_keras.tasks.catalogue`."""
+    columns: TextColumns = TextColumns()
+    """Names of the columns of a table or JSON lines."""
+    regression: bool = False
+    """Labels are numbers to predict, not classes."""
+    max_seq_length: int = pydantic.Field(default=128, ge=4)
+    """Tokens of an input, special tokens included. Longer inputs are cut, the longer
+    text of a pair first; those of `span` and `tagging` into windows."""
+    document_context: bool = True
+    """`tagging`: put the sentences before and after next to each, as many as fit."""
+    span: SpanConfig = SpanConfig()
+    """Windows and answers of `span`."""
+    bilstm_units: int = pydantic.Field(default=0, ge=0)
+    """Cells in each direction of a BiLSTM below the head (paper, Table 5); 0: none."""
+    batch_size: int = pydantic.Field(default=32, gt=0)
+    """Examples per step, over all replicas."""
+    batches: Literal["auto", "shuffled", "by_length"] = "auto"
+    """Batches of random examples, or of examples of about the same length, which need
+    the least padding. `auto`: `shuffled` for `tagging`, where words of short sentences
+    would otherwise count for more than others, and with `pack_examples`; `by_length`
+    for the rest."""
+    pack_examples: bool = False
+    """Texts and `tagging`: put several examples of a training batch into each row, each
+    trained as in a row of its own. A step still has `batch_size` examples, in as few
+    rows as they fill: batches of random examples then cost what those by length do."""
+    num_train_epochs: float = pydantic.Field(default=3.0, gt=0)
+    """Passes over the training file."""
+    learning_rate: float = pydantic.Field(default=5e-5, gt=0)
+    """Peak learning rate."""
+    warmup_proportion: float = pydantic.Field(default=0.1, ge=0, lt=1)
+    """Fraction of the steps over which the rate rises; then it falls to 0, linearly."""
+    weight_decay_rate: float = pydantic.Field(default=0.01, ge=0)
+    """Decoupled weight decay, per unit of learning rate; layer norms and biases have
+    none."""
+    adamw_mode: AdamwMode = "google"
+    """`google`: as in the paper's results; `corrected`: with bias correction, which
+    makes fewer runs on small data fail (Mosbach et al., 2021)."""
+    max_grad_norm: float | None = pydantic.Field(default=1.0, gt=0)
+    """Global norm that gradients are clipped to; null: no clipping."""
+    dropout_prob: float = pydantic.Field(default=0.1, ge=0, lt=1)
+    """Fraction of numbers that dropout zeroes before the head."""
+    hidden_dropout_prob: float | None = pydantic.Field(default=None, ge=0, lt=1)
+    """Dropout of the encoder's layers; null: that of the checkpoint's configuration."""
+    attention_probs_dropout_prob: float | None = pydantic.Field(
+        default=None, ge=0, lt=1
+    )
+    """Dropout of attention; null: that of the checkpoint's configuration."""
+    gradient_accumulation_steps: int = pydantic.Field(default=1, gt=0)
+    """Parts in which a replica computes its share of a batch, one after the other, to
+    need less memory; the result is that of the whole batch, up to rounding."""
+    recompute: Recompute = "none"
+    lengths: FixedLengths = None
+    """Fixed shapes: each batch has `batch_size` rows, those that lack have no weight,
+    and the least of these numbers of tokens that is enough, or `max_seq_length`. []:
+    batches are as long as their longest input. null: [64, 128, 384] on a TPU and with
+    `jit_compile`, else []."""
+    length_multiple: int = pydantic.Field(default=1, gt=0)
+    """Without `lengths`, pad training batches to a multiple of this many tokens, up to
+    `max_seq_length`: 8 suits the tensor cores of GPUs."""
+    jit_compile: bool = False
+    """Compile each replica's step with XLA, once for each shape of a batch."""
+    steps_per_execution: int | None = pydantic.Field(default=None, gt=0)
+    """Steps that the devices make without Python at most: those that follow each other
+    with one length of `lengths`, up to an evaluation or a checkpoint by steps. null: 50
+    on TPUs, 10 on GPUs, 1 on CPUs."""
+    evaluate_steps: int | None = pydantic.Field(default=None, gt=0)
+    """Steps between evaluations; null: a pass over the training file. The last step is
+    evaluated in any case."""
+    keep: Literal["last", "best"] = "last"
+    """Weights to keep: the last, as in the paper, or those with the best evaluation by
+    the task's main metric on the main dev file."""
+    early_stopping: int | None = pydantic.Field(default=None, gt=0)
+    """Evaluations in a row without gain in that metric after which training ends; null:
+    it goes on to the end."""
+    save_checkpoint_steps: int | None = pydantic.Field(default=None, gt=0)
+    """Steps between checkpoints, from which an interrupted run goes on; null: none."""
+    save_checkpoint_minutes: float | None = pydantic.Field(default=10.0, gt=0)
+    """Minutes between checkpoints; null: none."""
+    max_skipped_steps: int = pydantic.Field(default=20, gt=0)
+    """Updates in a row that may be skipped because the loss or a gradient is not
+    finite; then the run stops. So it does if all of its updates are skipped."""
+    precision: Precision = "float32"
+    seed: int = 12345
+    """Seed of the head's initial weights, shuffling and dropout."""
+
+    @pydantic.model_validator(mode="after")
+    def _packs_what_can_be_packed(self) -> Self:
+        if self.pack_examples and (self.bilstm_units or self.max_seq_length < 16):
+            raise ValueError(
+                "`pack_examples` needs `max_seq_length` of at least 16 and no BiLSTM, "
+                f"got {self.max_seq_length} and `bilstm_units` {self.bilstm_units}"
+            )
+        if self.pack_examples and self.length_multiple > 1:
+            raise ValueError(
+                "`pack_examples` makes rows of 16, 32, 64 tokens and so on: expected "
+                f"no `length_multiple`, got {self.length_multiple}"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _is_padded_one_way(self) -> Self:
+        if self.lengths and self.length_multiple > 1:
+            raise ValueError(
+                f"give `lengths` or `length_multiple`, got {list(self.lengths)} and "
+                f"{self.length_multiple}"
+            )
+        return self
+
+    def fixed_lengths(self, *, on_tpu: bool) -> tuple[int, ...]:
+        """Tokens that batches may have, the last is `max_seq_length`; empty: any."""
+        lengths = self.lengths
+        if lengths is None:
+            is_fixed = on_tpu or (self.jit_compile and self.length_multiple == 1)
+            lengths = (64, 128, 384) if is_fixed else ()
+        shorter = tuple(n for n in lengths if n < self.max_seq_length)
+        return (*shorter, self.max_seq_length) if lengths else ()
+
+    def are_batches_by_length(self, task: Task) -> bool:
+        """Whether batches of a task hold examples of about the same length."""
+        if self.batches == "auto":
+            return task.kind != "tagging" and not self.pack_examples
+        return self.batches == "by_length"
