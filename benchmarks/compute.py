@@ -1,29 +1,26 @@
 """What recipes of pre-training reach for what they cost: one protocol for all.
 
-    python benchmarks/compute.py text --data ../shared/data --work /tmp/compute
-    python benchmarks/compute.py train --work /tmp/compute [--only NAME ...]
-    python benchmarks/compute.py tasks --work /tmp/compute --data ../shared/data
-    python benchmarks/compute.py page --work /tmp/compute \
-        --results benchmarks/results/compute.md
+    python benchmarks/compute.py text --data ../shared/data --work WORK
+    taskset -c 1 python benchmarks/compute.py train --work WORK [--only RECIPE ...]
+    python benchmarks/compute.py tasks --data ../shared/data --work WORK
+    python benchmarks/compute_page.py --work WORK --picture compute.png
 
-`text` splits documents into shards; the last ones are held out from every run, and
-20,000 of their sequences of 128 tokens, masked once as in the paper, are what every
-model is scored on, with the full softmax. `train` runs the recipes of `compute.yaml`:
-first short trials of each one's learning rates, as many for each recipe, then the best
-with every seed. `tasks` tunes each result by the same settings, with the best on dev of
-the same rates. Cost is the processor time of the whole process, scoring left out, and
-FLOPs. What was done before is not done again; an interrupted run resumes. Linux only.
+`text` makes what `benchmarks/long_run.py` was given, and examples of more lengths: the
+same shards of documents are held out at every length, from every run. `train` runs the
+recipes of `compute.yaml`: first short trials of each one's rates, if it has several,
+then the best with each seed; and scores them. `tasks` tunes the results, with the rate
+that was best on dev for the first of them. Cost is the processor
+time of the whole training: start, evaluations and all, scoring left out. What was done
+before is not done again; an interrupted run resumes. Linux only.
 """
 
 import argparse
 import csv
-import dataclasses
-import datetime
+import itertools
 import json
 import os
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import time
@@ -36,47 +33,79 @@ import yaml
 from bert_keras import files
 
 BERT_KERAS = [sys.executable, "-m", "bert_keras.cli"]
-NUM_SHARDS, NUM_HELD_OUT = 20, 3
-NUM_SCORED, NUM_ON_CURVE = 20_000, 2_000
-"""Sequences that the end of a run is scored on, and the points of its curve."""
-NUM_POINTS = 12
+PLAN = Path(__file__).with_name("compute.yaml")
+NUM_SHARDS, NUM_HELD_OUT = 64, 4
+NUM_SCORED, NUM_ON_CURVE = {"plain_64": 50, "128": 100, "512": 50}, 50
+"""Batches of 32 that the end of a run is scored on, and the points of its curve."""
 SAMPLE_SECONDS = 1.0
-TASKS = {
-    "SST-2": ("glue", ["num_train_epochs=0.5"], "accuracy"),
-    "MRPC": ("glue", [], "accuracy"),
-    "RTE": ("glue", [], "accuracy"),
-    "CoNLL-2003": ("ner/conll2003", [], "f1"),
-}
-"""Folder, settings and score of what results are tuned on."""
-TASK_RATES, TASK_SEEDS = ("1e-4", "3e-4"), (1, 2, 3)
-
-
+FLOOR = "no pre-training"
+SETTINGS = [
+    f"num_eval_shards={NUM_HELD_OUT}",
+    # Every point is scored afterwards.
+    "num_checkpoints=1000",
+    "num_eval_steps=20",
+    "evaluate_steps=1020",
+    # Pictures for TensorBoard are no part of the training.
+    "draw_steps=1000000",
+]
+"""What all runs have in common."""
 Plan = dict[str, Any]
 """What `compute.yaml` holds."""
+Terms = dict[str, float]
+"""Losses and accuracies by name."""
+
+
+class Run(NamedTuple):
+    """A pre-training of a recipe."""
+
+    recipe: str
+    """Its name in the plan."""
+    rate: str
+    seed: int
+    is_trial: bool = False
+
+    @property
+    def name(self) -> str:
+        kind = "trial" if self.is_trial else "run"
+        return f"{self.recipe},{kind},rate={self.rate},seed={self.seed}"
+
+    @property
+    def title(self) -> str:
+        kind = "trial" if self.is_trial else f"seed {self.seed}"
+        return f"{self.recipe}, rate {self.rate}, {kind}"
+
+    def path(self, work: Path, suffix: str = "") -> Path:
+        return work / "runs" / f"{self.name}{suffix}"
+
+
+class Sample(NamedTuple):
+    """How far a run was."""
+
+    cpu_seconds: float
+    step: int
 
 
 # Text.
 
 
 def make_text(data: Path, work: Path, plan: Plan) -> None:
-    """Corpus, vocabulary and examples of each length, in 20 shards of documents."""
-    sources = [
-        *("--wikipedia", f"{data}/wikipedia/enwiki*"),
-        *("--wikiextractor", f"{data}/wikipedia_extracted/enwiki_*/AA/*"),
-        *("--books", f"{data}/books/gutenberg/*.txt"),
-    ]
+    """Corpus, vocabulary and examples, all as those of the run of two hours."""
     corpus, vocab = work / "corpus", work / "vocab.txt"
-    make_once(corpus, "corpus", *sources, "--output", corpus)
-    words = ["--vocab_size", "16000", "--output", vocab]
-    make_once(vocab, "vocab", "--corpus", corpus, *words)
-    # The scored sequences, twice each shard's, under no recipe's own masks.
-    makes = {"held_out": ["max_seq_length=128", "dupe_factor=2"], **plan["examples"]}
-    for name, settings in makes.items():
-        shared = ["--corpus", corpus, "--vocab", vocab, "--num_shards", NUM_SHARDS]
-        target = work / "examples" / str(name)
-        make_once(
-            target, "examples", *shared, *as_options(settings), "--output", target
-        )
+    wikis = f"{data}/wikipedia_extracted/enwiki_2018_articles/AA/wiki_*"
+    sources = ["--wikipedia", f"{data}/wikipedia/*.bz2", "--wikiextractor", wikis]
+    sources += ["--books", f"{data}/books/gutenberg/*.txt", "--output", corpus]
+    make_once(corpus, "corpus", *sources)
+    words = ["--corpus", corpus, "--vocab_size", "8000", "--output", vocab]
+    make_once(vocab, "vocab", *words)
+    for name, settings in plan["examples"].items():
+        target = examples_path(work, name)
+        words = ["--corpus", corpus, "--vocab", vocab, "--num_shards", NUM_SHARDS]
+        sets = as_options([*settings, "masking=dynamic", "dupe_factor=4"])
+        make_once(target, "examples", *words, *sets, "--output", target)
+
+
+def examples_path(work: Path, name: object) -> Path:
+    return work / f"examples_{name}"
 
 
 def make_once(output: Path, *words: Any) -> None:
@@ -92,80 +121,75 @@ def as_options(settings: Iterable[str]) -> list[str]:
 # Runs.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
-    """A pre-training of a recipe."""
-
-    recipe: str
-    """Its name in the plan."""
-    rate: str
-    seed: int
-    is_trial: bool
-
-    @property
-    def name(self) -> str:
-        kind = "trial" if self.is_trial else "run"
-        return f"{self.recipe},{kind},rate={self.rate},seed={self.seed}"
+def trials(plan: Plan, recipe: str) -> list[Run]:
+    """Short runs of a recipe, one for each rate; none if it has a single rate."""
+    facts = plan["recipes"][recipe]
+    rates = facts["rates"] if len(facts["rates"]) > 1 else []
+    return [Run(recipe, rate, facts["seeds"][0], is_trial=True) for rate in rates]
 
 
-class Sample(NamedTuple):
-    """How far a run was."""
+def full_runs(work: Path, plan: Plan, recipe: str) -> list[Run]:
+    """A recipe's runs, with the rate that has the lowest loss of its scored trials."""
+    facts = plan["recipes"][recipe]
+    rate = facts["rates"][0]
+    if tried := trials(plan, recipe):
+        first = str(facts["scored"][0])
+        losses = {
+            run.rate: read_scores(work, run)["end"][first]["masked_lm_loss"]
+            for run in tried
+        }
+        rate = min(losses, key=losses.__getitem__)
+    return [Run(recipe, rate, seed) for seed in facts["seeds"]]
 
-    cpu_seconds: float
-    step: int
+
+def finished_runs(work: Path, plan: Plan) -> dict[str, list[Run]]:
+    """Scored runs by recipe, in the plan's order; recipes without any left out."""
+    found = {}
+    for recipe in plan["recipes"]:
+        try:
+            runs = full_runs(work, plan, recipe)
+        except FileNotFoundError:  # Its trials are not made.
+            continue
+        runs = [run for run in runs if run.path(work, ".json").is_file()]
+        found |= {recipe: runs} if runs else {}
+    return found
 
 
 def train(work: Path, plan: Plan, only: Sequence[str]) -> None:
     """Makes and scores all runs of the plan that are missing."""
     for recipe in only or plan["recipes"]:
-        rates, seeds = plan["recipes"][recipe]["rates"], plan["seeds"]
-        trials = [
-            Run(recipe=recipe, rate=str(rate), seed=seeds[0], is_trial=True)
-            for rate in rates
-        ]
-        for run in trials:
+        for run in trials(plan, recipe):
             make_run(work, plan, run)
-        best = min(trials, key=lambda run: final_score(work, run)["masked_lm_loss"])
-        for seed in seeds:
-            made = dataclasses.replace(best, seed=seed, is_trial=False)
-            make_run(work, plan, made)
+        for run in full_runs(work, plan, recipe):
+            make_run(work, plan, run)
 
 
 def make_run(work: Path, plan: Plan, run: Run) -> None:
     """Trains and scores one run, unless that was done."""
-    directory = work / "runs" / run.name
-    if not (directory / "results.json").is_file():
-        train_and_count(work, directory, command(work, plan, run))
-    if not (work / "scores" / f"{run.name}.json").is_file():
+    if not (run.path(work) / "results.json").is_file():
+        train_and_count(run.path(work), command(work, plan, run))
+    if not run.path(work, ".json").is_file():
         # A process of its own: TensorFlow's memory is given back.
         script = [sys.executable, __file__, "score", "--work", str(work)]
         subprocess.run([*script, "--only", run.name], check=True)
 
 
 def command(work: Path, plan: Plan, run: Run) -> list[str]:
-    """The training's words: the recipe's, and those that all have in common."""
-    recipe = plan["recipes"][run.recipe]
-    settings = [*recipe.get("set", []), f"seed={run.seed}"]
+    """The training's words: a trial has less steps, all on the first examples."""
+    facts = plan["recipes"][run.recipe]
+    settings = [*facts.get("set", []), *SETTINGS, f"seed={run.seed}"]
     settings += [f"optimizer.learning_rate={run.rate}"]
-    num_steps = recipe["num_train_steps"]
+    names = facts["examples"]
     if run.is_trial:
-        num_steps = round(num_steps * plan["trial_fraction"])
-    interval = max(1, num_steps // NUM_POINTS)
-    settings += [
-        f"num_train_steps={num_steps}",
-        f"save_checkpoint_steps={interval}",
-        # Every point is scored afterwards; the run's own evaluation is not.
-        "num_checkpoints=1000",
-        f"evaluate_steps={num_steps}",
-        "num_eval_steps=1",
-        f"num_eval_shards={NUM_HELD_OUT}",
-    ]
-    examples = [str(work / "examples" / str(name)) for name in recipe["examples"]]
-    words = ["pretrain", "--config", recipe["config"], "--examples", *examples]
+        names, num_steps = names[:1], facts["trial_steps"]
+        settings += [f"num_train_steps={num_steps}"]
+        settings += [f"save_checkpoint_steps={num_steps}"]
+    examples = [str(examples_path(work, name)) for name in names]
+    words = ["pretrain", "--config", facts["config"], "--examples", *examples]
     return [*BERT_KERAS, *words, *as_options(settings)]
 
 
-def train_and_count(work: Path, directory: Path, words: list[str]) -> None:
+def train_and_count(directory: Path, words: list[str]) -> None:
     """Runs a training and writes what it cost beside it.
 
     A resumed one goes on from the cost of its last checkpoint.
@@ -248,39 +272,54 @@ def cost_at(samples: Sequence[Sample], step: int) -> float:
 # Scores.
 
 
-def score(work: Path, name: str) -> None:
-    """Scores all checkpoints of a run on the held-out sequences."""
-    points = {}
-    paths = sorted((work / "runs" / name / "checkpoints").glob("step-*.npz"))
-    for path in paths:
-        wanted = NUM_SCORED if path == paths[-1] else NUM_ON_CURVE
-        points[int(path.stem.partition("-")[2])] = mean_terms_of(
-            path,
-            work / "examples" / "held_out",
-            num_held_out=NUM_HELD_OUT,
-            batch_size=100,
-            num_batches=-(-wanted // 100),
-        )
-    target = work / "scores" / f"{name}.json"
-    target.parent.mkdir(exist_ok=True)
-    files.write_atomically(target, json.dumps(points, indent=1).encode())
+def score(work: Path, plan: Plan, names: Sequence[str]) -> None:
+    """Scores runs, by name, on the held-out shards, as a run's own evaluations do.
+
+    Each checkpoint at the length that it was trained on, with 15 % of tokens masked and
+    single examples, and the last at all lengths.
+    """
+    for name in names:
+        directory = work / "runs" / name
+        lasts = phase_ends(directory)
+        # A trial has one length.
+        recipe = plan["recipes"][name.partition(",")[0]]
+        lengths = [str(length) for length in recipe["scored"]][: len(lasts)]
+        end = {
+            length: _score_at(work, directory, length, NUM_SCORED[length])
+            for length in lengths
+        }
+        points = {lasts[-1]: end[lengths[-1]]}
+        for path in sorted((directory / "checkpoints").glob("step-*.npz")):
+            step = int(path.stem.partition("-")[2])
+            length = next(n for n, e in zip(lengths, lasts, strict=True) if step <= e)
+            if step not in points:
+                points[step] = _score_at(work, path, length, NUM_ON_CURVE)
+        found = {"points": dict(sorted(points.items())), "end": end}
+        text = json.dumps(found, indent=1)
+        files.write_atomically(work / "runs" / f"{name}.json", text.encode())
 
 
-def mean_terms_of(
-    checkpoint: Path,
-    examples: Path,
-    *,
-    num_held_out: int,
-    batch_size: int,
-    num_batches: int,
-) -> dict[str, float]:
-    """Losses and accuracies of a checkpoint on the last shards of examples."""
+def phase_ends(directory: Path) -> list[int]:
+    """Last steps of a run's phases."""
+    facts = read_settings(directory)
+    inputs = json.loads((directory / "inputs.json").read_text(encoding="utf-8"))
+    if isinstance(inputs["examples_sha256"], str):
+        return [facts["num_train_steps"]]
+    shares = itertools.accumulate(phase["fraction"] for phase in facts["phases"])
+    return [round(share * facts["num_train_steps"]) for share in shares]
+
+
+def read_settings(directory: Path) -> dict[str, Any]:
+    return yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+
+
+def _score_at(work: Path, checkpoint: Path, name: str, num_batches: int) -> Terms:
     from bert_keras.inference import fill_mask
 
     batches = held_out_batches(
-        examples,
-        num_held_out=num_held_out,
-        batch_size=batch_size,
+        examples_path(work, name),
+        num_held_out=NUM_HELD_OUT,
+        batch_size=32,
         num_batches=num_batches,
     )
     return mean_terms(fill_mask.load_pretrainer(checkpoint)[1], batches)
@@ -329,239 +368,91 @@ def mean_terms(network: Any, batches: Any) -> dict[str, float]:
     return {name: total / max(weight, 1.0) for name, (total, weight) in totals.items()}
 
 
-def read_points(work: Path, run: Run) -> dict[int, dict[str, float]]:
-    """Scores of a run by step."""
-    text = (work / "scores" / f"{run.name}.json").read_text(encoding="utf-8")
-    return {int(step): point for step, point in json.loads(text).items()}
-
-
-def final_score(work: Path, run: Run) -> dict[str, float]:
-    """Scores at a run's end."""
-    points = read_points(work, run)
-    return points[max(points)]
+def read_scores(work: Path, run: Run) -> dict[str, dict[str, Terms]]:
+    """`points`, terms by step, each at the length of its phase; `end`, by length."""
+    return json.loads(run.path(work, ".json").read_text(encoding="utf-8"))
 
 
 # Tasks.
 
 
-def tune(work: Path, data: Path, only: Sequence[str]) -> None:
-    """Tunes every scored run on every task, and keeps each one's score on dev."""
-    for run in finished_runs(work):
-        if run.is_trial or (only and run.recipe not in only):
-            continue
-        for task in TASKS:
-            for rate in TASK_RATES:
-                for seed in TASK_SEEDS:
-                    tune_once(work, data, run, task=task, rate=rate, seed=seed)
+def tune(work: Path, data: Path, plan: Plan, only: Sequence[str]) -> None:
+    """Tunes every scored run, and random weights, on every task.
+
+    The first run is tuned with each rate, the others with the best of them.
+    """
+    runs = list(itertools.chain(*finished_runs(work, plan).values()))
+    for task in only or plan["tasks"]:
+        for rate in plan["task_rates"]:
+            tune_once(work, data, plan, runs[0], task=task, rate=rate)
+        best = best_rate(work, plan, runs[0], task)
+        for run in [*runs[1:], None]:
+            tune_once(work, data, plan, run, task=task, rate=best)
+
+
+def best_rate(work: Path, plan: Plan, first: Run, task: str) -> str:
+    """That of the highest score on dev."""
+    found = {
+        rate: task_score(work, plan, first, task=task, rate=str(rate))
+        for rate in plan["task_rates"]
+    }
+    return max(found, key=lambda rate: found[rate] or 0.0)
 
 
 def tune_once(
-    work: Path, data: Path, run: Run, *, task: str, rate: str, seed: int
+    work: Path, data: Path, plan: Plan, run: Run | None, *, task: str, rate: str
 ) -> None:
-    """One fine-tuning, of which only `results.json` stays."""
-    folder, settings, _ = TASKS[task]
-    target = task_path(work, run, task=task, rate=rate, seed=seed)
+    """One fine-tuning, of which only `results.json` stays; `None`: random weights."""
+    facts, target = plan["tasks"][task], task_path(work, run, task=task, rate=rate)
     if target.is_file():
         return
+    first = next(itertools.chain(*finished_runs(work, plan).values()))
+    words = ["--init", (run or first).path(work), *([] if run else ["--from_scratch"])]
     tuned = work / "tuned"
     shutil.rmtree(tuned, ignore_errors=True)
-    settings = [*settings, f"learning_rate={rate}", f"seed={seed}"]
-    words = ["finetune", "--task", task, "--data", data / folder, *as_options(settings)]
-    init = ["--init", work / "runs" / run.name, "--output_dir", tuned]
-    subprocess.run([*BERT_KERAS, *map(str, [*words, *init])], check=True)
+    settings = [*facts.get("set", []), f"learning_rate={rate}"]
+    words += ["--task", task, "--data", data / facts["folder"], *as_options(settings)]
+    words = ["finetune", *words, "--output_dir", tuned]
+    subprocess.run([*BERT_KERAS, *map(str, words)], check=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     files.write_atomically(target, (tuned / "results.json").read_bytes())
 
 
-def task_path(work: Path, run: Run, *, task: str, rate: str, seed: int) -> Path:
+def task_path(work: Path, run: Run | None, *, task: str, rate: str) -> Path:
     """File of a fine-tuning's results."""
-    return work / "tasks" / run.name / f"{task},rate={rate},seed={seed}.json"
+    return work / "tasks" / (run.name if run else FLOOR) / f"{task},rate={rate}.json"
 
 
-def task_score(work: Path, run: Run, task: str) -> float | None:
-    """The best rate's mean over seeds; `None`: not all were made."""
-    means = []
-    for rate in TASK_RATES:
-        paths = [
-            task_path(work, run, task=task, rate=rate, seed=seed) for seed in TASK_SEEDS
-        ]
-        if not all(path.is_file() for path in paths):
-            return None
-        found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-        scores = [one["eval"][TASKS[task][2]] for one in found]
-        means.append(statistics.mean(scores))
-    return max(means)
+def task_score(
+    work: Path, plan: Plan, run: Run | None, *, task: str, rate: str
+) -> float | None:
+    """Score on dev, %; `None`: not tuned yet."""
+    path = task_path(work, run, task=task, rate=rate)
+    if not path.is_file():
+        return None
+    found = json.loads(path.read_text(encoding="utf-8"))["eval"]
+    return 100 * found[plan["tasks"][task]["score"]]
 
 
-# The page.
-
-
-def finished_runs(work: Path) -> list[Run]:
-    """All that were scored."""
-    runs = []
-    for path in sorted((work / "scores").glob("*.json")):
-        recipe, kind, rate, seed = path.stem.split(",")
-        runs.append(
-            Run(
-                recipe=recipe,
-                rate=rate.partition("=")[2],
-                seed=int(seed.partition("=")[2]),
-                is_trial=kind == "trial",
-            )
-        )
-    return runs
-
-
-def page(work: Path, plan: Plan) -> str:
-    """The table of all recipes."""
-    tasks = "".join(f" {task} |" for task in TASKS)
-    lines = [
-        "# What recipes of pre-training reach for what they cost",
-        "",
-        f"{datetime.date.today()}, {len(os.sched_getaffinity(0))} cores. Made by "
-        "`benchmarks/compute.py`, which says how. Mean and standard deviation over "
-        "seeds; processor minutes of the whole training; held-out sequences of 128 "
-        "tokens.",
-        "",
-        "| recipe | rate, of trials | seeds | processor minutes | PFLOP | masked-LM "
-        f"loss | accuracy, % |{tasks}",
-        "|---|---|---|---|---|---|---|" + "---|" * len(TASKS),
-    ]
-    found = finished_runs(work)
-    for recipe in dict.fromkeys(run.recipe for run in found if not run.is_trial):
-        runs = [run for run in found if run.recipe == recipe and not run.is_trial]
-        trials = [run for run in found if run.recipe == recipe and run.is_trial]
-        ends = [final_score(work, run) for run in runs]
-        costs = [
-            read_samples(work / "runs" / f"{run.name}.cost.csv")[-1].cpu_seconds / 60
-            for run in runs
-        ]
-        cells = [
-            recipe,
-            f"{runs[0].rate}, of {', '.join(run.rate for run in trials)}",
-            str(len(runs)),
-            mean_and_deviation(costs, ".1f"),
-            mean_and_deviation([petaflops(work, plan, run) for run in runs], ".2f"),
-            mean_and_deviation([end["masked_lm_loss"] for end in ends], ".3f"),
-            mean_and_deviation([100 * end["masked_lm_accuracy"] for end in ends]),
-        ]
-        for task in TASKS:
-            scores = [task_score(work, run, task) for run in runs]
-            made = [100 * score for score in scores if score is not None]
-            cells.append(mean_and_deviation(made) if made else "")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def mean_and_deviation(values: Sequence[float], form: str = ".1f") -> str:
-    """`28.9 ± 0.2`; of a single value no deviation."""
-    mean = format(statistics.mean(values), form)
-    if len(values) == 1:
-        return mean
-    return f"{mean} ± {format(statistics.stdev(values), form)}"
-
-
-def petaflops(work: Path, plan: Plan, run: Run) -> float:
-    """Operations of a whole run's products, forward and backward."""
-    from bert_keras import config, strict_model
-    from bert_keras.model import flops
-
-    directory = work / "runs" / run.name
-    facts = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
-    usual = facts["global_batch_size"]
-    bert = json.loads((directory / "bert_config.json").read_text(encoding="utf-8"))
-    sizes = strict_model.build_config(config.BertConfig, bert)
-    made = plan["recipes"][run.recipe]["examples"]
-    # Of the steps, and examples in a step.
-    shares = [
-        (phase["fraction"], phase["global_batch_size"] or usual)
-        for phase in facts["phases"]
-    ]
-    total = 0.0
-    shares = shares if len(made) > 1 else [(1.0, usual)]
-    for name, (share, batch_size) in zip(made, shares, strict=True):
-        manifest = work / "examples" / str(name) / "manifest.json"
-        values = json.loads(manifest.read_text(encoding="utf-8"))["config"]
-        length = values["max_seq_length"]
-        total += (
-            share
-            * batch_size
-            * flops.pretraining_flops_per_example(
-                sizes,
-                max_seq_length=length,
-                num_predictions=values["max_predictions_per_seq"]
-                or round(0.15 * length),
-                next_sentence=facts["next_sentence"],
-            )
-        )
-    return total * facts["num_train_steps"] / 1e15
-
-
-def draw(work: Path, path: Path) -> None:
-    """Held-out loss against cost: a line a recipe, mean and deviation over seeds."""
-    import numpy as np
-
-    from bert_keras.report import drawing
-
-    def picture():
-        figure, plot = drawing.new_plot("held-out masked-LM loss against cost")
-        found = [run for run in finished_runs(work) if not run.is_trial]
-        for recipe in dict.fromkeys(run.recipe for run in found):
-            runs = [run for run in found if run.recipe == recipe]
-            points = [read_points(work, run) for run in runs]
-            steps = sorted(set.intersection(*(set(one) for one in points)))
-            costs = [
-                [
-                    cost_at(read_samples(work / "runs" / f"{run.name}.cost.csv"), step)
-                    for step in steps
-                ]
-                for run in runs
-            ]
-            losses = [[one[step]["masked_lm_loss"] for step in steps] for one in points]
-            x, y = np.mean(costs, 0) / 60, np.mean(losses, 0)
-            (line,) = plot.plot(x, y, marker="o", markersize=3, label=recipe)
-            deviation = np.std(losses, 0)
-            colour = line.get_color()
-            plot.fill_between(x, y - deviation, y + deviation, color=colour, alpha=0.2)
-        plot.set(xlabel="processor minutes", ylabel="masked-LM loss")
-        drawing.add_legend(figure)
-        return figure
-
-    files.write_atomically(path, drawing.as_png(picture))
+STAGES = {
+    "text": lambda args, plan: make_text(args.data, args.work, plan),
+    "train": lambda args, plan: train(args.work, plan, args.only),
+    "score": lambda args, plan: score(args.work, plan, args.only),
+    "tasks": lambda args, plan: tune(args.work, args.data, plan, args.only),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("stage", choices=["text", "train", "score", "tasks", "page"])
+    parser.add_argument("stage", choices=STAGES)
     parser.add_argument("--work", type=Path, required=True, help="for all that is made")
     parser.add_argument("--data", type=Path, help="dumps, books and labelled files")
-    parser.add_argument("--only", nargs="+", default=[], help="names of recipes")
-    parser.add_argument(
-        "--plan", type=Path, default=Path(__file__).with_name("compute.yaml")
-    )
-    parser.add_argument("--results", type=Path, help="page to write")
+    parser.add_argument("--only", nargs="+", default=[], help="recipes, runs or tasks")
+    parser.add_argument("--plan", type=Path, default=PLAN)
     args = parser.parse_args()
     if args.stage in ("text", "tasks") and args.data is None:
         parser.error(f"{args.stage} needs --data")
-    if args.stage == "page" and args.results is None:
-        parser.error("page needs --results")
-    plan = yaml.safe_load(args.plan.read_text(encoding="utf-8"))
-    if args.stage == "text":
-        make_text(args.data, args.work, plan)
-    elif args.stage == "train":
-        train(args.work, plan, args.only)
-    elif args.stage == "score":
-        for name in args.only:
-            score(args.work, name)
-    elif args.stage == "tasks":
-        tune(args.work, args.data, args.only)
-    else:
-        picture = args.results.with_suffix(".png")
-        draw(args.work, picture)
-        text = (
-            page(args.work, plan) + f"\n![held-out loss against cost]({picture.name})\n"
-        )
-        files.write_atomically(args.results, text.encode())
+    STAGES[args.stage](args, yaml.safe_load(args.plan.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":

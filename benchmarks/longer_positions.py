@@ -6,7 +6,7 @@
 
 Scores a pre-training checkpoint on held-out examples longer than those it was trained
 on, with the rows of the position table beyond `--num_trained` made in several ways, and
-prints a table. WORK is the folder of `benchmarks/fast.py`.
+prints a table. WORK is the folder of `benchmarks/compute.py`.
 """
 
 import argparse
