@@ -364,6 +364,7 @@ TaskKind = Literal[
     "pretraining",
     "encoder",
     "classification",
+    "multi_label",
     "regression",
     "tagging",
     "span",
@@ -376,8 +377,9 @@ class Task(StrictModel):
     """The answers of a run's heads."""
 
     kind: TaskKind
-    """`encoder`: no head at all; `tagging`: a class for each token; `span`: where an
-    answer begins and ends; `choice`: the best of several endings."""
+    """`encoder`: no head at all; `multi_label`: any number of classes for a text;
+    `tagging`: a class for each token; `span`: where an answer begins and ends;
+    `choice`: the best of several endings."""
     name: str | None = None
     """Data set it was tuned on, such as `MRPC`; null: the user's own."""
     labels: tuple[str, ...] | None = None

@@ -1,6 +1,8 @@
 """Settings of a fine-tuning run; unknown keys are refused."""
 
-from typing import Literal, Self
+import json
+import math
+from typing import Any, Literal, Self
 
 import pydantic
 
@@ -15,8 +17,12 @@ class TextColumns(StrictModel):
     """Column of the text."""
     text_pair: str | None = None
     """Column of the second text, for tasks on pairs; null: `text_pair`, if there."""
-    label: str = "label"
-    """Column of the class or number."""
+    label: str | tuple[str, ...] = "label"
+    """Column of the class or number; or, for texts with any number of labels, a column
+    of 0 and 1 for each label, such as [toxic, insult]."""
+    label_separator: str = pydantic.Field(default=",", min_length=1)
+    """Between the labels of a text in a cell of a table, with `multi_label`; JSON lines
+    have a list."""
 
 
 class SpanConfig(StrictModel):
@@ -42,6 +48,16 @@ class FinetuningConfig(StrictModel):
     """Names of the columns of a table or JSON lines."""
     regression: bool = False
     """Labels are numbers to predict, not classes."""
+    multi_label: bool = False
+    """A text has any number of labels, none included: `columns.label` holds several, or
+    is a list of columns."""
+    class_weights: Literal["balanced"] | dict[str, float] | None = None
+    """Weights of labels in the loss of texts: by label, 1 for those not named, or
+    `balanced`: each class counts alike, rare ones more an example. With `multi_label`
+    they weigh the texts that have the label."""
+    label_smoothing: float = pydantic.Field(default=0.0, ge=0, lt=1)
+    """Share of each target that is spread evenly over the answers, in the loss of texts
+    with labels (Szegedy et al., 2016)."""
     max_seq_length: int = pydantic.Field(default=128, ge=4)
     """Tokens of an input, special tokens included. Longer inputs are cut, the longer
     text of a pair first; those of `span` and `tagging` into windows."""
@@ -122,6 +138,38 @@ class FinetuningConfig(StrictModel):
     seed: int = 12345
     """Seed of the head's initial weights, shuffling and dropout."""
 
+    @pydantic.field_validator("class_weights", mode="before")
+    @classmethod
+    def _weighs_labels(cls, weights: Any) -> Any:
+        if weights in (None, "balanced"):
+            return weights
+        if not isinstance(weights, dict) or not weights:
+            raise ValueError(
+                "`class_weights` is `balanced` or weights by label, such as {spam: "
+                f"3}}, got {weights!r}"
+            )
+        for label, weight in weights.items():
+            if not isinstance(weight, int | float) or not 0 < weight < math.inf:
+                raise ValueError(
+                    f"`class_weights.{label}` is a number above 0, got {weight!r}"
+                )
+        # YAML takes labels such as 1 or true for something else.
+        return {_label_name(label): weight for label, weight in weights.items()}
+
+    @pydantic.model_validator(mode="after")
+    def _labels_are_of_one_kind(self) -> Self:
+        if self.regression and self.has_several_labels:
+            raise ValueError(
+                "a label is a number or one of several: give `regression` or "
+                "`multi_label` (several columns in `columns.label` mean it), got both"
+            )
+        return self
+
+    @property
+    def has_several_labels(self) -> bool:
+        """Whether a text may have several labels."""
+        return self.multi_label or not isinstance(self.columns.label, str)
+
     @pydantic.model_validator(mode="after")
     def _packs_what_can_be_packed(self) -> Self:
         if self.pack_examples and (self.bilstm_units or self.max_seq_length < 16):
@@ -159,3 +207,8 @@ class FinetuningConfig(StrictModel):
         if self.batches == "auto":
             return task.kind != "tagging" and not self.pack_examples
         return self.batches == "by_length"
+
+
+def _label_name(label: Any) -> str:
+    """A label as data files have it, of YAML's value."""
+    return label if isinstance(label, str) else json.dumps(label)

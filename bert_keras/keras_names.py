@@ -31,6 +31,7 @@ CLASSES = {
     "bert_keras.model.networks": (
         "BertChooser",
         "BertClassifier",
+        "BertMultiLabelClassifier",
         "BertSpanPredictor",
         "BertTagger",
     ),

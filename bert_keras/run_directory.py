@@ -30,6 +30,7 @@ LOGS_NAME = "logs"
 """Event files for TensorBoard, in the directories `train`, `eval` and `panels`."""
 WEIGHTS_NAME = "model.weights.h5"
 RESULTS_NAME = "results.json"
+THRESHOLDS = "thresholds"
 ANSWERS_NAME = "dev_answers.jsonl"
 """Last evaluation of a fine-tuned run, example by example, for its report."""
 REPORT_NAME = "report"
@@ -193,6 +194,15 @@ def read_results(directory: str | Path) -> dict[str, Any] | None:
     results = files.read_json(path)
     strict_model.build_config(_Results, results, origin=path)
     return results
+
+
+def threshold_of(results: Mapping[str, Any]) -> float | dict[str, float] | None:
+    """The threshold of a finished run, from the content of its `results.json`.
+
+    That of questions without an answer, or one for each label where a text may have
+    several; both were chosen on the main dev file. `None`: the task has none.
+    """
+    return results.get(THRESHOLDS, results.get("eval", {}).get("best_f1_thresh"))
 
 
 def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run:

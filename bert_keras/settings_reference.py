@@ -129,7 +129,9 @@ def _kinds(annotation: Any, bounds: str = "") -> list[str]:
     if origin in (typing.Union, types.UnionType):
         return [kind for part in arguments for kind in _kinds(part, bounds)]
     if origin is dict:
-        return ["lists of values by key"]
+        value = arguments[1]
+        lists = typing.get_origin(value) is tuple
+        return ["lists of values by key" if lists else f"{_WORDS[value][0]}s by name"]
     if origin is tuple:
         item = arguments[0]
         if config_fields.model_in(item):

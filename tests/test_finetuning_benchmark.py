@@ -20,6 +20,7 @@ from bert_keras.tasks import (
     ner,
     squad,
     text,
+    text_forms,
 )
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -245,8 +246,11 @@ def test_a_check_that_fails_ends_all(workshop, tmp_path):
 
 def texts(labels, *, regression=False):
     rows = [text.LabelledText("a", None, label, 1) for label in labels]
-    return forms.TextDataset(
-        path=Path("x.tsv"), rows=rows, has_labels=True, regression=regression
+    return text_forms.TextDataset(
+        path=Path("x.tsv"),
+        rows=rows,
+        has_labels=True,
+        kind="regression" if regression else "classification",
     )
 
 

@@ -146,6 +146,8 @@ def write_inputs(directory: Path) -> None:
     labelled = "".join(f"{row}\t{row[-1]}\n" for row in rows)
     for name in ("train", "dev"):
         (directory / f"{name}.tsv").write_text("text\tlabel\n" + labelled)
+    moods = "text\tlabel\nthe road was a\ta,b\nthe lamp was\t\nthe lamp was b\tb\n"
+    (directory / "moods.tsv").write_text(moods)
     (directory / "new.tsv").write_text("text\n" + "\n".join(rows) + "\n")
     (directory / "names").mkdir()
     for name in ("train", "dev"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.tasks import forms, ner, text
+from bert_keras.tasks import forms, ner, text, text_forms
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 sys.path.insert(0, str(FOLDER))
@@ -62,8 +62,8 @@ def test_documents_are_asked_for_whole():
 
 def test_pairs_of_texts_and_numbers():
     rows = [text.LabelledText("a", "b", None, n) for n in range(65)]
-    data = forms.TextDataset(
-        path=Path("x"), rows=rows, has_labels=False, regression=True
+    data = text_forms.TextDataset(
+        path=Path("x"), rows=rows, has_labels=False, kind="regression"
     )
     signatures = {"serving_default": Recorded(score=tf.constant([0.0]))}
     requests, name, read = benchmark._requests(data, signatures)

@@ -17,6 +17,7 @@ from bert_keras.tasks import (
     squad,
     squad_scores,
     text,
+    text_forms,
 )
 
 
@@ -33,7 +34,7 @@ def without_model(
         `None`: nothing simple answers this task (SWAG).
     """
     task = train.describe()
-    if isinstance(train, forms.TextDataset):
+    if isinstance(train, text_forms.TextDataset):
         return _commonest_label(train, dev, task)
     if isinstance(train, forms.TaggingDataset):
         return "each word's commonest tag", _commonest_tags(train, dev, task)
@@ -43,8 +44,8 @@ def without_model(
 
 
 def _commonest_label(
-    train: forms.TextDataset,
-    dev: forms.TextDataset,
+    train: text_forms.TextDataset,
+    dev: text_forms.TextDataset,
     task: config.Task,
 ) -> tuple[str, dict[str, float]]:
     known = text.label_ids(train.rows, task.labels, path=train.path)
@@ -53,7 +54,7 @@ def _commonest_label(
     else:
         label = np.bincount(known).argmax()
         how, answer = f"always {task.labels[label]}", np.eye(len(task.labels))[label]
-    answers = forms.TextAnswers(
+    answers = text_forms.TextAnswers(
         rows=dev.rows,
         logits=np.tile(np.float32(answer), (len(dev), 1)),
         label_ids=text.label_ids(dev.rows, task.labels, path=dev.path),

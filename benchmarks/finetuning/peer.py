@@ -35,6 +35,7 @@ from bert_keras.tasks import (
     forms,
     ner,
     text,
+    text_forms,
 )
 
 MODELS = {
@@ -87,7 +88,7 @@ class Texts:
 
     def __init__(
         self,
-        data: forms.TextDataset,
+        data: text_forms.TextDataset,
         task: config.Task,
         tokenizer: Any,
         settings: finetuning_config.FinetuningConfig,
@@ -112,7 +113,7 @@ class Texts:
         return {**self._encoded.batch(rows), "labels": labels}
 
     def scores(self, outputs: Sequence[np.ndarray]) -> dict[str, float]:
-        return forms.TextAnswers(
+        return text_forms.TextAnswers(
             rows=self._data.rows,
             logits=np.stack(outputs),
             label_ids=self._label_ids,

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import step
 from bert_keras import config, files, finetuning_config
-from bert_keras.tasks import catalogue, forms
+from bert_keras.tasks import catalogue, text_forms
 
 BATCH_SIZE = 32
 NUM_EXAMPLES = 16_000
@@ -66,7 +66,7 @@ def first_examples(
 ) -> tuple[Any, finetuning_config.FinetuningConfig]:
     """The beginning of the training file, and the settings."""
     settings = finetuning_config.FinetuningConfig(**SETTINGS, precision=precision)
-    data: forms.TextDataset = catalogue.read(train, settings)
+    data: text_forms.TextDataset = catalogue.read(train, settings)
     return dataclasses.replace(data, rows=data.rows[:NUM_EXAMPLES]), settings
 
 

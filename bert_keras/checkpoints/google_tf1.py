@@ -171,7 +171,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """
     kind = checkpoint.task.kind
     companions.write(checkpoint, directory)
-    if kind in ("tagging", "choice"):
+    if kind in ("tagging", "choice", "multi_label"):
         logger.warning(
             "%s: the format does not name the task of a head: this one, for %s, is "
             "read back as one for %s",

@@ -29,7 +29,8 @@ KINDS: dict[str, config.TaskKind] = {
     "BertForQuestionAnswering": "span",
     "BertForMultipleChoice": "choice",
 }
-"""Kind of task, by their class; their classification may be a regression."""
+"""Kind of task, by their class; their classification may be a regression, or of several
+labels."""
 
 _MODEL_NAMES = {
     "albert": "an ALBERT",
@@ -156,7 +157,7 @@ def read_task(
     """Task of the model, with its labels.
 
     Raises:
-        InputError: several labels per text, several numbers, or bad names of labels.
+        InputError: several numbers, or bad names of labels.
     """
     kind = KINDS[architecture]
     labels = None
@@ -165,10 +166,7 @@ def read_task(
     if architecture == "BertForSequenceClassification":
         problem_type = values.get("problem_type")
         if problem_type == "multi_label_classification":
-            raise InputError(
-                f'{path}: "problem_type" is "{problem_type}", several classes of one '
-                "text: expected single_label_classification or regression"
-            )
+            return config.Task(kind="multi_label", labels=labels)
         if problem_type == "regression" and len(labels) > 1:
             raise InputError(
                 f"{path}: a regression of {len(labels)} numbers, expected one"
@@ -203,7 +201,8 @@ def choose_architecture(checkpoint: weights.Checkpoint) -> str:
     """Their class with a place for most of the weights."""
     kind = checkpoint.task.kind
     if kind != "pretraining":
-        kind = "classification" if kind == "regression" else kind
+        if kind in ("multi_label", "regression"):
+            kind = "classification"
         return next(name for name, theirs in KINDS.items() if theirs == kind)
     has_masked_lm, has_pooler, has_next_sentence = (
         f"{name}/kernel" in checkpoint.arrays
@@ -244,6 +243,12 @@ def to_theirs(checkpoint: weights.Checkpoint, architecture: str) -> dict[str, An
     if labels is not None:
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
         values["label2id"] = {label: i for i, label in enumerate(labels)}
-    if checkpoint.task.kind == "classification":
-        values["problem_type"] = "single_label_classification"
+    if (kind := checkpoint.task.kind) in _PROBLEM_TYPES:
+        values["problem_type"] = _PROBLEM_TYPES[kind]
     return values
+
+
+_PROBLEM_TYPES = {
+    "classification": "single_label_classification",
+    "multi_label": "multi_label_classification",
+}

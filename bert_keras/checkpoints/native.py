@@ -210,6 +210,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
 
 _FORMS = {
     "classification": "text",
+    "multi_label": "text",
     "regression": "text",
     "tagging": "tagging",
     "span": "span",
@@ -232,6 +233,7 @@ def tuning_settings(
     return finetuning_config.FinetuningConfig(
         task=_FORMS[task.kind],
         regression=task.kind == "regression",
+        multi_label=task.kind == "multi_label",
         max_seq_length=min(_LONGEST_INPUTS.get(task.kind, 512), num_positions),
         document_context=False,
         bilstm_units=task.bilstm_units,

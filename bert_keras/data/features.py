@@ -84,8 +84,18 @@ DROPOUT_SEEDS = "dropout_seeds"
 the instances of packed rows: in batches to train on, never in records."""
 
 EXAMPLE_WEIGHTS = "example_weights"
-"""`(batch_size,)` float32 in batches of labelled examples that have a fixed number of
-rows: 1.0 for an example, 0.0 for a row that fills up. Without them all rows count."""
+"""`(batch_size,)` float32 in batches of labelled examples: the weight of each in the
+loss, and 0.0 for a row that fills up a batch of a fixed number of rows. Without them
+all rows count alike."""
+
+LABEL_TARGETS = "label_targets"
+"""`(batch_size, 1, num_labels)` float32 in batches of labelled texts: the right answers
+as numbers from 0 to 1. Of several labels of a text each has its own; of classes they
+add up to 1, and stand beside the classes themselves."""
+
+LABEL_WEIGHTS = "label_weights"
+"""`(batch_size, 1, num_labels)` float32, beside `LABEL_TARGETS` of several labels: how
+much each label that holds counts, in proportion to its target."""
 
 BATCH_LENGTHS = "batch_lengths"
 """`(batch_size,)` int32, beside `EXAMPLE_WEIGHTS`: tokens of the longest of the batch.

@@ -108,13 +108,13 @@ def join_tokens(
 
     Args:
         instances: `input_mask`, `(n, length)`; arrays of this shape have a number for
-            each token, others, of `n` numbers, one for each instance.
+            each token, others, `(n, ...)` or `(n, 1, ...)`, are of each instance.
         row_of: `(n,)` the row of each instance, ascending.
         shape: rows, perhaps more than hold an instance, and tokens of a row.
 
     Returns:
-        `instance_ids` and the numbers of tokens, all of `shape`; numbers of instances,
-        `(rows, slots)`. Where there is none it is 0 for ids and -1 for all else.
+        `instance_ids` and the numbers of tokens, all of `shape`; those of instances,
+        `(rows, slots, ...)`. Where there is none it is 0 for ids and -1 for all else.
     """
     is_token = instances["input_mask"] > 0
     slots = places_in_rows(row_of)
@@ -130,9 +130,10 @@ def join_tokens(
             joined[name] = np.zeros(shape, np.int32)
             joined[name][at] = values[rows, columns]
         elif values.shape != is_token.shape:
-            slots_shape = (shape[0], instances_per_row(shape[1]))
+            more = values.shape[2:]
+            slots_shape = (shape[0], instances_per_row(shape[1]), *more)
             joined[name] = np.full(slots_shape, -1, values.dtype)
-            joined[name][row_of, slots] = values.reshape(-1)
+            joined[name][row_of, slots] = values.reshape(len(values), *more)
         elif name != "input_mask":
             joined[name] = np.full(shape, -1, values.dtype)
             joined[name][at] = values[rows, columns]

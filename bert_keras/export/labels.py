@@ -1,11 +1,13 @@
-"""Exported classifiers: a label, or a number, for a text or a pair of texts."""
+"""Exported classifiers: a label, several or a number for a text or a pair of texts."""
 
 from pathlib import Path
 
 import tensorflow as tf
 
+from bert_keras import run_directory
 from bert_keras.checkpoints import weights
 from bert_keras.export import answers
+from bert_keras.tasks import multi_label
 
 
 class Labels(answers.DirectAnswers):
@@ -66,3 +68,38 @@ class Labels(answers.DirectAnswers):
     def _text_probes(self) -> list[tuple[str, str | None]]:
         seconds = answers.PROBES if len(self.string_specs) == 2 else (None,)
         return [(first, second) for first in answers.PROBES for second in seconds]
+
+
+class SeveralLabels(Labels):
+    """Labels of texts, of which each may have any number.
+
+    Strings, ids and numbers are those of `Labels`. Answers: `probabilities`,
+    `(batch_size, num_labels)` float32, each of its label by itself; `holds`, the same
+    shape, 1 where a probability reaches the threshold of its label, else 0 (int32); and
+    `labels`, the same shape, strings: the labels that hold, the most probable first,
+    then empty strings.
+
+    Args:
+        checkpoint: of kind `multi_label`.
+        path: of the checkpoint; its `results.json`, if there is one, has the
+            thresholds, else they are `multi_label.THRESHOLD`.
+    """
+
+    def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
+        super().__init__(checkpoint, path=path)
+        chosen = run_directory.threshold_of(run_directory.read_results(path) or {})
+        self._thresholds = multi_label.threshold_row(chosen, checkpoint.task.labels)
+
+    def present(self, ids, numbers):
+        probabilities = tf.sigmoid(numbers["logits"])
+        holds = probabilities >= self._thresholds
+        order = tf.argsort(probabilities, direction="DESCENDING", stable=True)
+        in_order = tf.gather(holds, order, batch_dims=1)
+        # Those that hold first, each group in the order of probabilities.
+        first = tf.argsort(tf.cast(~in_order, tf.int32), stable=True)
+        names = tf.where(in_order, tf.gather(tf.constant(self.labels), order), "")
+        return {
+            "probabilities": probabilities,
+            "holds": tf.cast(holds, tf.int32),
+            "labels": tf.gather(names, first, batch_dims=1),
+        }

@@ -58,7 +58,8 @@ class Spans(answers.Answers):
         )
         self._settings = settings.span if settings else finetuning_config.SpanConfig()
         self._has_impossible = checkpoint.task.has_impossible
-        self._threshold = _read_threshold(path)
+        results = run_directory.read_results(path) or {}
+        self._threshold = float(run_directory.threshold_of(results) or 0.0)
         if self.max_seq_length < self._settings.max_query_length + 4:
             raise InputError(
                 f"{path}: windows of {self.max_seq_length} tokens have no room for "
@@ -309,11 +310,6 @@ def _candidates(
         ends=ends,
         fingerprints=batch.fingerprint(of_question, starts, ends),
     )
-
-
-def _read_threshold(path: Path) -> float:
-    results = run_directory.read_results(path) or {}
-    return float(results.get("eval", {}).get("best_f1_thresh", 0.0))
 
 
 def _ids_of(windows: squad.Windows, rows: np.ndarray) -> dict[str, np.ndarray]:

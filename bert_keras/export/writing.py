@@ -136,6 +136,8 @@ def _read_model(path: Path, wanted: _Wanted) -> answers.Answers:
     match kind:
         case "classification" | "regression":
             return labels.Labels(checkpoint, path=path)
+        case "multi_label":
+            return labels.SeveralLabels(checkpoint, path=path)
         case "span":
             return spans.Spans(checkpoint, path=path)
         case "tagging":

@@ -23,15 +23,12 @@ from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.inference import forward
 from bert_keras.model import networks
-from bert_keras.tasks import answers, catalogue, dataset, forms, glue
+from bert_keras.tasks import answers, catalogue, dataset, forms, glue, text_forms
 
 logger = logging.getLogger(__name__)
 
-TASK_KINDS = ("classification", "regression", "tagging", "span", "choice")
+TASK_KINDS = (*text_forms.KINDS, "tagging", "span", "choice")
 """Kinds of runs that `finetune` makes."""
-
-THRESHOLD = "best_f1_thresh"
-"""Name of the score with the threshold on the odds of "no answer"."""
 
 
 def build_network(
@@ -64,8 +61,8 @@ class TunedModel:
     tokenizer: tokenization.Tokenizer
     settings: finetuning_config.FinetuningConfig
     """Settings of the run: lengths of inputs, search for answers."""
-    threshold: float | None = None
-    """Odds above which a question has no answer, chosen on the dev file."""
+    threshold: dataset.Threshold = None
+    """Chosen on the dev file."""
     takes_pairs: bool | None = None
     """Whether a text is a pair; `None`: unknown, the input tells."""
 
@@ -112,7 +109,7 @@ class TunedModel:
             task=run.task,
             tokenizer=run.tokenizer,
             settings=settings,
-            threshold=results.get("eval", {}).get(THRESHOLD),
+            threshold=run_directory.threshold_of(results or {}),
             takes_pairs=run.task.has_text_pair,
         )
 

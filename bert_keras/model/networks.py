@@ -178,7 +178,9 @@ class BertClassifier(EncoderWithHead):
     `(batch_size, num_labels)`. For `loss_terms`, `label_ids` are `(batch_size,)` or
     `(batch_size, 1)`: the true class as an integer, or the true number as a float. A
     number has no `accuracy`. Packed rows have a label and a weight for each slot,
-    `(batch_size, slots)`; the weight of an empty one is 0.
+    `(batch_size, slots)`; the weight of an empty one is 0. With `label_targets`,
+    `(batch_size, 1, num_labels)` floats that add up to 1, the cross entropy is that of
+    all classes, as they say.
     """
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
@@ -191,7 +193,46 @@ class BertClassifier(EncoderWithHead):
         if self.num_labels == 1:
             errors = logits[:, 0] - ops.cast(labels, "float32")
             return {"loss": (ops.sum(ops.square(errors) * weights), ops.sum(weights))}
-        return losses.classification_terms(logits, labels, weights)
+        terms = losses.classification_terms(logits, labels, weights)
+        if "label_targets" in features:
+            targets = ops.reshape(features["label_targets"], (-1, self.num_labels))
+            found = -ops.sum(targets * ops.log_softmax(logits), axis=-1)
+            terms["loss"] = (ops.sum(found * weights), terms["loss"][1])
+        return terms
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class BertMultiLabelClassifier(EncoderWithHead):
+    """Says of each of several labels whether it holds for a text or a pair.
+
+    `logits` have the shape `(batch_size, num_labels)`; the sigmoid of each is the
+    probability of its label. For `loss_terms`, `label_targets` are `(batch_size, 1,
+    num_labels)` floats, 1 where a label holds, and `label_weights`, if any, the same
+    shape, `1 + (weight - 1) * target`. `loss` is the mean over labels, as torch's
+    `BCEWithLogitsLoss` with `pos_weight`; `accuracy` counts the texts of which all
+    labels are right. Packed rows have targets for each slot.
+    """
+
+    def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
+        shape = (-1, self.num_labels)
+        logits = ops.reshape(outputs["logits"], shape)
+        targets = ops.reshape(features["label_targets"], shape)
+        weights = example_weights(features, targets[:, 0])
+        found = ops.softplus(-logits)
+        if "label_weights" in features:
+            found = found * ops.reshape(features["label_weights"], shape)
+        found = ops.mean((1.0 - targets) * logits + found, axis=-1)
+        is_right = ops.equal(logits > 0, targets > 0.5)
+        is_right = ops.cast(ops.all(is_right, axis=-1), "float32")
+        weight = ops.sum(weights)
+        return {
+            "loss": (ops.sum(found * weights), weight),
+            "accuracy": (ops.sum(is_right * weights), weight),
+        }
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        labels = features["label_targets"][..., 0]
+        return {"loss": ops.sum(example_weights(features, labels))}
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -386,6 +427,8 @@ def build(
             network = encoder.BertEncoder(bert_config, **shared)
         case "classification" | "regression":
             network = BertClassifier(bert_config, task.num_labels, **head)
+        case "multi_label":
+            network = BertMultiLabelClassifier(bert_config, task.num_labels, **head)
         case "tagging":
             network = BertTagger(bert_config, task.num_labels, **head)
         case "span":

@@ -14,6 +14,7 @@ from bert_keras.report import event_log
 _CONFIGS = {
     "pretraining": config.PretrainingConfig,
     "classification": finetuning_config.FinetuningConfig,
+    "multi_label": finetuning_config.FinetuningConfig,
     "regression": finetuning_config.FinetuningConfig,
     "tagging": finetuning_config.FinetuningConfig,
     "span": finetuning_config.FinetuningConfig,

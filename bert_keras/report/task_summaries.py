@@ -13,6 +13,7 @@ from bert_keras.report import (
     classified_texts,
     drawing,
     facts,
+    multi_label_texts,
     rated_texts,
     sections,
     tagged_sentences,
@@ -54,6 +55,8 @@ def describe(
         return [sections.Section("Answers", "answers", text)]
     if task.kind == "classification":
         return classified_texts.describe(records, task.labels)
+    if task.kind == "multi_label":
+        return multi_label_texts.describe(records, task.labels)
     if task.kind == "regression":
         return rated_texts.describe(records)
     if task.kind == "choice":

@@ -48,6 +48,8 @@ def find_sign(
             [tag for answer in answers for tag in answer["labels"]],
             [tag for tags in predictions for tag in tags],
         )
+    if kind == "multi_label":
+        return _sameness([tuple(prediction) for prediction in predictions])
     labels = [answer["label"] for answer in answers]
     if kind == "regression":
         return _constancy(labels, predictions)

@@ -16,7 +16,7 @@ from bert_keras import (
 from bert_keras.errors import InputError
 
 # Runs with different values would be scored on different questions.
-_FIXED_KEYS = ("task", "columns", "regression")
+_FIXED_KEYS = ("task", "columns", "regression", "multi_label")
 
 MAX_NAME_LENGTH = 250
 """Longest name of a run: a file name that has room for `.log`."""

@@ -61,6 +61,31 @@ class ClassifiedText(Record):
         return self.probabilities.values()
 
 
+class MultiLabelText(Record):
+    """A text, or two, and its labels, of which there may be any number."""
+
+    truth_name = "labels"
+
+    text: str
+    text_pair: str | None = None
+    line: int
+    labels: tuple[str, ...] | None = None
+    """The right ones."""
+    prediction: tuple[str, ...]
+    probabilities: dict[str, Computed]
+    """By label, each by itself."""
+
+    @pydantic.model_validator(mode="after")
+    def _labels_are_known(self) -> Self:
+        for name in (*(self.labels or ()), *self.prediction):
+            if name not in self.probabilities:
+                raise ValueError(f"no probability of the label {name!r:.60}")
+        return self
+
+    def numbers(self) -> Iterable[float]:
+        return self.probabilities.values()
+
+
 class RatedText(Record):
     """A text, or two, and its number."""
 
@@ -162,6 +187,7 @@ class AnsweredQuestion(Record):
 
 RECORDS: dict[config.TaskKind, type[Record]] = {
     "classification": ClassifiedText,
+    "multi_label": MultiLabelText,
     "regression": RatedText,
     "choice": ChosenEnding,
     "tagging": TaggedSentence,

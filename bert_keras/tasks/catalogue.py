@@ -21,6 +21,7 @@ from bert_keras.tasks import (
     squad,
     swag,
     text,
+    text_forms,
     triviaqa,
 )
 
@@ -91,6 +92,8 @@ def task_kind(settings: finetuning_config.FinetuningConfig) -> config.TaskKind:
         return "classification" if glue.TASKS[name].labels else "regression"
     form = name if name in FORMS else DATASETS[name].form
     if form == "text":
+        if settings.has_several_labels:
+            return "multi_label"
         return "regression" if settings.regression else "classification"
     return cast(config.TaskKind, form)
 
@@ -111,8 +114,15 @@ def main_metric(
     if settings.task == "SQuAD2.0":
         # With the threshold that is best on dev (section 4.3).
         return "best_f1"
-    by_kind = {"regression": "pearson", "tagging": "f1", "span": "f1"}
-    return by_kind.get(task_kind(settings), "accuracy")
+    return _MAIN_METRICS.get(task_kind(settings), "accuracy")
+
+
+_MAIN_METRICS = {
+    "regression": "pearson",
+    "multi_label": "best_macro_f1",
+    "tagging": "f1",
+    "span": "f1",
+}
 
 
 def training_files(name: str, directory: str | Path) -> tuple[Path, list[Path]]:
@@ -174,11 +184,11 @@ def read(
     name, path = settings.task, files.path(path)
     check_name(name)
     if name in glue.TASKS:
-        return forms.TextDataset(
+        return text_forms.TextDataset(
             path=path,
             rows=glue.read(path.parent.parent, name, path.stem),
             has_labels=has_labels and path.stem not in glue.TASKS[name].submissions,
-            regression=glue.TASKS[name].labels is None,
+            kind=task_kind(settings),
             glue_task=name,
         )
     data_set = None if name in FORMS else name
@@ -189,12 +199,14 @@ def read(
                 settings.columns,
                 has_text_pair=has_text_pair,
                 has_label=has_labels,
+                has_several_labels=settings.has_several_labels,
             )
-            return forms.TextDataset(
+            return text_forms.TextDataset(
                 path=path,
                 rows=rows,
                 has_labels=has_labels,
-                regression=settings.regression,
+                kind=task_kind(settings),
+                columns=settings.columns,
             )
         case "tagging":
             return forms.TaggingDataset(

@@ -1,7 +1,7 @@
 """The interface between fine-tuning and the data of any task. No TensorFlow."""
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
@@ -107,11 +107,22 @@ class Dataset(abc.ABC):
         """
 
 
+Threshold = float | Mapping[str, float] | None
+"""Odds above which a question has no answer; probabilities, by label, from which on it
+holds, where a text may have several; `None`: the usual ones. For the rest it means
+nothing."""
+
+
 class Answers(abc.ABC):
     """A model's answers to a file."""
 
+    def best_threshold(self) -> Threshold:
+        """The best threshold for a file that was read with labels; `None`: the scores
+        have it, or there is none."""
+        return None
+
     @abc.abstractmethod
-    def scores(self, *, threshold: float | None = None) -> dict[str, float]:
+    def scores(self, *, threshold: Threshold = None) -> dict[str, float]:
         """Scores by the official metrics, of a file that was read with labels.
 
         Args:
@@ -119,14 +130,14 @@ class Answers(abc.ABC):
         """
 
     @abc.abstractmethod
-    def files(self, *, threshold: float | None = None) -> dict[str, str]:
+    def files(self, *, threshold: Threshold = None) -> dict[str, str]:
         """Files to write: their contents by name.
 
         Args:
-            threshold: odds above which a question has no answer; only for `span`.
+            threshold: that was chosen on a development file.
         """
 
     @abc.abstractmethod
-    def records(self, *, threshold: float | None = None) -> Iterator[answers.Record]:
+    def records(self, *, threshold: Threshold = None) -> Iterator[answers.Record]:
         """Examples with their answers, and with the right ones if the file was read
         with labels."""

@@ -1,6 +1,7 @@
-"""The forms of a task's data: texts, tagged words, questions on a text, endings.
+"""Tagged words, questions on a text, texts with endings: datasets and answers.
 
-Each form is a dataset, which makes model inputs, and the answers to it.
+Each form of a task's data is a dataset, which makes model inputs, and the answers to
+it; those of texts are in `text_forms`.
 """
 
 # Labels are None only in files without any, which are not asked for them.
@@ -21,7 +22,6 @@ from bert_keras.errors import InputError
 from bert_keras.tasks import (
     answers,
     dataset,
-    glue,
     ner,
     ner_windows,
     squad,
@@ -30,127 +30,10 @@ from bert_keras.tasks import (
     swag,
     tables,
     text,
-    tokenized,
+    text_forms,
 )
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelledInputs:
-    """Inputs with one row of outputs each."""
-
-    texts: tokenized.TokenizedTexts | swag.TokenizedQuestions
-    label_ids: np.ndarray | None
-    """`(num_inputs,)`; `None` where labels were not read."""
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return self.texts.lengths
-
-    @property
-    def num_answers(self) -> int:
-        return len(self.texts)
-
-    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        batch = self.texts.batch(rows)
-        if self.label_ids is not None:
-            batch["label_ids"] = self.label_ids[rows]
-        return batch
-
-    def places(self, rows: np.ndarray) -> dataset.Places:
-        return dataset.Places(rows, (np.arange(len(rows)),))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextDataset(dataset.Dataset):
-    """Texts or pairs of texts, with a class or a number each."""
-
-    path: Path
-    rows: Sequence[text.LabelledText]
-    has_labels: bool
-    regression: bool
-    glue_task: str | None = None
-    """GLUE task that the file belongs to."""
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def with_columns(self, answers, *, suffix):
-        if self.glue_task is not None:
-            rows = glue.read_rows(self.path, self.glue_task)
-        else:
-            rows = text.read_rows(self.path)
-        return tables.joined(rows, answers, suffix=suffix)
-
-    def describe(self) -> config.Task:
-        labels = None
-        if self.glue_task is not None:
-            labels = glue.find_task(self.glue_task).labels
-        elif not self.regression:
-            labels = text.distinct_labels(self.rows, path=self.path)
-        return config.Task(
-            kind="classification" if labels else "regression",
-            name=self.glue_task,
-            labels=labels,
-            has_text_pair=self.rows[0].text_pair is not None,
-        )
-
-    def encode(self, task, tokenizer, settings) -> LabelledInputs:
-        label_ids = None
-        if self.has_labels:
-            label_ids = text.label_ids(self.rows, task.labels, path=self.path)
-        texts = tokenized.tokenize(
-            (row[:2] for row in self.rows),
-            tokenizer,
-            max_seq_length=settings.max_seq_length,
-        )
-        return LabelledInputs(texts=texts, label_ids=label_ids)
-
-    def answer(self, outputs, inputs, task, settings) -> "TextAnswers":
-        return TextAnswers(
-            rows=self.rows, logits=outputs, label_ids=inputs.label_ids, task=task
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextAnswers(dataset.Answers):
-    """Classes or numbers that a model predicts for texts."""
-
-    rows: Sequence[text.LabelledText]
-    logits: np.ndarray
-    """`(num_rows, num_labels)` float32."""
-    label_ids: np.ndarray | None
-    task: config.Task
-
-    def scores(self, *, threshold: float | None = None) -> dict[str, float]:
-        if self.task.name is not None:
-            return glue.scores(self.task.name, self.logits, self.label_ids)
-        return text.scores(self.logits, self.label_ids)
-
-    def files(self, *, threshold: float | None = None) -> dict[str, str]:
-        return {"predictions.tsv": text.predictions_tsv(self.logits, self.task.labels)}
-
-    def records(self, *, threshold: float | None = None) -> Iterator[answers.Record]:
-        labels = self.task.labels
-        probabilities = scipy.special.softmax(self.logits.astype(float), axis=-1)
-        for row, logits, probs in zip(
-            self.rows, self.logits, probabilities, strict=True
-        ):
-            example = {"text": row.text, "text_pair": row.text_pair, "line": row.line}
-            if labels is None:
-                yield answers.RatedText(
-                    **example,
-                    label=None if row.label is None else float(row.label),
-                    prediction=float(logits[0]),
-                )
-            else:
-                yield answers.ClassifiedText(
-                    **example,
-                    label=row.label,
-                    prediction=labels[logits.argmax()],
-                    probabilities=dict(zip(labels, probs.tolist(), strict=True)),
-                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,13 +89,13 @@ class TaggingAnswers(dataset.Answers):
     def tags(self) -> list[tuple[str, ...]]:
         return ner.decode(self.word_logits, self.labels, self.sentences)
 
-    def scores(self, *, threshold: float | None = None) -> dict[str, float]:
+    def scores(self, *, threshold=None) -> dict[str, float]:
         return ner.scores(self.word_logits, self.labels, self.sentences)
 
-    def files(self, *, threshold: float | None = None) -> dict[str, str]:
+    def files(self, *, threshold=None) -> dict[str, str]:
         return {"predictions.txt": ner.predictions_columns(self.sentences, self.tags())}
 
-    def records(self, *, threshold: float | None = None) -> Iterator[answers.Record]:
+    def records(self, *, threshold=None) -> Iterator[answers.Record]:
         for sentence, tags in zip(self.sentences, self.tags(), strict=True):
             yield answers.TaggedSentence(
                 words=sentence.words,
@@ -274,7 +157,7 @@ class SpanAnswers(dataset.Answers):
     questions: squad.QuestionSet
     predictions: squad_predictions.Predictions
 
-    def scores(self, *, threshold: float | None = None) -> dict[str, float]:
+    def scores(self, *, threshold=None) -> dict[str, float]:
         """Scores of the official script; for 2.0 also those of the best threshold."""
         gold = self.questions.gold_answers()
         found = squad_scores.scores(
@@ -288,10 +171,10 @@ class SpanAnswers(dataset.Answers):
             )
         return found
 
-    def files(self, *, threshold: float | None = None) -> dict[str, str]:
+    def files(self, *, threshold=None) -> dict[str, str]:
         return self.predictions.to_files(null_score_diff_threshold=threshold or 0.0)
 
-    def records(self, *, threshold: float | None = None) -> Iterator[answers.Record]:
+    def records(self, *, threshold=None) -> Iterator[answers.Record]:
         given = self.predictions.answers(null_score_diff_threshold=threshold or 0.0)
         best_texts = self.predictions.best_texts()
         null_odds = self.predictions.null_odds
@@ -331,17 +214,22 @@ class ChoiceDataset(dataset.Dataset):
     def describe(self) -> config.Task:
         return config.Task(kind="choice", name=self.name, has_text_pair=True)
 
-    def encode(self, task, tokenizer, settings) -> LabelledInputs:
-        return LabelledInputs(
+    def encode(self, task, tokenizer, settings) -> text_forms.LabelledInputs:
+        labels = {}
+        if self.has_labels:
+            labels["label_ids"] = swag.label_ids(self.questions)
+        return text_forms.LabelledInputs(
             texts=swag.tokenize(
                 self.questions, tokenizer, max_seq_length=settings.max_seq_length
             ),
-            label_ids=swag.label_ids(self.questions) if self.has_labels else None,
+            labels=labels,
         )
 
     def answer(self, outputs, inputs, task, settings) -> "ChoiceAnswers":
         return ChoiceAnswers(
-            questions=self.questions, logits=outputs, label_ids=inputs.label_ids
+            questions=self.questions,
+            logits=outputs,
+            label_ids=inputs.labels.get("label_ids"),
         )
 
 
@@ -354,13 +242,13 @@ class ChoiceAnswers(dataset.Answers):
     """`(num_questions, 4)` float32."""
     label_ids: np.ndarray | None
 
-    def scores(self, *, threshold: float | None = None) -> dict[str, float]:
+    def scores(self, *, threshold=None) -> dict[str, float]:
         return swag.scores(self.logits, self.label_ids)
 
-    def files(self, *, threshold: float | None = None) -> dict[str, str]:
+    def files(self, *, threshold=None) -> dict[str, str]:
         return {"predictions.tsv": text.predictions_tsv(self.logits, swag.LABELS)}
 
-    def records(self, *, threshold: float | None = None) -> Iterator[answers.Record]:
+    def records(self, *, threshold=None) -> Iterator[answers.Record]:
         probabilities = scipy.special.softmax(self.logits.astype(float), axis=-1)
         for question, probs in zip(self.questions, probabilities, strict=True):
             yield answers.ChosenEnding(
@@ -378,7 +266,7 @@ def from_python(examples: Iterable[Any], task: config.Task) -> dataset.Dataset:
     """A dataset of examples given as Python objects, to be answered.
 
     Args:
-        examples: one or more. For `classification` and `regression` each is a string
+        examples: one or more. For texts (`text_forms.KINDS`) each is a string
             or, if the model was trained on pairs, `(text, text_pair)`; for `tagging` a
             list of words, or a string, which is split as exported taggers split it; for
             `span` `(question, context)`; for `choice` `(text, endings)` or `(text,
@@ -390,7 +278,7 @@ def from_python(examples: Iterable[Any], task: config.Task) -> dataset.Dataset:
             none.
     """
     kind = task.kind
-    if kind in ("classification", "regression"):
+    if kind in text_forms.KINDS:
         kind = "pair" if task.has_text_pair else "text"
     expected, read = _PYTHON_FORMS[kind]
     made = []
@@ -411,8 +299,9 @@ def from_python(examples: Iterable[Any], task: config.Task) -> dataset.Dataset:
     if kind == "span":
         questions = squad.QuestionSet(tuple(made), task.has_impossible, 0, ())
         return SpanDataset(path=path, questions=questions)
-    is_number = task.kind == "regression"
-    return TextDataset(path=path, rows=made, has_labels=False, regression=is_number)
+    return text_forms.TextDataset(
+        path=path, rows=made, has_labels=False, kind=task.kind
+    )
 
 
 def _text(example: Any, number: int) -> text.LabelledText:

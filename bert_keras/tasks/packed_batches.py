@@ -86,7 +86,9 @@ class Packer:
         shape = plan.num_rows, plan.length
         batch = packing.join_tokens(alone, plan.row_of[in_order], shape)
         is_there = batch[ROW_NUMBERS] >= 0
-        return batch | {features.EXAMPLE_WEIGHTS: is_there.astype(np.float32)}
+        own = batch.get(features.EXAMPLE_WEIGHTS, np.float32(1))
+        weights = np.where(is_there, own, np.float32(0))
+        return batch | {features.EXAMPLE_WEIGHTS: weights}
 
 
 def row_lengths(max_length: int) -> tuple[int, ...]:

@@ -8,7 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 
-def joined(rows: Iterable[Mapping[str, Any]], answers: str, *, suffix: str) -> str:
+def joined(
+    rows: Iterable[Mapping[str, Any]],
+    answers: str,
+    *,
+    suffix: str,
+    separator: str | None = None,
+) -> str:
     """Rows of an input, each with its answer.
 
     Columns of the input that are named like one of the answers, such as those of an
@@ -19,6 +25,8 @@ def joined(rows: Iterable[Mapping[str, Any]], answers: str, *, suffix: str) -> s
         answers: tab-separated, with a line of names, a line for each row.
         suffix: of the file: `.csv` or `.jsonl`; any other is tab-separated, and there
             white space in a value becomes single spaces.
+        separator: between the labels of a `prediction`, of which there may be several,
+            which JSON lines have as a list; `None`: it is one.
     """
     header, *lines = (
         line.split("\t") for line in answers.removesuffix("\n").split("\n")
@@ -31,6 +39,9 @@ def joined(rows: Iterable[Mapping[str, Any]], answers: str, *, suffix: str) -> s
         for row in found:
             # All but a predicted class is a number.
             row.update({name: float(row[name]) for name in header[1:] or header})
+            if separator is not None:
+                labels = row[header[0]]
+                row[header[0]] = labels.split(separator) if labels else []
         return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in found)
     # In JSON lines one row may lack what another has.
     names = list(dict.fromkeys(name for row in found for name in row))

@@ -8,12 +8,13 @@ comma-separated (`.csv`; standard quoting) or JSON lines (`.jsonl`). No TensorFl
 # scikit-learn and scipy have no types of their own.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false, reportAttributeAccessIssue=false
 
+import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.special
@@ -21,8 +22,9 @@ import scipy.stats
 import sklearn.metrics
 
 from bert_keras import files
+from bert_keras.data import features
 from bert_keras.errors import InputError, nearest
-from bert_keras.finetuning_config import TextColumns
+from bert_keras.finetuning_config import FinetuningConfig, TextColumns
 from bert_keras.tasks import reading
 
 DEFAULT_TEXT_PAIR_COLUMN = "text_pair"
@@ -34,7 +36,8 @@ class LabelledText(NamedTuple):
 
     text: str
     text_pair: str | None
-    label: str | None
+    label: str | tuple[str, ...] | None
+    """A tuple where a text may have several."""
     line: int
     """First line in its file, from 1."""
 
@@ -45,6 +48,7 @@ def read_texts(
     *,
     has_text_pair: bool | None = None,
     has_label: bool = True,
+    has_several_labels: bool = False,
 ) -> list[LabelledText]:
     """Reads all rows of a file; other columns are ignored.
 
@@ -56,25 +60,26 @@ def read_texts(
         columns: names of the columns to read.
         has_text_pair: whether to read second texts; `None`: if they have a column.
         has_label: whether to read labels.
+        has_several_labels: whether a text has any number of labels: a cell that has
+            them between separators, a list in JSON lines, or a column of 0 and 1 each.
 
     Raises:
         InputError: with file and line: not such a file, no row, a missing column, a
             row with too many or too few fields, a label that is empty or not text.
     """
     path = files.path(path)
-    wanted: dict[str, str] | None = None
+    read_label = _labels if has_several_labels else _label
+    wanted: dict[str, str] = {}
     examples = []
     for line, row in _reader(path)(path):
-        if wanted is None:
-            wanted = _wanted_columns(columns, row, has_text_pair, has_label)
-        values = {
-            role: _value(row, name, role=role, path=path, line=line)
-            for role, name in wanted.items()
+        place = _Place(path, line)
+        wanted = wanted or _text_columns(columns, row, has_text_pair)
+        texts = {
+            role: place.string(row, name, key=role) for role, name in wanted.items()
         }
+        label = read_label(row, columns, place) if has_label else None
         examples.append(
-            LabelledText(
-                values["text"], values.get("text_pair"), values.get("label"), line
-            )
+            LabelledText(texts["text"], texts.get("text_pair"), label, line)
         )
     if not examples:
         raise InputError(f"{path}: holds no rows, expected at least one")
@@ -96,50 +101,110 @@ def _reader(path: Path) -> Callable[[Path], reading.Rows]:
     return read
 
 
-def _wanted_columns(
-    columns: TextColumns,
-    row: Mapping[str, Any],
-    has_text_pair: bool | None,
-    has_label: bool,
+def _text_columns(
+    columns: TextColumns, row: Mapping[str, Any], has_text_pair: bool | None
 ) -> dict[str, str]:
-    """Column names by role."""
+    """Names of the columns of texts, by key of `columns`."""
     pair_name = columns.text_pair or DEFAULT_TEXT_PAIR_COLUMN
     if has_text_pair is None:
         has_text_pair = columns.text_pair is not None or pair_name in row
     wanted = {"text": columns.text}
-    if has_text_pair:
-        wanted["text_pair"] = pair_name
-    if has_label:
-        wanted["label"] = columns.label
-    return wanted
+    return wanted | {"text_pair": pair_name} if has_text_pair else wanted
 
 
-def _value(
-    row: Mapping[str, Any], name: str, *, role: str, path: Path, line: int
-) -> str:
-    if name not in row:
+class _Place(NamedTuple):
+    """A row of a file, for errors."""
+
+    path: Path
+    line: int
+
+    def error(self, problem: str) -> InputError:
+        return InputError(f"{self.path}: line {self.line}: {problem}")
+
+    def value(self, row: Mapping[str, Any], name: str, *, key: str) -> Any:
+        """A cell, by the name of its column, which a key of `columns` gives."""
+        if name in row:
+            return row[name]
+        problem = (
+            f"no column {name!r} (there: {', '.join(row)}){nearest(name, row)}; "
+            f"rename it, or fine-tune with --set columns.{key}=NAME"
+        )
         # Only in JSON lines can one row lack what another has.
-        place = f"{path}: line {line}" if path.suffix.lower() == ".jsonl" else path
-        raise InputError(
-            f"{place}: no column {name!r} (there: {', '.join(row)})"
-            f"{nearest(name, row)}; rename it, or fine-tune with "
-            f"--set columns.{role}=NAME"
-        )
-    value = row[name]
-    if role == "label" and isinstance(value, bool | int | float):
-        value = json.dumps(value)
-    if not isinstance(value, str):
-        raise InputError(
-            f"{path}: line {line}: {name!r}: expected a string, got {value!r}"
-        )
-    # Labels become column names and lines of files.
-    if role == "label" and (not value or _NOT_IN_LABELS.search(value)):
-        raise InputError(
-            f"{path}: line {line}: expected a label of one line, got {value!r}"
-        )
-    return value
+        if self.path.suffix.lower() == ".jsonl":
+            raise self.error(problem)
+        raise InputError(f"{self.path}: {problem}")
+
+    def string(self, row: Mapping[str, Any], name: str, *, key: str) -> str:
+        value = self.value(row, name, key=key)
+        if not isinstance(value, str):
+            raise self.error(f"{name!r}: expected a string, got {value!r}")
+        return value
+
+    def label(self, name: str, value: Any) -> str:
+        """A label, of a string, a number or a truth value."""
+        if isinstance(value, bool | int | float):
+            value = json.dumps(value)
+        if isinstance(value, list):
+            raise self.error(
+                f"{name!r}: expected a label, got a list; --set multi_label=true is "
+                "for texts with several"
+            )
+        if not isinstance(value, str):
+            raise self.error(f"{name!r}: expected a string, got {value!r}")
+        # Labels become column names and lines of files.
+        if not value or _NOT_IN_LABELS.search(value):
+            raise self.error(f"expected a label of one line, got {value!r}")
+        return value
 
 
+def _label(row: Mapping[str, Any], columns: TextColumns, place: _Place) -> str:
+    name = cast(str, columns.label)
+    return place.label(name, place.value(row, name, key="label"))
+
+
+def _labels(
+    row: Mapping[str, Any], columns: TextColumns, place: _Place
+) -> tuple[str, ...]:
+    """The labels of a text, each once."""
+    separator = columns.label_separator
+    if isinstance(columns.label, str):
+        found = _listed_labels(row, columns.label, separator, place)
+    else:
+        holds = (_holds(row, name, place) for name in columns.label)
+        found = itertools.compress(columns.label, holds)
+    labels = tuple(dict.fromkeys(found))
+    for label in labels:
+        if separator in label:
+            raise place.error(
+                f"{label!r} has {separator!r} in it, which stands between labels: "
+                "--set columns.label_separator=... names another separator"
+            )
+    return labels
+
+
+def _listed_labels(
+    row: Mapping[str, Any], name: str, separator: str, place: _Place
+) -> list[str]:
+    value = place.value(row, name, key="label")
+    if place.path.suffix.lower() != ".jsonl":
+        # A text may have no label at all.
+        value = [v.strip() for v in value.split(separator)] if value.strip() else []
+    if not isinstance(value, list):
+        raise place.error(
+            f'{name!r}: with `multi_label` a list such as ["a", "b"], got {value!r}'
+        )
+    return [place.label(name, label) for label in value]
+
+
+def _holds(row: Mapping[str, Any], name: str, place: _Place) -> bool:
+    value = place.value(row, name, key="label")
+    shown = value if isinstance(value, str) else json.dumps(value)
+    if shown not in _TRUTH_VALUES:
+        raise place.error(f"{name!r}: expected 0 or 1, got {value!r}")
+    return _TRUTH_VALUES[shown]
+
+
+_TRUTH_VALUES = {"0": False, "1": True, "false": False, "true": True}
 _READERS = {
     ".tsv": reading.read_tsv,
     ".csv": reading.read_csv,
@@ -151,7 +216,7 @@ _NOT_IN_LABELS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
 def distinct_labels(
     examples: Sequence[LabelledText], *, path: str | Path
 ) -> tuple[str, ...]:
-    """The labels, sorted: as numbers if all are integers, else as text.
+    """The labels, in the order of `sorted_labels`.
 
     Raises:
         InputError: fewer than two.
@@ -162,6 +227,11 @@ def distinct_labels(
             f"{path}: every row is labelled {labels.pop()!r}: expected two labels or "
             "more to tell apart"
         )
+    return sorted_labels(labels)
+
+
+def sorted_labels(labels: Collection[str]) -> tuple[str, ...]:
+    """Labels in order: as numbers if all are integers, else as text."""
     if all(re.fullmatch("-?[0-9]+", label) for label in labels):
         return tuple(sorted(labels, key=lambda label: (int(label), label)))
     return tuple(sorted(labels))
@@ -191,12 +261,79 @@ def label_ids(
     places = {label: place for place, label in enumerate(labels)}
     for example in examples:
         if example.label not in places:
-            shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
-            raise InputError(
-                f"{path}: line {example.line}: label {example.label!r} was not in the "
-                f"training data (known: {shown}){nearest(example.label, labels)}"
-            )
+            raise unknown_label(example.label, labels, path=path, line=example.line)
     return np.array([places[example.label] for example in examples], np.int32)
+
+
+def label_features(
+    true_label_ids: np.ndarray,
+    labels: Sequence[str],
+    settings: FinetuningConfig,
+) -> dict[str, np.ndarray]:
+    """What the loss of classes reads, by the names in `data.features`, of all texts.
+
+    Args:
+        true_label_ids: `(num_examples,)` places in `labels`.
+        labels: the classes.
+        settings: weights and smoothing.
+
+    Raises:
+        InputError: a weight of an unknown label.
+    """
+    found = {"label_ids": true_label_ids}
+    if smoothing := settings.label_smoothing:
+        # As torch's `CrossEntropyLoss(label_smoothing=...)`.
+        targets = np.full((len(true_label_ids), len(labels)), smoothing / len(labels))
+        targets[np.arange(len(true_label_ids)), true_label_ids] += 1 - smoothing
+        found[features.LABEL_TARGETS] = targets[:, None].astype(np.float32)
+    weights = settings.class_weights
+    if weights is not None:
+        if weights == "balanced":
+            by_label = balanced_weights(true_label_ids, len(labels))
+        else:
+            by_label = weight_row(weights, labels)
+        found[features.EXAMPLE_WEIGHTS] = by_label[true_label_ids]
+    return found
+
+
+def balanced_weights(true_label_ids: np.ndarray, num_labels: int) -> np.ndarray:
+    """Weights with which the examples of all classes that occur weigh the same.
+
+    Those of scikit-learn's `compute_class_weight("balanced")`: examples over classes
+    times examples of the class.
+
+    Returns:
+        `(num_labels,)` float32; 1 for a class without examples.
+    """
+    counts = np.bincount(true_label_ids, minlength=num_labels)
+    weights = len(true_label_ids) / (np.count_nonzero(counts) * np.maximum(counts, 1))
+    return np.where(counts, weights, 1.0).astype(np.float32)
+
+
+def weight_row(weights: Mapping[str, float], labels: Sequence[str]) -> np.ndarray:
+    """Weights in the order of the labels, `(num_labels,)` float32; 1 if not given.
+
+    Raises:
+        InputError: a weight of an unknown label.
+    """
+    for label in weights:
+        if label not in labels:
+            raise InputError(
+                f"`class_weights` has {label!r}, which no text of the training file "
+                f"is labelled{nearest(label, labels)}"
+            )
+    return np.array([weights.get(label, 1.0) for label in labels], np.float32)
+
+
+def unknown_label(
+    label: str, labels: Sequence[str], *, path: str | Path, line: int
+) -> InputError:
+    """The error for a label that no text of the training had."""
+    shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+    return InputError(
+        f"{path}: line {line}: label {label!r} was not in the training data (known: "
+        f"{shown}){nearest(label, labels)}"
+    )
 
 
 def _number(example: LabelledText, path: str | Path) -> float:
@@ -272,20 +409,21 @@ def _varies(values: np.ndarray) -> bool:
 
 
 def predictions_tsv(logits: np.ndarray, labels: Sequence[str] | None) -> str:
-    """Answers as a table, one line for each row of the input, in its order.
+    """Classes or numbers as a table, one line for each row of the input, in its order.
 
     Columns: `prediction`, and with `labels` a `p(label)` for each of them, the
     probability that the model gives it.
     """
     if labels is None:
-        return _table(["prediction"], ([f"{value:.6g}"] for value in logits[:, 0]))
+        return table(["prediction"], ([f"{value:.6g}"] for value in logits[:, 0]))
     probabilities = scipy.special.softmax(logits, axis=-1)
     lines = (
         [labels[row.argmax()], *(f"{probability:.6f}" for probability in row)]
         for row in probabilities
     )
-    return _table(["prediction", *(f"p({label})" for label in labels)], lines)
+    return table(["prediction", *(f"p({label})" for label in labels)], lines)
 
 
-def _table(header: list[str], lines: Iterator[list[str]]) -> str:
+def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Tab-separated lines below one of names."""
     return "".join("\t".join(fields) + "\n" for fields in (header, *lines))

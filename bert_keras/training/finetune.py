@@ -26,10 +26,10 @@ from bert_keras.checkpoints import (
 )
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError, Stopped
-from bert_keras.inference import forward, tuned
+from bert_keras.inference import forward
 from bert_keras.model import networks
 from bert_keras.report import task_summaries
-from bert_keras.tasks import catalogue, dataset, packed_batches, shapes
+from bert_keras.tasks import catalogue, dataset, packed_batches, shapes, text_forms
 from bert_keras.training import (
     keeping,
     learner,
@@ -110,8 +110,7 @@ def finetune(
         task, (train_examples, *dev_examples) = _read_examples(
             (train, *dev), settings, start.tokenizer
         )
-        if settings.pack_examples:
-            _check_packable(task, start.bert_config)
+        _check_settings(settings, task, start.bert_config)
         arrays = starting_point.tuning_arrays(start, task)
         run = _create_run(
             *(settings, task, start, output_dir),
@@ -261,9 +260,32 @@ def _read_examples(
     return task, [_Examples(d, d.encode(task, tokenizer, settings)) for d in data]
 
 
+def _check_settings(
+    settings: finetuning_config.FinetuningConfig,
+    task: config.Task,
+    bert_config: config.BertConfig,
+) -> None:
+    """Raises an `InputError` if a setting means nothing for the task."""
+    if task.kind not in ("classification", "multi_label"):
+        for key in ("class_weights", "label_smoothing"):
+            if getattr(settings, key):
+                raise InputError(
+                    f"`{key}` is for texts with labels, got a task of kind "
+                    f"{task.kind}: leave it out"
+                )
+    for key in ("multi_label", "regression"):
+        if getattr(settings, key) and settings.task != "text":
+            raise InputError(
+                f"`{key}` is for your own texts (--task text), got the task "
+                f"{settings.task}: leave it out"
+            )
+    if settings.pack_examples:
+        _check_packable(task, bert_config)
+
+
 def _check_packable(task: config.Task, bert_config: config.BertConfig) -> None:
     found = f"a task of kind {task.kind}"
-    if task.kind in ("classification", "regression", "tagging"):
+    if task.kind in (*text_forms.KINDS, "tagging"):
         if bert_config.attention == "bidirectional":
             return
         found = f"an encoder whose attention is {bert_config.attention}"
@@ -364,9 +386,8 @@ def _train(
     kept_step = keeper.restore_best()
     if kept_step != num_steps:
         evaluation.evaluate()
-    if owner is not None:
-        _write_answers(run, evaluation.answers, evaluation.scores.get(tuned.THRESHOLD))
-    return {
+    thresholds = evaluation.answers.best_threshold()
+    results = {
         "steps": num_steps,
         **({"kept_step": kept_step} if settings.keep == "best" else {}),
         "seconds": seconds,
@@ -375,11 +396,15 @@ def _train(
         "num_eval_examples": num_dev,
         "train": keeper.step_logs,
         "eval": evaluation.scores,
+        **({run_directory.THRESHOLDS: thresholds} if thresholds else {}),
     }
+    if owner is not None:
+        _write_answers(run, evaluation.answers, run_directory.threshold_of(results))
+    return results
 
 
 def _write_answers(
-    run: run_directory.Run, answers: dataset.Answers, threshold: float | None
+    run: run_directory.Run, answers: dataset.Answers, threshold: dataset.Threshold
 ) -> None:
     lines = (
         files.to_json(record.model_dump()) + "\n"

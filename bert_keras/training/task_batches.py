@@ -101,7 +101,8 @@ def _parts_of(
             if padded_length is not None:
                 batch = shapes.padded(batch, padded_length(longest))
             if weights is not None:
-                batch[features.EXAMPLE_WEIGHTS] = weights
+                own = batch.get(features.EXAMPLE_WEIGHTS, np.float32(1))
+                batch[features.EXAMPLE_WEIGHTS] = weights * own
                 batch[features.BATCH_LENGTHS] = np.full(len(part), longest, np.int32)
             yield {**batch, packed_batches.ROW_NUMBERS: part}
 

@@ -752,7 +752,6 @@ def test_what_changes_nothing_is_accepted(directory):
             "has 2 layers, but by the configuration next to it 1000: ",
         ),
         ({"num_hidden_layers": 10**12}, "less than or equal to 1000, got 10000000"),
-        ({"problem_type": "multi_label_classification"}, "several classes of one text"),
         ({"problem_type": "regression"}, "a regression of 2 numbers, expected one"),
         (
             {"id2label": {"1": "a", "2": "b"}},

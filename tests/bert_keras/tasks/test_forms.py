@@ -20,7 +20,7 @@ def test_examples_of_every_kind():
         text.LabelledText("a b", None, None, 1),
         text.LabelledText("", None, None, 2),
     ]
-    assert (len(found), found.has_labels, found.regression) == (2, False, False)
+    assert (len(found), found.has_labels, found.kind) == (2, False, "classification")
     found = forms.from_python([["a", "b"]], PAIRS)
     assert found.rows == [text.LabelledText("a", "b", None, 1)]
     assert forms.from_python(["a"], NUMBERS).regression

@@ -20,7 +20,7 @@ from bert_keras.errors import InputError
 from bert_keras.inference import forward, tuned
 from bert_keras.model import networks, pretrainer
 from bert_keras.report import task_summaries
-from bert_keras.tasks import forms, tokenized
+from bert_keras.tasks import text_forms, tokenized
 from bert_keras.training import finetune, precision
 
 GOOD = ["fine", "great", "lovely"]
@@ -503,7 +503,7 @@ def test_forward_pads_without_changing_answers(monkeypatch):
     pairs = [(words, None) for words, _ in opinions(40, seed=3)]
     tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
     texts = tokenized.tokenize(pairs, tokenizer, max_seq_length=20)
-    inputs_of_texts = forms.LabelledInputs(texts=texts, label_ids=None)
+    inputs_of_texts = text_forms.LabelledInputs(texts=texts, labels={})
     monkeypatch.setattr(forward, "TOKENS_PER_BATCH", 100)
     logits = forward.of_task(network)(inputs_of_texts, title="predicting")
     assert logits.shape == (40, 3)

@@ -20,6 +20,8 @@ LADDER = (13, MAX_LENGTH)
 CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
 TASKS = {
     "classification": config.Task(kind="classification", labels=("a", "b", "c")),
+    # As many labels as a text may have tokens: none is taken for the other.
+    "multi_label": config.Task(kind="multi_label", labels=tuple("abcdefghijklmnop")),
     "regression": config.Task(kind="regression"),
     "tagging": config.Task(kind="tagging", labels=("O", "B-X", "I-X")),
     "span": config.Task(kind="span"),
@@ -73,6 +75,14 @@ class RandomInputs:
         if self.kind == "tagging":
             labels = np.where(mask, classes[:, : lengths.max()], -1)
             return batch | {"label_ids": labels.astype(np.int32)}
+        if self.kind == "multi_label":
+            targets = np.float32(classes)[:, None]
+            weights = random.uniform(0.5, 2, NUM_INPUTS)[rows]
+            return batch | {
+                "label_targets": targets,
+                "label_weights": 1 + targets,
+                "example_weights": weights.astype(np.float32),
+            }
         dtype = np.float32 if self.kind == "regression" else np.int32
         return batch | {"label_ids": classes[:, 0].astype(dtype)}
 

@@ -34,6 +34,7 @@ SLOW = pytest.mark.slow
         pytest.param("classification", 1, (13, MAX_LENGTH), marks=SLOW),
         pytest.param("regression", 1, (), marks=SLOW),
         pytest.param("tagging", 1, (), marks=SLOW),
+        pytest.param("multi_label", 2, (13, MAX_LENGTH), marks=SLOW),
         pytest.param("tagging", 2, (13, MAX_LENGTH), marks=SLOW),
     ],
 )
@@ -88,7 +89,7 @@ def model(request, randomize):
 
 
 @pytest.mark.parametrize(
-    "model", ["classification", "regression", "tagging"], indirect=True
+    "model", ["classification", "multi_label", "regression", "tagging"], indirect=True
 )
 def test_losses_and_gradients_are_those_of_the_examples_alone(model):
     packed, alone = (

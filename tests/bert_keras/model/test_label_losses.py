@@ -1,0 +1,141 @@
+"""Losses of labelled texts, beside torch's and transformers' own."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_keras import config, finetuning_config
+from bert_keras.checkpoints import hugging_face, weights
+from bert_keras.data import features as records
+from bert_keras.data import tokenization
+from bert_keras.model import networks
+from bert_keras.tasks import multi_label, text
+
+torch = pytest.importorskip("torch")
+LABELS = ("a", "b", "c")
+LOGITS = np.random.default_rng(1).normal(0, 2, (6, 3)).astype(np.float32)
+TARGETS = np.float32(np.random.default_rng(2).random((6, 3)) < 0.4)
+CLASSES = np.array([2, 0, 0, 1, 0, 2])
+
+
+def settings(**changes) -> finetuning_config.FinetuningConfig:
+    return finetuning_config.FinetuningConfig(**changes)
+
+
+def mean_loss(network, features, logits=LOGITS) -> float:
+    total, weight = network.loss_terms(features, {"logits": logits})["loss"]
+    assert float(network.loss_weights(features)["loss"]) == float(weight)
+    return float(total) / float(weight)
+
+
+@pytest.fixture
+def several(tiny_config):
+    return networks.BertMultiLabelClassifier(tiny_config, 3)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("class_weights", [None, {"a": 3.0, "c": 0.5}, "balanced"])
+def test_several_labels_are_scored_as_by_torch(several, smoothing, class_weights):
+    made = settings(
+        multi_label=True, label_smoothing=smoothing, class_weights=class_weights
+    )
+    features = multi_label.label_features(TARGETS, LABELS, made)
+    if class_weights == "balanced":
+        by_label = ((TARGETS == 0).sum(axis=0) / TARGETS.sum(axis=0)).tolist()
+    else:
+        by_label = [(class_weights or {}).get(label, 1.0) for label in LABELS]
+    expected = torch.nn.BCEWithLogitsLoss(pos_weight=torch.tensor(by_label))(
+        torch.tensor(LOGITS),
+        torch.tensor(TARGETS * (1 - smoothing) + smoothing / 2),
+    )
+    assert mean_loss(several, features) == pytest.approx(expected.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("class_weights", [None, {"a": 3.0, "c": 0.5}])
+def test_classes_are_scored_as_by_torch(tiny_config, smoothing, class_weights):
+    made = settings(label_smoothing=smoothing, class_weights=class_weights)
+    features = text.label_features(CLASSES, LABELS, made)
+    by_label = torch.tensor([3.0, 1.0, 0.5] if class_weights else [1.0] * 3)
+    # With weights and smoothing torch weighs each class of the smoothed target; the
+    # weight here is the example's, as everywhere else.
+    weights_here = by_label[CLASSES]
+    each = torch.nn.CrossEntropyLoss(label_smoothing=smoothing, reduction="none")(
+        torch.tensor(LOGITS), torch.tensor(CLASSES)
+    )
+    expected = (each * weights_here).sum() / weights_here.sum()
+    network = networks.BertClassifier(tiny_config, 3)
+    assert mean_loss(network, features) == pytest.approx(expected.item(), rel=1e-6)
+    if not smoothing:
+        whole = torch.nn.CrossEntropyLoss(weight=by_label)
+        theirs = whole(torch.tensor(LOGITS), torch.tensor(CLASSES))
+        assert expected.item() == pytest.approx(theirs.item(), rel=1e-6)
+
+
+def test_a_text_counts_as_right_if_all_of_its_labels_are(several):
+    logits = np.float32([[1, -1, 2], [1, -1, 2], [0, 0, 0]])
+    targets = np.float32([[1, 0, 1], [1, 1, 1], [0, 0, 0]])
+    features = multi_label.label_features(targets, LABELS, settings(multi_label=True))
+    terms = several.loss_terms(features, {"logits": logits})
+    assert [float(x) for x in terms["accuracy"]] == [2, 3]
+    features["example_weights"] = np.float32([1, 1, 0])
+    terms = several.loss_terms(features, {"logits": logits})
+    assert [float(x) for x in terms["accuracy"]] == [1, 2]
+
+
+def test_losses_of_confident_logits_are_finite(several):
+    logits = np.float32([[500, -500, 0]])
+    features = multi_label.label_features(
+        np.float32([[0, 1, 0]]), LABELS, settings(multi_label=True)
+    )
+    expected = (500 + 500 + np.log(2)) / 3
+    assert mean_loss(several, features, logits) == pytest.approx(expected)
+
+
+@pytest.mark.reference
+@pytest.mark.filterwarnings("ignore")
+def test_outputs_and_loss_equal_hugging_face(tiny_config, make_batch, randomize):
+    transformers = pytest.importorskip("transformers")
+    task = config.Task(kind="multi_label", labels=LABELS)
+    network = networks.build(tiny_config, task)
+    randomize(network)
+    full = make_batch(tiny_config)
+    batch = {name: full[name] for name in ("input_ids", "input_mask", "segment_ids")}
+    theirs = reference(transformers, tiny_config, network)
+    num_rows = len(batch["input_ids"])
+    targets = TARGETS[:num_rows]
+    features = multi_label.label_features(targets, LABELS, settings(multi_label=True))
+    with torch.no_grad():
+        expected = theirs(
+            input_ids=torch.tensor(batch["input_ids"]).long(),
+            attention_mask=torch.tensor(batch["input_mask"]),
+            token_type_ids=torch.tensor(batch["segment_ids"]).long(),
+            labels=torch.tensor(targets),
+        )
+    logits = np.array(network(batch)["logits"])
+    np.testing.assert_allclose(logits, expected.logits, atol=1e-5)
+    loss = mean_loss(network, features, logits)
+    assert loss == pytest.approx(expected.loss.item(), rel=1e-5)
+
+
+def reference(transformers, bert_config, network):
+    """Their network with the weights of ours, by way of a directory of theirs."""
+    tokens = [*records.SPECIAL_TOKENS, *map(str, range(bert_config.vocab_size - 5))]
+    checkpoint = weights.Checkpoint(
+        bert_config=bert_config,
+        task=config.Task(kind="multi_label", labels=LABELS),
+        arrays=weights.from_network(network),
+        vocabulary=tokenization.Vocabulary(tuple(tokens)),
+        do_lower_case=True,
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        hugging_face.write(checkpoint, Path(directory))
+        read = hugging_face.read(Path(directory))
+        assert read.task == checkpoint.task
+        found = transformers.AutoModelForSequenceClassification.from_pretrained(
+            directory
+        )
+    assert found.config.problem_type == "multi_label_classification"
+    return found.eval()
