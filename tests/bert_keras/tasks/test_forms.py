@@ -23,7 +23,7 @@ def test_examples_of_every_kind():
     assert (len(found), found.has_labels, found.kind) == (2, False, "classification")
     found = forms.from_python([["a", "b"]], PAIRS)
     assert found.rows == [text.LabelledText("a", "b", None, 1)]
-    assert forms.from_python(["a"], NUMBERS).regression
+    assert forms.from_python(["a"], NUMBERS).kind == "regression"
     found = forms.from_python([["it's", "so"], "it's so"], TAGS)
     assert found.sentences == [
         ner.Sentence(("it's", "so"), None, 1, 1),
