@@ -379,11 +379,11 @@ def read_scores(work: Path, run: Run) -> dict[str, dict[str, Terms]]:
 def tune(work: Path, data: Path, plan: Plan, only: Sequence[str]) -> None:
     """Tunes every scored run, and random weights, on every task.
 
-    The first run is tuned with each rate, the others with the best of them.
+    The first run is tuned with each of a task's rates, the others with the best.
     """
     runs = list(itertools.chain(*finished_runs(work, plan).values()))
     for task in only or plan["tasks"]:
-        for rate in plan["task_rates"]:
+        for rate in plan["tasks"][task]["rates"]:
             tune_once(work, data, plan, runs[0], task=task, rate=rate)
         best = best_rate(work, plan, runs[0], task)
         for run in [*runs[1:], None]:
@@ -394,7 +394,7 @@ def best_rate(work: Path, plan: Plan, first: Run, task: str) -> str:
     """That of the highest score on dev."""
     found = {
         rate: task_score(work, plan, first, task=task, rate=str(rate))
-        for rate in plan["task_rates"]
+        for rate in plan["tasks"][task]["rates"]
     }
     return max(found, key=lambda rate: found[rate] or 0.0)
 

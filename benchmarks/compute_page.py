@@ -91,10 +91,13 @@ def task_table(
         ]
         return mean_and_deviation([value for value in found if value is not None])
 
+    tried = dict.fromkeys(
+        rate for facts in plan["tasks"].values() for rate in facts["rates"]
+    )
     rows = [
         [f"{first.title}: tuned at {rate}"]
         + [cell([first], task, rate) for task in plan["tasks"]]
-        for rate in plan["task_rates"]
+        for rate in tried
     ]
     for name, runs in [*finished.items(), (compute.FLOOR, [None])]:
         cells = [cell(runs, task, rates[task]) for task in plan["tasks"]]

@@ -33,8 +33,7 @@ PLAN = {
             "set": ["global_batch_size=32"],
         },
     },
-    "task_rates": ["1e-4", "3e-4"],
-    "tasks": {"MRPC": {"folder": "glue", "score": "f1"}},
+    "tasks": {"MRPC": {"folder": "glue", "score": "f1", "rates": ["1e-4", "3e-4"]}},
 }
 FAST = [compute.Run("fast", "2e-3", seed) for seed in (1, 2)]
 TRIALS = [compute.Run("paper", rate, 1, is_trial=True) for rate in ("5e-4", "1e-3")]
