@@ -46,7 +46,7 @@ def tables(work: Path, plan: compute.Plan) -> str:
     seconds = f"about {long_run_costs()[-1]:,.0f}"
     loss, found = LONG_RUN["masked_lm_loss"], LONG_RUN["masked_lm_accuracy"]
     rows = [["two hours", seconds, "17,500", "", f"{min(loss)} at step 15,750"]]
-    rows[0] += [f"{max(found)} %", f"{loss[-1]}", f"{found[-1]} %"]
+    rows[0] += [f"{max(found)}", f"{loss[-1]}", f"{found[-1]}"]
     finished = compute.finished_runs(work, plan)
     for recipe, runs in finished.items():
         rows += [
@@ -54,7 +54,7 @@ def tables(work: Path, plan: compute.Plan) -> str:
         ]
         rows += [row(work, plan, runs)] if len(runs) > 1 else []
     head = ["run", "processor seconds", "steps", "PFLOP"]
-    head += [word for length in SHOWN for word in (f"loss at {length}", "found")]
+    head += [word for length in SHOWN for word in (f"loss at {length}", "found, %")]
     return f"{_lines([head, *rows])}\n{task_table(work, plan, finished)}"
 
 
