@@ -2,10 +2,11 @@
 
     python benchmarks/step.py --results benchmarks/results/step.md
 
-A step is forward and backward pass of masked LM and next sentence (20 predictions per
-sequence, gathered before the output layer), dropout 0.1, clipping to a norm of 1.0 and
-an AdamW update, on one batch that is in memory already. Each implementation runs in a
-process of its own, one at a time, in turns: a machine that slows down does so for all.
+A step is forward and backward pass of masked LM and next sentence (20 predictions in
+128 tokens, 76 in 512, gathered before the output layer), dropout 0.1, clipping to a
+norm of 1.0 and an AdamW update, on one batch that is in memory already. Each
+implementation runs in a process of its own, one at a time, in turns: a machine that
+slows down does so for all.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -24,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-SEQUENCE_LENGTH, NUM_PREDICTIONS, VOCAB_SIZE = 128, 20, 30522
+VOCAB_SIZE = 30522
 PRECISIONS = ("float32", "mixed_bfloat16")
 
 
@@ -36,10 +38,16 @@ class Size:
     hidden_size: int
     num_heads: int
     batch_size: int
+    length: int = 128
+    """Tokens of a sequence."""
 
     @property
     def intermediate_size(self) -> int:
         return 4 * self.hidden_size
+
+    @property
+    def num_predictions(self) -> int:
+        return {128: 20, 512: 76}[self.length]
 
 
 SIZES = {
@@ -47,21 +55,24 @@ SIZES = {
     "mini": Size(num_layers=4, hidden_size=256, num_heads=4, batch_size=64),
     "small": Size(num_layers=4, hidden_size=512, num_heads=8, batch_size=64),
     "base": Size(num_layers=12, hidden_size=768, num_heads=12, batch_size=16),
+    "base_512": Size(
+        num_layers=12, hidden_size=768, num_heads=12, batch_size=4, length=512
+    ),
 }
 
 
 def random_batch(size: Size) -> dict[str, np.ndarray]:
     """Full sequences of random tokens, with our names."""
     random = np.random.default_rng(0)
-    tokens = (size.batch_size, SEQUENCE_LENGTH)
-    predictions = (size.batch_size, NUM_PREDICTIONS)
-    columns = np.broadcast_to(np.arange(SEQUENCE_LENGTH), tokens)
+    tokens = (size.batch_size, size.length)
+    predictions = (size.batch_size, size.num_predictions)
+    columns = np.broadcast_to(np.arange(size.length), tokens)
     return {
         "input_ids": random.integers(1, VOCAB_SIZE, tokens, dtype=np.int32),
         "input_mask": np.ones(tokens, np.int32),
-        "segment_ids": np.int32(columns >= SEQUENCE_LENGTH // 2),
+        "segment_ids": np.int32(columns >= size.length // 2),
         "masked_lm_positions": np.sort(
-            random.integers(1, SEQUENCE_LENGTH, predictions, dtype=np.int32)
+            random.integers(1, size.length, predictions, dtype=np.int32)
         ),
         "masked_lm_ids": random.integers(1, VOCAB_SIZE, predictions, dtype=np.int32),
         "masked_lm_weights": np.ones(predictions, np.float32),
@@ -288,7 +299,8 @@ IMPLEMENTATIONS = {
 def work(name: str, size: Size, precision: str) -> None:
     """Answers each line of standard input, a number of steps, with their seconds.
 
-    The line is the number of steps; the answer wall seconds, CPU seconds, last loss.
+    The line is the number of steps; the answer wall seconds, CPU seconds, last loss,
+    and the process's peak resident memory, MiB.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # What the packages print goes elsewhere.
@@ -299,7 +311,8 @@ def work(name: str, size: Size, precision: str) -> None:
             loss = step()
         seconds = time.perf_counter() - start
         cpu_seconds = time.process_time() - cpu_start
-        print(seconds, cpu_seconds, loss, file=answers, flush=True)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(seconds, cpu_seconds, loss, peak, file=answers, flush=True)
 
 
 class Worker:
@@ -316,16 +329,15 @@ class Worker:
             text=True,
         )
 
-    def run(self, num_steps: int) -> tuple[float, float, float]:
-        """Wall seconds, CPU seconds and the last loss of some steps."""
+    def run(self, num_steps: int) -> tuple[float, ...]:
+        """Wall seconds, CPU seconds, last loss and peak memory of some steps."""
         self._process.stdin.write(f"{num_steps}\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         if not answer:
             self._errors.seek(0)
             sys.exit(f"{self._name} failed:\n{self._errors.read()[-3000:]}")
-        seconds, cpu_seconds, loss = (float(value) for value in answer.split())
-        return seconds, cpu_seconds, loss
+        return tuple(float(value) for value in answer.split())
 
     def stop(self) -> None:
         self._process.stdin.close()
@@ -340,6 +352,7 @@ class Speed:
     tokens_per_second: float
     tokens_per_cpu_second: float
     last_loss: float
+    peak_mib: float
 
 
 def measure(
@@ -359,12 +372,14 @@ def measure(
         worker.stop()
     speeds = {}
     for name in names:
-        tokens = num_steps[name] * SIZES[size_name].batch_size * SEQUENCE_LENGTH
-        walls, cpus, losses = zip(*turns[name], strict=True)
+        size = SIZES[size_name]
+        tokens = num_steps[name] * size.batch_size * size.length
+        walls, cpus, losses, peaks = zip(*turns[name], strict=True)
         speeds[name] = Speed(
             tokens_per_second=tokens / statistics.median(walls),
             tokens_per_cpu_second=tokens / statistics.median(cpus),
             last_loss=losses[-1],
+            peak_mib=peaks[-1],
         )
     return speeds
 
@@ -408,29 +423,37 @@ def heading(arguments: argparse.Namespace) -> str:
             f"Python {platform.python_version()}, {', '.join(versions)}.",
             f"Not installed: {', '.join(missing) or 'none'}. {'; '.join(notes)}.",
             "",
-            f"Sequences of {SEQUENCE_LENGTH} tokens, {NUM_PREDICTIONS} predictions "
-            "each; masked LM and next sentence, dropout 0.1, clipping, AdamW. Medians "
+            "20 predictions in 128 tokens, 76 in 512; masked LM and next sentence, "
+            "dropout 0.1, clipping, AdamW. Medians "
             f"of {arguments.rounds} turns; in brackets how many times as fast as this "
             "project.",
             "",
-            "Tokens per second, and tokens per second of processor time.",
+            "Tokens per second; tokens per second of processor time (in brackets the "
+            "ratio too); peak resident memory of the process.",
         ]
     )
 
 
 def row(size_name: str, precision: str, speeds: dict[str, Speed]) -> str:
-    cells = [f"{size_name}, batch {SIZES[size_name].batch_size}", precision]
+    size = SIZES[size_name]
+    cells = [f"{size_name}, {size.batch_size} x {size.length}", precision]
     ours = speeds.get("bert_keras")
     for name in IMPLEMENTATIONS:
         if name not in speeds:
             cells.append("-")
             continue
         speed = speeds[name]
-        ratio = ours and speed.tokens_per_second / ours.tokens_per_second
-        bracket = f" ({ratio:.2f})" if ours and name != "bert_keras" else ""
+        brackets = ["", ""]
+        if ours and name != "bert_keras":
+            ratios = (
+                speed.tokens_per_second / ours.tokens_per_second,
+                speed.tokens_per_cpu_second / ours.tokens_per_cpu_second,
+            )
+            brackets = [f" ({ratio:.2f})" for ratio in ratios]
         cells.append(
-            f"{speed.tokens_per_second:,.0f}{bracket}; "
-            f"{speed.tokens_per_cpu_second:,.0f}"
+            f"{speed.tokens_per_second:,.0f}{brackets[0]}; "
+            f"{speed.tokens_per_cpu_second:,.0f}{brackets[1]}; "
+            f"{speed.peak_mib:,.0f} MiB"
         )
     return "| " + " | ".join(cells) + " |"
 
