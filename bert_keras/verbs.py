@@ -259,7 +259,8 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
         "--dev",
         nargs="+",
         metavar="FILE",
-        help="labelled files to evaluate on, the main one first",
+        help="labelled files to evaluate on, the main one first; or a share of the "
+        "training file that is held out, such as 10%%",
     )
     parser.add_argument(
         "--data",

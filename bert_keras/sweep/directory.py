@@ -21,7 +21,7 @@ from bert_keras import (
 )
 from bert_keras.errors import InputError, check_choice
 from bert_keras.sweep import planning, scores
-from bert_keras.tasks import answers, catalogue
+from bert_keras.tasks import answers, catalogue, held_out
 
 _PLAN_NAME = "plan.json"
 
@@ -49,8 +49,8 @@ def claim(directory: Path, command: planning.Command) -> None:
     init = command.init
     settings = {
         "made_by": "bert-keras sweep",
-        "train_sha256": _sha256(command.train),
-        "dev_sha256": [_sha256(path) for path in command.dev],
+        "train_sha256": held_out.digest(command.train),
+        "dev_sha256": held_out.digests(command.dev),
         "init": init if files.is_remote(init) else os.path.abspath(init),
         "from_scratch": command.from_scratch,
         **command.settings().model_dump(mode="json", exclude={"seed"}),
@@ -58,13 +58,6 @@ def claim(directory: Path, command: planning.Command) -> None:
     manifest.claim_output_directory(directory, settings)
     for name in ("runs", "logs"):
         files.make_directory(directory / name)
-
-
-def _sha256(path: str) -> str:
-    try:
-        return files.sha256(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 class _PlannedRun(strict_model.StrictModel):

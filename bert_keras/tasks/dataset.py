@@ -1,7 +1,7 @@
 """The interface between fine-tuning and the data of any task. No TensorFlow."""
 
 import abc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
@@ -54,6 +54,15 @@ class Dataset(abc.ABC):
     @abc.abstractmethod
     def __len__(self) -> int:
         """Number of examples: texts, sentences or questions."""
+
+    @abc.abstractmethod
+    def keys(self) -> list[str]:
+        """What each example is about: those with the same key are trained on, or held
+        out, together."""
+
+    @abc.abstractmethod
+    def subset(self, rows: Sequence[int]) -> Self:
+        """Some of the examples, by their numbers from 0, in this order."""
 
     def for_training(self) -> Self:
         """The examples that can be trained on."""

@@ -49,6 +49,22 @@ class TaggingDataset(dataset.Dataset):
     def __len__(self) -> int:
         return len(self.sentences)
 
+    def keys(self) -> list[str]:
+        """Documents, whose sentences are each other's context; of a file that is one
+        document its sentences."""
+        words = [" ".join(sentence.words) for sentence in self.sentences]
+        documents: dict[int, list[str]] = {}
+        for sentence, joined in zip(self.sentences, words, strict=True):
+            documents.setdefault(sentence.document, []).append(joined)
+        if len(documents) == 1:
+            return words
+        by_document = {number: "\n".join(lines) for number, lines in documents.items()}
+        return [by_document[sentence.document] for sentence in self.sentences]
+
+    def subset(self, rows) -> "TaggingDataset":
+        sentences = [self.sentences[row] for row in rows]
+        return dataclasses.replace(self, sentences=sentences)
+
     def with_columns(self, answers, *, suffix):
         return ner.with_columns(self.path, answers, suffix=suffix)
 
@@ -116,6 +132,15 @@ class SpanDataset(dataset.Dataset):
 
     def __len__(self) -> int:
         return len(self.questions.questions)
+
+    def keys(self) -> list[str]:
+        return [question.context for question in self.questions.questions]
+
+    def subset(self, rows) -> "SpanDataset":
+        kept = tuple(self.questions.questions[row] for row in rows)
+        return dataclasses.replace(
+            self, questions=self.questions._replace(questions=kept)
+        )
 
     def for_training(self) -> "SpanDataset":
         return dataclasses.replace(self, questions=self.questions.for_training())
@@ -207,6 +232,13 @@ class ChoiceDataset(dataset.Dataset):
 
     def __len__(self) -> int:
         return len(self.questions)
+
+    def keys(self) -> list[str]:
+        return [f"{row.sentence}\0{row.beginning}" for row in self.questions]
+
+    def subset(self, rows) -> "ChoiceDataset":
+        questions = [self.questions[row] for row in rows]
+        return dataclasses.replace(self, questions=questions)
 
     def with_columns(self, answers, *, suffix):
         return tables.joined(swag.read_rows(self.path), answers, suffix=suffix)

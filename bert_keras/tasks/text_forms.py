@@ -3,6 +3,7 @@
 # Labels are None only in files without any, which are not asked for them.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOptionalIterable=false, reportOptionalMemberAccess=false
 
+import dataclasses
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,12 @@ class TextDataset(dataset.Dataset):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def keys(self) -> list[str]:
+        return [f"{row.text}\0{row.text_pair or ''}" for row in self.rows]
+
+    def subset(self, rows) -> "TextDataset":
+        return dataclasses.replace(self, rows=[self.rows[row] for row in rows])
 
     def with_columns(self, answers, *, suffix):
         if self.glue_task is not None:

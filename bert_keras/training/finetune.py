@@ -29,7 +29,14 @@ from bert_keras.errors import InputError, Stopped
 from bert_keras.inference import forward
 from bert_keras.model import networks
 from bert_keras.report import task_summaries
-from bert_keras.tasks import catalogue, dataset, packed_batches, shapes, text_forms
+from bert_keras.tasks import (
+    catalogue,
+    dataset,
+    held_out,
+    packed_batches,
+    shapes,
+    text_forms,
+)
 from bert_keras.training import (
     keeping,
     learner,
@@ -79,8 +86,9 @@ def finetune(
     Args:
         settings: the run's configuration, which names the task.
         train: file to train on (see `bert_keras.tasks.catalogue`).
-        dev: files to evaluate on, the main one first. The scores of the others have
-            their file's name before them.
+        dev: files to evaluate on, the main one first, which may be a share of `train`
+            that is not trained on (see `bert_keras.tasks.held_out`). The scores of the
+            others have their file's name before them.
         init: checkpoint of any format (see `checkpoints.conversion`): gives encoder,
             vocabulary and casing.
         from_scratch: take the sizes of that encoder, but random weights.
@@ -115,8 +123,8 @@ def finetune(
         run = _create_run(
             *(settings, task, start, output_dir),
             inputs={
-                "train_sha256": files.sha256(train),
-                "dev_sha256": [files.sha256(path) for path in dev],
+                "train_sha256": held_out.digest(train),
+                "dev_sha256": held_out.digests(dev),
                 "init_sha256": starting_point.digest(start, arrays),
                 "from_scratch": from_scratch,
             },
@@ -251,11 +259,22 @@ def _read_examples(
     tokenizer: tokenization.Tokenizer,
 ) -> tuple[config.Task, list[_Examples]]:
     """The task that the first file teaches, and the examples of all files."""
-    data = [catalogue.read(paths[0], settings).for_training()]
-    task = data[0].describe().model_copy(update={"bilstm_units": settings.bilstm_units})
+    train, *dev = paths
+    whole = catalogue.read(train, settings)
+    # Before any is held out: its labels are known then.
+    task = whole.for_training().describe()
+    task = task.model_copy(update={"bilstm_units": settings.bilstm_units})
+    data = [whole.for_training()]
+    if share := held_out.share_of(dev):
+        trained, evaluated = held_out.split(whole, share)
+        data = [trained.for_training(), evaluated]
+        logger.info(
+            "%s: %d of %d examples held out, by a hash of what they are about",
+            *(train, len(evaluated), len(whole)),
+        )
+        del dev[0]
     data += [
-        catalogue.read(path, settings, has_text_pair=task.has_text_pair)
-        for path in paths[1:]
+        catalogue.read(path, settings, has_text_pair=task.has_text_pair) for path in dev
     ]
     return task, [_Examples(d, d.encode(task, tokenizer, settings)) for d in data]
 

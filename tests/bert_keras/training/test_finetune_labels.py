@@ -175,6 +175,22 @@ def test_settings_of_labels_are_not_for_numbers(init, tmp_path, changes):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_share_of_the_training_file_is_held_out(init, files, tmp_path):
+    results = run_finetune(
+        init, files[0], "20%", tmp_path / "run", multi_label=True, num_train_epochs=0.1
+    )
+    num_train, num_eval = results["num_train_examples"], results["num_eval_examples"]
+    assert num_train + num_eval == 800
+    assert 100 < num_eval < 220
+    lines = (tmp_path / "run/dev_answers.jsonl").read_text().splitlines()
+    evaluated = [json.loads(line) for line in lines]
+    rows = files[0].read_text().splitlines()
+    for answer in evaluated:
+        assert rows[answer["line"] - 1].split("\t")[0] == answer["text"]
+    inputs = (tmp_path / "run/inputs.json").read_text()
+    assert json.loads(inputs)["dev_sha256"] == ["20%"]
+
+
 @pytest.mark.parametrize("key", ["multi_label", "regression"])
 def test_a_data_set_says_itself_what_its_labels_are(key):
     settings = SETTINGS.model_copy(update={"task": "RTE", key: True})

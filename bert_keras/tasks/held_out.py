@@ -1,0 +1,94 @@
+"""A share of a training file that is held out for evaluation: `--dev 10%`.
+
+Which examples are held out follows from what they are about alone, so it is the same on
+every machine and in any order, and duplicates are on one side. No TensorFlow.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from bert_keras.tasks import dataset
+
+_Dataset = TypeVar("_Dataset", bound=dataset.Dataset)
+
+
+def share_of(dev: Sequence[str | Path]) -> float | None:
+    """The share that the first of several development files stands for.
+
+    Args:
+        dev: files, of which the first may be a share in percent, such as `10%`.
+
+    Returns:
+        Above 0 and below 1; `None`: it is a file.
+
+    Raises:
+        InputError: a share that is none, or one that is not the first.
+    """
+    for path in dev[1:]:
+        if _is_share(path):
+            raise InputError(
+                f"--dev: a share of the training file comes first, got {path} after "
+                f"{dev[0]}"
+            )
+    if not dev or not _is_share(dev[0]):
+        return None
+    text = str(dev[0])
+    share = float(text[:-1]) / 100 if _NUMBER.fullmatch(text[:-1]) else 0.0
+    if not 0 < share < 1:
+        raise InputError(
+            f"--dev: expected a share above 0% and below 100%, such as 10%, got {text}"
+        )
+    return share
+
+
+def _is_share(path: str | Path) -> bool:
+    return isinstance(path, str) and path.endswith("%") and not Path(path).is_file()
+
+
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?")
+
+
+def digests(dev: Sequence[str | Path]) -> list[str]:
+    """`digest` of development files; a share stands for itself."""
+    share_of(dev)
+    return [str(path) if _is_share(path) else digest(path) for path in dev]
+
+
+def digest(path: str | Path) -> str:
+    """SHA-256 of a data file; if it cannot be read, an `InputError`."""
+    try:
+        return files.sha256(files.path(path))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def is_held_out(key: str, share: float) -> bool:
+    """Whether examples with a key belong to the held-out share."""
+    # Surrogates that stand for broken bytes are no valid UTF-8.
+    digest = hashlib.sha256(key.encode("utf-8", errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2.0**64
+
+
+def split(data: _Dataset, share: float) -> tuple[_Dataset, _Dataset]:
+    """The examples to train on, and those held out.
+
+    Raises:
+        InputError: one of the two would be empty.
+    """
+    keys = data.keys()
+    held_out = [is_held_out(key, share) for key in keys]
+    num_held_out = sum(held_out)
+    if not 0 < num_held_out < len(keys):
+        raise InputError(
+            f"{data.path}: of {len(keys)} examples, which are about {len(set(keys))} "
+            f"different things, --dev {100 * share:g}% holds {num_held_out} out: give "
+            "another share, or a file"
+        )
+    trained = [row for row, is_out in enumerate(held_out) if not is_out]
+    evaluated = [row for row, is_out in enumerate(held_out) if is_out]
+    return data.subset(trained), data.subset(evaluated)
