@@ -193,8 +193,13 @@ class OptimizerConfig(StrictModel):
     """Peak learning rate, which the warm-up heads for."""
     warmup_steps: int = pydantic.Field(default=10_000, ge=0)
     """Steps over which the rate rises linearly from 0."""
+    decay_steps: int | None = pydantic.Field(default=None, gt=0)
+    """Steps at the end of the run in which the rate falls, after it stayed at its peak
+    (warm-up, stable, decay; Hu et al., 2024); null: it falls from the end of the
+    warm-up on, as in the original."""
     decay_power: float = pydantic.Field(default=1.0, gt=0)
-    """The rate falls as `(1 - step / num_train_steps) ** decay_power`; 1: linearly."""
+    """The rate falls as `(1 - step / num_train_steps) ** decay_power`, with
+    `decay_steps` as that power of the share of them that is left; 1: linearly."""
     end_learning_rate: float = pydantic.Field(default=0.0, ge=0)
     """Learning rate at the last step."""
     weight_decay_rate: float = pydantic.Field(default=0.01, ge=0)
@@ -347,6 +352,13 @@ class PretrainingConfig(StrictModel):
             raise ValueError(
                 "`optimizer.warmup_steps` must be below `num_train_steps`, got "
                 f"{warmup_steps} and {self.num_train_steps}: set both"
+            )
+        decay_steps = self.optimizer.decay_steps or 0
+        if warmup_steps + decay_steps > self.num_train_steps:
+            raise ValueError(
+                "`optimizer.warmup_steps` and `optimizer.decay_steps` must fit into "
+                f"`num_train_steps`, got {warmup_steps} and {decay_steps} of "
+                f"{self.num_train_steps}"
             )
         return self
 

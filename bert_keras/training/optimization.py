@@ -397,6 +397,7 @@ def build_optimizer(
         num_train_steps=num_train_steps,
         power=config.decay_power,
         end=config.end_learning_rate,
+        decay_steps=config.decay_steps,
     )
     settings = {
         "weight_decay_rate": config.weight_decay_rate,

@@ -1,4 +1,4 @@
-"""Learning rates by step: warm-up, then decay."""
+"""Learning rates by step: warm-up, perhaps a constant rate, then decay."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then polynomial decay counted from step 0.
+    """Linear warm-up, then polynomial decay, counted from step 0 or at the end only.
 
     Below `warmup_steps` the rate is `peak * step / warmup_steps`; from there on
     `end + (peak - end) * (1 - step / num_train_steps) ** power`.
@@ -17,12 +17,17 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     falls there from nearly `peak` to `1 - warmup_steps / num_train_steps` of it (with
     `power` 1 and `end` 0); and the very first update has a rate of 0.
 
+    With `decay_steps` the rate is `peak` between the warm-up and the last `decay_steps`
+    steps, in which it is `end + (peak - end) * ((num_train_steps - step) / decay_steps)
+    ** power`: warm-up, stable, decay (WSD; Hu et al., 2024, "MiniCPM").
+
     Args:
         peak: learning rate that the warm-up heads for.
         warmup_steps: updates before the decay is used.
         num_train_steps: step at which the rate reaches `end`, where it stays.
         power: the decay's; 1: linear.
         end: last learning rate.
+        decay_steps: steps of the decay; `None`: it is counted from step 0.
     """
 
     def __init__(
@@ -33,17 +38,24 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         num_train_steps: int,
         power: float = 1.0,
         end: float = 0.0,
+        decay_steps: int | None = None,
     ):
         self.peak = peak
         self.warmup_steps = warmup_steps
         self.num_train_steps = num_train_steps
         self.power = power
         self.end = end
+        self.decay_steps = decay_steps
 
     def __call__(self, step):
         step = ops.cast(step, "float32")
         warmup = self.peak * step / max(self.warmup_steps, 1)
-        remaining = 1.0 - ops.minimum(step, self.num_train_steps) / self.num_train_steps
+        if self.decay_steps is None:
+            done = ops.minimum(step, self.num_train_steps) / self.num_train_steps
+        else:
+            into_decay = step - (self.num_train_steps - self.decay_steps)
+            done = ops.clip(into_decay / self.decay_steps, 0.0, 1.0)
+        remaining = 1.0 - done
         decay = self.end + (self.peak - self.end) * ops.power(remaining, self.power)
         return ops.where(step < self.warmup_steps, warmup, decay)
 
@@ -54,4 +66,5 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
             "num_train_steps": self.num_train_steps,
             "power": self.power,
             "end": self.end,
+            "decay_steps": self.decay_steps,
         }

@@ -553,6 +553,12 @@ def test_a_loaded_model_trains_on_as_the_saved_one(fields, tmp_path):
             [0, 5e-5, 9e-5, 9.58947e-5, 7.65685e-5, 2e-5, 2e-5],
         ),
         ({"warmup_steps": 0}, [1e-4, 9.5e-5, 9.1e-5, 9e-5, 5e-5, 0, 0]),
+        ({"decay_steps": 80}, [0, 5e-5, 9e-5, 1e-4, 6.25e-5, 0, 0]),
+        ({"decay_steps": 50}, [0, 5e-5, 9e-5, 1e-4, 1e-4, 0, 0]),
+        (
+            {"decay_steps": 80, "power": 2.0, "end": 2e-5},
+            [0, 5e-5, 9e-5, 1e-4, 5.125e-5, 2e-5, 2e-5],
+        ),
     ],
 )
 def test_learning_rate_at_literal_steps(settings, expected):
@@ -577,6 +583,27 @@ def test_learning_rate_equals_model_gardens(power, end):
     for step in (0, 1, 50, 99, 100, 101, 500, 999, 1000, 1500):
         expected = float(reference(step))
         np.testing.assert_allclose(float(schedule(step)), expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize(("power", "end"), [(1.0, 0.0), (0.5, 1e-5)])
+def test_the_rate_stays_at_its_peak_until_the_decay(power, end):
+    """Warm-up, stable, decay, beside NumPy's."""
+    steps = np.arange(130)
+    left = np.clip((100 - steps) / 30, 0, 1)
+    expected = np.where(steps < 20, 2e-3 * steps / 20, end + (2e-3 - end) * left**power)
+    schedule = schedules.WarmupDecay(
+        2e-3,
+        warmup_steps=20,
+        num_train_steps=100,
+        decay_steps=30,
+        power=power,
+        end=end,
+    )
+    found = [float(schedule(step)) for step in steps]
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-12)
+    assert len(set(found[20:71])) == 1
+    again = schedules.WarmupDecay.from_config(schedule.get_config())
+    assert [float(again(step)) for step in steps] == found
 
 
 @pytest.mark.parametrize("branches", [True, False])
