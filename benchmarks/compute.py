@@ -33,7 +33,6 @@ import yaml
 from bert_keras import files
 
 BERT_KERAS = [sys.executable, "-m", "bert_keras.cli"]
-PLAN = Path(__file__).with_name("compute.yaml")
 NUM_SHARDS, NUM_HELD_OUT = 64, 4
 NUM_SCORED, NUM_ON_CURVE = {"plain_64": 50, "128": 100, "512": 50}, 50
 """Batches of 32 that the end of a run is scored on, and the points of its curve."""
@@ -53,6 +52,11 @@ Plan = dict[str, Any]
 """What `compute.yaml` holds."""
 Terms = dict[str, float]
 """Losses and accuracies by name."""
+
+
+def read_plan() -> Plan:
+    path = Path(__file__).with_name("compute.yaml")
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 class Run(NamedTuple):
@@ -448,11 +452,10 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="for all that is made")
     parser.add_argument("--data", type=Path, help="dumps, books and labelled files")
     parser.add_argument("--only", nargs="+", default=[], help="recipes, runs or tasks")
-    parser.add_argument("--plan", type=Path, default=PLAN)
     args = parser.parse_args()
     if args.stage in ("text", "tasks") and args.data is None:
         parser.error(f"{args.stage} needs --data")
-    STAGES[args.stage](args, yaml.safe_load(args.plan.read_text(encoding="utf-8")))
+    STAGES[args.stage](args, read_plan())
 
 
 if __name__ == "__main__":

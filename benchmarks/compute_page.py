@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import compute
-import yaml
 
 from bert_keras import files
 
@@ -45,9 +44,9 @@ def tables(work: Path, plan: compute.Plan) -> str:
     """Costs and scores, a row a run and those of several a mean; and tasks."""
     seconds = f"about {long_run_costs()[-1]:,.0f}"
     loss, found = LONG_RUN["masked_lm_loss"], LONG_RUN["masked_lm_accuracy"]
+    finished = compute.finished_runs(work, plan)
     rows = [["two hours", seconds, "17,500", "", f"{min(loss)} at step 15,750"]]
     rows[0] += [f"{max(found)}", f"{loss[-1]}", f"{found[-1]}"]
-    finished = compute.finished_runs(work, plan)
     for recipe, runs in finished.items():
         rows += [
             row(work, plan, [run]) for run in [*compute.trials(plan, recipe), *runs]
@@ -211,10 +210,9 @@ def draw(work: Path, plan: compute.Plan, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", type=Path, required=True, help="of compute.py")
-    parser.add_argument("--plan", type=Path, default=compute.PLAN)
     parser.add_argument("--picture", type=Path, required=True, help="PNG to write")
     args = parser.parse_args()
-    plan = yaml.safe_load(args.plan.read_text(encoding="utf-8"))
+    plan = compute.read_plan()
     draw(args.work, plan, args.picture)
     print(tables(args.work, plan), end="")
 

@@ -113,7 +113,7 @@ def test_phases_of_a_run_end_where_training_ends_them(tmp_path):
 def test_the_plan_has_a_length_for_each_phase():
     from bert_keras import config, config_files
 
-    plan = yaml.safe_load(compute.PLAN.read_text())
+    plan = compute.read_plan()
     for recipe in plan["recipes"].values():
         found = config_files.load(config.PretrainingConfig, recipe["config"])
         assert len(found.phases) == len(recipe["examples"]) == len(recipe["scored"])
