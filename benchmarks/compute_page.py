@@ -88,7 +88,9 @@ def task_table(
         found = [
             compute.task_score(work, plan, run, task=task, rate=rate) for run in runs
         ]
-        return mean_and_deviation([value for value in found if value is not None])
+        made = [value for value in found if value is not None]
+        number = f" ({len(made)})" if 0 < len(made) < len(runs) else ""
+        return mean_and_deviation(made) + number
 
     tried = dict.fromkeys(
         rate for facts in plan["tasks"].values() for rate in facts["rates"]

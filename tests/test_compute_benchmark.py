@@ -126,6 +126,9 @@ def test_tasks_take_the_rate_that_was_best_for_the_first_run(tmp_path):
         write_task(tmp_path, FAST[0], rate, score)
     write_task(tmp_path, FAST[1], "1e-4", 0.9)
     assert compute.best_rate(tmp_path, PLAN, FAST[0], "MRPC") == "3e-4"
+    assert "| fast (2) | 80.0 (1) |" in compute_page.task_table(
+        tmp_path, PLAN, {"fast": FAST}
+    )
     write_task(tmp_path, FAST[1], "3e-4", 0.6)
     write_task(tmp_path, None, "3e-4", 0.5)
     lines = compute_page.task_table(tmp_path, PLAN, {"fast": FAST}).splitlines()
