@@ -230,6 +230,16 @@ def shared_data() -> Path:
     return folder
 
 
+TINY = config.BertConfig(
+    vocab_size=40,
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    intermediate_size=24,
+    max_position_embeddings=32,
+)
+"""Sizes of which no two that could be confused are equal."""
+
 WORDS = tuple(f"{a}{b}" for a in "bdgklmnprst" for b in ("a", "e", "i", "o"))
 
 

@@ -29,7 +29,13 @@ from bert_keras.feature_based import (
 from bert_keras.inference import forward
 from bert_keras.model import layers
 from bert_keras.tasks import dataset, ner, tokenized
-from bert_keras.training import precision, progress_line, replicas, task_training
+from bert_keras.training import (
+    precision,
+    progress_line,
+    replicas,
+    task_batches,
+    task_training,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -362,7 +368,7 @@ class _Tagger:
             by_length=False,
             seed=self._seed,
             logs=logs,
-            ladder=self._ladder,
+            batch_shapes=task_batches.BatchShapes(ladder=self._ladder),
         )
         network = tagger.network
         logits = word_logits(network, dev, strategy=strategy, ladder=self._ladder)

@@ -2,11 +2,12 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_keras import (
@@ -33,8 +34,6 @@ from bert_keras.tasks import (
     catalogue,
     dataset,
     held_out,
-    packed_batches,
-    shapes,
     text_forms,
 )
 from bert_keras.training import (
@@ -44,6 +43,7 @@ from bert_keras.training import (
     replicas,
     self_check,
     stopping,
+    task_batches,
     task_training,
 )
 
@@ -63,6 +63,19 @@ class _Examples(NamedTuple):
 
     data: dataset.Dataset
     inputs: dataset.Inputs
+
+
+class _Inputs(NamedTuple):
+    """All that a run is made from, seen to fit together."""
+
+    start: weights.Checkpoint
+    arrays: Mapping[str, np.ndarray]
+    """The checkpoint's weights that the network begins with."""
+    task: config.Task
+    examples: Sequence[_Examples]
+    """Those to train on, then those of the files to evaluate on."""
+    recorded: dict[str, Any]
+    """Digests, in the run's directory: a resumed run has the same."""
 
 
 def finetune(
@@ -106,30 +119,16 @@ def finetune(
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
     settings = _resolved(settings, strategy)
-    is_multi_worker = replicas.is_multi_worker(strategy)
     with contextlib.ExitStack() as stack:
         owner = stack.enter_context(ownership.owned(output_dir)) if is_chief else None
         stop_signal = stack.enter_context(stopping.StopSignal())
         # Other workers would wait for one that leaves alone.
-        stop_signal.ends_at_once = not is_multi_worker
+        stop_signal.ends_at_once = not replicas.is_multi_worker(strategy)
         stack.enter_context(_errors_for_people())
-        start = _read_init(init, settings.max_seq_length)
         # Before the run is made, because unknown labels are found here.
-        task, (train_examples, *dev_examples) = _read_examples(
-            (train, *dev), settings, start.tokenizer
-        )
-        _check_settings(settings, task, start.bert_config)
-        arrays = starting_point.tuning_arrays(start, task)
+        inputs = _read_inputs(settings, train, dev, init, from_scratch=from_scratch)
         run = _create_run(
-            *(settings, task, start, output_dir),
-            inputs={
-                "train_sha256": held_out.digest(train),
-                "dev_sha256": held_out.digests(dev),
-                "init_sha256": starting_point.digest(start, arrays),
-                "from_scratch": from_scratch,
-            },
-            strategy=strategy,
-            is_chief=is_chief,
+            settings, inputs, output_dir, strategy=strategy, is_chief=is_chief
         )
         if (results := run_directory.read_results(output_dir)) is not None:
             step = results["steps"]
@@ -137,15 +136,14 @@ def finetune(
             return results
         if self_check.is_due(strategy):
             self_check.check(strategy)
-        tuner = _build_tuner(settings, run, train_examples.inputs, strategy)
+        examples = inputs.examples
+        tuner = _build_tuner(settings, run, examples[0].inputs, strategy)
         if not from_scratch:
-            starting_point.assign(tuner.network, arrays, path=init)
+            starting_point.assign(tuner.network, inputs.arrays, path=init)
         # As large as the model, and not needed any more.
-        del start, arrays
+        del inputs
         results = _train(
-            *(settings, run, tuner, train_examples, dev_examples),
-            owner=owner,
-            stop_signal=stop_signal,
+            *(settings, run, tuner, examples), owner=owner, stop_signal=stop_signal
         )
         # Seconds from its end, a run ends well.
         stop_signal.ends_at_once = False
@@ -163,27 +161,26 @@ def finetune(
 
 def _create_run(
     settings: finetuning_config.FinetuningConfig,
-    task: config.Task,
-    start: weights.Checkpoint,
+    inputs: _Inputs,
     output_dir: str | Path,
     *,
-    inputs: dict[str, Any],
     strategy: tf.distribute.Strategy,
     is_chief: bool,
 ) -> run_directory.Run:
     """The run's directory, once all workers are seen to have been given the same."""
+    start = inputs.start
     run = run_directory.create_run(
         output_dir,
         settings,
-        task=task,
+        task=inputs.task,
         bert_config=_with_dropout(start.bert_config, settings),
         vocabulary=start.vocabulary,
         do_lower_case=start.do_lower_case,
-        inputs=inputs,
+        inputs=inputs.recorded,
         changeable=CHANGEABLE,
         is_chief=is_chief,
     )
-    values = run_directory.flat(settings.model_dump(mode="json")) | inputs
+    values = run_directory.flat(settings.model_dump(mode="json")) | inputs.recorded
     replicas.check_same(strategy, values | {"version of bert-keras": __version__})
     replicas.wait_for_all(strategy)
     return run
@@ -230,6 +227,27 @@ def _resolved(
     elif on_tpu:
         raise InputError(replicas.NEEDS_LENGTHS)
     return settings.model_copy(update=changes)
+
+
+def _read_inputs(
+    settings: finetuning_config.FinetuningConfig,
+    train: str | Path,
+    dev: Sequence[str | Path],
+    init: str | Path,
+    *,
+    from_scratch: bool,
+) -> _Inputs:
+    start = _read_init(init, settings.max_seq_length)
+    task, examples = _read_examples((train, *dev), settings, start.tokenizer)
+    _check_settings(settings, task, start.bert_config)
+    arrays = starting_point.tuning_arrays(start, task)
+    recorded = {
+        "train_sha256": held_out.digest(train),
+        "dev_sha256": held_out.digests(dev),
+        "init_sha256": starting_point.digest(start, arrays),
+        "from_scratch": from_scratch,
+    }
+    return _Inputs(start, arrays, task, examples, recorded)
 
 
 def _read_init(path: str | Path, max_seq_length: int) -> weights.Checkpoint:
@@ -349,12 +367,13 @@ def _train(
     settings: finetuning_config.FinetuningConfig,
     run: run_directory.Run,
     tuner: learner.Learner,
-    train_examples: _Examples,
-    dev_examples: Sequence[_Examples],
+    examples: Sequence[_Examples],
     *,
     owner: ownership.Owner | None,
     stop_signal: stopping.StopSignal,
 ) -> dict[str, Any]:
+    """Trains, keeps the weights that are to be kept, and gives the run's results."""
+    train_examples, *dev_examples = examples
     num_train, num_dev = len(train_examples.data), len(dev_examples[0].data)
     logger.info("fine-tuning on %d examples, evaluating on %d", num_train, num_dev)
     num_inputs = len(train_examples.inputs.lengths)
@@ -379,13 +398,7 @@ def _train(
         by_length=settings.are_batches_by_length(run.task),
         seed=settings.seed,
         logs=run.directory / run_directory.LOGS_NAME,
-        ladder=settings.lengths or (),
-        padded_length=shapes.multiple_length(
-            settings.length_multiple, settings.max_seq_length
-        ),
-        row_lengths=packed_batches.row_lengths(settings.max_seq_length)
-        if settings.pack_examples
-        else (),
+        batch_shapes=task_batches.BatchShapes.of(settings),
         callbacks=[
             stopping.StopOnDrift(
                 tuner.distribute_strategy,

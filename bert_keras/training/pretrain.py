@@ -110,9 +110,9 @@ def pretrain(
             examples_dirs,
             output_dir,
             strategy=strategy,
+            owner=owner,
             vocab_path=vocab_path,
             init=init,
-            owner=owner,
             verified=None if verify else run_directory.read_verified(output_dir),
         )
 
@@ -123,27 +123,16 @@ def _pretrain(
     output_dir: str | Path,
     *,
     strategy: tf.distribute.Strategy,
-    vocab_path: str | Path | None,
-    init: str | Path | None,
     owner: ownership.Owner | None,
-    verified: Collection[str] | None,
+    **inputs: Any,
 ) -> dict[str, Any]:
+    """`pretrain` with its `inputs` (see `_plan`), in a directory that is ours."""
     settings, planned, start, run = _prepare(
-        settings,
-        examples_dirs,
-        output_dir,
+        *(settings, examples_dirs, output_dir),
         strategy=strategy,
-        vocab_path=vocab_path,
-        init=init,
         is_chief=owner is not None,
-        verified=verified,
+        **inputs,
     )
-    hashes = [
-        phase.manifest_sha256
-        for phase in planned
-        if verified is None or not files.is_remote(phase.directory)
-    ]
-    run_directory.write_verified(output_dir, hashes)
     if (results := run_directory.read_results(output_dir)) is not None:
         logger.info("%s: finished already, at step %d", output_dir, results["steps"])
         return results
@@ -170,7 +159,11 @@ def _pretrain(
         results = under_way.train()
     results["environment"] = provenance.describe(
         devices=replicas.describe_devices(strategy),
-        paths={"examples": examples_dirs, "vocab": vocab_path, "init": init},
+        paths={
+            "examples": examples_dirs,
+            "vocab": inputs["vocab_path"],
+            "init": inputs["init"],
+        },
     )
     if owner is not None:
         run_weights.finish_run(run, under_way.trained.network, results)
@@ -187,6 +180,7 @@ def _prepare(
     *,
     strategy: tf.distribute.Strategy,
     is_chief: bool,
+    verified: Collection[str] | None,
     **inputs: Any,
 ) -> tuple[
     config.PretrainingConfig,
@@ -194,18 +188,24 @@ def _prepare(
     starting_point.Start | None,
     run_directory.Run,
 ]:
-    """Reads all `inputs` (see `_plan`), makes the run's directory, and sees that all
-    workers were given the same."""
+    """Reads all `inputs` (see `_plan`), makes the run's directory, sees that all
+    workers were given the same, and remembers the examples that were hashed."""
     settings = settings.model_copy(
         update={"precision": precision.resolve(settings.precision, strategy)}
     )
     settings, planned, start = _plan(
-        settings, examples_dirs, strategy=strategy, **inputs
+        settings, examples_dirs, strategy=strategy, verified=verified, **inputs
     )
     check_hosts(strategy, planned)
     run = _create_run(settings, planned, output_dir, start=start, is_chief=is_chief)
     _check_same_on_all_workers(strategy, settings, planned, start)
     replicas.wait_for_all(strategy)
+    hashes = [
+        phase.manifest_sha256
+        for phase in planned
+        if verified is None or not files.is_remote(phase.directory)
+    ]
+    run_directory.write_verified(output_dir, hashes)
     return settings, planned, start, run
 
 

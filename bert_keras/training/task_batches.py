@@ -2,14 +2,79 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 
+from bert_keras import finetuning_config
 from bert_keras.data import features
 from bert_keras.tasks import packed_batches, shapes
 from bert_keras.training import record_parsing, replicas
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchShapes:
+    """How long the rows of batches are, how many there are, and what shares one."""
+
+    ladder: Sequence[int] = ()
+    """Ascending lengths to one of which each batch is padded, with rows of no weight
+    where it lacks some: all shapes are fixed. Empty: they are not."""
+    padded_length: Callable[[int], int] | None = None
+    """Without a ladder, see `example_batches`."""
+    row_lengths: Sequence[int] = ()
+    """Tokens that a row of several examples may have, see `packed_batches.Packer`; with
+    a ladder its last length is the only one, and few numbers of rows. Empty: each
+    example has a row of its own."""
+
+    @classmethod
+    def of(cls, settings: finetuning_config.FinetuningConfig) -> "BatchShapes":
+        longest, packs = settings.max_seq_length, settings.pack_examples
+        return cls(
+            ladder=settings.lengths or (),
+            padded_length=shapes.multiple_length(settings.length_multiple, longest),
+            row_lengths=packed_batches.row_lengths(longest) if packs else (),
+        )
+
+    def length_of(self, num_replicas: int) -> Callable[[int], int] | None:
+        """`padded_length` of `example_batches`, for replicas of all processes."""
+        if self.ladder:
+            return shapes.ladder_length(self.ladder)
+        if num_replicas > 1 and self.padded_length is None:
+            # The same on all replicas, because dropout depends on it.
+            return int
+        return self.padded_length
+
+    def packer(
+        self, batch_size: int, num_replicas: int, num_parts: int
+    ) -> packed_batches.Packer | None:
+        """`packer` of `example_batches`; its numbers as for `fixed_multiple`."""
+        if not self.row_lengths:
+            return None
+        if not self.ladder:
+            return packed_batches.Packer(
+                lengths=self.row_lengths, num_replicas=num_replicas
+            )
+        return packed_batches.Packer(
+            lengths=self.row_lengths[-1:],
+            num_replicas=num_replicas,
+            row_multiple=packed_batches.fixed_multiple(
+                batch_size, num_replicas, num_parts
+            ),
+        )
+
+
+AS_THEY_COME = BatchShapes()
+"""Batches as long as their longest example."""
+
+
+def rows_of_replica(batch_size: int, num_replicas: int, num_parts: int) -> int:
+    """Rows of each replica's share of a batch that is filled up.
+
+    A replica computes them in `num_parts` parts of equally many rows.
+    """
+    return -(-batch_size // (num_replicas * num_parts)) * num_parts
 
 
 def example_batches(

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras import config, files
-from bert_keras.tasks import dataset, packed_batches, shapes
+from bert_keras.tasks import dataset, shapes
 from bert_keras.training import (
     curves,
     fitting,
@@ -41,14 +41,6 @@ def num_steps(settings: Settings, num_inputs: int) -> tuple[int, int]:
     steps_per_epoch = -(-num_inputs // settings.batch_size)
     total = max(1, round(settings.num_train_epochs * steps_per_epoch))
     return min(steps_per_epoch, total), total
-
-
-def rows_of_replica(batch_size: int, num_replicas: int, num_parts: int) -> int:
-    """Rows of each replica's share of a batch that is filled up.
-
-    A replica computes them in `num_parts` parts of equally many rows.
-    """
-    return -(-batch_size // (num_replicas * num_parts)) * num_parts
 
 
 def build_learner(
@@ -102,9 +94,7 @@ def fit(
     by_length: bool,
     seed: int,
     logs: Path,
-    ladder: Sequence[int] = (),
-    padded_length: Callable[[int], int] | None = None,
-    row_lengths: Sequence[int] = (),
+    batch_shapes: task_batches.BatchShapes = task_batches.AS_THEY_COME,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     steps_per_evaluation: int | None = None,
     save_steps: int | None = None,
@@ -120,12 +110,7 @@ def fit(
         by_length: see `task_batches.epoch_batches`.
         seed: of the order of examples, and of dropout.
         logs: directory of the curves; those of steps to come are deleted.
-        ladder: ascending lengths to one of which each batch is padded, with rows of
-            no weight where it lacks some: all shapes are fixed. Empty: they are not.
-        padded_length: without a ladder, see `task_batches.example_batches`.
-        row_lengths: tokens that a row of several examples may have, see
-            `packed_batches.Packer`; with a ladder its last length is the only one, and
-            few numbers of rows. Empty: each example has a row of its own.
+        batch_shapes: what the batches are padded to.
         callbacks: called before the curves are written.
         steps_per_evaluation: steps between two ends of a Keras epoch; `None`: those of
             an epoch of the examples.
@@ -149,26 +134,20 @@ def fit(
         batch_size=batch_size,
         start_line=tuner.describe(batch_size),
     )
-    stop_on_skips = stopping.StopOnSkips(
-        # A short run must not end well without a single update.
-        min(settings.max_skipped_steps, num_train_steps - 1),
-        lambda first, last: ": lower `learning_rate`, or take another checkpoint",
-    )
     if not (step := replicas.optimizer_step(tuner)) and is_chief:
         files.delete_tree(logs)
     if keeper and keeper.owes_evaluation:
         again = curves.Curves(logs, batch_size=batch_size, repeats_evaluation=True)
         shown = [again, line] if is_chief else []
         fitting.evaluate(tuner, None, run_callbacks=[*callbacks, *shown, keeper])
-    batches_from = _batches(
-        *(tuner, inputs),
-        batch_size=batch_size,
-        by_length=by_length,
-        seed=seed,
-        ladder=ladder,
-        padded_length=padded_length,
-        row_lengths=row_lengths,
-    )
+    order = {"batch_size": batch_size, "by_length": by_length, "seed": seed}
+    batches_from = _batches(tuner, inputs, batch_shapes, order)
+    run_callbacks = [
+        *callbacks,
+        *([run_curves, line] if is_chief else []),
+        _stop_on_skips(settings, num_train_steps),
+        *([keeper] if keeper else []),
+    ]
     while step < num_train_steps and not (keeper and keeper.is_over):
         # A call that starts between two evaluations goes to the next one only.
         rest = -step % interval or num_train_steps
@@ -179,61 +158,48 @@ def fit(
             steps_per_epoch=min(interval, num_train_steps),
             stops_every=save_steps,
             evaluation=None,
-            run_callbacks=[
-                *callbacks,
-                *([run_curves, line] if is_chief else []),
-                stop_on_skips,
-                *([keeper] if keeper else []),
-            ],
+            run_callbacks=run_callbacks,
         )
         step = replicas.optimizer_step(tuner)
     return run_curves.last_step_logs
 
 
+def _stop_on_skips(settings: Settings, num_train_steps: int) -> stopping.StopOnSkips:
+    return stopping.StopOnSkips(
+        # A short run must not end well without a single update.
+        min(settings.max_skipped_steps, num_train_steps - 1),
+        lambda first, last: ": lower `learning_rate`, or take another checkpoint",
+    )
+
+
 def _batches(
     tuner: learner.Learner,
     inputs: dataset.Inputs,
-    *,
-    ladder: Sequence[int],
-    padded_length: Callable[[int], int] | None,
-    row_lengths: Sequence[int],
-    **order: Any,
+    batch_shapes: task_batches.BatchShapes,
+    order: Mapping[str, Any],
 ) -> Callable[[int], tf.data.Dataset | tf.distribute.DistributedDataset]:
     """From a step to the batches from there on, for all replicas of this process.
 
     Args:
         tuner: whose strategy has the replicas; it is told the shapes if they are fixed.
         inputs: of all examples.
-        ladder: see `fit`.
-        padded_length: likewise.
-        row_lengths: likewise.
-        **order: `batch_size`, `by_length` and `seed` of `task_batches.example_batches`.
+        batch_shapes: see `fit`.
+        order: `batch_size`, `by_length` and `seed` of `task_batches.example_batches`.
     """
     strategy = tuner.distribute_strategy
     total = strategy.num_replicas_in_sync
-    num_rows = rows_of_replica(order["batch_size"], total, tuner.num_parts)
-    packer = None
-    if row_lengths:
-        multiple = packed_batches.fixed_multiple(
-            order["batch_size"], total, tuner.num_parts
-        )
-        packer = packed_batches.Packer(
-            lengths=row_lengths[-1:] if ladder else row_lengths,
-            num_replicas=total,
-            row_multiple=multiple if ladder else 1,
-        )
-    if ladder:
-        padded_length = shapes.ladder_length(ladder)
+    sizes = order["batch_size"], total, tuner.num_parts
+    num_rows = task_batches.rows_of_replica(*sizes)
+    how = {
+        **order,
+        "padded_length": batch_shapes.length_of(total),
+        "packer": batch_shapes.packer(*sizes),
+    }
+    if batch_shapes.ladder:
         tuner.spec_of_step = task_batches.specs_of_steps(
-            *(inputs.lengths, inputs.batch),
-            **order,
-            padded_length=padded_length,
-            num_rows=num_rows,
-            packer=packer,
+            inputs.lengths, inputs.batch, **how, num_rows=num_rows
         )
-    elif total > 1 and padded_length is None:
-        # The same on all replicas, because dropout depends on it.
-        padded_length = int
+    is_cut = bool(batch_shapes.ladder) or total > 1
 
     def make(step: int):
         def of_process(index, num_processes, num_replicas):
@@ -245,11 +211,9 @@ def _batches(
             )
             return task_batches.example_batches(
                 *(inputs.lengths, inputs.batch),
-                **order,
+                **how,
                 start_step=step,
-                padded_length=padded_length,
-                share=share if ladder or total > 1 else None,
-                packer=packer,
+                share=share if is_cut else None,
             )
 
         return replicas.distribute(strategy, of_process)

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.config import BertConfig
+from tests import conftest
 
 # Before any test module makes a tensor: replicas on one processor need logical devices.
 tf.config.set_logical_device_configuration(
@@ -17,14 +18,7 @@ tf.config.set_logical_device_configuration(
 
 @pytest.fixture
 def tiny_config() -> BertConfig:
-    return BertConfig(
-        vocab_size=40,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=24,
-        max_position_embeddings=32,
-    )
+    return conftest.TINY.model_copy(update={"num_hidden_layers": 2})
 
 
 @pytest.fixture(scope="session")

@@ -320,29 +320,34 @@ def test_two_runs_give_the_same_bytes(tmp_path, examples_dir, corpus_dir, vocab_
     assert contents(tmp_path / "again") == contents(examples_dir)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "num_workers", "pass_bytes"),
-    [
-        ([], 3, 100),
-        (["--runner=FnApiRunner"], 1, None),
-        pytest.param(["--runner=FnApiRunner"], 3, None, marks=pytest.mark.slow),
-        (["--runner=BundleBasedDirectRunner"], 1, None),
-    ],
-    ids=["passes", "one graph", "workers of Beam", "old runner"],
-)
-def test_another_engine_gives_the_same_bytes(
-    tmp_path,
-    examples_dir,
-    corpus_dir,
-    vocab_path,
-    arguments,
-    num_workers,
-    pass_bytes,
-    monkeypatch,
-):
+ENGINES = {
+    "passes": ([], 3, 100),
+    "one graph": (["--runner=FnApiRunner"], 1, None),
+    "workers of Beam": (["--runner=FnApiRunner"], 3, None),
+    "old runner": (["--runner=BundleBasedDirectRunner"], 1, None),
+}
+
+
+@pytest.fixture
+def other_engine(request, monkeypatch):
+    """The engine of that name in `ENGINES`."""
+    arguments, num_workers, pass_bytes = ENGINES[request.param]
     monkeypatch.setattr(passes, "PASS_BYTES", pass_bytes)
-    engine = engines.make_engine(arguments, num_workers=num_workers)
-    build(corpus_dir, vocab_path, tmp_path / "again", engine=engine)
+    return engines.make_engine(arguments, num_workers=num_workers)
+
+
+def other_engines(*names):
+    """Parametrizes `other_engine`; processes of Beam are slow."""
+    slow = {"workers of Beam": pytest.mark.slow}
+    cases = [pytest.param(name, marks=slow.get(name, ())) for name in names]
+    return pytest.mark.parametrize("other_engine", cases, indirect=True)
+
+
+@other_engines(*ENGINES)
+def test_another_engine_gives_the_same_bytes(
+    tmp_path, examples_dir, corpus_dir, vocab_path, other_engine
+):
+    build(corpus_dir, vocab_path, tmp_path / "again", engine=other_engine)
     assert contents(tmp_path / "again") == contents(examples_dir)
 
 

@@ -6,7 +6,6 @@ import pytest
 from bert_keras.data import masking, tokenization
 from bert_keras.errors import InputError
 from pipelines import records
-from pipelines.engine import engines, passes
 from pipelines.inspection import description, example_reading
 from tests.pipelines import test_examples
 
@@ -41,28 +40,17 @@ def build(corpus_dir, vocab_path, tmp_path_factory):
     return build
 
 
-@pytest.mark.parametrize(
-    ("arguments", "num_workers", "pass_bytes"),
-    [
-        ([], 3, 100),
-        pytest.param(["--runner=FnApiRunner"], 3, None, marks=pytest.mark.slow),
-    ],
-    ids=["passes", "workers of Beam"],
-)
+other_engine = test_examples.other_engine
+
+
+@test_examples.other_engines("passes", "workers of Beam")
 def test_another_engine_gives_the_same_bytes(
-    tmp_path,
-    build,
-    corpus_dir,
-    vocab_path,
-    arguments,
-    num_workers,
-    pass_bytes,
-    monkeypatch,
+    tmp_path, build, corpus_dir, vocab_path, other_engine
 ):
-    monkeypatch.setattr(passes, "PASS_BYTES", pass_bytes)
-    engine = engines.make_engine(arguments, num_workers=num_workers)
     again = tmp_path / "again"
-    test_examples.build(corpus_dir, vocab_path, again, engine=engine, config=PACKED)
+    test_examples.build(
+        corpus_dir, vocab_path, again, engine=other_engine, config=PACKED
+    )
     assert test_examples.contents(again) == test_examples.contents(build(PACKED))
 
 

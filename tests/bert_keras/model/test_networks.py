@@ -16,16 +16,10 @@ from bert_keras.checkpoints import native, weights
 from bert_keras.data import features, tokenization
 from bert_keras.model import networks
 from bert_keras.training import fitting, learner, optimization, replicas
+from tests import conftest
 
 HERE = Path(__file__).parent
-CONFIG = config.BertConfig(
-    vocab_size=40,
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=4,
-    intermediate_size=24,
-    max_position_embeddings=32,
-)
+CONFIG = conftest.TINY
 PLAIN_TASKS = {
     "tagging": config.Task(kind="tagging", labels=("O", "B", "I")),
     "span": config.Task(kind="span"),

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from bert_keras.config import BertConfig
 from bert_keras.model import dropout, operations, packed_rows, pretrainer
+from tests import conftest
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 JAX_SCRIPT = Path(__file__).with_name("jax_packed_rows.py")
@@ -20,15 +20,12 @@ LENGTH, NUM_SLOTS, NUM_PREDICTIONS = 32, 4, 6
 ROWS = ((9, 12, 11), (32,), (5, 6, 7, 8), (20, 3))
 """Tokens of the instances of each row: a full one, one alone, all slots, padding."""
 
-CONFIG = BertConfig(
-    vocab_size=40,
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=24,
-    max_position_embeddings=32,
-    hidden_dropout_prob=0.2,
-    attention_probs_dropout_prob=0.3,
+CONFIG = conftest.TINY.model_copy(
+    update={
+        "num_hidden_layers": 2,
+        "hidden_dropout_prob": 0.2,
+        "attention_probs_dropout_prob": 0.3,
+    }
 )
 
 
@@ -202,16 +199,20 @@ def at_least_one(ids):
     return ids[:, None, :, None], ids[:, None, None]
 
 
+def check_that_it_shows(fault, model, make_packed, alone, monkeypatch):
+    expected = losses_and_gradients(model, alone)
+    monkeypatch.setattr(*fault)
+    found = losses_and_gradients(model, make_packed())
+    with pytest.raises(AssertionError):
+        check_same(found, expected, tolerance=1e-4)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wrong_border_shows(fault, randomize, monkeypatch):
     model = pretrainer.BertPretrainer(CONFIG, seed=3, name="pretrainer")
     model.build()
     randomize(model)
-    alone = losses_and_gradients(model, batch_alone())
-    monkeypatch.setattr(*FAULTS[fault])
-    packed = losses_and_gradients(model, packed_batch())
-    with pytest.raises(AssertionError):
-        check_same(packed, alone, tolerance=1e-4)
+    check_that_it_shows(FAULTS[fault], model, packed_batch, batch_alone(), monkeypatch)
 
 
 def test_places_seeds_and_first_tokens_of_a_literal_row():

@@ -10,18 +10,12 @@ import numpy as np
 import pytest
 
 import bert_keras
-from bert_keras import config, keras_names
+from bert_keras import keras_names
 from bert_keras.model import layers
+from tests import conftest
 
 HERE = Path(__file__).parent
-CONFIG = config.BertConfig(
-    vocab_size=40,
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=4,
-    intermediate_size=24,
-    max_position_embeddings=32,
-)
+CONFIG = conftest.TINY
 NETWORKS = {
     "encoder": lambda: bert_keras.BertEncoder(CONFIG),
     "classes": lambda: bert_keras.BertClassifier(CONFIG, 3),

@@ -13,7 +13,7 @@ from bert_keras.errors import InputError
 from bert_keras.inference import forward
 from bert_keras.model import networks
 from bert_keras.tasks import dataset, tokenized
-from bert_keras.training import finetune, replicas, task_training
+from bert_keras.training import finetune, replicas, task_batches, task_training
 
 NUM_INPUTS, NUM_ENDINGS, MAX_LENGTH, VOCAB_SIZE = 22, 3, 16, 50
 LADDER = (13, MAX_LENGTH)
@@ -99,7 +99,16 @@ def inputs_of(kind):
 
 
 def tuned(
-    kind, strategy, logs, *, dropout=0.0, ladder=(), num_parts=1, per_execution=1, **fit
+    kind,
+    strategy,
+    logs,
+    *,
+    dropout=0.0,
+    num_parts=1,
+    per_execution=1,
+    ladder=(),
+    row_lengths=(),
+    **fit,
 ):
     """A learner after seven steps, and the scalars of the last one."""
     bert = config.BertConfig(
@@ -126,7 +135,7 @@ def tuned(
         by_length=True,
         seed=4,
         logs=logs,
-        ladder=ladder,
+        batch_shapes=task_batches.BatchShapes(ladder=ladder, row_lengths=row_lengths),
         **fit,
     )
     return learner, logs

@@ -26,6 +26,7 @@ BATCH_SIZE = 16
 LENGTH = 16
 VOCAB_SIZE = 40
 CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
+OPTIMIZER = config.OptimizerConfig(learning_rate=1e-3, warmup_steps=1)
 
 
 def mirrored(num_replicas):
@@ -76,27 +77,27 @@ def trained(
     strategy,
     *,
     num_steps=20,
+    batch_size=BATCH_SIZE,
     dtype="float32",
     delay=0.0,
+    bert=None,
     network=pretrainer.BertPretrainer,
+    optimizer=OPTIMIZER,
     run_callbacks=(),
     **options,
 ):
     """A learner after some steps, every gradient clipped."""
 
     def make_batches(index, num_workers, num_replicas):
-        per_replica = BATCH_SIZE // (num_workers * num_replicas)
+        per_replica = batch_size // (num_workers * num_replicas)
         dataset = tf.data.Dataset.from_tensor_slices(batches).repeat()
         dataset = dataset.batch(per_replica, drop_remainder=True)
         return slow(dataset, delay) if delay else dataset
 
     built = learner.build_learner(
-        lambda: network(bert_config(), seed=3, name="pretrainer", dtype=dtype),
+        lambda: network(bert or bert_config(), seed=3, name="pretrainer", dtype=dtype),
         {name: values[:1] for name, values in batches.items()},
-        optimizer=lambda: optimization.build_optimizer(
-            config.OptimizerConfig(learning_rate=1e-3, warmup_steps=1),
-            num_train_steps=100,
-        ),
+        optimizer=lambda: optimization.build_optimizer(optimizer, num_train_steps=100),
         strategy=strategy,
         max_grad_norm=0.5,
         **options,

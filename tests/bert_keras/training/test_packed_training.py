@@ -1,60 +1,32 @@
 """Training on packed rows: the same weights as from the instances row by row."""
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_keras import config, strict_model
-from bert_keras.model import pretrainer
-from bert_keras.training import fitting, learner, optimization, pretrain, replicas
+from bert_keras.training import pretrain
 from pipelines import examples
 from pipelines.engine import engines
 from tests import conftest
 from tests.bert_keras.model import test_packed_rows
-from tests.bert_keras.training import test_pretrain
+from tests.bert_keras.training import test_learner, test_pretrain
 
-CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
-
-
-def mirrored() -> tf.distribute.Strategy:
-    return tf.distribute.MirroredStrategy(
-        ["/cpu:0", "/cpu:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
-    )
+CPU = test_learner.CPU
+# A large epsilon: noise around a gradient of 0 is no step then.
+OPTIMIZER = config.OptimizerConfig(learning_rate=1e-2, warmup_steps=1, epsilon=1e-3)
 
 
-def trained(batch, strategy=CPU, *, num_steps=5, **options):
-    """Weights and scalars after some steps on one batch, every gradient clipped."""
-    num_rows = len(batch["input_ids"])
-
-    def make_batches(index, num_workers, num_replicas):
-        dataset = tf.data.Dataset.from_tensor_slices(batch).repeat()
-        return dataset.batch(num_rows // num_replicas, drop_remainder=True)
-
-    built = learner.build_learner(
-        lambda: pretrainer.BertPretrainer(
-            test_packed_rows.CONFIG, seed=3, name="pretrainer"
-        ),
-        {name: values[:1] for name, values in batch.items()},
-        optimizer=lambda: optimization.build_optimizer(
-            # A large epsilon: noise around a gradient of 0 is no step then.
-            config.OptimizerConfig(learning_rate=1e-2, warmup_steps=1, epsilon=1e-3),
-            num_train_steps=100,
-        ),
-        strategy=strategy,
-        max_grad_norm=0.5,
+def trained(batch, strategy=CPU, **options):
+    """Weights and scalars after five steps on one batch."""
+    learner, logs = test_learner.trained(
+        *(batch, strategy),
+        num_steps=5,
+        batch_size=len(batch["input_ids"]),
+        bert=test_packed_rows.CONFIG,
+        optimizer=OPTIMIZER,
         **options,
     )
-    logs = fitting.fit(
-        built,
-        replicas.distribute(strategy, make_batches),
-        last_step=num_steps,
-        steps_per_epoch=num_steps,
-        evaluation=None,
-        run_callbacks=(),
-    )
-    weights = {v.path: keras.ops.convert_to_numpy(v) for v in built.trainable_variables}
-    return weights, logs
+    return test_learner.values_of(learner.trainable_variables), logs
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +49,7 @@ def alone():
 )
 def test_packed_rows_train_the_weights_of_their_instances(alone, num_replicas, options):
     """Over replicas and parts with other numbers of instances and predictions each."""
-    strategy = CPU if num_replicas == 1 else mirrored()
+    strategy = CPU if num_replicas == 1 else test_learner.mirrored(2)
     weights, logs = trained(test_packed_rows.packed_batch(), strategy, **options)
     for name in ("loss", "masked_lm_loss", "next_sentence_loss", "gradient_norm"):
         np.testing.assert_allclose(logs[name], alone[1][name], rtol=1e-5, err_msg=name)
@@ -140,9 +112,8 @@ def test_a_resumed_packed_run_has_the_same_bits(way, tmp_path):
 @pytest.mark.slow
 def test_two_replicas_of_two_parts_equal_one_device(way, tmp_path):
     directory, _, (results, expected) = way
-    again, state = run(
-        directory, tmp_path / "run", mirrored(), gradient_accumulation_steps=2
-    )
+    two = test_learner.mirrored(2)
+    again, state = run(directory, tmp_path / "run", two, gradient_accumulation_steps=2)
     assert again["eval"] == pytest.approx(results["eval"], rel=1e-5)
     for name, values in expected.items():
         np.testing.assert_allclose(state[name], values, atol=1e-6, err_msg=name)
