@@ -28,8 +28,9 @@ COMPILED = set(
     InvertPermutation IsFinite L2Loss Less LessEqual Log LogSoftmax LogicalAnd
     LogicalNot MatMul Max Maximum Mean Minimum Mul Neg NoOp NotEqual OneHot Pack Pow
     Prod Range ReadVariableOp RealDiv Reshape RightShift Rsqrt RsqrtGrad SelectV2
-    Softmax Sqrt Square StridedSlice StridedSliceGrad Sub Sum TPUReplicateMetadata Tanh
-    TanhGrad Tile Transpose Unpack UnsortedSegmentSum While XlaOptimizationBarrier
+    Softmax Sqrt Square StopGradient StridedSlice StridedSliceGrad Sub Sum
+    TPUReplicateMetadata Tanh TanhGrad Tile Transpose Unpack UnsortedSegmentSum While
+    XlaOptimizationBarrier
     """.split()
 )
 # Of the loop over the words of a BiLSTM, whose lists have as many entries.
