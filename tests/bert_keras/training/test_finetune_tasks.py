@@ -139,7 +139,8 @@ def tagging_run(init, tmp_path_factory) -> Path:
     train = tagged_file(folder / "train.txt", 300, seed=1)
     dev = tagged_file(folder / "dev.txt", 30, seed=2)
     run = folder / "run"
-    tune(init, run, train, dev, task="tagging", num_train_epochs=15)
+    options = {"num_train_epochs": 15, "evaluate_steps": 1000}
+    tune(init, run, train, dev, task="tagging", **options)
     return run
 
 
@@ -269,7 +270,8 @@ def glue_runs(init, glue_folder, tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
     for name in ("CoLA", "STS-B", "MNLI"):
         train, dev = catalogue.training_files(name, glue_folder)
-        tune(init, folder / name, train, *dev, task=name, num_train_epochs=25)
+        options = {"num_train_epochs": 25, "evaluate_steps": 1000}
+        tune(init, folder / name, train, *dev, task=name, **options)
     return {path.name: path for path in folder.iterdir()}
 
 

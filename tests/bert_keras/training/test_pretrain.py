@@ -31,6 +31,7 @@ from bert_keras.training import (
     phases,
     position_growth,
     pretrain,
+    pretraining_run,
     stopping,
 )
 from pipelines import examples
@@ -124,17 +125,14 @@ def test_a_resumed_run_ends_like_an_uninterrupted_one(
 
 
 def test_muon_is_told_the_precision(tiny_examples, tmp_path, monkeypatch):
-    told = []
-    build = optimization.build_optimizer
-    monkeypatch.setattr(
-        optimization,
-        "build_optimizer",
-        lambda *args, **named: told.append(named["precision"]) or build(*args, **named),
-    )
-    changes = {"num_train_steps": 1, "precision": "mixed_bfloat16"}
-    changes["optimizer"] = {"name": "muon", "warmup_steps": 0}
-    pretrain.pretrain(settings(**changes), [tiny_examples], tmp_path, strategy=CPU)
-    assert told == ["mixed_bfloat16"]
+    def build(optimizer, *, num_train_steps, precision):
+        raise Stopped(f"{optimizer.name} in {precision}")
+
+    monkeypatch.setattr(optimization, "build_optimizer", build)
+    muon = {"name": "muon", "warmup_steps": 0}
+    options = settings(precision="mixed_bfloat16", optimizer=muon)
+    with pytest.raises(Stopped, match="^muon in mixed_bfloat16$"):
+        pretrain.pretrain(options, [tiny_examples], tmp_path / "run", strategy=CPU)
 
 
 @pytest.mark.slow
@@ -331,6 +329,58 @@ class TestTwoPhases:
         pretrain.pretrain(options, both, tmp_path / "not", strategy=CPU)
         assert_same_state(tmp_path / "tried", tmp_path / "not")
 
+    def test_positions_are_continued_between_the_phases(
+        self, tiny_examples, longer_examples, tmp_path, monkeypatch
+    ):
+        """From those of the first to those of the second, after its last step."""
+
+        def grow(state, *, num_trained, num_rows):
+            step = state["optimizer/bert_adamw/iteration"]
+            raise Stopped(f"{num_trained} to {num_rows} after {int(step)}")
+
+        monkeypatch.setattr(position_growth, "grow", grow)
+        monkeypatch.setattr(fitting, "try_out", lambda *_: None)
+        options = two_phases(**self.SHORT, grow_positions="extrapolate")
+        both = [tiny_examples, longer_examples]
+        with pytest.raises(Stopped, match="^32 to 64 after 2$"):
+            pretrain.pretrain(options, both, tmp_path / "run", strategy=CPU)
+
+    @pytest.mark.parametrize(
+        ("option", "lengths", "is_further", "expected"),
+        [
+            ("extrapolate", (32, 64), False, [{"num_trained": 32, "num_rows": 64}]),
+            ("none", (32, 64), False, []),
+            ("extrapolate", (32, 64), True, []),
+            ("extrapolate", (32,), False, []),
+            ("extrapolate", (64, 32, 64), False, []),
+        ],
+    )
+    def test_which_positions_are_continued(
+        self, option, lengths, is_further, expected, monkeypatch
+    ):
+        """Those that no earlier phase trained, where asked, of a table of our own."""
+        calls = []
+        monkeypatch.setattr(
+            position_growth, "grow", lambda _, **rows: calls.append(rows)
+        )
+        planned = [
+            types.SimpleNamespace(
+                examples=types.SimpleNamespace(max_seq_length=length),
+                first_step=step,
+                last_step=step + 1,
+            )
+            for step, length in enumerate(lengths)
+        ]
+        run = types.SimpleNamespace(
+            settings=settings(grow_positions=option),
+            planned=planned,
+            _is_further_training=is_further,
+            _state={},
+        )
+        pretraining_run.PretrainingRun._grow_positions(run, planned[-1])
+        assert calls == expected
+
+    @pytest.mark.slow
     def test_positions_are_continued_and_nothing_else_changes(
         self, tiny_examples, longer_examples, tmp_path
     ):
