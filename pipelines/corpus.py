@@ -344,11 +344,13 @@ def keep_paragraphs(
 
     `count` is called with the name of a counter, and with the amount if it is not 1.
     """
-    paragraphs, hashes = document.paragraphs, []
-    sizes = list(map(words.count_words, paragraphs))
-    if config.deduplicate_paragraphs:
-        are_long = (size >= config.min_duplicate_words for size in sizes)
-        hashes = duplicates.paragraph_hashes(paragraphs, are_long)
+    paragraphs = document.paragraphs
+    if not config.deduplicate_paragraphs:
+        sizes, hashes = list(map(words.count_words, paragraphs)), []
+    else:
+        least = config.min_duplicate_words
+        found = [duplicates.words_and_hash(one, least) for one in paragraphs]
+        sizes, hashes = map(list, zip(*found, strict=True)) if found else ([], [])
         places = duplicates.kept_places(hashes, ())
         if num_repeats := len(paragraphs) - len(places):
             count("dropped_paragraphs/repeated", num_repeats)

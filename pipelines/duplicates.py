@@ -41,7 +41,11 @@ def paragraph_hash(paragraph: Paragraph) -> int:
     text = _text(paragraph)
     # Most text is printable, with no white space but blanks.
     text = text.replace(" ", "") if text.isprintable() else "".join(text.split())
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
+    return _hash(text.encode("utf-8", "surrogatepass"))
+
+
+def _hash(encoded: bytes) -> int:
+    digest = hashlib.blake2b(encoded, digest_size=8)
     return int.from_bytes(digest.digest(), "little")
 
 
@@ -56,6 +60,27 @@ def paragraph_hashes(
     """The hash of each paragraph that is long; others have none."""
     pairs = zip(paragraphs, are_long, strict=True)
     return [paragraph_hash(one) if counts else None for one, counts in pairs]
+
+
+def words_and_hash(paragraph: str, min_words: int) -> tuple[int, int | None]:
+    """The number of a paragraph's words, and its hash if it has so many or more.
+
+    As `words.count_words` and `paragraph_hash`, but most text is read only once.
+    """
+    if (
+        paragraph[:1] in ("", " ")
+        or paragraph[-1] == " "
+        or "  " in paragraph
+        or not paragraph.isprintable()
+        or words.has_unspaced(paragraph)
+    ):
+        num_words = words.count_words(paragraph)
+        return num_words, paragraph_hash(paragraph) if num_words >= min_words else None
+    encoded = paragraph.encode("utf-8", "surrogatepass")
+    joined = encoded.translate(None, b" ")
+    # Each blank, the only white space here, is between two words.
+    num_words = len(encoded) - len(joined) + 1
+    return num_words, _hash(joined) if num_words >= min_words else None
 
 
 def paragraph_block(document_hash: int, hashes: Iterable[int | None]) -> np.ndarray:

@@ -215,14 +215,23 @@ _GAP_BEFORE_POINT = re.compile(r"[,.](?<= .)(?=[ ,.]|\Z)")
 
 def _repair(paragraph: str) -> str:
     """Closes the gaps left by dropped markup, with one space between words."""
-    text = _MAGIC_WORD.sub(_shown_word, paragraph)
-    text = _EMPTY_BRACKETS.sub("", text)
-    text = _AFTER_BRACKET.sub(r"\1", text)
-    text = _EMPTY_BRACKETS.sub("", text)
-    text = _COMMA_AND_POINT.sub(".", _REPEATED_COMMA.sub(",", text))
+    text = paragraph
+    if "__" in text:
+        text = _MAGIC_WORD.sub(_shown_word, text)
+    if "(" in text or "（" in text or "[" in text:
+        text = _EMPTY_BRACKETS.sub("", text)
+        text = _AFTER_BRACKET.sub(r"\1", text)
+        text = _EMPTY_BRACKETS.sub("", text)
+    if ",," in text or ", ," in text:
+        text = _REPEATED_COMMA.sub(",", text)
+    if ",." in text or ", ." in text:
+        text = _COMMA_AND_POINT.sub(".", text)
     text = " ".join(text.replace('""', "").split())
-    text = "".join(_close_gaps(text, _GAP_BEFORE_BRACKET, " ,;、，；"))
-    return "".join(_close_gaps(text, _GAP_BEFORE_POINT, " "))
+    if ")" in text or "）" in text:
+        text = "".join(_close_gaps(text, _GAP_BEFORE_BRACKET, " ,;、，；"))
+    if " ," in text or " ." in text:
+        text = "".join(_close_gaps(text, _GAP_BEFORE_POINT, " "))
+    return text
 
 
 def _shown_word(word: re.Match[str]) -> str:

@@ -419,3 +419,22 @@ def test_words_are_those_of_another_parser(shared_data):
 @pytest.mark.reference
 def test_words_of_all_pages_are_those_of_another_parser(shared_data):
     compare_with_other_parser(pages_to_compare(shared_data))
+
+
+def test_gaps_are_closed_alike_whatever_is_left_out_as_needless():
+    def repair(text):
+        text = lines._MAGIC_WORD.sub(lines._shown_word, text)
+        text = lines._EMPTY_BRACKETS.sub("", text)
+        text = lines._AFTER_BRACKET.sub(r"\1", text)
+        text = lines._EMPTY_BRACKETS.sub("", text)
+        text = lines._COMMA_AND_POINT.sub(".", lines._REPEATED_COMMA.sub(",", text))
+        text = " ".join(text.replace('""', "").split())
+        gap = " ,;、，；"
+        text = "".join(lines._close_gaps(text, lines._GAP_BEFORE_BRACKET, gap))
+        return "".join(lines._close_gaps(text, lines._GAP_BEFORE_POINT, " "))
+
+    rng = random.Random(4)
+    marks = [*'abA  ,,..()[]（）;、，；:_"', "__", "__TOC__"]
+    for _ in range(10_000):
+        text = "".join(rng.choices(marks, k=rng.randint(1, 12)))
+        assert lines._repair(text) == repair(text), repr(text)
