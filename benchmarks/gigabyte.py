@@ -4,11 +4,11 @@
     python benchmarks/gigabyte.py run --work /tmp/gigabyte [--dupe_factors 1 10]
 
 There is no gigabyte of distinct real text at hand, so `make` recombines the real
-sentences of dumps in 13 languages, extracted articles, books in three languages, and
+sentences of dumps in 11 languages, extracted articles, books in three languages, and
 of GLUE, SQuAD, XQuAD, TriviaQA, CODAH, WikiText-2 and tokenization files: copy 0 is the
 text as it is; in every other copy, the sentences of a file are shuffled with the number
 of the copy as the seed, and fill the paragraphs of its documents again, at least two in
-each, so that no two copies share paragraphs. In dumps the sentences are those of lines
+each, so that copies share few paragraphs. In dumps the sentences are those of lines
 of prose, with their links, templates and references, and the rest of a page (tables,
 lists, infoboxes), other namespaces and redirects are as in the dump; pages get an id of
 their copy. Dumps are packed as multistream, 100 pages a stream; the rest are lines of
@@ -223,7 +223,7 @@ def run(work: Path, dupe_factors: list[int]) -> None:
 
 def main() -> None:
     """Makes the text, or measures the commands on it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("what", choices=("make", "run"))
     parser.add_argument("--data", type=Path, help="real data sets, for `make`")
     parser.add_argument("--work", type=Path, required=True, help="a directory")
