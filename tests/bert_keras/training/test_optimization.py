@@ -606,6 +606,12 @@ def test_the_rate_stays_at_its_peak_until_the_decay(power, end):
     assert [float(again(step)) for step in steps] == found
 
 
+def test_the_settings_decide_when_the_rate_falls():
+    for decay_steps in (None, 4):
+        made = make_optimizer(decay_steps=decay_steps).get_config()["learning_rate"]
+        assert made["config"]["decay_steps"] == decay_steps
+
+
 @pytest.mark.parametrize("branches", [True, False])
 def test_clipping_by_global_norm(branches):
     gradients = [tf.constant([3.0, 0.0]), tf.constant([4.0])]
