@@ -113,7 +113,9 @@ class Forward:
                 for name, values in features.items()
             }
             self._traced = tf.function(
-                self._on_replicas, input_signature=None if self._ladder else [signature]
+                self._on_replicas,
+                input_signature=None if self._ladder else [signature],
+                autograph=False,
             )
         with trace_registry.custom_gradients_end():
             return self._traced(features).numpy()

@@ -180,7 +180,7 @@ class Learner(replicas.ReplicatedModel):
         if self._compile_step:
             # One for each replica: a compiled function reads the variables of one
             # device only.
-            compute = tf.function(compute, jit_compile=True)
+            compute = tf.function(compute, jit_compile=True, autograph=False)
         return self._over_parts(batch, lambda part: compute(part, weights, scale))
 
     def _over_parts(self, batch, compute):
@@ -250,7 +250,7 @@ class Learner(replicas.ReplicatedModel):
         )
         update = self._update
         if self._compile_step and not self._branches:
-            update = tf.function(update, jit_compile=True)
+            update = tf.function(update, jit_compile=True, autograph=False)
         gradient_norm, is_finite = update(gradients, loss, num_updates)
         # An assignment to the variable as a whole would be exchanged between replicas.
         assign, read = optimization.assign_local, optimization.local_value
