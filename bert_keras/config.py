@@ -358,7 +358,7 @@ class PretrainingConfig(StrictModel):
             raise ValueError(
                 "`optimizer.warmup_steps` and `optimizer.decay_steps` must fit into "
                 f"`num_train_steps`, got {warmup_steps} and {decay_steps} of "
-                f"{self.num_train_steps}"
+                f"{self.num_train_steps}: lower one of the first two"
             )
         return self
 

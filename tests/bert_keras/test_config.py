@@ -96,7 +96,7 @@ def test_only_the_demo_and_fast_recipes_depart_from_the_paper():
         ("num_train_steps=10", r"`optimizer.warmup_steps` must be below.*10000 and 10"),
         (
             "optimizer.decay_steps=990001",
-            "must fit into .* 10000 and 990001 of 1000000",
+            "must fit into .* 990001 of 1000000: lower one",
         ),
         ("model.hidden_size=10", r"multiple of `num_attention_heads`, got 10 and 12"),
         ("seed.a=1", r"`seed`: .*valid integer"),
