@@ -16,6 +16,7 @@ _MODULES = {
     "BertConfig": "bert_keras.config",
     "BertEncoder": "bert_keras.model.encoder",
     "BertClassifier": "bert_keras.model.networks",
+    "BertMultiLabelClassifier": "bert_keras.model.networks",
     "BertTagger": "bert_keras.model.networks",
     "BertSpanPredictor": "bert_keras.model.networks",
     "BertChooser": "bert_keras.model.networks",
