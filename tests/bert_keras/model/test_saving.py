@@ -20,6 +20,7 @@ NETWORKS = {
     "encoder": lambda: bert_keras.BertEncoder(CONFIG),
     "classes": lambda: bert_keras.BertClassifier(CONFIG, 3),
     "number": lambda: bert_keras.BertClassifier(CONFIG, 1),
+    "labels": lambda: bert_keras.BertMultiLabelClassifier(CONFIG, 3),
     "tags": lambda: bert_keras.BertTagger(CONFIG, 3),
     "span": lambda: bert_keras.BertSpanPredictor(CONFIG),
     "choice": lambda: bert_keras.BertChooser(CONFIG),
