@@ -78,6 +78,10 @@ class FinetuningConfig(StrictModel):
     """Texts and `tagging`: put several examples of a training batch into each row, each
     trained as in a row of its own. A step still has `batch_size` examples, in as few
     rows as they fill: batches of random examples then cost what those by length do."""
+    train_fraction: float = pydantic.Field(default=1.0, gt=0, le=1)
+    """Share of the training file to learn from, for learning curves: chosen by a hash
+    of `seed` and of what an example is about, so that a smaller share is part of a
+    larger one. The labels are those of the whole file."""
     num_train_epochs: float = pydantic.Field(default=3.0, gt=0)
     """Passes over the training file."""
     learning_rate: float = pydantic.Field(default=5e-5, gt=0)

@@ -53,6 +53,8 @@ def render(
     run: facts.Facts,
     pictures: Sequence[tuple[str, str]],
     parts: Sequence[sections.Section] | None = None,
+    *,
+    data: sections.Section | None = None,
 ) -> str:
     """The whole page.
 
@@ -60,6 +62,7 @@ def render(
         run: to describe.
         pictures: title and file name of each curve, next to the page.
         parts: about the answers of a fine-tuned run; `None`: there are none.
+        data: about its files; `None`: unknown.
     """
     blocks = [
         f"{MARK}\n# {run.name}",
@@ -69,6 +72,7 @@ def render(
         "## Model, data and settings",
         markdown.table(("", "model and data"), _model_and_data(run)),
         _command(run),
+        *_part("##", data),
         "## Curves",
         *(f"![{title}]({name})" for title, name in pictures),
         *_predictions(run),
@@ -276,10 +280,16 @@ def _answers(
     if parts is None:
         yield f"`{run_directory.ANSWERS_NAME}` is not in the run directory."
     for part in parts or ():
-        yield f"### {part.title}"
-        if part.picture is not None:
-            yield f"![{part.title}]({part.name}.png)"
-        yield part.text
+        yield from _part("###", part)
+
+
+def _part(level: str, part: sections.Section | None) -> Iterator[str]:
+    if part is None:
+        return
+    yield f"{level} {part.title}"
+    if part.picture is not None:
+        yield f"![{part.title}]({part.name}.png)"
+    yield part.text
 
 
 def _plain(value: Any) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bert_keras import files, run_directory
 from bert_keras.errors import InputError
-from bert_keras.report import curves, facts, page, task_summaries
+from bert_keras.report import curves, data_section, facts, page, task_summaries
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +51,11 @@ def _write_files(run_dir: Path, run: facts.Facts, output: Path) -> None:
     # Answers without results are from an interrupted attempt.
     if run.results is not None and (run_dir / run_directory.ANSWERS_NAME).is_file():
         parts = task_summaries.read_sections(run_dir)
-    for part in parts or ():
+    data = data_section.read_section(run_dir)
+    for part in (*filter(None, [data]), *(parts or ())):
         if part.picture is not None:
             (output / f"{part.name}.png").write_bytes(part.picture)
-    text = page.render(run, pictures, parts)
+    text = page.render(run, pictures, parts, data=data)
     (output / PAGE_NAME).write_text(text, encoding="utf-8")
 
 

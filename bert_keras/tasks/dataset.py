@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -22,6 +22,15 @@ class Places(NamedTuple):
     """`(num_answers,)` numbers among all answers of a file."""
     index: tuple[np.ndarray, ...]
     """Index into the leading axes of the batch's outputs."""
+
+
+class Contents(NamedTuple):
+    """All examples of a file, for comparisons with one another."""
+
+    texts: Sequence[tuple[str, ...]]
+    """All parts of each, equal where a model is given the same."""
+    answers: Sequence[Any]
+    """The right ones as the file has them, hashable; `None`: unknown."""
 
 
 class Inputs(Protocol):
@@ -46,6 +55,16 @@ class Inputs(Protocol):
         ...
 
 
+class EncodedInputs(Inputs, Protocol):
+    """Model inputs that a dataset makes of its examples."""
+
+    @property
+    def whole_lengths(self) -> np.ndarray:
+        """`(num_examples,)` tokens of each example as one input, had nothing been cut
+        off or divided into windows."""
+        ...
+
+
 class Dataset(abc.ABC):
     """The examples of one file of a task."""
 
@@ -59,6 +78,10 @@ class Dataset(abc.ABC):
     def keys(self) -> list[str]:
         """What each example is about: those with the same key are trained on, or held
         out, together."""
+
+    @abc.abstractmethod
+    def contents(self) -> Contents:
+        """All that a model is given of each example, and the right answers."""
 
     @abc.abstractmethod
     def subset(self, rows: Sequence[int]) -> Self:
@@ -91,7 +114,7 @@ class Dataset(abc.ABC):
         task: config.Task,
         tokenizer: tokenization.Tokenizer,
         settings: finetuning_config.FinetuningConfig,
-    ) -> Inputs:
+    ) -> EncodedInputs:
         """Makes model inputs, with labels if the file was read with them.
 
         Raises:

@@ -61,6 +61,10 @@ class TaggingDataset(dataset.Dataset):
         by_document = {number: "\n".join(lines) for number, lines in documents.items()}
         return [by_document[sentence.document] for sentence in self.sentences]
 
+    def contents(self) -> dataset.Contents:
+        texts = [(" ".join(sentence.words),) for sentence in self.sentences]
+        return dataset.Contents(texts, [sentence.tags for sentence in self.sentences])
+
     def subset(self, rows) -> "TaggingDataset":
         sentences = [self.sentences[row] for row in rows]
         return dataclasses.replace(self, sentences=sentences)
@@ -135,6 +139,13 @@ class SpanDataset(dataset.Dataset):
 
     def keys(self) -> list[str]:
         return [question.context for question in self.questions.questions]
+
+    def contents(self) -> dataset.Contents:
+        asked = self.questions.questions
+        return dataset.Contents(
+            [(question.question, question.context) for question in asked],
+            [frozenset(a.text for a in question.answers) for question in asked],
+        )
 
     def subset(self, rows) -> "SpanDataset":
         kept = tuple(self.questions.questions[row] for row in rows)
@@ -235,6 +246,13 @@ class ChoiceDataset(dataset.Dataset):
 
     def keys(self) -> list[str]:
         return [f"{row.sentence}\0{row.beginning}" for row in self.questions]
+
+    def contents(self) -> dataset.Contents:
+        asked = self.questions
+        return dataset.Contents(
+            [(row.sentence, row.beginning, *row.endings) for row in asked],
+            [row.label for row in asked],
+        )
 
     def subset(self, rows) -> "ChoiceDataset":
         questions = [self.questions[row] for row in rows]

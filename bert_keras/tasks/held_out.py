@@ -1,10 +1,12 @@
-"""A share of a training file that is held out for evaluation: `--dev 10%`.
+"""Shares of a training file: one held out for evaluation, `--dev 10%`, one to learn.
 
-Which examples are held out follows from what they are about alone, so it is the same on
-every machine and in any order, and duplicates are on one side. No TensorFlow.
+Which examples are in a share follows from what they are about alone, so it is the same
+on every machine and in any order, and held-out duplicates are on one side. No
+TensorFlow.
 """
 
 import hashlib
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,9 +71,34 @@ def digest(path: str | Path) -> str:
 
 def is_held_out(key: str, share: float) -> bool:
     """Whether examples with a key belong to the held-out share."""
+    return _number(key) < share * 2.0**64
+
+
+def _number(key: str) -> int:
+    """A number below 2^64 that any key is as likely to have as another."""
     # Surrogates that stand for broken bytes are no valid UTF-8.
     digest = hashlib.sha256(key.encode("utf-8", errors="surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big") < share * 2.0**64
+    return int.from_bytes(digest[:8], "big")
+
+
+def fraction(data: _Dataset, share: float, *, seed: int) -> _Dataset:
+    """A share of the examples, rounded up, in their order.
+
+    With the same seed a smaller share is part of a larger one. Labels are as frequent
+    as chance has it: a balanced share would be better data than one has.
+
+    Args:
+        data: to choose from.
+        share: above 0, at most 1.
+        seed: another one chooses others.
+    """
+    if share == 1:
+        return data
+    numbers = [_number(f"{seed}\0{key}") for key in data.keys()]
+    # 0.07 * 100 is a little above 7.
+    count = math.ceil(round(share * len(numbers), 6))
+    order = sorted(range(len(numbers)), key=numbers.__getitem__)
+    return data.subset(sorted(order[:count]))
 
 
 def split(data: _Dataset, share: float) -> tuple[_Dataset, _Dataset]:

@@ -27,6 +27,8 @@ class TokenizedWords:
     """`(num_windows,)` int64: each window's own."""
     positions: np.ndarray
     """`(num_words,)` int64: the place of a word's first piece in its window."""
+    whole_lengths: np.ndarray
+    """`(num_sentences,)` int64: tokens of each sentence alone, in one window."""
     label_ids: np.ndarray | None = None
     """`(num_words,)` int32, as from `ner.label_ids`; `None`: `batch` has no labels."""
 
@@ -97,7 +99,7 @@ def tokenize(
     if max_seq_length < 3:
         raise ValueError(f"`max_seq_length` must be at least 3, got {max_seq_length}")
     vocabulary = tokenizer.vocabulary
-    inputs, num_words, positions = [], [], []
+    inputs, num_words, positions, whole_lengths = [], [], [], []
     for texts in _contexts(sentences, document_context):
         words = [word for sentence in texts for word in sentence.words]
         pieces = [
@@ -107,6 +109,9 @@ def tokenize(
         # First piece of each word, and the end of the last word.
         starts = [0, *itertools.accumulate(map(len, pieces))]
         ids = list(itertools.chain.from_iterable(pieces))
+        ends = itertools.accumulate(len(sentence.words) for sentence in texts)
+        borders = [0, *(starts[end] for end in ends)]
+        whole_lengths += [b - a + 2 for a, b in itertools.pairwise(borders)]
         for begin, end in _own_spans(texts, starts, max_seq_length - 2):
             first, last = _widen(begin, end, starts, max_seq_length - 2)
             window = ids[starts[first] : starts[last]]
@@ -117,6 +122,7 @@ def tokenize(
         windows=tokenized.TokenizedTexts.join((x, [0] * len(x)) for x in inputs),
         num_words=np.array(num_words, np.int64),
         positions=np.array(positions, np.int64),
+        whole_lengths=np.array(whole_lengths, np.int64),
         label_ids=label_ids,
     )
 

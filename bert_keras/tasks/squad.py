@@ -235,6 +235,8 @@ class Windows:
     here than in the other windows. An answer begins only with such a token."""
     lost_answers: tuple[str, ...]
     """Ids of questions whose answer has no token (it is control characters only)."""
+    whole_lengths: np.ndarray
+    """`(num_questions,)` int64: tokens of each question with all of its context."""
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Inputs and positions of some windows, padded to the longest of them."""
@@ -295,7 +297,7 @@ def featurize(
     locate_tokens = token_offsets.OffsetTokenizer(tokenizer).encode
     context, offsets = None, locate_tokens("")
     rows: list[dict[str, Any]] = []
-    lost_answers = []
+    lost_answers, whole_lengths = [], []
     for number, question in enumerate(questions):
         # The questions of a paragraph follow each other.
         if context is not question.context:
@@ -304,13 +306,15 @@ def featurize(
         span = answer and answer_tokens(answer, offsets)
         if answer and not span:
             lost_answers.append(question.id)
-        query = tokenizer.encode(question.question)[:max_query_length]
+        query = tokenizer.encode(question.question)
+        whole_lengths.append(len(query) + len(offsets.ids) + 3)
+        query = query[:max_query_length]
         for window in cut_windows(
             len(offsets.ids), max_seq_length - len(query) - 3, doc_stride
         ):
             row = _row(query, offsets, window, span, tokenizer.vocabulary)
             rows.append({"questions": number, **row})
-    return _windows(rows, tuple(lost_answers))
+    return _windows(rows, tuple(lost_answers), np.array(whole_lengths, np.int64))
 
 
 class Window(NamedTuple):
@@ -394,7 +398,11 @@ _TOKEN_ARRAYS: Mapping[str, type] = {
 }
 
 
-def _windows(rows: list[dict[str, Any]], lost_answers: tuple[str, ...]) -> Windows:
+def _windows(
+    rows: list[dict[str, Any]],
+    lost_answers: tuple[str, ...],
+    whole_lengths: np.ndarray,
+) -> Windows:
     if not rows:
         raise InputError("expected at least one question, got none")
     tokens = {name: np.concatenate([r[name] for r in rows]) for name in _TOKEN_ARRAYS}
@@ -407,4 +415,10 @@ def _windows(rows: list[dict[str, Any]], lost_answers: tuple[str, ...]) -> Windo
         segment_ids=tokens.pop("segment_ids"),
         lengths=np.array([row["lengths"] for row in rows], np.int64),
     )
-    return Windows(texts=texts, lost_answers=lost_answers, **numbers, **tokens)
+    return Windows(
+        texts=texts,
+        lost_answers=lost_answers,
+        whole_lengths=whole_lengths,
+        **numbers,
+        **tokens,
+    )

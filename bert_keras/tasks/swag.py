@@ -154,6 +154,11 @@ class TokenizedQuestions:
         """`(num_questions,)` int64: tokens of each question's longest input."""
         return self.endings.lengths.reshape(-1, NUM_ENDINGS).max(axis=1)
 
+    @property
+    def whole_lengths(self) -> np.ndarray:
+        """`(num_questions,)` int64: as `lengths`, had nothing been cut off."""
+        return self.endings.whole_lengths.reshape(-1, NUM_ENDINGS).max(axis=1)
+
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The questions of some rows, padded to the longest input of them.
 

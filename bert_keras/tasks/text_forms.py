@@ -44,6 +44,10 @@ class LabelledInputs:
         return self.texts.lengths
 
     @property
+    def whole_lengths(self) -> np.ndarray:
+        return self.texts.whole_lengths
+
+    @property
     def num_answers(self) -> int:
         return len(self.texts)
 
@@ -73,6 +77,13 @@ class TextDataset(dataset.Dataset):
 
     def keys(self) -> list[str]:
         return [f"{row.text}\0{row.text_pair or ''}" for row in self.rows]
+
+    def contents(self) -> dataset.Contents:
+        if self.rows[0].text_pair is None:
+            texts = [(row.text,) for row in self.rows]
+        else:
+            texts = [row[:2] for row in self.rows]
+        return dataset.Contents(texts, [row.label for row in self.rows])
 
     def subset(self, rows) -> "TextDataset":
         return dataclasses.replace(self, rows=[self.rows[row] for row in rows])

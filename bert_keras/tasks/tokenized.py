@@ -1,7 +1,8 @@
 """Tokens of many texts, end to end, and batches of them."""
 
+import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -20,6 +21,14 @@ class TokenizedTexts:
     """`(num_tokens,)` int32."""
     lengths: np.ndarray
     """`(num_texts,)` int64: tokens of each text."""
+    uncut_lengths: np.ndarray | None = None
+    """`(num_texts,)` int64: as `lengths`, had nothing been cut off; `None`: nothing
+    was."""
+
+    @property
+    def whole_lengths(self) -> np.ndarray:
+        """`(num_texts,)` int64: tokens of each text, had nothing been cut off."""
+        return self.lengths if self.uncut_lengths is None else self.uncut_lengths
 
     @classmethod
     def join(cls, inputs: Iterable[tuple[list[int], list[int]]]) -> Self:
@@ -61,6 +70,7 @@ class TokenizedTexts:
             input_ids=self.input_ids[tokens],
             segment_ids=self.segment_ids[tokens],
             lengths=self.lengths[begin:end],
+            uncut_lengths=self.whole_lengths[begin:end],
         )
 
     def tokens(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -110,15 +120,22 @@ def tokenize(
         tokenizer: of the model.
         max_seq_length: tokens of an input at most; see `tokenization.pack_pair`.
     """
-    return TokenizedTexts.join(
-        tokenization.pack_pair(
-            tokenizer.encode(text),
-            None if pair is None else tokenizer.encode(pair),
-            max_seq_length=max_seq_length,
-            vocabulary=tokenizer.vocabulary,
-        )
-        for text, pair in pairs
-    )
+    uncut = []
+
+    def inputs() -> Iterator[tuple[list[int], list[int]]]:
+        for text, pair in pairs:
+            first = tokenizer.encode(text)
+            second = None if pair is None else tokenizer.encode(pair)
+            uncut.append(len(first) + 2 + (len(second) + 1 if second else 0))
+            yield tokenization.pack_pair(
+                first,
+                second,
+                max_seq_length=max_seq_length,
+                vocabulary=tokenizer.vocabulary,
+            )
+
+    texts = TokenizedTexts.join(inputs())
+    return dataclasses.replace(texts, uncut_lengths=np.array(uncut, np.int64))
 
 
 def encode_with_masks(text: str, tokenizer: tokenization.Tokenizer) -> list[int]:

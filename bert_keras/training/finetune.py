@@ -32,6 +32,7 @@ from bert_keras.model import networks
 from bert_keras.report import task_summaries
 from bert_keras.tasks import (
     catalogue,
+    data_report,
     dataset,
     held_out,
     text_forms,
@@ -61,8 +62,9 @@ CHANGEABLE = (
 class _Examples(NamedTuple):
     """A file to train or score on, and its model inputs."""
 
+    name: str
     data: dataset.Dataset
-    inputs: dataset.Inputs
+    inputs: dataset.EncodedInputs
 
 
 class _Inputs(NamedTuple):
@@ -76,6 +78,7 @@ class _Inputs(NamedTuple):
     """Those to train on, then those of the files to evaluate on."""
     recorded: dict[str, Any]
     """Digests, in the run's directory: a resumed run has the same."""
+    data_report: data_report.DataReport
 
 
 def finetune(
@@ -134,6 +137,8 @@ def finetune(
             step = results["steps"]
             logger.info("%s: finished already, at step %d", output_dir, step)
             return results
+        if is_chief:
+            _report_data(run, inputs.data_report)
         if self_check.is_due(strategy):
             self_check.check(strategy)
         examples = inputs.examples
@@ -184,6 +189,15 @@ def _create_run(
     replicas.check_same(strategy, values | {"version of bert-keras": __version__})
     replicas.wait_for_all(strategy)
     return run
+
+
+def _report_data(run: run_directory.Run, report: data_report.DataReport) -> None:
+    """Says what the data is like, and writes it down once."""
+    for line in data_report.lines(report):
+        logger.info("%s", line)
+    path = run.directory / run_directory.DATA_REPORT_NAME
+    if not path.is_file():
+        files.write_json(path, report.model_dump(mode="json"), ensure_ascii=False)
 
 
 def _finish(
@@ -247,7 +261,10 @@ def _read_inputs(
         "init_sha256": starting_point.digest(start, arrays),
         "from_scratch": from_scratch,
     }
-    return _Inputs(start, arrays, task, examples, recorded)
+    report = data_report.describe(
+        examples, kind=task.kind, max_seq_length=settings.max_seq_length
+    )
+    return _Inputs(start, arrays, task, examples, recorded, report)
 
 
 def _read_init(path: str | Path, max_seq_length: int) -> weights.Checkpoint:
@@ -279,22 +296,29 @@ def _read_examples(
     """The task that the first file teaches, and the examples of all files."""
     train, *dev = paths
     whole = catalogue.read(train, settings)
-    # Before any is held out: its labels are known then.
+    # Before any is left out: its labels are known then.
     task = whole.for_training().describe()
     task = task.model_copy(update={"bilstm_units": settings.bilstm_units})
     data = [whole.for_training()]
+    names = [files.path(path).name for path in (train, *dev)]
     if share := held_out.share_of(dev):
         trained, evaluated = held_out.split(whole, share)
         data = [trained.for_training(), evaluated]
+        names[1] = f"{names[0]}, {dev[0]} held out"
         logger.info(
             "%s: %d of %d examples held out, by a hash of what they are about",
             *(train, len(evaluated), len(whole)),
         )
         del dev[0]
+    share, seed = settings.train_fraction, settings.seed
+    data[0] = held_out.fraction(data[0], share, seed=seed)
     data += [
         catalogue.read(path, settings, has_text_pair=task.has_text_pair) for path in dev
     ]
-    return task, [_Examples(d, d.encode(task, tokenizer, settings)) for d in data]
+    return task, [
+        _Examples(name, examples, examples.encode(task, tokenizer, settings))
+        for name, examples in zip(names, data, strict=True)
+    ]
 
 
 def _check_settings(
@@ -476,7 +500,7 @@ class _Evaluation(keras.callbacks.Callback):
 
     def _evaluate(self) -> None:
         self.scores = {}
-        for number, (data, data_inputs) in enumerate(self._examples):
+        for number, (_, data, data_inputs) in enumerate(self._examples):
             outputs = self._forward(
                 data_inputs, title=f"evaluating on {data.path.name}"
             )

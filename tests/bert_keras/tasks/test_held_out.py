@@ -118,3 +118,22 @@ def test_digests_know_a_share_from_a_file(tmp_path):
     assert held_out.digests(["10%", path]) == ["10%", held_out.digest(path)]
     with pytest.raises(InputError, match=r"none.tsv: cannot be read: No such file"):
         held_out.digests([tmp_path / "none.tsv"])
+
+
+def test_a_smaller_fraction_is_part_of_a_larger_one():
+    data = texts(*(f"text {number}" for number in range(1000)))
+    sizes, earlier = [], set()
+    for share in (0.001, 0.01, 0.07, 0.3, 0.3001, 1):
+        rows = held_out.fraction(data, share, seed=3).rows
+        assert earlier <= {*rows} and rows == sorted(rows, key=data.rows.index)
+        sizes.append(len(rows))
+        earlier = {*rows}
+    assert sizes == [1, 10, 70, 300, 301, 1000]
+    tenth, other = (held_out.fraction(data, 0.1, seed=s).rows for s in (3, 4))
+    assert 0 < len({*tenth} & {*other}) < 30
+    # What every machine chooses.
+    assert [row.text for row in held_out.fraction(data, 0.003, seed=3).rows] == [
+        "text 318",
+        "text 644",
+        "text 825",
+    ]

@@ -19,7 +19,7 @@ from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.inference import forward, tuned
 from bert_keras.model import networks, pretrainer
-from bert_keras.report import task_summaries
+from bert_keras.report import task_summaries, writing
 from bert_keras.tasks import text_forms, tokenized
 from bert_keras.training import finetune, precision
 
@@ -127,6 +127,31 @@ def test_an_easy_task_is_learnt(tuned_run):
     ).task
     assert task.labels == ("bad", "good")
     assert not task.has_text_pair
+
+
+def test_the_data_is_described_before_training_and_in_the_report(
+    tuned_run, init, opinion_files, tmp_path, caplog
+):
+    directory, _ = tuned_run
+    report = json.loads((directory / "data_report.json").read_text())
+    train, dev = report["files"]
+    assert train["labels"] == {"good": 400, "bad": 400} and train["num_examples"] == 800
+    assert dev["file"] == "dev.tsv" and dev["num_in_training"] == 0
+    page = (writing.write_report(directory, tmp_path / "r") / "report.md").read_text()
+    assert "## Data\n\n![Data](data.png)\n\nNo problem was found." in page
+    assert (tmp_path / "r/data.png").read_bytes().startswith(b"\x89PNG")
+    with caplog.at_level(logging.INFO, logger="bert_keras.training.finetune"):
+        results = run_finetune(
+            *(init, *opinion_files, tmp_path / "run"),
+            num_train_epochs=1,
+            train_fraction=0.02,
+        )
+    assert results["num_train_examples"] == 16 and results["steps"] == 1
+    said = [record.getMessage() for record in caplog.records]
+    counts = next(line for line in said if line.startswith("train.tsv: 16 texts"))
+    assert said.index(counts) < said.index(
+        "fine-tuning on 16 examples, evaluating on 51"
+    )
 
 
 def test_evaluate_gives_the_scores_of_training(tuned_run, opinion_files):

@@ -1,0 +1,142 @@
+"""The files that a run learnt and was scored on: labels, lengths, repeats."""
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib import axes, figure
+
+from bert_keras import files, run_directory, strict_model
+from bert_keras.report import drawing, markdown, sections
+from bert_keras.tasks import data_report
+
+MAX_DRAWN_LABELS = 20
+"""Labels in the picture, the commonest in the training file."""
+
+_COLOURS = (drawing.BLUE, drawing.VERMILION, drawing.GREEN, drawing.GREY)
+
+
+def read_section(run_dir: Path) -> sections.Section | None:
+    """The part of a page about the data; `None`: an earlier version made the run.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    path = run_dir / run_directory.DATA_REPORT_NAME
+    if not path.is_file():
+        return None
+    report = strict_model.build_config(
+        data_report.DataReport, files.read_json(path), origin=path
+    )
+    return describe(report)
+
+
+def describe(report: data_report.DataReport) -> sections.Section:
+    """The part of a page about a run's data."""
+    problems = [
+        f"- {markdown.literal(problem, max_length=markdown.MAX_TEXT_LENGTH)}"
+        for problem in data_report.problems(report)
+    ]
+    header = ["", *(markdown.literal(file.file) for file in report.files)]
+    text = "\n\n".join(
+        [
+            "\n".join(problems) or "No problem was found.",
+            markdown.table(header, _rows(report)),
+        ]
+    )
+    image = drawing.as_png(lambda: draw(report))
+    return sections.Section("Data", "data", text, image)
+
+
+def _rows(report: data_report.DataReport) -> list[list[str]]:
+    columns = [_cells(file) for file in report.files]
+    return [[name, *(column[name] for column in columns)] for name in columns[0]]
+
+
+def _cells(file: data_report.FileReport) -> dict[str, str]:
+    lengths = file.lengths
+    total = file.num_examples
+    known = file.num_in_training
+    return {
+        "examples": f"{total:,}",
+        "tokens: median": f"{lengths.median:,}",
+        "tokens: 95 % have at most": f"{lengths.percentile_95:,}",
+        "tokens: longest": f"{lengths.longest:,}",
+        "longer than `max_seq_length`": _count(lengths.num_long, total),
+        "repeat an earlier text": _count(file.num_repeated, total),
+        "same text, another answer": _count(file.num_contradicted, total),
+        "lack a text": _count(file.num_empty, total),
+        "text is in the training file": "" if known is None else _count(known, total),
+    }
+
+
+def _count(count: int, total: int) -> str:
+    return f"{count:,} ({markdown.percent(count / total)})" if count else "0"
+
+
+def draw(report: data_report.DataReport) -> figure.Figure:
+    """Shares of labels beside shares of lengths, a colour for each file."""
+    names = list(report.files[0].labels)[:MAX_DRAWN_LABELS]
+    height = max(4.0, 1.6 + 0.3 * len(names))
+    picture, *plots = _plots(bool(names), height)
+    if names:
+        _draw_labels(plots[0], report, names)
+    _draw_lengths(plots[-1], report)
+    drawing.add_legend(picture, num_columns=len(_COLOURS))
+    return picture
+
+
+def _plots(has_labels: bool, height: float) -> tuple[figure.Figure, *tuple[axes.Axes]]:
+    if not has_labels:
+        return drawing.new_plot("Lengths", height=height)
+    picture = figure.Figure(figsize=(11, height), layout="constrained")
+    return picture, *picture.subplots(1, 2)
+
+
+def _draw_labels(
+    plot: axes.Axes, report: data_report.DataReport, names: list[str]
+) -> None:
+    shown = report.files[: len(_COLOURS)]
+    thickness = 0.8 / len(shown)
+    for number, file in enumerate(shown):
+        total = max(sum(file.labels.values()) + file.num_other_labels, 1)
+        plot.barh(
+            np.arange(len(names)) + (number - (len(shown) - 1) / 2) * thickness,
+            [100 * file.labels.get(name, 0) / total for name in names],
+            height=thickness,
+            color=_COLOURS[number],
+        )
+    plot.set_yticks(range(len(names)), drawing.short_names(names))
+    plot.set_ylim(len(names) - 0.5, -0.5)
+    rest = len(report.files[0].labels) - len(names)
+    title = f"Labels, the commonest {len(names)} of {len(names) + rest}"
+    plot.set(title=title if rest else "Labels", xlabel="% of a file's labels")
+
+
+def _draw_lengths(plot: axes.Axes, report: data_report.DataReport) -> None:
+    for file, colour in zip(report.files, _COLOURS, strict=False):
+        lengths = file.lengths
+        places = np.arange(len(lengths.counts) + 1) * lengths.bin_width
+        plot.stairs(
+            100 * np.cumsum(lengths.counts) / file.num_examples,
+            places,
+            baseline=None,
+            color=colour,
+            linewidth=2,
+            label=drawing.drawable([file.file])[0],
+        )
+    plot.axvline(report.max_seq_length, color="black", linestyle="--", linewidth=1.2)
+    plot.annotate(
+        f"max_seq_length {report.max_seq_length}",
+        (report.max_seq_length, 2),
+        xytext=(4, 0),
+        textcoords="offset points",
+        rotation=90,
+        fontsize=10,
+    )
+    plot.set(
+        title="Lengths",
+        xlabel="tokens, uncut",
+        ylabel="% of the examples up to this length",
+        ylim=(0, 102),
+        xlim=(0, None),
+    )

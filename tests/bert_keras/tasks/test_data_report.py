@@ -1,0 +1,173 @@
+"""Reports of labelled files before a model learns them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from bert_keras.data import tokenization
+from bert_keras.finetuning_config import FinetuningConfig
+from bert_keras.tasks import data_report, forms, ner, squad, swag, text, text_forms
+from bert_keras.tasks.catalogue import read
+
+VOCABULARY = tokenization.Vocabulary(
+    ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "?")
+)
+TOKENIZER = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
+FILE = Path("train.tsv")
+
+
+def texts(*rows: tuple[str, str]) -> text_forms.TextDataset:
+    """Labels and texts; ` / ` divides pairs."""
+    labelled = []
+    for number, (label, joined) in enumerate(rows, start=2):
+        first, *second = joined.split(" / ")
+        pair = second[0] if second else None
+        labelled.append(text.LabelledText(first, pair, label, number))
+    return text_forms.TextDataset(
+        path=FILE, rows=labelled, has_labels=True, kind="classification"
+    )
+
+
+def describe(*data, kind="classification", max_seq_length=5, **settings):
+    values = FinetuningConfig(max_seq_length=max_seq_length, **settings)
+    task = data[0].describe()
+    names = ["train.tsv", "dev.tsv", "more.tsv"]
+    return data_report.describe(
+        [
+            (name, examples, examples.encode(task, TOKENIZER, values))
+            for name, examples in zip(names, data, strict=False)
+        ],
+        kind=kind,
+        max_seq_length=max_seq_length,
+    )
+
+
+def test_problems_are_named_before_counts():
+    train = texts(
+        ("x", "a"),
+        ("x", "a b"),
+        ("y", "a"),
+        ("x", "a b c d"),
+        ("x", "  "),
+        ("x", "b"),
+        ("x", "b"),
+    )
+    dev = texts(("x", "a"), ("y", "c"), ("y", "a b"))
+    report = describe(train, dev)
+    assert data_report.lines(report) == [
+        "problem: train.tsv: 2 of 7 (28.6 %) of the texts are there again with another "
+        "answer: 'a'",
+        "problem: train.tsv: 1 of 7 (14.3 %) of the texts lack a text",
+        "problem: train.tsv: 1 of 7 (14.3 %) of the texts are longer than "
+        "max_seq_length=5 and are cut off at the end; the longest has 6 tokens",
+        "problem: train.tsv: 2 of 7 (28.6 %) of the texts repeat an earlier one and "
+        "count more often",
+        "problem: train.tsv: fewer than 5 examples of 'y'",
+        "problem: dev.tsv: 2 of 3 (66.7 %) of the texts are in train.tsv too, so their "
+        "scores say little about new ones: 'a'",
+        "train.tsv: 7 texts; labels: x 6, y 1; tokens: median 3, 95 % up to 5, "
+        "longest 6",
+        "dev.tsv: 3 texts; labels: y 2, x 1; tokens: median 3, 95 % up to 3, longest 4",
+    ]
+
+
+def test_data_without_problems_has_a_line_a_file():
+    rows = [(label, f"{a} {label}{b}") for label in "xy" for a in "abcd" for b in "xy"]
+    lines = data_report.lines(describe(texts(*rows), texts(("x", "d d"))))
+    assert [line.split(":")[0] for line in lines] == ["train.tsv", "dev.tsv"]
+
+
+def test_pairs_repeat_only_as_a_whole():
+    report = describe(
+        texts(("x", "a / b"), ("y", "b / a"), ("y", "a / b"), ("x", "a / "))
+    )
+    (train,) = report.files
+    assert (train.num_repeated, train.num_contradicted, train.num_empty) == (1, 2, 1)
+    assert train.contradicted == ("a / b",)
+    # [CLS] a [SEP] b [SEP]; without a second text [CLS] a [SEP].
+    assert train.lengths.longest == 5 and train.lengths.counts[:5] == (0, 0, 1, 0, 3)
+
+
+def test_lengths_are_those_before_the_cut():
+    settings = FinetuningConfig(max_seq_length=6)
+    data = texts(("x", "a b c d a b c / d d"), ("y", "a"), ("y", "a b c d"))
+    inputs = data.encode(data.describe(), TOKENIZER, settings)
+    assert inputs.whole_lengths.tolist() == [12, 3, 6]
+    assert inputs.lengths.tolist() == [6, 3, 6]
+    rows = [swag.Question("a", "b", ("c", "c d", "c", "a b c d"), 0, 1)]
+    choice = forms.ChoiceDataset(path=FILE, questions=rows, has_labels=True)
+    inputs = choice.encode(choice.describe(), TOKENIZER, settings)
+    assert inputs.whole_lengths.tolist() == [9] and inputs.lengths.tolist() == [6]
+
+
+def test_sentences_and_questions_are_divided_and_not_cut():
+    def sentence(words: str, tags: str) -> ner.Sentence:
+        return ner.Sentence(tuple(words.split()), tuple(tags.split()), 1, 1)
+
+    tagged = forms.TaggingDataset(
+        path=FILE,
+        sentences=[
+            sentence("a b c d", "O O O B-X"),
+            sentence("a", "O"),
+            sentence("a", "B-X"),
+        ],
+        has_labels=True,
+    )
+    report = describe(tagged, tagged.subset([1]), kind="tagging")
+    train, dev = report.files
+    assert train.labels == {"O": 4, "B-X": 2}
+    assert train.lengths.longest == 6 and train.lengths.num_long == 1
+    assert (train.num_contradicted, dev.num_in_training) == (2, 1)
+    problems = data_report.problems(report)
+    assert any("sentences are longer" in p and "into windows" in p for p in problems)
+    asked = [
+        squad.Question("1", "a b?", "c d " * 4, (squad.Answer("c", 0),)),
+        squad.Question("2", "a?", "c", ()),
+    ]
+    span = forms.SpanDataset(
+        path=FILE, questions=squad.QuestionSet(tuple(asked), True, 0, ())
+    )
+    report = describe(span, kind="span", max_seq_length=9, span={"max_query_length": 2})
+    (train,) = report.files
+    assert train.labels == {"answer": 1, "no answer": 1}
+    assert train.lengths.longest == 3 + 8 + 3 and train.lengths.num_long == 1
+
+
+def test_numbers_and_several_labels():
+    numbers = text_forms.TextDataset(
+        path=FILE,
+        rows=[text.LabelledText(t, None, n, 1) for t, n in (("a", "1"), ("b", "2.5"))],
+        has_labels=True,
+        kind="regression",
+    )
+    report = describe(numbers, kind="regression")
+    assert (
+        "2 texts; numbers 1 to 2.5, mean 1.75; tokens" in data_report.lines(report)[0]
+    )
+    several = text_forms.TextDataset(
+        path=FILE,
+        rows=[
+            text.LabelledText(t, None, those, 1)
+            for t, those in (("a", ("x", "y")), ("b", ()), ("c", ("x",)))
+        ],
+        has_labels=True,
+        kind="multi_label",
+    )
+    report = describe(several, kind="multi_label")
+    assert report.files[0].labels == {"x": 2, "y": 1, "(none)": 1}
+
+
+def test_a_report_is_read_as_it_was_written():
+    report = describe(texts(("x", "a"), ("y", "b" * 3)), texts(("x", "\ud800 a")))
+    again = data_report.DataReport.model_validate_json(report.model_dump_json())
+    assert again == report
+
+
+def test_real_sentences_of_sst_2(shared_data):
+    settings = FinetuningConfig(task="SST-2", max_seq_length=128)
+    path = shared_data / "glue/SST-2/dev.tsv"
+    data = read(path, settings)
+    counts = np.unique([row.label for row in data.rows], return_counts=True)[1]
+    report = describe(data, max_seq_length=128, task="SST-2")
+    (dev,) = report.files
+    assert sorted(dev.labels.values()) == sorted(counts) and dev.num_examples == 872
