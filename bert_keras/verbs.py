@@ -219,7 +219,10 @@ def _add_finetuning_verbs(verbs: Any) -> None:
     _add_run(finetune)
 
     sweep = _verb(verbs, "sweep", "many runs of `finetune`, the best one on dev")
-    _add_required(sweep, sweep="YAML file with a grid, or sweep_paper or sweep_glue")
+    _add_required(
+        sweep,
+        sweep="YAML file with a grid, or sweep_paper, sweep_glue, sweep_learning_curve",
+    )
     sweep.add_argument(
         "--sweep_set",
         action="append",

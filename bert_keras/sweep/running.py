@@ -240,7 +240,10 @@ class _Clock:
     """Makes progress lines at intervals; `waiting`: runs to be made."""
 
     def __init__(self, waiting: Sequence[planning.Run]):
-        self._epochs = {run.name: run.settings.num_train_epochs for run in waiting}
+        self._epochs = {
+            run.name: run.settings.num_train_epochs * run.settings.train_fraction
+            for run in waiting
+        }
         self._epochs_done = 0.0
         self._num_ended = 0
         self._start = self._last = time.monotonic()

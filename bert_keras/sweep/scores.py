@@ -61,6 +61,8 @@ class Outcome:
     """All metrics on dev."""
     seconds: float | None = None
     """Time of training."""
+    num_train_examples: int | None = None
+    """Labelled examples that it learnt from."""
     failure: str | None = None
     """Reason for the missing score."""
     majority: str | None = None
@@ -117,6 +119,7 @@ def judge(
         score=None if broken else float(evaluation[metric]),
         evaluation=evaluation,
         seconds=results.get("seconds"),
+        num_train_examples=results.get("num_train_examples"),
         failure=", ".join(broken) or None,
         majority=sign,
     )

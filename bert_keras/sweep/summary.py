@@ -1,4 +1,4 @@
-"""The result of a sweep: results.tsv, report.md, scores.png, best.json and `best`."""
+"""The result of a sweep: results.tsv, report.md, pictures, best.json and `best`."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -8,10 +8,11 @@ from typing import Any, cast
 
 from bert_keras import files
 from bert_keras.report import drawing, markdown
-from bert_keras.sweep import picture, planning, scores
+from bert_keras.sweep import learning_curve, picture, planning, scores
 
 PAGE_NAME = "report.md"
 _PICTURE_NAME = "scores.png"
+_CURVE_NAME = "learning_curve.png"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,11 @@ class State:
         return scores.points_of(self.outcomes, self.keys)
 
     @property
+    def curve(self) -> list[learning_curve.Line]:
+        """Lines of a learning curve; none, if the grid has no `train_fraction`."""
+        return learning_curve.lines_of(self.points, self.keys)
+
+    @property
     def chosen(self) -> tuple[scores.Point, scores.Outcome] | None:
         return scores.choose(self.points, self.ruler)
 
@@ -52,7 +58,7 @@ def write_tables(state: State) -> None:
 
 
 def write_picture(state: State) -> None:
-    """Draws the scores of all runs.
+    """Draws the scores of all runs, and those of several fractions as a curve.
 
     Raises:
         InputError: the disk is full or not writable.
@@ -66,6 +72,15 @@ def write_picture(state: State) -> None:
         )
     )
     files.write_atomically(state.directory / _PICTURE_NAME, image)
+    if lines := state.curve:
+        image = drawing.as_png(
+            lambda: learning_curve.draw(
+                lines,
+                metric=f"{state.ruler.metric} on dev",
+                title=f"{state.task}: learning curve",
+            )
+        )
+        files.write_atomically(state.directory / _CURVE_NAME, image)
 
 
 def write_best(state: State) -> None:
@@ -211,6 +226,8 @@ def _use(state: State) -> Iterator[str]:
 def _picture(state: State) -> Iterator[str]:
     if state.is_finished:
         yield f"![{state.ruler.metric} of each run]({_PICTURE_NAME})"
+        if state.curve:
+            yield f"![{state.ruler.metric} against labels]({_CURVE_NAME})"
 
 
 def _notes(title: str, notes: Mapping[str, str | None]) -> Iterator[str]:

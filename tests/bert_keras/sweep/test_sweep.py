@@ -18,7 +18,14 @@ from bert_keras import (
     sweep_config,
 )
 from bert_keras.errors import InputError
-from bert_keras.sweep import majority, picture, planning, scores, summary
+from bert_keras.sweep import (
+    learning_curve,
+    majority,
+    picture,
+    planning,
+    scores,
+    summary,
+)
 from bert_keras.tasks import catalogue
 
 
@@ -543,6 +550,62 @@ def test_the_picture_shows_all_runs():
     assert list(means) == pytest.approx([0.77, 0.87, 0.895])
     (text,) = plot.texts
     assert (text.get_text(), text.xy) == ("1 failed", (1, 2))
+
+
+def curve_state(fractions, *, rates=(1e-3,), num_runs=None) -> summary.State:
+    """Runs of two seeds; the scores rise with the labels."""
+    plain = command()
+    found = [
+        scores.Outcome(
+            run=run,
+            score=run.settings.train_fraction / 2 + (run.settings.seed % 2) / 10,
+            evaluation={},
+            num_train_examples=int(1000 * run.settings.train_fraction),
+        )
+        for run in planning.plan_runs(
+            sweep_config.SweepConfig(
+                grid={"learning_rate": rates, "train_fraction": fractions},
+                num_restarts=2,
+            ),
+            plain,
+        )
+    ]
+    return summary.State(
+        directory=Path("out"),
+        task="MRPC",
+        keys=("learning_rate", "train_fraction"),
+        ruler=scores.Ruler(metric="accuracy", goal="max", choose="mean"),
+        outcomes=tuple(found),
+        num_runs=num_runs or len(found),
+    )
+
+
+def test_several_fractions_are_drawn_as_a_curve():
+    state = curve_state((1, 0.1, 0.01), rates=(1e-3, 2e-3))
+    assert [line.name for line in state.curve] == ["0.001", "0.002"]
+    assert state.curve[0].points == (
+        (10, (pytest.approx(0.105), pytest.approx(0.005))),
+        (100, (pytest.approx(0.15), pytest.approx(0.05))),
+        (1000, (pytest.approx(0.6), pytest.approx(0.5))),
+    )
+    plot = learning_curve.draw(state.curve, metric="accuracy", title="MRPC").axes[0]
+    assert plot.get_xscale() == "log" and plot.get_xlabel() == "labelled examples"
+    assert plot.get_xticks().tolist() == [10, 100, 1000]
+    handles, labels = plot.get_legend_handles_labels()
+    assert labels == ["0.001", "0.002"]
+    means = handles[0].lines[0]
+    assert means.get_ydata() == pytest.approx([0.055, 0.1, 0.55])
+    assert "(learning_curve.png)" in summary.page(state)
+
+
+def test_one_fraction_is_no_curve(tmp_path):
+    for state in (curve_state((0.1,)), state_of(TABLE)):
+        assert state.curve == [] and "learning_curve" not in summary.page(state)
+    state = dataclasses.replace(curve_state((0.1, 1)), directory=tmp_path)
+    summary.write_picture(state)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("learning_curve.png", "scores.png"),
+    ]
 
 
 def test_the_picture_of_very_many_points_has_the_best():
