@@ -384,6 +384,7 @@ def _export(args: argparse.Namespace) -> None:
         to=args.to,
         embedding=args.embedding,
         layers=args.layers,
+        long_texts=args.long_texts,
         top_k=args.top_k,
     )
 

@@ -372,6 +372,10 @@ ExportForm = Literal["saved_model", "litert", "onnx"]
 Embedding = Literal["cls", "pooled", "mean", "tokens"]
 """Vectors that `export` offers: see `export.embeddings`."""
 
+LongTexts = Literal["cut", "head_tail"]
+"""What becomes of a text that is longer than an input: its beginning is kept, or its
+beginning and its end."""
+
 TaskKind = Literal[
     "pretraining",
     "encoder",

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 import pydantic
 
-from bert_keras.config import AdamwMode, Precision, Recompute, Task
+from bert_keras.config import AdamwMode, LongTexts, Precision, Recompute, Task
 from bert_keras.strict_model import FixedLengths, StrictModel
 
 
@@ -61,6 +61,10 @@ class FinetuningConfig(StrictModel):
     max_seq_length: int = pydantic.Field(default=128, ge=4)
     """Tokens of an input, special tokens included. Longer inputs are cut, the longer
     text of a pair first; those of `span` and `tagging` into windows."""
+    long_texts: LongTexts = "cut"
+    """What becomes of longer texts, or of a pair's longer one: `cut` keeps the
+    beginning; `head_tail` a quarter from the beginning and the rest from the end, 128
+    and 382 of 510 tokens (Sun et al., 2019)."""
     document_context: bool = True
     """`tagging`: put the sentences before and after next to each, as many as fit."""
     span: SpanConfig = SpanConfig()

@@ -334,6 +334,14 @@ def _add_export(verbs: Any) -> None:
         has_default=False,
     )
     _add_layers(export, None)
+    _add_choice(
+        export,
+        "--long_texts",
+        config.LongTexts,
+        "what becomes of texts longer than an input, with --embedding: cut keeps the "
+        "beginning, head_tail beginning and end (default: cut)",
+        has_default=False,
+    )
     _add_number(export, "--top_k", None, "guesses for each [MASK] (default: 5)")
 
 

@@ -397,6 +397,7 @@ def pack_pair(
     *,
     max_seq_length: int,
     vocabulary: Vocabulary,
+    keeps_tail: bool = False,
 ) -> tuple[list[int], list[int]]:
     """Packs one or two texts into one input, as `run_classifier.py` does.
 
@@ -405,22 +406,45 @@ def pack_pair(
         ids_b: ids of the second; `None` or empty: there is none.
         max_seq_length: most tokens, special tokens included; at least 3.
         vocabulary: gives the special tokens.
+        keeps_tail: whether a text that is too long loses tokens from its middle, see
+            `head_length`, instead of from its end.
 
     Returns:
         `input_ids` (`[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`) and `segment_ids` (0 up
-        to the first `[SEP]`, then 1), not padded. Texts that are too long lose tokens
-        from the end of the longer one, of the second if both are equally long.
+        to the first `[SEP]`, then 1), not padded. Where two are too long together, the
+        longer one loses tokens, the second if both are equally long.
     """
     if max_seq_length < 3:
         raise ValueError(f"`max_seq_length` must be at least 3, got {max_seq_length}")
     cls, sep = [vocabulary.cls_id], [vocabulary.sep_id]
     if not ids_b:
-        input_ids = [*cls, *ids_a[: max_seq_length - 2], *sep]
+        kept = shortened(ids_a, max_seq_length - 2, keeps_tail=keeps_tail)
+        input_ids = [*cls, *kept, *sep]
         return input_ids, [0] * len(input_ids)
     length_a, length_b = truncated_lengths(len(ids_a), len(ids_b), max_seq_length - 3)
-    first = [*cls, *ids_a[:length_a], *sep]
-    second = [*ids_b[:length_b], *sep]
+    first = [*cls, *shortened(ids_a, length_a, keeps_tail=keeps_tail), *sep]
+    second = [*shortened(ids_b, length_b, keeps_tail=keeps_tail), *sep]
     return first + second, [0] * len(first) + [1] * len(second)
+
+
+def shortened(ids: Sequence[int], length: int, *, keeps_tail: bool) -> Sequence[int]:
+    """At most `length` ids of a text: see `pack_pair`."""
+    if not keeps_tail or len(ids) <= length:
+        return ids[:length]
+    head = head_length(length)
+    return [*ids[:head], *ids[len(ids) - (length - head) :]]
+
+
+def head_length(length: Any) -> Any:
+    """Tokens of a long text's beginning among those kept of it; the rest is its end.
+
+    128 of 510, as in Sun et al. (2019), "How to Fine-Tune BERT for Text
+    Classification?", section 5.3.1, and in proportion for other lengths.
+
+    Args:
+        length: tokens that are kept, a whole number or an integer tensor.
+    """
+    return length * 128 // 510
 
 
 def truncated_lengths(length_a: int, length_b: int, total: int) -> tuple[int, int]:

@@ -86,8 +86,9 @@ class Answers(tf.Module):
     Args:
         checkpoint: the model.
         network: its network, from `load_network`.
-        max_seq_length: tokens of an input at most; longer texts are cut, or read in
-            windows. `None`: as many as the network takes.
+        max_seq_length: tokens of an input at most; longer texts are shortened, or read
+            in windows. `None`: as many as the network takes.
+        long_texts: how they are shortened.
     """
 
     id_specs = ID_SPECS
@@ -100,11 +101,13 @@ class Answers(tf.Module):
         network: Network,
         *,
         max_seq_length: int | None = None,
+        long_texts: config.LongTexts = "cut",
     ):
         super().__init__()
         self._bert_config = checkpoint.bert_config
         longest = checkpoint.bert_config.max_position_embeddings
         self.max_seq_length = min(max_seq_length or longest, longest)
+        self.long_texts = long_texts
         self.vocabulary = checkpoint.vocabulary
         self.do_lower_case = checkpoint.do_lower_case
         self.network = network
@@ -179,6 +182,7 @@ class Answers(tf.Module):
             ids_b,
             max_seq_length=self.max_seq_length,
             vocabulary=self.vocabulary,
+            keeps_tail=self.long_texts == "head_tail",
         )
         # Without texts there are no columns, but the pooler wants a first one.
         missing = tf.cast(tf.equal(ids_a.nrows(), 0), tf.int32)
@@ -190,7 +194,10 @@ class Answers(tf.Module):
     ) -> dict[str, np.ndarray]:
         """Inputs of texts, or of pairs of them, made in Python."""
         made = tokenized.tokenize(
-            pairs, self._python_tokenizer, max_seq_length=self.max_seq_length
+            pairs,
+            self._python_tokenizer,
+            max_seq_length=self.max_seq_length,
+            keeps_tail=self.long_texts == "head_tail",
         )
         return made.batch(np.arange(len(pairs)))
 

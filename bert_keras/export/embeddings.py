@@ -35,6 +35,7 @@ class Embeddings(answers.DirectAnswers):
         path: of the checkpoint.
         kind: one of `KINDS`.
         layers: layers whose outputs are taken, see `encoder.resolve_layers`.
+        long_texts: what becomes of texts that are longer than an input.
 
     Raises:
         InputError: the encoder lacks a layer or the pooler, or a layer is named twice.
@@ -49,6 +50,7 @@ class Embeddings(answers.DirectAnswers):
         path: Path,
         kind: str,
         layers: Sequence[int],
+        long_texts: config.LongTexts = "cut",
     ):
         self._kind = kind
         self._layers = resolve_layers(
@@ -61,7 +63,7 @@ class Embeddings(answers.DirectAnswers):
             purpose="a pooled vector",
             path=path,
         )
-        super().__init__(checkpoint, network)
+        super().__init__(checkpoint, network, long_texts=long_texts)
         self._tokens = tf.constant(self.vocabulary.tokens)
 
     def encode(self, text):

@@ -176,6 +176,7 @@ def pack_pairs(
     max_seq_length: int,
     vocabulary: tokenization.Vocabulary,
     pad_to_max_seq_length: bool = False,
+    keeps_tail: bool = False,
 ) -> dict[str, tf.Tensor]:
     """Packs texts or pairs of texts into model inputs: `pack_pair` for a batch.
 
@@ -185,6 +186,7 @@ def pack_pairs(
         max_seq_length: tokens at most, special tokens included; at least 3.
         vocabulary: gives the special tokens.
         pad_to_max_seq_length: pad to this length, not to the longest of the batch.
+        keeps_tail: see `tokenization.pack_pair`.
 
     Returns:
         `input_ids`, `input_mask` (1 for a token, 0 for padding) and `segment_ids`, each
@@ -202,8 +204,8 @@ def pack_pairs(
         lengths_a, lengths_b, max_seq_length - 2 - has_b
     )
     return _pack(
-        _first(ids_a, lengths_a),
-        _first(ids_b, lengths_b),
+        _shortened(ids_a, lengths_a, keeps_tail=keeps_tail),
+        _shortened(ids_b, lengths_b, keeps_tail=keeps_tail),
         has_b,
         vocabulary=vocabulary,
         length=max_seq_length if pad_to_max_seq_length else None,
@@ -283,10 +285,19 @@ def _repeat(token_id: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_row_lengths(values, lengths)
 
 
-def _first(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """The first `lengths[i]` ids of each row."""
-    position = tf.ragged.range(ids.row_lengths()).flat_values
-    is_kept = position < tf.repeat(lengths, ids.row_lengths())
+def _shortened(
+    ids: tf.RaggedTensor, lengths: tf.Tensor, *, keeps_tail: bool
+) -> tf.RaggedTensor:
+    """`tokenization.shortened` to `lengths[i]`, none of them too large, of each row."""
+    row_lengths = ids.row_lengths()
+    position = tf.ragged.range(row_lengths).flat_values
+    if keeps_tail:
+        heads = tokenization.head_length(lengths)
+        tails = row_lengths - lengths + heads
+        is_kept = position < tf.repeat(heads, row_lengths)
+        is_kept |= position >= tf.repeat(tails, row_lengths)
+    else:
+        is_kept = position < tf.repeat(lengths, row_lengths)
     values = tf.boolean_mask(ids.flat_values, is_kept)
     return tf.RaggedTensor.from_row_lengths(values, lengths)
 

@@ -24,7 +24,7 @@ class Labels(answers.DirectAnswers):
     Args:
         checkpoint: of kind `classification` or `regression`.
         path: of the checkpoint; its `config.yaml`, if there is one, has the length of
-            texts in training.
+            texts in training, and what becomes of longer ones.
     """
 
     def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
@@ -33,6 +33,7 @@ class Labels(answers.DirectAnswers):
             checkpoint,
             answers.tuned_network(checkpoint, path=path, needs_pooler=True),
             max_seq_length=settings and settings.max_seq_length,
+            long_texts=settings.long_texts if settings else "cut",
         )
         names = ("text", "text_pair")[: 1 + checkpoint.task.has_text_pair]
         self.string_specs = tuple(

@@ -33,6 +33,8 @@ LABELS_NAME = "labels.txt"
 """File with the classes, one a line, in the order of the logits; in a SavedModel below
 `assets.extra/`."""
 
+_LONG_TEXTS: tuple[str, ...] = typing.get_args(config.LongTexts)
+
 _TOLERANCE = 1e-5
 
 
@@ -43,6 +45,7 @@ def export_model(
     to: str = "saved_model",
     embedding: str | None = None,
     layers: Sequence[int] | None = None,
+    long_texts: config.LongTexts | None = None,
     top_k: int | None = None,
 ) -> None:
     """Writes a trained model in a format that others load, in float32.
@@ -68,6 +71,8 @@ def export_model(
         embedding: one of `embeddings.KINDS`, to get vectors; `None`: the answers that
             the model was trained to give.
         layers: layers of the vectors, -1 is the last; `None`: the last.
+        long_texts: what becomes of texts that are longer than an input, for vectors;
+            answers have it from training. `None`: they are cut.
         top_k: number of guesses for each `[MASK]`; `None`: 5.
 
     Raises:
@@ -75,7 +80,7 @@ def export_model(
             not apply to it, a package is missing, or `output_dir` holds something.
         RuntimeError: the export does not answer as the model does.
     """
-    wanted = _Wanted(to, embedding, layers, top_k)
+    wanted = _Wanted(to, embedding, layers, long_texts, top_k)
     _check_wanted(wanted)
     output_dir = files.path(output_dir).absolute()
     files.check_is_new(output_dir)
@@ -93,6 +98,7 @@ class _Wanted(NamedTuple):
     to: str
     embedding: str | None
     layers: Sequence[int] | None
+    long_texts: config.LongTexts | None
     top_k: int | None
 
 
@@ -100,12 +106,18 @@ def _check_wanted(wanted: _Wanted) -> None:
     for option, value, known in (
         ("--to", wanted.to, FORMS),
         ("--embedding", wanted.embedding or embeddings.KINDS[0], embeddings.KINDS),
+        ("--long_texts", wanted.long_texts or _LONG_TEXTS[0], _LONG_TEXTS),
     ):
         check_choice(option, value, known)
     if wanted.layers is not None and wanted.embedding in (None, "pooled"):
         raise InputError(
             "--layers is for --embedding cls, mean or tokens: everything else comes "
             "from the last layer"
+        )
+    if wanted.long_texts is not None and wanted.embedding is None:
+        raise InputError(
+            "--long_texts is for --embedding: a tuned model keeps what it was trained "
+            "with, `finetune --set long_texts=...`"
         )
     if wanted.top_k is not None and wanted.top_k < 1:
         raise InputError(f"--top_k is 1 or more, got {wanted.top_k}")
@@ -131,7 +143,11 @@ def _read_model(path: Path, wanted: _Wanted) -> answers.Answers:
     if wanted.embedding is not None:
         layers = wanted.layers or (-1,)
         return embeddings.Embeddings(
-            checkpoint, path=path, kind=wanted.embedding, layers=layers
+            checkpoint,
+            path=path,
+            kind=wanted.embedding,
+            layers=layers,
+            long_texts=wanted.long_texts or "cut",
         )
     match kind:
         case "classification" | "regression":
@@ -194,6 +210,9 @@ def _describe_inputs(model: answers.Answers, directory: Path) -> None:
         # The name that transformers uses.
         "model_max_length": model.max_seq_length,
     }
+    if model.long_texts != "cut":
+        # A name of ours: who makes ids of longer texts does as it says.
+        tokenizer_config["long_texts"] = model.long_texts
     files.write_json(directory / "tokenizer_config.json", tokenizer_config)
     if model.labels is not None:
         _write_labels(model.labels, directory)

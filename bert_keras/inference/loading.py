@@ -1,6 +1,7 @@
 """Trained models in Python: `bert_keras.load`."""
 
 import dataclasses
+import typing
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from bert_keras import config, files, run_directory
 from bert_keras.checkpoints import conversion
 from bert_keras.data import tokenization
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, check_choice
 from bert_keras.inference import tuned
 from bert_keras.model import encoder
 from bert_keras.tasks import answers, forms, tokenized
@@ -43,14 +44,20 @@ class LoadedModel:
         return getattr(self.network, "encoder", self.network)
 
     def encode(
-        self, texts: Iterable[Any], *, max_seq_length: int | None = None
+        self,
+        texts: Iterable[Any],
+        *,
+        max_seq_length: int | None = None,
+        long_texts: str = "cut",
     ) -> dict[str, np.ndarray]:
         """Features of texts, for a call of `network`.
 
         Args:
             texts: strings, or pairs of strings; at least one.
-            max_seq_length: tokens at most, special ones included; longer texts are
-                cut. `None`: as many as the encoder takes.
+            max_seq_length: tokens at most, special ones included. `None`: as many as
+                the encoder takes.
+            long_texts: what becomes of longer texts, see
+                `finetuning_config.FinetuningConfig`.
 
         Returns:
             `input_ids`, `input_mask` and `segment_ids`, each `(len(texts),
@@ -64,6 +71,7 @@ class LoadedModel:
                 "the checkpoint has no vocabulary, or does not say whether it is "
                 "lower-cased: put its vocab.txt and tokenizer_config.json next to it"
             )
+        check_choice("`long_texts`", long_texts, typing.get_args(config.LongTexts))
         texts = _listed(texts)
         task = config.Task(kind="regression", has_text_pair=_are_pairs(texts))
         rows = forms.from_python(texts, task).rows
@@ -71,6 +79,7 @@ class LoadedModel:
             (row[:2] for row in rows),
             self.tokenizer,
             max_seq_length=max_seq_length or self.config.max_position_embeddings,
+            keeps_tail=long_texts == "head_tail",
         )
         return inputs.batch(np.arange(len(rows)))
 

@@ -126,6 +126,7 @@ class TextDataset(dataset.Dataset):
             (row[:2] for row in self.rows),
             tokenizer,
             max_seq_length=settings.max_seq_length,
+            keeps_tail=settings.long_texts == "head_tail",
         )
         return LabelledInputs(
             texts=texts,

@@ -112,6 +112,7 @@ def tokenize(
     tokenizer: tokenization.Tokenizer,
     *,
     max_seq_length: int,
+    keeps_tail: bool = False,
 ) -> TokenizedTexts:
     """Makes model inputs: `[CLS] text [SEP]` or `[CLS] text [SEP] text_pair [SEP]`.
 
@@ -119,6 +120,7 @@ def tokenize(
         pairs: each text, and its second text or `None`.
         tokenizer: of the model.
         max_seq_length: tokens of an input at most; see `tokenization.pack_pair`.
+        keeps_tail: see there.
     """
     uncut = []
 
@@ -132,6 +134,7 @@ def tokenize(
                 second,
                 max_seq_length=max_seq_length,
                 vocabulary=tokenizer.vocabulary,
+                keeps_tail=keeps_tail,
             )
 
     texts = TokenizedTexts.join(inputs())

@@ -340,6 +340,10 @@ def _check_settings(
                 f"`{key}` is for your own texts (--task text), got the task "
                 f"{settings.task}: leave it out"
             )
+    if settings.long_texts != "cut" and task.kind not in text_forms.KINDS:
+        raise InputError(
+            f"`long_texts` is for texts, got a task of kind {task.kind}: leave it out"
+        )
     if settings.pack_examples:
         _check_packable(task, bert_config)
 

@@ -1,6 +1,7 @@
 """The tokenizer against the original's outputs and against a port of the original."""
 
 import functools
+import itertools
 import json
 import pickle
 import random
@@ -322,6 +323,45 @@ def test_pack_pair(a, b, length, input_ids, segment_ids):
         a, b, max_seq_length=length, vocabulary=tokenization.Vocabulary(SMALL)
     )
     assert packed == (input_ids, segment_ids)
+
+
+def test_head_and_tail_are_those_of_the_paper():
+    """Sun et al. (2019), 5.3.1: the first 128 and the last 382 of 510."""
+    ids = list(range(100, 1400))
+    packed, _ = tokenization.pack_pair(
+        *(ids, None),
+        max_seq_length=512,
+        vocabulary=tokenization.Vocabulary(SMALL),
+        keeps_tail=True,
+    )
+    assert packed == [2, *ids[:128], *ids[-382:], 3]
+
+
+@pytest.mark.parametrize("length", [3, 4, 6, 7, 10, 64, 128, 511])
+def test_head_and_tail_in_proportion(length):
+    for num_a, num_b in ((0, 0), (5, 0), (600, 0), (600, 3), (3, 600), (700, 600)):
+        if num_b and length < 7:
+            continue
+        a, b = list(range(100, 100 + num_a)), list(range(1000, 1000 + num_b))
+        packed, segments = tokenization.pack_pair(
+            *(a, b),
+            max_seq_length=length,
+            vocabulary=tokenization.Vocabulary(SMALL),
+            keeps_tail=True,
+        )
+        assert (
+            len(packed) == len(segments) == min(length, num_a + num_b + 2 + (b != []))
+        )
+        for ids, rest in ((a, packed[1:]), (b, packed[segments.count(0) :])):
+            kept = rest[: rest.index(3)] if ids else []
+            if len(kept) < len(ids):
+                # A share of 128 / 510, and never a token more.
+                head = next(
+                    n for n in itertools.count() if (n + 1) * 510 > len(kept) * 128
+                )
+                assert kept == ids[:head] + ids[len(ids) - len(kept) + head :]
+            else:
+                assert kept == ids
 
 
 def test_pack_pair_needs_room_for_special_tokens():

@@ -1,5 +1,6 @@
 """The tokenizer in the graph against the reference tokenizer: the same ids, always."""
 
+import itertools
 import json
 import random
 import subprocess
@@ -147,19 +148,25 @@ def test_bytes_that_are_not_utf8_are_skipped():
 
 
 @pytest.mark.parametrize("max_seq_length", [3, 4, 5, 6, 9, 30])
-def test_packs_as_the_reference_does(max_seq_length):
+@pytest.mark.parametrize("keeps_tail", [False, True])
+def test_packs_as_the_reference_does(max_seq_length, keeps_tail):
     vocabulary = tokenization.Vocabulary(SMALL)
-    pairs = [([5] * a, [6] * b) for a in range(9) for b in range(9)]
+    lengths = itertools.product([*range(9), 40], repeat=2)
+    pairs = [(list(range(5, 5 + a)), list(range(60, 60 + b))) for a, b in lengths]
     packed = graph_tokenizer.pack_pairs(
         tf.ragged.constant([a for a, _ in pairs], tf.int32),
         tf.ragged.constant([b for _, b in pairs], tf.int32),
         max_seq_length=max_seq_length,
         vocabulary=vocabulary,
+        keeps_tail=keeps_tail,
     )
     longest = 0
     for row, (a, b) in enumerate(pairs):
         ids, segments = tokenization.pack_pair(
-            a, b, max_seq_length=max_seq_length, vocabulary=vocabulary
+            *(a, b),
+            max_seq_length=max_seq_length,
+            vocabulary=vocabulary,
+            keeps_tail=keeps_tail,
         )
         longest = max(longest, len(ids))
         for name, values in (
