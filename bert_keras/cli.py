@@ -272,10 +272,13 @@ def _fill_mask(args: argparse.Namespace) -> None:
 
 def _finetune(args: argparse.Namespace) -> None:
     settings = finetuning_settings(args)
-    train, dev = _training_files(args, settings)
+    from bert_keras.tasks import catalogue
     from bert_keras.training import finetune
     from tpu import strategy
 
+    train, dev = catalogue.find_training_files(
+        settings.task, train=args.train, dev=args.dev, data=args.data
+    )
     devices = strategy.get_strategy(
         args.strategy, workers=args.workers, worker_index=args.worker_index
     )
@@ -303,34 +306,28 @@ def finetuning_settings(args: argparse.Namespace) -> finetuning_config.Finetunin
     return settings
 
 
-def _training_files(
-    args: argparse.Namespace, settings: finetuning_config.FinetuningConfig
-) -> tuple[Any, Any]:
-    """Files that `finetune` and `sweep` train and evaluate on."""
+def _sweep(args: argparse.Namespace) -> None:
+    given = [] if args.folds is None else [f"folds={args.folds}"]
+    settings = config_files.load(
+        sweep_config.SweepConfig, args.sweep, [*args.sweep_set, *given]
+    )
+    task = finetuning_settings(args).task
+    from bert_keras import sweep
     from bert_keras.tasks import catalogue
 
-    train, dev = args.train, args.dev
-    if (args.data is None) == (train is None or dev is None) or (
-        args.data is not None and (train or dev)
-    ):
-        raise InputError(
-            "give the files with --train and --dev, or the folder of a data set with "
-            "--data"
-        )
-    if args.data is not None:
-        train, dev = catalogue.training_files(settings.task, args.data)
-    return train, dev
-
-
-def _sweep(args: argparse.Namespace) -> None:
-    settings = config_files.load(sweep_config.SweepConfig, args.sweep, args.sweep_set)
-    train, dev = _training_files(args, finetuning_settings(args))
-    from bert_keras import sweep
-
+    places = {"train": args.train, "dev": args.dev, "data": args.data}
+    folds = sweep.find_folds(task, **places, num_folds=settings.folds)
+    if folds:
+        train, dev = folds[0].train, folds[0].dev
+    elif args.sweep is None:
+        raise InputError("give a grid with --sweep, or folds with --folds")
+    else:
+        train, dev = catalogue.find_training_files(task, **places)
     command = sweep.Command(
         task=args.task,
         train=str(train),
         dev=tuple(map(str, dev)),
+        folds=folds,
         init=args.init,
         from_scratch=args.from_scratch,
         recipe=args.config,

@@ -22,9 +22,14 @@ class SweepConfig(StrictModel):
     """Metric to choose by, a key of `eval` in results.json; null: the task's usual."""
     goal: Literal["max", "min"] | None = None
     """Best value of the metric; null: `min` of a loss, `max` of all others."""
-    choose: Literal["best", "mean"] = "best"
+    folds: int | None = pydantic.Field(default=None, ge=2)
+    """Parts of the training file, by a hash of what its examples are about: each point
+    is trained as often, with one of them held out for evaluation; null: `--dev` is
+    evaluated on."""
+    choose: Literal["best", "mean"] | None = None
     """`best`: the best single run, as the paper does; `mean`: the point with the best
-    mean over its restarts, and its best run."""
+    mean over its restarts and folds, and its best run; null: `mean` with folds, else
+    `best`."""
 
     @pydantic.field_validator("grid", mode="before")
     @classmethod

@@ -219,9 +219,11 @@ def _add_finetuning_verbs(verbs: Any) -> None:
     _add_run(finetune)
 
     sweep = _verb(verbs, "sweep", "many runs of `finetune`, the best one on dev")
-    _add_required(
-        sweep,
-        sweep="YAML file with a grid, or sweep_paper, sweep_glue, sweep_learning_curve",
+    sweep.add_argument(
+        "--sweep",
+        metavar="FILE",
+        help="YAML file with a grid, or sweep_paper, sweep_glue, sweep_learning_curve; "
+        "not needed with folds",
     )
     sweep.add_argument(
         "--sweep_set",
@@ -230,6 +232,13 @@ def _add_finetuning_verbs(verbs: Any) -> None:
         metavar="KEY=VALUE",
         help="override one key of --sweep, repeatable (`bert-keras config sweep` "
         "prints them)",
+    )
+    _add_number(
+        sweep,
+        "--folds",
+        None,
+        "hold each of N parts of the training file out in turn, without --dev; for "
+        "files of folds put {fold} into the names of --train and --dev, or of --data",
     )
     _add_number(sweep, "--jobs", 1, "runs at the same time")
     _add_task(sweep)
@@ -263,7 +272,7 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="FILE",
         help="labelled files to evaluate on, the main one first; or a share of the "
-        "training file that is held out, such as 10%%",
+        "training file that is held out, such as 10%%, or 2/5 for the second of five",
     )
     parser.add_argument(
         "--data",

@@ -1,6 +1,7 @@
 """`bert-keras sweep`: fine-tuning as in the paper, many runs and a choice on dev."""
 
+from bert_keras.sweep.folds import find_folds
 from bert_keras.sweep.planning import Command
 from bert_keras.sweep.running import run_sweep
 
-__all__ = ["Command", "run_sweep"]
+__all__ = ["Command", "find_folds", "run_sweep"]

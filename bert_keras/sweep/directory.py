@@ -49,8 +49,7 @@ def claim(directory: Path, command: planning.Command) -> None:
     init = command.init
     settings = {
         "made_by": "bert-keras sweep",
-        "train_sha256": held_out.digest(command.train),
-        "dev_sha256": held_out.digests(command.dev),
+        **_digests(command),
         "init": init if files.is_remote(init) else os.path.abspath(init),
         "from_scratch": command.from_scratch,
         **command.settings().model_dump(mode="json", exclude={"seed"}),
@@ -58,6 +57,20 @@ def claim(directory: Path, command: planning.Command) -> None:
     manifest.claim_output_directory(directory, settings)
     for name in ("runs", "logs"):
         files.make_directory(directory / name)
+
+
+def _digests(command: planning.Command) -> dict[str, Any]:
+    """SHA-256 of the data; of each fold, if there are several."""
+    if not command.folds:
+        return {
+            "train_sha256": held_out.digest(command.train),
+            "dev_sha256": held_out.digests(command.dev),
+        }
+    return {
+        "train_sha256": [held_out.digest(fold.train) for fold in command.folds],
+        "dev_sha256": [held_out.digests(fold.dev) for fold in command.folds],
+        "folds": [fold.name for fold in command.folds],
+    }
 
 
 class _PlannedRun(strict_model.StrictModel):
@@ -70,6 +83,7 @@ class _PlannedRun(strict_model.StrictModel):
     ]
     overrides: tuple[str, ...]
     settings: finetuning_config.FinetuningConfig
+    fold: str | None = None
 
 
 class _Plan(strict_model.StrictModel):
@@ -89,7 +103,12 @@ def read_plan(directory: Path) -> tuple[list[str], list[planning.Run]]:
     for key in plan.keys:
         check_choice(f"{path}: a key", key, known)
     runs = [
-        planning.Run(name=run.name, overrides=run.overrides, settings=run.settings)
+        planning.Run(
+            name=run.name,
+            overrides=run.overrides,
+            settings=run.settings,
+            fold=run.fold,
+        )
         for run in plan.runs
     ]
     return list(plan.keys), runs
@@ -104,6 +123,7 @@ def write_plan(
             "name": run.name,
             "overrides": run.overrides,
             "settings": run.settings.model_dump(mode="json"),
+            "fold": run.fold,
         }
         for run in runs
     ]
@@ -138,26 +158,30 @@ def read_outcome(
     return scores.judge(run, results, answered, metric=metric)
 
 
-def check_same_inputs(directory: Path, names: Iterable[str]) -> None:
+def check_same_inputs(directory: Path, runs: Iterable[planning.Run]) -> None:
     """Refuses to compare runs that did not start with the same data and weights.
 
     The directory was claimed for the same paths; their contents may have changed since.
 
     Args:
         directory: of the sweep.
-        names: of finished runs.
+        runs: that are finished; those of one fold have the same data.
 
     Raises:
         InputError: the first two that differ, and the difference.
     """
-    first: tuple[str, dict[str, Any]] | None = None
-    for name in names:
-        values = files.read_json(run_path(directory, name) / run_directory.INPUTS_NAME)
-        hashes = {key: v for key, v in values.items() if key.endswith("sha256")}
-        first = first or (name, hashes)
-        for key in sorted(hashes.keys() | first[1].keys()):
-            if hashes.get(key) != first[1].get(key):
+    first: dict[tuple[str, str | None], tuple[str, Any]] = {}
+    for run in runs:
+        path = run_path(directory, run.name) / run_directory.INPUTS_NAME
+        values = files.read_json(path)
+        for key in _SAME_INPUTS:
+            fold = None if key == "init_sha256" else run.fold
+            name, value = first.setdefault((key, fold), (run.name, values.get(key)))
+            if values.get(key) != value:
                 raise InputError(
-                    f"{directory}: `{key}` of {name} is not that of {first[0]}: the "
+                    f"{directory}: `{key}` of {run.name} is not that of {name}: the "
                     "data or the checkpoint has changed since; choose another directory"
                 )
+
+
+_SAME_INPUTS = ("dev_sha256", "init_sha256", "train_sha256")

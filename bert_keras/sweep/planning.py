@@ -14,6 +14,7 @@ from bert_keras import (
     sweep_config,
 )
 from bert_keras.errors import InputError
+from bert_keras.sweep import folds as sweep_folds
 
 # Runs with different values would be scored on different questions.
 _FIXED_KEYS = ("task", "columns", "regression", "multi_label")
@@ -36,12 +37,19 @@ class Command:
     overrides: tuple[str, ...] = ()
     """Values for `--set`."""
     strategy: str = "auto"
+    folds: tuple[sweep_folds.Fold, ...] = ()
+    """Their files are instead of `train` and `dev`; none: the files are those."""
 
-    def arguments(self, overrides: Iterable[str], output_dir: str) -> list[str]:
+    def arguments(
+        self, overrides: Iterable[str], output_dir: str, fold: str | None = None
+    ) -> list[str]:
         """The arguments of `bert-keras` for one run, with further overrides."""
+        train, dev = self.train, self.dev
+        if fold is not None:
+            _, train, dev = next(f for f in self.folds if f.name == fold)
         options = {
             "--task": self.task,
-            "--train": self.train,
+            "--train": train,
             "--init": self.init,
             "--config": self.recipe,
             "--strategy": self.strategy,
@@ -50,7 +58,7 @@ class Command:
         arguments = ["finetune"]
         for option, value in options.items():
             arguments += [] if value is None else [option, value]
-        arguments += ["--dev", *self.dev]
+        arguments += ["--dev", *dev]
         arguments += ["--from_scratch"] if self.from_scratch else []
         for override in (*self.overrides, *overrides):
             arguments += ["--set", override]
@@ -81,10 +89,13 @@ class Run:
     overrides: tuple[str, ...]
     """Values for `finetune --set`."""
     settings: finetuning_config.FinetuningConfig
+    fold: str | None = None
+    """Name of the fold that it is scored on, where there are several."""
 
 
 def plan_runs(settings: sweep_config.SweepConfig, command: Command) -> list[Run]:
-    """All runs of a sweep: the whole grid with the first seed, then with the next.
+    """All runs of a sweep: the whole grid with the first seed, then with the next; with
+    each seed, on the first fold, then on the next.
 
     Raises:
         InputError: a key or value that `FinetuningConfig` refuses, a repeated one, or a
@@ -94,13 +105,15 @@ def plan_runs(settings: sweep_config.SweepConfig, command: Command) -> list[Run]
         _check_key(key)
     first_seed = command.settings().seed
     runs: dict[str, Run] = {}
-    for restart in range(settings.num_restarts):
-        for values in itertools.product(*settings.grid.values()):
-            point = dict(zip(settings.grid, values, strict=True))
-            run = _plan_run(command, point, seed=first_seed + restart)
-            if run.name in runs:
-                raise InputError(f"`grid`: {run.name} is in it twice")
-            runs[run.name] = run
+    restarts = range(settings.num_restarts)
+    names = [fold.name for fold in command.folds] or [None]
+    points = itertools.product(*settings.grid.values())
+    for restart, fold, values in itertools.product(restarts, names, points):
+        point = dict(zip(settings.grid, values, strict=True))
+        run = _plan_run(command, point, seed=first_seed + restart, fold=fold)
+        if run.name in runs:
+            raise InputError(f"`grid`: {run.name} is in it twice")
+        runs[run.name] = run
     return list(runs.values())
 
 
@@ -117,14 +130,17 @@ def _check_key(key: str) -> None:
         )
 
 
-def _plan_run(command: Command, point: Mapping[str, Any], *, seed: int) -> Run:
+def _plan_run(
+    command: Command, point: Mapping[str, Any], *, seed: int, fold: str | None
+) -> Run:
     given = [f"{key}={json.dumps(value)}" for key, value in point.items()]
     settings = command.settings([*given, f"seed={seed}"])
     # As in the configuration, where 5e-5, text to YAML, is a number.
     pairs = {key: value_of(settings, key) for key in point} | {"seed": seed}
+    in_name = pairs if fold is None else {"fold": fold, **pairs}
     name = ",".join(
         f"{key}={urllib.parse.quote(show(value), safe='+')}"
-        for key, value in pairs.items()
+        for key, value in in_name.items()
     )
     if len(name) > MAX_NAME_LENGTH:
         raise InputError(
@@ -136,6 +152,7 @@ def _plan_run(command: Command, point: Mapping[str, Any], *, seed: int) -> Run:
         name=name,
         overrides=tuple(f"{key}={json.dumps(value)}" for key, value in pairs.items()),
         settings=settings,
+        fold=fold,
     )
 
 
@@ -162,6 +179,10 @@ def merge_plans(
         `planned`, with the earlier run wherever one has the same configuration; and the
         other earlier runs.
     """
-    known = {run.settings.model_dump_json(): run for run in earlier}
-    merged = [known.pop(run.settings.model_dump_json(), run) for run in planned]
+
+    def identity(run: Run) -> tuple[str | None, str]:
+        return run.fold, run.settings.model_dump_json()
+
+    known = {identity(run): run for run in earlier}
+    merged = [known.pop(identity(run), run) for run in planned]
     return merged, list(known.values())

@@ -86,7 +86,8 @@ def _make_ruler(
     if settings.metric is None and catalogue.task_kind(base) == "tagging":
         # Plain tags have no F1: the file tells.
         labels = catalogue.read(command.train, base).describe().labels
-    return scores.make_ruler(settings, base, labels)
+    has_folds = bool(command.folds)
+    return scores.make_ruler(settings, base, labels, has_folds=has_folds)
 
 
 class _Sweep:
@@ -182,7 +183,7 @@ class _Sweep:
             self.outcomes[run.name] = outcome
 
     def _check_same_inputs(self) -> None:
-        finished = [name for name, o in self.outcomes.items() if o.evaluation]
+        finished = [o.run for o in self.outcomes.values() if o.evaluation]
         sweep_directory.check_same_inputs(self.directory, finished)
 
     def _line_of(self, job: processes.Job) -> str:
@@ -212,7 +213,7 @@ def _run_waiting(
             path = sweep_directory.run_path(sweep.directory, run.name)
             jobs.start(
                 run.name,
-                command.arguments(run.overrides, str(path)),
+                command.arguments(run.overrides, str(path), run.fold),
                 sweep_directory.log_path(sweep.directory, run.name),
             )
         for job in jobs.ended():

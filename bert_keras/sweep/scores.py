@@ -37,6 +37,8 @@ def make_ruler(
     settings: sweep_config.SweepConfig,
     base: finetuning_config.FinetuningConfig,
     labels: Sequence[str] | None = None,
+    *,
+    has_folds: bool = False,
 ) -> Ruler:
     """The metric, goal and choice of a sweep, with the task's defaults.
 
@@ -44,10 +46,13 @@ def make_ruler(
         settings: of the sweep.
         base: of its runs.
         labels: of the training file; `None`: see `catalogue.main_metric`.
+        has_folds: whether runs are scored on several folds.
     """
     metric = settings.metric or catalogue.main_metric(base, labels)
     goal = settings.goal or ("min" if metric.endswith("loss") else "max")
-    return Ruler(metric=metric, goal=goal, choose=settings.choose)
+    # The best run of several folds had the easiest one.
+    choose = settings.choose or ("mean" if has_folds else "best")
+    return Ruler(metric=metric, goal=goal, choose=choose)
 
 
 @dataclass(frozen=True, kw_only=True)

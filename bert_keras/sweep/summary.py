@@ -43,6 +43,11 @@ class State:
         return learning_curve.lines_of(self.points, self.keys)
 
     @property
+    def num_folds(self) -> int:
+        """Folds of the ended runs; 0: all were scored on the same files."""
+        return len({o.run.fold for o in self.outcomes} - {None})
+
+    @property
     def chosen(self) -> tuple[scores.Point, scores.Outcome] | None:
         return scores.choose(self.points, self.ruler)
 
@@ -107,8 +112,10 @@ def describe_best(state: State) -> dict[str, Any]:
         "choose": state.ruler.choose,
         "score": best.score,
         "mean_of_point": point.mean,
+        "deviation_of_point": point.deviation,
         "point": dict(zip(state.keys, point.values, strict=True)),
         "seed": best.run.settings.seed,
+        **({} if best.run.fold is None else {"fold": best.run.fold}),
         "eval": dict(best.evaluation),
     }
 
@@ -116,12 +123,14 @@ def describe_best(state: State) -> dict[str, Any]:
 def runs_tsv(state: State) -> str:
     """Each run on a line, with all its metrics."""
     metrics = list(dict.fromkeys(n for o in state.outcomes for n in o.evaluation))
-    rows = [["run", *state.keys, "seed", "state", *metrics, "seconds", "note"]]
+    fold = ["fold"] if state.num_folds else []
+    rows = [["run", *state.keys, *fold, "seed", "state", *metrics, "seconds", "note"]]
     for outcome in state.outcomes:
         settings = outcome.run.settings
         row = [
             f"runs/{outcome.run.name}",
             *(planning.show(planning.value_of(settings, key)) for key in state.keys),
+            *([outcome.run.fold] if state.num_folds else []),
             settings.seed,
             outcome.state,
             *(outcome.evaluation.get(name, "") for name in metrics),
@@ -166,6 +175,10 @@ def chosen_line(state: State) -> str:
     how = "the best single run"
     if state.ruler.choose == "mean":
         how = f"the best run of the point with the best mean, {point.mean:.4f}"
+        if point.deviation is not None:
+            how += f" ± {point.deviation:.4f}"
+        if state.num_folds:
+            how += f" over {state.num_folds} folds"
     line = f"Chosen: {best.run.name}, {metric} {best.score:.4f} on dev, {how}."
     if best.majority is not None:
         line += f" All runs are at the majority class, this one {best.majority}."
@@ -186,6 +199,7 @@ def page(state: State) -> str:
         *_use(state),
         points_table(state),
         _EXPLANATION.format(metric=state.ruler.metric, how=_HOW[state.ruler.choose]),
+        *([_FOLDS] if state.num_folds else []),
         *_picture(state),
         *_notes("Failed runs", {o.run.name: o.failure for o in state.outcomes}),
         *_notes(
@@ -211,6 +225,12 @@ _EXPLANATION = (
     "n, mean, deviation (of the sample) and best: `{metric}` on dev of the runs that "
     "did not fail, those at the majority class, which learnt nothing, included. Chosen "
     "is {how}. Each run is in `results.tsv`, its output in `logs`."
+)
+
+_FOLDS = (
+    "Each run learnt from all folds but one and was scored on that one: the mean is "
+    "what to expect of such a model on new data of this kind. The chosen run has not "
+    "seen its own fold; `finetune` on all data makes a model to keep."
 )
 
 

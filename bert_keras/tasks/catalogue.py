@@ -162,6 +162,28 @@ def training_files(name: str, directory: str | Path) -> tuple[Path, list[Path]]:
     return paths[0], paths[1:]
 
 
+def find_training_files(
+    name: str,
+    *,
+    train: str | Path | None = None,
+    dev: Sequence[str | Path] | None = None,
+    data: str | Path | None = None,
+) -> tuple[str | Path, Sequence[str | Path]]:
+    """The files to train on and to evaluate on: those given, or those of a folder.
+
+    Raises:
+        InputError: neither both files nor the folder are given; see `training_files`.
+    """
+    if data is not None and train is None and dev is None:
+        return training_files(name, data)
+    if data is not None or train is None or dev is None:
+        raise InputError(
+            "give the files with --train and --dev, or the folder of a data set with "
+            "--data"
+        )
+    return train, dev
+
+
 def read(
     path: str | Path,
     settings: finetuning_config.FinetuningConfig,

@@ -1,6 +1,6 @@
-"""Shares of a training file: one held out for evaluation, `--dev 10%`, one to learn.
+"""Parts of a training file: one held out for evaluation, `--dev 10%`, one to learn.
 
-Which examples are in a share follows from what they are about alone, so it is the same
+Which examples are in a part follows from what they are about alone, so it is the same
 on every machine and in any order, and held-out duplicates are on one side. No
 TensorFlow.
 """
@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from bert_keras import files
 from bert_keras.errors import InputError
@@ -19,46 +19,72 @@ from bert_keras.tasks import dataset
 _Dataset = TypeVar("_Dataset", bound=dataset.Dataset)
 
 
-def share_of(dev: Sequence[str | Path]) -> float | None:
-    """The share that the first of several development files stands for.
+class Part(NamedTuple):
+    """Examples of a training file, by where their numbers are among all numbers."""
+
+    name: str
+    """As it was given: `10%`, or `2/5` for the second of five folds."""
+    begin: float
+    """From 0, included."""
+    end: float
+    """To 1, not included."""
+
+    def holds(self, key: str) -> bool:
+        """Whether examples with a key belong to it."""
+        return self.begin * 2.0**64 <= _number(key) < self.end * 2.0**64
+
+
+def part_of(dev: Sequence[str | Path]) -> Part | None:
+    """The part of the training file that the first of several dev files stands for.
 
     Args:
-        dev: files, of which the first may be a share in percent, such as `10%`.
+        dev: files, of which the first may be a share in percent, such as `10%`, or a
+            fold: `1/5` to `5/5` are five parts that have each example once.
 
     Returns:
-        Above 0 and below 1; `None`: it is a file.
+        Neither empty nor all; `None`: it is a file.
 
     Raises:
-        InputError: a share that is none, or one that is not the first.
+        InputError: a share or a fold that is none, or one that is not the first.
     """
     for path in dev[1:]:
-        if _is_share(path):
+        if _is_part(path):
             raise InputError(
                 f"--dev: a share of the training file comes first, got {path} after "
                 f"{dev[0]}"
             )
-    if not dev or not _is_share(dev[0]):
+    if not dev or not _is_part(dev[0]):
         return None
-    text = str(dev[0])
-    share = float(text[:-1]) / 100 if _NUMBER.fullmatch(text[:-1]) else 0.0
+    name = str(dev[0])
+    if fold := _FOLD.fullmatch(name):
+        number, num_folds = map(int, fold.groups())
+        if not 1 <= number <= num_folds or num_folds < 2:
+            raise InputError(
+                f"--dev: expected a fold of two or more, such as 1/5 to 5/5, got {name}"
+            )
+        return Part(name, (number - 1) / num_folds, number / num_folds)
+    share = float(name[:-1]) / 100 if _NUMBER.fullmatch(name[:-1]) else 0.0
     if not 0 < share < 1:
         raise InputError(
-            f"--dev: expected a share above 0% and below 100%, such as 10%, got {text}"
+            f"--dev: expected a share above 0% and below 100%, such as 10%, got {name}"
         )
-    return share
+    return Part(name, 0.0, share)
 
 
-def _is_share(path: str | Path) -> bool:
-    return isinstance(path, str) and path.endswith("%") and not Path(path).is_file()
+def _is_part(path: str | Path) -> bool:
+    if not isinstance(path, str) or Path(path).is_file():
+        return False
+    return path.endswith("%") or _FOLD.fullmatch(path) is not None
 
 
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?")
+_FOLD = re.compile(r"([0-9]+)/([0-9]+)")
 
 
 def digests(dev: Sequence[str | Path]) -> list[str]:
-    """`digest` of development files; a share stands for itself."""
-    share_of(dev)
-    return [str(path) if _is_share(path) else digest(path) for path in dev]
+    """`digest` of development files; a part of another stands for itself."""
+    part_of(dev)
+    return [str(path) if _is_part(path) else digest(path) for path in dev]
 
 
 def digest(path: str | Path) -> str:
@@ -67,11 +93,6 @@ def digest(path: str | Path) -> str:
         return files.sha256(files.path(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def is_held_out(key: str, share: float) -> bool:
-    """Whether examples with a key belong to the held-out share."""
-    return _number(key) < share * 2.0**64
 
 
 def _number(key: str) -> int:
@@ -101,20 +122,20 @@ def fraction(data: _Dataset, share: float, *, seed: int) -> _Dataset:
     return data.subset(sorted(order[:count]))
 
 
-def split(data: _Dataset, share: float) -> tuple[_Dataset, _Dataset]:
+def split(data: _Dataset, part: Part) -> tuple[_Dataset, _Dataset]:
     """The examples to train on, and those held out.
 
     Raises:
         InputError: one of the two would be empty.
     """
     keys = data.keys()
-    held_out = [is_held_out(key, share) for key in keys]
+    held_out = [part.holds(key) for key in keys]
     num_held_out = sum(held_out)
     if not 0 < num_held_out < len(keys):
         raise InputError(
             f"{data.path}: of {len(keys)} examples, which are about {len(set(keys))} "
-            f"different things, --dev {100 * share:g}% holds {num_held_out} out: give "
-            "another share, or a file"
+            f"different things, --dev {part.name} holds {num_held_out} out: give "
+            "another part, or a file"
         )
     trained = [row for row, is_out in enumerate(held_out) if not is_out]
     evaluated = [row for row, is_out in enumerate(held_out) if is_out]

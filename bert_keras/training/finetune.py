@@ -102,7 +102,7 @@ def finetune(
     Args:
         settings: the run's configuration, which names the task.
         train: file to train on (see `bert_keras.tasks.catalogue`).
-        dev: files to evaluate on, the main one first, which may be a share of `train`
+        dev: files to evaluate on, the main one first, which may be a part of `train`
             that is not trained on (see `bert_keras.tasks.held_out`). The scores of the
             others have their file's name before them.
         init: checkpoint of any format (see `checkpoints.conversion`): gives encoder,
@@ -301,8 +301,8 @@ def _read_examples(
     task = task.model_copy(update={"bilstm_units": settings.bilstm_units})
     data = [whole.for_training()]
     names = [files.path(path).name for path in (train, *dev)]
-    if share := held_out.share_of(dev):
-        trained, evaluated = held_out.split(whole, share)
+    if part := held_out.part_of(dev):
+        trained, evaluated = held_out.split(whole, part)
         data = [trained.for_training(), evaluated]
         names[1] = f"{names[0]}, {dev[0]} held out"
         logger.info(

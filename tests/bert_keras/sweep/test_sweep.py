@@ -65,7 +65,7 @@ def test_the_grid_of_the_paper():
         "num_train_epochs=2.0",
         "seed=12345",
     )
-    assert (settings.choose, settings.num_restarts) == ("best", 1)
+    assert (settings.choose, settings.num_restarts) == (None, 1)
 
 
 def test_the_grid_for_glue():
@@ -473,7 +473,7 @@ def test_the_page_of_a_sweep_under_way():
     assert "6 of 9 runs have ended" in page
     assert (
         "Chosen: learning_rate=3e-05,seed=12346, accuracy 0.8800 on dev, the best run "
-        "of the point with the best mean, 0.8750."
+        "of the point with the best mean, 0.8750 ± 0.0071."
     ) in page
     assert "Chosen is the point with the best mean among those with the fewest" in page
     assert "--model" not in page
@@ -515,6 +515,7 @@ def test_the_best_run_is_named_and_linked(tmp_path):
         "choose": "best",
         "score": 0.8,
         "mean_of_point": 0.8,
+        "deviation_of_point": None,
         "point": {"learning_rate": 2e-5},
         "seed": 12345,
         "eval": {"accuracy": 0.8},

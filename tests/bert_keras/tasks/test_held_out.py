@@ -19,11 +19,25 @@ def texts(*rows: str) -> text_forms.TextDataset:
 
 
 @pytest.mark.parametrize(
-    ("dev", "share"),
-    [(["10%"], 0.1), (["0.5%", "b.tsv"], 0.005), (["dev.tsv"], None), ([], None)],
+    ("dev", "part"),
+    [
+        (["10%"], ("10%", 0, 0.1)),
+        (["0.5%", "b.tsv"], ("0.5%", 0, 0.005)),
+        (["1/5"], ("1/5", 0, 0.2)),
+        (["4/4", "b.tsv"], ("4/4", 0.75, 1)),
+        (["dev.tsv"], None),
+        (["data/5"], None),
+        ([], None),
+    ],
 )
-def test_a_share_is_in_percent(dev, share):
-    assert held_out.share_of(dev) == share
+def test_a_part_is_in_percent_or_one_of_several(dev, part):
+    assert held_out.part_of(dev) == part
+
+
+def part(name: str) -> held_out.Part:
+    found = held_out.part_of([name])
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(
@@ -34,41 +48,59 @@ def test_a_share_is_in_percent(dev, share):
         (["-5%"], "got -5%"),
         (["ten%"], "got ten%"),
         (["a.tsv", "10%"], "comes first, got 10% after a.tsv"),
+        (["a.tsv", "1/5"], "comes first, got 1/5 after a.tsv"),
+        (["0/5"], "a fold of two or more, such as 1/5 to 5/5, got 0/5"),
+        (["6/5"], "such as 1/5 to 5/5, got 6/5"),
+        (["1/1"], "such as 1/5 to 5/5, got 1/1"),
     ],
 )
-def test_shares_that_are_none(dev, message):
+def test_parts_that_are_none(dev, message):
     with pytest.raises(InputError, match=message):
-        held_out.share_of(dev)
+        held_out.part_of(dev)
 
 
 def test_a_file_of_such_a_name_is_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "10%").write_text("text\tlabel\na\tb\n")
-    assert held_out.share_of(["10%"]) is None
+    assert held_out.part_of(["10%"]) is None
 
 
 def test_the_choice_is_that_of_every_machine():
     """Literal values: another hash would move examples between training and dev."""
-    chosen = [key for key in map(str, range(40)) if held_out.is_held_out(key, 0.1)]
+    chosen = [key for key in map(str, range(40)) if part("10%").holds(key)]
     assert chosen == ["9", "39"]
-    assert held_out.is_held_out("\udcff", 1.0)
+    assert sum(part(f"{fold}/2").holds("\udcff") for fold in (1, 2)) == 1
+
+
+def test_folds_have_each_example_once_and_duplicates_together():
+    keys = [str(n % 1500) for n in range(3000)]
+    for num_folds in (2, 3, 5, 10):
+        folds = [part(f"{n}/{num_folds}") for n in range(1, num_folds + 1)]
+        found = [[f for f in folds if f.holds(key)] for key in keys]
+        assert {len(those) for those in found} == {1}
+        sizes = [sum(those == [f] for those in found) for f in folds]
+        assert min(sizes) > 2200 / num_folds
+    data = texts(*keys)
+    assert held_out.split(data, part("1/10")) == held_out.split(data, part("10%"))
+    trained, evaluated = held_out.split(data, part("3/5"))
+    assert not set(trained.keys()) & set(evaluated.keys())
 
 
 def test_a_share_of_many():
     data = texts(*map(str, range(5000)))
-    trained, evaluated = held_out.split(data, 0.1)
+    trained, evaluated = held_out.split(data, part("10%"))
     assert len(trained) + len(evaluated) == 5000
     assert abs(len(evaluated) - 500) < 65  # Three deviations of a binomial.
-    larger = held_out.split(data, 0.2)[1]
+    larger = held_out.split(data, part("20%"))[1]
     assert set(evaluated.rows) < set(larger.rows)
 
 
 def test_duplicates_are_on_one_side_in_any_order():
     rows = [str(n % 100) for n in range(400)]
     random.Random(1).shuffle(rows)
-    trained, evaluated = held_out.split(texts(*rows), 0.3)
+    trained, evaluated = held_out.split(texts(*rows), part("30%"))
     assert not set(trained.keys()) & set(evaluated.keys())
-    again = held_out.split(texts(*sorted(rows)), 0.3)[1]
+    again = held_out.split(texts(*sorted(rows)), part("30%"))[1]
     assert sorted(again.keys()) == sorted(evaluated.keys())
     # The order of the file stays.
     assert [row.line for row in trained.rows] == sorted(r.line for r in trained.rows)
@@ -78,9 +110,9 @@ def test_no_side_may_be_empty():
     with pytest.raises(
         InputError,
         match="train.tsv: of 3 examples, which are about 1 different things, --dev 10% "
-        "holds 0 out: give another share, or a file",
+        "holds 0 out: give another part, or a file",
     ):
-        held_out.split(texts("a", "a", "a"), 0.1)
+        held_out.split(texts("a", "a", "a"), part("10%"))
 
 
 def test_what_examples_of_every_form_are_about():
