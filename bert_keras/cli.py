@@ -18,12 +18,11 @@ from bert_keras import (
     config,
     config_files,
     files,
-    finetuning_config,
     machine_commands,
     messages,
     requirements,
     settings_reference,
-    sweep_config,
+    tuning_commands,
     verbs,
 )
 from bert_keras.errors import InputError, NotRun, Stopped
@@ -270,76 +269,6 @@ def _fill_mask(args: argparse.Namespace) -> None:
             print(line)
 
 
-def _finetune(args: argparse.Namespace) -> None:
-    settings = finetuning_settings(args)
-    from bert_keras.tasks import catalogue
-    from bert_keras.training import finetune
-    from tpu import strategy
-
-    train, dev = catalogue.find_training_files(
-        settings.task, train=args.train, dev=args.dev, data=args.data
-    )
-    devices = strategy.get_strategy(
-        args.strategy, workers=args.workers, worker_index=args.worker_index
-    )
-    finetune.finetune(
-        settings,
-        train=train,
-        dev=dev,
-        init=args.init,
-        from_scratch=args.from_scratch,
-        output_dir=args.output_dir,
-        strategy=devices,
-        is_chief=strategy.is_chief(devices),
-    )
-
-
-def finetuning_settings(args: argparse.Namespace) -> finetuning_config.FinetuningConfig:
-    """Configuration of `finetune`, with the task of `--task`."""
-    overrides = [f"task={args.task}"] if args.task else []
-    settings = config_files.load(
-        finetuning_config.FinetuningConfig, args.config, [*overrides, *args.set]
-    )
-    from bert_keras.tasks import catalogue
-
-    catalogue.check_name(settings.task)
-    return settings
-
-
-def _sweep(args: argparse.Namespace) -> None:
-    given = [] if args.folds is None else [f"folds={args.folds}"]
-    settings = config_files.load(
-        sweep_config.SweepConfig, args.sweep, [*args.sweep_set, *given]
-    )
-    task = finetuning_settings(args).task
-    from bert_keras import sweep
-    from bert_keras.tasks import catalogue
-
-    places = {"train": args.train, "dev": args.dev, "data": args.data}
-    folds = sweep.find_folds(task, **places, num_folds=settings.folds)
-    if folds:
-        train, dev = folds[0].train, folds[0].dev
-    elif args.sweep is None:
-        raise InputError("give a grid with --sweep, or folds with --folds")
-    else:
-        train, dev = catalogue.find_training_files(task, **places)
-    command = sweep.Command(
-        task=args.task,
-        train=str(train),
-        dev=tuple(map(str, dev)),
-        folds=folds,
-        init=args.init,
-        from_scratch=args.from_scratch,
-        recipe=args.config,
-        overrides=tuple(args.set),
-        strategy=args.strategy,
-    )
-    for line in sweep.run_sweep(
-        settings, command, output_dir=args.output_dir, num_jobs=args.jobs
-    ):
-        print(line)
-
-
 def _evaluate(args: argparse.Namespace) -> None:
     if (args.model is None) == (args.predictions is None):
         raise InputError("give a run with --model, or answers with --predictions")
@@ -495,8 +424,9 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "preflight": machine_commands.preflight,
     "report": _report,
     "fill-mask": _fill_mask,
-    "finetune": _finetune,
-    "sweep": _sweep,
+    "finetune": tuning_commands.finetune,
+    "sweep": tuning_commands.sweep,
+    "compare": tuning_commands.compare,
     "evaluate": _evaluate,
     "predict": _predict,
     "export": _export,
@@ -511,8 +441,8 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
 """Functions of all verbs, and of the targets of `launch`."""
 
 _BACKENDS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("pretrain", "finetune", "sweep", "demo"), ("tensorflow",)),
-    "preflight": ("tensorflow",),
+    **dict.fromkeys(("pretrain", "finetune", "demo"), ("tensorflow",)),
+    **dict.fromkeys(("sweep", "compare", "preflight"), ("tensorflow",)),
     **dict.fromkeys(("evaluate", "predict", "export"), ("tensorflow",)),
     **dict.fromkeys(("features", "probe"), ("tensorflow",)),
     **dict.fromkeys(("fill-mask", "convert"), ("tensorflow", "jax")),

@@ -5,7 +5,13 @@ import typing
 from typing import Any, Literal, NoReturn
 
 import tpu
-from bert_keras import __version__, config, machine_verbs, settings_reference
+from bert_keras import (
+    __version__,
+    config,
+    machine_verbs,
+    settings_reference,
+    tuning_verbs,
+)
 from bert_keras.errors import InputError, check_choice, nearest
 from bert_keras.feature_based import configuration
 from pipelines import sources
@@ -219,31 +225,15 @@ def _add_finetuning_verbs(verbs: Any) -> None:
     _add_run(finetune)
 
     sweep = _verb(verbs, "sweep", "many runs of `finetune`, the best one on dev")
-    sweep.add_argument(
-        "--sweep",
-        metavar="FILE",
-        help="YAML file with a grid, or sweep_paper, sweep_glue, sweep_learning_curve; "
-        "not needed with folds",
-    )
-    sweep.add_argument(
-        "--sweep_set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override one key of --sweep, repeatable (`bert-keras config sweep` "
-        "prints them)",
-    )
-    _add_number(
-        sweep,
-        "--folds",
-        None,
-        "hold each of N parts of the training file out in turn, without --dev; for "
-        "files of folds put {fold} into the names of --train and --dev, or of --data",
-    )
-    _add_number(sweep, "--jobs", 1, "runs at the same time")
+    tuning_verbs.add_sweep(sweep)
     _add_task(sweep)
     _add_config(sweep, "finetune")
     _add_run(sweep)
+
+    compare = _verb(verbs, "compare", "which model to start from, and is it worth it")
+    tuning_verbs.add_compare(compare, _ANY_CHECKPOINT)
+    _add_config(compare, "finetune")
+    _add_run(compare)
 
 
 def _add_workers(parser: argparse.ArgumentParser) -> None:
@@ -261,24 +251,7 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_task(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--task",
-        help="form of your own data: text, tagging, span or choice; or a data set such "
-        "as MRPC, SQuAD2.0, SWAG, CoNLL-2003 (default: the configuration's, else text)",
-    )
-    parser.add_argument("--train", metavar="FILE", help="labelled file to train on")
-    parser.add_argument(
-        "--dev",
-        nargs="+",
-        metavar="FILE",
-        help="labelled files to evaluate on, the main one first; or a share of the "
-        "training file that is held out, such as 10%%, or 2/5 for the second of five",
-    )
-    parser.add_argument(
-        "--data",
-        metavar="DIRECTORY",
-        help="instead of --train and --dev: the data set's folder, as unpacked",
-    )
+    tuning_verbs.add_files(parser)
     _add_required(parser, init=f"encoder to start from: {_ANY_CHECKPOINT}")
     _add_flag(
         parser,

@@ -43,6 +43,7 @@ DOOR = (
 
 COMMAND_LINE = (
     *("__main__", "cli", "verbs", "machine_commands", "machine_verbs"),
+    *("tuning_commands", "tuning_verbs"),
     *("demo", "requirements", "settings_reference"),
 )
 
@@ -54,7 +55,7 @@ FLOORS = (
     {"report"},
     {"inference", "export"},
     {"training", "sweep"},
-    {"feature_based"},
+    {"feature_based", "compare"},
     {"command line"},
 )
 """The rooms of `bert_keras`, from the ground up: a room imports only from rooms of

@@ -26,6 +26,7 @@ from bert_keras import (
     config,
     config_files,
     sweep_config,
+    tuning_commands,
     verbs,
 )
 from bert_keras.feature_based import configuration
@@ -360,8 +361,8 @@ def test_every_command_is_understood(page):
 
 def check_settings(parsed: argparse.Namespace) -> None:
     """Loads the configuration that a command names."""
-    if parsed.verb in ("finetune", "sweep"):
-        assert cli.finetuning_settings(parsed)
+    if parsed.verb in ("finetune", "sweep", "compare"):
+        assert tuning_commands.finetuning_settings(parsed)
     if parsed.verb == "sweep":
         assert config_files.load(
             sweep_config.SweepConfig, parsed.sweep, parsed.sweep_set

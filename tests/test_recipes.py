@@ -19,6 +19,7 @@ from bert_keras import (
     config_files,
     finetuning_config,
     sweep_config,
+    tuning_commands,
     verbs,
 )
 from bert_keras.feature_based import configuration
@@ -80,7 +81,7 @@ ALL_COMMANDS = list(
 def test_every_command_is_understood(line):
     args = parse(line)
     if args.verb in ("finetune", "sweep"):
-        assert cli.finetuning_settings(args)
+        assert tuning_commands.finetuning_settings(args)
     elif args.verb in CONFIG_TYPES:
         assert config_files.load(CONFIG_TYPES[args.verb], args.config, args.set)
     if args.verb == "sweep":

@@ -21,6 +21,7 @@ COMMANDS = (
     "fill-mask --model x",
     "finetune --task text --train x --dev x --init x --output_dir y",
     "sweep --sweep sweep_paper --train x --dev x --init x --output_dir y",
+    "compare --models x --train x --dev x --output_dir y",
     "evaluate --model x --input x",
     "predict --model x --input x --output y",
     "export --model x --output y",

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from seqeval.metrics import sequence_labeling
 
 from bert_keras.report import confusion, markdown, sections
 from bert_keras.tasks import answers, ner
@@ -62,7 +61,7 @@ KINDS = (
 def entities(tags: Sequence[str]) -> list[Entity]:
     """The entities of a sentence, with its tags read as by `conlleval`."""
     # seqeval gives the last word, not the one after it.
-    found = sequence_labeling.get_entities(ner.in_bioes(tags))
+    found = ner.entities(tags)
     return [Entity(name, start, end + 1) for name, start, end in found]
 
 

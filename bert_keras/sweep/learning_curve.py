@@ -3,6 +3,7 @@
 # matplotlib's types are narrower than what it takes.
 # pyright: reportArgumentType=false, reportCallIssue=false
 
+import itertools
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +16,14 @@ from bert_keras.sweep import planning, scores
 KEY = "train_fraction"
 """Setting whose values make a curve."""
 
+MAX_NAME_LENGTH = 40
+"""Characters of a line's name."""
+
 _COLOURS = (
     *(drawing.BLUE, drawing.VERMILION, drawing.GREEN, "#CC79A7", "#E69F00"),
-    *("#56B4E9", drawing.GREY, "black"),
+    *("#56B4E9", "#B8A600"),
 )
+_FLOOR_COLOURS = (drawing.GREY, "black")
 _MARKERS = "os^Dvp*X"
 
 
@@ -58,9 +63,13 @@ def lines_of(points: Sequence[scores.Point], keys: Sequence[str]) -> list[Line]:
 def draw(lines: Sequence[Line], *, metric: str, title: str) -> figure.Figure:
     """Means with deviations, and each seed as a dot, over a logarithmic axis."""
     image, plot = drawing.new_plot(title, width=9, height=5.4)
-    names = drawing.short_names([line.name for line in lines])
+    floors = itertools.cycle(_FLOOR_COLOURS)
+    colours = itertools.cycle(_COLOURS)
+    names = drawing.drawable([line.name[:MAX_NAME_LENGTH] for line in lines])
     for number, (line, name) in enumerate(zip(lines, names, strict=True)):
-        _draw_line(plot, line, name, number)
+        colour = next(floors if line.is_floor else colours)
+        marker = _MARKERS[number % len(_MARKERS)]
+        _draw_line(plot, line, name, colour=colour, marker=marker)
     sizes = sorted({size for line in lines for size, _ in line.points})
     plot.set_xscale("log")
     plot.set_xticks(_apart(sizes))
@@ -72,8 +81,9 @@ def draw(lines: Sequence[Line], *, metric: str, title: str) -> figure.Figure:
     return image
 
 
-def _draw_line(plot: axes.Axes, line: Line, name: str, number: int) -> None:
-    colour = _COLOURS[number % len(_COLOURS)]
+def _draw_line(
+    plot: axes.Axes, line: Line, name: str, *, colour: str, marker: str
+) -> None:
     seeds = [
         (size, value)
         for size, values in line.points
@@ -92,7 +102,7 @@ def _draw_line(plot: axes.Axes, line: Line, name: str, number: int) -> None:
         means,
         yerr=deviations,
         color=colour,
-        marker=_MARKERS[number % len(_MARKERS)],
+        marker=marker,
         markersize=7,
         linestyle="--" if line.is_floor else "-",
         linewidth=2,

@@ -39,7 +39,7 @@ def run_sweep(
     output_dir: str | Path,
     num_jobs: int = 1,
     runner: Sequence[str] = RUNNER,
-) -> list[str]:
+) -> summary.State:
     """Makes the unfinished runs of a sweep, and chooses one.
 
     A failed run does not stop the others, and is tried again by the next command. Each
@@ -55,7 +55,7 @@ def run_sweep(
         runner: their program.
 
     Returns:
-        The table of grid points and the chosen run, as lines.
+        All runs, of which one at least has a score.
 
     Raises:
         InputError: the settings, the data or the directory cannot be used, the first
@@ -161,8 +161,8 @@ class _Sweep:
         logger.info("%s", self._line_of(job))
         summary.write_tables(self.state)
 
-    def close(self) -> list[str]:
-        """Writes the result of the sweep; returns it as lines for people."""
+    def close(self) -> summary.State:
+        """Writes the result of the sweep."""
         state = self.state
         summary.write_tables(state)
         summary.write_picture(state)
@@ -173,7 +173,7 @@ class _Sweep:
             )
         summary.write_best(state)
         logger.info("report in %s", report)
-        return [*summary.points_table(state).splitlines(), summary.chosen_line(state)]
+        return state
 
     def _read_outcome(self, run: planning.Run) -> None:
         outcome = sweep_directory.read_outcome(

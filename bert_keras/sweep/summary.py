@@ -162,6 +162,11 @@ def points_table(state: State) -> str:
     return markdown.table(header, rows)
 
 
+def lines(state: State) -> list[str]:
+    """The table of grid points and the chosen run, for people."""
+    return [*points_table(state).splitlines(), chosen_line(state)]
+
+
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 

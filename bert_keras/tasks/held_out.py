@@ -6,15 +6,18 @@ TensorFlow.
 """
 
 import hashlib
+import logging
 import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from bert_keras import files
+from bert_keras import config, files, finetuning_config
 from bert_keras.errors import InputError
-from bert_keras.tasks import dataset
+from bert_keras.tasks import catalogue, dataset
+
+logger = logging.getLogger(__name__)
 
 _Dataset = TypeVar("_Dataset", bound=dataset.Dataset)
 
@@ -100,6 +103,53 @@ def _number(key: str) -> int:
     # Surrogates that stand for broken bytes are no valid UTF-8.
     digest = hashlib.sha256(key.encode("utf-8", errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big")
+
+
+class Files(NamedTuple):
+    """Examples of all files of a training."""
+
+    task: config.Task
+    """What the whole training file teaches."""
+    names: tuple[str, ...]
+    """Of the files, for people: the training file, then those to evaluate on."""
+    data: tuple[dataset.Dataset, ...]
+    """Their examples, of the training file `train_fraction` of those not held out."""
+
+
+def read(
+    train: str | Path,
+    dev: Sequence[str | Path],
+    settings: finetuning_config.FinetuningConfig,
+) -> Files:
+    """Reads the files of a training.
+
+    Args:
+        train: file to train on, see `catalogue`.
+        dev: files to evaluate on, of which the first may be a share of `train`.
+        settings: name the task, and the share of `train` to learn from.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    whole = catalogue.read(train, settings)
+    # Before any is left out: its labels are known then.
+    task = whole.for_training().describe()
+    data = [whole.for_training()]
+    names = [files.path(path).name for path in (train, *dev)]
+    if part := part_of(dev):
+        trained, evaluated = split(whole, part)
+        data = [trained.for_training(), evaluated]
+        names[1] = f"{names[0]}, {dev[0]} held out"
+        logger.info(
+            "%s: %d of %d examples held out, by a hash of what they are about",
+            *(train, len(evaluated), len(whole)),
+        )
+    data[0] = fraction(data[0], settings.train_fraction, seed=settings.seed)
+    data += [
+        catalogue.read(path, settings, has_text_pair=task.has_text_pair)
+        for path in dev[len(data) - 1 :]
+    ]
+    return Files(task, tuple(names), tuple(data))
 
 
 def fraction(data: _Dataset, share: float, *, seed: int) -> _Dataset:

@@ -400,6 +400,11 @@ def entity_scores(
     return _as_python(*_entity_scores(true_tags, predicted_tags, average="micro"))
 
 
+def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Entities of a sentence as `conlleval` reads them: type, first and last word."""
+    return sequence_labeling.get_entities(in_bioes(tags))
+
+
 def entity_scores_by_type(
     true_tags: Iterable[Sequence[str]], predicted_tags: Iterable[Sequence[str]]
 ) -> dict[str, EntityScores]:

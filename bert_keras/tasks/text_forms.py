@@ -136,24 +136,32 @@ class TextDataset(dataset.Dataset):
     def _label_features(
         self, task: config.Task, settings: finetuning_config.FinetuningConfig
     ) -> dict[str, np.ndarray]:
+        true = self.targets(task)
         if task.kind == "multi_label":
-            true = multi_label.targets(self.rows, task.labels, path=self.path)
             return multi_label.label_features(true, task.labels, settings)
-        label_ids = text.label_ids(self.rows, task.labels, path=self.path)
         if task.labels is None:
-            return {"label_ids": label_ids}
-        return text.label_features(label_ids, task.labels, settings)
+            return {"label_ids": true}
+        return text.label_features(true, task.labels, settings)
 
     def answer(self, outputs, inputs, task, settings) -> dataset.Answers:
-        shared = {"rows": self.rows, "logits": outputs, "task": task}
-        if task.kind != "multi_label":
-            label_ids = inputs.labels.get("label_ids")
-            return TextAnswers(label_ids=label_ids, **shared)
-        true = None
-        if self.has_labels:
-            true = multi_label.targets(self.rows, task.labels, path=self.path)
         separator = settings.columns.label_separator
+        return self.answers_of(outputs, task, separator=separator)
+
+    def answers_of(
+        self, logits: np.ndarray, task: config.Task, *, separator: str = ","
+    ) -> dataset.Answers:
+        """Makes answers of logits `(num_rows, num_labels)`; `separator`: of labels."""
+        shared = {"rows": self.rows, "logits": logits, "task": task}
+        true = self.targets(task) if self.has_labels else None
+        if task.kind != "multi_label":
+            return TextAnswers(label_ids=true, **shared)
         return MultiLabelAnswers(targets=true, separator=separator, **shared)
+
+    def targets(self, task: config.Task) -> np.ndarray:
+        """The right answers, as `text.label_ids` or `multi_label.targets` has them."""
+        if task.kind == "multi_label":
+            return multi_label.targets(self.rows, task.labels, path=self.path)
+        return text.label_ids(self.rows, task.labels, path=self.path)
 
 
 @dataclass(frozen=True, kw_only=True)

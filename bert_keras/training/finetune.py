@@ -295,26 +295,8 @@ def _read_examples(
 ) -> tuple[config.Task, list[_Examples]]:
     """The task that the first file teaches, and the examples of all files."""
     train, *dev = paths
-    whole = catalogue.read(train, settings)
-    # Before any is left out: its labels are known then.
-    task = whole.for_training().describe()
+    task, names, data = held_out.read(train, dev, settings)
     task = task.model_copy(update={"bilstm_units": settings.bilstm_units})
-    data = [whole.for_training()]
-    names = [files.path(path).name for path in (train, *dev)]
-    if part := held_out.part_of(dev):
-        trained, evaluated = held_out.split(whole, part)
-        data = [trained.for_training(), evaluated]
-        names[1] = f"{names[0]}, {dev[0]} held out"
-        logger.info(
-            "%s: %d of %d examples held out, by a hash of what they are about",
-            *(train, len(evaluated), len(whole)),
-        )
-        del dev[0]
-    share, seed = settings.train_fraction, settings.seed
-    data[0] = held_out.fraction(data[0], share, seed=seed)
-    data += [
-        catalogue.read(path, settings, has_text_pair=task.has_text_pair) for path in dev
-    ]
     return task, [
         _Examples(name, examples, examples.encode(task, tokenizer, settings))
         for name, examples in zip(names, data, strict=True)

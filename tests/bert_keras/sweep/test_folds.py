@@ -100,13 +100,14 @@ def run_folds(folder: Path, num_folds: int | None = 3, rates=(3e-5, 4e-5), **cha
     if "folds" not in changes:
         changes["folds"] = find(train=str(folder / "train.tsv"), num_folds=num_folds)
     settings = sweep_config.SweepConfig(grid={"learning_rate": rates}, folds=num_folds)
-    return sweep.run_sweep(
+    state = sweep.run_sweep(
         settings,
         command_in(folder, **changes),
         output_dir=folder / "out",
         num_jobs=3,
         runner=FAKE,
     )
+    return sweep.lines(state)
 
 
 def test_mean_and_deviation_over_folds(folder):

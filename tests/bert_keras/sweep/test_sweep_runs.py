@@ -45,7 +45,7 @@ def command_in(folder: Path, **changes) -> sweep.Command:
 def run(folder: Path, rates, *, num_jobs=2, runner=FAKE, num_restarts=1, **changes):
     choose = changes.pop("choose", "best")
     metric = changes.pop("metric", None)
-    return sweep.run_sweep(
+    state = sweep.run_sweep(
         sweep_config.SweepConfig(
             grid={"learning_rate": rates},
             num_restarts=num_restarts,
@@ -57,6 +57,7 @@ def run(folder: Path, rates, *, num_jobs=2, runner=FAKE, num_restarts=1, **chang
         num_jobs=num_jobs,
         runner=runner,
     )
+    return sweep.lines(state)
 
 
 def calls(folder: Path) -> list[str]:

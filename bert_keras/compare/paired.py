@@ -1,0 +1,269 @@
+"""Differences of scores on the same examples, by a paired bootstrap.
+
+A score is a function of sums over examples (of a confusion matrix, of true and false
+answers, of products), so a resample of the examples is a product of counts with them.
+No TensorFlow.
+"""
+
+# scipy's sparse arrays have no types of their own.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+import scipy.stats
+
+from bert_keras import config
+from bert_keras.tasks import ner
+
+NUM_RESAMPLES = 2000
+CONFIDENCE = 0.95
+
+_CHUNK = 100
+_TINY = 1e-12
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Statistics:
+    """Numbers of each example, and the score that their sums have."""
+
+    rows: Any
+    """`(num_examples, num_sums)`, NumPy's or SciPy's."""
+    score: Callable[[np.ndarray], np.ndarray]
+    """From sums `(..., num_sums)` to scores `(...)`."""
+
+
+class Interval(NamedTuple):
+    """A difference of mean scores."""
+
+    difference: float
+    low: float
+    high: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether 0 is outside."""
+        return self.low > 0 or self.high < 0
+
+
+def can_resample(kind: config.TaskKind, metric: str) -> bool:
+    """Whether `statistics` knows a task's metric."""
+    return metric in _METRICS.get(kind, ())
+
+
+_METRICS: Mapping[str, tuple[str, ...]] = {
+    "classification": ("accuracy", "f1", "matthews"),
+    "choice": ("accuracy",),
+    "multi_label": ("best_macro_f1", "macro_f1"),
+    "regression": ("pearson", "spearman"),
+    "tagging": ("f1", "accuracy"),
+}
+
+
+def statistics(
+    answers: Sequence[Mapping[str, Any]],
+    *,
+    kind: config.TaskKind,
+    metric: str,
+    labels: Sequence[Any],
+) -> Statistics:
+    """The statistics of a run's answers.
+
+    Args:
+        answers: records of `dev_answers.jsonl`.
+        kind: of the task.
+        metric: that `can_resample`.
+        labels: of the task; of `choice` the numbers of the endings.
+    """
+    truth = [a["label"] if "label" in a else a["labels"] for a in answers]
+    given = [a["prediction"] for a in answers]
+    if kind == "multi_label":
+        return Statistics(rows=_label_counts(truth, given, labels), score=_macro_f1)
+    if kind == "regression":
+        return Statistics(
+            rows=_products(truth, given, by_rank=metric == "spearman"), score=_pearson
+        )
+    if kind == "tagging":
+        if metric == "accuracy":
+            return Statistics(rows=_word_counts(truth, given), score=_ratio)
+        return Statistics(rows=_entity_counts(truth, given), score=_f1)
+    size = len(labels)
+    return Statistics(
+        rows=_cells(truth, given, labels),
+        score=lambda sums: _of_confusion(sums, size, metric),
+    )
+
+
+def _cells(truth: Sequence[Any], given: Sequence[Any], labels: Sequence[Any]) -> Any:
+    """One 1 in each row, at the example's cell of the confusion matrix."""
+    places = {label: place for place, label in enumerate(labels)}
+    pairs = zip(truth, given, strict=True)
+    cells = [places[true] * len(labels) + places[found] for true, found in pairs]
+    count = len(cells)
+    return scipy.sparse.csr_array(
+        (np.ones(count), (np.arange(count), cells)), shape=(count, len(labels) ** 2)
+    )
+
+
+def _of_confusion(sums: np.ndarray, size: int, metric: str) -> np.ndarray:
+    matrix = sums.reshape(*sums.shape[:-1], size, size)
+    right = np.einsum("...ii->...i", matrix)
+    true, answered = matrix.sum(axis=-1), matrix.sum(axis=-2)
+    total = true.sum(axis=-1)
+    if metric == "accuracy":
+        return right.sum(axis=-1) / total
+    if metric == "matthews":
+        covered = total**2
+        between = right.sum(axis=-1) * total - (true * answered).sum(axis=-1)
+        spread = (covered - (true**2).sum(axis=-1)) * (
+            covered - (answered**2).sum(axis=-1)
+        )
+        return np.where(spread > 0, between / np.sqrt(np.maximum(spread, _TINY)), 0.0)
+    each = 2 * right / np.maximum(true + answered, _TINY)
+    if size == 2:
+        return each[..., 1]
+    occurs = true + answered > 0
+    return each.sum(axis=-1) / np.maximum(occurs.sum(axis=-1), 1)
+
+
+def _label_counts(
+    truth: Sequence[Sequence[str]],
+    given: Sequence[Sequence[str]],
+    labels: Sequence[str],
+) -> Any:
+    """Right, true and given labels of each example, in `3 * num_labels` columns."""
+    places = {label: place for place, label in enumerate(labels)}
+    rows, columns = [], []
+    for row, (true, found) in enumerate(zip(truth, given, strict=True)):
+        for number, those in enumerate(({*true} & {*found}, true, found)):
+            columns += [number * len(labels) + places[label] for label in those]
+            rows += [row] * len(those)
+    shape = (len(truth), 3 * len(labels))
+    return scipy.sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
+
+
+def _macro_f1(sums: np.ndarray) -> np.ndarray:
+    right, true, given = np.split(sums, 3, axis=-1)
+    return (2 * right / np.maximum(true + given, _TINY)).mean(axis=-1)
+
+
+def _products(truth: Sequence[float], given: Sequence[float], *, by_rank: bool) -> Any:
+    x, y = np.asarray(truth, float), np.asarray(given, float)
+    if by_rank:
+        # Ranks among all examples, also in a resample: ranking each again would cost
+        # a sort of each.
+        x, y = scipy.stats.rankdata(x), scipy.stats.rankdata(y)
+    # Without the means, whose squares would leave no digits.
+    x, y = x - x.mean(), y - y.mean()
+    return np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=-1)
+
+
+def _pearson(sums: np.ndarray) -> np.ndarray:
+    n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
+    spread = (n * xx - x * x) * (n * yy - y * y)
+    return np.where(spread > _TINY, (n * xy - x * y) / np.sqrt(spread + _TINY), 0.0)
+
+
+def _word_counts(truth: Sequence[Sequence[str]], given: Sequence[Sequence[str]]) -> Any:
+    return np.array(
+        [
+            (sum(map(str.__eq__, t, g)), len(t))
+            for t, g in zip(truth, given, strict=True)
+        ],
+        float,
+    )
+
+
+def _ratio(sums: np.ndarray) -> np.ndarray:
+    return sums[..., 0] / np.maximum(sums[..., 1], _TINY)
+
+
+def _entity_counts(
+    truth: Sequence[Sequence[str]], given: Sequence[Sequence[str]]
+) -> Any:
+    """Right, true and given entities of each sentence."""
+    rows = []
+    for true, found in zip(truth, given, strict=True):
+        those, answered = {*ner.entities(true)}, {*ner.entities(found)}
+        rows.append((len(those & answered), len(those), len(answered)))
+    return np.array(rows, float)
+
+
+def _f1(sums: np.ndarray) -> np.ndarray:
+    right, true, given = np.moveaxis(sums, -1, 0)
+    return 2 * right / np.maximum(true + given, _TINY)
+
+
+def resample(
+    runs: Mapping[Any, Statistics],
+    *,
+    seed: int,
+    num_resamples: int = NUM_RESAMPLES,
+) -> dict[Any, np.ndarray]:
+    """Scores of all runs in the same resamples of the examples.
+
+    Args:
+        runs: on the same examples in the same order.
+        seed: of the resamples.
+        num_resamples: examples are drawn as often, with replacement.
+
+    Returns:
+        By run `(num_resamples,)` scores.
+    """
+    (num_examples,) = {run.rows.shape[0] for run in runs.values()}
+    found: dict[Any, list[np.ndarray]] = {key: [] for key in runs}
+    for counts in _counts(num_examples, seed, num_resamples):
+        for key, run in runs.items():
+            sums = np.asarray((run.rows.T @ counts.T).T)
+            found[key].append(run.score(sums))
+    return {key: np.concatenate(parts) for key, parts in found.items()}
+
+
+def _counts(num_examples: int, seed: int, num_resamples: int) -> Iterator[np.ndarray]:
+    """How often each example is in each resample, some resamples at a time."""
+    generator = np.random.default_rng(seed)
+    for begin in range(0, num_resamples, _CHUNK):
+        size = min(_CHUNK, num_resamples - begin)
+        drawn = generator.integers(num_examples, size=(size, num_examples))
+        drawn += np.arange(size)[:, None] * num_examples
+        counts = np.bincount(drawn.ravel(), minlength=size * num_examples)
+        yield counts.reshape(size, num_examples).astype(float)
+
+
+def difference(
+    first: Mapping[int, tuple[float, np.ndarray]],
+    second: Mapping[int, tuple[float, np.ndarray]],
+    *,
+    seed: int,
+    num_comparisons: int = 1,
+) -> Interval | None:
+    """Mean score of one model less that of another, with its interval.
+
+    Examples are resampled, and so are the seeds, which both models share: with a seed
+    goes the choice of the labelled examples. With one seed, the chance of training is
+    not in the interval.
+
+    Args:
+        first: by seed the score, and those in resamples.
+        second: the same of the other.
+        seed: of the choice of seeds.
+        num_comparisons: that are made together; the interval of each is so much wider
+            that all hold at once (Bonferroni).
+
+    Returns:
+        `None`: they have no seed in common.
+    """
+    common = sorted(first.keys() & second.keys())
+    if not common:
+        return None
+    by_seed = np.stack([first[s][1] - second[s][1] for s in common])
+    generator = np.random.default_rng(seed)
+    drawn = generator.integers(len(common), size=by_seed.shape)
+    means = np.take_along_axis(by_seed, drawn, axis=0).mean(axis=0)
+    tail = (1 - CONFIDENCE) / 2 / num_comparisons
+    low, high = np.quantile(means, (tail, 1 - tail))
+    whole = np.mean([first[s][0] - second[s][0] for s in common])
+    return Interval(float(whole), float(low), float(high))

@@ -1,0 +1,313 @@
+"""A comparison from start to page: a sweep for each model, floors, differences."""
+
+import dataclasses
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from bert_keras import (
+    files,
+    finetuning_config,
+    manifest,
+    ownership,
+    progress,
+    run_directory,
+    sweep_config,
+)
+from bert_keras.compare import costs, floors, page, paired, results
+from bert_keras.errors import InputError
+from bert_keras.sweep import directory as sweep_directory
+from bert_keras.sweep import learning_curve, planning, running, summary
+from bert_keras.tasks import catalogue, dataset, held_out
+
+logger = logging.getLogger(__name__)
+
+_MODELS, _FLOORS, _COSTS_NAME = "models", "floors", "costs.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What to compare."""
+
+    command: planning.Command
+    """The common part of all runs; its `init` is not used."""
+    models: Sequence[str]
+    """Checkpoints of any format."""
+    from_scratch: bool = False
+    """Whether to train the first one from random weights, too."""
+    fractions: Sequence[float] = (0.01, 0.1, 1.0)
+    """Shares of the training file."""
+    num_seeds: int = 3
+
+
+def run_comparison(
+    wanted: Comparison,
+    *,
+    output_dir: str | Path,
+    num_jobs: int = 1,
+    runner: Sequence[str] = running.RUNNER,
+    measure: Callable[[Path, dataset.Dataset], costs.Costs] = costs.measure_run,
+) -> list[str]:
+    """Tunes all models on each share of the labels, and writes one page about them.
+
+    Called again with the same directory, it makes only what is missing; models, shares
+    and seeds may be added.
+
+    Args:
+        wanted: what to compare.
+        output_dir: directory to create or to resume: `report.md`, `scores.png`,
+            `comparison.json`; a sweep for each model in `models`; floors in `floors`.
+        num_jobs: tunings at the same time.
+        runner: their program.
+        measure: gives the costs of a finished run.
+
+    Returns:
+        What the figures allow to say, as lines.
+
+    Raises:
+        InputError: the settings, data, a model or the directory cannot be used, or no
+            run of a model has a score.
+        Stopped: SIGTERM or SIGHUP came.
+    """
+    files.check_is_local(output_dir, "a comparison")
+    entries = _entries(wanted)
+    fractions = _checked_fractions(wanted)
+    base = wanted.command.settings()
+    kind = _checked_kind(base)
+    directory = Path(output_dir)
+    with ownership.owned(directory):
+        _claim(directory, wanted.command)
+        read = held_out.read(wanted.command.train, wanted.command.dev, base)
+        train, dev = read.data[:2]
+        metric = catalogue.main_metric(base, read.task.labels)
+        if not paired.can_resample(kind, metric):
+            raise InputError(f"`compare` has no paired bootstrap of {metric!r}")
+        seeds = [base.seed + number for number in range(wanted.num_seeds)]
+        contenders = [
+            _floor(
+                *(name, directory / _FLOORS / _slug(name), read),
+                fractions=fractions,
+                seeds=seeds,
+                metric=metric,
+            )
+            for name in floors.names(kind)
+        ]
+        logger.info("floors on %d examples are done", len(train))
+        for number, (name, command) in enumerate(entries, start=1):
+            logger.info("model %d of %d: %s", number, len(entries), name)
+            place = directory / _MODELS / _slug(name)
+            state = running.run_sweep(
+                sweep_config.SweepConfig(
+                    grid={learning_curve.KEY: tuple(fractions)},
+                    num_restarts=wanted.num_seeds,
+                    choose="mean",
+                    metric=metric,
+                ),
+                command,
+                output_dir=place,
+                num_jobs=num_jobs,
+                runner=runner,
+            )
+            contender = _contender(name, state, fractions, seeds)
+            largest = max(contender.runs)
+            run = next(iter(contender.runs[largest].values()))
+            measured = costs.read_or_measure(
+                place / _COSTS_NAME, lambda run=run: measure(run.directory, dev)
+            )
+            contenders.append(dataclasses.replace(contender, cost=measured))
+        rankings = [
+            results.rank(
+                *(contenders, fraction),
+                kind=kind,
+                metric=metric,
+                labels=read.task.labels or (),
+            )
+            for fraction in fractions
+        ]
+        report = page.Report(
+            task=base.task,
+            metric=metric,
+            num_dev=len(dev),
+            contenders=tuple(contenders),
+            rankings=tuple(ranking for ranking in rankings if ranking is not None),
+            num_seeds=wanted.num_seeds,
+            num_jobs=num_jobs,
+            settings=_changed(base),
+        )
+        page.write(report, directory)
+    return page.sentences(report)
+
+
+def _entries(wanted: Comparison) -> list[tuple[str, planning.Command]]:
+    """Name and command of each model."""
+    if not wanted.models:
+        raise InputError("--models: expected one model or more, got none")
+    names = _short_names(wanted.models)
+    found = [
+        (name, dataclasses.replace(wanted.command, init=model))
+        for name, model in zip(names, wanted.models, strict=True)
+    ]
+    if wanted.from_scratch:
+        name, command = found[0]
+        scratch = dataclasses.replace(command, from_scratch=True)
+        found.append((f"{name}, random", scratch))
+    return found
+
+
+def _short_names(models: Sequence[str]) -> list[str]:
+    """Last parts of the paths, as many as tell them apart."""
+    parts = [Path(os.path.abspath(model)).parts for model in models]
+    if len({*parts}) < len(parts):
+        raise InputError("--models: a model is there twice: give each once")
+    longest = max(map(len, parts))
+    for count in range(1, longest + 1):
+        names = ["/".join(those[-count:]) for those in parts]
+        slugs = {_slug(name) for name in names}
+        if len(slugs) == len(names):
+            return names
+    raise InputError("--models: expected paths that differ in letters or digits")
+
+
+def _slug(name: str) -> str:
+    """A name as that of a directory."""
+    return re.sub(r"[^\w.-]+", "_", name)
+
+
+def _checked_fractions(wanted: Comparison) -> list[float]:
+    for fraction in wanted.fractions:
+        if not 0 < fraction <= 1:
+            raise InputError(
+                f"--fractions: expected shares above 0, at most 1, got {fraction:g}"
+            )
+    if wanted.num_seeds < 1:
+        raise InputError(f"--seeds must be at least 1, got {wanted.num_seeds}")
+    return sorted({float(fraction) for fraction in wanted.fractions})
+
+
+def _checked_kind(base: finetuning_config.FinetuningConfig):
+    kind = catalogue.task_kind(base)
+    if kind not in floors.KINDS:
+        raise InputError(
+            f"`compare` is for texts and tagged words, got a task of kind {kind}: "
+            "`sweep` takes any"
+        )
+    if base.train_fraction != 1:
+        raise InputError("`train_fraction` is what --fractions says: leave it out")
+    return kind
+
+
+def _claim(directory: Path, command: planning.Command) -> None:
+    manifest.claim_output_directory(
+        directory,
+        {
+            "made_by": "bert-keras compare",
+            "train_sha256": held_out.digest(command.train),
+            "dev_sha256": held_out.digests(command.dev),
+            **command.settings().model_dump(mode="json"),
+        },
+    )
+    for name in (_MODELS, _FLOORS):
+        files.make_directory(directory / name)
+
+
+def _changed(base: finetuning_config.FinetuningConfig) -> Mapping[str, object]:
+    """Settings that differ from the defaults, by dotted key."""
+    values, defaults = (
+        run_directory.flat(settings.model_dump(mode="json"))
+        for settings in (base, finetuning_config.FinetuningConfig())
+    )
+    return {k: v for k, v in values.items() if defaults[k] != v and k != "task"}
+
+
+def _contender(
+    name: str,
+    state: summary.State,
+    fractions: Sequence[float],
+    seeds: Sequence[int],
+) -> results.Contender:
+    runs: dict[float, dict[int, results.Run]] = {}
+    num_failed = 0
+    for outcome in state.outcomes:
+        fraction, seed = outcome.run.settings.train_fraction, outcome.run.settings.seed
+        if fraction not in fractions or seed not in seeds:
+            continue
+        if outcome.score is None:
+            num_failed += 1
+            continue
+        runs.setdefault(fraction, {})[seed] = results.Run(
+            directory=sweep_directory.run_path(state.directory, outcome.run.name),
+            score=outcome.score,
+            seconds=outcome.seconds or 0.0,
+            num_examples=outcome.num_train_examples or 0,
+        )
+    if not runs:
+        raise InputError(f"{state.directory}: no run has a score")
+    return results.Contender(
+        name=name, is_floor=False, runs=runs, num_failed=num_failed
+    )
+
+
+def _floor(
+    name: str,
+    directory: Path,
+    read: held_out.Files,
+    *,
+    fractions: Sequence[float],
+    seeds: Sequence[int],
+    metric: str,
+) -> results.Contender:
+    """A floor on all shares of the labels; those that are there are read."""
+    train, dev = read.data[:2]
+
+    def learn(fraction: float, seed: int) -> floors.Floor:
+        chosen = held_out.fraction(train, fraction, seed=seed)
+        return floors.learn(name, chosen, read.task)
+
+    runs: dict[float, dict[int, results.Run]] = {}
+    bar = progress.Progress(
+        name,
+        total=len(fractions) * len(seeds),
+        unit="runs",
+        read=lambda: sum(map(len, runs.values())),
+        only_if_long=True,
+    )
+    with bar:
+        for fraction in fractions:
+            for seed in seeds:
+                place = directory / f"train_fraction={fraction:g},seed={seed}"
+                found = run_directory.read_results(place)
+                if found is None:
+                    found = _write_floor(place, learn(fraction, seed), dev, read.task)
+                    found["num_train_examples"] = len(
+                        held_out.fraction(train, fraction, seed=seed)
+                    )
+                    run_directory.write_results(place, found)
+                runs.setdefault(fraction, {})[seed] = results.Run(
+                    directory=place,
+                    score=found["eval"][metric],
+                    seconds=found["seconds"],
+                    num_examples=found["num_train_examples"],
+                )
+        measured = costs.read_or_measure(
+            directory / _COSTS_NAME,
+            lambda: costs.measure_floor(learn(fractions[-1], seeds[0]), dev),
+        )
+    return results.Contender(name=name, is_floor=True, runs=runs, cost=measured)
+
+
+def _write_floor(
+    place: Path, floor: floors.Floor, dev: dataset.Dataset, task
+) -> dict[str, object]:
+    """Writes a floor's answers; gives what its `results.json` has."""
+    files.make_directory(place)
+    given = floors.score(dev, floor.answer(dev), task)
+    threshold = given.best_threshold()
+    lines = (
+        files.to_json(record.model_dump()) + "\n"
+        for record in given.records(threshold=threshold)
+    )
+    path = place / run_directory.ANSWERS_NAME
+    files.write_atomically(path, "".join(lines).encode())
+    return {"seconds": round(floor.seconds, 3), "eval": given.scores()}
