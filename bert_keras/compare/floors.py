@@ -34,6 +34,18 @@ REGULARISATION = 10.0
 """`C` of logistic regression: the inverse of the strength; scikit-learn's default, 1,
 is too strong for rows of length 1."""
 
+DESCRIPTIONS = {
+    COMMONEST: (
+        "the commonest label or tag (numbers: the mean; several labels: how often each "
+        "holds)"
+    ),
+    LINEAR: (
+        "logistic regression (of numbers: ridge regression) by scikit-learn on TF-IDF "
+        f"of words and pairs of words, C = {REGULARISATION:g}"
+    ),
+    EACH_WORD: "the tag that a word has most often, the commonest for unknown words",
+}
+
 _TOKEN = r"(?u)\w+|[^\w\s]"
 _LEAST = 1e-6
 

@@ -116,7 +116,7 @@ def sentences(report: Report) -> list[str]:
     names = " and ".join(c.name for c in report.contenders if c.is_floor)
     if place < len(worth):
         count = report.rankings[place].num_examples
-        how = f"With {count:,} labelled examples and more"
+        how = f"From {count:,} labelled examples on"
         if place == len(worth) - 1:
             how = f"With {count:,} labelled examples"
         first = f"{how}, a model is worth it: clearly better than {names}."
@@ -200,7 +200,10 @@ def _scores_table(report: Report) -> str:
     for contender in report.contenders:
         row = [markdown.literal(contender.name)]
         for ranking in report.rankings:
-            cell = _spread(contender.scores(ranking.fraction))
+            values = contender.scores(ranking.fraction)
+            cell = _spread(values)
+            if 0 < len(values) < report.num_seeds:
+                cell += f" (n = {len(values)})"
             is_best = contender is ranking.best
             row.append(f"**{cell}**" if is_best else cell)
         rows.append(row)
@@ -265,33 +268,32 @@ def _method(report: Report) -> Iterator[str]:
         "Each model is tuned in the same way on the same examples: a share of the "
         "training file, chosen by a hash of the seed and of the example, the smaller "
         f"inside the larger; {_seeds(report)}. Settings of `finetune` that differ from "
-        f"its defaults: {changed or 'none'}. They were chosen for none of the models; "
-        "a model may gain from others."
+        f"its defaults: {changed or 'none'}. They were sought for none of the models: "
+        "others may suit one better."
     )
     yield (
         "Differences in brackets: of the means, with intervals of "
-        f"{paired.CONFIDENCE:.0%} that hold together for all that the best is compared "
-        f"with (Bonferroni), from {paired.NUM_RESAMPLES:,} resamples of the "
-        f"{report.num_dev:,} dev examples and of the seeds, the same for all. "
-        + (
-            "With one seed they lack the chance of training."
-            if report.num_seeds == 1
-            else f"{report.num_seeds} seeds say little about rarer accidents of "
-            "training."
-        )
+        f"{100 * paired.CONFIDENCE:.0f} % that hold together for all that the best of "
+        "one number of labels is compared with (Bonferroni), from "
+        f"{paired.NUM_RESAMPLES:,} resamples of the {report.num_dev:,} dev examples "
+        f"and of the seeds that both have, the same for all. {_caution(report)} The "
+        "best is the best on this dev file, and a little lucky on it."
     )
-    yield (
-        f"Floors: {floors.COMMONEST}: the commonest label (number: the mean) of the "
-        f"same examples; {floors.LINEAR}: logistic regression (of numbers: ridge) by "
-        "scikit-learn on TF-IDF of words and pairs of words, C = "
-        f"{floors.REGULARISATION:g}; {floors.EACH_WORD}: the tag that a word has most "
-        "often."
-    )
+    present = [c.name for c in report.contenders if c.is_floor]
+    described = [f"{name}: {floors.DESCRIPTIONS[name]}" for name in present]
+    yield f"Floors, from the same examples: {'; '.join(described)}."
     at_once = f", {report.num_jobs} runs at a time" if report.num_jobs > 1 else ""
     yield (
         f"Times are wall time on this machine{at_once}. Speed: from text to answer in "
         "Python, medians; an exported model is faster."
     )
+
+
+def _caution(report: Report) -> str:
+    if report.num_seeds == 1:
+        return "With one seed they lack the chance of training."
+    few = f"{report.num_seeds} seeds" if report.num_seeds < 10 else "The seeds"
+    return f"{few} tell only roughly how far training varies."
 
 
 def _seeds(report: Report) -> str:

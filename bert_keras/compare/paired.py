@@ -262,7 +262,11 @@ def difference(
     by_seed = np.stack([first[s][1] - second[s][1] for s in common])
     generator = np.random.default_rng(seed)
     drawn = generator.integers(len(common), size=by_seed.shape)
-    means = np.take_along_axis(by_seed, drawn, axis=0).mean(axis=0)
+    means = by_seed.mean(axis=0)
+    if len(common) > 1:
+        # Seeds drawn from n have (n - 1) / n of the variance of n new ones.
+        spread = np.take_along_axis(by_seed, drawn, axis=0).mean(axis=0) - means
+        means += spread * np.sqrt(len(common) / (len(common) - 1))
     tail = (1 - CONFIDENCE) / 2 / num_comparisons
     low, high = np.quantile(means, (tail, 1 - tail))
     whole = np.mean([first[s][0] - second[s][0] for s in common])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bert_keras import (
+    config,
     files,
     finetuning_config,
     manifest,
@@ -73,63 +74,48 @@ def run_comparison(
     """
     files.check_is_local(output_dir, "a comparison")
     entries = _entries(wanted)
-    fractions = _checked_fractions(wanted)
     base = wanted.command.settings()
-    kind = _checked_kind(base)
+    fractions, kind = _checked_fractions(wanted), _checked_kind(base)
     directory = Path(output_dir)
     with ownership.owned(directory):
         _claim(directory, wanted.command)
         read = held_out.read(wanted.command.train, wanted.command.dev, base)
-        train, dev = read.data[:2]
-        metric = catalogue.main_metric(base, read.task.labels)
-        if not paired.can_resample(kind, metric):
-            raise InputError(f"`compare` has no paired bootstrap of {metric!r}")
-        seeds = [base.seed + number for number in range(wanted.num_seeds)]
+        protocol = _Protocol(
+            read=read,
+            fractions=fractions,
+            seeds=[base.seed + number for number in range(wanted.num_seeds)],
+            metric=_checked_metric(base, read.task),
+            num_jobs=num_jobs,
+            runner=runner,
+        )
         contenders = [
-            _floor(
-                *(name, directory / _FLOORS / _slug(name), read),
-                fractions=fractions,
-                seeds=seeds,
-                metric=metric,
-            )
+            _floor(name, directory / _FLOORS / _slug(name), protocol)
             for name in floors.names(kind)
         ]
-        logger.info("floors on %d examples are done", len(train))
-        for number, (name, command) in enumerate(entries, start=1):
+        logger.info("floors on %d examples are done", len(read.data[0]))
+        places = [directory / _MODELS / _slug(name) for name, _ in entries]
+        # One short run of each first: a model that cannot be used is told at once.
+        for (_, command), place in zip(entries, places, strict=True):
+            _try(command, place, protocol)
+        for number, ((name, command), place) in enumerate(
+            zip(entries, places, strict=True), start=1
+        ):
             logger.info("model %d of %d: %s", number, len(entries), name)
-            place = directory / _MODELS / _slug(name)
-            state = running.run_sweep(
-                sweep_config.SweepConfig(
-                    grid={learning_curve.KEY: tuple(fractions)},
-                    num_restarts=wanted.num_seeds,
-                    choose="mean",
-                    metric=metric,
-                ),
-                command,
-                output_dir=place,
-                num_jobs=num_jobs,
-                runner=runner,
-            )
-            contender = _contender(name, state, fractions, seeds)
-            largest = max(contender.runs)
-            run = next(iter(contender.runs[largest].values()))
-            measured = costs.read_or_measure(
-                place / _COSTS_NAME, lambda run=run: measure(run.directory, dev)
-            )
-            contenders.append(dataclasses.replace(contender, cost=measured))
+            state = protocol.tune(command, place, fractions, wanted.num_seeds)
+            contenders.append(_contender(name, state, protocol, measure))
         rankings = [
             results.rank(
                 *(contenders, fraction),
                 kind=kind,
-                metric=metric,
+                metric=protocol.metric,
                 labels=read.task.labels or (),
             )
             for fraction in fractions
         ]
         report = page.Report(
             task=base.task,
-            metric=metric,
-            num_dev=len(dev),
+            metric=protocol.metric,
+            num_dev=len(read.data[1]),
             contenders=tuple(contenders),
             rankings=tuple(ranking for ranking in rankings if ranking is not None),
             num_seeds=wanted.num_seeds,
@@ -137,7 +123,56 @@ def run_comparison(
             settings=_changed(base),
         )
         page.write(report, directory)
+        logger.info("report in %s", directory / page.PAGE_NAME)
     return page.sentences(report)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Protocol:
+    """What is the same for all contenders."""
+
+    read: held_out.Files
+    fractions: Sequence[float]
+    seeds: Sequence[int]
+    metric: str
+    num_jobs: int
+    runner: Sequence[str]
+
+    def tune(
+        self,
+        command: planning.Command,
+        place: Path,
+        fractions: Sequence[float],
+        num_seeds: int,
+    ) -> summary.State:
+        """A sweep over shares and seeds; finished runs in its directory stay."""
+        return running.run_sweep(
+            sweep_config.SweepConfig(
+                grid={learning_curve.KEY: tuple(fractions)},
+                num_restarts=num_seeds,
+                choose="mean",
+                metric=self.metric,
+            ),
+            command,
+            output_dir=place,
+            num_jobs=self.num_jobs,
+            runner=self.runner,
+        )
+
+
+def _try(command: planning.Command, place: Path, protocol: _Protocol) -> None:
+    """Makes the shortest run of a model.
+
+    Raises:
+        InputError: the run was refused.
+    """
+    try:
+        protocol.tune(command, place, protocol.fractions[:1], 1)
+    except InputError:
+        # One that began and failed is one of many.
+        _, planned = sweep_directory.read_plan(place)
+        if not any(sweep_directory.has_begun(place, run.name) for run in planned):
+            raise
 
 
 def _entries(wanted: Comparison) -> list[tuple[str, planning.Command]]:
@@ -186,7 +221,7 @@ def _checked_fractions(wanted: Comparison) -> list[float]:
     return sorted({float(fraction) for fraction in wanted.fractions})
 
 
-def _checked_kind(base: finetuning_config.FinetuningConfig):
+def _checked_kind(base: finetuning_config.FinetuningConfig) -> config.TaskKind:
     kind = catalogue.task_kind(base)
     if kind not in floors.KINDS:
         raise InputError(
@@ -196,6 +231,13 @@ def _checked_kind(base: finetuning_config.FinetuningConfig):
     if base.train_fraction != 1:
         raise InputError("`train_fraction` is what --fractions says: leave it out")
     return kind
+
+
+def _checked_metric(base: finetuning_config.FinetuningConfig, task: config.Task) -> str:
+    metric = catalogue.main_metric(base, task.labels)
+    if not paired.can_resample(task.kind, metric):
+        raise InputError(f"`compare` has no paired bootstrap of {metric!r}")
+    return metric
 
 
 def _claim(directory: Path, command: planning.Command) -> None:
@@ -224,14 +266,14 @@ def _changed(base: finetuning_config.FinetuningConfig) -> Mapping[str, object]:
 def _contender(
     name: str,
     state: summary.State,
-    fractions: Sequence[float],
-    seeds: Sequence[int],
+    protocol: _Protocol,
+    measure: Callable[[Path, dataset.Dataset], costs.Costs],
 ) -> results.Contender:
     runs: dict[float, dict[int, results.Run]] = {}
     num_failed = 0
     for outcome in state.outcomes:
         fraction, seed = outcome.run.settings.train_fraction, outcome.run.settings.seed
-        if fraction not in fractions or seed not in seeds:
+        if fraction not in protocol.fractions or seed not in protocol.seeds:
             continue
         if outcome.score is None:
             num_failed += 1
@@ -243,22 +285,22 @@ def _contender(
             num_examples=outcome.num_train_examples or 0,
         )
     if not runs:
-        raise InputError(f"{state.directory}: no run has a score")
+        raise InputError(
+            f"{state.directory}: no run has a score; the same command tries again"
+        )
+    run = next(iter(runs[max(runs)].values()))
+    cost = costs.read_or_measure(
+        state.directory / _COSTS_NAME,
+        lambda: measure(run.directory, protocol.read.data[1]),
+    )
     return results.Contender(
-        name=name, is_floor=False, runs=runs, num_failed=num_failed
+        name=name, is_floor=False, runs=runs, num_failed=num_failed, cost=cost
     )
 
 
-def _floor(
-    name: str,
-    directory: Path,
-    read: held_out.Files,
-    *,
-    fractions: Sequence[float],
-    seeds: Sequence[int],
-    metric: str,
-) -> results.Contender:
+def _floor(name: str, directory: Path, protocol: _Protocol) -> results.Contender:
     """A floor on all shares of the labels; those that are there are read."""
+    fractions, seeds, read = protocol.fractions, protocol.seeds, protocol.read
     train, dev = read.data[:2]
 
     def learn(fraction: float, seed: int) -> floors.Floor:
@@ -286,19 +328,22 @@ def _floor(
                     run_directory.write_results(place, found)
                 runs.setdefault(fraction, {})[seed] = results.Run(
                     directory=place,
-                    score=found["eval"][metric],
+                    score=found["eval"][protocol.metric],
                     seconds=found["seconds"],
                     num_examples=found["num_train_examples"],
                 )
-        measured = costs.read_or_measure(
-            directory / _COSTS_NAME,
-            lambda: costs.measure_floor(learn(fractions[-1], seeds[0]), dev),
-        )
-    return results.Contender(name=name, is_floor=True, runs=runs, cost=measured)
+        cost = None
+        # A constant has none.
+        if name != floors.COMMONEST:
+            cost = costs.read_or_measure(
+                directory / _COSTS_NAME,
+                lambda: costs.measure_floor(learn(fractions[-1], seeds[0]), dev),
+            )
+    return results.Contender(name=name, is_floor=True, runs=runs, cost=cost)
 
 
 def _write_floor(
-    place: Path, floor: floors.Floor, dev: dataset.Dataset, task
+    place: Path, floor: floors.Floor, dev: dataset.Dataset, task: config.Task
 ) -> dict[str, object]:
     """Writes a floor's answers; gives what its `results.json` has."""
     files.make_directory(place)

@@ -1,7 +1,7 @@
 """Stands in for `bert-keras finetune`: its --init holds how many answers are right.
 
-The file has the share of the right answers with all labels; with fewer it is less. Of
-the seed that it also may hold, the run fails.
+The file has the share of the right answers with all labels; with fewer it is less. With
+the seeds that it also may hold, the run fails. Without that file it is refused.
 """
 
 import json
@@ -20,6 +20,9 @@ def main() -> int:
         elif name.startswith("--"):
             options[name] = value
     output = Path(options["--output_dir"])
+    if not Path(options["--init"]).is_file():
+        print(f"bert-keras finetune: error: {options['--init']}: no such checkpoint")
+        return 2
     with open(Path(options["--train"]).parent / "calls.txt", "a") as calls:
         scratch = " from scratch" * ("--from_scratch" in arguments)
         calls.write(f"{options['--init']} {output.name}{scratch}\n")

@@ -75,7 +75,7 @@ def test_what_the_figures_say(folder):
     said = run(folder, wanted(folder, "weak", "good", "near", from_scratch=True))
     first, full, tenth = said
     assert first == (
-        "With 10 labelled examples and more, a model is worth it: clearly better than "
+        "From 10 labelled examples on, a model is worth it: clearly better than "
         "commonest answer and TF-IDF, linear."
     )
     assert full.startswith("With 100 labelled examples ") and " is best" in full
@@ -109,7 +109,7 @@ def test_it_resumes_and_takes_more(folder, caplog):
         path: path.stat().st_mtime_ns
         for path in (folder / "out/floors").rglob("*.json")
     }
-    assert len(floors) == 2 * (4 + 1)
+    assert len(floors) == 2 * 4 + 1
     more = wanted(folder, "good", "weak", fractions=(1.0, 0.1, 0.5), num_seeds=2)
     run(folder, more)
     assert calls(folder) == [
@@ -247,4 +247,18 @@ def test_a_comparison_says_how_far_it_is(folder, caplog):
     with caplog.at_level(logging.INFO):
         run(folder, wanted(folder, "good", "weak", fractions=(1.0,), num_seeds=1))
     said = [record.getMessage() for record in caplog.records]
+    assert said[-1] == f"report in {folder}/out/report.md"
     assert "model 1 of 2: good" in said and "model 2 of 2: weak" in said
+
+
+def test_a_model_that_cannot_be_used_is_told_before_others_are_tuned(folder):
+    with pytest.raises(InputError, match="missing: no such checkpoint"):
+        run(folder, wanted(folder, "good", "missing"))
+    assert calls(folder) == ["good train_fraction=0.1,seed=12345"]
+
+
+def test_a_first_run_that_fails_stops_no_other(folder):
+    (folder / "frail").write_text("0.9 12345")
+    run(folder, wanted(folder, "frail"))
+    facts = json.loads((folder / "out/comparison.json").read_text())
+    assert {run["seed"] for run in facts["contenders"][2]["runs"]} == {12346, 12347}

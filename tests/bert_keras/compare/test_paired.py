@@ -152,3 +152,12 @@ def test_a_difference_that_only_some_seeds_have_is_not_clear():
     assert found.difference > 0 and not found.is_clear
     alone = paired.difference({1: first[1]}, {1: second[1]}, seed=0)
     assert alone.is_clear
+
+
+def test_the_spread_over_seeds_is_that_of_new_seeds():
+    values = {1: -1.0, 2: 0.0, 3: 1.0}
+    first = {seed: (value, np.full(5000, value)) for seed, value in values.items()}
+    second = {seed: (0.0, np.zeros(5000)) for seed in values}
+    # Their deviation is 1. All draws the same, one time in 27, is beyond the tails.
+    found = paired.difference(first, second, seed=0)
+    assert found == pytest.approx((0, -np.sqrt(3 / 2), np.sqrt(3 / 2)))
