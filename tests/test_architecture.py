@@ -62,7 +62,7 @@ FLOORS = (
 lower floors, and from itself."""
 
 HEAVY = ("tensorflow", "tensorflow_text", "keras", "apache_beam", "torch", "jax")
-LIGHT_ROOMS = ("door", "data", "run_directory", "tasks", "report", "sweep")
+LIGHT_ROOMS = ("door", "data", "run_directory", "tasks", "report", "sweep", "compare")
 """Rooms whose modules load none of these when they are imported."""
 
 LAZY = {

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bert_keras import (
     config,
@@ -254,7 +255,7 @@ def _claim(directory: Path, command: planning.Command) -> None:
         files.make_directory(directory / name)
 
 
-def _changed(base: finetuning_config.FinetuningConfig) -> Mapping[str, object]:
+def _changed(base: finetuning_config.FinetuningConfig) -> Mapping[str, Any]:
     """Settings that differ from the defaults, by dotted key."""
     values, defaults = (
         run_directory.flat(settings.model_dump(mode="json"))
@@ -344,7 +345,7 @@ def _floor(name: str, directory: Path, protocol: _Protocol) -> results.Contender
 
 def _write_floor(
     place: Path, floor: floors.Floor, dev: dataset.Dataset, task: config.Task
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Writes a floor's answers; gives what its `results.json` has."""
     files.make_directory(place)
     given = floors.score(dev, floor.answer(dev), task)

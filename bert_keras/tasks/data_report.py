@@ -81,6 +81,7 @@ class DataReport(strict_model.StrictModel):
 
     kind: config.TaskKind
     max_seq_length: int
+    long_texts: config.LongTexts = "cut"
     files: tuple[FileReport, ...]
     """The training file first."""
 
@@ -90,6 +91,7 @@ def describe(
     *,
     kind: config.TaskKind,
     max_seq_length: int,
+    long_texts: config.LongTexts = "cut",
 ) -> DataReport:
     """Looks at all files of a run.
 
@@ -97,6 +99,7 @@ def describe(
         examples: name, examples and inputs of each file, the training file first.
         kind: of the task.
         max_seq_length: tokens of an input at most.
+        long_texts: what becomes of longer ones.
     """
     known: Mapping[Any, int] | None = None
     reports = []
@@ -116,7 +119,12 @@ def describe(
             )
         )
         known = first if known is None else known
-    return DataReport(kind=kind, max_seq_length=max_seq_length, files=tuple(reports))
+    return DataReport(
+        kind=kind,
+        max_seq_length=max_seq_length,
+        long_texts=long_texts,
+        files=tuple(reports),
+    )
 
 
 def _first_rows(texts: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], int]:
@@ -244,12 +252,14 @@ def _problems(file: FileReport, report: DataReport, train: str) -> Iterator[str]
         yield f"{file.file}: {_share(file.num_empty, total)} of the {what} lack a text"
     num_long = file.lengths.num_long
     if num_long >= NOTABLE_SHARE * total:
-        fate = "cut off at the end"
+        fate = "lose their end"
         if report.kind in ("tagging", "span"):
-            fate = "divided into windows"
+            fate = "are divided into windows"
+        elif report.long_texts == "head_tail":
+            fate = "lose their middle"
         yield (
             f"{file.file}: {_share(num_long, total)} of the {what} are longer than "
-            f"max_seq_length={report.max_seq_length} and are {fate}; the longest has "
+            f"max_seq_length={report.max_seq_length} and {fate}; the longest has "
             f"{file.lengths.longest:,} tokens"
         )
     if file.num_in_training is not None:

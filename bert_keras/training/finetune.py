@@ -262,7 +262,10 @@ def _read_inputs(
         "from_scratch": from_scratch,
     }
     report = data_report.describe(
-        examples, kind=task.kind, max_seq_length=settings.max_seq_length
+        examples,
+        kind=task.kind,
+        max_seq_length=settings.max_seq_length,
+        long_texts=settings.long_texts,
     )
     return _Inputs(start, arrays, task, examples, recorded, report)
 

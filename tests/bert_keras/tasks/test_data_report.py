@@ -39,6 +39,7 @@ def describe(*data, kind="classification", max_seq_length=5, **settings):
         ],
         kind=kind,
         max_seq_length=max_seq_length,
+        long_texts=values.long_texts,
     )
 
 
@@ -59,7 +60,7 @@ def test_problems_are_named_before_counts():
         "answer: 'a'",
         "problem: train.tsv: 1 of 7 (14.3 %) of the texts lack a text",
         "problem: train.tsv: 1 of 7 (14.3 %) of the texts are longer than "
-        "max_seq_length=5 and are cut off at the end; the longest has 6 tokens",
+        "max_seq_length=5 and lose their end; the longest has 6 tokens",
         "problem: train.tsv: 2 of 7 (28.6 %) of the texts repeat an earlier one and "
         "count more often",
         "problem: train.tsv: fewer than 5 examples of 'y'",
@@ -75,6 +76,12 @@ def test_data_without_problems_has_a_line_a_file():
     rows = [(label, f"{a} {label}{b}") for label in "xy" for a in "abcd" for b in "xy"]
     lines = data_report.lines(describe(texts(*rows), texts(("x", "d d"))))
     assert [line.split(":")[0] for line in lines] == ["train.tsv", "dev.tsv"]
+
+
+def test_a_long_text_that_keeps_its_end_loses_its_middle():
+    train = texts(("x", "a b c d"), ("y", "b"))
+    (problem, *_) = data_report.problems(describe(train, long_texts="head_tail"))
+    assert "max_seq_length=5 and lose their middle; the longest has 6" in problem
 
 
 def test_pairs_repeat_only_as_a_whole():
