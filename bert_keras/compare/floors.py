@@ -31,8 +31,8 @@ LINEAR = "TF-IDF, linear"
 EACH_WORD = "each word's tag"
 
 REGULARISATION = 10.0
-"""`C` of logistic regression: the inverse of the strength; scikit-learn's default, 1,
-is too strong for rows of length 1."""
+"""`C` of logistic regression, the inverse of the strength: of 1 (scikit-learn's
+default), 10 and 100 the best on most shares of SST-2, CoLA and MRPC."""
 
 DESCRIPTIONS = {
     COMMONEST: (

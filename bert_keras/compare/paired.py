@@ -1,7 +1,7 @@
 """Differences of scores on the same examples, by a paired bootstrap.
 
-A score is a function of sums over examples (of a confusion matrix, of true and false
-answers, of products), so a resample of the examples is a product of counts with them.
+A score is a function of sums over examples (of right, true and given answers, or of
+products), so a resample of the examples is a product of counts with them.
 No TensorFlow.
 """
 
@@ -90,43 +90,29 @@ def statistics(
         if metric == "accuracy":
             return Statistics(rows=_word_counts(truth, given), score=_ratio)
         return Statistics(rows=_entity_counts(truth, given), score=_f1)
-    size = len(labels)
     return Statistics(
-        rows=_cells(truth, given, labels),
-        score=lambda sums: _of_confusion(sums, size, metric),
+        rows=_label_counts([[t] for t in truth], [[g] for g in given], labels),
+        score=lambda sums: _of_classes(sums, metric),
     )
 
 
-def _cells(truth: Sequence[Any], given: Sequence[Any], labels: Sequence[Any]) -> Any:
-    """One 1 in each row, at the example's cell of the confusion matrix."""
-    places = {label: place for place, label in enumerate(labels)}
-    pairs = zip(truth, given, strict=True)
-    cells = [places[true] * len(labels) + places[found] for true, found in pairs]
-    count = len(cells)
-    return scipy.sparse.csr_array(
-        (np.ones(count), (np.arange(count), cells)), shape=(count, len(labels) ** 2)
-    )
-
-
-def _of_confusion(sums: np.ndarray, size: int, metric: str) -> np.ndarray:
-    matrix = sums.reshape(*sums.shape[:-1], size, size)
-    right = np.einsum("...ii->...i", matrix)
-    true, answered = matrix.sum(axis=-1), matrix.sum(axis=-2)
+def _of_classes(sums: np.ndarray, metric: str) -> np.ndarray:
+    """From right, true and given answers by class, `(..., 3 * num_labels)`."""
+    right, true, given = np.split(sums, 3, axis=-1)
     total = true.sum(axis=-1)
     if metric == "accuracy":
         return right.sum(axis=-1) / total
     if metric == "matthews":
-        covered = total**2
-        between = right.sum(axis=-1) * total - (true * answered).sum(axis=-1)
-        spread = (covered - (true**2).sum(axis=-1)) * (
-            covered - (answered**2).sum(axis=-1)
+        between = right.sum(axis=-1) * total - (true * given).sum(axis=-1)
+        spread = (total**2 - (true**2).sum(axis=-1)) * (
+            total**2 - (given**2).sum(axis=-1)
         )
         return np.where(spread > 0, between / np.sqrt(np.maximum(spread, _TINY)), 0.0)
-    each = 2 * right / np.maximum(true + answered, _TINY)
-    if size == 2:
+    each = 2 * right / np.maximum(true + given, _TINY)
+    if each.shape[-1] == 2:
         return each[..., 1]
-    occurs = true + answered > 0
-    return each.sum(axis=-1) / np.maximum(occurs.sum(axis=-1), 1)
+    occurs = (true + given > 0).sum(axis=-1)
+    return each.sum(axis=-1) / np.maximum(occurs, 1)
 
 
 def _label_counts(

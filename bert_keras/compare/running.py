@@ -319,7 +319,8 @@ def _floor(name: str, directory: Path, protocol: _Protocol) -> results.Contender
     with bar:
         for fraction in fractions:
             for seed in seeds:
-                place = directory / f"train_fraction={fraction:g},seed={seed}"
+                shown = f"{learning_curve.KEY}={planning.show(fraction)},seed={seed}"
+                place = directory / shown
                 found = run_directory.read_results(place)
                 if found is None:
                     found = _write_floor(place, learn(fraction, seed), dev, read.task)

@@ -6,7 +6,9 @@ import scipy.stats
 import sklearn.metrics
 from seqeval.metrics import sequence_labeling
 
+from bert_keras import config
 from bert_keras.compare import paired
+from bert_keras.tasks import glue, text, text_forms
 
 LABELS = ("x", "y", "z")
 
@@ -85,6 +87,31 @@ def test_scores_of_other_kinds():
     assert whole(found) == pytest.approx(sequence_labeling.f1_score(truth, given))
     found = paired.statistics(tagged, kind="tagging", metric="accuracy", labels=tags)
     assert whole(found) == pytest.approx(np.mean(np.array(truth) == given))
+
+
+@pytest.mark.parametrize("name", sorted(n for n in glue.TASKS if glue.TASKS[n].dev))
+def test_the_metric_of_every_task_of_glue(name):
+    task = glue.TASKS[name]
+    width = len(task.labels or "1")
+    logits = np.random.default_rng(4).normal(size=(60, width)).astype(np.float32)
+    rows = [
+        text.LabelledText("a", None, task.labels[n % width] if width > 1 else f"{n}", n)
+        for n in range(60)
+    ]
+    kind = "classification" if task.labels else "regression"
+    described = config.Task(kind=kind, name=name, labels=task.labels)
+    data = text_forms.TextDataset(
+        path="dev.tsv", rows=rows, has_labels=True, kind=kind, glue_task=name
+    )
+    answers = data.answers_of(logits, described)
+    found = paired.statistics(
+        [record.model_dump() for record in answers.records()],
+        kind=kind,
+        metric=task.main_metric,
+        labels=task.labels or (),
+    )
+    assert paired.can_resample(kind, task.main_metric)
+    assert whole(found) == pytest.approx(answers.scores()[task.main_metric], abs=1e-6)
 
 
 def by_seed(records: list[list[dict]], *, seeds=(1, 2, 3)) -> list[dict]:
