@@ -116,10 +116,9 @@ def _draw_lengths(plot: axes.Axes, report: data_report.DataReport) -> None:
     for file, colour in zip(report.files, _COLOURS, strict=False):
         lengths = file.lengths
         places = np.arange(len(lengths.counts) + 1) * lengths.bin_width
-        plot.stairs(
-            100 * np.cumsum(lengths.counts) / file.num_examples,
+        plot.plot(
             places,
-            baseline=None,
+            100 * np.cumsum([0, *lengths.counts]) / file.num_examples,
             color=colour,
             linewidth=2,
             label=drawing.drawable([file.file])[0],
@@ -136,7 +135,7 @@ def _draw_lengths(plot: axes.Axes, report: data_report.DataReport) -> None:
     plot.set(
         title="Lengths",
         xlabel="tokens, uncut",
-        ylabel="% of the examples up to this length",
+        ylabel="% of the examples, up to",
         ylim=(0, 102),
         xlim=(0, None),
     )
