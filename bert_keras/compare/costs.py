@@ -1,10 +1,11 @@
-"""Size and speed of tuned models and floors, each on the same texts of the dev file."""
+"""Size and speed of tuned models and floors, on the same texts of the dev file."""
 
 import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from bert_keras import files, run_directory, strict_model
 from bert_keras.compare import floors
@@ -19,20 +20,35 @@ NUM_BATCHES = 6
 _NUM_WARM = 3
 
 
-class Costs(strict_model.StrictModel):
-    """Size and speed of answers."""
+class Answerer(NamedTuple):
+    """A tuned model or a floor, ready to answer."""
 
+    answer: Callable[[dataset.Dataset], object]
+    """From texts to outputs."""
     num_bytes: int
     """Weights in a file."""
     num_parameters: int | None = None
+
+
+class Costs(strict_model.StrictModel):
+    """Size and speed."""
+
+    num_bytes: int
+    num_parameters: int | None
     milliseconds_single: float
     """Median time of one text."""
     examples_per_second: float
     """Of batches of `BATCH_SIZE`, median."""
 
 
-def measure_run(run_dir: Path, dev: dataset.Dataset) -> Costs:
-    """A tuned model, as `predict` runs it: from text to answer, on this machine.
+class _AllCosts(strict_model.StrictModel):
+    """Costs by contender, measured together."""
+
+    costs: dict[str, Costs]
+
+
+def open_run(run_dir: Path) -> Answerer:
+    """A tuned model, as `predict` runs it: from text to output.
 
     Raises:
         InputError: no finished run.
@@ -44,63 +60,69 @@ def measure_run(run_dir: Path, dev: dataset.Dataset) -> Costs:
     # Its trace is that of all batches.
     run = forward.of_task(model.network)
 
-    def answer(data: dataset.Dataset) -> None:
-        run(data.encode(model.task, model.tokenizer, model.settings), title=None)
+    def answer(data: dataset.Dataset) -> object:
+        inputs = data.encode(model.task, model.tokenizer, model.settings)
+        return run(inputs, title=None)
 
     results = run_directory.read_results(run_dir) or {}
-    return _measure(
+    return Answerer(
         answer,
-        dev,
         num_bytes=(run_dir / run_directory.WEIGHTS_NAME).stat().st_size,
         num_parameters=results.get("num_parameters"),
     )
 
 
-def measure_floor(floor: floors.Floor, dev: dataset.Dataset) -> Costs:
+def of_floor(floor: floors.Floor) -> Answerer:
     """A floor."""
-    return _measure(floor.answer, dev, num_bytes=floor.num_bytes, num_parameters=None)
+    return Answerer(floor.answer, num_bytes=floor.num_bytes)
 
 
-def _measure(
-    answer: Callable[[dataset.Dataset], object],
-    dev: dataset.Dataset,
-    *,
-    num_bytes: int,
-    num_parameters: int | None,
-) -> Costs:
-    single = _times(answer, dev, size=1, count=NUM_SINGLE)
-    batches = _times(answer, dev, size=BATCH_SIZE, count=NUM_BATCHES)
+def read_or_measure(
+    path: Path, contenders: Mapping[str, Callable[[], Answerer]], dev: dataset.Dataset
+) -> dict[str, Costs]:
+    """Costs from a file; or of all, measured together and written there.
+
+    Measured at different times they would not compare where a machine has other work.
+
+    Args:
+        path: of the file.
+        contenders: by name, what makes each ready.
+        dev: labelled examples.
+    """
+    if path.is_file():
+        found = strict_model.build_config(_AllCosts, files.read_json(path), origin=path)
+        if contenders.keys() <= found.costs.keys():
+            return found.costs
+    ready = {name: make() for name, make in contenders.items()}
+    single = _times(ready, dev, size=1, count=NUM_SINGLE)
+    batches = _times(ready, dev, size=BATCH_SIZE, count=NUM_BATCHES)
     size = min(BATCH_SIZE, len(dev))
-    return Costs(
-        num_bytes=num_bytes,
-        num_parameters=num_parameters,
-        milliseconds_single=1000 * statistics.median(single),
-        examples_per_second=size / statistics.median(batches),
-    )
+    measured = {
+        name: Costs(
+            num_bytes=answerer.num_bytes,
+            num_parameters=answerer.num_parameters,
+            milliseconds_single=1000 * statistics.median(single[name]),
+            examples_per_second=size / statistics.median(batches[name]),
+        )
+        for name, answerer in ready.items()
+    }
+    files.write_json(path, _AllCosts(costs=measured).model_dump(mode="json"))
+    return measured
 
 
 def _times(
-    answer: Callable[[dataset.Dataset], object],
-    dev: dataset.Dataset,
-    *,
-    size: int,
-    count: int,
-) -> list[float]:
-    """Seconds of each of some batches, the dev file repeated where it is short."""
+    ready: Mapping[str, Answerer], dev: dataset.Dataset, *, size: int, count: int
+) -> dict[str, list[float]]:
+    """Seconds of each of some batches, which all answer in turns.
+
+    The dev file is repeated where it is short.
+    """
     rows = itertools.cycle(range(len(dev)))
-    seconds = []
+    seconds: dict[str, list[float]] = {name: [] for name in ready}
     for _ in range(count + _NUM_WARM):
         data = dev.subset(list(itertools.islice(rows, min(size, len(dev)))))
-        start = time.perf_counter()
-        answer(data)
-        seconds.append(time.perf_counter() - start)
-    return seconds[_NUM_WARM:]
-
-
-def read_or_measure(path: Path, measure: Callable[[], Costs]) -> Costs:
-    """Costs from a file, or measured and written there."""
-    if path.is_file():
-        return strict_model.build_config(Costs, files.read_json(path), origin=path)
-    found = measure()
-    files.write_json(path, found.model_dump(mode="json"))
-    return found
+        for name, answerer in ready.items():
+            start = time.perf_counter()
+            answerer.answer(data)
+            seconds[name].append(time.perf_counter() - start)
+    return {name: values[_NUM_WARM:] for name, values in seconds.items()}

@@ -1,6 +1,7 @@
 """A comparison from start to page: a sweep for each model, floors, differences."""
 
 import dataclasses
+import functools
 import logging
 import os
 import re
@@ -50,7 +51,7 @@ def run_comparison(
     output_dir: str | Path,
     num_jobs: int = 1,
     runner: Sequence[str] = running.RUNNER,
-    measure: Callable[[Path, dataset.Dataset], costs.Costs] = costs.measure_run,
+    open_run: Callable[[Path], costs.Answerer] = costs.open_run,
 ) -> list[str]:
     """Tunes all models on each share of the labels, and writes one page about them.
 
@@ -63,7 +64,7 @@ def run_comparison(
             `comparison.json`; a sweep for each model in `models`; floors in `floors`.
         num_jobs: tunings at the same time.
         runner: their program.
-        measure: gives the costs of a finished run.
+        open_run: makes a finished run ready to answer, to be measured.
 
     Returns:
         What the figures allow to say, as lines.
@@ -103,7 +104,8 @@ def run_comparison(
         ):
             logger.info("model %d of %d: %s", number, len(entries), name)
             state = protocol.tune(command, place, fractions, wanted.num_seeds)
-            contenders.append(_contender(name, state, protocol, measure))
+            contenders.append(_contender(name, state, protocol))
+        contenders = _with_costs(contenders, directory, protocol, open_run)
         rankings = [
             results.rank(
                 *(contenders, fraction),
@@ -268,7 +270,6 @@ def _contender(
     name: str,
     state: summary.State,
     protocol: _Protocol,
-    measure: Callable[[Path, dataset.Dataset], costs.Costs],
 ) -> results.Contender:
     runs: dict[float, dict[int, results.Run]] = {}
     num_failed = 0
@@ -289,13 +290,8 @@ def _contender(
         raise InputError(
             f"{state.directory}: no run has a score; the same command tries again"
         )
-    run = next(iter(runs[max(runs)].values()))
-    cost = costs.read_or_measure(
-        state.directory / _COSTS_NAME,
-        lambda: measure(run.directory, protocol.read.data[1]),
-    )
     return results.Contender(
-        name=name, is_floor=False, runs=runs, num_failed=num_failed, cost=cost
+        name=name, is_floor=False, runs=runs, num_failed=num_failed
     )
 
 
@@ -334,14 +330,37 @@ def _floor(name: str, directory: Path, protocol: _Protocol) -> results.Contender
                     seconds=found["seconds"],
                     num_examples=found["num_train_examples"],
                 )
-        cost = None
-        # A constant has none.
-        if name != floors.COMMONEST:
-            cost = costs.read_or_measure(
-                directory / _COSTS_NAME,
-                lambda: costs.measure_floor(learn(fractions[-1], seeds[0]), dev),
-            )
-    return results.Contender(name=name, is_floor=True, runs=runs, cost=cost)
+    return results.Contender(name=name, is_floor=True, runs=runs)
+
+
+def _with_costs(
+    contenders: Sequence[results.Contender],
+    directory: Path,
+    protocol: _Protocol,
+    open_run: Callable[[Path], costs.Answerer],
+) -> list[results.Contender]:
+    """The contenders with size and speed, those of the largest share of the labels."""
+    train, dev = protocol.read.data[:2]
+
+    def make_ready(contender: results.Contender) -> costs.Answerer:
+        largest = max(contender.runs)
+        seed, run = next(iter(contender.runs[largest].items()))
+        if not contender.is_floor:
+            return open_run(run.directory)
+        chosen = held_out.fraction(train, largest, seed=seed)
+        return costs.of_floor(floors.learn(contender.name, chosen, protocol.read.task))
+
+    # A constant has none.
+    makers = {
+        contender.name: functools.partial(make_ready, contender)
+        for contender in contenders
+        if contender.name != floors.COMMONEST
+    }
+    found = costs.read_or_measure(directory / _COSTS_NAME, makers, dev)
+    return [
+        dataclasses.replace(contender, cost=found.get(contender.name))
+        for contender in contenders
+    ]
 
 
 def _write_floor(

@@ -48,7 +48,8 @@ def describe(report: data_report.DataReport) -> sections.Section:
 
 
 def _rows(report: data_report.DataReport) -> list[list[str]]:
-    columns = [_cells(file) for file in report.files]
+    names = list(report.files[0].labels)[:MAX_DRAWN_LABELS]
+    columns = [_cells(file) | _label_cells(file, names) for file in report.files]
     return [[name, *(column[name] for column in columns)] for name in columns[0]]
 
 
@@ -66,6 +67,14 @@ def _cells(file: data_report.FileReport) -> dict[str, str]:
         "same text, another answer": _count(file.num_contradicted, total),
         "lack a text": _count(file.num_empty, total),
         "text is in the training file": "" if known is None else _count(known, total),
+    }
+
+
+def _label_cells(file: data_report.FileReport, names: list[str]) -> dict[str, str]:
+    total = max(sum(file.labels.values()) + file.num_other_labels, 1)
+    return {
+        f"label {markdown.literal(name)}": _count(file.labels.get(name, 0), total)
+        for name in names
     }
 
 

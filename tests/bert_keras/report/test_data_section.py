@@ -46,7 +46,11 @@ def test_problems_come_first_and_counts_in_a_table():
     assert "&#60;b&#62;" in problems
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
     assert ["longer than `max_seq_length`", "30 (15.0 %)", "30 (15.0 %)"] in rows
-    assert rows[-1] == ["text is in the training file", "", "20 (10.0 %)"]
+    assert ["text is in the training file", "", "20 (10.0 %)"] in rows
+    assert rows[-2:] == [
+        ["label good", "150 (75.0 %)", "150 (75.0 %)"],
+        ["label bad", "50 (25.0 %)", "50 (25.0 %)"],
+    ]
     with Image.open(io.BytesIO(section.picture)) as image:
         assert image.width > image.height
 
