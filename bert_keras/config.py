@@ -372,9 +372,27 @@ ExportForm = Literal["saved_model", "litert", "onnx"]
 Embedding = Literal["cls", "pooled", "mean", "tokens"]
 """Vectors that `export` offers: see `export.embeddings`."""
 
-LongTexts = Literal["cut", "head_tail"]
+LongTexts = Literal["cut", "head_tail", "windows_mean", "windows_max"]
 """What becomes of a text that is longer than an input: its beginning is kept, or its
-beginning and its end."""
+beginning and its end; or it is read in overlapping windows, of whose numbers the mean
+or the greatest are the text's."""
+
+
+def reads_windows(long_texts: LongTexts) -> bool:
+    """Whether long texts are read in windows."""
+    return long_texts.startswith("windows_")
+
+
+def window_stride(max_seq_length: int, stride: int | None) -> int:
+    """Tokens from the beginning of a text's window to that of the next.
+
+    Args:
+        max_seq_length: tokens of an input at most.
+        stride: that was asked for; `None`: half of a window's text.
+    """
+    room = max_seq_length - 2
+    return min(stride or max(1, room // 2), room)
+
 
 TaskKind = Literal[
     "pretraining",

@@ -6,7 +6,14 @@ from typing import Any, Literal, Self
 
 import pydantic
 
-from bert_keras.config import AdamwMode, LongTexts, Precision, Recompute, Task
+from bert_keras.config import (
+    AdamwMode,
+    LongTexts,
+    Precision,
+    Recompute,
+    Task,
+    reads_windows,
+)
 from bert_keras.strict_model import FixedLengths, StrictModel
 
 
@@ -64,7 +71,12 @@ class FinetuningConfig(StrictModel):
     long_texts: LongTexts = "cut"
     """What becomes of longer texts, or of a pair's longer one: `cut` keeps the
     beginning; `head_tail` a quarter from the beginning and the rest from the end, 128
-    and 382 of 510 tokens (Sun et al., 2019)."""
+    and 382 of 510 tokens (Sun et al., 2019). `windows_mean` and `windows_max`, of
+    single texts: overlapping windows all learn the text's label, and the mean of their
+    logits, or for each label the greatest, answers for the text."""
+    window_stride: int | None = pydantic.Field(default=None, gt=0)
+    """Tokens from the beginning of a window of `long_texts` to that of the next; null:
+    half of a window."""
     document_context: bool = True
     """`tagging`: put the sentences before and after next to each, as many as fit."""
     span: SpanConfig = SpanConfig()
@@ -163,6 +175,15 @@ class FinetuningConfig(StrictModel):
                 )
         # YAML takes labels such as 1 or true for something else.
         return {_label_name(label): weight for label, weight in weights.items()}
+
+    @pydantic.model_validator(mode="after")
+    def _windows_have_a_stride(self) -> Self:
+        if self.window_stride and not reads_windows(self.long_texts):
+            raise ValueError(
+                "`window_stride` is for `long_texts` windows_mean and windows_max, got "
+                f"{self.long_texts}: leave it out"
+            )
+        return self
 
     @pydantic.model_validator(mode="after")
     def _labels_are_of_one_kind(self) -> Self:

@@ -321,7 +321,8 @@ def _add_export(verbs: Any) -> None:
         "--long_texts",
         config.LongTexts,
         "what becomes of texts longer than an input, with --embedding: cut keeps the "
-        "beginning, head_tail beginning and end (default: cut)",
+        "beginning, head_tail beginning and end; windows_mean and windows_max pool the "
+        "vectors of overlapping windows (default: cut)",
         has_default=False,
     )
     _add_number(export, "--top_k", None, "guesses for each [MASK] (default: 5)")

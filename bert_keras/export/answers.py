@@ -1,6 +1,6 @@
 """The base of all exported models: a network that answers questions."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +11,9 @@ import tensorflow as tf
 from bert_keras import config, finetuning_config, run_directory
 from bert_keras.checkpoints import weights
 from bert_keras.errors import InputError
-from bert_keras.export import graph_tokenizer
+from bert_keras.export import graph_tokenizer, span_windows
 from bert_keras.model import networks
-from bert_keras.tasks import tokenized
+from bert_keras.tasks import text_windows, tokenized
 
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
 """Inputs of models that take ids."""
@@ -88,7 +88,8 @@ class Answers(tf.Module):
         network: its network, from `load_network`.
         max_seq_length: tokens of an input at most; longer texts are shortened, or read
             in windows. `None`: as many as the network takes.
-        long_texts: how they are shortened.
+        long_texts: what becomes of them, where they are not the task's own windows.
+        stride: of windows, see `config.window_stride`.
     """
 
     id_specs = ID_SPECS
@@ -102,12 +103,14 @@ class Answers(tf.Module):
         *,
         max_seq_length: int | None = None,
         long_texts: config.LongTexts = "cut",
+        stride: int | None = None,
     ):
         super().__init__()
         self._bert_config = checkpoint.bert_config
         longest = checkpoint.bert_config.max_position_embeddings
         self.max_seq_length = min(max_seq_length or longest, longest)
         self.long_texts = long_texts
+        self.stride = config.window_stride(self.max_seq_length, stride)
         self.vocabulary = checkpoint.vocabulary
         self.do_lower_case = checkpoint.do_lower_case
         self.network = network
@@ -192,7 +195,10 @@ class Answers(tf.Module):
     def _python_ids(
         self, pairs: Sequence[tuple[str, str | None]]
     ) -> dict[str, np.ndarray]:
-        """Inputs of texts, or of pairs of them, made in Python."""
+        """Inputs of texts, of their windows, or of pairs of them, made in Python."""
+        if config.reads_windows(self.long_texts):
+            windows = self._python_windows(text for text, _ in pairs)
+            return windows.inputs.batch(np.arange(len(windows.inputs)))
         made = tokenized.tokenize(
             pairs,
             self._python_tokenizer,
@@ -201,9 +207,21 @@ class Answers(tf.Module):
         )
         return made.batch(np.arange(len(pairs)))
 
+    def _python_windows(self, texts: Iterable[str]) -> text_windows.TextWindows:
+        return text_windows.cut(
+            texts,
+            self._python_tokenizer,
+            max_seq_length=self.max_seq_length,
+            stride=self.stride,
+        )
+
 
 class DirectAnswers(Answers):
-    """A model for which a row of ids is one question: no windows."""
+    """A model for which a row of ids is one question, or a window of a long text.
+
+    With `long_texts` in windows, numbers of a text are the mean or the greatest of its
+    windows' numbers; who asks with ids gives windows, and gets the answer of each.
+    """
 
     string_specs: tuple[tf.TensorSpec, ...]
     """Inputs in strings, `(batch_size, ...)` each."""
@@ -226,16 +244,53 @@ class DirectAnswers(Answers):
         def answer(ids):
             return self.present(ids, self.compute(ids))
 
+        def answer_texts(*texts):
+            if not config.reads_windows(self.long_texts):
+                return answer(self.encode(*texts))
+            ids, owners = self._windows_of(*texts)
+            pooled = self._pool(self.compute(ids), owners, tf.shape(*texts)[0])
+            return self.present(ids, pooled)
+
         return {
-            STRINGS: Signature(lambda *t: answer(self.encode(*t)), self.string_specs),
+            STRINGS: Signature(answer_texts, self.string_specs),
             IDS: Signature(lambda *v: answer(self.checked(v)), self.id_specs),
         }
 
     def probes(self):
         ids = self.id_probes()
         tensors = as_tensors(ids)
-        wanted = as_arrays(self.present(tensors, self.compute(tensors)))
-        return [Probe(STRINGS, self.string_probes(), wanted), Probe(IDS, ids, wanted)]
+        numbers = self.compute(tensors)
+        wanted = of_strings = as_arrays(self.present(tensors, numbers))
+        texts = self.string_probes()
+        if config.reads_windows(self.long_texts):
+            windows = self._python_windows(texts["text"])
+            pooled = {
+                name: tf.constant(windows.pool(values.numpy(), self.long_texts))
+                for name, values in numbers.items()
+            }
+            of_strings = as_arrays(self.present(tensors, pooled))
+        return [Probe(STRINGS, texts, of_strings), Probe(IDS, ids, wanted)]
+
+    def _windows_of(self, texts: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Ids of all windows of texts, and `(num_windows,)` the number of its text."""
+        tokens = self._tokenizer(texts)
+        num_tokens = tokens.row_lengths()
+        room = tf.fill(
+            tf.shape(num_tokens), tf.constant(self.max_seq_length - 2, tf.int64)
+        )
+        windows = span_windows.cut_windows(num_tokens, room, self.stride)
+        places = tf.ragged.range(windows.starts, windows.ends)
+        ids = places.with_values(tf.gather(tokens.flat_values, places.values))
+        return self._pack(ids), windows.examples
+
+    def _pool(
+        self, numbers: Mapping[str, tf.Tensor], owners: tf.Tensor, num_texts: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """`text_windows.TextWindows.pool` in the graph."""
+        pool = tf.math.unsorted_segment_mean
+        if self.long_texts == "windows_max":
+            pool = tf.math.unsorted_segment_max
+        return {k: pool(values, owners, num_texts) for k, values in numbers.items()}
 
 
 def as_tensors(values: Mapping[str, Any]) -> dict[str, tf.Tensor]:

@@ -35,7 +35,8 @@ class Embeddings(answers.DirectAnswers):
         path: of the checkpoint.
         kind: one of `KINDS`.
         layers: layers whose outputs are taken, see `encoder.resolve_layers`.
-        long_texts: what becomes of texts that are longer than an input.
+        long_texts: what becomes of texts that are longer than an input; in windows, not
+            of kind `tokens`, half of each is in the next.
 
     Raises:
         InputError: the encoder lacks a layer or the pooler, or a layer is named twice.

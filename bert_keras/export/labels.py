@@ -34,6 +34,7 @@ class Labels(answers.DirectAnswers):
             answers.tuned_network(checkpoint, path=path, needs_pooler=True),
             max_seq_length=settings and settings.max_seq_length,
             long_texts=settings.long_texts if settings else "cut",
+            stride=settings and settings.window_stride,
         )
         names = ("text", "text_pair")[: 1 + checkpoint.task.has_text_pair]
         self.string_specs = tuple(

@@ -119,6 +119,13 @@ def _check_wanted(wanted: _Wanted) -> None:
             "--long_texts is for --embedding: a tuned model keeps what it was trained "
             "with, `finetune --set long_texts=...`"
         )
+    if wanted.embedding == "tokens" and config.reads_windows(
+        wanted.long_texts or "cut"
+    ):
+        raise InputError(
+            "--long_texts windows_mean and windows_max give a text one vector: for "
+            "--embedding tokens take cut or head_tail"
+        )
     if wanted.top_k is not None and wanted.top_k < 1:
         raise InputError(f"--top_k is 1 or more, got {wanted.top_k}")
     if wanted.to == "onnx":
@@ -213,6 +220,8 @@ def _describe_inputs(model: answers.Answers, directory: Path) -> None:
     if model.long_texts != "cut":
         # A name of ours: who makes ids of longer texts does as it says.
         tokenizer_config["long_texts"] = model.long_texts
+        if config.reads_windows(model.long_texts):
+            tokenizer_config["window_stride"] = model.stride
     files.write_json(directory / "tokenizer_config.json", tokenizer_config)
     if model.labels is not None:
         _write_labels(model.labels, directory)

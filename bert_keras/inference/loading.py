@@ -1,7 +1,6 @@
 """Trained models in Python: `bert_keras.load`."""
 
 import dataclasses
-import typing
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -56,7 +55,7 @@ class LoadedModel:
             texts: strings, or pairs of strings; at least one.
             max_seq_length: tokens at most, special ones included. `None`: as many as
                 the encoder takes.
-            long_texts: what becomes of longer texts, see
+            long_texts: what becomes of longer texts: `cut` or `head_tail`, see
                 `finetuning_config.FinetuningConfig`.
 
         Returns:
@@ -71,7 +70,7 @@ class LoadedModel:
                 "the checkpoint has no vocabulary, or does not say whether it is "
                 "lower-cased: put its vocab.txt and tokenizer_config.json next to it"
             )
-        check_choice("`long_texts`", long_texts, typing.get_args(config.LongTexts))
+        check_choice("`long_texts`", long_texts, ("cut", "head_tail"))
         texts = _listed(texts)
         task = config.Task(kind="regression", has_text_pair=_are_pairs(texts))
         rows = forms.from_python(texts, task).rows

@@ -253,7 +253,9 @@ def _problems(file: FileReport, report: DataReport, train: str) -> Iterator[str]
     num_long = file.lengths.num_long
     if num_long >= NOTABLE_SHARE * total:
         fate = "lose their end"
-        if report.kind in ("tagging", "span"):
+        if report.kind in ("tagging", "span") or config.reads_windows(
+            report.long_texts
+        ):
             fate = "are divided into windows"
         elif report.long_texts == "head_tail":
             fate = "lose their middle"

@@ -328,10 +328,7 @@ class Window(NamedTuple):
 
 def cut_windows(num_tokens: int, window_length: int, doc_stride: int) -> list[Window]:
     """The windows over a context; a single empty one if it has no tokens."""
-    spans = [(0, min(num_tokens, window_length))]
-    while spans[-1][1] < num_tokens:
-        start = spans[-1][0] + min(window_length, doc_stride)
-        spans.append((start, min(num_tokens, start + window_length)))
+    spans = tokenized.window_spans(num_tokens, window_length, doc_stride)
     best = np.full(num_tokens, -np.inf)
     owners = np.zeros(num_tokens, np.int32)
     for number, (start, end) in enumerate(spans):

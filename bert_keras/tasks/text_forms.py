@@ -21,6 +21,7 @@ from bert_keras.tasks import (
     swag,
     tables,
     text,
+    text_windows,
     tokenized,
 )
 
@@ -121,17 +122,25 @@ class TextDataset(dataset.Dataset):
             logger.warning("%s: no text has the label %r", self.path, never)
         return self.columns.label
 
-    def encode(self, task, tokenizer, settings) -> LabelledInputs:
+    def encode(
+        self, task, tokenizer, settings
+    ) -> LabelledInputs | text_windows.WindowedInputs:
+        labels = self._label_features(task, settings) if self.has_labels else {}
+        if config.reads_windows(settings.long_texts):
+            windows = text_windows.cut(
+                (row.text for row in self.rows),
+                tokenizer,
+                max_seq_length=settings.max_seq_length,
+                stride=settings.window_stride,
+            )
+            return text_windows.WindowedInputs(windows=windows, labels=labels)
         texts = tokenized.tokenize(
             (row[:2] for row in self.rows),
             tokenizer,
             max_seq_length=settings.max_seq_length,
             keeps_tail=settings.long_texts == "head_tail",
         )
-        return LabelledInputs(
-            texts=texts,
-            labels=self._label_features(task, settings) if self.has_labels else {},
-        )
+        return LabelledInputs(texts=texts, labels=labels)
 
     def _label_features(
         self, task: config.Task, settings: finetuning_config.FinetuningConfig
@@ -144,6 +153,8 @@ class TextDataset(dataset.Dataset):
         return text.label_features(true, task.labels, settings)
 
     def answer(self, outputs, inputs, task, settings) -> dataset.Answers:
+        if isinstance(inputs, text_windows.WindowedInputs):
+            outputs = inputs.windows.pool(outputs, settings.long_texts)
         separator = settings.columns.label_separator
         return self.answers_of(outputs, task, separator=separator)
 

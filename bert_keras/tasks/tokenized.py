@@ -107,6 +107,26 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.repeat(starts, lengths) + within
 
 
+def window_spans(
+    num_tokens: int, window_length: int, stride: int
+) -> list[tuple[int, int]]:
+    """First token of each window over a text, and the one after its last.
+
+    A single empty window if there are no tokens; the last may be shorter than others.
+
+    Args:
+        num_tokens: of the text.
+        window_length: tokens of a window at most.
+        stride: tokens from the beginning of a window to that of the next; never more
+            than a window has.
+    """
+    spans = [(0, min(num_tokens, window_length))]
+    while spans[-1][1] < num_tokens:
+        start = spans[-1][0] + min(window_length, stride)
+        spans.append((start, min(num_tokens, start + window_length)))
+    return spans
+
+
 def tokenize(
     pairs: Iterable[tuple[str, str | None]],
     tokenizer: tokenization.Tokenizer,

@@ -329,6 +329,11 @@ def _check_settings(
         raise InputError(
             f"`long_texts` is for texts, got a task of kind {task.kind}: leave it out"
         )
+    if config.reads_windows(settings.long_texts) and task.has_text_pair:
+        raise InputError(
+            f"`long_texts` {settings.long_texts} is for single texts, got pairs: take "
+            "cut or head_tail"
+        )
     if settings.pack_examples:
         _check_packable(task, bert_config)
 
