@@ -16,6 +16,7 @@ from bert_keras.errors import InputError
 from bert_keras.export import formats
 from bert_keras.inference import tuned
 from bert_keras.tasks import text_windows
+from tests.bert_keras.export.test_formats import make_run
 from tests.bert_keras.training.test_finetune import (
     BAD,
     BERT_CONFIG,
@@ -107,9 +108,8 @@ def inputs_of(parts: list[list[int]]) -> dict[str, np.ndarray]:
 
 
 def run_with(files, init, directory: Path, **changes) -> dict:
-    return run_finetune(
-        *(init, *files, directory), max_seq_length=LENGTH, num_train_epochs=4, **changes
-    )
+    changes = {"max_seq_length": LENGTH, "num_train_epochs": 4} | changes
+    return run_finetune(init, *files, directory, **changes)
 
 
 @pytest.fixture(
@@ -303,3 +303,66 @@ def test_long_texts_are_for_texts(init, tmp_path):
             task="tagging",
             long_texts="head_tail",
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "task"),
+    [
+        ("windows_max", {"kind": "multi_label", "labels": ("a", "b", "c")}),
+        ("windows_mean", {"kind": "regression"}),
+        ("head_tail", {"kind": "regression", "has_text_pair": True}),
+    ],
+)
+def test_answers_of_every_kind(randomize, tmp_path, how, task):
+    """Random weights: exports give what `predict` does."""
+    settings = finetuning_config.FinetuningConfig(
+        max_seq_length=20,
+        long_texts=how,
+        window_stride=None if how == "head_tail" else 5,
+        multi_label=task["kind"] == "multi_label",
+        regression=task["kind"] == "regression",
+    )
+    run = make_run(tmp_path / "run", randomize, settings=settings, **task)
+    export.export_model(run, tmp_path / "exported")
+    serve = tf.saved_model.load(str(tmp_path / "exported")).signatures
+    words = "the cat sat a bad dog".split()
+    texts = [" ".join(words[i % 6] for i in range(n)) for n in (0, 3, 9, 25, 70)]
+    asked = {"text": tf.constant(texts)}
+    examples = texts
+    if task.get("has_text_pair"):
+        asked["text_pair"] = tf.constant(texts[::-1])
+        examples = list(zip(texts, texts[::-1], strict=True))
+    served = serve["serving_default"](**asked)
+    records = bert_keras.load(run).predict(examples)
+    if task["kind"] == "regression":
+        wanted = [record.prediction for record in records]
+        np.testing.assert_allclose(served["score"], wanted, rtol=1e-4, atol=1e-5)
+        return
+    wanted = [[r.probabilities[label] for label in task["labels"]] for r in records]
+    np.testing.assert_allclose(served["probabilities"], wanted, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_windows_in_batches_of_fixed_shapes(init, files, tmp_path):
+    """Rows that fill a batch up have no weight beside those of a window."""
+    options = {
+        "long_texts": "windows_mean",
+        "num_train_epochs": 1,
+        "dropout_prob": 0.0,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "class_weights": {"good": 2.0},
+    }
+    directories = [tmp_path / "as_they_come", tmp_path / "fixed", tmp_path / "parts"]
+    changes = [{}, {"lengths": (8, LENGTH)}, {"gradient_accumulation_steps": 2}]
+    found = [
+        run_with(files, init, directory, **(options | change))
+        for directory, change in zip(directories, changes, strict=True)
+    ]
+    for results in found[1:]:
+        assert results["steps"] == found[0]["steps"] > 400 // 16
+        for score in ("loss", "accuracy"):
+            assert results["eval"][score] == pytest.approx(
+                found[0]["eval"][score], abs=1e-4
+            )
