@@ -252,6 +252,7 @@ def _claim(directory: Path, command: planning.Command) -> None:
             "dev_sha256": held_out.digests(command.dev),
             **command.settings().model_dump(mode="json"),
         },
+        defaults=finetuning_config.FinetuningConfig().model_dump(mode="json"),
     )
     for name in (_MODELS, _FLOORS):
         files.make_directory(directory / name)

@@ -54,7 +54,10 @@ def claim(directory: Path, command: planning.Command) -> None:
         "from_scratch": command.from_scratch,
         **command.settings().model_dump(mode="json", exclude={"seed"}),
     }
-    manifest.claim_output_directory(directory, settings)
+    # Sweeps of earlier versions lack the settings that are new since.
+    defaults = finetuning_config.FinetuningConfig().model_dump(mode="json")
+    del defaults["seed"]
+    manifest.claim_output_directory(directory, settings, defaults=defaults)
     for name in ("runs", "logs"):
         files.make_directory(directory / name)
 

@@ -267,3 +267,15 @@ def test_a_first_run_that_fails_stops_no_other(folder):
     run(folder, wanted(folder, "frail"))
     facts = json.loads((folder / "out/comparison.json").read_text())
     assert {run["seed"] for run in facts["contenders"][2]["runs"]} == {12346, 12347}
+
+
+def test_a_comparison_of_an_earlier_version_is_resumed(folder):
+    run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1))
+    places = [folder / "out/inputs.json", folder / "out/models/good/inputs.json"]
+    for path in places:
+        values = json.loads(path.read_text())
+        del values["label_smoothing"]
+        path.write_text(json.dumps(values))
+    (folder / "calls.txt").unlink()
+    run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1))
+    assert not (folder / "calls.txt").exists()
