@@ -74,6 +74,7 @@ def facts(report: Report) -> dict[str, Any]:
                 "name": contender.name,
                 "is_floor": contender.is_floor,
                 "num_failed": contender.num_failed,
+                "num_majority": contender.num_majority,
                 "costs": contender.cost and contender.cost.model_dump(mode="json"),
                 "runs": [
                     {
@@ -211,10 +212,15 @@ def _scores_table(report: Report) -> str:
 
 
 def _failures(report: Report) -> Iterator[str]:
-    failed = {c.name: c.num_failed for c in report.contenders if c.num_failed}
-    if failed:
-        listed = _listed([f"{count} of {name}" for name, count in failed.items()])
-        yield f"Runs that failed and are left out: {markdown.literal(listed)}."
+    failed = {c.name: c.num_failed for c in report.contenders}
+    stuck = {c.name: c.num_majority for c in report.contenders}
+    for what, counts in (
+        ("Runs that failed and are left out", failed),
+        ("Runs that learnt nothing, at the majority class, and count", stuck),
+    ):
+        listed = [f"{count} of {name}" for name, count in counts.items() if count]
+        if listed:
+            yield f"{what}: {markdown.literal(_listed(listed))}."
 
 
 def _times_table(report: Report) -> str:

@@ -34,6 +34,8 @@ class Contender:
     """By share of the labels and seed."""
     cost: costs.Costs | None = None
     num_failed: int = 0
+    num_majority: int = 0
+    """Runs that learnt nothing: they end at the majority class."""
 
     def scores(self, fraction: float) -> list[float]:
         return [run.score for run in self.runs.get(fraction, {}).values()]

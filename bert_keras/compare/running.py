@@ -273,7 +273,7 @@ def _contender(
     protocol: _Protocol,
 ) -> results.Contender:
     runs: dict[float, dict[int, results.Run]] = {}
-    num_failed = 0
+    num_failed = num_majority = 0
     for outcome in state.outcomes:
         fraction, seed = outcome.run.settings.train_fraction, outcome.run.settings.seed
         if fraction not in protocol.fractions or seed not in protocol.seeds:
@@ -281,6 +281,7 @@ def _contender(
         if outcome.score is None:
             num_failed += 1
             continue
+        num_majority += outcome.majority is not None
         runs.setdefault(fraction, {})[seed] = results.Run(
             directory=sweep_directory.run_path(state.directory, outcome.run.name),
             score=outcome.score,
@@ -292,7 +293,11 @@ def _contender(
             f"{state.directory}: no run has a score; the same command tries again"
         )
     return results.Contender(
-        name=name, is_floor=False, runs=runs, num_failed=num_failed
+        name=name,
+        is_floor=False,
+        runs=runs,
+        num_failed=num_failed,
+        num_majority=num_majority,
     )
 
 

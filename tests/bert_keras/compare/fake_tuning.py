@@ -1,7 +1,8 @@
 """Stands in for `bert-keras finetune`: its --init holds how many answers are right.
 
 The file has the share of the right answers with all labels; with fewer it is less. With
-the seeds that it also may hold, the run fails. Without that file it is refused.
+the seeds that it also may hold, the run fails; with `stuck` it gives one answer to all.
+Without that file it is refused.
 """
 
 import json
@@ -41,8 +42,10 @@ def main() -> int:
     for number, line in enumerate(lines, start=2):
         text, label = line.split("\t")
         is_right = generator.random() < share
-        right += is_right
         given = label if is_right else {"a": "b", "b": "a"}[label]
+        if "stuck" in broken:
+            given, is_right = "a", label == "a"
+        right += is_right
         records.append(
             {
                 "text": text,

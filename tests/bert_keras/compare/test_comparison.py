@@ -240,6 +240,14 @@ def test_no_model_is_called_worth_it_that_is_not_clearly_better():
     assert "it is better than linear (by 0.020, 0.010 to 0.050)." in second
 
 
+def test_runs_that_learnt_nothing_are_named(folder):
+    (folder / "stuck").write_text("0.9 stuck")
+    run(folder, wanted(folder, "stuck", fractions=(1.0,), num_seeds=2))
+    text = (folder / "out/report.md").read_text()
+    said = "Runs that learnt nothing, at the majority class, and count: 2 of stuck."
+    assert said in text and "failed" not in text
+
+
 def test_answers_to_other_examples_are_refused(folder):
     run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1))
     path = next((folder / "out/models/good/runs").glob("*/dev_answers.jsonl"))
