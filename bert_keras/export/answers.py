@@ -109,7 +109,7 @@ class Answers(tf.Module):
         self._bert_config = checkpoint.bert_config
         longest = checkpoint.bert_config.max_position_embeddings
         self.max_seq_length = min(max_seq_length or longest, longest)
-        self.long_texts = long_texts
+        self.long_texts: config.LongTexts = long_texts
         self.stride = config.window_stride(self.max_seq_length, stride)
         self.vocabulary = checkpoint.vocabulary
         self.do_lower_case = checkpoint.do_lower_case

@@ -56,11 +56,11 @@ def find_folds(
             " leave --dev out"
         )
     if train is None and data is not None:
-        train, _ = catalogue.find_training_files(task, data=data)
+        train = str(catalogue.find_training_files(task, data=data)[0])
     if train is None:
         raise InputError("`folds` divides a training file: give it with --train")
     numbers = range(1, num_folds + 1)
-    return tuple(Fold(f"{n}", str(train), (f"{n}/{num_folds}",)) for n in numbers)
+    return tuple(Fold(f"{n}", train, (f"{n}/{num_folds}",)) for n in numbers)
 
 
 def _of_files(

@@ -54,6 +54,10 @@ def test_folds_of_files(folder):
     of_folders = find("CODAH", data=pattern)
     assert [f.name for f in of_folders] == ["2", "10"]
     assert of_folders[1].dev == (f"{folder}/part_10/dev.tsv",)
+    # One folder, whose training file is divided.
+    divided = find("CODAH", data=f"{folder}/part_2", num_folds=2)
+    train = f"{folder}/part_2/train.tsv"
+    assert divided == (("1", train, ("1/2",)), ("2", train, ("2/2",)))
 
 
 @pytest.mark.parametrize(
