@@ -304,7 +304,7 @@ def _predict(args: argparse.Namespace) -> None:
 def _export(args: argparse.Namespace) -> None:
     from bert_keras import export
 
-    export.export_model(
+    verdict = export.export_model(
         args.model,
         args.output,
         to=args.to,
@@ -312,7 +312,12 @@ def _export(args: argparse.Namespace) -> None:
         layers=args.layers,
         long_texts=args.long_texts,
         top_k=args.top_k,
+        quantize=args.quantize,
+        dev=args.dev,
+        max_drop=args.max_drop,
     )
+    if verdict is not None:
+        print(export.table(verdict), end="")
 
 
 def _features(args: argparse.Namespace) -> None:

@@ -326,6 +326,23 @@ def _add_export(verbs: Any) -> None:
         has_default=False,
     )
     _add_number(export, "--top_k", None, "guesses for each [MASK] (default: 5)")
+    _add_choice(
+        export,
+        "--quantize",
+        config.Quantization,
+        "smaller weights, of a tuned run with --to onnx, compared on --dev (default: "
+        "float32)",
+        has_default=False,
+    )
+    export.add_argument(
+        "--dev", metavar="FILE", help="labelled file to compare on, for --quantize"
+    )
+    export.add_argument(
+        "--max_drop",
+        type=float,
+        metavar="POINTS",
+        help="points of the score that --quantize may lose (default: 0.5)",
+    )
 
 
 def _add_feature_verbs(verbs: Any) -> None:

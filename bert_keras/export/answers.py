@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bert_keras import config, finetuning_config, run_directory
 from bert_keras.checkpoints import weights
+from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.export import graph_tokenizer, span_windows
 from bert_keras.model import networks
@@ -119,6 +120,12 @@ class Answers(tf.Module):
             self.vocabulary, do_lower_case=self.do_lower_case
         )
         self._python_tokenizer = checkpoint.tokenizer
+        self.task = checkpoint.task
+
+    @property
+    def tokenizer(self) -> tokenization.Tokenizer:
+        """The tokenizer in Python."""
+        return self._python_tokenizer
 
     def compute(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """From ids to numbers, with operations that all formats have."""

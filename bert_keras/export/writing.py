@@ -4,7 +4,7 @@ import logging
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -19,8 +19,10 @@ from bert_keras.export import (
     formats,
     labels,
     masked_words,
+    quantizing,
     spans,
     tags,
+    verdict,
 )
 from bert_keras.model import trace_registry
 
@@ -47,8 +49,11 @@ def export_model(
     layers: Sequence[int] | None = None,
     long_texts: config.LongTexts | None = None,
     top_k: int | None = None,
-) -> None:
-    """Writes a trained model in a format that others load, in float32.
+    quantize: str | None = None,
+    dev: str | Path | None = None,
+    max_drop: float | None = None,
+) -> dict[str, Any] | None:
+    """Writes a trained model in a format that others load, in float32 or quantised.
 
     Answers by kind of model: `labels.Labels` (classes, numbers), `spans.Spans`
     (questions about a text), `tags.Tags` (entities), `choices.Choices` (endings),
@@ -74,22 +79,72 @@ def export_model(
         long_texts: what becomes of texts that are longer than an input, for vectors;
             answers have it from training. `None`: they are cut.
         top_k: number of guesses for each `[MASK]`; `None`: 5.
+        quantize: one of `quantizing.PRECISIONS[to]`; `None`: float32.
+        dev: labelled file to compare a quantised export with the float32 one on.
+        max_drop: points of the task's main metric that it may lose; `None`: 0.5.
+
+    Returns:
+        The verdict on a quantised export, see `verdict`, which is also in
+        `quantization.json`.
 
     Raises:
         InputError: the model cannot be used or its kind has no answers, an option does
-            not apply to it, a package is missing, or `output_dir` holds something.
+            not apply to it, a package is missing, `output_dir` holds something, or a
+            quantised export loses more than `max_drop`.
         RuntimeError: the export does not answer as the model does.
     """
     wanted = _Wanted(to, embedding, layers, long_texts, top_k)
+    _check_quantize(wanted, quantize, dev, max_drop)
     _check_wanted(wanted)
     output_dir = files.path(output_dir).absolute()
     files.check_is_new(output_dir)
     model = _read_model(files.path(model_dir), wanted)
     # Its temporary name is no number, so that a server that watches the parent does not
     # take it for a model.
+    found = None
+    dev_file = dev and verdict.DevFile(files.path(dev), files.path(model_dir), model)
     with files.new_directory(output_dir) as temporary:
         _write_and_check(model, temporary, to)
+        if dev_file:
+            found = _quantize(temporary, to, dev_file)
+            found = {"to": to, "quantize": quantize, "dev": str(dev), **found}
+            verdict.check_drop(found, max_drop=0.5 if max_drop is None else max_drop)
+            files.write_json(temporary / verdict.FILE_NAME, found)
     logger.info("%s in %s", to, output_dir)
+    return found
+
+
+def _check_quantize(
+    wanted: "_Wanted",
+    quantize: str | None,
+    dev: str | Path | None,
+    max_drop: float | None,
+) -> None:
+    if quantize is None:
+        if dev is not None or max_drop is not None:
+            raise InputError("--dev and --max_drop are for --quantize")
+        return
+    quantizing.check(wanted.to, quantize)
+    if wanted.embedding is not None:
+        raise InputError(
+            "--quantize is for the answers of tuned models, whose scores on a dev file "
+            "say what is lost: not for --embedding"
+        )
+    if dev is None:
+        raise InputError("--quantize needs --dev FILE, to see what is lost")
+    if max_drop is not None and not 0 <= max_drop <= 100:
+        raise InputError(f"--max_drop is from 0 to 100 points, got {max_drop}")
+
+
+def _quantize(directory: Path, to: str, dev_file: verdict.DevFile) -> dict[str, Any]:
+    """Replaces an export by a quantised one; its verdict."""
+    load = formats.ID_FORMATS[to][1]
+    path = directory / formats.ONNX_NAME
+    exact, num_bytes = load(directory), path.stat().st_size
+    quantizing.quantize_onnx(directory)
+    found = dev_file.compare(exact, load(directory))
+    sizes = {"float32": num_bytes, "quantised": path.stat().st_size}
+    return {**found, "bytes": sizes}
 
 
 class _Wanted(NamedTuple):

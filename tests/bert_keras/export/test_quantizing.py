@@ -1,0 +1,194 @@
+"""Quantised exports and what they lose."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_keras import cli, config, export, finetuning_config, run_directory
+from bert_keras.checkpoints import run_weights
+from bert_keras.data import features, tokenization
+from bert_keras.errors import InputError
+from bert_keras.export import formats, quantizing
+from bert_keras.inference import tuned
+from bert_keras.model import networks
+
+VOCABULARY = tokenization.Vocabulary(
+    (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz")
+)
+BERT_CONFIG = config.BertConfig(
+    vocab_size=len(VOCABULARY),
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=256,
+    max_position_embeddings=64,
+)
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def write_table(path: Path, labels: list[str]) -> Path:
+    rows = [
+        f"{' '.join(np.roll(list(LETTERS), i)[: 1 + i % 20])}\t{label}\n"
+        for i, label in enumerate(labels)
+    ]
+    path.write_text("text\tlabel\n" + "".join(rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    pytest.importorskip("tf2onnx")
+    pytest.importorskip("onnxruntime")
+    return tmp_path_factory.mktemp("quantized")
+
+
+@pytest.fixture(scope="module")
+def made(folder, randomize) -> Path:
+    """A run with random weights."""
+    settings = finetuning_config.FinetuningConfig(max_seq_length=32)
+    run = run_directory.Run(
+        directory=folder / "run",
+        task=config.Task(kind="classification", labels=("x", "y"), has_text_pair=False),
+        bert_config=BERT_CONFIG,
+        vocabulary=VOCABULARY,
+        do_lower_case=True,
+    )
+    run.directory.mkdir()
+    run_directory.describe_run(run, settings)
+    network = networks.build(BERT_CONFIG, run.task)
+    randomize(network, stddev=0.2)
+    run_weights.finish_run(run, network, {"steps": 0})
+    return run.directory
+
+
+@pytest.fixture(scope="module")
+def dev(folder, made) -> Path:
+    """Texts with the answers that the model itself gives: its score is 100."""
+    texts = write_table(folder / "texts.tsv", ["x", "y"] * 20)
+    model = tuned.TunedModel.load(made)
+    given = model.answer(model.read(texts, has_labels=True)).records()
+    return write_table(folder / "dev.tsv", [record.prediction for record in given])
+
+
+@pytest.fixture(scope="module")
+def exported(folder, made, dev) -> Path:
+    output = folder / "int8"
+    export.export_model(made, output, to="onnx", quantize="int8", dev=dev, max_drop=100)
+    return output
+
+
+def test_no_table_of_weights_stays_in_float32(exported):
+    import onnx
+
+    graph = onnx.load(exported / "model.onnx").graph
+    sizes = {
+        tensor.name: int(np.prod(tensor.dims))
+        for tensor in graph.initializer
+        if tensor.data_type == onnx.TensorProto.FLOAT
+    }
+    # Biases and scales are left, of 256 numbers at most.
+    assert max(sizes.values()) <= 256, sizes
+    assert {path.name for path in exported.iterdir()} == {
+        *("model.onnx", "vocab.txt", "tokenizer_config.json", "labels.txt"),
+        "quantization.json",
+    }
+
+
+def test_the_verdict_is_what_the_files_do(exported, folder, made, dev):
+    export.export_model(made, folder / "float32", to="onnx")
+    verdict = json.loads((exported / "quantization.json").read_text())
+    model = tuned.TunedModel.load(made)
+    data = model.read(dev, has_labels=True)
+    inputs = data.encode(model.task, model.tokenizer, model.settings)
+    right = [record.prediction for record in model.answer(data).records()]
+    given = []
+    # The longest first, in batches of 32, whose activations share their scales.
+    order = np.argsort(-inputs.lengths, kind="stable")
+    run = formats.load_onnx(exported)
+    found = {}
+    for rows in (order[:32], order[32:]):
+        batch = {
+            name: values
+            for name, values in inputs.batch(rows).items()
+            if name in ("input_ids", "input_mask", "segment_ids")
+        }
+        best = run(batch)["logits"].argmax(-1)
+        found.update(zip(rows, best, strict=True))
+    given = [("x", "y")[found[i]] for i in range(40)]
+    changed = sum(a != b for a, b in zip(given, right, strict=True))
+    assert (verdict["metric"], verdict["examples"]) == ("accuracy", 40)
+    assert verdict["changed_answers"] == changed
+    assert verdict["score"]["float32"] == 100
+    assert verdict["score"]["quantised"] == pytest.approx(100 * (1 - changed / 40))
+    assert verdict["bytes"] == {
+        "float32": (folder / "float32/model.onnx").stat().st_size,
+        "quantised": (exported / "model.onnx").stat().st_size,
+    }
+    assert set(verdict["latency_ms"]) == {"1", "32"}
+    assert all(ms > 0 for row in verdict["latency_ms"].values() for ms in row.values())
+
+
+def test_a_large_drop_leaves_nothing(made, dev, tmp_path, monkeypatch, capsys):
+    def ruin(directory):
+        import onnx
+
+        model = onnx.load(directory / "model.onnx")
+        for tensor in model.graph.initializer:
+            if tensor.name.endswith("word_embeddings.embeddings"):
+                values = onnx.numpy_helper.to_array(tensor)[::-1] * 9
+                tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+        for node in model.graph.node:
+            # Swaps what the two classes get.
+            node.output[:] = [n if n != "logits" else "turned" for n in node.output]
+        model.graph.node.append(onnx.helper.make_node("Neg", ["turned"], ["logits"]))
+        onnx.save(model, directory / "model.onnx")
+
+    monkeypatch.setattr(quantizing, "quantize_onnx", ruin)
+    output = tmp_path / "new"
+    arguments = ["export", "--model", str(made), "--output", str(output)]
+    arguments += ["--to", "onnx", "--quantize", "int8", "--dev", str(dev)]
+    assert cli.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert "points of accuracy" in error
+    assert "more than --max_drop 0.5: nothing was written" in error
+    assert list(tmp_path.iterdir()) == []
+    assert cli.main([*arguments, "--max_drop", "100"]) == 0
+    assert "answers changed: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"to": "litert", "quantize": "int8"}, "no such export, but --to onnx --quan"),
+        ({"to": "onnx", "quantize": "int8", "dev": None}, "needs --dev FILE"),
+        ({"to": "onnx", "quantize": "int8", "embedding": "mean"}, "not for --embeddin"),
+        ({"to": "onnx", "quantize": "int8", "max_drop": -1}, "from 0 to 100 points"),
+        ({"to": "onnx"}, "are for --quantize"),
+    ],
+)
+def test_options_that_do_not_go_together(made, dev, tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        export.export_model(made, tmp_path / "new", **{"dev": dev, **options})
+
+
+def test_the_training_file_is_no_dev_file(made, dev, tmp_path):
+    digest = hashlib.sha256(dev.read_bytes()).hexdigest()
+    (made / "inputs.json").write_text(json.dumps({"train_sha256": digest}))
+    try:
+        with pytest.raises(InputError, match="was trained on this very file"):
+            export.export_model(
+                made, tmp_path / "new", to="onnx", quantize="int8", dev=dev
+            )
+    finally:
+        (made / "inputs.json").unlink()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_quantiser_that_is_missing(made, dev, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime.quantization", None)
+    with pytest.raises(InputError, match=r"quantiser .*pip install '.\[onnx\]' -c"):
+        export.export_model(made, tmp_path / "new", to="onnx", quantize="int8", dev=dev)
