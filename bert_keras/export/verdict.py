@@ -66,13 +66,13 @@ class DevFile:
 
     def answer(self, run: Run) -> dataset.Answers:
         """Answers to all examples."""
-        inputs, outputs = self._inputs, None
+        inputs, outputs = self._inputs, np.zeros(0, np.float32)
         order = np.argsort(-inputs.lengths, kind="stable")
         for start in range(0, len(order), _BATCH_SIZE):
             rows = order[start : start + _BATCH_SIZE]
             found = _logits(run(_ids(inputs.batch(rows))))
             places = inputs.places(rows)
-            if outputs is None:
+            if not start:
                 width = found.shape[len(places.index) :]
                 outputs = np.zeros((inputs.num_answers, *width), np.float32)
             outputs[places.ids] = found[places.index]
@@ -93,7 +93,10 @@ class DevFile:
         unit = 1 if self._task.kind == "span" else 100
         points = {name: unit * float(s[metric]) for name, s in scores.items()}
         first, second = (
-            [record.prediction for record in a.records(threshold=self._threshold)]
+            [
+                record.model_dump()["prediction"]
+                for record in a.records(threshold=self._threshold)
+            ]
             for a in given.values()
         )
         return {
