@@ -330,8 +330,8 @@ def _add_export(verbs: Any) -> None:
         export,
         "--quantize",
         config.Quantization,
-        "smaller weights, of a tuned run with --to onnx, compared on --dev (default: "
-        "float32)",
+        "smaller weights, of a tuned run with --to onnx or litert, compared on --dev "
+        "(default: float32)",
         has_default=False,
     )
     export.add_argument(

@@ -1,13 +1,21 @@
 """Exports with smaller weights, by the maintained quantisers of their formats."""
 
+import contextlib
 import importlib
+import io
 from pathlib import Path
 
 from bert_keras.errors import InputError
 from bert_keras.export import formats
 
-PRECISIONS = {"onnx": ("int8",)}
+PRECISIONS = {"onnx": ("int8",), "litert": ("int8",)}
 """What each format can be quantised to."""
+
+_QUANTISERS = {
+    "onnx": ("onnxruntime.quantization", "onnx"),
+    "litert": ("ai_edge_quantizer", "litert"),
+}
+"""The module that quantises each format, and the extra that installs it."""
 
 
 def check(to: str, quantize: str) -> None:
@@ -25,14 +33,44 @@ def check(to: str, quantize: str) -> None:
         raise InputError(
             f"--to {to} --quantize {quantize}: there is no such export, but {known}"
         )
-    formats.check_onnx_installed()
+    if to == "onnx":
+        formats.check_onnx_installed()
+    name, extra = _QUANTISERS[to]
     try:
-        importlib.import_module("onnxruntime.quantization")
+        importlib.import_module(name)
     except ImportError as error:
         raise InputError(
-            f"--quantize needs onnxruntime's quantiser ({error}): run "
-            "`pip install '.[onnx]' -c constraints.txt` in the checkout"
+            f"--to {to} --quantize needs the quantiser {name} ({error}): run "
+            f"`pip install '.[{extra}]' -c constraints.txt` in the checkout"
         ) from None
+
+
+def quantize(directory: Path, to: str) -> None:
+    """Replaces the float32 file by one with 8-bit weights."""
+    {"onnx": quantize_onnx, "litert": quantize_litert}[to](directory)
+
+
+def quantize_litert(directory: Path) -> None:
+    """Replaces the float32 file by one with 8-bit weights of products.
+
+    They have a scale for each output; what goes into a product gets its scale when it
+    is computed. The quantiser has no way for tables that rows are gathered from: those
+    of embeddings stay in float32.
+    """
+    from ai_edge_quantizer import quantizer, recipe
+
+    path = directory / formats.LITERT_NAME
+    quantised = directory / "quantised.tflite"
+    # It prints its progress and a summary.
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        work = quantizer.Quantizer(str(path))
+        work.load_quantization_recipe(recipe.dynamic_wi8_afp32())
+        work.quantize().export_model(str(quantised))
+    # Not written over: who reads the float32 file has it mapped into memory.
+    quantised.replace(path)
 
 
 def quantize_onnx(directory: Path) -> None:

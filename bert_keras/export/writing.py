@@ -139,12 +139,16 @@ def _check_quantize(
 def _quantize(directory: Path, to: str, dev_file: verdict.DevFile) -> dict[str, Any]:
     """Replaces an export by a quantised one; its verdict."""
     load = formats.ID_FORMATS[to][1]
-    path = directory / formats.ONNX_NAME
-    exact, num_bytes = load(directory), path.stat().st_size
-    quantizing.quantize_onnx(directory)
+    exact, num_bytes = load(directory), _num_bytes(directory, to)
+    quantizing.quantize(directory, to)
     found = dev_file.compare(exact, load(directory))
-    sizes = {"float32": num_bytes, "quantised": path.stat().st_size}
+    sizes = {"float32": num_bytes, "quantised": _num_bytes(directory, to)}
     return {**found, "bytes": sizes}
+
+
+def _num_bytes(directory: Path, to: str) -> int:
+    name = {"onnx": formats.ONNX_NAME, "litert": formats.LITERT_NAME}[to]
+    return (directory / name).stat().st_size
 
 
 class _Wanted(NamedTuple):

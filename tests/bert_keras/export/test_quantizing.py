@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_keras import cli, config, export, finetuning_config, run_directory
 from bert_keras.checkpoints import run_weights
@@ -74,34 +75,59 @@ def dev(folder, made) -> Path:
     return write_table(folder / "dev.tsv", [record.prediction for record in given])
 
 
+NAMES = {"onnx": "model.onnx", "litert": "model.tflite"}
+LOAD = {"onnx": formats.load_onnx, "litert": formats.load_litert}
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def to(request) -> str:
+    if request.param == "litert":
+        pytest.importorskip("ai_edge_quantizer")
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def exported(folder, made, dev) -> Path:
-    output = folder / "int8"
-    export.export_model(made, output, to="onnx", quantize="int8", dev=dev, max_drop=100)
+def exported(folder, made, dev, to) -> Path:
+    output = folder / f"{to}_int8"
+    export.export_model(made, output, to=to, quantize="int8", dev=dev, max_drop=100)
     return output
 
 
-def test_no_table_of_weights_stays_in_float32(exported):
+def float32_tables_of_onnx(path: Path) -> list[tuple[int, ...]]:
     import onnx
 
-    graph = onnx.load(exported / "model.onnx").graph
-    sizes = {
-        tensor.name: int(np.prod(tensor.dims))
-        for tensor in graph.initializer
+    return [
+        tuple(tensor.dims)
+        for tensor in onnx.load(path).graph.initializer
         if tensor.data_type == onnx.TensorProto.FLOAT
-    }
-    # Biases and scales are left, of 256 numbers at most, and the table of positions,
-    # which is cut and not looked up in.
-    large = {name: size for name, size in sizes.items() if size > 256}
-    assert [name.split(".")[-1] for name in large] == ["position_embeddings"], large
+    ]
+
+
+def float32_tables_of_litert(path: Path) -> list[tuple[int, ...]]:
+    interpreter = tf.lite.Interpreter(str(path))
+    return [
+        tuple(tensor["shape"].tolist())
+        for tensor in interpreter.get_tensor_details()
+        if tensor["dtype"] == np.float32
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
+def test_products_have_no_weights_in_float32(exported, to):
+    tables = {"onnx": float32_tables_of_onnx, "litert": float32_tables_of_litert}[to]
+    # Biases and scales are left, of 256 numbers at most, and tables that nothing is
+    # multiplied by: ONNX cuts that of positions, LiteRT's quantiser knows no lookup.
+    large = [shape for shape in tables(exported / NAMES[to]) if np.prod(shape) > 256]
+    expected = {"onnx": [(64, 64)], "litert": [(len(VOCABULARY), 64), (64, 64)]}
+    assert sorted(large) == sorted(expected[to])
     assert {path.name for path in exported.iterdir()} == {
-        *("model.onnx", "vocab.txt", "tokenizer_config.json", "labels.txt"),
+        *(NAMES[to], "vocab.txt", "tokenizer_config.json", "labels.txt"),
         "quantization.json",
     }
 
 
-def test_the_verdict_is_what_the_files_do(exported, folder, made, dev):
-    export.export_model(made, folder / "float32", to="onnx")
+def test_the_verdict_is_what_the_files_do(exported, folder, made, dev, to):
+    export.export_model(made, folder / f"{to}_float32", to=to)
     verdict = json.loads((exported / "quantization.json").read_text())
     model = tuned.TunedModel.load(made)
     data = model.read(dev, has_labels=True)
@@ -109,7 +135,7 @@ def test_the_verdict_is_what_the_files_do(exported, folder, made, dev):
     right = [record.prediction for record in model.answer(data).records()]
     # The longest first, in batches of 32, whose activations share their scales.
     order = np.argsort(-inputs.lengths, kind="stable")
-    run = formats.load_onnx(exported)
+    run = LOAD[to](exported)
     found = {}
     for rows in (order[:32], order[32:]):
         batch = {
@@ -125,10 +151,10 @@ def test_the_verdict_is_what_the_files_do(exported, folder, made, dev):
     assert verdict["changed_answers"] == changed
     assert verdict["score"]["float32"] == 100
     assert verdict["score"]["quantised"] == pytest.approx(100 * (1 - changed / 40))
-    size = (exported / "model.onnx").stat().st_size
+    size = (exported / NAMES[to]).stat().st_size
     assert verdict["bytes"]["quantised"] == size
     # Names of nodes have numbers that differ.
-    size = (folder / "float32/model.onnx").stat().st_size
+    size = (folder / f"{to}_float32" / NAMES[to]).stat().st_size
     assert verdict["bytes"]["float32"] == pytest.approx(size, rel=0.01)
     assert set(verdict["latency_ms"]) == {"1", "32"}
     assert all(ms > 0 for row in verdict["latency_ms"].values() for ms in row.values())
@@ -165,7 +191,10 @@ def test_a_large_drop_leaves_nothing(made, dev, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"to": "litert", "quantize": "int8"}, "no such export, but --to onnx --quan"),
+        (
+            {"to": "saved_model", "quantize": "int8"},
+            "such export, but --to onnx --quan",
+        ),
         ({"to": "onnx", "quantize": "int8", "dev": None}, "needs --dev FILE"),
         ({"to": "onnx", "quantize": "int8", "embedding": "mean"}, "not for --embeddin"),
         ({"to": "onnx", "quantize": "int8", "max_drop": -1}, "from 0 to 100 points"),
@@ -190,7 +219,11 @@ def test_the_training_file_is_no_dev_file(made, dev, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_quantiser_that_is_missing(made, dev, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxruntime.quantization", None)
-    with pytest.raises(InputError, match=r"quantiser .*pip install '.\[onnx\]' -c"):
-        export.export_model(made, tmp_path / "new", to="onnx", quantize="int8", dev=dev)
+@pytest.mark.parametrize(
+    ("to", "name"),
+    [("onnx", "onnxruntime.quantization"), ("litert", "ai_edge_quantizer")],
+)
+def test_a_quantiser_that_is_missing(made, dev, tmp_path, monkeypatch, to, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(InputError, match=rf"quantiser .*pip install '.\[{to}\]' -c"):
+        export.export_model(made, tmp_path / "new", to=to, quantize="int8", dev=dev)
