@@ -233,7 +233,7 @@ def _sweep_state(folder: Path, form: str) -> Any:
     metric = METRICS[form]
     keys, runs = directory.read_plan(folder)
     outcomes = [directory.read_outcome(folder, run, metric=metric) for run in runs]
-    directory.check_same_inputs(folder, [run.name for run in runs])
+    directory.check_same_inputs(folder, runs)
     return summary.State(
         directory=folder,
         task=form,

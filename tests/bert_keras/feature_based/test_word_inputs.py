@@ -171,7 +171,9 @@ def test_inputs_of_texts_are_those_that_classifiers_have(encode, tokenizer):
     pair = encode(examples[3:], "first").inputs
     expected_pair = tokenized.tokenize(pairs[3:], tokenizer, max_seq_length=9)
     for found, wanted in ((made, expected), (pair, expected_pair)):
-        for field in dataclasses.fields(wanted):
+        # What the data report of classifiers counts is no input of a model.
+        for field in dataclasses.fields(wanted)[:-1]:
+            assert field.name != "uncut_lengths"
             np.testing.assert_array_equal(
                 getattr(found, field.name), getattr(wanted, field.name)
             )
