@@ -13,8 +13,15 @@ import pytest
 from bert_keras import compare, sweep
 from bert_keras.compare import costs, page, paired, results, running
 from bert_keras.errors import InputError
+from bert_keras.report import drawing
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_tuning.py")))
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch) -> None:
+    """Each sweep of a comparison draws: half the time of these tests."""
+    monkeypatch.setattr(drawing, "as_png", lambda draw, **options: b"")
 
 
 @pytest.fixture
@@ -69,7 +76,8 @@ def calls(folder: Path) -> list[str]:
     return sorted(line.replace(f"{folder}/", "") for line in text.splitlines())
 
 
-def test_what_the_figures_say(folder):
+def test_what_the_figures_say(folder, monkeypatch):
+    monkeypatch.undo()
     said = run(folder, wanted(folder, "weak", "good", "near", from_scratch=True))
     first, full, tenth = said
     assert first == (

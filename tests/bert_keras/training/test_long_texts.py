@@ -115,8 +115,8 @@ def run_with(files, init, directory: Path, **changes) -> dict:
 @pytest.fixture(
     scope="module",
     params=[
-        "head_tail",
         "windows_mean",
+        pytest.param("head_tail", marks=pytest.mark.slow),
         pytest.param("windows_max", marks=pytest.mark.slow),
     ],
 )
@@ -218,7 +218,9 @@ def test_vectors_of_beginning_and_end(init, tmp_path):
         model.encode([long], long_texts="windows_mean")
 
 
-@pytest.mark.parametrize("how", ["windows_mean", "windows_max"])
+@pytest.mark.parametrize(
+    "how", [pytest.param("windows_mean", marks=pytest.mark.slow), "windows_max"]
+)
 def test_vectors_of_windows(init, tmp_path, how):
     """An encoder of 64 positions: windows of 62 tokens, 31 of each in the next."""
     words = random.Random(3).choices(FILLER, k=140)

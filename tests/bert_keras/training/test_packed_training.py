@@ -35,16 +35,15 @@ def alone():
     return trained(test_packed_rows.batch_alone())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_replicas", "options"),
     [
-        pytest.param(1, {}, marks=pytest.mark.slow),
-        pytest.param(1, {"num_parts": 4}, marks=pytest.mark.slow),
+        (1, {}),
+        (1, {"num_parts": 4}),
         (2, {"num_parts": 2}),
-        pytest.param(
-            1, {"compile_step": True, "branches": False}, marks=pytest.mark.slow
-        ),
-        pytest.param(1, {"recompute": "layers"}, marks=pytest.mark.slow),
+        (1, {"compile_step": True, "branches": False}),
+        (1, {"recompute": "layers"}),
     ],
 )
 def test_packed_rows_train_the_weights_of_their_instances(alone, num_replicas, options):

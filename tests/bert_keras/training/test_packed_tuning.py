@@ -30,8 +30,8 @@ SLOW = pytest.mark.slow
     ("kind", "num_replicas", "ladder"),
     [
         pytest.param("classification", 2, (), marks=SLOW),
-        ("classification", 1, (13, MAX_LENGTH)),
-        pytest.param("regression", 1, (), marks=SLOW),
+        pytest.param("classification", 1, (13, MAX_LENGTH), marks=SLOW),
+        ("regression", 1, ()),
         pytest.param("tagging", 1, (), marks=SLOW),
         pytest.param("multi_label", 2, (13, MAX_LENGTH), marks=SLOW),
         pytest.param("tagging", 2, (13, MAX_LENGTH), marks=SLOW),
