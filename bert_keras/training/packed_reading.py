@@ -6,16 +6,12 @@ be counted, shuffled and begun at any step as records are.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
 from bert_keras.config import ExamplesConfig, instances_per_row
 from bert_keras.data import features, masking, packing
-
-if TYPE_CHECKING:
-    from bert_keras.training.record_batches import Shard
 
 NO_RECORD = -1
 """Number in an empty slot, whose record is empty too."""
@@ -48,21 +44,19 @@ def rows(
 
 
 def count_rows(
-    shards: Sequence["Shard"], config: ExamplesConfig, *, compression: str
-) -> list["Shard"]:
-    """The shards with numbers of rows in place of those of records; reads them all."""
+    paths: Sequence[str], config: ExamplesConfig, *, compression: str
+) -> list[int]:
+    """Rows that the records of each file are packed into; reads them all."""
 
     def count(path: tf.Tensor) -> tf.Tensor:
         windows = tf.data.TFRecordDataset(path, compression).batch(packing.WINDOW)
         counts = windows.map(lambda window: tf.shape(_planned(window, config))[0])
         return counts.reduce(0, lambda total, more: total + more)
 
-    paths = tf.data.Dataset.from_tensor_slices([shard.path for shard in shards])
-    counts = paths.map(count, num_parallel_calls=tf.data.AUTOTUNE)
-    return [
-        shard._replace(num_records=int(num_rows))
-        for shard, num_rows in zip(shards, counts.as_numpy_iterator(), strict=True)
-    ]
+    counts = tf.data.Dataset.from_tensor_slices(list(paths)).map(
+        count, num_parallel_calls=tf.data.AUTOTUNE
+    )
+    return [int(num_rows) for num_rows in counts.as_numpy_iterator()]
 
 
 def _planned(window: tf.Tensor, config: ExamplesConfig) -> tf.Tensor:

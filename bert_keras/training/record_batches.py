@@ -255,8 +255,15 @@ class RecordBatches:
 
 def count_rows(shards: Sequence[Shard], config: ExamplesConfig) -> list[Shard]:
     """The shards with the rows that their records are packed into as they are read."""
-    compression = _COMPRESSIONS[config.compression]
-    return packed_reading.count_rows(shards, config, compression=compression)
+    counts = packed_reading.count_rows(
+        [shard.path for shard in shards],
+        config,
+        compression=_COMPRESSIONS[config.compression],
+    )
+    return [
+        shard._replace(num_records=num_rows)
+        for shard, num_rows in zip(shards, counts, strict=True)
+    ]
 
 
 def check_lengths(path: files.Path, config: ExamplesConfig) -> None:
