@@ -364,7 +364,12 @@ class PretrainingConfig(StrictModel):
 
 
 CheckpointFormat = Literal[
-    "google", "model_garden", "hugging_face", "keras_hub", "native"
+    "google",
+    "model_garden",
+    "hugging_face",
+    "sentence_transformers",
+    "keras_hub",
+    "native",
 ]
 """Formats that `convert` reads and writes."""
 ExportForm = Literal["saved_model", "litert", "onnx"]
@@ -373,6 +378,10 @@ Quantization = Literal["int8"]
 """Numbers that `export` can quantise weights to."""
 Embedding = Literal["cls", "pooled", "mean", "tokens"]
 """Vectors that `export` offers: see `export.embeddings`."""
+
+TextPooling = Literal["mean", "cls"]
+"""A text's vector: the mean over its tokens, `[CLS]` and `[SEP]` but no padding, or
+that of the first one, as in sentence-transformers."""
 
 LongTexts = Literal["cut", "head_tail", "windows_mean", "windows_max"]
 """What becomes of a text that is longer than an input: its beginning is kept, or its
@@ -405,6 +414,7 @@ TaskKind = Literal[
     "tagging",
     "span",
     "choice",
+    "embedding",
 ]
 TASK_KINDS: tuple[TaskKind, ...] = typing.get_args(TaskKind)
 
@@ -415,7 +425,8 @@ class Task(StrictModel):
     kind: TaskKind
     """`encoder`: no head at all; `multi_label`: any number of classes for a text;
     `tagging`: a class for each token; `span`: where an answer begins and ends;
-    `choice`: the best of several endings."""
+    `choice`: the best of several endings; `embedding`: a vector, near those of texts
+    that mean the same."""
     name: str | None = None
     """Data set it was tuned on, such as `MRPC`; null: the user's own."""
     labels: tuple[str, ...] | None = None
@@ -426,6 +437,10 @@ class Task(StrictModel):
     """Whether a question may have no answer."""
     bilstm_units: int = 0
     """Cells in each direction of a BiLSTM below the head (paper, Table 5); 0: none."""
+    pooling: TextPooling | None = None
+    """Of `embedding`: what a text's vector is made of."""
+    normalize: bool = False
+    """Of `embedding`: vectors have length 1."""
 
     @property
     def num_labels(self) -> int:

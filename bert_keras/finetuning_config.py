@@ -12,6 +12,7 @@ from bert_keras.config import (
     Precision,
     Recompute,
     Task,
+    TextPooling,
     reads_windows,
 )
 from bert_keras.strict_model import FixedLengths, StrictModel
@@ -24,6 +25,9 @@ class TextColumns(StrictModel):
     """Column of the text."""
     text_pair: str | None = None
     """Column of the second text, for tasks on pairs; null: `text_pair`, if there."""
+    negative: str | None = None
+    """Of `embedding`: column of a text that does not belong to the first one, though it
+    looks so; null: `negative`, if there."""
     label: str | tuple[str, ...] = "label"
     """Column of the class or number; or, for texts with any number of labels, a column
     of 0 and 1 for each label, such as [toxic, insult]."""
@@ -45,12 +49,35 @@ class SpanConfig(StrictModel):
     """Answers kept for each question."""
 
 
+class EmbeddingConfig(StrictModel):
+    """Vectors of texts, and what they are learnt from."""
+
+    pairs: Literal["columns", "dropout"] = "columns"
+    """Texts whose vectors become alike. `columns`: `text` and `text_pair` of a row.
+    `dropout`: each text and itself, seen through two dropout masks (SimCSE; Gao et al.,
+    2021), for plain texts. The other texts of a batch are what they are unlike; with a
+    `label`, a number for each pair, cosines become these numbers."""
+    scale: float = pydantic.Field(default=20.0, gt=0, allow_inf_nan=False)
+    """Cosines are multiplied by it before the softmax over a batch; its inverse is
+    called temperature."""
+    max_label: float = pydantic.Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Label of pairs that mean the same, which becomes a cosine of 1: 5 for STS-B."""
+    pooling: TextPooling = "mean"
+    """What a text's vector is made of."""
+    normalize: bool = True
+    """Vectors that are answered and exported have length 1."""
+    metric: Literal["recall_at_10", "spearman"] = "recall_at_10"
+    """What counts for `keep` and sweeps: the share of pairs whose second text is among
+    the ten nearest of all second texts of the dev file; or, of a dev file with labels,
+    the rank correlation of cosines with them."""
+
+
 class FinetuningConfig(StrictModel):
     """One fine-tuning run on labelled data."""
 
     task: str = "text"
-    """Form of your own data (`text`, `tagging`, `span`, `choice`) or the name of a data
-    set, such as `MRPC`: see `bert_keras.tasks.catalogue`."""
+    """Form of your own data (`text`, `tagging`, `span`, `choice`, `embedding`) or the
+    name of a data set, such as `MRPC`: see `bert_keras.tasks.catalogue`."""
     columns: TextColumns = TextColumns()
     """Names of the columns of a table or JSON lines."""
     regression: bool = False
@@ -81,6 +108,8 @@ class FinetuningConfig(StrictModel):
     """`tagging`: put the sentences before and after next to each, as many as fit."""
     span: SpanConfig = SpanConfig()
     """Windows and answers of `span`."""
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    """Pairs and vectors of `embedding`."""
     bilstm_units: int = pydantic.Field(default=0, ge=0)
     """Cells in each direction of a BiLSTM below the head (paper, Table 5); 0: none."""
     batch_size: int = pydantic.Field(default=32, gt=0)
@@ -88,8 +117,8 @@ class FinetuningConfig(StrictModel):
     batches: Literal["auto", "shuffled", "by_length"] = "auto"
     """Batches of random examples, or of examples of about the same length, which need
     the least padding. `auto`: `shuffled` for `tagging`, where words of short sentences
-    would otherwise count for more than others, and with `pack_examples`; `by_length`
-    for the rest."""
+    would otherwise count for more than others, for `embedding`, where the length would
+    tell texts of a batch apart, and with `pack_examples`; `by_length` for the rest."""
     pack_examples: bool = False
     """Texts and `tagging`: put several examples of a training batch into each row, each
     trained as in a row of its own. A step still has `batch_size` examples, in as few
@@ -234,7 +263,8 @@ class FinetuningConfig(StrictModel):
     def are_batches_by_length(self, task: Task) -> bool:
         """Whether batches of a task hold examples of about the same length."""
         if self.batches == "auto":
-            return task.kind != "tagging" and not self.pack_examples
+            is_mixed = task.kind in ("tagging", "embedding") or self.pack_examples
+            return not is_mixed
         return self.batches == "by_length"
 
 

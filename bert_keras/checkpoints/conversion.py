@@ -16,6 +16,7 @@ from bert_keras.checkpoints import (
     keras_hub,
     model_garden,
     native,
+    sentence_transformers,
     weights,
 )
 from bert_keras.errors import InputError, check_choice
@@ -25,6 +26,7 @@ FORMATS: dict[config.CheckpointFormat, ModuleType] = {
     "native": native,
     "keras_hub": keras_hub,
     "hugging_face": hugging_face,
+    "sentence_transformers": sentence_transformers,
     "model_garden": model_garden,
     "google": google_tf1,
 }

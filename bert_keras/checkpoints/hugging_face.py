@@ -63,6 +63,7 @@ _HEADS = {
         "next_sentence_head/classifier": "cls.seq_relationship",
     },
     "encoder": {},
+    "embedding": {},
     "span": {"head/classifier": "qa_outputs"},
 }
 
@@ -87,7 +88,21 @@ _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
 def recognizes(path: Path) -> bool:
-    """Whether there are Hugging Face weights, of any model, readable or not."""
+    """Whether there are Hugging Face weights, of any model, readable or not.
+
+    A directory of sentence-transformers is not one, though it has all its files.
+    """
+    if (path / MODULES_NAME).is_file():
+        return False
+    return has_weights(path)
+
+
+MODULES_NAME = "modules.json"
+"""File of sentence-transformers, next to the rest."""
+
+
+def has_weights(path: Path) -> bool:
+    """Whether there are weights with a configuration."""
     names = (safetensors_files.NAME, safetensors_files.INDEX_NAME, *_PICKLES)
     has_config = (path / hugging_face_config.NAME).is_file()
     return has_config and any((path / name).is_file() for name in names)

@@ -201,8 +201,8 @@ def choose_architecture(checkpoint: weights.Checkpoint) -> str:
     """Their class with a place for most of the weights."""
     kind = checkpoint.task.kind
     if kind != "pretraining":
-        if kind in ("multi_label", "regression"):
-            kind = "classification"
+        alike = {"multi_label": "classification", "regression": "classification"}
+        kind = {**alike, "embedding": "encoder"}.get(kind, kind)
         return next(name for name, theirs in KINDS.items() if theirs == kind)
     has_masked_lm, has_pooler, has_next_sentence = (
         f"{name}/kernel" in checkpoint.arrays

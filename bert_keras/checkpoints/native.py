@@ -66,7 +66,17 @@ def read(path: Path) -> weights.Checkpoint:
         arrays=read_arrays(path, run, without=untrained),
         vocabulary=run.vocabulary,
         do_lower_case=run.do_lower_case,
+        max_seq_length=_max_seq_length(run),
     )
+
+
+def _max_seq_length(run: run_directory.Run) -> int | None:
+    if run.task.kind != "embedding":
+        return None
+    settings = run_directory.read_settings(
+        run.directory, finetuning_config.FinetuningConfig
+    )
+    return settings and settings.max_seq_length
 
 
 def _read_state(
@@ -215,6 +225,7 @@ _FORMS = {
     "tagging": "tagging",
     "span": "span",
     "choice": "choice",
+    "embedding": "embedding",
 }
 """Form of the data, by kind of task."""
 
@@ -230,11 +241,14 @@ def tuning_settings(
     if task.kind not in _FORMS:
         return None
     num_positions = checkpoint.bert_config.max_position_embeddings
+    longest = checkpoint.max_seq_length or _LONGEST_INPUTS.get(task.kind, 512)
+    vectors = {"pooling": task.pooling, "normalize": task.normalize}
     return finetuning_config.FinetuningConfig(
         task=_FORMS[task.kind],
         regression=task.kind == "regression",
         multi_label=task.kind == "multi_label",
-        max_seq_length=min(_LONGEST_INPUTS.get(task.kind, 512), num_positions),
+        embedding=vectors if task.kind == "embedding" else {},
+        max_seq_length=min(longest, num_positions),
         document_context=False,
         bilstm_units=task.bilstm_units,
     )

@@ -104,6 +104,9 @@ class Checkpoint:
     """`None`: the files have none."""
     do_lower_case: bool | None
     """`None`: the files do not say."""
+    max_seq_length: int | None = None
+    """Tokens of an input at most, of `embedding`; `None`: as many as there are
+    positions."""
     unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Tensors of the file without a place here, by their names, and the reasons."""
 
@@ -317,7 +320,8 @@ def parts_of(kind: config.TaskKind) -> tuple[str, ...]:
     """Prefixes of our names of the weights that the network of a kind of task has."""
     if kind == "pretraining":
         return "encoder/", "masked_lm_head/", "next_sentence_head/"
-    return ("encoder/",) if kind == "encoder" else ("encoder/", "head/")
+    has_head = kind not in ("encoder", "embedding")
+    return ("encoder/", "head/") if has_head else ("encoder/",)
 
 
 def from_network(network: keras.Model) -> dict[str, np.ndarray]:

@@ -97,6 +97,10 @@ LABEL_WEIGHTS = "label_weights"
 """`(batch_size, 1, num_labels)` float32, beside `LABEL_TARGETS` of several labels: how
 much each label that holds counts, in proportion to its target."""
 
+TEXT_IDS = "text_ids"
+"""`(batch_size, num_texts)` int32 in batches of texts whose vectors are compared: a
+number for each, the same for the same text."""
+
 BATCH_LENGTHS = "batch_lengths"
 """`(batch_size,)` int32, beside `EXAMPLE_WEIGHTS`: tokens of the longest of the batch.
 What follows is there for the shape alone."""

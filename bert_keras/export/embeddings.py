@@ -7,8 +7,9 @@ from pathlib import Path
 import tensorflow as tf
 
 from bert_keras import config
-from bert_keras.checkpoints import weights
+from bert_keras.checkpoints import native, weights
 from bert_keras.export import answers
+from bert_keras.model import embedder
 from bert_keras.model.encoder import resolve_layers
 
 KINDS: tuple[str, ...] = typing.get_args(config.Embedding)
@@ -17,6 +18,20 @@ over all tokens, `[CLS]` and `[SEP]` but no padding, as in sentence-transformers
 for each token."""
 
 _TEXT_NAME, _TOKENS_NAME = "embedding", "token_embeddings"
+
+
+def as_trained(checkpoint: weights.Checkpoint, *, path: Path) -> "Embeddings":
+    """The vectors that a run of `finetune --task embedding` has learnt."""
+    settings = answers.read_settings(path) or native.tuning_settings(checkpoint)
+    return Embeddings(
+        checkpoint,
+        path=path,
+        kind=checkpoint.task.pooling,
+        layers=(-1,),
+        long_texts=settings.long_texts,
+        normalize=checkpoint.task.normalize,
+        max_seq_length=settings.max_seq_length,
+    )
 
 
 class Embeddings(answers.DirectAnswers):
@@ -37,6 +52,8 @@ class Embeddings(answers.DirectAnswers):
         layers: layers whose outputs are taken, see `encoder.resolve_layers`.
         long_texts: what becomes of texts that are longer than an input; in windows, not
             of kind `tokens`, half of each is in the next.
+        normalize: whether vectors have length 1, not of kind `tokens` or in windows.
+        max_seq_length: see `answers.Answers`.
 
     Raises:
         InputError: the encoder lacks a layer or the pooler, or a layer is named twice.
@@ -52,8 +69,10 @@ class Embeddings(answers.DirectAnswers):
         kind: str,
         layers: Sequence[int],
         long_texts: config.LongTexts = "cut",
+        normalize: bool = False,
+        max_seq_length: int | None = None,
     ):
-        self._kind = kind
+        self._kind, self._normalize = kind, normalize
         self._layers = resolve_layers(
             layers, checkpoint.bert_config.num_hidden_layers, path=path
         )
@@ -64,7 +83,9 @@ class Embeddings(answers.DirectAnswers):
             purpose="a pooled vector",
             path=path,
         )
-        super().__init__(checkpoint, network, long_texts=long_texts)
+        super().__init__(
+            checkpoint, network, max_seq_length=max_seq_length, long_texts=long_texts
+        )
         self._tokens = tf.constant(self.vocabulary.tokens)
 
     def encode(self, text):
@@ -78,11 +99,13 @@ class Embeddings(answers.DirectAnswers):
         vectors = tf.concat(outputs, axis=-1)
         if self._kind == "tokens":
             return {_TOKENS_NAME: vectors}
-        if self._kind == "cls":
-            return {_TEXT_NAME: vectors[:, 0]}
-        is_token = tf.expand_dims(tf.cast(ids["input_mask"], tf.float32), -1)
-        num_tokens = tf.maximum(tf.reduce_sum(is_token, axis=1), 1.0)
-        return {_TEXT_NAME: tf.reduce_sum(vectors * is_token, axis=1) / num_tokens}
+        pooled = embedder.pool(
+            vectors,
+            ids["input_mask"],
+            pooling=self._kind,
+            normalize=self._normalize,
+        )
+        return {_TEXT_NAME: pooled}
 
     def present(self, ids, numbers):
         if self._kind != "tokens":

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras import config, files
-from bert_keras.checkpoints import starting_point
+from bert_keras.checkpoints import starting_point, weights
 from bert_keras.errors import InputError, check_choice
 from bert_keras.export import (
     answers,
@@ -57,8 +57,8 @@ def export_model(
 
     Answers by kind of model: `labels.Labels` (classes, numbers), `spans.Spans`
     (questions about a text), `tags.Tags` (entities), `choices.Choices` (endings),
-    `masked_words.MaskedWords` (pre-trained models) and, on request for any model,
-    `embeddings.Embeddings`.
+    `masked_words.MaskedWords` (pre-trained models) and, for a model of vectors or on
+    request for any model, `embeddings.Embeddings`.
 
     A SavedModel has the signatures `serving_default`, from strings to answers, and
     `ids`, from ids; with classes, `assets.extra/labels.txt` lists them. The other
@@ -102,6 +102,10 @@ def export_model(
     # Its temporary name is no number, so that a server that watches the parent does not
     # take it for a model.
     found = None
+    if quantize and isinstance(model, embeddings.Embeddings):
+        raise InputError(
+            "--quantize is for answers that a dev file has scores of: not for vectors"
+        )
     dev_file = dev and verdict.DevFile(files.path(dev), files.path(model_dir), model)
     with files.new_directory(output_dir) as temporary:
         _write_and_check(model, temporary, to)
@@ -215,7 +219,14 @@ def _read_model(path: Path, wanted: _Wanted) -> answers.Answers:
             layers=layers,
             long_texts=wanted.long_texts or "cut",
         )
-    match kind:
+    return _as_trained(checkpoint, path, top_k=wanted.top_k or 5)
+
+
+def _as_trained(
+    checkpoint: weights.Checkpoint, path: Path, *, top_k: int
+) -> answers.Answers:
+    """The answers that a model was trained to give."""
+    match checkpoint.task.kind:
         case "classification" | "regression":
             return labels.Labels(checkpoint, path=path)
         case "multi_label":
@@ -224,12 +235,12 @@ def _read_model(path: Path, wanted: _Wanted) -> answers.Answers:
             return spans.Spans(checkpoint, path=path)
         case "tagging":
             return tags.Tags(checkpoint, path=path)
+        case "embedding":
+            return embeddings.as_trained(checkpoint, path=path)
         case "choice":
             return choices.Choices(checkpoint, path=path)
         case "pretraining":
-            return masked_words.MaskedWords(
-                checkpoint, path=path, top_k=wanted.top_k or 5
-            )
+            return masked_words.MaskedWords(checkpoint, path=path, top_k=top_k)
     raise InputError(
         f"{path}: an encoder without a head, which answers nothing: --embedding mean "
         "exports its vectors"

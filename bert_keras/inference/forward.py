@@ -135,12 +135,13 @@ class Forward:
 
 def of_task(network: keras.Model, **options: Any) -> Forward:
     """The forward pass of a built network with a task's head: logits, or of a span
-    those of its start and of its end. For `options` see `Forward`."""
+    those of its start and of its end, or vectors. For `options` see `Forward`."""
 
     def compute(features):
         outputs = network(features, training=False)
-        if "logits" in outputs:
-            return outputs["logits"]
+        for name in ("logits", "embedding"):
+            if name in outputs:
+                return outputs[name]
         return tf.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
 
     return Forward(compute, **options)

@@ -27,7 +27,7 @@ from bert_keras.tasks import answers, catalogue, dataset, forms, glue, text_form
 
 logger = logging.getLogger(__name__)
 
-TASK_KINDS = (*text_forms.KINDS, "tagging", "span", "choice")
+TASK_KINDS = (*text_forms.KINDS, "tagging", "span", "choice", "embedding")
 """Kinds of runs that `finetune` makes."""
 
 

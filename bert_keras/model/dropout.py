@@ -152,3 +152,23 @@ def _hash(values):
 
 def _uint32(value):
     return ops.convert_to_tensor(value, dtype="uint32")
+
+
+def seeds_of_parts(dropout_seeds, num_parts):
+    """A seed of dropout for each part of an example, a function of its seed alone.
+
+    The first part has the example's own. The others are far from it and from those of
+    other examples, whose seeds may be numbers in a row; sums wrap around.
+
+    Args:
+        dropout_seeds: `(batch_size,)` int32, one for each example.
+        num_parts: of each example, such as its endings.
+
+    Returns:
+        `(batch_size * num_parts,)` int32, example after example.
+    """
+    # The golden ratio of 2 ** 32, whose multiples stay far apart.
+    step = ops.convert_to_tensor(0x9E3779B9, dtype="uint32")
+    steps = ops.cast(ops.arange(num_parts, dtype="int32"), "uint32") * step
+    seeds = ops.cast(dropout_seeds, "uint32")[:, None] + steps
+    return ops.cast(ops.reshape(seeds, (-1,)), "int32")

@@ -10,6 +10,8 @@ from keras import ops
 
 from bert_keras.config import BertConfig, Task
 from bert_keras.model import (
+    dropout,
+    embedder,
     encoder,
     heads,
     layers,
@@ -335,7 +337,7 @@ class BertChooser(EncoderWithHead):
     Section 4.4 of the paper: one vector scores the pooled output of every ending, and
     the softmax is over the endings of an example. The features of the encoder have the
     shape `(batch_size, num_endings, sequence_length)`; `dropout_seeds` are
-    `(batch_size,)`, see `ending_seeds`. `logits` have the shape `(batch_size,
+    `(batch_size,)`, see `dropout.seeds_of_parts`. `logits` have the shape `(batch_size,
     num_endings)`. For `loss_terms`, `label_ids` are `(batch_size,)` or `(batch_size,
     1)` integers below `num_endings`: the right one.
     """
@@ -355,7 +357,7 @@ class BertChooser(EncoderWithHead):
             for name in ("input_ids", "input_mask", "segment_ids")
         }
         if training:
-            endings["dropout_seeds"] = ending_seeds(
+            endings["dropout_seeds"] = dropout.seeds_of_parts(
                 self.encoder.dropout_seeds(features), num_endings
             )
         logits = self.scores(endings, training=training)
@@ -379,31 +381,12 @@ def _choice_terms(logits, labels):
     return loss, losses.is_right(logits, labels)
 
 
-def ending_seeds(dropout_seeds, num_endings):
-    """A seed of dropout for each ending, a function of the example's seed alone.
-
-    The first ending has the example's own. The others are far from it and from those
-    of other examples, whose seeds may be numbers in a row; sums wrap around.
-
-    Args:
-        dropout_seeds: `(batch_size,)` int32, one for each example.
-        num_endings: of each example.
-
-    Returns:
-        `(batch_size * num_endings,)` int32, example after example.
-    """
-    # The golden ratio of 2 ** 32, whose multiples stay far apart.
-    step = ops.convert_to_tensor(0x9E3779B9, dtype="uint32")
-    steps = ops.cast(ops.arange(num_endings, dtype="int32"), "uint32") * step
-    seeds = ops.cast(dropout_seeds, "uint32")[:, None] + steps
-    return ops.cast(ops.reshape(seeds, (-1,)), "int32")
-
-
 def build(
     bert_config: BertConfig,
     task: Task,
     *,
     dropout_prob: float = 0.0,
+    scale: float = 20.0,
     seed: int | None = None,
     dtype: str = "float32",
 ) -> keras.Model:
@@ -414,6 +397,7 @@ def build(
         task: what it answers.
         dropout_prob: fraction of the head's input that is dropped in training, if the
             task has a head with dropout.
+        scale: of cosines in the loss of `embedding`.
         seed: of weights and dropout; `None` for random ones.
         dtype: a Keras dtype policy, such as `mixed_bfloat16`.
     """
@@ -435,5 +419,13 @@ def build(
             network = BertSpanPredictor(bert_config, **head)
         case "choice":
             network = BertChooser(bert_config, **head)
+        case "embedding":
+            network = embedder.BertEmbedder(
+                bert_config,
+                pooling=task.pooling,
+                normalize=task.normalize,
+                scale=scale,
+                **shared,
+            )
     network.build()
     return network

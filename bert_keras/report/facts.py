@@ -19,6 +19,7 @@ _CONFIGS = {
     "tagging": finetuning_config.FinetuningConfig,
     "span": finetuning_config.FinetuningConfig,
     "choice": finetuning_config.FinetuningConfig,
+    "embedding": finetuning_config.FinetuningConfig,
 }
 
 

@@ -12,6 +12,7 @@ from bert_keras.report import (
     chosen_endings,
     classified_texts,
     drawing,
+    embedded_texts,
     facts,
     multi_label_texts,
     rated_texts,
@@ -61,6 +62,8 @@ def describe(
         return rated_texts.describe(records)
     if task.kind == "choice":
         return chosen_endings.describe(records)
+    if task.kind == "embedding":
+        return embedded_texts.describe(records)
     if task.kind == "tagging":
         return tagged_sentences.describe(records)
     return answered_questions.describe(records, has_impossible=task.has_impossible)

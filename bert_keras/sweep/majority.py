@@ -27,7 +27,7 @@ def find_sign(
     Classes and endings: all or nearly all answers are the same and no more often right
     than the commonest label, or the Matthews correlation is 0; plain tags likewise.
     Numbers: they hardly differ. Spans: F1 below 1 %, or nearly all answers are the
-    same. Tags of entities: none is right.
+    same. Tags of entities: none is right. Vectors: no sign is known.
 
     Args:
         kind: of the task.
@@ -38,7 +38,7 @@ def find_sign(
         return "no entity is right" if evaluation["f1"] < 0.0005 else None
     if kind == "span" and evaluation["f1"] < 1:
         return f"F1 is {evaluation['f1']:.2f} %"
-    if not answers:
+    if not answers or kind == "embedding":
         return None
     predictions = [answer["prediction"] for answer in answers]
     if kind == "span":

@@ -17,7 +17,7 @@ from bert_keras.errors import InputError
 from bert_keras.sweep import folds as sweep_folds
 
 # Runs with different values would be scored on different questions.
-_FIXED_KEYS = ("task", "columns", "regression", "multi_label")
+_FIXED_KEYS = ("task", "columns", "regression", "multi_label", "embedding.metric")
 
 MAX_NAME_LENGTH = 250
 """Longest name of a run: a file name that has room for `.log`."""
@@ -123,7 +123,7 @@ def _check_key(key: str) -> None:
             "`grid.seed`: a seed is nothing to choose by: set `num_restarts`, and the "
             "first seed with --set seed=N"
         )
-    if key.split(".")[0] in _FIXED_KEYS:
+    if {key, key.split(".")[0]}.intersection(_FIXED_KEYS):
         raise InputError(
             f"`grid.{key}`: its values would be scored on different questions: make a "
             "sweep for each"

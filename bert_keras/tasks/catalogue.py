@@ -15,6 +15,7 @@ from bert_keras import config, files, finetuning_config
 from bert_keras.errors import InputError, check_choice
 from bert_keras.tasks import (
     dataset,
+    embedding,
     forms,
     glue,
     ner,
@@ -27,7 +28,7 @@ from bert_keras.tasks import (
 
 logger = logging.getLogger(__name__)
 
-FORMS = ("text", "tagging", "span", "choice")
+FORMS = ("text", "tagging", "span", "choice", "embedding")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +112,8 @@ def main_metric(
         return "accuracy"
     if settings.task in glue.TASKS:
         return glue.TASKS[settings.task].main_metric
+    if settings.task == "embedding":
+        return settings.embedding.metric
     if settings.task == "SQuAD2.0":
         # With the threshold that is best on dev (section 4.3).
         return "best_f1"
@@ -229,6 +232,13 @@ def read(
                 has_labels=has_labels,
                 kind=task_kind(settings),
                 columns=settings.columns,
+            )
+        case "embedding":
+            return embedding.EmbeddingDataset(
+                path=path,
+                rows=embedding.read(path, settings.columns, has_labels=has_labels),
+                has_labels=has_labels,
+                settings=settings.embedding,
             )
         case "tagging":
             return forms.TaggingDataset(

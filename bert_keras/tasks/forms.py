@@ -22,6 +22,7 @@ from bert_keras.errors import InputError
 from bert_keras.tasks import (
     answers,
     dataset,
+    embedding,
     ner,
     ner_windows,
     squad,
@@ -320,7 +321,7 @@ def from_python(examples: Iterable[Any], task: config.Task) -> dataset.Dataset:
             or, if the model was trained on pairs, `(text, text_pair)`; for `tagging` a
             list of words, or a string, which is split as exported taggers split it; for
             `span` `(question, context)`; for `choice` `(text, endings)` or `(text,
-            beginning, endings)` with four endings.
+            beginning, endings)` with four endings; for `embedding` a string.
         task: the model's.
 
     Raises:
@@ -344,6 +345,8 @@ def from_python(examples: Iterable[Any], task: config.Task) -> dataset.Dataset:
     path = Path("examples in Python")
     if kind == "tagging":
         return TaggingDataset(path=path, sentences=made, has_labels=False)
+    if kind == "embedding":
+        return embedding.EmbeddingDataset(path=path, rows=made, has_labels=False)
     if kind == "choice":
         return ChoiceDataset(path=path, questions=made, has_labels=False)
     if kind == "span":
@@ -356,6 +359,10 @@ def from_python(examples: Iterable[Any], task: config.Task) -> dataset.Dataset:
 
 def _text(example: Any, number: int) -> text.LabelledText:
     return text.LabelledText(*_strings([example]), None, None, number)
+
+
+def _single(example: Any, number: int) -> embedding.Texts:
+    return embedding.Texts(*_strings([example]), None, None, None, number)
 
 
 def _pair(example: Any, number: int) -> text.LabelledText:
@@ -391,6 +398,7 @@ def _strings(values: Any) -> tuple[str, ...]:
 
 
 _PYTHON_FORMS = {
+    "embedding": ("a string", _single),
     "text": ("a string", _text),
     "pair": ("a pair of strings", _pair),
     "tagging": ("a string, or a list of words", _sentence),

@@ -37,8 +37,8 @@ def joined(
         found.append({**kept, **dict(zip(header, line, strict=True))})
     if suffix == ".jsonl":
         for row in found:
-            # All but a predicted class is a number.
-            row.update({name: float(row[name]) for name in header[1:] or header})
+            # All but a predicted class is a number, or a list of them.
+            row.update({name: _numbers(row[name]) for name in header[1:] or header})
             if separator is not None:
                 labels = row[header[0]]
                 row[header[0]] = labels.split(separator) if labels else []
@@ -52,6 +52,10 @@ def joined(
         csv.writer(file, lineterminator="\n").writerows(table)
         return file.getvalue()
     return "".join("\t".join(map(_in_one_line, fields)) + "\n" for fields in table)
+
+
+def _numbers(value: str) -> float | list[float]:
+    return json.loads(value) if value.startswith("[") else float(value)
 
 
 def _text(value: Any) -> str:

@@ -71,8 +71,8 @@ def read_texts(
     read_label = _labels if has_several_labels else _label
     wanted: dict[str, str] = {}
     examples = []
-    for line, row in _reader(path)(path):
-        place = _Place(path, line)
+    for line, row in reader(path)(path):
+        place = Place(path, line)
         wanted = wanted or _text_columns(columns, row, has_text_pair)
         texts = {
             role: place.string(row, name, key=role) for role, name in wanted.items()
@@ -88,10 +88,10 @@ def read_texts(
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """All columns of each row of a file that `read_texts` takes."""
-    return (row for _, row in _reader(path)(path))
+    return (row for _, row in reader(path)(path))
 
 
-def _reader(path: Path) -> Callable[[Path], reading.Rows]:
+def reader(path: Path) -> Callable[[Path], reading.Rows]:
     read = _READERS.get(path.suffix.lower())
     if read is None:
         raise InputError(
@@ -112,7 +112,7 @@ def _text_columns(
     return wanted | {"text_pair": pair_name} if has_text_pair else wanted
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """A row of a file, for errors."""
 
     path: Path
@@ -157,13 +157,13 @@ class _Place(NamedTuple):
         return value
 
 
-def _label(row: Mapping[str, Any], columns: TextColumns, place: _Place) -> str:
+def _label(row: Mapping[str, Any], columns: TextColumns, place: Place) -> str:
     name = cast(str, columns.label)
     return place.label(name, place.value(row, name, key="label"))
 
 
 def _labels(
-    row: Mapping[str, Any], columns: TextColumns, place: _Place
+    row: Mapping[str, Any], columns: TextColumns, place: Place
 ) -> tuple[str, ...]:
     """The labels of a text, each once."""
     separator = columns.label_separator
@@ -183,7 +183,7 @@ def _labels(
 
 
 def _listed_labels(
-    row: Mapping[str, Any], name: str, separator: str, place: _Place
+    row: Mapping[str, Any], name: str, separator: str, place: Place
 ) -> list[str]:
     value = place.value(row, name, key="label")
     if place.path.suffix.lower() != ".jsonl":
@@ -196,7 +196,7 @@ def _listed_labels(
     return [place.label(name, label) for label in value]
 
 
-def _holds(row: Mapping[str, Any], name: str, place: _Place) -> bool:
+def _holds(row: Mapping[str, Any], name: str, place: Place) -> bool:
     value = place.value(row, name, key="label")
     shown = value if isinstance(value, str) else json.dumps(value)
     if shown not in _TRUTH_VALUES:

@@ -34,8 +34,8 @@ from bert_keras.tasks import (
     catalogue,
     data_report,
     dataset,
+    embedding,
     held_out,
-    text_forms,
 )
 from bert_keras.training import (
     keeping,
@@ -43,6 +43,7 @@ from bert_keras.training import (
     precision,
     replicas,
     self_check,
+    settings_check,
     stopping,
     task_batches,
     task_training,
@@ -253,7 +254,9 @@ def _read_inputs(
 ) -> _Inputs:
     start = _read_init(init, settings.max_seq_length)
     task, examples = _read_examples((train, *dev), settings, start.tokenizer)
-    _check_settings(settings, task, start.bert_config)
+    settings_check.check(settings, task, start.bert_config)
+    if isinstance(first_dev := examples[1].data, embedding.EmbeddingDataset):
+        first_dev.check_metric()
     arrays = starting_point.tuning_arrays(start, task)
     recorded = {
         "train_sha256": held_out.digest(train),
@@ -306,50 +309,6 @@ def _read_examples(
     ]
 
 
-def _check_settings(
-    settings: finetuning_config.FinetuningConfig,
-    task: config.Task,
-    bert_config: config.BertConfig,
-) -> None:
-    """Raises an `InputError` if a setting means nothing for the task."""
-    if task.kind not in ("classification", "multi_label"):
-        for key in ("class_weights", "label_smoothing"):
-            if getattr(settings, key):
-                raise InputError(
-                    f"`{key}` is for texts with labels, got a task of kind "
-                    f"{task.kind}: leave it out"
-                )
-    for key in ("multi_label", "regression"):
-        if getattr(settings, key) and settings.task != "text":
-            raise InputError(
-                f"`{key}` is for your own texts (--task text), got the task "
-                f"{settings.task}: leave it out"
-            )
-    if settings.long_texts != "cut" and task.kind not in text_forms.KINDS:
-        raise InputError(
-            f"`long_texts` is for texts, got a task of kind {task.kind}: leave it out"
-        )
-    if config.reads_windows(settings.long_texts) and task.has_text_pair:
-        raise InputError(
-            f"`long_texts` {settings.long_texts} is for single texts, got pairs: take "
-            "cut or head_tail"
-        )
-    if settings.pack_examples:
-        _check_packable(task, bert_config)
-
-
-def _check_packable(task: config.Task, bert_config: config.BertConfig) -> None:
-    found = f"a task of kind {task.kind}"
-    if task.kind in (*text_forms.KINDS, "tagging"):
-        if bert_config.attention == "bidirectional":
-            return
-        found = f"an encoder whose attention is {bert_config.attention}"
-    raise InputError(
-        "`pack_examples` is for texts and tagging with a bidirectional encoder, got "
-        f"{found}: leave it out"
-    )
-
-
 def _build_tuner(
     settings: finetuning_config.FinetuningConfig,
     run: run_directory.Run,
@@ -357,15 +316,23 @@ def _build_tuner(
     strategy: tf.distribute.Strategy,
 ) -> learner.Learner:
     keras.utils.set_random_seed(settings.seed)
-    return task_training.build_learner(
-        settings,
-        lambda: networks.build(
+
+    def make_network() -> keras.Model:
+        network = networks.build(
             run.bert_config,
             run.task,
             dropout_prob=settings.dropout_prob,
+            scale=settings.embedding.scale,
             seed=settings.seed,
             dtype=settings.precision,
-        ),
+        )
+        if run.task.kind == "embedding":
+            network.gather = replicas.rows_of_all
+        return network
+
+    return task_training.build_learner(
+        settings,
+        make_network,
         inputs,
         strategy=strategy,
         optimizer_settings={

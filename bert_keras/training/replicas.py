@@ -44,6 +44,25 @@ def sum_over_replicas(value):
     return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
+def rows_of_all(rows) -> tuple[Any, Any]:
+    """Rows of all replicas, one after the other, and the place of the own first.
+
+    A gradient goes back to the replica whose rows they are. All have equally many.
+    """
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return rows, 0
+    own, total = context.replica_id_in_sync_group, context.num_replicas_in_sync
+    is_own = tf.one_hot(own, total, dtype=rows.dtype)
+    # A sum with zeros: gathering is not on all devices, and has no shape under XLA.
+    spread = tf.einsum("r,b...->rb...", is_own, rows)
+    num_rows = tf.shape(rows)[0]
+    whole = tf.reshape(
+        sum_over_replicas(spread), tf.concat([[-1], tf.shape(rows)[1:]], 0)
+    )
+    return whole, own * num_rows
+
+
 def on_replicas(
     strategy: tf.distribute.Strategy, compute: Callable
 ) -> tf.types.experimental.PolymorphicFunction:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.model import networks
+from bert_keras.model import dropout, networks
 
 # === BertClassifier ===
 
@@ -265,7 +265,7 @@ def test_loss_and_accuracy_are_over_the_endings(tiny_config):
 
 def test_the_seeds_of_the_endings_are_these():
     # Literal: a run that is taken up with a newer version must go on as it would have.
-    seeds = networks.ending_seeds(np.array([7, -8, 2**31 - 1], "int32"), 3)
+    seeds = dropout.seeds_of_parts(np.array([7, -8, 2**31 - 1], "int32"), 3)
     assert np.array(seeds).tolist() == [
         *(7, -1640531520, 1013904249),
         *(-8, -1640531535, 1013904234),
@@ -274,7 +274,7 @@ def test_the_seeds_of_the_endings_are_these():
 
 
 def test_no_two_endings_share_a_seed():
-    seeds = np.array(networks.ending_seeds(np.arange(-500, 500), 16))
+    seeds = np.array(dropout.seeds_of_parts(np.arange(-500, 500), 16))
     assert len(set(seeds.tolist())) == 16000
 
 

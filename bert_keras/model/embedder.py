@@ -1,0 +1,187 @@
+"""BertEmbedder: vectors of texts, and the losses that make those of a pair alike.
+
+`keras` and `keras.ops` only.
+"""
+
+# B rows, A rows of all replicas, C second and third texts of a row, H vector size.
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.config import BertConfig
+from bert_keras.model import dropout, encoder, layers
+
+_LEAST_SQUARE = 1e-24
+_NEVER = -1e9
+
+
+def pool(vectors, input_mask, *, pooling: str, normalize: bool):
+    """A vector for each text.
+
+    Args:
+        vectors: `(batch_size, sequence_length, hidden_size)` of its tokens.
+        input_mask: `(batch_size, sequence_length)`, 0 for padding.
+        pooling: see `config.TextPooling`.
+        normalize: whether the vectors get length 1.
+
+    Returns:
+        `(batch_size, hidden_size)` float32.
+    """
+    vectors = ops.cast(vectors, "float32")
+    if pooling == "cls":
+        pooled = vectors[:, 0]
+    else:
+        is_token = ops.cast(input_mask, "float32")[:, :, None]
+        num_tokens = ops.maximum(ops.sum(is_token, axis=1), 1.0)
+        pooled = ops.sum(vectors * is_token, axis=1) / num_tokens
+    return unit_length(pooled) if normalize else pooled
+
+
+def unit_length(vectors):
+    """Vectors `(..., size)` of length 1; zeros stay zeros, and have a gradient."""
+    squares = ops.sum(ops.square(vectors), axis=-1, keepdims=True)
+    return vectors * ops.rsqrt(ops.maximum(squares, _LEAST_SQUARE))
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class BertEmbedder(encoder.BertNetwork):
+    """The encoder, and of each text one vector.
+
+    Args:
+        config: sizes and shapes of the encoder.
+        pooling: see `config.TextPooling`.
+        normalize: whether vectors have length 1.
+        scale: of cosines in the loss.
+        seed: of weights and dropout; `None` for random ones.
+
+    Call arguments:
+        features: as `BertEncoder` takes them, of texts `(batch_size, sequence_length)`,
+            or of several in a row, `(batch_size, num_texts, sequence_length)`;
+            `dropout_seeds` are `(batch_size,)`, see `dropout.seeds_of_parts`.
+
+    Returns:
+        `embedding`, `(batch_size, hidden_size)` or `(batch_size, num_texts,
+        hidden_size)` float32.
+
+    For `loss_terms`, a row has two or three texts, the second belongs to the first and
+    the third does not, and `features["text_ids"]` tells which are the same. Without
+    `label_ids`, the loss is the cross entropy of the second text among the second and
+    third ones of all rows, by their cosines with the first times `scale`: that of
+    sentence-transformers' `MultipleNegativesRankingLoss`. A text that is the same as
+    one of the pair, or the second one of another row with the same first, is not
+    chosen among. With `label_ids`, `(batch_size,)` floats, it is the squared error of
+    the cosine, `CosineSimilarityLoss`.
+    """
+
+    loss_names = ("loss",)
+    saved_arguments = ("pooling", "normalize", "scale", "seed")
+
+    def __init__(
+        self,
+        config: BertConfig,
+        *,
+        pooling: str = "mean",
+        normalize: bool = True,
+        scale: float = 20.0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, seed=seed, **kwargs)
+        self.pooling = pooling
+        self.normalize = normalize
+        self.scale = scale
+        self.gather = _alone
+        """From rows of this replica to those of all, and the place of its first."""
+        self.encoder = encoder.BertEncoder(
+            config,
+            seed=layers.derive_seed(seed, "encoder"),
+            name="encoder",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape=None):
+        self.encoder.build()
+        # Unused, it has no gradient, but weight decay would shrink it.
+        self.encoder.pooler.trainable = False
+
+    def call(self, features, training=None):
+        features = encoder.complete(features)
+        *rows, length = ops.shape(features["input_ids"])
+        texts = {
+            name: ops.reshape(features[name], (-1, length))
+            for name in ("input_ids", "input_mask", "segment_ids")
+        }
+        if training:
+            seeds = self.encoder.dropout_seeds(features)
+            if len(rows) == 2:
+                seeds = dropout.seeds_of_parts(seeds, rows[1])
+            texts["dropout_seeds"] = seeds
+        encoded = self.encoder(texts, training=training)
+        vectors = pool(
+            encoded["sequence_output"],
+            texts["input_mask"],
+            pooling=self.pooling,
+            normalize=self.normalize,
+        )
+        return {"embedding": ops.reshape(vectors, (*rows, self.config.hidden_size))}
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        """Weight of the loss: the number of rows."""
+        return {"loss": ops.sum(_row_weights(features))}
+
+    def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
+        vectors = unit_length(ops.cast(outputs["embedding"], "float32"))
+        weights = _row_weights(features)
+        total = ops.sum(weights)
+        if "label_ids" in features:
+            labels = ops.cast(features["label_ids"], "float32")
+            cosines = ops.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+            errors = ops.square(cosines - labels)
+            return {"loss": (ops.sum(errors * weights), total)}
+        scores, is_own = self._scores(vectors, features["text_ids"], weights)
+        own = ops.sum(ops.where(is_own, scores, 0.0), axis=(1, 2))
+        losses = ops.logsumexp(scores, axis=(1, 2)) - own
+        best = ops.max(ops.where(is_own, _NEVER, scores), axis=(1, 2))
+        is_right = ops.cast(own > best, "float32")
+        return {
+            "loss": (ops.sum(losses * weights), total),
+            "accuracy": (ops.sum(is_right * weights), total),
+        }
+
+    def _scores(self, vectors, text_ids, weights):
+        """Scores of all candidates, and which is a row's own second text: `(B, A, C)`.
+
+        Args:
+            vectors: `(B, 1 + C, H)` of length 1.
+            text_ids: `(B, 1 + C)`.
+            weights: `(B,)`.
+        """
+        all_vectors, first = self.gather(vectors)
+        all_ids, _ = self.gather(text_ids)
+        all_weights, _ = self.gather(weights)
+        cosines = ops.einsum("BH,ACH->BAC", vectors[:, 0], all_vectors[:, 1:])
+        num_rows, num_all, num_candidates = ops.shape(cosines)
+        is_second = ops.arange(num_candidates, dtype="int32") == 0
+        own_rows = first + ops.arange(num_rows, dtype="int32")
+        is_own = own_rows[:, None] == ops.arange(num_all, dtype="int32")
+        is_own = is_own[:, :, None] & is_second
+        ids, own_ids = all_ids[None, :, 1:], text_ids[:, :, None, None]
+        is_same = (ids == own_ids[:, 0]) | (ids == own_ids[:, 1])
+        # Another second text of the same first one is right, too.
+        is_right = (all_ids[:, :1] == own_ids[:, 0]) & is_second
+        lacks_weight = all_weights[:, None] == 0
+        is_out = (is_same | is_right | lacks_weight) & ~is_own
+        return ops.where(is_out, _NEVER, self.scale * cosines), is_own
+
+
+def _alone(rows):
+    return rows, 0
+
+
+def _row_weights(features):
+    """1 for each row, and 0 for one that fills up a batch: `(B,)` float32."""
+    if "example_weights" in features:
+        return ops.cast(ops.reshape(features["example_weights"], (-1,)), "float32")
+    return ops.ones_like(features["text_ids"][:, 0], "float32")
