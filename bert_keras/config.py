@@ -437,7 +437,7 @@ class Task(StrictModel):
     """Whether a question may have no answer."""
     bilstm_units: int = 0
     """Cells in each direction of a BiLSTM below the head (paper, Table 5); 0: none."""
-    pooling: TextPooling | None = None
+    pooling: TextPooling = "mean"
     """Of `embedding`: what a text's vector is made of."""
     normalize: bool = False
     """Of `embedding`: vectors have length 1."""

@@ -81,8 +81,9 @@ def _add_jobs(parser: argparse.ArgumentParser) -> None:
 def add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--task",
-        help="form of your own data: text, tagging, span or choice; or a data set such "
-        "as MRPC, SQuAD2.0, SWAG, CoNLL-2003 (default: the configuration's, else text)",
+        help="form of your own data: text, tagging, span, choice or embedding; or a "
+        "data set such as MRPC, SQuAD2.0, SWAG, CoNLL-2003 (default: the "
+        "configuration's, else text)",
     )
     parser.add_argument("--train", metavar="FILE", help="labelled file to train on")
     parser.add_argument(

@@ -19,6 +19,7 @@ ACTIVATIONS = hugging_face.ACTIVATIONS
 
 _POOLING, _NORMALIZE = "1_Pooling", "2_Normalize"
 _ENCODER_CONFIG = "sentence_bert_config.json"
+_TOKENIZER_CONFIG = "tokenizer_config.json"
 _MODES: Mapping[str, config.TextPooling] = {"mean_tokens": "mean", "cls_token": "cls"}
 """Their names in old files to ours; in new ones they are the same."""
 _OTHER_MODES = ("max_tokens", "mean_sqrt_len_tokens")
@@ -43,7 +44,27 @@ def read(path: Path) -> weights.Checkpoint:
         kind="embedding", pooling=pooling, normalize="Normalize" in steps
     )
     found = hugging_face.read(path)
-    return dataclasses.replace(found, task=task, max_seq_length=_read_length(path))
+    values = _read_json(path / _ENCODER_CONFIG)
+    if values.get("do_lower_case") and not found.do_lower_case:
+        raise InputError(
+            f'{path / _ENCODER_CONFIG}: "do_lower_case" is true, but the tokenizer '
+            "keeps case: its tokenizer_config.json should say it"
+        )
+    length = values.get("max_seq_length")
+    if length is None:
+        # Since version 6; without a limit it is a number of 30 digits.
+        length = _read_json(path / _TOKENIZER_CONFIG).get("model_max_length")
+    longest = found.bert_config.max_position_embeddings
+    if length is not None and (not isinstance(length, int | float) or length < 4):
+        raise InputError(
+            f"{path}: the longest input has {length!r} tokens, expected 4 or more"
+        )
+    length = None if length is None else int(min(length, longest))
+    return dataclasses.replace(found, task=task, max_seq_length=length)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    return files.read_json(path) if path.is_file() else {}
 
 
 def _read_steps(path: Path) -> dict[str, str]:
@@ -92,19 +113,6 @@ def _read_pooling(path: Path) -> config.TextPooling:
     )
 
 
-def _read_length(path: Path) -> int | None:
-    path = path / _ENCODER_CONFIG
-    length = files.read_json(path).get("max_seq_length") if path.is_file() else None
-    if length is None:
-        return None
-    if type(length) is not int or length < 4:
-        raise InputError(
-            f'{path}: "max_seq_length" is {length!r}, expected a number of tokens, 4 '
-            "or more"
-        )
-    return length
-
-
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """Writes a directory that `SentenceTransformer` loads.
 
@@ -115,7 +123,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         InputError: the model has no pooling or no vocabulary; see there.
     """
     task = checkpoint.task
-    if task.kind != "embedding" or task.pooling is None:
+    if task.kind != "embedding":
         raise InputError(
             f"a model for {task.kind} does not say what a text's vector is: tune it "
             "with `finetune --task embedding` first"

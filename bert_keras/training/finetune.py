@@ -237,6 +237,12 @@ def _resolved(
     """The settings with what the devices decide."""
     on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     changes = {"precision": precision.resolve(settings.precision, strategy)}
+    if settings.task == "embedding" and settings.jit_compile and not on_tpu:
+        if (number := strategy.num_replicas_in_sync) > 1:
+            raise InputError(
+                f"`jit_compile` is not for --task embedding on {number} replicas, "
+                "which compare the texts of all within a step: leave it out"
+            )
     if lengths := settings.fixed_lengths(on_tpu=on_tpu):
         changes |= {"lengths": lengths, "length_multiple": 1}
     elif on_tpu:

@@ -175,7 +175,8 @@ def test_full_sentences_train_no_next_sentence_head(
 
 @pytest.mark.parametrize("to", [f for f in conversion.FORMATS if f != "native"])
 def test_there_and_back(to, run_dir, tmp_path):
-    kind = "encoder" if to == "keras_hub" else "pretraining"
+    kinds = {"keras_hub": "encoder", "sentence_transformers": "embedding"}
+    kind = kinds.get(to, "pretraining")
     source = conversion.read(run_dir(kind))
     first = conversion.convert(tmp_path / "run", tmp_path / to, to=to)
     assert (first.source, first.kind, first.difference) == ("native", kind, 0.0)

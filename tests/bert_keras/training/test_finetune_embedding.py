@@ -11,10 +11,9 @@ import tensorflow as tf
 import bert_keras
 from bert_keras import export, finetuning_config, run_directory
 from bert_keras.checkpoints import conversion
-from bert_keras.errors import InputError
 from bert_keras.inference import tuned
 from bert_keras.report import task_summaries
-from bert_keras.tasks import similarity
+from bert_keras.tasks import answers
 from bert_keras.training import finetune
 from tests.bert_keras.training.test_finetune import (
     BERT_CONFIG,
@@ -86,9 +85,156 @@ def run(init, pairs, tmp_path_factory) -> tuple[Path, dict]:
 
 def test_pairs_are_learnt(run, init, pairs, tmp_path):
     directory, results = run
-    print(results)
     untrained = tune(
-        init, pairs[0], [pairs[1]], tmp_path / "r", learning_rate=1e-9, num_train_epochs=0.05
+        *(init, pairs[0], [pairs[1]], tmp_path / "r"),
+        learning_rate=1e-9,
+        num_train_epochs=0.05,
     )
-    print(untrained)
-    assert results["eval"]["recall_at_10"] > untrained["eval"]["recall_at_10"] + 0.15
+    assert results["eval"]["recall_at_10"] > untrained["eval"]["recall_at_10"] + 0.3
+    assert json.loads((directory / "results.json").read_text()) == results
+    task = run_directory.read_task(directory, kinds=["embedding"], verb="finetune")
+    assert (task.pooling, task.normalize) == ("mean", True)
+
+
+def test_predict_python_and_export_give_the_same_vectors(run, pairs, tmp_path):
+    """None of them is told the pooling again, nor the length."""
+    directory, results = run
+    texts = [" ".join(topics) for topics in topical_pairs(5, seed=9)]
+    source = write_tsv(tmp_path / "new.tsv", [(text,) for text in texts], ("text",))
+    tuned.predict(directory, source, tmp_path / "vectors.jsonl")
+    lines = (tmp_path / "vectors.jsonl").read_text().splitlines()
+    vectors = np.array([json.loads(line)["embedding"] for line in lines])
+    assert [json.loads(line)["text"] for line in lines] == texts
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    loaded = bert_keras.load(directory)
+    records = loaded.predict(texts)
+    np.testing.assert_allclose([r.prediction for r in records], vectors, atol=1e-7)
+    by_hand = loaded.network(loaded.encode(texts, max_seq_length=24))["embedding"]
+    np.testing.assert_allclose(by_hand, vectors, atol=1e-6)
+    export.export_model(directory, tmp_path / "exported")
+    served = tf.saved_model.load(str(tmp_path / "exported"))
+    found = served.signatures["serving_default"](text=tf.constant(texts))["embedding"]
+    np.testing.assert_allclose(found, vectors, atol=1e-6)
+    tuned.predict(directory, pairs[1], tmp_path / "alike.tsv")
+    lines = (tmp_path / "alike.tsv").read_text().splitlines()
+    rows = [line.split("\t") for line in lines]
+    assert rows[0] == ["text", "text_pair", "similarity"]
+    records = answers.read_answers(directory / "dev_answers.jsonl", "embedding")
+    given = [float(row[2]) for row in rows[1:]]
+    assert given == pytest.approx([r.prediction for r in records], abs=2e-6)
+    scores = tuned.evaluate(directory, pairs[1])
+    assert scores.pop("num_examples") == 80
+    assert scores == pytest.approx(results["eval"])
+
+
+def test_a_directory_of_sentence_transformers(run, pairs, tmp_path):
+    """Written, read back, and used without a word about its pooling."""
+    written, native = tmp_path / "written", tmp_path / "native"
+    conversion.convert(run[0], written, to="sentence_transformers")
+    names = {str(path.relative_to(written)) for path in written.rglob("*")}
+    assert names == {
+        *("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"),
+        *("modules.json", "sentence_bert_config.json", "1_Pooling", "2_Normalize"),
+        *("1_Pooling/config.json", "config_sentence_transformers.json"),
+    }
+    assert conversion.recognize(written) == "sentence_transformers"
+    read = conversion.read(written)
+    assert (read.task.pooling, read.task.normalize) == ("mean", True)
+    assert read.max_seq_length == 24
+    conversion.convert(written, native, to="native")
+    texts = ["great film b c", "the plot " * 20]
+    expected = [r.prediction for r in bert_keras.load(run[0]).predict(texts)]
+    for directory in (written, native):
+        found = [r.prediction for r in bert_keras.load(directory).predict(texts)]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_sentence_transformers_gives_the_same_vectors(
+    pooling, run, init, pairs, tmp_path
+):
+    package = pytest.importorskip("sentence_transformers")
+    directory, written = run[0], tmp_path / "written"
+    if pooling == "cls":
+        directory = tmp_path / "run"
+        embedding = {"pooling": "cls", "normalize": False}
+        tune(
+            *(init, pairs[0], [pairs[1]], directory),
+            embedding=embedding,
+            num_train_epochs=0.2,
+        )
+    conversion.convert(directory, written, to="sentence_transformers")
+    model = package.SentenceTransformer(str(written), device="cpu")
+    assert model.max_seq_length == 24
+    texts = ["great film b c", "the plot " * 20, "x", "B, c. dull!"]
+    expected = [r.prediction for r in bert_keras.load(directory).predict(texts)]
+    np.testing.assert_allclose(model.encode(texts), expected, rtol=0, atol=1e-5)
+    # Theirs, written by them, is read like ours.
+    model.save(str(tmp_path / "theirs"))
+    found = [r.prediction for r in bert_keras.load(tmp_path / "theirs").predict(texts)]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_plain_text_and_numbers_are_learnt(init, pairs, tmp_path):
+    """A dev file of each kind; the second one is scored beside the first."""
+    rng = random.Random(4)
+    plain = [(text,) for pair in topical_pairs(160, seed=5) for text in pair]
+    numbers = []
+    for first, second in topical_pairs(160, seed=6):
+        if is_like := rng.random() < 0.5:
+            numbers.append((first, second, 5 * is_like))
+        else:
+            numbers.append((first, " ".join(rng.choices(FILLER, k=6)), 0))
+    scored = write_tsv(tmp_path / "scored.tsv", numbers, ("text", "text_pair", "label"))
+    alone = write_tsv(tmp_path / "plain.tsv", plain, ("text",))
+    results = tune(
+        *(init, alone, [pairs[1], scored], tmp_path / "plain"),
+        embedding={"pairs": "dropout"},
+        num_train_epochs=1.0,
+    )
+    assert results["num_train_examples"] == 320
+    assert results["train"]["accuracy"] > 0.5
+    assert {"recall_at_10", "scored_spearman"} < results["eval"].keys()
+    results = tune(
+        *(init, scored, [scored, pairs[1]], tmp_path / "numbers"),
+        embedding={"metric": "spearman", "max_label": 5.0},
+    )
+    assert results["eval"]["spearman"] > 0.75
+    assert "accuracy" not in results["train"]
+    (section,) = task_summaries.read_sections(tmp_path / "numbers")
+    assert "spearman correlation" in section.text
+
+
+@pytest.mark.parametrize("lengths", [(), pytest.param((16,), marks=pytest.mark.slow)])
+def test_two_replicas_give_what_one_device_gives(lengths, init, tmp_path):
+    """With dropout, hard negatives, repeated texts and an uneven last batch."""
+    header = ("text", "text_pair", "negative")
+    rows = [(*pair, pair[0] + " film") for pair in topical_pairs(20, seed=3)]
+    rows[7] = (rows[0][0], *rows[7][1:])
+    train = write_tsv(tmp_path / "train.tsv", rows, header)
+    dev = write_tsv(tmp_path / "dev.tsv", rows[:12], header)
+    strategies = {
+        "two": tf.distribute.MirroredStrategy(
+            ["/cpu:0", "/cpu:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
+        ),
+        "one": tf.distribute.OneDeviceStrategy("/cpu:0"),
+    }
+    made = {
+        name: tune(
+            *(init, train, [dev], tmp_path / name),
+            strategy=strategy,
+            batch_size=8,
+            lengths=lengths,
+            num_train_epochs=2.0,
+        )
+        for name, strategy in strategies.items()
+    }
+    two, one = (conversion.read(tmp_path / name).arrays for name in strategies)
+    for name in one:
+        np.testing.assert_allclose(
+            two[name], one[name], rtol=0, atol=2e-6, err_msg=name
+        )
+    for name in ("loss", "accuracy", "gradient_norm"):
+        found = made["two"]["train"][name]
+        assert found == pytest.approx(made["one"]["train"][name], abs=1e-5)
