@@ -130,7 +130,7 @@ def check_same(packed, alone, *, tolerance=1e-6):
     "kind",
     [
         "eager",
-        "chains compiled",
+        pytest.param("chains compiled", marks=pytest.mark.slow),
         pytest.param("layers", marks=pytest.mark.slow),
         pytest.param("attention", marks=pytest.mark.slow),
     ],

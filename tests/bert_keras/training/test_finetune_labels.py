@@ -138,6 +138,7 @@ def test_the_report_has_scores_by_label(run):
     assert "of 60 texts have wrong labels" in mistakes.text
 
 
+@pytest.mark.slow
 def test_rare_labels_count_for_more_if_asked(init, tmp_path):
     """One text in twelve is good, and a word of it is missing half of the time."""
     rng = random.Random(3)
