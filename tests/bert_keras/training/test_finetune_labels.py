@@ -14,7 +14,7 @@ from bert_keras.checkpoints import conversion
 from bert_keras.errors import InputError
 from bert_keras.inference import tuned
 from bert_keras.report import task_summaries
-from bert_keras.training import finetune
+from bert_keras.training import settings_check
 from tests.bert_keras.training.test_finetune import (
     BAD,
     BERT_CONFIG,
@@ -196,6 +196,4 @@ def test_a_share_of_the_training_file_is_held_out(init, files, tmp_path):
 def test_a_data_set_says_itself_what_its_labels_are(key):
     settings = SETTINGS.model_copy(update={"task": "RTE", key: True})
     with pytest.raises(InputError, match=f"`{key}` is for your own texts .*task RTE"):
-        finetune._check_settings(
-            settings, config.Task(kind="classification"), BERT_CONFIG
-        )
+        settings_check.check(settings, config.Task(kind="classification"), BERT_CONFIG)
