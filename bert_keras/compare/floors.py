@@ -34,6 +34,10 @@ REGULARISATION = 10.0
 """`C` of logistic regression, the inverse of the strength: of 1 (scikit-learn's
 default), 10 and 100 the best on most shares of SST-2, CoLA and MRPC."""
 
+MAX_TERMS = 1_000_000
+"""Words and pairs of words that are counted, the commonest: each label has a weight for
+each, and texts without end would have terms without end."""
+
 DESCRIPTIONS = {
     COMMONEST: (
         "the commonest label or tag (numbers: the mean; several labels: how often each "
@@ -41,7 +45,8 @@ DESCRIPTIONS = {
     ),
     LINEAR: (
         "logistic regression (of numbers: ridge regression) by scikit-learn on TF-IDF "
-        f"of words and pairs of words, C = {REGULARISATION:g}"
+        f"of words and pairs of words (the commonest {MAX_TERMS:,}), "
+        f"C = {REGULARISATION:g}"
     ),
     EACH_WORD: "the tag that a word has most often, the commonest for unknown words",
 }
@@ -158,7 +163,10 @@ def _linear(train: text_forms.TextDataset, task: config.Task) -> _Linear | _Cons
     vectorizers = []
     for part in zip(*train.contents().texts, strict=True):
         vectorizer = sklearn.feature_extraction.text.TfidfVectorizer(
-            ngram_range=(1, 2), sublinear_tf=True, token_pattern=_TOKEN
+            ngram_range=(1, 2),
+            sublinear_tf=True,
+            token_pattern=_TOKEN,
+            max_features=MAX_TERMS,
         )
         try:
             vectorizers.append(vectorizer.fit(part))

@@ -45,6 +45,18 @@ def test_classes():
     assert found["accuracy"] == 1 and found["loss"] < 0.7
 
 
+def test_the_commonest_terms_are_counted(monkeypatch):
+    train = texts("classification", ("good good rare", "x"), ("bad bad", "y"))
+    sizes = []
+    for limit in (1000, 2):
+        monkeypatch.setattr(floors, "MAX_TERMS", limit)
+        learnt = floors.learn(floors.LINEAR, train, train.describe()).answer
+        sizes.append(len(learnt.vectorizers[0].vocabulary_))
+        assert learnt(train).argmax(axis=1).tolist() == [0, 1]
+    # Three words, "good good", "good rare" and "bad bad".
+    assert sizes == [6, 2] and set(learnt.vectorizers[0].vocabulary_) == {"good", "bad"}
+
+
 def test_words_of_the_two_sides_of_a_pair_differ():
     train = texts(
         "classification", *[("one / two", "x"), ("two / one", "y"), ("a / b", "y")] * 5
