@@ -128,6 +128,18 @@ def _extend_vocab(args: argparse.Namespace) -> None:
     )
 
 
+def _pairs(args: argparse.Namespace) -> None:
+    from pipelines import pairs
+
+    pairs.write_pairs(
+        args.corpus,
+        args.output,
+        kind=args.of,
+        per_document=args.per_document,
+        dev_percent=args.dev_percent,
+    )
+
+
 def _examples(args: argparse.Namespace) -> None:
     _quiet_beam()
     from pipelines import examples
@@ -419,6 +431,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "corpus": _corpus,
     "vocab": _vocab,
     "extend-vocab": _extend_vocab,
+    "pairs": _pairs,
     "examples": _examples,
     "inspect": _inspect,
     "adopt": _adopt,

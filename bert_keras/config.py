@@ -383,6 +383,9 @@ TextPooling = Literal["mean", "cls"]
 """A text's vector: the mean over its tokens, `[CLS]` and `[SEP]` but no padding, or
 that of the first one, as in sentence-transformers."""
 
+PairKind = Literal["titles", "neighbours", "sentences"]
+"""Pairs of texts of a document: see `pipelines.pairs`."""
+
 LongTexts = Literal["cut", "head_tail", "windows_mean", "windows_max"]
 """What becomes of a text that is longer than an input: its beginning is kept, or its
 beginning and its end; or it is read in overlapping windows, of whose numbers the mean

@@ -1,0 +1,192 @@
+"""Documents -> pairs of texts that belong together, for `finetune --task embedding`.
+
+One pass over the shards, without Beam. Which pairs are made, and which documents are
+held out, follows from their ids alone.
+"""
+
+import hashlib
+import logging
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_keras import config, files, manifest, progress
+from bert_keras.errors import InputError, check_choice
+from pipelines import documents, words
+
+logger = logging.getLogger(__name__)
+
+KINDS: tuple[str, ...] = typing.get_args(config.PairKind)
+"""Pairs: a document's title and each of its paragraphs; a paragraph and the next one; a
+sentence of a paragraph and the rest of it, which is the inverse cloze task (Lee et al.,
+2019)."""
+
+MIN_WORDS = 5
+"""Of each text but a title."""
+
+TRAIN_NAME, DEV_NAME = "train.tsv", "dev.tsv"
+_HEADER = "text\ttext_pair\n"
+
+
+def write_pairs(
+    corpus_dir: str | Path,
+    output_dir: str | Path,
+    *,
+    kind: str,
+    per_document: int = 4,
+    dev_percent: float = 5.0,
+) -> dict[str, int]:
+    """Writes `train.tsv` and `dev.tsv`, of documents of their own.
+
+    A held-out pair with a text of a training pair is left out.
+
+    Args:
+        corpus_dir: made by `corpus`.
+        output_dir: to create.
+        kind: one of `KINDS`.
+        per_document: pairs at most; which ones, their hashes say.
+        dev_percent: share of the documents whose pairs are held out.
+
+    Returns:
+        Pairs of each file.
+
+    Raises:
+        InputError: an unfinished or changed corpus, no document has such a pair, or the
+            directory holds something.
+    """
+    check_choice("--of", kind, KINDS)
+    if per_document < 1:
+        raise InputError(f"--per_document is 1 or more, got {per_document}")
+    if not 0 < dev_percent < 100:
+        raise InputError(f"--dev_percent is between 0 and 100, got {dev_percent:g}")
+    files.check_is_new(output_dir)
+    corpus = manifest.read_manifest(
+        corpus_dir, kind="documents", verb="bert-keras corpus"
+    )
+    manifest.verify_shards(corpus_dir, corpus)
+    with files.new_directory(output_dir) as temporary:
+        counts = _write(
+            temporary, _read(corpus_dir, corpus), kind, per_document, dev_percent
+        )
+        if not counts[TRAIN_NAME] or not counts[DEV_NAME]:
+            raise InputError(
+                f"{corpus_dir}: {counts[TRAIN_NAME]} pairs to train on and "
+                f"{counts[DEV_NAME]} held out of {corpus.num_records} documents, "
+                f"expected some of both: {_REMEDIES[kind]}, or give `corpus` more text"
+            )
+    logger.info(
+        "%s: %d pairs to train on, %d held out, of %d documents",
+        *(output_dir, counts[TRAIN_NAME], counts[DEV_NAME], corpus.num_records),
+    )
+    return counts
+
+
+_REMEDIES = {
+    "titles": "their documents may have no titles: try --of neighbours or sentences",
+    "neighbours": "they may have one paragraph each: try --of sentences",
+    "sentences": "their paragraphs may be too short: try --of neighbours",
+}
+
+
+def _read(
+    corpus_dir: str | Path, corpus: manifest.Manifest
+) -> Iterator[dict[str, Any]]:
+    done = 0
+    with progress.Progress(
+        "pairs",
+        total=corpus.num_records,
+        unit="documents",
+        read=lambda: done,
+        only_if_long=True,
+    ):
+        for shard in corpus.shards:
+            for document in documents.read_shard(files.join(corpus_dir, shard.name)):
+                yield document
+                done += 1
+
+
+def _write(
+    directory: Path,
+    read: Iterator[Mapping[str, Any]],
+    kind: str,
+    per_document: int,
+    dev_percent: float,
+) -> dict[str, int]:
+    known: set[int] = set()
+    held_out: list[tuple[str, str]] = []
+    num_trained = 0
+    with open(directory / TRAIN_NAME, "w", encoding="utf-8", newline="\n") as file:
+        file.write(_HEADER)
+        for document in read:
+            found = pairs_of(document, kind=kind, per_document=per_document)
+            if _number(document["id"]) < dev_percent / 100 * 2**64:
+                held_out += found
+                continue
+            for pair in found:
+                known.update(map(_number, pair))
+                file.write("\t".join(pair) + "\n")
+                num_trained += 1
+    kept = [pair for pair in held_out if known.isdisjoint(map(_number, pair))]
+    with open(directory / DEV_NAME, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines([_HEADER, *("\t".join(pair) + "\n" for pair in kept)])
+    return {TRAIN_NAME: num_trained, DEV_NAME: len(kept)}
+
+
+def pairs_of(
+    document: Mapping[str, Any], *, kind: str, per_document: int
+) -> list[tuple[str, str]]:
+    """Pairs of a document, in its order.
+
+    Args:
+        document: see `documents.read_shard`.
+        kind: one of `KINDS`.
+        per_document: how many at most.
+    """
+    found = list(_READERS[kind](document))
+    place = {pair: number for number, pair in enumerate(found)}
+    chosen = sorted(place, key=lambda pair: _number(f"{document['id']}\0{pair}"))
+    return sorted(chosen[:per_document], key=place.__getitem__)
+
+
+def _titles(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if title := _line([document.get("title") or ""]):
+        for paragraph in document["paragraphs"]:
+            if _is_long(text := _line(paragraph)):
+                yield title, text
+
+
+def _neighbours(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    texts = [_line(paragraph) for paragraph in document["paragraphs"]]
+    for first, second in zip(texts, texts[1:], strict=False):
+        if first != second and _is_long(first) and _is_long(second):
+            yield first, second
+
+
+def _sentences(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for paragraph in document["paragraphs"]:
+        long = [n for n, sentence in enumerate(paragraph) if _is_long(sentence)]
+        if not long:
+            continue
+        chosen = long[_number(f"{document['id']}\0{_line(paragraph)}") % len(long)]
+        rest = _line([*paragraph[:chosen], *paragraph[chosen + 1 :]])
+        if _is_long(rest):
+            yield _line([paragraph[chosen]]), rest
+
+
+_READERS = {"titles": _titles, "neighbours": _neighbours, "sentences": _sentences}
+
+
+def _line(sentences: Sequence[str]) -> str:
+    """Sentences as one line without tabs."""
+    return " ".join(" ".join(sentences).split())
+
+
+def _is_long(text: str) -> bool:
+    return words.count_words(text) >= MIN_WORDS
+
+
+def _number(text: str) -> int:
+    """A number below 2^64 that any text is as likely to have as another."""
+    digest = hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big")
