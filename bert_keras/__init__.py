@@ -20,6 +20,7 @@ _MODULES = {
     "BertTagger": "bert_keras.model.networks",
     "BertSpanPredictor": "bert_keras.model.networks",
     "BertChooser": "bert_keras.model.networks",
+    "BertEmbedder": "bert_keras.model.embedder",
     "BertPretrainer": "bert_keras.model.pretrainer",
     "Tokenizer": "bert_keras.data.tokenization",
     "load": "bert_keras.inference.loading",

@@ -15,6 +15,7 @@ from typing import Any
 CLASSES = {
     "bert_keras.model.bilstm": ("BiLSTM",),
     "bert_keras.model.dropout": ("Dropout",),
+    "bert_keras.model.embedder": ("BertEmbedder",),
     "bert_keras.model.encoder": ("BertEncoder",),
     "bert_keras.model.heads": (
         "ClassificationHead",

@@ -113,6 +113,7 @@ class BertEmbedder(encoder.BertNetwork):
             name: ops.reshape(features[name], (-1, length))
             for name in ("input_ids", "input_mask", "segment_ids")
         }
+        shape = (-1, *rows[1:], self.config.hidden_size)
         if training:
             seeds = self.encoder.dropout_seeds(features)
             if len(rows) == 2:
@@ -125,7 +126,7 @@ class BertEmbedder(encoder.BertNetwork):
             pooling=self.pooling,
             normalize=self.normalize,
         )
-        return {"embedding": ops.reshape(vectors, (*rows, self.config.hidden_size))}
+        return {"embedding": ops.reshape(vectors, shape)}
 
     def loss_weights(self, features) -> dict[str, Any]:
         """Weight of the loss: the number of rows."""

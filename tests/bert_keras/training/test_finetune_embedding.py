@@ -11,10 +11,12 @@ import tensorflow as tf
 import bert_keras
 from bert_keras import export, finetuning_config, run_directory
 from bert_keras.checkpoints import conversion
+from bert_keras.errors import InputError, Stopped
 from bert_keras.inference import tuned
 from bert_keras.report import task_summaries
 from bert_keras.tasks import answers
 from bert_keras.training import finetune
+from tests.bert_keras.training import test_resumed_tuning as resuming
 from tests.bert_keras.training.test_finetune import (
     BERT_CONFIG,
     FILLER,
@@ -23,6 +25,7 @@ from tests.bert_keras.training.test_finetune import (
     write_tsv,
 )
 
+at_step = resuming.at_step
 TOPICS = list("bcdefghij")
 PAIRS = finetuning_config.EmbeddingConfig()
 
@@ -238,3 +241,59 @@ def test_two_replicas_give_what_one_device_gives(lengths, init, tmp_path):
     for name in ("loss", "accuracy", "gradient_norm"):
         found = made["two"]["train"][name]
         assert found == pytest.approx(made["one"]["train"][name], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_with_the_same_bits(init, pairs, tmp_path, at_step):
+    settings = {"num_train_epochs": 1.0, "evaluate_steps": 6, "keep": "best"}
+    tune(init, pairs[0], [pairs[1]], tmp_path / "whole", **settings)
+    killed = tmp_path / "killed"
+    at_step(11, resuming.die)
+    with pytest.raises(resuming.Killed):
+        tune(init, pairs[0], [pairs[1]], killed, save_checkpoint_steps=4, **settings)
+    at_step(15, resuming.terminate)
+    with pytest.raises(Stopped, match="stopped by SIGTERM at step 16"):
+        tune(init, pairs[0], [pairs[1]], killed, **settings)
+    tune(init, pairs[0], [pairs[1]], killed, **settings)
+    resuming.assert_same(killed, tmp_path / "whole")
+
+
+def test_several_replicas_are_not_compiled(init, pairs, tmp_path):
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    message = "`jit_compile` is not for --task embedding on 2 replicas, which compare"
+    with pytest.raises(InputError, match=message):
+        tune(
+            *(init, pairs[0], [pairs[1]], tmp_path / "run"),
+            strategy=strategy,
+            jit_compile=True,
+        )
+
+
+def test_what_is_refused_before_training(init, pairs, tmp_path):
+    """Nothing is left behind."""
+    for changes, message in (
+        ({"dropout_prob": 0.2}, "`dropout_prob` 0.2 is not for --task embedding"),
+        ({"batch_size": 700}, "640 pairs to learn from, fewer than a batch of 700"),
+        ({"embedding": {"metric": "spearman"}}, "dev.tsv: has no labels"),
+    ):
+        with pytest.raises(InputError, match=message):
+            tune(init, pairs[0], [pairs[1]], tmp_path / "run", **changes)
+        assert not (tmp_path / "run" / "task.json").exists()
+
+
+def test_vectors_are_not_quantised(run, pairs, tmp_path):
+    with pytest.raises(InputError, match="--quantize is for answers that a dev file"):
+        export.export_model(
+            *(run[0], tmp_path / "exported"),
+            to="onnx",
+            quantize="int8",
+            dev=pairs[1],
+        )
+
+
+def test_the_page_shows_what_was_not_found(run):
+    found, missed = task_summaries.read_sections(run[0])
+    assert found.name == "search" and found.picture.startswith(b"\x89PNG")
+    recall = 100 * run[1]["eval"]["recall_at_10"]
+    assert f"it is among the ten nearest | {recall:.1f} %" in found.text
+    assert "of 80 second texts are not found" in missed.text

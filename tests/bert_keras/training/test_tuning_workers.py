@@ -19,6 +19,7 @@ from tests.bert_keras.training.test_finetune import (
     opinions,
     write_tsv,
 )
+from tests.bert_keras.training.test_finetune_embedding import topical_pairs
 from tests.bert_keras.training.test_workers import (
     COMMAND_LINE,
     finish,
@@ -97,6 +98,30 @@ def test_two_workers_equal_one_device(files, tmp_path):
     assert {p.name for p in run.iterdir()} == {
         p.name for p in (tmp_path / "one").iterdir()
     }
+
+
+def test_two_workers_compare_the_texts_of_both(files, tmp_path):
+    header = ("text", "text_pair")
+    rows = [(one, f"so {other}") for (one, other) in topical_pairs(42, seed=1)]
+    given = {
+        "init": files["init"],
+        "train": write_tsv(tmp_path / "train.tsv", rows, header),
+        "dev": write_tsv(tmp_path / "dev.tsv", rows[:15], header),
+    }
+    run, options = tmp_path / "run", {"task": "embedding"}
+    assert finish(start_workers(given, run, **options)) == [0, 0], log_of(run, 0)
+    finetune.finetune(
+        SETTINGS.model_copy(update=options),
+        train=given["train"],
+        dev=[given["dev"]],
+        init=given["init"],
+        from_scratch=False,
+        output_dir=tmp_path / "one",
+        strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
+    )
+    assert_same_model(run, tmp_path / "one", atol=1e-6)
+    two, one = results(run), results(tmp_path / "one")
+    assert two["eval"] == pytest.approx(one["eval"], abs=1e-5)
 
 
 LONG = {"num_train_epochs": 40, "save_checkpoint_steps": 10}
