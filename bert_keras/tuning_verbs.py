@@ -1,6 +1,11 @@
 """Options of the verbs that tune many models, and of the files they are tuned on."""
 
 import argparse
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from bert_keras import config
 
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +71,44 @@ def add_compare(parser: argparse.ArgumentParser, model: str) -> None:
     )
     _add_jobs(parser)
     add_files(parser)
+
+
+def add_pairs(
+    verbs: Any, add_verb: Callable[[Any, str, str], argparse.ArgumentParser]
+) -> None:
+    """Adds `pairs`, by a function that adds a verb with a summary."""
+    parser = add_verb(
+        verbs, "pairs", "documents -> pairs of texts that belong together"
+    )
+    parser.add_argument("--corpus", required=True, help="directory made by `corpus`")
+    parser.add_argument(
+        "--output",
+        required=True,
+        help="directory to create, with train.tsv and dev.tsv for `finetune --task "
+        "embedding`",
+    )
+    kinds = typing.get_args(config.PairKind)
+    parser.add_argument(
+        "--of",
+        choices=kinds,
+        default=kinds[0],
+        help="a document's title and its paragraphs; a paragraph and the next one; or "
+        "a sentence and the rest of its paragraph (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--per_document",
+        type=int,
+        default=4,
+        metavar="N",
+        help="pairs of a document at most (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--dev_percent",
+        type=float,
+        default=5.0,
+        metavar="P",
+        help="documents whose pairs are held out, in percent (default: %(default)s)",
+    )
 
 
 def _add_jobs(parser: argparse.ArgumentParser) -> None:

@@ -94,29 +94,7 @@ def _add_data_verbs(verbs: Any) -> None:
         "--append",
         "put all words after the last entry (default: into [unusedN] first)",
     )
-
-    pairs = _verb(verbs, "pairs", "documents -> pairs of texts that belong together")
-    _add_required(
-        pairs,
-        corpus="directory made by `corpus`",
-        output="directory to create, with train.tsv and dev.tsv for `finetune --task "
-        "embedding`",
-    )
-    _add_choice(
-        pairs,
-        "--of",
-        config.PairKind,
-        "a document's title and its paragraphs; a paragraph and the next one; or a "
-        "sentence and the rest of its paragraph",
-    )
-    _add_number(pairs, "--per_document", 4, "pairs of a document at most")
-    pairs.add_argument(
-        "--dev_percent",
-        type=float,
-        default=5.0,
-        metavar="P",
-        help=f"documents whose pairs are held out, in percent {_DEFAULT}",
-    )
+    tuning_verbs.add_pairs(verbs, _verb)
 
 
 def _add_example_verbs(verbs: Any) -> None:

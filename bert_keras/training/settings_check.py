@@ -86,6 +86,15 @@ def _check_embedding(settings: _Settings, bert_config: config.BertConfig) -> Non
             raise InputError(
                 f"`{key}` {value} is not for --task embedding: {reason}; leave it out"
             )
+    shares = [
+        getattr(bert_config if getattr(settings, name) is None else settings, name)
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    ]
+    if settings.embedding.pairs == "dropout" and not any(shares):
+        raise InputError(
+            "`embedding.pairs` dropout: the encoder drops nothing, so a text is "
+            "like itself anyway: --set hidden_dropout_prob=0.1"
+        )
     if settings.embedding.pooling == "cls" and bert_config.attention != "bidirectional":
         raise InputError(
             "`embedding.pooling` cls: the first token of this encoder has not seen the "

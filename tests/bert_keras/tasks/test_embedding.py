@@ -209,6 +209,25 @@ def test_the_first_token_of_an_encoder_that_looks_to_the_left():
         settings_check.check(settings(pooling="cls"), task, left)
 
 
+def test_an_encoder_without_dropout_sees_a_text_once():
+    """Some recipes train with none."""
+    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    encoder, task = (
+        config.BertConfig(vocab_size=9, **none),
+        config.Task(kind="embedding"),
+    )
+    settings_check.check(settings(), task, encoder)
+    given = settings(pairs="dropout")
+    with pytest.raises(InputError, match=r"drops nothing, .*hidden_dropout_prob=0.1"):
+        settings_check.check(given, task, encoder)
+    with pytest.raises(InputError, match=r"drops nothing"):
+        settings_check.check(
+            given.model_copy(update=none), task, config.BertConfig(vocab_size=9)
+        )
+    given = given.model_copy(update={"hidden_dropout_prob": 0.1})
+    settings_check.check(given, task, encoder)
+
+
 def random_vectors(num_rows: int, *, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(num_rows, 6)).astype(np.float32)
 
