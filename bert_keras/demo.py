@@ -12,10 +12,11 @@ import json
 import logging
 import re
 import shlex
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +38,8 @@ VOCAB_SIZE = 8000
 TRAIN_PER_LIBRARY = 50
 """Labelled paragraphs to tune on: few, so that the gain of pre-training shows."""
 TEST_PER_LIBRARY = 100
+COMPARED = "compared"
+"""Directory of the comparison."""
 
 SENTENCES = (
     "returns a [MASK] with the same shape as the input.",
@@ -84,20 +87,15 @@ def run(output_dir: str | Path) -> None:
             )
         with files.new_directory(text) as made:
             write_texts(made)
-    printed = {}
     for command in commands(directory):
         if not _is_done(command):
-            printed[shlex.join(command)] = _run_command(command)
-    scores = {
-        name: _accuracy(printed, directory / "runs" / name)
-        for name in ("tuned", "from_scratch")
-    }
+            _run_command(command)
     answers = _ask_saved_model(directory / "exported" / "1", PARAGRAPHS)
     print(f"\nThe SavedModel in {directory / 'exported' / '1'} on raw strings:")
     for paragraph, answer in zip(PARAGRAPHS, answers, strict=True):
         print(f"  {answer:12} {paragraph}")
     minutes = (time.monotonic() - start) / 60
-    print("\n" + "\n".join(table(directory, scores)))
+    print("\n" + "\n".join(table(directory)))
     print(f"\n{minutes:.1f} minutes. Curves: tensorboard --logdir {directory / 'runs'}")
 
 
@@ -106,12 +104,10 @@ def commands(directory: Path) -> list[list[str]]:
     text, runs = directory / "text", directory / "runs"
     corpus, vocab = directory / "corpus", directory / "vocab.txt"
     examples, exported = directory / "examples", directory / "exported" / "1"
-    pretrained, tuned, scratch = (
-        runs / name for name in ("pretrained", "tuned", "from_scratch")
-    )
-    finetune = (
-        f"finetune --task text --config demo_finetune --train {text / 'train.tsv'} "
-        f"--dev {text / 'dev.tsv'} --init {pretrained}"
+    pretrained, tuned = runs / "pretrained", runs / "tuned"
+    labelled = (
+        f"--task text --config demo_finetune --train {text / 'train.tsv'} "
+        f"--dev {text / 'dev.tsv'}"
     )
     lines = [
         f"corpus --wikipedia {text / 'articles.xml'} --jsonl {text / 'docs.jsonl'} "
@@ -122,11 +118,11 @@ def commands(directory: Path) -> list[list[str]]:
         f"inspect {examples} --limit 1",
         f"pretrain --config demo --examples {examples} --output_dir {pretrained}",
         f"fill-mask --model {pretrained} {shlex.join(SENTENCES)}",
-        f"{finetune} --output_dir {tuned}",
-        f"{finetune} --from_scratch --output_dir {scratch}",
+        f"finetune {labelled} --init {pretrained} --output_dir {tuned}",
         f"evaluate --model {tuned} --input {text / 'test.tsv'}",
-        f"evaluate --model {scratch} --input {text / 'test.tsv'}",
         f"export --model {tuned} --output {exported}",
+        f"compare {labelled} --models {pretrained} --from_scratch --fractions 0.3 1 "
+        f"--jobs 2 --output_dir {directory / COMPARED}",
     ]
     return [shlex.split(line) for line in lines]
 
@@ -134,7 +130,7 @@ def commands(directory: Path) -> list[list[str]]:
 def _is_done(command: Sequence[str]) -> bool:
     """Whether the output of a command is there, whole.
 
-    `pretrain` and `finetune` look at theirs themselves.
+    Verbs with `--output_dir` look at theirs themselves.
     """
     if "--output" not in command:
         return False
@@ -144,14 +140,10 @@ def _is_done(command: Sequence[str]) -> bool:
     return output.exists()
 
 
-def _run_command(command: Sequence[str]) -> str:
-    """Prints and runs a `bert-keras` command; returns its output."""
+def _run_command(command: Sequence[str]) -> None:
+    """Prints and runs a `bert-keras` command."""
     print(f"\n$ bert-keras {shlex.join(command)}", flush=True)
-    process = subprocess.run(
-        [sys.executable, "-P", "-m", "bert_keras.cli", *command],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = subprocess.run([sys.executable, "-P", "-m", "bert_keras.cli", *command])
     if process.returncode > 128:
         raise Stopped(
             f"`bert-keras {command[0]}` was stopped; give the same command again to "
@@ -160,40 +152,38 @@ def _run_command(command: Sequence[str]) -> str:
         )
     if process.returncode:
         raise InputError(f"`bert-keras {command[0]}` failed for the reason above")
-    print(process.stdout, end="", flush=True)
-    return process.stdout
 
 
-def _accuracy(printed: Mapping[str, str], run_dir: Path) -> float:
-    for command, output in printed.items():
-        if command.startswith(f"evaluate --model {run_dir} "):
-            return float(
-                dict(line.split("\t") for line in output.splitlines())["accuracy"]
-            )
-    raise ValueError(f"{run_dir} was not evaluated")
-
-
-def table(directory: Path, scores: Mapping[str, float]) -> Iterator[str]:
-    """Lines of the closing table: accuracies of the runs, with a baseline.
+def table(directory: Path) -> Iterator[str]:
+    """Lines of the closing table: accuracies of all models, and of what needs none.
 
     Args:
         directory: output directory of the demo.
-        scores: accuracy on the labelled test paragraphs of `tuned` and `from_scratch`.
     """
     pretrained = run_directory.read_results(directory / "runs" / "pretrained") or {}
     baseline = pretrained["eval_baseline"]
-    token = baseline["commonest_token"]
-    rows = (
-        ("masked LM, pre-trained", pretrained["eval"]["masked_lm_accuracy"]),
-        (f"masked LM, always {token!r}", baseline["masked_lm_accuracy"]),
-        ("which library, pre-trained", scores["tuned"]),
-        ("which library, from scratch", scores["from_scratch"]),
-    )
+    rows = [
+        ("masked LM, pretrained", [pretrained["eval"]["masked_lm_accuracy"]]),
+        (
+            f"masked LM, always {baseline['commonest_token']!r}",
+            [baseline["masked_lm_accuracy"]],
+        ),
+    ]
+    compared = json.loads((directory / COMPARED / "comparison.json").read_text())
+    answered = [
+        (
+            f"which library, {contender['name']}",
+            [run["score"] for run in contender["runs"] if run["train_fraction"] == 1],
+        )
+        for contender in compared["contenders"]
+    ]
+    rows += sorted(answered, key=lambda row: -statistics.fmean(row[1]))
     width = max(len(name) for name, _ in rows)
-    yield "held-out accuracy"
-    yield "-" * (width + 9)
-    for name, accuracy in rows:
-        yield f"{name:{width}}  {accuracy:7.1%}"
+    yield "held-out accuracy, mean and deviation"
+    yield "-" * (width + 16)
+    for name, scores in rows:
+        several = f" ± {statistics.stdev(scores):.1%}" if len(scores) > 1 else ""
+        yield f"{name:{width}}  {statistics.fmean(scores):6.1%}{several}"
 
 
 def write_texts(directory: Path) -> None:

@@ -86,7 +86,7 @@ def test_every_command_of_the_demo_is_one(tmp_path):
         assert shlex.join(command)
     assert found == [
         *("corpus", "vocab", "examples", "inspect", "pretrain", "fill-mask"),
-        *("finetune", "finetune", "evaluate", "evaluate", "export"),
+        *("finetune", "evaluate", "export", "compare"),
     ]
 
 
@@ -98,14 +98,32 @@ def test_table_is_computed(tmp_path):
         "eval_baseline": {"commonest_token": "the", "masked_lm_accuracy": 0.0592},
     }
     (run / "results.json").write_text(json.dumps(results))
-    lines = list(demo.table(tmp_path, {"tuned": 0.75, "from_scratch": 0.5}))
-    assert lines == [
-        "held-out accuracy",
-        "------------------------------------",
-        "masked LM, pre-trained         31.4%",
-        "masked LM, always 'the'         5.9%",
-        "which library, pre-trained     75.0%",
-        "which library, from scratch    50.0%",
+    contenders = [
+        {
+            "name": name,
+            "runs": [
+                {"train_fraction": 0.3, "score": 0.1},
+                *({"train_fraction": 1.0, "score": score} for score in scores),
+            ],
+        }
+        for name, scores in (
+            ("TF-IDF, linear", [0.5, 0.5]),
+            ("pretrained", [0.6, 0.62]),
+            ("pretrained, random", [0.333]),
+        )
+    ]
+    (tmp_path / "compared").mkdir()
+    (tmp_path / "compared/comparison.json").write_text(
+        json.dumps({"contenders": contenders})
+    )
+    assert list(demo.table(tmp_path)) == [
+        "held-out accuracy, mean and deviation",
+        "-" * 49,
+        "masked LM, pretrained               31.4%",
+        "masked LM, always 'the'              5.9%",
+        "which library, pretrained           61.0% ± 1.4%",
+        "which library, TF-IDF, linear       50.0% ± 0.0%",
+        "which library, pretrained, random   33.3%",
     ]
 
 
