@@ -366,9 +366,18 @@ def _probe(args: argparse.Namespace) -> None:
 
 def _convert(args: argparse.Namespace) -> None:
     from bert_keras.checkpoints import conversion
+    from bert_keras.report import model_card
 
+    card = None
+    if args.to in model_card.USES:
+        name = os.path.basename(os.path.abspath(args.output))
+        card = model_card.text(args.input, name=name, form=args.to)
     done = conversion.convert(
-        args.input, args.output, to=args.to, approximate_gelu=args.approximate_gelu
+        args.input,
+        args.output,
+        to=args.to,
+        approximate_gelu=args.approximate_gelu,
+        card=card,
     )
     for line in conversion.describe(done, to=args.to):
         print(line)

@@ -111,6 +111,7 @@ def convert(
     *,
     to: str,
     approximate_gelu: bool = False,
+    card: str | None = None,
 ) -> Conversion:
     """Writes a checkpoint in another format.
 
@@ -123,6 +124,7 @@ def convert(
         to: a key of `FORMATS`.
         approximate_gelu: replace the exact GELU by its tanh form where the new format
             has only that one; the outputs then differ by `Conversion.difference`.
+        card: content of a `README.md` to put beside it, see `report.model_card`.
 
     Raises:
         InputError: the source cannot be used, the directory is not empty, or the
@@ -147,6 +149,8 @@ def convert(
                 f"outputs of the result differ by {difference:.3g}: nothing was kept"
             )
         num_parameters = sum(array.size for array in result.arrays.values())
+        if card is not None:
+            (temporary / "README.md").write_text(card, encoding="utf-8")
     return Conversion(
         source=source_format,
         kind=source.task.kind,

@@ -25,6 +25,7 @@ from bert_keras.export import (
     verdict,
 )
 from bert_keras.model import trace_registry
+from bert_keras.report import model_card
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +115,10 @@ def export_model(
             found = {"to": to, "quantize": quantize, "dev": str(dev), **found}
             verdict.check_drop(found, max_drop=0.5 if max_drop is None else max_drop)
             files.write_json(temporary / verdict.FILE_NAME, found)
+        # Its own name is a number, if it is for TensorFlow Serving.
+        name = files.path(model_dir).absolute().name
+        if card := model_card.text(model_dir, name=name, form=to):
+            (temporary / model_card.FILE_NAME).write_text(card, encoding="utf-8")
     logger.info("%s in %s", to, output_dir)
     return found
 

@@ -1,6 +1,7 @@
 """Facts about a run from its directory, without loading TensorFlow."""
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,17 +119,12 @@ def read_facts(directory: Path) -> Facts:
     settings = run_directory.flat(
         config_files.read_yaml(directory / run_directory.CONFIG_NAME)
     )
-    defaults = run_directory.flat(_CONFIGS[task.kind]().model_dump(mode="json"))
     inputs = files.read_json(directory / run_directory.INPUTS_NAME)
     return Facts(
         name=directory.resolve().name,
         task=task,
         settings=settings,
-        changed_settings={
-            key: value
-            for key, value in settings.items()
-            if key not in defaults or defaults[key] != value
-        },
+        changed_settings=changed_settings(task, settings),
         inputs={key: inputs[key] for key in inputs if key not in settings},
         bert_config=files.read_json(directory / run_directory.BERT_CONFIG_NAME),
         results=run_directory.read_results(directory),
@@ -147,6 +143,16 @@ def read_task(directory: Path) -> config.Task:
     return run_directory.read_task(
         directory, kinds=tuple(_CONFIGS), verb=run_directory.VERBS
     )
+
+
+def changed_settings(task: config.Task, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a run that differ from the defaults, by dotted key."""
+    defaults = run_directory.flat(_CONFIGS[task.kind]().model_dump(mode="json"))
+    return {
+        key: value
+        for key, value in settings.items()
+        if key not in defaults or defaults[key] != value
+    }
 
 
 def find_curve(log: event_log.EventLog, name: str) -> event_log.Curve | None:

@@ -1,0 +1,307 @@
+"""A model card: what a trained model is, from the files of its run alone.
+
+Markdown under the metadata that the Hugging Face Hub reads (`library_name`,
+`pipeline_tag`, `model-index`). What the run's files do not say is called "not stated".
+Names of files are in it, never their places, nor the machine's name.
+"""
+
+import json
+import os
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_keras import config_files, files, manifest, run_directory, strict_model
+from bert_keras.errors import InputError
+from bert_keras.report import facts, markdown
+from bert_keras.tasks import data_report
+
+FILE_NAME = "README.md"
+
+_PIPELINES = {
+    "pretraining": "fill-mask",
+    "classification": "text-classification",
+    "multi_label": "text-classification",
+    "regression": "text-classification",
+    "tagging": "token-classification",
+    "span": "question-answering",
+    "choice": "multiple-choice",
+    "embedding": "sentence-similarity",
+}
+_MAX_LABELS = 20
+
+_CODE = "```python\n{}\n```"
+USES = {
+    "hugging_face": (
+        "transformers",
+        _CODE.format(
+            "from transformers import pipeline\n\n"
+            'answer = pipeline("{pipeline}", model="DIRECTORY")'
+        ),
+    ),
+    "sentence_transformers": (
+        "sentence-transformers",
+        _CODE.format(
+            "from sentence_transformers import SentenceTransformer\n\n"
+            'vectors = SentenceTransformer("DIRECTORY").encode(["a text"])'
+        ),
+    ),
+    "saved_model": (
+        "tensorflow",
+        "A SavedModel: strings in, answers out, for TensorFlow Serving or\n\n"
+        + _CODE.format(
+            "import tensorflow as tf, tensorflow_text\n\n"
+            'model = tf.saved_model.load("DIRECTORY")\n'
+            'print(model.signatures["serving_default"].structured_input_signature)'
+        ),
+    ),
+    "onnx": ("onnx", "`model.onnx` takes ids, which `vocab.txt` makes of text."),
+    "litert": ("tflite", "`model.tflite` takes ids, which `vocab.txt` makes of text."),
+}
+"""What loads the files beside a card, by their form, and how."""
+
+
+class _Source(NamedTuple):
+    directory: Path
+    run: run_directory.Run
+    results: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    """By dotted key."""
+
+
+def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
+    """The card of a finished run; `None`: the model is no such run, nothing is known.
+
+    Args:
+        model_dir: run directory, or anything else that a model is read from.
+        name: of the model, its title.
+        form: of the files beside the card, a key of `USES`.
+
+    Raises:
+        InputError: a file of the run is damaged.
+    """
+    directory = files.path(model_dir)
+    if not (directory / run_directory.TASK_NAME).is_file():
+        return None
+    results = run_directory.read_results(directory)
+    if results is None or not results.get("eval"):
+        return None
+    source = _Source(
+        directory,
+        run_directory.read_run(
+            directory, kinds=tuple(_PIPELINES), verb=run_directory.VERBS
+        ),
+        results,
+        run_directory.flat(
+            config_files.read_yaml(directory / run_directory.CONFIG_NAME)
+        ),
+    )
+    library, use = USES[form]
+    pipeline = _PIPELINES[source.run.task.kind]
+    sections = [
+        f"---\n{_metadata(source, name=name, library=library)}---",
+        f"# {markdown.literal(name)}",
+        _first_lines(source),
+        "## Use",
+        use.format(pipeline=pipeline),
+        *("## Results", _scores(source)),
+        *("## Data", "\n".join(_data(source))),
+        *("## Training", "\n".join(_training(source))),
+        *("## Limits", "\n".join(_limits(source))),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _metadata(source: _Source, *, name: str, library: str) -> str:
+    """YAML; JSON's strings and numbers are YAML's."""
+    metrics = [
+        line
+        for metric, value in source.results["eval"].items()
+        if isinstance(value, int | float)
+        for line in (
+            f"    - type: {json.dumps(metric)}",
+            f"      value: {json.dumps(round(value, 6))}",
+        )
+    ]
+    pipeline = _PIPELINES[source.run.task.kind]
+    lines = [
+        f"library_name: {library}",
+        "license: unknown",
+        f"pipeline_tag: {pipeline}",
+        "tags:",
+        "- bert",
+        "- bert-keras",
+        "model-index:",
+        f"- name: {json.dumps(name)}",
+        "  results:",
+        "  - task:",
+        f"      type: {pipeline}",
+        "    dataset:",
+        "      type: own",
+        "      name: held-out data of the run",
+        "    metrics:",
+        *metrics,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _first_lines(source: _Source) -> str:
+    task, bert_config = source.run.task, source.run.bert_config
+    what = "pre-trained" if task.kind == "pretraining" else f"tuned for {task.kind}"
+    if task.name:
+        what += f" on {task.name}"
+    return (
+        f"A BERT (Devlin et al., 2018), {what}: {bert_config.num_hidden_layers} "
+        f"layers, hidden size {bert_config.hidden_size}, "
+        f"{bert_config.num_attention_heads} heads, {bert_config.vocab_size:,} pieces, "
+        f"{source.results['num_parameters']:,} parameters."
+    )
+
+
+def _scores(source: _Source) -> str:
+    """A table: this run, and the mean of runs that differ from it in the seed alone."""
+    runs = [found["eval"] for found in _seeds(source.directory)]
+    baseline = source.results.get("eval_baseline") or {}
+    header = ["score", "this model"]
+    header += [f"mean ± deviation of {len(runs)} seeds"] * (len(runs) > 1)
+    header += ["commonest answer"] * bool(baseline)
+    rows = []
+    for metric, value in source.results["eval"].items():
+        if not isinstance(value, int | float):
+            continue
+        row = [metric, f"{value:.4f}"]
+        if len(runs) > 1:
+            values = [run[metric] for run in runs if run.get(metric) is not None]
+            mean, deviation = statistics.fmean(values), statistics.stdev(values)
+            row.append(f"{mean:.4f} ± {deviation:.4f}")
+        if baseline:
+            row.append(f"{baseline[metric]:.4f}" if metric in baseline else "")
+        rows.append(row)
+    return (
+        markdown.table(header, rows)
+        + "\n\nOf data that the model was not trained on. It and its settings may have "
+        "been chosen by these scores; they may be lower on other texts."
+    )
+
+
+def _seeds(directory: Path) -> list[Mapping[str, Any]]:
+    """Results of this run and of those beside it with another seed, as in a sweep."""
+    inputs = _but_seed(directory)
+    found = []
+    for path in sorted(directory.absolute().parent.iterdir()):
+        try:
+            is_same = _but_seed(path) == inputs
+            results = run_directory.read_results(path) if is_same else None
+        except (OSError, InputError):
+            continue
+        if results and results.get("eval"):
+            found.append(results)
+    return found
+
+
+def _but_seed(directory: Path) -> dict[str, Any]:
+    inputs = files.read_json(directory / run_directory.INPUTS_NAME)
+    return {key: value for key, value in inputs.items() if key != "seed"}
+
+
+def _data(source: _Source) -> Iterator[str]:
+    path, results = source.directory / run_directory.DATA_REPORT_NAME, source.results
+    sources: set[str] = set()
+    if path.is_file():
+        report = strict_model.build_config(
+            data_report.DataReport, files.read_json(path), origin=path
+        )
+        for file in report.files:
+            yield _file_line(file, report.max_seq_length)
+        for problem in data_report.problems(report):
+            yield f"- {markdown.literal(problem, max_length=markdown.MAX_TEXT_LENGTH)}"
+    elif "num_train_examples" in results:
+        yield f"- {results['num_train_examples']:,} examples to learn from"
+        yield f"- {results['num_eval_examples']:,} examples to score on"
+    for place in _listed(results.get("environment", {}).get("examples")):
+        counts = _corpus_counts(place)
+        sources |= {key.partition("/")[2] for key in counts if key.startswith("words/")}
+        said = ", ".join(f"{number:,} {key}" for key, number in counts.items())
+        yield f"- {_name(place)}: {said or 'counts not stated, its manifest is gone'}"
+    yield ""
+    yield "Licences of the texts: not stated in the run's files." + (
+        " Wikipedia's own text is under CC BY-SA 4.0." if "wikipedia" in sources else ""
+    )
+
+
+def _file_line(file: data_report.FileReport, max_seq_length: int) -> str:
+    total = max(sum(file.labels.values()) + file.num_other_labels, 1)
+    labels = ", ".join(
+        f"{markdown.literal(label)} {markdown.percent(count / total)}"
+        for label, count in list(file.labels.items())[:_MAX_LABELS]
+    )
+    long = markdown.percent(file.lengths.num_long / max(file.num_examples, 1))
+    return (
+        f"- {_name(file.file)}: {file.num_examples:,} examples; "
+        + (f"labels: {labels}; " if labels else "")
+        + f"{file.lengths.median} tokens in the median, {long} have more than "
+        f"{max_seq_length}"
+    )
+
+
+def _corpus_counts(place: str) -> dict[str, int]:
+    """Documents, words and examples of a directory of examples, if it is there."""
+    try:
+        made = manifest.read_manifest(place, kind="examples", verb="examples")
+    except (OSError, InputError):
+        return {}
+    corpus = made.config.get("corpus") or {}
+    counters = {**corpus.get("counters", {}), **made.counters}
+    wanted = ("documents", "words", "examples")
+    by_source = [key for key in counters if key.startswith("words/")]
+    return {key: counters[key] for key in (*wanted, *by_source) if key in counters}
+
+
+def _training(source: _Source) -> Iterator[str]:
+    results, settings = source.results, source.settings
+    made = results.get("environment", {})
+    if isinstance(init := made.get("init"), str):
+        scratch = settings.get("from_scratch")
+        yield f"- start: {'random weights' if scratch else _name(init)}"
+    seconds = results["seconds"]
+    time = f"{seconds:.0f} seconds" if seconds < 600 else f"{seconds / 3600:.1f} hours"
+    yield f"- {results['steps']:,} steps in {time}"
+    yield f"- hardware: {made.get('devices') or 'not stated'}"
+    changed = facts.changed_settings(source.run.task, settings)
+    said = ", ".join(f"`{key}={json.dumps(_shown(v))}`" for key, v in changed.items())
+    yield f"- settings that differ from the defaults: {said or 'none'}"
+    parts = [f"bert-keras {made.get('version', 'of unknown version')}"]
+    parts += [
+        f"{name} {made[name]}" for name in ("tensorflow", "keras") if name in made
+    ]
+    yield f"- made by {', '.join(parts)}"
+
+
+def _limits(source: _Source) -> Iterator[str]:
+    run, settings = source.run, source.settings
+    yield f"- Text is {'lower-cased' if run.do_lower_case else 'read with its case'}."
+    if length := settings.get("max_seq_length"):
+        how = settings.get("long_texts", "cut")
+        yield f"- It was tuned on at most {length:,} tokens a text; longer: `{how}`."
+    yield f"- It has {run.bert_config.max_position_embeddings:,} positions."
+    if run.task.labels:
+        names = ", ".join(map(markdown.literal, run.task.labels[:_MAX_LABELS]))
+        rest = len(run.task.labels) - _MAX_LABELS
+        more = f" and {rest} more" if rest > 0 else ""
+        yield f"- It knows {names}{more}, nothing else."
+    yield "- Languages, bias and harmful content of the texts: not stated."
+
+
+def _name(place: str) -> str:
+    """The last part of a path: the rest is the maker's own business."""
+    return markdown.literal(os.path.basename(place.rstrip("/")))
+
+
+def _shown(setting: Any) -> Any:
+    is_path = isinstance(setting, str) and "/" in setting
+    return os.path.basename(setting.rstrip("/")) if is_path else setting
+
+
+def _listed(value: str | Sequence[str] | None) -> Sequence[str]:
+    return [value] if isinstance(value, str) else value or ()

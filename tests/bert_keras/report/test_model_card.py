@@ -1,0 +1,141 @@
+"""Model cards: what they say, what reads them, and what they keep to themselves."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bert_keras import cli, config, files, finetuning_config, run_directory
+from bert_keras.data import features, tokenization
+from bert_keras.report import model_card
+from bert_keras.tasks import data_report
+from tests import conftest
+
+SETTINGS = finetuning_config.FinetuningConfig(
+    max_seq_length=16, seed=7, long_texts="head_tail", learning_rate=3e-5
+)
+BERT_CONFIG = config.BertConfig(
+    vocab_size=6,
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=8,
+    max_position_embeddings=32,
+)
+WHOLE = conftest.REPOSITORY / "tests/golden/model_card.md"
+
+
+def make_run(directory: Path, **changes) -> Path:
+    settings = SETTINGS.model_copy(update=changes.pop("settings", {}))
+    vocabulary = tokenization.Vocabulary([*features.SPECIAL_TOKENS, "a"])
+    run = run_directory.create_run(
+        directory,
+        settings,
+        task=config.Task(kind="classification", labels=("*bad*", "good")),
+        bert_config=BERT_CONFIG,
+        vocabulary=vocabulary,
+        do_lower_case=True,
+        inputs={"train_sha256": changes.pop("train", "1")},
+    )
+    run_directory.describe_run(run, settings)
+    results = {
+        "steps": 12,
+        "seconds": 7200.0,
+        "num_parameters": 1234,
+        "eval": {"accuracy": 0.75, "loss": 0.5},
+        "environment": {
+            "version": "0.1.0",
+            "keras": "3.15.1",
+            "host": "secret.host",
+            "devices": "2 GPUs",
+            "command": "bert-keras finetune --train /home/secret/train.tsv",
+            "directory": "/home/secret",
+            "init": "/home/secret/secret model/",
+        },
+    }
+    run_directory.write_results(directory, results | changes)
+    return directory
+
+
+def report_of(directory: Path) -> None:
+    file = data_report.FileReport(
+        file="train.tsv",
+        num_examples=8,
+        labels={"*bad*": 4, "good": 4},
+        lengths=data_report.Lengths(
+            median=4, percentile_95=9, longest=20, num_long=1, bin_width=1, counts=(8,)
+        ),
+        num_empty=0,
+        num_repeated=0,
+        num_contradicted=0,
+    )
+    made = data_report.DataReport(
+        kind="classification", max_seq_length=16, files=(file,)
+    )
+    path = directory / run_directory.DATA_REPORT_NAME
+    files.write_json(path, made.model_dump(mode="json"))
+
+
+def test_a_whole_card(tmp_path):
+    run = make_run(tmp_path / "mine")
+    report_of(run)
+    other = {"eval": {"accuracy": 0.85, "loss": 0.6}}
+    make_run(tmp_path / "other seed", settings={"seed": 8}, **other)
+    make_run(tmp_path / "other rate", settings={"learning_rate": 1e-3}, **other)
+    make_run(tmp_path / "other data", train="2", settings={"seed": 9}, **other)
+    (tmp_path / "no run").mkdir()
+    card = model_card.text(run, name="mine: a # model", form="hugging_face")
+    assert card == WHOLE.read_text(encoding="utf-8")
+    for secret in ("/home", "secret.host", str(tmp_path)):
+        assert secret not in card
+
+
+def test_the_hub_reads_it(tmp_path):
+    hub = pytest.importorskip("huggingface_hub")
+    card = model_card.text(
+        make_run(tmp_path / "mine"), name="x: [y] 'z'", form="saved_model"
+    )
+    data = hub.ModelCard(card).data
+    assert (data.model_name, data.pipeline_tag) == ("x: [y] 'z'", "text-classification")
+    found = {result.metric_type: result.metric_value for result in data.eval_results}
+    assert found == {"accuracy": 0.75, "loss": 0.5}
+
+
+def test_nothing_is_said_of_what_is_not_known(tmp_path):
+    run = make_run(tmp_path / "mine", environment={})
+    card = model_card.text(run, name="mine", form="onnx")
+    assert "- hardware: not stated\n" in card
+    assert "- made by bert-keras of unknown version\n" in card
+    assert "start:" not in card
+    (run / "results.json").unlink()
+    assert model_card.text(run, name="mine", form="onnx") is None
+    assert model_card.text(tmp_path, name="mine", form="onnx") is None
+
+
+def test_metadata_of_each_form(tmp_path):
+    run = make_run(tmp_path / "mine")
+    for form, (library, _) in model_card.USES.items():
+        head = model_card.text(run, name="mine", form=form).split("---\n")[1]
+        assert yaml.safe_load(head)["library_name"] == library
+
+
+def test_commands_write_it(pretrained_run, tmp_path):
+    """Of a pre-training: with what is known of its examples, while they are there."""
+    run = shutil.copytree(pretrained_run, tmp_path / "run")
+    converted = tmp_path / "converted"
+    given = ["convert", "--input", str(run), "--output", str(converted)]
+    assert cli.main([*given, "--to", "hugging_face"]) == 0
+    card = (converted / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: transformers\n")
+    assert "- examples: 60 documents" in card
+    assert "`global_batch_size=8`" in card and "# converted\n" in card
+    results = json.loads((run / "results.json").read_text())
+    results["environment"]["examples"] = ["/gone/examples"]
+    (run / "results.json").write_text(json.dumps(results))
+    card = model_card.text(run, name="again", form="hugging_face")
+    assert "- examples: counts not stated, its manifest is gone" in card
+    given = ["export", "--model", str(run), "--output", str(tmp_path / "7")]
+    assert cli.main([*given, "--embedding", "mean"]) == 0
+    assert "\n# run\n" in (tmp_path / "7/README.md").read_text()
