@@ -55,6 +55,14 @@ def test_a_batch_has_the_texts_of_a_row_one_by_one(tmp_path):
     assert sorted(batch) == ["input_ids", "input_mask", "segment_ids", "text_ids"]
 
 
+def test_batches_are_not_of_one_length():
+    """It would tell the right text from the others."""
+    task = config.Task(kind="embedding")
+    assert not settings().are_batches_by_length(task)
+    given = finetuning_config.FinetuningConfig(task="embedding", batches="by_length")
+    assert given.are_batches_by_length(task)
+
+
 def test_plain_texts_are_pairs_with_themselves_in_training_alone(tmp_path):
     data = read(tmp_path / "x.tsv", PAIRS, pairs="dropout").for_training()
     inputs = encode(data)
