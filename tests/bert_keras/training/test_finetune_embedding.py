@@ -103,6 +103,7 @@ def test_predict_python_and_export_give_the_same_vectors(run, pairs, tmp_path):
     """None of them is told the pooling again, nor the length."""
     directory, results = run
     texts = [" ".join(topics) for topics in topical_pairs(5, seed=9)]
+    texts.append(" ".join(texts[:3]))
     source = write_tsv(tmp_path / "new.tsv", [(text,) for text in texts], ("text",))
     tuned.predict(directory, source, tmp_path / "vectors.jsonl")
     lines = (tmp_path / "vectors.jsonl").read_text().splitlines()
