@@ -86,39 +86,33 @@ def run(init, pairs, tmp_path_factory) -> tuple[Path, dict]:
     return directory, tune(init, pairs[0], [pairs[1]], directory)
 
 
-def test_pairs_are_learnt(run, init, pairs, tmp_path):
+def test_pairs_are_learnt(run):
+    """With its random weights, recall is 0.4."""
     directory, results = run
-    untrained = tune(
-        *(init, pairs[0], [pairs[1]], tmp_path / "r"),
-        learning_rate=1e-9,
-        num_train_epochs=0.05,
-    )
-    assert results["eval"]["recall_at_10"] > untrained["eval"]["recall_at_10"] + 0.3
+    assert results["eval"]["recall_at_10"] > 0.9
     assert json.loads((directory / "results.json").read_text()) == results
     task = run_directory.read_task(directory, kinds=["embedding"], verb="finetune")
     assert (task.pooling, task.normalize) == ("mean", True)
 
 
-def test_predict_python_and_export_give_the_same_vectors(run, pairs, tmp_path):
-    """None of them is told the pooling again, nor the length."""
+TEXTS = [" ".join(topics) for topics in topical_pairs(5, seed=9)]
+# Longer than the run's inputs.
+TEXTS.append(" ".join(TEXTS[:3]))
+
+
+def test_predict_and_python_give_the_same_vectors(run, pairs, tmp_path):
     directory, results = run
-    texts = [" ".join(topics) for topics in topical_pairs(5, seed=9)]
-    texts.append(" ".join(texts[:3]))
-    source = write_tsv(tmp_path / "new.tsv", [(text,) for text in texts], ("text",))
+    source = write_tsv(tmp_path / "new.tsv", [(text,) for text in TEXTS], ("text",))
     tuned.predict(directory, source, tmp_path / "vectors.jsonl")
     lines = (tmp_path / "vectors.jsonl").read_text().splitlines()
     vectors = np.array([json.loads(line)["embedding"] for line in lines])
-    assert [json.loads(line)["text"] for line in lines] == texts
+    assert [json.loads(line)["text"] for line in lines] == TEXTS
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     loaded = bert_keras.load(directory)
-    records = loaded.predict(texts)
+    records = loaded.predict(TEXTS)
     np.testing.assert_allclose([r.prediction for r in records], vectors, atol=1e-7)
-    by_hand = loaded.network(loaded.encode(texts, max_seq_length=24))["embedding"]
+    by_hand = loaded.network(loaded.encode(TEXTS, max_seq_length=24))["embedding"]
     np.testing.assert_allclose(by_hand, vectors, atol=1e-6)
-    export.export_model(directory, tmp_path / "exported")
-    served = tf.saved_model.load(str(tmp_path / "exported"))
-    found = served.signatures["serving_default"](text=tf.constant(texts))["embedding"]
-    np.testing.assert_allclose(found, vectors, atol=1e-6)
     tuned.predict(directory, pairs[1], tmp_path / "alike.tsv")
     lines = (tmp_path / "alike.tsv").read_text().splitlines()
     rows = [line.split("\t") for line in lines]
@@ -129,6 +123,20 @@ def test_predict_python_and_export_give_the_same_vectors(run, pairs, tmp_path):
     scores = tuned.evaluate(directory, pairs[1])
     assert scores.pop("num_examples") == 80
     assert scores == pytest.approx(results["eval"])
+
+
+@pytest.mark.slow
+def test_an_export_gives_the_same_vectors(run, tmp_path):
+    """It is told neither the pooling nor the length again."""
+    expected = [r.prediction for r in bert_keras.load(run[0]).predict(TEXTS)]
+    export.export_model(run[0], tmp_path / "exported")
+    served = tf.saved_model.load(str(tmp_path / "exported"))
+    found = served.signatures["serving_default"](text=tf.constant(TEXTS))["embedding"]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    export.export_model(run[0], tmp_path / "plain", embedding="mean")
+    served = tf.saved_model.load(str(tmp_path / "plain"))
+    found = served.signatures["serving_default"](text=tf.constant(TEXTS))["embedding"]
+    assert np.linalg.norm(found, axis=1).min() > 1.5
 
 
 def test_a_directory_of_sentence_transformers(run, pairs, tmp_path):
@@ -180,6 +188,7 @@ def test_sentence_transformers_gives_the_same_vectors(
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_plain_text_and_numbers_are_learnt(init, pairs, tmp_path):
     """A dev file of each kind; the second one is scored beside the first."""
     rng = random.Random(4)
@@ -210,7 +219,8 @@ def test_plain_text_and_numbers_are_learnt(init, pairs, tmp_path):
     assert "spearman correlation" in section.text
 
 
-@pytest.mark.parametrize("lengths", [(), pytest.param((16,), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("lengths", [(), (16,)])
 def test_two_replicas_give_what_one_device_gives(lengths, init, tmp_path):
     """With dropout, hard negatives, repeated texts and an uneven last batch."""
     header = ("text", "text_pair", "negative")
