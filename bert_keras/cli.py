@@ -452,6 +452,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "report": _report,
     "fill-mask": _fill_mask,
     "finetune": tuning_commands.finetune,
+    "distill": tuning_commands.distill,
     "sweep": tuning_commands.sweep,
     "compare": tuning_commands.compare,
     "evaluate": _evaluate,
@@ -469,6 +470,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
 
 _BACKENDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("pretrain", "finetune", "demo"), ("tensorflow",)),
+    "distill": ("tensorflow",),
     **dict.fromkeys(("sweep", "compare", "preflight"), ("tensorflow",)),
     **dict.fromkeys(("evaluate", "predict", "export"), ("tensorflow",)),
     **dict.fromkeys(("features", "probe"), ("tensorflow",)),

@@ -72,6 +72,43 @@ class EmbeddingConfig(StrictModel):
     the rank correlation of cosines with them."""
 
 
+class DistillationConfig(StrictModel):
+    """What a student learns from its teacher, with `bert-keras distill`."""
+
+    soft_weight: float | None = pydantic.Field(default=None, ge=0)
+    """Weight of the teacher's answers in the loss: divergence of the student's
+    probabilities from its teacher's, or squared difference of numbers. null: 1 if the
+    teacher is tuned."""
+    temperature: float = pydantic.Field(default=1.0, gt=0)
+    """Divides the logits of both, which makes unlikely answers count for more; the loss
+    is multiplied by its square (Hinton et al., 2015)."""
+    hard_weight: float | None = pydantic.Field(default=None, ge=0)
+    """Weight of the training file's own labels; null: 1 with `--labels`."""
+    hidden_weight: float = pydantic.Field(default=0.0, ge=0)
+    """Weight of the outputs of embeddings and layers: mean squared difference, summed
+    over layers, after a learnt matrix where sizes differ (TinyBERT; Jiao et al.,
+    2020)."""
+    hidden_layers: tuple[int, ...] | None = None
+    """Layer of the teacher that each of the student's is to be like, such as [2, 4, 6];
+    null: spread evenly, the last like the last."""
+    relation_weight: float | None = pydantic.Field(default=None, ge=0)
+    """Weight of the relations between tokens, by queries, keys and values of the
+    student's last layer (MiniLMv2; Wang et al., 2021). null: 1 if the teacher is not
+    tuned, else 0."""
+    relation_heads: int | None = pydantic.Field(default=None, gt=0)
+    """Parts into which those vectors are cut, a divisor of both hidden sizes; null: the
+    greatest one up to 48, as many as the paper has for BASE."""
+    relation_layer: int | None = pydantic.Field(default=None, gt=0)
+    """Layer of the teacher for relations, from 1; null: the last. The paper takes 21 of
+    LARGE's 24."""
+    init_layers: tuple[int, ...] | None = None
+    """Layers of the teacher that the student begins with, such as [2, 4, 6], and its
+    embeddings; null: `--student` says what it begins with."""
+    init_embeddings: bool = False
+    """A student of sizes alone begins with its teacher's embeddings, projected on as
+    many principal components as its own have numbers; else with random ones."""
+
+
 class FinetuningConfig(StrictModel):
     """One fine-tuning run on labelled data."""
 
@@ -183,6 +220,8 @@ class FinetuningConfig(StrictModel):
     max_skipped_steps: int = pydantic.Field(default=20, gt=0)
     """Updates in a row that may be skipped because the loss or a gradient is not
     finite; then the run stops. So it does if all of its updates are skipped."""
+    distillation: DistillationConfig = DistillationConfig()
+    """What `distill` learns from a teacher; `finetune` has none."""
     precision: Precision = "float32"
     seed: int = 12345
     """Seed of the head's initial weights, shuffling and dropout."""

@@ -39,7 +39,7 @@ REPORT_NAME = "report"
 VERIFIED_NAME = "verified"
 """Directory of notes on which examples each machine has hashed."""
 
-VERBS = "pretrain` or `bert-keras finetune"
+VERBS = "pretrain`, `bert-keras finetune` or `bert-keras distill"
 """Commands that make run directories, for messages."""
 
 

@@ -38,7 +38,7 @@ Seven verbs take settings from a YAML file or a recipe (`--config`) and from the
 command line (`--set KEY=VALUE`, repeatable; nested keys with dots). Settings that are
 not given have the defaults below; an unknown key is an error that names the nearest
 one. `sweep` reads its own from `--sweep` and `--sweep_set`, and hands `--config` and
-`--set` on to `finetune`.
+`--set` on to `finetune`. `distill` reads those of `finetune`.
 
 <!-- run -->
 ```

@@ -1,4 +1,4 @@
-"""Verbs that tune on labelled files, which `cli` calls: finetune, sweep, compare."""
+"""Verbs that tune on files, which `cli` calls: finetune, distill, sweep, compare."""
 
 import argparse
 
@@ -40,6 +40,29 @@ def finetuning_settings(args: argparse.Namespace) -> finetuning_config.Finetunin
 
     catalogue.check_name(settings.task)
     return settings
+
+
+def distill(args: argparse.Namespace) -> None:
+    settings = finetuning_settings(args)
+    from bert_keras.training import distill as training
+    from tpu import strategy
+
+    devices = strategy.get_strategy(
+        args.strategy, workers=args.workers, worker_index=args.worker_index
+    )
+    training.distill(
+        settings,
+        teacher=args.teacher,
+        student=args.student,
+        train=args.train,
+        dev=args.dev,
+        data=args.data,
+        has_labels=args.labels,
+        answers=args.answers,
+        output_dir=args.output_dir,
+        strategy=devices,
+        is_chief=strategy.is_chief(devices),
+    )
 
 
 def sweep(args: argparse.Namespace) -> None:

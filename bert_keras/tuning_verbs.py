@@ -35,6 +35,40 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     _add_jobs(parser)
 
 
+def add_distill(parser: argparse.ArgumentParser, model: str) -> None:
+    """Options of `distill`, beside those of every run.
+
+    Args:
+        parser: of the verb.
+        model: what may be given as a model.
+    """
+    parser.add_argument(
+        "--teacher",
+        required=True,
+        metavar="MODEL",
+        help=f"trained model to learn from, tuned on a task or not: {model}",
+    )
+    parser.add_argument(
+        "--student",
+        metavar="MODEL",
+        help="smaller model to train: a recipe such as bert_mini, a file of sizes "
+        "(.yaml, bert_config.json), or a checkpoint; not needed with "
+        "distillation.init_layers",
+    )
+    parser.add_argument(
+        "--labels",
+        action="store_true",
+        help="learn from the labels of --train, too (default: from the teacher alone)",
+    )
+    parser.add_argument(
+        "--answers",
+        metavar="FILE",
+        help="file (.npz) to keep the teacher's answers in, for other students of the "
+        "same texts (default: each run asks the teacher)",
+    )
+    add_files(parser)
+
+
 def add_compare(parser: argparse.ArgumentParser, model: str) -> None:
     """Options of `compare`, beside `--config` and `--set`.
 

@@ -225,6 +225,12 @@ def _add_finetuning_verbs(verbs: Any) -> None:
     _add_config(finetune, "finetune")
     _add_run(finetune)
 
+    distill = _verb(verbs, "distill", "a smaller model that is like a trained one")
+    tuning_verbs.add_distill(distill, _ANY_CHECKPOINT)
+    _add_workers(distill)
+    _add_config(distill, "finetune")
+    _add_run(distill)
+
     sweep = _verb(verbs, "sweep", "many runs of `finetune`, the best one on dev")
     tuning_verbs.add_sweep(sweep)
     _add_task(sweep)

@@ -58,6 +58,7 @@ SHORTER = {
     "--set global_batch_size=4 --set num_eval_steps=2",
     "finetune": "--set num_train_epochs=1 --set max_seq_length=16 "
     "--set span.max_query_length=8",
+    "distill": "--set num_train_epochs=1 --set max_seq_length=16",
     "probe": "--set num_train_epochs=1 --set num_restarts=1 --set bilstm_units=8 "
     "--set representations=[last]",
 }
@@ -363,7 +364,7 @@ def test_every_command_is_understood(page):
 
 def check_settings(parsed: argparse.Namespace) -> None:
     """Loads the configuration that a command names."""
-    if parsed.verb in ("finetune", "sweep", "compare"):
+    if parsed.verb in ("finetune", "distill", "sweep", "compare"):
         assert tuning_commands.finetuning_settings(parsed)
     if parsed.verb == "sweep":
         assert config_files.load(

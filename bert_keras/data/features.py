@@ -101,6 +101,14 @@ TEXT_IDS = "text_ids"
 """`(batch_size, num_texts)` int32 in batches of texts whose vectors are compared: a
 number for each, the same for the same text."""
 
+TEACHER_LOGITS = "teacher_logits"
+"""Float32 logits that a teacher gave: `(batch_size, 1, num_labels)` of texts,
+`(batch_size, sequence_length, num_labels)` of tokens."""
+
+TEACHER_MASK = "teacher_mask"
+"""`(batch_size, sequence_length)` int32, beside `TEACHER_LOGITS` of tokens: 1 for a
+token that has some."""
+
 BATCH_LENGTHS = "batch_lengths"
 """`(batch_size,)` int32, beside `EXAMPLE_WEIGHTS`: tokens of the longest of the batch.
 What follows is there for the shape alone."""

@@ -42,6 +42,7 @@ class EncoderWithHead(encoder.BertNetwork):
             `bert_keras.data.features`, and `dropout_seeds` as the encoder takes it;
             other keys are ignored. `BertClassifier` and `BertTagger`, where they have
             no BiLSTM and attend to both sides, take packed rows too.
+        return_all_layers: add `encoder_outputs`, see `BertEncoder`.
 
     Returns:
         A dict of float32 logits.
@@ -98,20 +99,22 @@ class EncoderWithHead(encoder.BertNetwork):
             # Unused, it has no gradient, but weight decay would shrink it.
             self.encoder.pooler.trainable = False
 
-    def call(self, features, training=None):
-        return {"logits": self.scores(features, training=training)}
+    def call(self, features, training=None, return_all_layers=False):
+        logits, layer_outputs = self.scores(features, training, return_all_layers)
+        return {"logits": logits, **layer_outputs}
 
-    def scores(self, features, *, training):
-        """Logits of the head.
+    def scores(self, features, training, return_all_layers):
+        """Logits of the head, and on request outputs of the encoder's layers.
 
         Args:
             features: as `BertEncoder` takes it.
             training: whether to apply dropout.
+            return_all_layers: see the class.
 
         Returns:
             `(batch_size, num_labels)` or, of each token, `(batch_size,
             sequence_length, num_labels)`, float32; of the instances of packed rows
-            `(batch_size, slots, num_labels)`.
+            `(batch_size, slots, num_labels)`. And a dict to add to the outputs.
         """
         features = encoder.complete(features)
         dropout_seeds = None
@@ -119,7 +122,13 @@ class EncoderWithHead(encoder.BertNetwork):
             # The encoder and the head use the same seeds.
             dropout_seeds = self.encoder.dropout_seeds(features)
             features = {**features, "dropout_seeds": dropout_seeds}
-        encoded = self.encoder(features, training=training)
+        encoded = self.encoder(
+            features, training=training, return_all_layers=return_all_layers
+        )
+        logits = self._head_scores(encoded, features, dropout_seeds, training)
+        return logits, {k: v for k, v in encoded.items() if k == "encoder_outputs"}
+
+    def _head_scores(self, encoded, features, dropout_seeds, training):
         mask = features["input_mask"]
         vectors = self._head_input(encoded, mask)
         if "instance_ids" not in features:
@@ -296,9 +305,10 @@ class BertSpanPredictor(EncoderWithHead):
     ) -> None:
         super().__init__(config, 2, dropout_prob=dropout_prob, **kwargs)
 
-    def call(self, features, training=None):
-        logits = self.scores(features, training=training)
-        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+    def call(self, features, training=None, return_all_layers=False):
+        logits, layer_outputs = self.scores(features, training, return_all_layers)
+        start, end = logits[..., 0], logits[..., 1]
+        return {"start_logits": start, "end_logits": end, **layer_outputs}
 
     def loss_weights(self, features) -> dict[str, Any]:
         return {"loss": ops.sum(example_weights(features, features["start_positions"]))}
@@ -349,7 +359,7 @@ class BertChooser(EncoderWithHead):
     ) -> None:
         super().__init__(config, 1, dropout_prob=dropout_prob, **kwargs)
 
-    def call(self, features, training=None):
+    def call(self, features, training=None, return_all_layers=False):
         features = encoder.complete(features)
         _, num_endings, length = ops.shape(features["input_ids"])
         endings = {
@@ -360,8 +370,8 @@ class BertChooser(EncoderWithHead):
             endings["dropout_seeds"] = dropout.seeds_of_parts(
                 self.encoder.dropout_seeds(features), num_endings
             )
-        logits = self.scores(endings, training=training)
-        return {"logits": ops.reshape(logits, (-1, num_endings))}
+        logits, layer_outputs = self.scores(endings, training, return_all_layers)
+        return {"logits": ops.reshape(logits, (-1, num_endings)), **layer_outputs}
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         loss, right = _choice_terms(outputs["logits"], features["label_ids"])

@@ -21,6 +21,7 @@ _CONFIGS = {
     "span": finetuning_config.FinetuningConfig,
     "choice": finetuning_config.FinetuningConfig,
     "embedding": finetuning_config.FinetuningConfig,
+    "encoder": finetuning_config.FinetuningConfig,
 }
 
 

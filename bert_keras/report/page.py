@@ -87,6 +87,8 @@ def _state(run: facts.Facts) -> str:
     if not run.is_pretraining:
         name = "" if task.name is None else f"{task.name}, "
         verb = f"Fine-tuning for {name}{task.kind}"
+    if task.kind == "encoder":
+        verb = "Distillation of an encoder"
     total = run.settings.get("num_train_steps")
     of = f" of {total:,}" if isinstance(total, int) else ""
     if run.results is None:
@@ -274,7 +276,7 @@ def _predictions(run: facts.Facts) -> Iterator[str]:
 def _answers(
     run: facts.Facts, parts: Sequence[sections.Section] | None
 ) -> Iterator[str]:
-    if run.is_pretraining or run.results is None:
+    if run.is_pretraining or run.task.kind == "encoder" or run.results is None:
         return
     yield "## Answers to the development file"
     if parts is None:

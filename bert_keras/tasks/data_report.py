@@ -140,8 +140,11 @@ def _lacks_text(parts: Sequence[str], kind: config.TaskKind) -> bool:
 
 
 def _describe_answers(answers: Sequence[Any], kind: config.TaskKind) -> dict[str, Any]:
+    if answers[0] is None:
+        # Texts that are learnt without.
+        return {}
     if kind == "embedding":
-        return {} if answers[0] is None else {"numbers": _numbers(answers)}
+        return {"numbers": _numbers(answers)}
     if kind == "regression":
         return {"numbers": _numbers([float(answer) for answer in answers])}
     if kind == "tagging":

@@ -13,7 +13,12 @@ from bert_keras.errors import InputError
 from bert_keras.inference import forward
 from bert_keras.model import networks
 from bert_keras.tasks import dataset, tokenized
-from bert_keras.training import finetune, replicas, task_batches, task_training
+from bert_keras.training import (
+    replicas,
+    task_batches,
+    task_training,
+    tuning_run,
+)
 
 NUM_INPUTS, NUM_ENDINGS, MAX_LENGTH, VOCAB_SIZE = 22, 3, 16, 50
 LADDER = (13, MAX_LENGTH)
@@ -258,10 +263,10 @@ def test_two_replicas_give_what_one_device_gives(kind, ladder, tmp_path):
 
 def test_a_tpu_has_fixed_shapes():
     tpu = object.__new__(tf.distribute.TPUStrategy)
-    made = finetune._resolved(
+    made = tuning_run.resolved(
         finetuning_config.FinetuningConfig(length_multiple=8), tpu
     )
     assert (made.lengths, made.length_multiple) == ((64, 128), 1)
     finetuning_config.FinetuningConfig.model_validate(made.model_dump())
     with pytest.raises(InputError, match="a TPU needs batches of fixed shapes, got"):
-        finetune._resolved(finetuning_config.FinetuningConfig(lengths=()), tpu)
+        tuning_run.resolved(finetuning_config.FinetuningConfig(lengths=()), tpu)

@@ -7,7 +7,6 @@ import signal
 import time
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,7 +18,7 @@ from bert_keras.checkpoints import conversion
 from bert_keras.errors import InputError, Stopped
 from bert_keras.inference import forward, tuned
 from bert_keras.report import task_summaries
-from bert_keras.training import finetune, keeping, replicas
+from bert_keras.training import finetune, keeping
 from tests.bert_keras.training.test_finetune import (
     BERT_CONFIG,
     make_init,
@@ -42,26 +41,6 @@ NEVER = -1
 
 class Killed(Exception):
     """The end of a process, without the costs of a new one."""
-
-
-@pytest.fixture
-def at_step(monkeypatch):
-    """A function that has something called after a step of the next trainings."""
-    fit = keras.Model.fit
-
-    def arrange(step: int, action) -> None:
-        class Act(keras.callbacks.Callback):
-            def on_train_batch_begin(self, batch, logs=None):
-                if replicas.optimizer_step(self.model) == step:
-                    action()
-
-        def fit_and_act(self, *args, callbacks, **options):
-            return fit(self, *args, callbacks=[Act(), *callbacks], **options)
-
-        monkeypatch.setattr(keras.Model, "fit", fit_and_act)
-
-    yield arrange
-    monkeypatch.setattr(keras.Model, "fit", fit)
 
 
 def die() -> None:

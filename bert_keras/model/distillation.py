@@ -1,0 +1,356 @@
+"""Distillation: a student network, and losses that make it like its teacher.
+
+Soft labels as in Hinton et al. (2015, "Distilling the Knowledge in a Neural Network"),
+outputs of layers as in TinyBERT (Jiao et al., 2020), relations of queries, keys and
+values as in MiniLMv2 (Wang et al., 2021). `keras` and `keras.ops` only.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.config import TaskKind
+from bert_keras.model import encoder, layers, networks, operations
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """What the student learns: a loss that has no weight is not computed."""
+
+    soft_weight: float = 0.0
+    temperature: float = 1.0
+    hard_weight: float = 0.0
+    hidden_weight: float = 0.0
+    hidden_layers: Sequence[int] = ()
+    """Of the teacher, for each layer of the student; 1 is the first."""
+    relation_weight: float = 0.0
+    relation_heads: int = 1
+    relation_layer: int = 1
+    """Of the teacher; the student's is its last."""
+
+    @property
+    def read_layers(self) -> bool:
+        """Whether the layers of both are compared, and not their answers alone."""
+        return bool(self.hidden_weight or self.relation_weight)
+
+
+class Teacher:
+    """A trained network that is only read: it is no part of what trains or is saved.
+
+    Args:
+        network: built, with its weights.
+    """
+
+    def __init__(self, network: keras.Model):
+        self.encoder = _encoder(network)
+        self._network = network
+
+    def __call__(self, features) -> tuple:
+        """Outputs of the embeddings and of each layer, without dropout."""
+        inputs = {name: features[name] for name in _INPUTS}
+        outputs = self._network(inputs, training=False, return_all_layers=True)
+        return tuple(map(ops.stop_gradient, outputs["encoder_outputs"]))
+
+
+_INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+
+class Distillation(encoder.BertNetwork):
+    """Trains a student with the losses of `Losses`.
+
+    Batches have `teacher_logits` (see `data.features`) if there is a `soft_weight`, and
+    the labels of the student's task if there is a `hard_weight`. `loss_terms` are those
+    losses that have a weight, as means without it: `soft_loss`, `hard_loss` with the
+    other terms of the student's task, `hidden_loss`, `relation_loss`.
+
+    Args:
+        student: the network of a task, or an encoder.
+        kind: of the task.
+        losses: what it learns.
+        teacher: read by `hidden_loss` and `relation_loss`; `None`: they have no weight.
+    """
+
+    def __init__(
+        self,
+        student: encoder.BertNetwork,
+        *,
+        kind: TaskKind,
+        losses: Losses,
+        teacher: Teacher | None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(student.config, **kwargs)
+        self.student = student
+        self._kind, self._learnt, self._teacher = kind, losses, teacher
+        self._projections: dict[str, keras.layers.Dense] = {}
+        weights = {
+            "soft_loss": losses.soft_weight,
+            "hard_loss": losses.hard_weight,
+            "hidden_loss": losses.hidden_weight,
+            "relation_loss": losses.relation_weight,
+        }
+        self._own_weights = {name: weight for name, weight in weights.items() if weight}
+        self.loss_names = tuple(self._own_weights)
+        if losses.hidden_weight and teacher is not None:
+            size = teacher.encoder.config.hidden_size
+            if size != student.config.hidden_size:
+                self._projections = {
+                    f"projection_{number}": self._projection(size, number)
+                    for number in range(len(losses.hidden_layers) + 1)
+                }
+
+        self._freeze_unread()
+
+    def _freeze_unread(self) -> None:
+        """Freezes what no loss reads: weight decay would shrink it."""
+        if "soft_loss" in self.loss_names or "hard_loss" in self.loss_names:
+            return
+        unread = [self.encoder.pooler]
+        if self.student is not self.encoder:
+            unread.append(self.student.head)
+        if "hidden_loss" not in self.loss_names:
+            last = self.encoder.transformer_layers[-1]
+            unread += [
+                last.self_attention.output_dense,
+                last.attention_layer_norm,
+                last.feed_forward,
+                last.output_layer_norm,
+            ]
+        for layer in unread:
+            layer.trainable = False
+
+    def _projection(self, size: int, number: int) -> keras.layers.Dense:
+        name = f"projection_{number}"
+        return keras.layers.Dense(
+            size,
+            use_bias=False,
+            kernel_initializer=layers.truncated_normal(
+                self.initializer_range, layers.derive_seed(self.seed, name)
+            ),
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
+    @property
+    def encoder(self) -> encoder.BertEncoder:
+        """The student's."""
+        return _encoder(self.student)
+
+    def build(self, input_shape=None):
+        for projection in self._projections.values():
+            projection.build((None, self.config.hidden_size))
+
+    def call(self, features, training=None):
+        reads_layers = self._learnt.read_layers
+        return self.student(features, training=training, return_all_layers=reads_layers)
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        """Weights of the losses' sums, divided by the losses' own weights.
+
+        The training divides by them, so that the losses add up with their weights; the
+        log shows means without.
+        """
+        return {
+            name: self._count(name, features) / weight
+            for name, weight in self._own_weights.items()
+        }
+
+    def _count(self, name: str, features):
+        if name == "hard_loss":
+            return self.student.loss_weights(features)["loss"]
+        if name == "soft_loss":
+            return ops.sum(self._answer_weights(features))
+        return ops.sum(_token_weights(features))
+
+    def _answer_weights(self, features):
+        """Weight of each answer of the teacher: of a text, a token, or a question."""
+        weights = networks.example_weights(features, features["input_ids"][..., 0])
+        if self._kind != "tagging":
+            return ops.reshape(weights, (ops.shape(features["input_ids"])[0], -1))[:, 0]
+        mask = ops.cast(features["teacher_mask"], "float32")
+        return ops.reshape(mask * weights[:, None], (-1,))
+
+    def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
+        terms = {}
+        if "soft_loss" in self._own_weights:
+            weights = self._answer_weights(features)
+            found = self._soft_losses(features, outputs)
+            terms["soft_loss"] = ops.sum(found * weights), ops.sum(weights)
+        if "hard_loss" in self._own_weights:
+            own = self.student.loss_terms(features, outputs)
+            terms |= {"hard_loss": own.pop("loss"), **own}
+        if self._learnt.read_layers:
+            terms |= self._layer_terms(features, outputs["encoder_outputs"])
+        return terms
+
+    def _soft_losses(self, features, outputs):
+        teachers = features["teacher_logits"]
+        temperature = self._learnt.temperature
+        if self._kind == "span":
+            students = ops.stack(
+                [outputs["start_logits"], outputs["end_logits"]], axis=-1
+            )
+            mask = ops.cast(features["teacher_mask"], "bool")
+            # Among the tokens, of the start and of the end by itself.
+            students, teachers = (
+                ops.transpose(ops.where(mask[..., None], logits, -1e9), (0, 2, 1))
+                for logits in (students, teachers)
+            )
+            found = soft_losses(students, teachers, temperature=temperature)
+            return ops.mean(found, axis=-1)
+        students = outputs["logits"]
+        width = students.shape[-1] or ops.shape(students)[-1]
+        return soft_losses(
+            ops.reshape(students, (-1, width)),
+            ops.reshape(teachers, (-1, width)),
+            temperature=temperature,
+            kind=self._kind,
+        )
+
+    def _layer_terms(self, features, students) -> dict[str, tuple[Any, Any]]:
+        teachers = self._teacher(features)
+        weights = _token_weights(features)
+        weight, terms = ops.sum(weights), {}
+        if self._learnt.hidden_weight:
+            found = self._hidden_losses(students, teachers)
+            terms["hidden_loss"] = ops.sum(found * weights), weight
+        if self._learnt.relation_weight:
+            length = ops.shape(features["input_mask"])[-1]
+            mask = ops.reshape(features["input_mask"], (-1, length))
+            last = self.config.num_hidden_layers
+            vectors = (
+                _query_key_value(self.encoder, students, last),
+                ops.stop_gradient(
+                    _query_key_value(
+                        self._teacher.encoder, teachers, self._learnt.relation_layer
+                    )
+                ),
+            )
+            found = relation_losses(
+                *vectors, mask, num_heads=self._learnt.relation_heads
+            )
+            terms["relation_loss"] = ops.sum(found * weights), weight
+        return terms
+
+    def _hidden_losses(self, students, teachers):
+        """Of each token, summed over the layers: `(batch_size, length)`."""
+        wanted = [teachers[number] for number in (0, *self._learnt.hidden_layers)]
+        projections = self._projections.values() or [lambda states: states] * len(
+            wanted
+        )
+        return sum(
+            hidden_losses(project(states), teacher)
+            for project, states, teacher in zip(
+                projections, students, wanted, strict=True
+            )
+        )
+
+
+def _encoder(network) -> encoder.BertEncoder:
+    return getattr(network, "encoder", network)
+
+
+def _token_weights(features):
+    """1 of a token, 0 of padding, in rows that count: `(rows, length)` float32."""
+    mask = ops.cast(features["input_mask"], "float32")
+    if "example_weights" in features:
+        shape = (-1, *[1] * (len(mask.shape) - 1))
+        mask = mask * ops.reshape(features["example_weights"], shape)
+    return ops.reshape(mask, (-1, ops.shape(mask)[-1]))
+
+
+def soft_losses(
+    students, teachers, *, temperature: float, kind: TaskKind = "classification"
+):
+    """How far the student's answers are from its teacher's.
+
+    Kullback-Leibler divergence of the student's probabilities from the teacher's, both
+    of logits divided by the temperature, times its square, so that gradients are as
+    large at every temperature (Hinton et al., 2015, section 2). Its gradient is that of
+    the cross entropy; it is 0 where both are alike. Of several labels the mean over
+    them; of numbers the squared difference.
+
+    Args:
+        students: `(..., width)` float32 logits.
+        teachers: the same shape.
+        temperature: of both.
+        kind: of the task.
+
+    Returns:
+        `(...)` float32.
+    """
+    if kind == "regression":
+        return ops.mean(ops.square(students - teachers), axis=-1)
+    students, teachers = students / temperature, teachers / temperature
+    if kind == "multi_label":
+        found = sum(
+            ops.sigmoid(sign * teachers)
+            * (ops.softplus(-sign * students) - ops.softplus(-sign * teachers))
+            for sign in (1.0, -1.0)
+        )
+        return temperature**2 * ops.mean(found, axis=-1)
+    return temperature**2 * _divergence(
+        ops.log_softmax(students, axis=-1), ops.log_softmax(teachers, axis=-1)
+    )
+
+
+def _divergence(students, teachers):
+    """Kullback-Leibler divergence of log probabilities along the last axis."""
+    return ops.sum(ops.exp(teachers) * (teachers - students), axis=-1)
+
+
+def hidden_losses(students, teachers):
+    """Mean squared difference of vectors: `(..., size)` both, to `(...)` float32.
+
+    TinyBERT's equations 8 and 9, where the student's are multiplied by a matrix first.
+    """
+    difference = ops.cast(students, "float32") - ops.cast(teachers, "float32")
+    return ops.mean(ops.square(difference), axis=-1)
+
+
+def relation_losses(students, teachers, input_mask, *, num_heads: int):
+    """How far the relations between tokens are from the teacher's.
+
+    MiniLMv2, section 3.1: queries of all heads end to end, cut into relation heads;
+    their scaled dot products with one another, as probabilities over the tokens of the
+    row; the same of keys and of values. The mean, over the three and over relation
+    heads, of the Kullback-Leibler divergence from the teacher's.
+
+    Args:
+        students: `(batch_size, length, 3 * hidden_size)`: query, key, value.
+        teachers: the same of another hidden size.
+        input_mask: `(batch_size, length)`, 1 for a token, 0 for padding.
+        num_heads: relation heads, a divisor of both sizes.
+
+    Returns:
+        `(batch_size, length)` float32.
+    """
+    excluded = 1.0 - ops.cast(input_mask, "float32")
+    bias = operations.EXCLUDED_BIAS * excluded[:, None, None, None, :]
+    students, teachers = (
+        _relations(vectors, bias, num_heads) for vectors in (students, teachers)
+    )
+    return ops.mean(_divergence(students, teachers), axis=(1, 2))
+
+
+def _relations(vectors, bias, num_heads: int):
+    """Log probabilities, `(batch_size, 3, num_heads, length, length)` float32."""
+    length, size = ops.shape(vectors)[1], vectors.shape[-1] // (3 * num_heads)
+    heads = ops.reshape(vectors, (-1, length, 3, num_heads, size))
+    heads = ops.transpose(heads, (0, 2, 3, 1, 4))
+    products = ops.matmul(heads, ops.transpose(heads, (0, 1, 2, 4, 3)))
+    scores = ops.cast(products, "float32") / math.sqrt(size) + bias
+    return ops.log_softmax(scores, axis=-1)
+
+
+def _query_key_value(network: encoder.BertEncoder, states: Sequence, layer: int):
+    """Of a layer, from 1, from what it is given: `(batch_size, length, 3 * size)`."""
+    given = states[layer - 1]
+    length, size = ops.shape(given)[1], network.config.hidden_size
+    attention = network.transformer_layers[layer - 1].self_attention
+    found = attention.query_key_value(ops.reshape(given, (-1, size)))
+    return ops.reshape(found, (-1, length, 3 * size))

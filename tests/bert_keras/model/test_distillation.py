@@ -1,0 +1,273 @@
+"""Losses of a distillation against plain numpy, number by number."""
+
+import keras
+import numpy as np
+import pytest
+
+from bert_keras import config
+from bert_keras.model import distillation, networks
+
+RNG = np.random.default_rng(5)
+TEACHER = config.BertConfig(
+    vocab_size=30,
+    hidden_size=24,
+    num_hidden_layers=3,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=9,
+    initializer_range=0.3,
+)
+STUDENT = TEACHER.model_copy(
+    update={"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+)
+LENGTHS = (9, 4, 7, 1)
+FEATURES = {
+    "input_ids": RNG.integers(0, 30, (4, 9)).astype("int32"),
+    "input_mask": (np.arange(9) < np.array(LENGTHS)[:, None]).astype("int32"),
+    "segment_ids": np.zeros((4, 9), "int32"),
+    # The last row only fills up the batch.
+    "example_weights": np.float32([1, 1, 0.5, 0]),
+}
+TOKENS = [(r, p, w) for r, w in enumerate((1, 1, 0.5)) for p in range(LENGTHS[r])]
+
+
+def softmax(values):
+    powers = np.exp(values - values.max())
+    return powers / powers.sum()
+
+
+def divergence(student, teacher):
+    """Of the student's probabilities from the teacher's, of one row of logits each."""
+    p, q = softmax(np.float64(teacher)), softmax(np.float64(student))
+    return sum(a * np.log(a / b) for a, b in zip(p, q, strict=True))
+
+
+def found(terms, name):
+    total, weight = (float(keras.ops.convert_to_numpy(x)) for x in terms[name])
+    return total, weight
+
+
+def network(bert_config, task, seed):
+    made = networks.build(bert_config, task, seed=seed)
+    # Biases of 0 and norms of 1 would hide what is added and multiplied.
+    for number, weight in enumerate(made.weights):
+        if "seed" not in weight.path:
+            noise = np.random.default_rng([seed, number]).normal(size=weight.shape)
+            weight.assign_add(np.float32(0.1 * noise))
+    return made
+
+
+def make(task, losses):
+    student, teacher = network(STUDENT, task, 1), network(TEACHER, task, 2)
+    made = distillation.Distillation(
+        student,
+        kind=task.kind,
+        losses=losses,
+        teacher=distillation.Teacher(teacher) if losses.read_layers else None,
+        seed=4,
+    )
+    made.build()
+    return made, student, teacher
+
+
+def terms_of(made, features):
+    return made.loss_terms(features, made(features, training=False))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_soft_labels_of_texts(temperature):
+    task = config.Task(kind="classification", labels=("a", "b", "c"))
+    made, student, _ = make(
+        task, distillation.Losses(soft_weight=2.0, temperature=temperature)
+    )
+    teachers = RNG.normal(size=(4, 1, 3)).astype("float32")
+    features = FEATURES | {"teacher_logits": teachers}
+    logits = np.array(student(features, training=False)["logits"])
+    expected = sum(
+        w * temperature**2 * divergence(logits[r] / temperature, t[0] / temperature)
+        for r, (t, w) in enumerate(zip(teachers[:3], (1, 1, 0.5), strict=True))
+    )
+    total, weight = found(terms_of(made, features), "soft_loss")
+    assert total / weight == pytest.approx(expected / weight, abs=1e-6)
+    assert weight == 2.5
+    # The training divides by this one: the loss counts twice.
+    assert float(made.loss_weights(features)["soft_loss"]) == 1.25
+
+
+def test_soft_labels_of_tokens_are_those_that_the_teacher_gave():
+    task = config.Task(kind="tagging", labels=("O", "B-X", "I-X"))
+    made, student, _ = make(task, distillation.Losses(soft_weight=1.0))
+    teachers = RNG.normal(size=(4, 9, 3)).astype("float32")
+    places = [(0, 1), (0, 5), (1, 2), (2, 3), (3, 0)]
+    mask = np.zeros((4, 9), "int32")
+    mask[tuple(np.transpose(places))] = 1
+    features = FEATURES | {"teacher_logits": teachers, "teacher_mask": mask}
+    logits = np.array(student(features, training=False)["logits"])
+    weights = FEATURES["example_weights"]
+    expected = sum(
+        weights[r] * divergence(logits[r, p], teachers[r, p]) for r, p in places
+    )
+    total, weight = found(terms_of(made, features), "soft_loss")
+    assert total / weight == pytest.approx(expected / weight, abs=1e-6)
+    assert weight == 3.5
+
+
+def test_soft_labels_of_spans_are_among_the_tokens():
+    made, student, _ = make(
+        config.Task(kind="span"), distillation.Losses(soft_weight=1.0)
+    )
+    teachers = RNG.normal(size=(4, 9, 2)).astype("float32")
+    mask = FEATURES["input_mask"]
+    features = FEATURES | {"teacher_logits": teachers, "teacher_mask": mask}
+    outputs = student(features, training=False)
+    expected = 0.0
+    for row, weight in enumerate((1, 1, 0.5)):
+        length = LENGTHS[row]
+        for side, name in enumerate(("start_logits", "end_logits")):
+            logits = np.array(outputs[name])[row, :length]
+            expected += weight * divergence(logits, teachers[row, :length, side]) / 2
+    total, weight = found(terms_of(made, features), "soft_loss")
+    assert total / weight == pytest.approx(expected / weight, abs=1e-6)
+
+
+def test_soft_labels_of_numbers_and_of_several_labels():
+    students, teachers = RNG.normal(size=(2, 5, 1)).astype("float32")
+    losses = distillation.soft_losses(
+        students, teachers, temperature=1.0, kind="regression"
+    )
+    np.testing.assert_allclose(losses, (students - teachers)[:, 0] ** 2, atol=1e-6)
+    students, teachers = RNG.normal(size=(2, 5, 4)).astype("float32")
+    losses = distillation.soft_losses(
+        students, teachers, temperature=2.0, kind="multi_label"
+    )
+    # A label and its absence are two classes.
+    expected = [
+        np.mean([4 * divergence(np.array([s, 0]) / 2, np.array([t, 0]) / 2)
+                 for s, t in zip(*row, strict=True)])
+        for row in zip(students, teachers, strict=True)
+    ]  # fmt: skip
+    np.testing.assert_allclose(losses, expected, atol=1e-6)
+
+
+ENCODER = config.Task(kind="encoder")
+
+
+def weights_of(network):
+    """By their paths in the network."""
+    return {
+        weight.path.split("/", 1)[1]: keras.ops.convert_to_numpy(weight)
+        for weight in network.weights
+    }
+
+
+def layer_outputs(network):
+    found = network(FEATURES, return_all_layers=True)["encoder_outputs"]
+    return [np.float64(states) for states in found]
+
+
+def test_outputs_of_layers_through_a_learnt_matrix():
+    made, student, teacher = make(
+        ENCODER, distillation.Losses(hidden_weight=1.0, hidden_layers=(1, 3))
+    )
+    kernels = {
+        name.split("/")[0]: np.float64(value)
+        for name, value in weights_of(made).items()
+        if "projection" in name
+    }
+    assert sorted(kernels) == ["projection_0", "projection_1", "projection_2"]
+    ours, theirs = layer_outputs(student), layer_outputs(teacher)
+    expected = sum(
+        weight * np.mean((ours[own][r, p] @ kernels[f"projection_{own}"]
+                          - theirs[other][r, p]) ** 2)
+        for own, other in ((0, 0), (1, 1), (2, 3))
+        for r, p, weight in TOKENS
+    )  # fmt: skip
+    total, weight = found(terms_of(made, FEATURES), "hidden_loss")
+    assert weight == 9 + 4 + 3.5
+    assert total / weight == pytest.approx(expected / weight, abs=1e-6)
+
+
+def relations(states, weights, prefix, row, length, num_heads):
+    """Probabilities of one row, by queries, keys and values: three for each head."""
+    kernel, bias = (
+        np.float64(weights[f"{prefix}/self_attention/query_key_value/{name}"])
+        for name in ("kernel", "bias")
+    )
+    vectors = states[row, :length] @ kernel + bias
+    for part in np.split(vectors, 3, axis=-1):
+        for head in np.split(part, num_heads, axis=-1):
+            scores = head @ head.T / np.sqrt(head.shape[-1])
+            yield np.array([softmax(line) for line in scores])
+
+
+@pytest.mark.parametrize(("num_heads", "layer"), [(8, 3), (2, 2)])
+def test_relations_of_queries_keys_and_values(num_heads, layer):
+    made, student, teacher = make(
+        ENCODER,
+        distillation.Losses(
+            relation_weight=1.0, relation_heads=num_heads, relation_layer=layer
+        ),
+    )
+    ours, theirs = weights_of(student), weights_of(teacher)
+    states = layer_outputs(student)[1], layer_outputs(teacher)[layer - 1]
+    expected = 0.0
+    for row, weight in enumerate((1, 1, 0.5)):
+        length = LENGTHS[row]
+        pairs = zip(
+            relations(states[0], ours, "layer_1", row, length, num_heads),
+            relations(states[1], theirs, f"layer_{layer - 1}", row, length, num_heads),
+            strict=True,
+        )
+        found_here = [np.sum(t * np.log(t / s)) for s, t in pairs]
+        assert len(found_here) == 3 * num_heads
+        expected += weight * np.mean(found_here)
+    total, weight = found(terms_of(made, FEATURES), "relation_loss")
+    assert weight == 9 + 4 + 3.5
+    assert total / weight == pytest.approx(expected / weight, abs=1e-6)
+    assert expected / weight > 1e-3
+
+
+def test_all_losses_are_nothing_between_equals():
+    task = config.Task(kind="classification", labels=("a", "b"))
+    student = network(TEACHER, task, 2)
+    made = distillation.Distillation(
+        student,
+        kind="classification",
+        losses=distillation.Losses(
+            soft_weight=1.0,
+            hidden_weight=1.0,
+            hidden_layers=(1, 2, 3),
+            relation_weight=1.0,
+            relation_layer=3,
+        ),
+        teacher=distillation.Teacher(network(TEACHER, task, 2)),
+    )
+    made.build()
+    logits = np.array(student(FEATURES, training=False)["logits"])[:, None]
+    terms = terms_of(made, FEATURES | {"teacher_logits": logits})
+    for name in ("soft_loss", "hidden_loss", "relation_loss"):
+        assert found(terms, name)[0] == pytest.approx(0, abs=1e-6), name
+
+
+def test_the_teacher_and_what_no_loss_reads_are_not_trained():
+    made, student, _ = make(ENCODER, distillation.Losses(relation_weight=1.0))
+    trained = {w.path.split("/", 1)[1] for w in made.trainable_weights}
+    all_of_student = {w.path.split("/", 1)[1] for w in student.weights}
+    assert all_of_student - trained == {
+        *(f"pooler/{name}" for name in ("kernel", "bias")),
+        *(
+            f"layer_1/{part}/{name}"
+            for part in (
+                "self_attention/output_dense",
+                "feed_forward/intermediate_dense",
+                "feed_forward/output_dense",
+            )
+            for name in ("kernel", "bias")
+        ),
+        *(
+            f"layer_1/{part}/{name}"
+            for part in ("attention_layer_norm", "output_layer_norm")
+            for name in ("gamma", "beta")
+        ),
+    }
+    assert len(made.weights) == len(student.weights)
