@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib import figure
+from matplotlib import figure, ticker
 
 from bert_keras.report import drawing, markdown, sections
 from bert_keras.tasks import answers, similarity
@@ -70,6 +70,8 @@ def _draw_ranks(ranks: np.ndarray) -> figure.Figure:
     shares = [(ranks <= count).mean() for count in counts]
     plot.step(counts, shares, where="post", color=drawing.BLUE, linewidth=2)
     plot.set(xlabel="texts shown", ylabel="share of pairs", xscale="log", ylim=(0, 1))
+    # The style of these pictures does not typeset powers.
+    plot.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
     plot.axvline(similarity.RANK, color=drawing.GREY, linestyle="--")
     return picture
 
