@@ -110,7 +110,8 @@ def measure(arguments: argparse.Namespace) -> Iterator[Row]:
             )
     pretrained = arguments.demo / "runs" / "pretrained"
     demo_dev = {"pairs": work / "demo" / "dev.tsv"}
-    dev = {"pairs": work / "pairs" / "dev.tsv", "STS-B": sts["dev"]}
+    sts_dev = {"STS-B": sts["dev"]}
+    dev = {"pairs": work / "pairs" / "dev.tsv", **sts_dev}
     for title, path, given in (
         ("the demo's model", pretrained, demo_dev),
         ("bert_mini_fast", arguments.model, dev),
@@ -123,7 +124,7 @@ def measure(arguments: argparse.Namespace) -> Iterator[Row]:
     for seed in SEEDS:
         for title, name, init, train, given in (
             ("the demo's model", "demo", pretrained, work / "demo/train.tsv", demo_dev),
-            ("bert_mini_fast", "numbers", arguments.model, sts["train"], dev),
+            ("bert_mini_fast", "numbers", arguments.model, sts["train"], sts_dev),
             ("bert_mini_fast", "pairs", arguments.model, work / "pairs/train.tsv", dev),
         ):
             first = "STS-B" if name == "numbers" else "pairs"
