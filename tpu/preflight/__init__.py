@@ -156,6 +156,11 @@ def _examples(request: Request) -> tuple[config.ExamplesConfig, int]:
 
 def _task(settings: finetuning_config.FinetuningConfig) -> config.Task:
     kind = catalogue.task_kind(settings)
+    if kind == "embedding":
+        raise InputError(
+            "`preflight` does not know --task embedding, whose texts are compared over "
+            "all chips: take --task choice, which computes four texts for each example"
+        )
     labels: Sequence[str] | None = None
     if kind in ("classification", "tagging"):
         labels = ("0", "1")

@@ -90,6 +90,11 @@ def test_sequences_fit_the_positions():
         preflight.plan(request(max_seq_length=513))
 
 
+def test_vectors_are_compared_over_all_chips():
+    with pytest.raises(InputError, match="`preflight` does not know --task embedding"):
+        preflight.plan(request(max_seq_length=64, task="embedding"))
+
+
 def checked(device="v5e-1", **figures):
     planned, _ = preflight.plan(request(device, global_batch_size=32))
     values = {
