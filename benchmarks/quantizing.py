@@ -1,0 +1,140 @@
+"""What 8-bit weights cost and give: a page and a drawing of verdicts of `export`.
+
+    python benchmarks/quantizing.py --work DIR --results results/quantizing.md \\
+        --run SST-2 runs/sst2 SST-2/dev.tsv --run CoNLL-2003 runs/ner eng.testa
+
+Each finished run is exported to ONNX and LiteRT with `--quantize int8`, whatever it
+loses, and compared with float32 on the whole file. DIR keeps the exports: given again,
+it makes only what is missing.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+from matplotlib import figure
+
+from bert_keras import export
+from bert_keras.report import drawing, markdown
+
+FORMATS = ("onnx", "litert")
+_COLOURS = {"onnx": drawing.BLUE, "litert": drawing.VERMILION}
+_NAMES = {"onnx": "ONNX", "litert": "LiteRT"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument(
+        "--run", nargs=3, action="append", metavar=("TASK", "RUN", "DEV"), required=True
+    )
+    arguments = parser.parse_args()
+    verdicts = {
+        (task, to): measured(Path(run), dev, arguments.work / f"{task}-{to}", to)
+        for task, run, dev in arguments.run
+        for to in FORMATS
+    }
+    picture = arguments.results.with_suffix(".png")
+    picture.write_bytes(drawing.as_png(lambda: draw(verdicts)))
+    arguments.results.write_text(page(verdicts, picture.name), encoding="utf-8")
+
+
+def measured(run: Path, dev: str, output: Path, to: str) -> dict:
+    """The verdict on an export, which is made unless it is there."""
+    if not output.exists():
+        export.export_model(
+            run, output, to=to, quantize="int8", dev=dev, max_drop=100.0
+        )
+    return json.loads((output / "quantization.json").read_text())
+
+
+def page(verdicts: dict[tuple[str, str], dict], picture: str) -> str:
+    header = [
+        *("task", "format", "score", "answers changed", "megabytes", "bytes"),
+        *("ms, one text", "times", "ms, 32 texts", "times"),
+    ]
+    rows = [
+        [task, _NAMES[to], *_cells(verdict)] for (task, to), verdict in verdicts.items()
+    ]
+    packages = ("tensorflow", "onnxruntime", "ai-edge-litert", "ai-edge-quantizer")
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages)
+    cores = len(os.sched_getaffinity(0))
+    return "\n".join(
+        [
+            "# Exports with 8-bit weights",
+            "",
+            f"{datetime.date.today().isoformat()}: {_processor()}, {cores} core(s) of "
+            f"{os.cpu_count()}, {versions}. Made by `benchmarks/quantizing.py`.",
+            "",
+            "`export --quantize int8` of a tuned run of each task, float32 -> int8, on",
+            "whole dev files. Latencies are medians of wall time of inputs from all over",
+            "a file, float32 and int8 in turns; `times`: how much faster int8 is.",
+            "",
+            markdown.table(header, rows),
+            "",
+            f"![Milliseconds of one text against megabytes: each arrow leads from "
+            f"float32 to int8]({picture})",
+            "",
+        ]
+    )
+
+
+def _cells(verdict: dict) -> list[str]:
+    score, sizes = verdict["score"], verdict["bytes"]
+    cells = [
+        f"{verdict['metric']} {score['float32']:.2f} -> {score['quantised']:.2f}",
+        f"{verdict['changed_answers']:,} of {verdict['examples']:,}",
+        f"{sizes['float32'] / 1e6:.1f} -> {sizes['quantised'] / 1e6:.1f}",
+        f"{100 * sizes['quantised'] / sizes['float32']:.1f} %",
+    ]
+    for times in verdict["latency_ms"].values():
+        cells.append(f"{times['float32']:.1f} -> {times['quantised']:.1f}")
+        cells.append(f"{times['float32'] / times['quantised']:.2f}")
+    return cells
+
+
+def draw(verdicts: dict[tuple[str, str], dict]) -> figure.Figure:
+    """An arrow from float32 to int8 for each task and format, with the change."""
+    image, plot = drawing.new_plot("From float32 to 8-bit weights", width=9, height=5.4)
+    for (task, to), verdict in verdicts.items():
+        (x0, x1), (y0, y1) = (
+            [verdict["bytes"][name] / 1e6 for name in ("float32", "quantised")],
+            [verdict["latency_ms"]["1"][name] for name in ("float32", "quantised")],
+        )
+        colour = _COLOURS[to]
+        arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.8}
+        plot.annotate("", xy=(x1, y1), xytext=(x0, y0), arrowprops=arrow)
+        plot.plot([x0], [y0], "o", color=colour)
+        change = verdict["score"]["quantised"] - verdict["score"]["float32"]
+        plot.annotate(
+            f"{task}: {change:+.2f} {verdict['metric']}",
+            (x1, y1),
+            xytext=(-6, 4),
+            textcoords="offset points",
+            fontsize=10,
+            color=colour,
+            ha="right",
+        )
+    for to, colour in _COLOURS.items():
+        plot.plot([], [], color=colour, marker="o", label=_NAMES[to])
+    plot.set(xlabel="megabytes", ylabel="milliseconds for one text")
+    plot.set_xlim(-25, None)
+    plot.set_ylim(0, None)
+    drawing.add_legend(image, num_columns=2)
+    return image
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(": ")[2]
+    return platform.machine()
+
+
+if __name__ == "__main__":
+    main()
