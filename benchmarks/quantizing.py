@@ -1,11 +1,11 @@
-"""What 8-bit weights cost and give: a page and a drawing of verdicts of `export`.
+"""What smaller weights cost and give: a page and a drawing of verdicts of `export`.
 
     python benchmarks/quantizing.py --work DIR --results results/quantizing.md \\
         --run SST-2 runs/sst2 SST-2/dev.tsv --run CoNLL-2003 runs/ner eng.testa
 
-Each finished run is exported to ONNX and LiteRT with `--quantize int8`, whatever it
-loses, and compared with float32 on the whole file. DIR keeps the exports: given again,
-it makes only what is missing.
+Each finished run is exported to ONNX and LiteRT with `--quantize int8`, to a SavedModel
+with `--quantize bfloat16`, whatever it loses, and compared with float32 on the whole
+file. DIR keeps the exports: given again, it makes only what is missing.
 """
 
 import argparse
@@ -21,9 +21,17 @@ from matplotlib import figure
 from bert_keras import export
 from bert_keras.report import drawing, markdown
 
-FORMATS = ("onnx", "litert")
-_COLOURS = {"onnx": drawing.BLUE, "litert": drawing.VERMILION}
-_NAMES = {"onnx": "ONNX", "litert": "LiteRT"}
+FORMATS = {"onnx": "int8", "litert": "int8", "saved_model": "bfloat16"}
+_COLOURS = {
+    "onnx": drawing.BLUE,
+    "litert": drawing.VERMILION,
+    "saved_model": drawing.GREEN,
+}
+_NAMES = {
+    "onnx": "ONNX, int8",
+    "litert": "LiteRT, int8",
+    "saved_model": "SavedModel, bfloat16",
+}
 
 
 def main() -> None:
@@ -48,7 +56,7 @@ def measured(run: Path, dev: str, output: Path, to: str) -> dict:
     """The verdict on an export, which is made unless it is there."""
     if not output.exists():
         export.export_model(
-            run, output, to=to, quantize="int8", dev=dev, max_drop=100.0
+            run, output, to=to, quantize=FORMATS[to], dev=dev, max_drop=100.0
         )
     return json.loads((output / "quantization.json").read_text())
 
@@ -66,19 +74,19 @@ def page(verdicts: dict[tuple[str, str], dict], picture: str) -> str:
     cores = len(os.sched_getaffinity(0))
     return "\n".join(
         [
-            "# Exports with 8-bit weights",
+            "# Exports with smaller weights",
             "",
             f"{datetime.date.today().isoformat()}: {_processor()}, {cores} core(s) of "
             f"{os.cpu_count()}, {versions}. Made by `benchmarks/quantizing.py`.",
             "",
-            "`export --quantize int8` of a tuned run of each task, float32 -> int8, on",
+            "`export --quantize` of a tuned run of each task, float32 -> smaller, on",
             "whole dev files. Latencies are medians of wall time of inputs from all",
-            "over a file, float32 and int8 in turns; `times`: how much faster int8 is.",
+            "over a file, both in turns; `times`: how much faster the smaller one is.",
             "",
             markdown.table(header, rows),
             "",
             f"![Milliseconds of one text against megabytes: each arrow leads from "
-            f"float32 to int8]({picture})",
+            f"float32 to the smaller weights]({picture})",
             "",
         ]
     )
@@ -99,8 +107,10 @@ def _cells(verdict: dict) -> list[str]:
 
 
 def draw(verdicts: dict[tuple[str, str], dict]) -> figure.Figure:
-    """An arrow from float32 to int8 for each task and format, with the change."""
-    image, plot = drawing.new_plot("From float32 to 8-bit weights", width=9, height=5.4)
+    """An arrow from float32 to smaller weights for each task and format."""
+    image, plot = drawing.new_plot(
+        "From float32 to smaller weights", width=9, height=5.4
+    )
     for (task, to), verdict in verdicts.items():
         (x0, x1), (y0, y1) = (
             [verdict["bytes"][name] / 1e6 for name in ("float32", "quantised")],
@@ -125,7 +135,7 @@ def draw(verdicts: dict[tuple[str, str], dict]) -> figure.Figure:
     plot.set(xlabel="megabytes", ylabel="milliseconds for one text")
     plot.set_xlim(-25, None)
     plot.set_ylim(0, None)
-    drawing.add_legend(image, num_columns=2)
+    drawing.add_legend(image, num_columns=3)
     return image
 
 

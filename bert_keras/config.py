@@ -374,7 +374,7 @@ CheckpointFormat = Literal[
 """Formats that `convert` reads and writes."""
 ExportForm = Literal["saved_model", "litert", "onnx"]
 """Forms that `export` writes."""
-Quantization = Literal["int8"]
+Quantization = Literal["int8", "bfloat16", "float16"]
 """Numbers that `export` can quantise weights to."""
 Embedding = Literal["cls", "pooled", "mean", "tokens"]
 """Vectors that `export` offers: see `export.embeddings`."""

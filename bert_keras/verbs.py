@@ -337,8 +337,8 @@ def _add_export(verbs: Any) -> None:
         export,
         "--quantize",
         config.Quantization,
-        "smaller weights, of a tuned run with --to onnx or litert, compared on --dev "
-        "(default: float32)",
+        "smaller weights of a tuned run, int8 for --to onnx and litert, bfloat16 and "
+        "float16 for saved_model; compared on --dev (default: float32)",
         has_default=False,
     )
     export.add_argument(

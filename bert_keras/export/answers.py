@@ -79,7 +79,7 @@ class Network:
 
 
 class Answers(tf.Module):
-    """A model that answers one kind of question, in float32.
+    """A model that answers one kind of question.
 
     A SavedModel has `signatures`; the formats that know nothing but numbers have
     `compute`.
@@ -114,6 +114,7 @@ class Answers(tf.Module):
         self.stride = config.window_stride(self.max_seq_length, stride)
         self.vocabulary = checkpoint.vocabulary
         self.do_lower_case = checkpoint.do_lower_case
+        self.dtype = checkpoint.dtype
         self.network = network
         self._variables = network.variables
         self._tokenizer = graph_tokenizer.GraphTokenizer(
@@ -332,7 +333,9 @@ def load_network(
     Raises:
         InputError: the checkpoint lacks needed weights.
     """
-    network = networks.build(checkpoint.bert_config, task, seed=0)
+    network = networks.build(
+        checkpoint.bert_config, task, seed=0, dtype=checkpoint.dtype
+    )
     lacking = [
         name
         for name in weights.assign(network, checkpoint.arrays)

@@ -46,6 +46,17 @@ def ask_saved_model(
         yield answers.as_arrays(found)
 
 
+def numbers_of(
+    model: answers.Answers,
+) -> Callable[[Mapping[str, np.ndarray]], dict]:
+    """The model's graph from ids to numbers, which a SavedModel's answers come from."""
+    run = tf.function(
+        model.compute_in_order, input_signature=model.id_specs, autograph=False
+    )
+    names = [spec.name for spec in model.id_specs]
+    return lambda ids: answers.as_arrays(run(*(tf.constant(ids[n]) for n in names)))
+
+
 def write_litert(model: answers.Answers, directory: Path) -> None:
     """Writes the file, with one signature and any batch size and length."""
     function = tf.function(model.compute_in_order, autograph=False)

@@ -3,13 +3,20 @@
 import contextlib
 import importlib
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
+from bert_keras import config
 from bert_keras.errors import InputError
 from bert_keras.export import formats
 
-PRECISIONS = {"onnx": ("int8",), "litert": ("int8",)}
-"""What each format can be quantised to."""
+PRECISIONS: Mapping[str, tuple[config.Quantization, ...]] = {
+    "onnx": ("int8",),
+    "litert": ("int8",),
+    "saved_model": ("bfloat16", "float16"),
+}
+"""What each format can be quantised to. A SavedModel's weights have half the bytes, and
+products are computed in their precision; normalisation is in float32."""
 
 _QUANTISERS = {
     "onnx": ("onnxruntime.quantization", "onnx"),
@@ -33,6 +40,8 @@ def check(to: str, quantize: str) -> None:
         raise InputError(
             f"--to {to} --quantize {quantize}: there is no such export, but {known}"
         )
+    if to == "saved_model":
+        return
     if to == "onnx":
         formats.check_onnx_installed()
     name, extra = _QUANTISERS[to]
@@ -69,6 +78,8 @@ def quantize_litert(directory: Path) -> None:
         work = quantizer.Quantizer(str(path))
         work.load_quantization_recipe(recipe.dynamic_wi8_afp32())
         work.quantize().export_model(str(quantised))
+    # The quantiser makes it a program.
+    quantised.chmod(path.stat().st_mode)
     # Not written over: who reads the float32 file has it mapped into memory.
     quantised.replace(path)
 

@@ -1,6 +1,8 @@
 """Exports of trained models, checked before they appear."""
 
+import dataclasses
 import logging
+import tempfile
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,7 +40,7 @@ LABELS_NAME = "labels.txt"
 
 _LONG_TEXTS: tuple[str, ...] = typing.get_args(config.LongTexts)
 
-_TOLERANCE = 1e-5
+_TOLERANCES = {"float32": 1e-5, "bfloat16": 2.0**-6, "float16": 2.0**-9}
 
 
 def export_model(
@@ -109,9 +111,13 @@ def export_model(
         )
     dev_file = dev and verdict.DevFile(files.path(dev), files.path(model_dir), model)
     with files.new_directory(output_dir) as temporary:
-        _write_and_check(model, temporary, to)
+        if dev_file and to == "saved_model":
+            small = _read_model(files.path(model_dir), wanted, dtype=quantize)
+            found = _write_smaller(temporary, model, small, dev_file)
+        else:
+            _write_and_check(model, temporary, to)
         if dev_file:
-            found = _quantize(temporary, to, dev_file)
+            found = found or _quantize(temporary, to, dev_file)
             found = {"to": to, "quantize": quantize, "dev": str(dev), **found}
             verdict.check_drop(found, max_drop=0.5 if max_drop is None else max_drop)
             files.write_json(temporary / verdict.FILE_NAME, found)
@@ -155,9 +161,26 @@ def _quantize(directory: Path, to: str, dev_file: verdict.DevFile) -> dict[str, 
     return {**found, "bytes": sizes}
 
 
+def _write_smaller(
+    directory: Path,
+    exact: answers.Answers,
+    small: answers.Answers,
+    dev_file: verdict.DevFile,
+) -> dict[str, Any]:
+    """Writes a SavedModel in half precision; its verdict."""
+    found = dev_file.compare(formats.numbers_of(exact), formats.numbers_of(small))
+    with tempfile.TemporaryDirectory(dir=directory) as other:
+        _write_and_check(exact, Path(other), "saved_model")
+        num_bytes = _num_bytes(Path(other), "saved_model")
+    _write_and_check(small, directory, "saved_model")
+    sizes = {"float32": num_bytes, "quantised": _num_bytes(directory, "saved_model")}
+    return {**found, "bytes": sizes}
+
+
 def _num_bytes(directory: Path, to: str) -> int:
-    name = {"onnx": formats.ONNX_NAME, "litert": formats.LITERT_NAME}[to]
-    return (directory / name).stat().st_size
+    names = {"onnx": formats.ONNX_NAME, "litert": formats.LITERT_NAME}
+    found = directory.rglob(names.get(to, "*"))
+    return sum(path.stat().st_size for path in found if path.is_file())
 
 
 class _Wanted(NamedTuple):
@@ -200,9 +223,13 @@ def _check_wanted(wanted: _Wanted) -> None:
         formats.check_onnx_installed()
 
 
-def _read_model(path: Path, wanted: _Wanted) -> answers.Answers:
+def _read_model(
+    path: Path, wanted: _Wanted, *, dtype: str = "float32"
+) -> answers.Answers:
     """Reads a model that answers as asked for."""
-    checkpoint = starting_point.read_with_tokenizer(path)
+    checkpoint = dataclasses.replace(
+        starting_point.read_with_tokenizer(path), dtype=dtype
+    )
     kind = checkpoint.task.kind
     gives_tokens = kind == "pretraining" and wanted.embedding is None
     if wanted.top_k is not None and not (gives_tokens and wanted.to == "saved_model"):
@@ -281,7 +308,7 @@ def _check_saved_model(model: answers.Answers, directory: Path) -> None:
     probes = model.probes()
     found = formats.ask_saved_model(directory, probes)
     for probe, outputs in zip(probes, found, strict=True):
-        _check_close(outputs, probe.wanted)
+        _check_close(outputs, probe.wanted, tolerance=_TOLERANCES[model.dtype])
 
 
 def _describe_inputs(model: answers.Answers, directory: Path) -> None:
@@ -308,7 +335,8 @@ def _check_for_ids(
     """Compares all numbers, of one batch and of texts by themselves."""
     for ids in _batches(model.id_probes()):
         tensors = answers.as_tensors(ids)
-        _check_close(run(ids), answers.as_arrays(model.compute(tensors)))
+        wanted = answers.as_arrays(model.compute(tensors))
+        _check_close(run(ids), wanted, tolerance=_TOLERANCES[model.dtype])
 
 
 def _batches(ids: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
@@ -333,7 +361,10 @@ def _write_labels(names: Sequence[str], directory: Path) -> None:
 
 
 def _check_close(
-    found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]
+    found: Mapping[str, np.ndarray],
+    wanted: Mapping[str, np.ndarray],
+    *,
+    tolerance: float,
 ) -> None:
     for name, values in wanted.items():
         if values.dtype == object:
@@ -345,7 +376,7 @@ def _check_close(
             )
         difference = _largest(found[name] - values)
         # A score has no scale but its own size. NaN fails this too.
-        if not difference <= _TOLERANCE * max(1.0, _largest(values)):
+        if not difference <= tolerance * max(1.0, _largest(values)):
             raise RuntimeError(
                 f"the exported model answers differently, by up to {difference:.3g} in "
                 f"{name}: nothing was written"

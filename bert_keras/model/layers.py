@@ -113,7 +113,11 @@ class LayerNorm(keras.layers.Layer):
     def build(self, input_shape=None):
         self.gamma, self.beta = (
             self.add_weight(
-                name=name, shape=(self.size,), initializer=initializer, autocast=False
+                name=name,
+                shape=(self.size,),
+                initializer=initializer,
+                dtype="float32",
+                autocast=False,
             )
             for name, initializer in (("gamma", "ones"), ("beta", "zeros"))
         )

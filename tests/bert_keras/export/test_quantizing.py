@@ -120,6 +120,7 @@ def test_products_have_no_weights_in_float32(exported, to):
     large = [shape for shape in tables(exported / NAMES[to]) if np.prod(shape) > 256]
     expected = {"onnx": [(64, 64)], "litert": [(len(VOCABULARY), 64), (64, 64)]}
     assert sorted(large) == sorted(expected[to])
+    assert not (exported / NAMES[to]).stat().st_mode & 0o111
     assert {path.name for path in exported.iterdir()} == {
         *(NAMES[to], "vocab.txt", "tokenizer_config.json", "labels.txt"),
         "quantization.json",
@@ -158,6 +159,39 @@ def test_the_verdict_is_what_the_files_do(exported, folder, made, dev, to):
     assert verdict["bytes"]["float32"] == pytest.approx(size, rel=0.01)
     assert set(verdict["latency_ms"]) == {"1", "32"}
     assert all(ms > 0 for row in verdict["latency_ms"].values() for ms in row.values())
+
+
+@pytest.mark.parametrize(
+    "precision", ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)]
+)
+def test_a_saved_model_in_half_precision(made, dev, tmp_path, precision):
+    found = export.export_model(
+        *(made, tmp_path / "small"),
+        quantize=precision,
+        dev=dev,
+        max_drop=100,
+    )
+    loaded = tf.saved_model.load(str(tmp_path / "small"))
+    dtypes = {
+        (variable.shape.rank, variable.dtype.name)
+        for variable in loaded.signatures["serving_default"].variables
+    }
+    # Normalisation is in float32, and biases of products are not.
+    assert dtypes == {(2, precision), (1, precision), (1, "float32")}
+    rows = [line.split("\t") for line in dev.read_text().splitlines()[1:]]
+    answers = loaded.signatures["serving_default"](
+        text=tf.constant([text for text, _ in rows])
+    )["label"]
+    changed = sum(
+        label.decode() != right
+        for label, (_, right) in zip(answers.numpy(), rows, strict=True)
+    )
+    assert found["changed_answers"] == changed
+    assert found["score"]["quantised"] == pytest.approx(100 * (1 - changed / 40))
+    files = [path for path in (tmp_path / "small").rglob("*") if path.is_file()]
+    beside = ("README.md", "quantization.json")
+    size = sum(path.stat().st_size for path in files if path.name not in beside)
+    assert found["bytes"]["quantised"] == size < found["bytes"]["float32"]
 
 
 def test_a_large_drop_leaves_nothing(made, dev, tmp_path, monkeypatch, capsys):
