@@ -91,6 +91,52 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
 
 
+def add_preflight(parser: argparse.ArgumentParser) -> None:
+    """Options of `preflight`, beside `--config` and `--set`."""
+    parser.add_argument(
+        "--device",
+        required=True,
+        help="TPU slice by Google's name, such as v5e-8, v4-8, v5p-16 or v6e-1; or "
+        "GPUs, such as h100 or a100x8, for an estimate by our own count",
+    )
+    parser.add_argument(
+        "--examples",
+        metavar="DIRECTORY",
+        help="made by `examples`: gives the shapes and the vocabulary's size",
+    )
+    parser.add_argument(
+        "--max_seq_length",
+        type=int,
+        metavar="N",
+        help="instead of --examples: tokens of one",
+    )
+    parser.add_argument(
+        "--task",
+        help="fine-tuning on it, of the model that --config trains: text, tagging, "
+        "span, choice, or a data set such as MRPC (default: pre-training)",
+    )
+    parser.add_argument(
+        "--global_batch_size",
+        type=int,
+        metavar="N",
+        help="examples of a step on all chips (default: the configuration's; 32 of a "
+        "task)",
+    )
+    for option, what in (
+        (
+            "--fast",
+            "compile models of three and four layers and extrapolate to the whole: of "
+            "BASE memory and arithmetic within 1 %%, bytes moved within 7 %%",
+        ),
+        (
+            "--largest_batch",
+            "look for the largest batch that fits, with up to five more compilations",
+        ),
+        ("--json", "print JSON instead of a table"),
+    ):
+        parser.add_argument(option, action="store_true", help=what)
+
+
 def add_launch(
     verbs: Any, add_verb: Callable[[Any, str, str], argparse.ArgumentParser]
 ) -> None:

@@ -161,7 +161,11 @@ def _add_pretraining_verbs(verbs: Any) -> None:
     _add_config(pretrain, "pretrain")
     _add_run(pretrain)
 
-    _add_preflight(verbs)
+    preflight = _verb(
+        verbs, "preflight", "compile the steps of a run for a TPU that is not there"
+    )
+    machine_verbs.add_preflight(preflight)
+    _add_config(preflight, "pretrain")
 
     report = _verb(verbs, "report", "pictures and a page of what a run did")
     report.add_argument("run_dir", metavar="RUN", help="run directory")
@@ -173,49 +177,6 @@ def _add_pretraining_verbs(verbs: Any) -> None:
     )
     _add_required(fill, model=f"model with a masked-LM head: {_ANY_CHECKPOINT}")
     _add_number(fill, "--top_k", 5, "guesses for each [MASK]")
-
-
-def _add_preflight(verbs: Any) -> None:
-    preflight = _verb(
-        verbs, "preflight", "compile the steps of a run for a TPU that is not there"
-    )
-    _add_required(
-        preflight,
-        device="TPU slice by Google's name, such as v5e-8, v4-8, v5p-16 or v6e-1; or "
-        "GPUs, such as h100 or a100x8, for an estimate by our own count",
-    )
-    preflight.add_argument(
-        "--examples",
-        metavar="DIRECTORY",
-        help="made by `examples`: gives the shapes and the vocabulary's size",
-    )
-    _add_number(
-        preflight, "--max_seq_length", None, "instead of --examples: tokens of one"
-    )
-    preflight.add_argument(
-        "--task",
-        help="fine-tuning on it, of the model that --config trains: text, tagging, "
-        "span, choice, or a data set such as MRPC (default: pre-training)",
-    )
-    _add_number(
-        preflight,
-        "--global_batch_size",
-        None,
-        "examples of a step on all chips (default: the configuration's; 32 of a task)",
-    )
-    _add_flag(
-        preflight,
-        "--fast",
-        "compile models of three and four layers and extrapolate to the whole: of BASE "
-        "memory and arithmetic within 1 %%, bytes moved within 7 %%",
-    )
-    _add_flag(
-        preflight,
-        "--largest_batch",
-        "look for the largest batch that fits, with up to five more compilations",
-    )
-    _add_flag(preflight, "--json", "print JSON instead of a table")
-    _add_config(preflight, "pretrain")
 
 
 def _add_finetuning_verbs(verbs: Any) -> None:
