@@ -2,7 +2,7 @@
 
 Markdown under the metadata that the Hugging Face Hub reads (`library_name`,
 `pipeline_tag`, `model-index`). What the run's files do not say is called "not stated".
-Names of files are in it, never their places, nor the machine's name.
+Names of files are in it, never their places, nor the machine's name, nor a text.
 """
 
 import json
@@ -32,14 +32,23 @@ _PIPELINES = {
 _MAX_LABELS = 20
 
 _CODE = "```python\n{}\n```"
+# transformers 5 has no pipeline for questions, and no version has one for the others.
+_CLASSES = {
+    "span": "AutoModelForQuestionAnswering",
+    "choice": "AutoModelForMultipleChoice",
+    "embedding": "AutoModel",
+}
+_PIPELINE = _CODE.format(
+    "from transformers import pipeline\n\n"
+    'answer = pipeline("{pipeline}", model="DIRECTORY")'
+)
+_MODEL = _CODE.format(
+    "from transformers import {model}, AutoTokenizer\n\n"
+    'tokenizer = AutoTokenizer.from_pretrained("DIRECTORY")\n'
+    'model = {model}.from_pretrained("DIRECTORY")'
+)
 USES = {
-    "hugging_face": (
-        "transformers",
-        _CODE.format(
-            "from transformers import pipeline\n\n"
-            'answer = pipeline("{pipeline}", model="DIRECTORY")'
-        ),
-    ),
+    "hugging_face": ("transformers", None),
     "sentence_transformers": (
         "sentence-transformers",
         _CODE.format(
@@ -59,7 +68,7 @@ USES = {
     "onnx": ("onnx", "`model.onnx` takes ids, which `vocab.txt` makes of text."),
     "litert": ("tflite", "`model.tflite` takes ids, which `vocab.txt` makes of text."),
 }
-"""What loads the files beside a card, by their form, and how."""
+"""What loads the files beside a card, by their form, and how; `None`: by the task."""
 
 
 class _Source(NamedTuple):
@@ -98,19 +107,24 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
         ),
     )
     library, use = USES[form]
-    pipeline = _PIPELINES[source.run.task.kind]
     sections = [
         f"---\n{_metadata(source, name=name, library=library)}---",
         f"# {markdown.literal(name)}",
         _first_lines(source),
         "## Use",
-        use.format(pipeline=pipeline),
+        use or _transformers_use(source.run.task.kind),
         *("## Results", _scores(source)),
         *("## Data", "\n".join(_data(source))),
         *("## Training", "\n".join(_training(source))),
         *("## Limits", "\n".join(_limits(source))),
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def _transformers_use(kind: str) -> str:
+    if model := _CLASSES.get(kind):
+        return _MODEL.format(model=model)
+    return _PIPELINE.format(pipeline=_PIPELINES[kind])
 
 
 def _metadata(source: _Source, *, name: str, library: str) -> str:
@@ -214,7 +228,7 @@ def _data(source: _Source) -> Iterator[str]:
         )
         for file in report.files:
             yield _file_line(file, report.max_seq_length)
-        for problem in data_report.problems(report):
+        for problem in data_report.problems(report, quotes=False):
             yield f"- {markdown.literal(problem, max_length=markdown.MAX_TEXT_LENGTH)}"
     elif "num_train_examples" in results:
         yield f"- {results['num_train_examples']:,} examples to learn from"

@@ -233,25 +233,29 @@ def lines(report: DataReport) -> list[str]:
     return [*found, *(_summary(file, report) for file in report.files)]
 
 
-def problems(report: DataReport) -> list[str]:
-    """What may spoil a model or its scores, the training file's first."""
-    train = report.files[0].file
-    return [p for file in report.files for p in _problems(file, report, train)]
+def problems(report: DataReport, *, quotes: bool = True) -> list[str]:
+    """What may spoil a model or its scores, the training file's first.
+
+    Args:
+        report: of all files.
+        quotes: whether a text of theirs may be told as an example.
+    """
+    return [p for file in report.files for p in _problems(file, report, quotes)]
 
 
-def _problems(file: FileReport, report: DataReport, train: str) -> Iterator[str]:
-    total = file.num_examples
+def _problems(file: FileReport, report: DataReport, quotes: bool) -> Iterator[str]:
+    total, train = file.num_examples, report.files[0].file
     what = _WORDS.get(report.kind, "texts")
     if file.num_in_training:
         yield (
             f"{file.file}: {_share(file.num_in_training, total)} of the {what} are in "
-            f"{train} too, so their scores say little about new ones: "
-            f"{_quoted(file.in_training)}"
+            f"{train} too, so their scores say little about new ones"
+            + _quoted(file.in_training, quotes)
         )
     if file.num_contradicted:
         yield (
             f"{file.file}: {_share(file.num_contradicted, total)} of the {what} are "
-            f"there again with another answer: {_quoted(file.contradicted)}"
+            f"there again with another answer{_quoted(file.contradicted, quotes)}"
         )
     if file.num_empty:
         yield f"{file.file}: {_share(file.num_empty, total)} of the {what} lack a text"
@@ -296,8 +300,8 @@ def _share(count: int, total: int) -> str:
     return f"{count:,} of {total:,} ({shown} %)"
 
 
-def _quoted(texts: Sequence[str]) -> str:
-    return repr(texts[0])
+def _quoted(texts: Sequence[str], quotes: bool) -> str:
+    return f": {texts[0]!r}" if quotes else ""
 
 
 def _summary(file: FileReport, report: DataReport) -> str:

@@ -69,7 +69,8 @@ def report_of(directory: Path) -> None:
         ),
         num_empty=0,
         num_repeated=0,
-        num_contradicted=0,
+        num_contradicted=2,
+        contradicted=("a secret text",),
     )
     made = data_report.DataReport(
         kind="classification", max_seq_length=16, files=(file,)
@@ -88,7 +89,7 @@ def test_a_whole_card(tmp_path):
     (tmp_path / "no run").mkdir()
     card = model_card.text(run, name="mine: a # model", form="hugging_face")
     assert card == WHOLE.read_text(encoding="utf-8")
-    for secret in ("/home", "secret.host", str(tmp_path)):
+    for secret in ("/home", "secret.host", "a secret text", str(tmp_path)):
         assert secret not in card
 
 
