@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import files, run_directory
+from bert_keras import files, finetuning_config, run_directory
+from bert_keras.checkpoints import native, starting_point
 from bert_keras.errors import InputError
 from bert_keras.export import answers
 from bert_keras.tasks import catalogue, dataset, held_out
@@ -31,21 +32,21 @@ class DevFile:
 
     Args:
         path: of the file.
-        model_dir: of the tuned run.
+        model_dir: of the tuned run, or of a tuned model in another format, whose files
+            have the columns that a form of one's own data has unless told otherwise.
         model: the same.
 
     Raises:
         InputError: the file is the one that the run was trained on, or cannot be read;
-            or `model_dir` is no run of `finetune`.
+            or the model was not tuned on a task.
     """
 
     def __init__(self, path: Path, model_dir: Path, model: answers.Answers):
-        is_tuned = model.task.kind not in ("pretraining", "encoder")
-        settings = answers.read_settings(model_dir) if is_tuned else None
+        settings = _read_settings(model_dir, model)
         if settings is None:
             raise InputError(
-                f"{model_dir}: --quantize is for runs of `finetune`, which say how a "
-                "dev file is read and have a score to lose"
+                f"{model_dir}: --quantize is for models that were tuned on a task, "
+                "which have a score to lose"
             )
         inputs = model_dir / run_directory.INPUTS_NAME
         recorded = json.loads(files.read_text(inputs)) if inputs.is_file() else {}
@@ -127,6 +128,18 @@ class DevFile:
                     run(ids)
                     seconds[name].append(time.perf_counter() - started)
         return {name: 1000 * float(np.median(s)) for name, s in seconds.items()}
+
+
+def _read_settings(
+    model_dir: Path, model: answers.Answers
+) -> finetuning_config.FinetuningConfig | None:
+    """How a dev file is read; `None`: the model was not tuned on a task."""
+    if model.task.kind in ("pretraining", "encoder"):
+        return None
+    found = answers.read_settings(model_dir)
+    return found or native.tuning_settings(
+        starting_point.read_with_tokenizer(model_dir)
+    )
 
 
 def _ids(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
