@@ -302,10 +302,10 @@ def write_page(work: Work, path: Path) -> None:
             direct, distilled = (
                 work.scores(name, key, how) for how in ("direct", "distilled")
             )
-            if not distilled:
+            if not direct and not distilled:
                 continue
             gain = ""
-            if direct:
+            if direct and distilled:
                 difference = statistics.fmean(distilled) - statistics.fmean(direct)
                 gain = f"{difference:+.1f}"
             rows.append(
@@ -374,7 +374,7 @@ def draw(work: Work, path: Path) -> None:
     for axis, name in zip(axes if len(names) > 1 else [axes], names, strict=True):
         teacher = work.record(f"{name}.teacher")["eval"][TASKS[name].metric]
         axis.axhline(100 * teacher, color="black", linestyle=":", label="teacher")
-        keys = [k for k in STUDENTS if work.scores(name, k, "distilled")]
+        keys = [k for k in STUDENTS if any(work.scores(name, k, h) for h in HOWS)]
         for place, key in enumerate(keys):
             for how, shift, colour in (
                 ("direct", -0.12, "tab:gray"),

@@ -53,6 +53,7 @@ HEAVY = (
     "pipelines/test_corpus.py",
     "pipelines/sources/test_dump_ranges.py",
     "bert_keras/training/test_resumed_tuning.py",
+    "bert_keras/training/test_distill.py",
     "bert_keras/model/test_packed_rows.py",
     "bert_keras/training/test_packed_training.py",
     "bert_keras/export/test_offsets.py",
