@@ -325,7 +325,11 @@ def write_page(work: Work, path: Path) -> None:
                     f"{seconds[1]} |"
                 )
     versions = provenance.describe(devices="", paths={})
-    settings = [f"- {name}: {dict(task.settings)}" for name, task in TASKS.items()]
+    settings = [
+        f"- {name}: {dict(task.settings)}"
+        for name, task in TASKS.items()
+        if any(row.startswith(f"| {name},") for row in rows)
+    ]
     path.write_text(
         "\n".join(
             (
@@ -339,8 +343,9 @@ def write_page(work: Work, path: Path) -> None:
                 "Both columns begin with the same weights and have the same settings. "
                 "The teacher read the whole training file; of SST-2 students read "
                 f"{SHARE:.0%} of it, those that are distilled without labels and with "
-                "as many sentences of books; of MRPC both read all labels, of "
-                "CoNLL-2003 those of a third of the documents, like the teacher.",
+                "as many sentences of books, so that they make twice the steps; of "
+                "MRPC both read all labels, of CoNLL-2003 those of a third of the "
+                "documents, like the teacher.",
                 "",
                 "| task | teacher, 6 x 384 | student | tuned directly | distilled | |",
                 "|---|---|---|---|---|---|",
@@ -355,7 +360,7 @@ def write_page(work: Work, path: Path) -> None:
                 "|---|---|---|---|---|",
                 *times,
                 "",
-                "Settings of the students, chosen on dev by single seeds:",
+                "Settings of the students:",
                 "",
                 *settings,
                 "",
@@ -369,8 +374,13 @@ def write_page(work: Work, path: Path) -> None:
 
 def draw(work: Work, path: Path) -> None:
     """Draws each seed's score, by student and task."""
-    names = [n for n in TASKS if work.record(f"{n}.teacher")]
+    names = [
+        name
+        for name in TASKS
+        if any(work.scores(name, k, how) for k in STUDENTS for how in HOWS)
+    ]
     figure, axes = plt.subplots(1, len(names), figsize=(4.2 * len(names), 3.4))
+    named: set[str | None] = set()
     for axis, name in zip(axes if len(names) > 1 else [axes], names, strict=True):
         teacher = work.record(f"{name}.teacher")["eval"][TASKS[name].metric]
         axis.axhline(100 * teacher, color="black", linestyle=":", label="teacher")
@@ -381,7 +391,9 @@ def draw(work: Work, path: Path) -> None:
                 ("distilled", 0.12, "tab:blue"),
             ):
                 values = work.scores(name, key, how)
-                label = None if place else how.replace("direct", "tuned directly")
+                label = how.replace("direct", "tuned directly")
+                label = label if values and label not in named else None
+                named.add(label)
                 axis.scatter([place + shift] * len(values), values, s=18, c=colour)
                 if values:
                     mean = statistics.fmean(values)
