@@ -40,7 +40,8 @@ LABELS_NAME = "labels.txt"
 
 _LONG_TEXTS: tuple[str, ...] = typing.get_args(config.LongTexts)
 
-_TOLERANCES = {"float32": 1e-5, "bfloat16": 2.0**-6, "float16": 2.0**-9}
+# In half precision numbers depend on what else is in a batch.
+_TOLERANCES = {"float32": 1e-5, "bfloat16": 2.0**-4, "float16": 2.0**-7}
 
 
 def export_model(
