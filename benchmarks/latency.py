@@ -7,8 +7,9 @@ Latency: BERT-BASE with random weights, rows of 128 tokens, one row and 32. The 
 weights go through our exports, transformers, torch.compile and ONNX Runtime on
 transformers' own export. Throughput: answers of a tuned run and vectors of a
 sentence-transformers directory, for the first texts of a file, from strings to numbers.
-Each contender has a process of its own; they take turns, and medians are reported. DIR
-keeps the models: given again, it makes only what is missing.
+Each contender has a process of its own. Latencies are medians of wall time, in turns;
+throughput is texts by processor second, which others on the machine do not change. DIR
+keeps models and figures: given again, it makes only what is missing.
 """
 
 import argparse
@@ -283,17 +284,17 @@ def serve_texts(task: str, side: str, path: str, precision: str, texts: str):
 
     def answer(question):
         some = rows[: question["count"]]
-        started = time.perf_counter()
+        started = time.process_time()
         run(some, question["batch_size"])
-        return len(some) / (time.perf_counter() - started)
+        return len(some) / (time.process_time() - started)
 
     return answer
 
 
-def measure_latency(work: Path) -> dict[str, dict[int, float]]:
+def measure_latency(work: Path) -> dict[str, dict[str, float]]:
     """Median milliseconds by contender and rows; checks that the answers agree."""
     processes = {name: Process("latency", name, work) for name in CONTENDERS}
-    found: dict[str, dict[int, float]] = {name: {} for name in CONTENDERS}
+    found: dict[str, dict[str, float]] = {name: {} for name in CONTENDERS}
     for rows in ROWS:
         times: dict[str, list[float]] = {name: [] for name in CONTENDERS}
         wanted = None
@@ -309,8 +310,8 @@ def measure_latency(work: Path) -> dict[str, dict[int, float]]:
                 if not error < (0.03 if "bfloat16" in name else 1e-4):
                     raise RuntimeError(f"{name} answers differently, by {error}")
         for name, values in times.items():
-            found[name][rows] = statistics.median(values)
-            print(name, rows, found[name][rows], flush=True)
+            found[name][str(rows)] = statistics.median(values)
+            print(name, rows, found[name][str(rows)], flush=True)
     for process in processes.values():
         process.close()
     return found
@@ -335,8 +336,9 @@ def measure_texts(paths: Mapping[str, Any], texts: Path, count: int) -> dict:
         size = max(tried, key=tried.__getitem__)
         sides[0].ask({"count": NUM_TRIED, "batch_size": None})
         question = {"count": count, "batch_size": size}
-        found[task, precision] = [*(side.ask(question) for side in sides), size]
-        print(task, precision, found[task, precision], flush=True)
+        key = f"{task}, {precision}"
+        found[key] = [*(side.ask(question) for side in sides), size]
+        print(key, found[key], flush=True)
         for side in sides:
             side.close()
     return found
@@ -345,7 +347,7 @@ def measure_texts(paths: Mapping[str, Any], texts: Path, count: int) -> dict:
 # === The page ===
 
 
-def page(latency: Mapping[str, Mapping[int, float]], texts: Mapping, count: int) -> str:
+def page(latency: Mapping[str, Mapping[str, float]], texts: Mapping, count: int) -> str:
     from bert_keras.report import markdown
 
     packages = ("tensorflow", "torch", "transformers", "sentence-transformers")
@@ -355,17 +357,8 @@ def page(latency: Mapping[str, Mapping[int, float]], texts: Mapping, count: int)
     )
     cores = len(os.sched_getaffinity(0))
     rows = [
-        [name, *(f"{milliseconds[n]:.0f}" for n in ROWS)]
+        [name, *(f"{milliseconds[str(n)]:.0f}" for n in ROWS)]
         for name, milliseconds in latency.items()
-    ]
-    throughput = [
-        [
-            f"{task}, {precision}",
-            f"{ours:.0f}",
-            f"{theirs:.0f} ({TASKS[task][1][0]}, batches of {size})",
-            f"{ours / theirs:.2f}",
-        ]
-        for (task, precision), (ours, theirs, size) in texts.items()
     ]
     return "\n".join(
         [
@@ -379,12 +372,37 @@ def page(latency: Mapping[str, Mapping[int, float]], texts: Mapping, count: int)
             "",
             markdown.table(["", *(f"{n} row(s)" for n in ROWS)], rows),
             "",
-            f"{count:,} texts, from strings to answers or vectors, texts a second:",
-            "",
-            markdown.table(["", "`predict`", "the others", "times"], throughput),
-            "",
+            *(_throughput(texts, count) if texts else ()),
         ]
     )
+
+
+def _throughput(texts: Mapping[str, Any], count: int) -> list[str]:
+    from bert_keras.report import markdown
+
+    rows = [
+        [
+            key,
+            f"{ours:.0f}",
+            f"{theirs:.0f} ({TASKS[key.partition(',')[0]][1][0]}, batches of {size})",
+            f"{ours / theirs:.2f}",
+        ]
+        for key, (ours, theirs, size) in texts.items()
+    ]
+    return [
+        f"{count:,} texts, from strings to answers or vectors, texts by processor "
+        "second:",
+        "",
+        markdown.table(["", "`predict`", "the others", "times"], rows),
+        "",
+    ]
+
+
+def once(path: Path, measure: Callable[[], dict]) -> dict:
+    """Figures of a file, which are measured unless it is there."""
+    if not path.exists():
+        path.write_text(json.dumps(measure()), encoding="utf-8")
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _processor() -> str:
@@ -413,12 +431,15 @@ def main() -> None:
         rows = itertools.islice(reader, arguments.count)
         texts = [row[arguments.column].strip() for row in rows]
     (work / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
-    latency = measure_latency(work)
+    latency = once(work / "latency.json", lambda: measure_latency(work))
     paths = {
         "answers": (arguments.tuned, theirs),
         "vectors": (arguments.vectors, arguments.vectors),
     }
-    found = measure_texts(paths, work / "texts.json", len(texts))
+    found = once(
+        work / "throughput.json",
+        lambda: measure_texts(paths, work / "texts.json", len(texts)),
+    )
     arguments.results.write_text(page(latency, found, len(texts)), encoding="utf-8")
 
 
