@@ -368,7 +368,8 @@ def page(latency: Mapping[str, Mapping[str, float]], texts: Mapping, count: int)
             f"{versions}. Made by `benchmarks/latency.py`.",
             "",
             f"BERT-BASE, rows of {LENGTH} tokens, milliseconds, medians of "
-            f"{' and '.join(str(TURNS[n]) for n in ROWS)} turns:",
+            f"{' and '.join(str(TURNS[n]) for n in ROWS)} turns (on a "
+            "shared machine only the ratios mean something):",
             "",
             markdown.table(["", *(f"{n} row(s)" for n in ROWS)], rows),
             "",
