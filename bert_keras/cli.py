@@ -327,6 +327,9 @@ def _export(args: argparse.Namespace) -> None:
         quantize=args.quantize,
         dev=args.dev,
         max_drop=args.max_drop,
+        serving=args.serving,
+        model_uri=args.model_uri,
+        image=args.image,
     )
     if verdict is not None:
         print(export.table(verdict), end="")

@@ -374,6 +374,8 @@ CheckpointFormat = Literal[
 """Formats that `convert` reads and writes."""
 ExportForm = Literal["saved_model", "litert", "onnx"]
 """Forms that `export` writes."""
+ModelServer = Literal["tf", "triton", "kserve", "vertex"]
+"""Servers that `export` writes files for."""
 Quantization = Literal["int8", "bfloat16", "float16"]
 """Numbers that `export` can quantise weights to."""
 Embedding = Literal["cls", "pooled", "mean", "tokens"]

@@ -311,6 +311,25 @@ def _add_export(verbs: Any) -> None:
         metavar="POINTS",
         help="points of the score that --quantize may lose (default: 0.5)",
     )
+    _add_choice(
+        export,
+        "--serving",
+        config.ModelServer,
+        "adds what a server reads: tf (TensorFlow Serving), kserve and vertex (Vertex "
+        "AI), with --output NAME/VERSION; triton, with --to onnx (default: nothing)",
+        has_default=False,
+    )
+    export.add_argument(
+        "--model_uri",
+        metavar="URI",
+        help="store that kserve or vertex read the model from, such as "
+        "gs://my-bucket/mine (default: the directory above --output)",
+    )
+    export.add_argument(
+        "--image",
+        help="container image of TensorFlow Serving; vertex needs one in Artifact "
+        "Registry (default: the published one of TensorFlow 2.20)",
+    )
 
 
 def _add_feature_verbs(verbs: Any) -> None:

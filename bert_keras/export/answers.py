@@ -12,7 +12,7 @@ from bert_keras import config, finetuning_config, run_directory
 from bert_keras.checkpoints import weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
-from bert_keras.export import graph_tokenizer, span_windows
+from bert_keras.export import graph_tokenizer, input_checks, span_windows
 from bert_keras.model import networks
 from bert_keras.tasks import text_windows, tokenized
 
@@ -41,6 +41,10 @@ class Signature(NamedTuple):
     function: Callable[..., dict[str, tf.Tensor]]
     """From inputs, in their order, to outputs by name."""
     inputs: tuple[tf.TensorSpec, ...]
+
+    def answer(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The function, with a sentence for shapes that do not fit."""
+        return self.function(*input_checks.rows(self.inputs, values))
 
 
 class Probe(NamedTuple):
@@ -155,25 +159,7 @@ class Answers(tf.Module):
 
     def checked(self, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
         """Ids by name; those that the network cannot take are refused in the graph."""
-        input_ids = values[0]
-        longest = self._bert_config.max_position_embeddings
-        num_ids = self._bert_config.vocab_size
-        is_known = (input_ids >= 0) & (input_ids < num_ids)
-        checks = [
-            tf.debugging.Assert(
-                tf.shape(input_ids)[-1] <= longest,
-                [f"expected {longest} ids in a row at most, got", tf.shape(input_ids)],
-            ),
-            tf.debugging.Assert(
-                tf.reduce_all(is_known),
-                [
-                    f"expected ids from 0 to {num_ids - 1}, got",
-                    tf.boolean_mask(input_ids, ~is_known),
-                ],
-            ),
-        ]
-        with tf.control_dependencies(checks):
-            return self.by_name([tf.identity(value) for value in values])
+        return input_checks.ids(self.by_name(values), self._bert_config)
 
     def numbers_signature(self) -> Signature:
         """The signature from ids to the outputs of `compute`."""

@@ -27,7 +27,7 @@ _ONNX_OPSET = 17
 def write_saved_model(model: answers.Answers, directory: Path) -> None:
     """Writes all signatures."""
     signatures = {
-        name: tf.function(signature.function, autograph=False).get_concrete_function(
+        name: tf.function(signature.answer, autograph=False).get_concrete_function(
             *signature.inputs
         )
         for name, signature in model.signatures().items()

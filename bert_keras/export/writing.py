@@ -21,6 +21,7 @@ from bert_keras.export import (
     formats,
     labels,
     masked_words,
+    model_servers,
     quantizing,
     spans,
     tags,
@@ -56,6 +57,9 @@ def export_model(
     quantize: str | None = None,
     dev: str | Path | None = None,
     max_drop: float | None = None,
+    serving: str | None = None,
+    model_uri: str | None = None,
+    image: str | None = None,
 ) -> dict[str, Any] | None:
     """Writes a trained model in a format that others load, in float32 or quantised.
 
@@ -86,6 +90,9 @@ def export_model(
         quantize: one of `quantizing.PRECISIONS[to]`; `None`: float32.
         dev: labelled file to compare a quantised export with the float32 one on.
         max_drop: points of the task's main metric that it may lose; `None`: 0.5.
+        serving: one of `config.ModelServer`, whose files are written too.
+        model_uri: where that server finds the model, see `model_servers.server`.
+        image: container image of that server, see `model_servers.server`.
 
     Returns:
         The verdict on a quantised export, see `verdict`, which is also in
@@ -101,6 +108,9 @@ def export_model(
     _check_quantize(wanted, quantize, dev, max_drop)
     _check_wanted(wanted)
     output_dir = files.path(output_dir).absolute()
+    server = _find_server(
+        serving, to=to, output_dir=output_dir, model_uri=model_uri, image=image
+    )
     files.check_is_new(output_dir)
     model = _read_model(files.path(model_dir), wanted)
     # Its temporary name is no number, so that a server that watches the parent does not
@@ -126,8 +136,19 @@ def export_model(
         name = files.path(model_dir).absolute().name
         if card := model_card.text(model_dir, name=name, form=to):
             (temporary / model_card.FILE_NAME).write_text(card, encoding="utf-8")
+        if server:
+            model_servers.write(model, temporary, server)
     logger.info("%s in %s", to, output_dir)
     return found
+
+
+def _find_server(serving: str | None, **options: Any) -> model_servers.Server | None:
+    if serving is not None:
+        check_choice("--serving", serving, typing.get_args(config.ModelServer))
+        return model_servers.server(serving, **options)
+    if options["model_uri"] is not None or options["image"] is not None:
+        raise InputError("--model_uri and --image are for --serving")
+    return None
 
 
 def _check_quantize(

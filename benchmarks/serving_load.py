@@ -1,0 +1,225 @@
+"""A SavedModel asked by many clients at once: the answers of `predict`, how fast?
+
+    python benchmarks/serving_load.py --run RUN --dev SST-2/dev.tsv \
+        --results benchmarks/results/serving_load.md
+
+Exports a run on texts with `--serving tf`; starts `serving_server.py` of the tests,
+which speaks TensorFlow Serving's protocol in a process that has nothing of this
+project; and sends each text of the dev file in a request of its own, by gRPC and by
+REST, from 64 clients at once, with the batching parameters of the export and without.
+Needs tensorflow-serving-api. Clients and server share the machine.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import datetime
+import http.client
+import json
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+SERVER = (
+    Path(__file__).resolve().parents[1] / "tests/bert_keras/export/serving_server.py"
+)
+
+Ask = Callable[[Mapping[str, list[str]]], dict[str, list[Any]]]
+"""A client: from columns of texts to columns of answers."""
+
+
+class Load(NamedTuple):
+    """What clients got."""
+
+    answers: list[dict[str, Any]]
+    """One for each text."""
+    seconds: list[float]
+    """Of each request, in any order."""
+    wall: float
+
+
+@contextlib.contextmanager
+def serving(version: Path) -> Iterator[dict[str, Any]]:
+    """A server of a version of a model, and what it says of itself."""
+    command = [sys.executable, str(SERVER), str(version)]
+    pipe = subprocess.PIPE
+    # It ends with its standard input, which `Popen` closes.
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, text=True, cwd="/"
+    ) as process:
+        line = process.stdout.readline()  # pyright: ignore
+        if not line:
+            raise RuntimeError("the server did not start; its errors are above")
+        yield json.loads(line)
+
+
+@contextlib.contextmanager
+def over_grpc(found: Mapping[str, Any]) -> Iterator[Ask]:
+    """A client of `PredictionService`, with a channel of its own."""
+    import grpc
+    import tensorflow as tf
+    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    channel = grpc.insecure_channel(f"localhost:{found['grpc']}", options)
+    service = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+
+    def ask(columns: Mapping[str, list[str]]) -> dict[str, list[Any]]:
+        request = predict_pb2.PredictRequest()
+        for name, values in columns.items():
+            request.inputs[name].CopyFrom(tf.make_tensor_proto(values))
+        outputs = service.Predict(request, timeout=600).outputs
+        return {key: _plain(tf.make_ndarray(value)) for key, value in outputs.items()}
+
+    with channel:
+        yield ask
+
+
+@contextlib.contextmanager
+def over_rest(
+    found: Mapping[str, Any], model: str, *, in_rows: bool = True
+) -> Iterator[Ask]:
+    """A client of `:predict` that keeps its connection."""
+    connection = http.client.HTTPConnection("localhost", found["rest"])
+
+    def ask(columns: Mapping[str, list[str]]) -> dict[str, list[Any]]:
+        body: dict[str, Any] = {"inputs": dict(columns)}
+        if in_rows:
+            rows = zip(*columns.values(), strict=True)
+            body = {"instances": [dict(zip(columns, r, strict=True)) for r in rows]}
+        connection.request("POST", f"/v1/models/{model}:predict", json.dumps(body))
+        response = json.load(connection.getresponse())
+        if "error" in response:
+            raise RuntimeError(response["error"])
+        if not in_rows:
+            return response["outputs"]
+        rows = response["predictions"]
+        return {key: [row[key] for row in rows] for key in rows[0]}
+
+    with contextlib.closing(connection):
+        yield ask
+
+
+def _plain(values: np.ndarray) -> list[Any]:
+    if values.dtype == object:
+        return [text.decode() for text in values]
+    return values.tolist()
+
+
+def load(
+    connect: Callable[[], contextlib.AbstractContextManager[Ask]],
+    columns: Mapping[str, Sequence[str]],
+    *,
+    clients: int,
+) -> Load:
+    """Asks for each text by itself; each client for every `clients`-th, in turn."""
+    rows = list(zip(*columns.values(), strict=True))
+    answers: list[dict[str, Any]] = [{} for _ in rows]
+    seconds: list[float] = []
+
+    def work(first: int) -> None:
+        with connect() as ask:
+            for number in range(first, len(rows), clients):
+                texts = {n: [v] for n, v in zip(columns, rows[number], strict=True)}
+                begin = time.perf_counter()
+                found = ask(texts)
+                seconds.append(time.perf_counter() - begin)
+                answers[number] = {name: value[0] for name, value in found.items()}
+
+    begin = time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        list(pool.map(work, range(clients)))
+    return Load(answers, seconds, time.perf_counter() - begin)
+
+
+def predicted(run: Path, dev: Path) -> tuple[dict[str, list[str]], list[Any]]:
+    """Columns of the texts, and the records of `predict` in float32."""
+    from bert_keras.inference import tuned
+
+    model = tuned.TunedModel.load(run, precision="float32")
+    data = model.read(dev, has_labels=True)
+    columns = {"text": [row.text for row in data.rows]}
+    if data.rows[0].text_pair is not None:
+        columns["text_pair"] = [row.text_pair for row in data.rows]
+    return columns, list(model.answer(data).records())
+
+
+def differences(found: Load, records: Sequence[Any]) -> tuple[int, float]:
+    """Labels that differ from `predict`'s, and the largest change of a probability."""
+    labels = sum(
+        answer["label"] != record.prediction
+        for answer, record in zip(found.answers, records, strict=True)
+    )
+    served = np.array([answer["probabilities"] for answer in found.answers])
+    wanted = np.array([list(record.probabilities.values()) for record in records])
+    return labels, float(np.abs(served - wanted).max())
+
+
+def measure(version: Path, columns: Any, records: Any, *, clients: int) -> list[str]:
+    """Rows of the table for a version."""
+    batching = "yes" if (version / "batching_params.pbtxt").exists() else "no"
+    lines = []
+    with serving(version) as found:
+        print(f"warmed up: {found['warmed_up']}", flush=True)
+        model = version.parent.name
+        for name, connect in (
+            ("gRPC", lambda: over_grpc(found)),
+            ("REST", lambda: over_rest(found, model)),
+        ):
+            for count in (1, clients):
+                share = {k: v if count > 1 else v[:100] for k, v in columns.items()}
+                got = load(connect, share, clients=count)
+                labels, change = differences(got, records[: len(got.answers)])
+                p50, p99 = np.percentile(got.seconds, (50, 99)) * 1000
+                lines.append(
+                    f"| {name} | {batching} | {count} | {len(got.answers)} | {labels} "
+                    f"| {change:.1e} | {p50:.0f} | {p99:.0f} "
+                    f"| {len(got.answers) / got.wall:.0f} |"
+                )
+                print(lines[-1], flush=True)
+    return lines
+
+
+def main() -> None:
+    """Measures and writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--dev", type=Path, required=True)
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--results", type=Path, required=True)
+    args = parser.parse_args()
+    from bert_keras import export
+
+    columns, records = predicted(args.run, args.dev)
+    with tempfile.TemporaryDirectory() as folder:
+        version = Path(folder) / "mine" / "1"
+        export.export_model(args.run, version, serving="tf")
+        rows = measure(version, columns, records, clients=args.clients)
+        alone = shutil.copytree(version, Path(folder) / "alone" / "1")
+        (alone / "batching_params.pbtxt").unlink()
+        rows += measure(alone, columns, records, clients=args.clients)
+    lines = [
+        "# Many clients at once",
+        "",
+        f"`benchmarks/serving_load.py`, {datetime.date.today()}, {platform.machine()}, "
+        f"{args.dev.parent.name}/{args.dev.name}, one text in a request; latencies in "
+        "ms of wall time, clients and server on the same shared cores.",
+        "",
+        "| | batching | clients | requests | other labels | largest change of a "
+        "probability | p50 | p99 | requests/s |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *rows,
+    ]
+    args.results.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
