@@ -94,8 +94,18 @@ def test_the_ranking_loss_is_theirs(pooling, num_texts, tmp_path):
     rows = random_texts(9, num_texts)
     theirs = losses.MultipleNegativesRankingLoss(model, scale=17.0)
     columns = [model.preprocess(list(column)) for column in zip(*rows, strict=True)]
-    expected = float(theirs(columns, None).detach())
-    assert loss_of(network, batch_of(rows))["loss"] == pytest.approx(expected, abs=1e-5)
+    expected = theirs(columns, None)
+    expected.backward()
+    batch = batch_of(rows)
+    table = network.encoder.embeddings.word_embeddings
+    with tf.GradientTape() as tape:
+        total, weight = network.loss_terms(batch, network(batch))["loss"]
+        loss = total / weight
+    assert float(loss) == pytest.approx(float(expected.detach()), abs=1e-5)
+    gradient = tf.convert_to_tensor(tape.gradient(loss, table.value)).numpy()
+    wanted = model[0].auto_model.embeddings.word_embeddings.weight.grad.numpy()
+    assert np.abs(wanted).max() > 0.01
+    np.testing.assert_allclose(gradient, wanted, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
