@@ -1,7 +1,7 @@
 """The answers of a run that gives texts vectors."""
 
 # Records of a dev file have pairs, and a rank or a label.
-# pyright: reportArgumentType=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false, reportOperatorIssue=false, reportOptionalOperand=false
 
 import functools
 from collections.abc import Sequence

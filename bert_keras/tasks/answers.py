@@ -157,8 +157,9 @@ class EmbeddedText(Record):
     """The wrong one that is nearest, of these."""
 
     def numbers(self) -> Iterable[float]:
-        single = isinstance(self.prediction, float)
-        return (self.prediction,) if single else self.prediction
+        if isinstance(self.prediction, tuple):
+            return self.prediction
+        return (self.prediction,)
 
 
 class TaggedSentence(Record):

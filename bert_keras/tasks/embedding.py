@@ -6,7 +6,7 @@ two are alike. Texts of a row are read one by one, never as one input.
 """
 
 # Labels and second texts are None only in files that are not asked for them.
-# pyright: reportArgumentType=false
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false, reportOptionalOperand=false
 
 import dataclasses
 import functools
