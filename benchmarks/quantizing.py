@@ -85,8 +85,8 @@ def page(verdicts: dict[tuple[str, str], dict], picture: str) -> str:
             "",
             markdown.table(header, rows),
             "",
-            f"![Milliseconds of one text against megabytes: each arrow leads from "
-            f"float32 to the smaller weights]({picture})",
+            "![Bytes in percent of float32, and how many times as fast: bars for each "
+            f"task and format]({picture})",
             "",
         ]
     )
@@ -107,34 +107,38 @@ def _cells(verdict: dict) -> list[str]:
 
 
 def draw(verdicts: dict[tuple[str, str], dict]) -> figure.Figure:
-    """An arrow from float32 to smaller weights for each task and format."""
-    image, plot = drawing.new_plot(
-        "From float32 to smaller weights", width=9, height=5.4
-    )
-    for (task, to), verdict in verdicts.items():
-        (x0, x1), (y0, y1) = (
-            [verdict["bytes"][name] / 1e6 for name in ("float32", "quantised")],
-            [verdict["latency_ms"]["1"][name] for name in ("float32", "quantised")],
-        )
-        colour = _COLOURS[to]
-        arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.8}
-        plot.annotate("", xy=(x1, y1), xytext=(x0, y0), arrowprops=arrow)
-        plot.plot([x0], [y0], "o", color=colour)
+    """Bars for each task and format: bytes, speed; the change of score."""
+    image = figure.Figure(figsize=(11, 5.4), layout="constrained")
+    plots = image.subplots(1, 3, sharey=True)
+    places = range(len(verdicts))
+    colours = [_COLOURS[to] for _, to in verdicts]
+    bars = {
+        "bytes, % of float32": [
+            100 * v["bytes"]["quantised"] / v["bytes"]["float32"]
+            for v in verdicts.values()
+        ],
+        **{
+            f"times as fast, {title}": [
+                v["latency_ms"][size]["float32"] / v["latency_ms"][size]["quantised"]
+                for v in verdicts.values()
+            ]
+            for size, title in (("1", "one text"), ("32", "32 texts"))
+        },
+    }
+    for plot, (title, values) in zip(plots, bars.items(), strict=True):
+        drawn = plot.barh(places, values, color=colours)
+        form = "{:.0f}" if title.startswith("bytes") else "{:.2f}"
+        plot.bar_label(drawn, [form.format(value) for value in values], padding=3)
+        plot.set(title=title, xlim=(0, 1.18 * max(values)))
+        plot.grid(visible=False, axis="y")
+    names = []
+    for (task, _), verdict in verdicts.items():
         change = verdict["score"]["quantised"] - verdict["score"]["float32"]
-        plot.annotate(
-            f"{task}: {change:+.2f} {verdict['metric']}",
-            (x1, y1),
-            xytext=(-6, 4),
-            textcoords="offset points",
-            fontsize=10,
-            color=colour,
-            ha="right",
-        )
+        names.append(f"{task}, {verdict['metric']} {change:+.2f}")
+    plots[0].set_yticks(places, names)
+    plots[0].invert_yaxis()
     for to, colour in _COLOURS.items():
-        plot.plot([], [], color=colour, marker="o", label=_NAMES[to])
-    plot.set(xlabel="megabytes", ylabel="milliseconds for one text")
-    plot.set_xlim(-25, None)
-    plot.set_ylim(0, None)
+        plots[0].barh([0], [0], color=colour, label=_NAMES[to])
     drawing.add_legend(image, num_columns=3)
     return image
 
