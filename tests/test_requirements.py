@@ -20,6 +20,7 @@ COMMANDS = (
     "report x",
     "fill-mask --model x",
     "finetune --task text --train x --dev x --init x --output_dir y",
+    "distill --teacher x --train x --output_dir y",
     "sweep --sweep sweep_paper --train x --dev x --init x --output_dir y",
     "compare --models x --train x --dev x --output_dir y",
     "evaluate --model x --input x",

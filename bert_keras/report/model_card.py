@@ -162,14 +162,15 @@ def _metadata(source: _Source, *, name: str, library: str) -> str:
 
 def _first_lines(source: _Source) -> str:
     task, bert_config = source.run.task, source.run.bert_config
+    count = source.results.get("num_parameters")
     what = "pre-trained" if task.kind == "pretraining" else f"tuned for {task.kind}"
     if task.name:
         what += f" on {task.name}"
     return (
         f"A BERT (Devlin et al., 2018), {what}: {bert_config.num_hidden_layers} "
         f"layers, hidden size {bert_config.hidden_size}, "
-        f"{bert_config.num_attention_heads} heads, {bert_config.vocab_size:,} pieces, "
-        f"{source.results['num_parameters']:,} parameters."
+        f"{bert_config.num_attention_heads} heads, {bert_config.vocab_size:,} pieces"
+        + (f", {count:,} parameters." if count else ".")
     )
 
 
@@ -278,9 +279,9 @@ def _training(source: _Source) -> Iterator[str]:
     if isinstance(init := made.get("init"), str):
         scratch = settings.get("from_scratch")
         yield f"- start: {'random weights' if scratch else _name(init)}"
-    seconds = results["seconds"]
+    seconds = results.get("seconds", 0.0)
     time = f"{seconds:.0f} seconds" if seconds < 600 else f"{seconds / 3600:.1f} hours"
-    yield f"- {results['steps']:,} steps in {time}"
+    yield f"- {results.get('steps', 0):,} steps in {time}"
     yield f"- hardware: {made.get('devices') or 'not stated'}"
     changed = facts.changed_settings(source.run.task, settings)
     said = ", ".join(f"`{key}={json.dumps(_shown(v))}`" for key, v in changed.items())

@@ -462,7 +462,7 @@ def test_a_report_that_fails_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"finetune`, found no such directory"):
+    with pytest.raises(InputError, match=r"distill`, found no such directory"):
         report.write_report(tmp_path / "none")
     with pytest.raises(InputError, match="found no task.json in it"):
         report.write_report(tmp_path)

@@ -25,7 +25,6 @@ from tests.bert_keras.training.test_finetune import (
     write_tsv,
 )
 
-at_step = resuming.at_step
 TOPICS = list("bcdefghij")
 PAIRS = finetuning_config.EmbeddingConfig()
 

@@ -7,7 +7,7 @@ from bert_keras import config, finetuning_config
 from bert_keras.errors import InputError
 from bert_keras.model import networks
 from bert_keras.tasks import packed_batches, shapes
-from bert_keras.training import finetune, record_parsing
+from bert_keras.training import record_parsing, settings_check
 from tests.bert_keras.model import test_packed_rows
 from tests.bert_keras.training import test_fixed_shapes
 
@@ -205,11 +205,11 @@ def test_rows_are_as_long_as_makes_the_least_positions():
 def test_what_cannot_be_packed_is_refused():
     bert = config.BertConfig(vocab_size=50)
     with pytest.raises(InputError, match="got a task of kind span: leave it out"):
-        finetune._check_packable(config.Task(kind="span"), bert)
+        settings_check._check_packable(config.Task(kind="span"), bert)
     one_way = bert.model_copy(update={"attention": "left_to_right"})
     task = config.Task(kind="tagging", labels=("a", "b"))
     with pytest.raises(InputError, match="whose attention is left_to_right"):
-        finetune._check_packable(task, one_way)
+        settings_check._check_packable(task, one_way)
     for changes, message in (
         ({"bilstm_units": 3}, "no BiLSTM, got 128 and `bilstm_units` 3"),
         ({"max_seq_length": 12}, "at least 16 and no BiLSTM, got 12"),
