@@ -173,9 +173,11 @@ class FinetuningConfig(StrictModel):
     weight_decay_rate: float = pydantic.Field(default=0.01, ge=0)
     """Decoupled weight decay, per unit of learning rate; layer norms and biases have
     none."""
-    adamw_mode: AdamwMode = "google"
-    """`google`: as in the paper's results; `corrected`: with bias correction, which
-    makes fewer runs on small data fail (Mosbach et al., 2021)."""
+    adamw_mode: Literal["auto"] | AdamwMode = "auto"
+    """`google`: as in the paper's results, without bias correction, which makes the
+    first updates up to six times as large; `corrected`: with it, which makes fewer
+    runs on small data fail (Mosbach et al., 2021). `auto`: `corrected` for
+    `embedding`, whose vectors such updates spoil, `google` for the rest."""
     max_grad_norm: float | None = pydantic.Field(default=1.0, gt=0)
     """Global norm that gradients are clipped to; null: no clipping."""
     dropout_prob: float = pydantic.Field(default=0.1, ge=0, lt=1)
@@ -298,6 +300,13 @@ class FinetuningConfig(StrictModel):
             lengths = (64, 128, 384) if is_fixed else ()
         shorter = tuple(n for n in lengths if n < self.max_seq_length)
         return (*shorter, self.max_seq_length) if lengths else ()
+
+    @property
+    def decided_adamw_mode(self) -> AdamwMode:
+        """`adamw_mode`, what is `auto` decided by the task."""
+        if self.adamw_mode == "auto":
+            return "corrected" if self.task == "embedding" else "google"
+        return self.adamw_mode
 
     def are_batches_by_length(self, task: Task) -> bool:
         """Whether batches of a task hold examples of about the same length."""

@@ -201,7 +201,12 @@ def _scores(source: _Source) -> str:
 
 
 def _seeds(directory: Path) -> list[Mapping[str, Any]]:
-    """Results of this run and of those beside it with another seed, as in a sweep."""
+    """Results of this run and of those beside it with another seed, as in a sweep.
+
+    None if the run does not say what it was made from.
+    """
+    if not (directory / run_directory.INPUTS_NAME).is_file():
+        return []
     inputs = _but_seed(directory)
     found = []
     for path in sorted(directory.absolute().parent.iterdir()):

@@ -302,7 +302,7 @@ def build_tuner(
         inputs,
         strategy=strategy,
         optimizer_settings={
-            "adamw_mode": settings.adamw_mode,
+            "adamw_mode": settings.decided_adamw_mode,
             "max_grad_norm": settings.max_grad_norm,
         },
         steps_per_execution=settings.steps_per_execution,

@@ -84,7 +84,7 @@ def plan(request: Request) -> list[steps.Step]:
     if request.task is not None:
         task, batch_size = _task(tuned), tuned.batch_size
         optimizer = config.OptimizerConfig(
-            adamw_mode=tuned.adamw_mode,
+            adamw_mode=tuned.decided_adamw_mode,
             max_grad_norm=tuned.max_grad_norm,
             learning_rate=tuned.learning_rate,
         )

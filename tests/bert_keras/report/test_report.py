@@ -476,6 +476,3 @@ def test_what_is_no_run_is_refused(tmp_path):
     shutil.rmtree(tmp_path / "run/logs")
     with pytest.raises(InputError, match="expected event files with scalars in logs/"):
         report.write_report(tmp_path / "run")
-    (tmp_path / "run/task.json").write_text('{"kind": "encoder"}')
-    with pytest.raises(InputError, match="finetune`, found one for encoder"):
-        report.write_report(tmp_path / "run")

@@ -94,6 +94,28 @@ def test_pairs_are_learnt(run):
     assert (task.pooling, task.normalize) == ("mean", True)
 
 
+@pytest.mark.parametrize("changes", [{}, {"adamw_mode": "google"}])
+def test_the_first_update_is_no_larger_than_the_rate(init, pairs, tmp_path, changes):
+    """The paper's Adam, which is the default of other tasks, makes it 3.16 times."""
+    results = tune(
+        init,
+        pairs[0],
+        [pairs[1]],
+        tmp_path / "run",
+        **{"learning_rate": 1e-3, "warmup_proportion": 0, "weight_decay_rate": 0},
+        **{"num_train_epochs": 0.02, **changes},
+    )
+    assert results["steps"] == 1
+    before, after = (conversion.read(d).arrays for d in (init, tmp_path / "run"))
+    largest = max(
+        np.abs(after[name] - before[name]).max()
+        for name in after
+        if name.startswith("encoder/layer_")
+    )
+    factor = 0.1 / 0.001**0.5 if changes else 1
+    assert largest == pytest.approx(1e-3 * factor, rel=0.1)
+
+
 TEXTS = [" ".join(topics) for topics in topical_pairs(5, seed=9)]
 # Longer than the run's inputs.
 TEXTS.append(" ".join(TEXTS[:3]))
