@@ -41,12 +41,12 @@ _PAIRS, _NUMBERS = (
 )
 SETTINGS = {
     "demo": f"{_PAIRS} --set learning_rate=1e-3",
-    "pairs": f"{_PAIRS} --set train_fraction=0.25 --set learning_rate=3e-4",
+    "pairs": f"{_PAIRS} --set train_fraction=0.5 --set learning_rate=3e-4",
     "numbers": f"{_NUMBERS} --set learning_rate=3e-4",
 }
 TUNED = {
     "demo": "on pairs, rate 1e-3",
-    "pairs": "on a quarter of the pairs, rate 3e-4",
+    "pairs": "on half of the pairs, rate 3e-4",
     "numbers": "on STS-B, rate 3e-4",
 }
 
