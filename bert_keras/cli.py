@@ -370,6 +370,7 @@ def _probe(args: argparse.Namespace) -> None:
 def _convert(args: argparse.Namespace) -> None:
     from bert_keras.checkpoints import conversion
     from bert_keras.report import model_card
+    from bert_keras.tasks import reading
 
     card = None
     if args.to in model_card.USES:
@@ -381,6 +382,7 @@ def _convert(args: argparse.Namespace) -> None:
         to=args.to,
         approximate_gelu=args.approximate_gelu,
         card=card,
+        keep_tokens=args.keep_tokens and reading.read_strings(args.keep_tokens),
     )
     for line in conversion.describe(done, to=args.to):
         print(line)

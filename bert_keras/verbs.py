@@ -401,6 +401,13 @@ def _add_convert(verbs: Any) -> None:
         "--approximate_gelu",
         "write a model with the exact GELU although --to has only its tanh form",
     )
+    convert.add_argument(
+        "--keep_tokens",
+        nargs="+",
+        metavar="FILE",
+        help="texts (.txt, .tsv, .csv, .jsonl; paths or patterns): leave out the pieces "
+        "of the vocabulary that they do not need; --to may then be the same format",
+    )
 
 
 def _add_settings(verbs: Any) -> None:

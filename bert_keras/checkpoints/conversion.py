@@ -1,7 +1,7 @@
 """Conversion between checkpoint formats, verified by reading the result back."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +16,7 @@ from bert_keras.checkpoints import (
     keras_hub,
     model_garden,
     native,
+    pruning,
     sentence_transformers,
     weights,
 )
@@ -57,6 +58,20 @@ class Conversion:
     """Weights of the result that the source lacks, by our names."""
     difference: float
     """Largest difference between the outputs of both on a fixed batch."""
+    pruned: "Pruned | None" = None
+    """`None`: all pieces were kept."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pruned:
+    """What was left out of the vocabulary."""
+
+    num_kept: int
+    num_pieces: int
+    """As many there were."""
+    num_bytes: int
+    """Of the weights that are left, in float32."""
+    num_bytes_before: int
 
 
 def recognize(path: str | Path) -> str:
@@ -112,6 +127,7 @@ def convert(
     to: str,
     approximate_gelu: bool = False,
     card: str | None = None,
+    keep_tokens: Iterable[str] | None = None,
 ) -> Conversion:
     """Writes a checkpoint in another format.
 
@@ -125,6 +141,8 @@ def convert(
         approximate_gelu: replace the exact GELU by its tanh form where the new format
             has only that one; the outputs then differ by `Conversion.difference`.
         card: content of a `README.md` to put beside it, see `report.model_card`.
+        keep_tokens: texts; pieces that they do not need are left out, see
+            `data.vocabulary_pruning`. The format may then be the source's.
 
     Raises:
         InputError: the source cannot be used, the directory is not empty, or the
@@ -135,16 +153,21 @@ def convert(
     output_dir = files.path(output_dir).absolute()
     files.check_is_new(output_dir)
     source_format = recognize(input_path)
-    if source_format == to:
+    if source_format == to and keep_tokens is None:
         raise InputError(f"{input_path}: is in the format {to!r} already")
     source = read(input_path)
     wanted = _expressible(source, to, approximate_gelu=approximate_gelu)
+    has_same_outputs, kept = wanted is source, None
+    if keep_tokens is not None:
+        wanted, kept = pruning.prune(wanted, keep_tokens, path=input_path)
     with files.new_directory(output_dir) as temporary:
         left_out = FORMATS[to].write(wanted, temporary)
         result = FORMATS[to].read(temporary)
         made_new = _check_weights(wanted, result, left_out) + native.made_new(temporary)
-        difference = _largest_difference(source, result)
-        if wanted is source and difference > TOLERANCE:
+        if kept is not None and source_format == to == "native":
+            native.carry_over(files.path(input_path), temporary)
+        difference = _largest_difference(source, result, kept=kept)
+        if has_same_outputs and difference > TOLERANCE:
             raise RuntimeError(
                 f"outputs of the result differ by {difference:.3g}: nothing was kept"
             )
@@ -160,6 +183,16 @@ def convert(
         left_out=left_out,
         made_new=made_new,
         difference=difference,
+        pruned=None if kept is None else _describe_pruned(source, wanted),
+    )
+
+
+def _describe_pruned(source: weights.Checkpoint, wanted: weights.Checkpoint) -> Pruned:
+    return Pruned(
+        num_kept=len(wanted.vocabulary or ()),
+        num_pieces=len(source.vocabulary or ()),
+        num_bytes=pruning.num_bytes(wanted),
+        num_bytes_before=pruning.num_bytes(source),
     )
 
 
@@ -209,21 +242,37 @@ def _check_weights(
 
 
 def _largest_difference(
-    source: weights.Checkpoint, result: weights.Checkpoint
+    source: weights.Checkpoint, result: weights.Checkpoint, *, kept: np.ndarray | None
 ) -> float:
-    """Largest difference of any output, both as networks of the result's task."""
-    outputs = []
+    """Largest difference of any output, both as networks of the result's task.
+
+    Args:
+        source: may have more pieces than the result.
+        result: has outputs for its own pieces.
+        kept: ids in the source of the result's pieces; `None`: they are the same.
+    """
+    batch, outputs = _fixed_batch(result, result.task.kind), []
     for checkpoint in (source, result):
         network = networks.build(checkpoint.bert_config, result.task, seed=native.SEED)
         weights.assign(network, checkpoint.arrays)
-        features = _fixed_batch(checkpoint, result.task.kind)
-        outputs.append(network(features, training=False))
+        features = dict(batch)
+        if kept is not None and checkpoint is source:
+            features["input_ids"] = kept[batch["input_ids"]].astype("int32")
+        found = {
+            name: keras.ops.convert_to_numpy(value)
+            for name, value in network(features, training=False).items()
+        }
+        if kept is not None and checkpoint is source and _WORD_LOGITS in found:
+            found[_WORD_LOGITS] = found[_WORD_LOGITS][..., kept]
+        outputs.append(found)
         del network
     differences = [
-        np.abs(keras.ops.convert_to_numpy(first - outputs[1][name])).max()
-        for name, first in outputs[0].items()
+        np.abs(first - outputs[1][name]).max() for name, first in outputs[0].items()
     ]
     return float(np.max(differences))
+
+
+_WORD_LOGITS = "masked_lm_logits"
 
 
 def _fixed_batch(checkpoint: weights.Checkpoint, kind: str) -> dict[str, np.ndarray]:
@@ -255,6 +304,15 @@ def describe(conversion: Conversion, *, to: str) -> Iterator[str]:
         yield f"  left out: {name} ({reason})"
     for name in conversion.made_new:
         yield f"  initialized: {name}"
+    if (pruned := conversion.pruned) is not None:
+        yield (
+            f"kept {pruned.num_kept:,} of {pruned.num_pieces:,} pieces; weights in "
+            f"float32: {pruned.num_bytes:,} bytes of {pruned.num_bytes_before:,}"
+        )
+        yield (
+            "  words of other texts are split into these pieces, or become [UNK] if a "
+            "character is neither ASCII nor in the files"
+        )
     yield (
         "read back: same weights; outputs on a fixed batch differ by "
         f"{conversion.difference:.2g} at most"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_keras import config, finetuning_config, run_directory
+from bert_keras import config, config_files, finetuning_config, run_directory
 from bert_keras.checkpoints import (
     companions,
     keras_files,
@@ -216,6 +216,34 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         for name in checkpoint.arrays
         if not name.startswith(weights.parts_of(checkpoint.task.kind))
     }
+
+
+def carry_over(source: Path, directory: Path) -> None:
+    """Copies to a run that `write` made how its source, a run, was tuned to answer.
+
+    These are its settings and the thresholds that were chosen on its dev file. A
+    pre-training has none.
+    """
+    if _is_state(source):
+        return
+    task = run_directory.read_task(source, kinds=config.TASK_KINDS, verb="finetune")
+    if task.kind not in _FORMS:
+        return
+    settings_type = finetuning_config.FinetuningConfig
+    settings = run_directory.read_settings(source, settings_type)
+    if settings is not None:
+        config_files.save(settings, directory / run_directory.CONFIG_NAME)
+    results = run_directory.read_results(source) or {}
+    threshold = run_directory.threshold_of(results)
+    if threshold is None:
+        return
+    chosen = (
+        {run_directory.THRESHOLDS: threshold}
+        if isinstance(threshold, dict)
+        else {"eval": {"best_f1_thresh": threshold}}
+    )
+    made = run_directory.read_results(directory) or {}
+    run_directory.write_results(directory, {**made, **chosen})
 
 
 _FORMS = {

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +114,39 @@ def _row(path: Path, line: int, header: list[str], fields: list[str]) -> dict[st
             f"({', '.join(header)}), got {len(fields)}"
         )
     return dict(zip(header, fields, strict=True))
+
+
+def read_strings(patterns: Iterable[str]) -> Iterator[str]:
+    """All text in files, in pieces whose ends are ends of words.
+
+    Of `.jsonl` and `.json` it is every string that is no key. Other files, such as
+    `.txt`, `.tsv` and `.csv`, are read line by line: what separates columns there also
+    separates words.
+
+    Args:
+        patterns: paths, or patterns of them.
+
+    Raises:
+        InputError: nothing matches; a file cannot be read, or is not UTF-8 or JSON.
+    """
+    for pattern in patterns:
+        paths = files.match(pattern)
+        if not paths:
+            raise InputError(f"{pattern}: no such file: expected files of texts")
+        for name in paths:
+            path = files.path(name)
+            if path.suffix.lower() == ".json":
+                yield from _strings(files.read_json(path))
+            elif path.suffix.lower() == ".jsonl":
+                for _, row in read_jsonl(path):
+                    yield from _strings(row)
+            else:
+                yield from read_lines(path)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _strings(part)

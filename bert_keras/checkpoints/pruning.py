@@ -1,0 +1,63 @@
+"""Checkpoints with the rows of some pieces of the vocabulary only."""
+
+import collections
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from bert_keras.checkpoints import companions, weights
+from bert_keras.data import vocabulary_pruning
+from bert_keras.errors import InputError
+
+_BY_PIECE = ("encoder/embeddings/word_embeddings", "masked_lm_head/output_bias")
+"""Our names of all weights with a row for each piece."""
+
+
+def prune(
+    checkpoint: weights.Checkpoint, texts: Iterable[str], *, path: str | Path
+) -> tuple[weights.Checkpoint, np.ndarray]:
+    """Leaves out the pieces that texts do not need.
+
+    Args:
+        checkpoint: stays as it is.
+        texts: see `vocabulary_pruning.kept_ids`.
+        path: of the checkpoint, for errors.
+
+    Returns:
+        The smaller checkpoint, and the old ids `(num_kept,)` of its pieces.
+
+    Raises:
+        InputError: the checkpoint has no vocabulary or does not say whether text is
+            lower-cased, or the texts have no words.
+    """
+    if checkpoint.vocabulary is None:
+        raise InputError(
+            f"{path}: has no vocabulary, so nothing says which rows the texts need: "
+            "put its vocab.txt next to it"
+        )
+    companions.check_casing_is_known(checkpoint, path=path)
+    kept = np.array(
+        vocabulary_pruning.kept_ids(
+            checkpoint.vocabulary, texts, do_lower_case=bool(checkpoint.do_lower_case)
+        ),
+        np.int64,
+    )
+    if not len(kept):
+        raise InputError("--keep_tokens: the files hold no words: nothing to keep")
+    tokens = checkpoint.vocabulary.tokens
+    arrays, size = checkpoint.arrays, {"vocab_size": len(kept)}
+    smaller = {name: arrays[name][kept] for name in _BY_PIECE if name in arrays}
+    pruned = dataclasses.replace(
+        checkpoint,
+        bert_config=checkpoint.bert_config.model_copy(update=size),
+        vocabulary=type(checkpoint.vocabulary)(tuple(tokens[i] for i in kept)),
+        arrays=collections.ChainMap(smaller, arrays),
+    )
+    return pruned, kept
+
+
+def num_bytes(checkpoint: weights.Checkpoint) -> int:
+    """Bytes of all weights in float32."""
+    return sum(array.nbytes for array in checkpoint.arrays.values())

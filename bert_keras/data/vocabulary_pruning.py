@@ -1,0 +1,78 @@
+"""The entries of a vocabulary that texts need, in their old order.
+
+Words of the texts are split into the same pieces by what is kept. The tokenizer takes
+the longest entry that fits next. A word's first piece is the longest of all entries
+that fit; it is kept, and of the kept ones, which are some of all, none is longer. So it
+is first again, and the next piece begins at the same place: the same holds for it, and
+so on to the end. Where nothing fits, the word is `[UNK]`, though entries began it. They
+are kept too: without `ab`, of which `abx` gets no further, `a` and `##bx` might spell it.
+
+What other text consists of stays possible: single characters, alone and with `##`, are
+kept if they are ASCII or in the texts, in either case. Of them any word can be spelled
+that has no other characters.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from bert_keras.data import features, tokenization
+
+_MOST_REMEMBERED = 1 << 18
+
+
+def kept_ids(
+    vocabulary: tokenization.Vocabulary, texts: Iterable[str], *, do_lower_case: bool
+) -> list[int]:
+    """Ids of the entries that texts need, special tokens and single characters among
+    them.
+
+    Args:
+        vocabulary: the model's.
+        texts: of any length, consumed one by one.
+        do_lower_case: whether the model's text is lower-cased.
+
+    Returns:
+        The ids in rising order, so `[PAD]` stays first; empty if there are no words.
+    """
+    kept, characters = set[int](), set[str]()
+    longest = max(map(len, vocabulary.tokens))
+    for word in _words(texts, do_lower_case):
+        characters.update(word)
+        if len(word) <= tokenization.MAX_INPUT_CHARS_PER_WORD:
+            kept.update(_begin(word, vocabulary.ids, longest))
+    if not characters:
+        return []
+    either = {c for char in characters for c in (char, char.lower(), char.upper())}
+    prefix = tokenization.CONTINUATION_PREFIX
+    for index, token in enumerate(vocabulary.tokens):
+        rest = token if token == prefix else token.removeprefix(prefix)
+        is_character = len(rest) == 1 and (rest.isascii() or rest in either)
+        if is_character or token in features.SPECIAL_TOKENS:
+            kept.add(index)
+    return sorted(kept)
+
+
+def _words(texts: Iterable[str], do_lower_case: bool) -> Iterator[str]:
+    """Words of all texts, most of them once."""
+    seen = set[str]()
+    for text in texts:
+        for stretch in tokenization.split_at_white_space(text):
+            if stretch in seen:
+                continue
+            if len(seen) >= _MOST_REMEMBERED:
+                seen.clear()
+            seen.add(stretch)
+            yield from tokenization.basic_tokenize(stretch, do_lower_case=do_lower_case)
+
+
+def _begin(word: str, ids: Mapping[str, int], longest: int) -> Iterator[int]:
+    """Ids that the tokenizer takes, from the word's beginning to where none fits."""
+    start, prefix = 0, ""
+    while start < len(word):
+        for end in range(min(len(word), start + longest), start, -1):
+            found = ids.get(prefix + word[start:end])
+            if found is not None:
+                break
+        else:
+            return
+        yield found
+        start, prefix = end, tokenization.CONTINUATION_PREFIX
