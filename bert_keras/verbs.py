@@ -405,8 +405,9 @@ def _add_convert(verbs: Any) -> None:
         "--keep_tokens",
         nargs="+",
         metavar="FILE",
-        help="texts (.txt, .tsv, .csv, .jsonl; paths or patterns): leave out the pieces "
-        "of the vocabulary that they do not need; --to may then be the same format",
+        help="texts (.txt, .tsv, .csv, .jsonl; paths or patterns): leave out the "
+        "pieces of the vocabulary that they do not need; --to may then be the same "
+        "format",
     )
 
 

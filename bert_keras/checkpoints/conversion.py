@@ -172,7 +172,9 @@ def convert(
                 f"outputs of the result differ by {difference:.3g}: nothing was kept"
             )
         num_parameters = sum(array.size for array in result.arrays.values())
+        pruned = None if kept is None else _describe_pruned(source, wanted)
         if card is not None:
+            card += "" if pruned is None else _card_section(pruned, num_parameters)
             (temporary / "README.md").write_text(card, encoding="utf-8")
     return Conversion(
         source=source_format,
@@ -183,7 +185,16 @@ def convert(
         left_out=left_out,
         made_new=made_new,
         difference=difference,
-        pruned=None if kept is None else _describe_pruned(source, wanted),
+        pruned=pruned,
+    )
+
+
+def _card_section(pruned: Pruned, num_parameters: int) -> str:
+    return (
+        "\n## Vocabulary\n\n"
+        f"Of the {pruned.num_pieces:,} pieces named above, {pruned.num_kept:,} were "
+        f"kept after the training, with {num_parameters:,} parameters. Answers to "
+        "texts of these pieces are the same; words of other texts are split further.\n"
     )
 
 

@@ -5,7 +5,7 @@ the longest entry that fits next. A word's first piece is the longest of all ent
 that fit; it is kept, and of the kept ones, which are some of all, none is longer. So it
 is first again, and the next piece begins at the same place: the same holds for it, and
 so on to the end. Where nothing fits, the word is `[UNK]`, though entries began it. They
-are kept too: without `ab`, of which `abx` gets no further, `a` and `##bx` might spell it.
+are kept too: without `ab`, where `abxq` ends, `a`, `##bx` and `##q` might spell it.
 
 What other text consists of stays possible: single characters, alone and with `##`, are
 kept if they are ASCII or in the texts, in either case. Of them any word can be spelled
@@ -60,7 +60,8 @@ def _words(texts: Iterable[str], do_lower_case: bool) -> Iterator[str]:
                 continue
             if len(seen) >= _MOST_REMEMBERED:
                 seen.clear()
-            seen.add(stretch)
+            if len(stretch) <= tokenization.MAX_INPUT_CHARS_PER_WORD:
+                seen.add(stretch)
             yield from tokenization.basic_tokenize(stretch, do_lower_case=do_lower_case)
 
 
