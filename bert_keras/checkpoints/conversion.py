@@ -164,8 +164,10 @@ def convert(
         left_out = FORMATS[to].write(wanted, temporary)
         result = FORMATS[to].read(temporary)
         made_new = _check_weights(wanted, result, left_out) + native.made_new(temporary)
-        if kept is not None and source_format == to == "native":
+        if source_format == to == "native":
             native.carry_over(files.path(input_path), temporary)
+        elif to == "native":
+            native.warn_of_pairs(wanted.task)
         difference = _largest_difference(source, result, kept=kept)
         if has_same_outputs and difference > TOLERANCE:
             raise RuntimeError(

@@ -193,13 +193,6 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     if checkpoint.vocabulary is None:
         raise InputError("a run needs a vocabulary: put vocab.txt next to the input")
     companions.check_casing_is_known(checkpoint)
-    has_texts = _FORMS.get(checkpoint.task.kind) == "text"
-    if has_texts and not checkpoint.task.has_text_pair:
-        logger.warning(
-            "nothing says whether the model was tuned on pairs of texts, so it is "
-            "taken for one of single texts: for pairs, set has_text_pair to true in "
-            f"{run_directory.TASK_NAME}"
-        )
     network = networks.build(checkpoint.bert_config, checkpoint.task, seed=SEED)
     missing = weights.assign(network, checkpoint.arrays)
     run = run_directory.Run(
@@ -216,6 +209,16 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         for name in checkpoint.arrays
         if not name.startswith(weights.parts_of(checkpoint.task.kind))
     }
+
+
+def warn_of_pairs(task: config.Task) -> None:
+    """Warns that another format than ours does not say what a model's inputs are."""
+    if _FORMS.get(task.kind) == "text" and not task.has_text_pair:
+        logger.warning(
+            "nothing says whether the model was tuned on pairs of texts, so it is "
+            "taken for one of single texts: for pairs, set has_text_pair to true in "
+            f"{run_directory.TASK_NAME}"
+        )
 
 
 def carry_over(source: Path, directory: Path) -> None:

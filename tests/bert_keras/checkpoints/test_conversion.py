@@ -118,9 +118,15 @@ def test_a_converted_model_predicts(kind, run_dir, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "is_said"), [("classification", True), ("span", False)]
 )
-def test_pairs_of_texts_are_not_taken_for_granted(kind, run_dir, caplog, is_said):
-    run_dir(kind)
+def test_pairs_of_texts_are_not_taken_for_granted(
+    kind, run_dir, tmp_path, caplog, is_said
+):
     message = "nothing says whether the model was tuned on pairs of texts, so it is"
+    run, other, back = (tmp_path / name for name in ("run", "other", "back"))
+    conversion.convert(run_dir(kind), other, to="hugging_face")
+    conversion.convert(run, tmp_path / "small", to="native", keep_tokens=["w1"])
+    assert message not in caplog.text
+    conversion.convert(other, back, to="native")
     assert (message in caplog.text) == is_said
 
 
