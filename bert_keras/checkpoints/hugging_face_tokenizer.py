@@ -163,9 +163,8 @@ def _read_vocabulary(values: Mapping[str, Any], path: Path) -> tokenization.Voca
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
-    """Writes `vocab.txt` and `tokenizer_config.json`, if there is a vocabulary.
-
-    Their tokenizers make a `tokenizer.json` from the two.
+    """Writes `vocab.txt`, `tokenizer.json` and `tokenizer_config.json`, if there is a
+    vocabulary.
 
     Raises:
         InputError: nothing says whether text is lower-cased.
@@ -183,3 +182,56 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
     }
     checkpoint.vocabulary.save(directory / _VOCABULARY)
     files.write_json(directory / _CONFIG, values)
+    described = describe(checkpoint.vocabulary, do_lower_case=checkpoint.do_lower_case)
+    files.write_json(directory / _TOKENIZER, described)
+
+
+def describe(
+    vocabulary: tokenization.Vocabulary, *, do_lower_case: bool
+) -> dict[str, Any]:
+    """The content of a `tokenizer.json`, as the package `tokenizers` reads it."""
+    ids = {token: number for number, token in enumerate(vocabulary.tokens)}
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    first, second = (
+        [
+            {"Sequence": {"id": name, "type_id": number}},
+            {"SpecialToken": {"id": features.SEP_TOKEN, "type_id": number}},
+        ]
+        for number, name in enumerate("AB")
+    )
+    first.insert(0, {"SpecialToken": {"id": features.CLS_TOKEN, "type_id": 0}})
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": ids[token], "content": token, **plain, "special": True}
+            for token in _SPECIAL_TOKENS.values()
+        ],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": do_lower_case,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": first,
+            "pair": first + second,
+            "special_tokens": {
+                token: {"id": token, "ids": [ids[token]], "tokens": [token]}
+                for token in (features.CLS_TOKEN, features.SEP_TOKEN)
+            },
+        },
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": features.UNK_TOKEN,
+            "continuing_subword_prefix": "##",
+            # As the original; theirs has 100 where nothing is said.
+            "max_input_chars_per_word": 200,
+            "vocab": ids,
+        },
+    }

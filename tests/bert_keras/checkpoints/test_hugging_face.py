@@ -431,7 +431,8 @@ def test_the_written_files(tmp_path):
     }
     assert (directory / "vocab.txt").read_text("utf-8") == "\n".join([*TOKENS, ""])
     assert sorted(path.name for path in directory.iterdir()) == [
-        *("config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt")
+        *("config.json", "model.safetensors", "tokenizer.json"),
+        *("tokenizer_config.json", "vocab.txt"),
     ]
     modes = {path.stat().st_mode for path in directory.iterdir()}
     assert len(modes) == 1, "the weights can be read by whom the rest can be"
