@@ -2,9 +2,12 @@
 `tokenizer_config.json`.
 
 Text must be split here as it was for the model, so a tokenizer that differs from the
-original BERT's is refused, not approximated. Two differences remain. Theirs treats
-`[MASK]` and the like as special tokens anywhere in a text, ours as plain text. A word
-of 101 to 200 characters is unknown to theirs; ours, like the original, splits it.
+original BERT's is refused, not approximated. What is read may still treat `[MASK]` and
+the like as special tokens anywhere in a text, drop private characters, and not know
+words of 101 to 200 characters; ours, like the original, does not. What is written does
+not either, but for special tokens, which others expect in a text. Of single characters
+809 of 1,112,064 differ, 369 in cased text: punctuation and marks that are new since
+Unicode 8 or since 14, Python's, and ideographs of extension E.
 """
 
 import logging
@@ -38,6 +41,9 @@ _SPECIAL_TOKENS = {
     "sep_token": features.SEP_TOKEN,
     "mask_token": features.MASK_TOKEN,
 }
+
+_DROPPED = r"(?![\t\n\r])[\p{Cc}\p{Cf}\uFFFD]"
+"""`tokenization.is_dropped` as a regular expression."""
 
 _REMEDY = (
     "here text would be split in another way than for the model; to read its weights "
@@ -97,8 +103,10 @@ def _check_tokenizer(values: Mapping[str, Any], path: Path) -> bool:
     normalizer, pre_tokenizer, model = (
         _part(values, key) for key in ("normalizer", "pre_tokenizer", "model")
     )
+    is_ours = next((x for x in (True, False) if normalizer == _normalizer(x)), None)
+    kind = "BertNormalizer" if is_ours is not None else normalizer.get("type")
     found = {
-        "normalizer": (normalizer.get("type"), "BertNormalizer"),
+        "normalizer": (kind, "BertNormalizer"),
         "pre_tokenizer": (pre_tokenizer.get("type"), "BertPreTokenizer"),
         # Early files lack it.
         "model": (model.get("type", "WordPiece"), "WordPiece"),
@@ -113,6 +121,8 @@ def _check_tokenizer(values: Mapping[str, Any], path: Path) -> bool:
             raise InputError(
                 f"{path}: {key} is {value!r}, expected {expected!r}: {_REMEDY}"
             )
+    if is_ours is not None:
+        return is_ours
     lowercase = _flag(normalizer, "lowercase", path) is True
     expected = {"strip_accents": lowercase, "clean_text": True}
     _check_flags(normalizer, path, expected | {"handle_chinese_chars": True})
@@ -173,7 +183,9 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
         return
     companions.check_casing_is_known(checkpoint)
     values = {
-        "tokenizer_class": "BertTokenizer",
+        # Their `BertTokenizer` reads the vocabulary alone.
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "do_lower_case": checkpoint.do_lower_case,
         "model_max_length": checkpoint.bert_config.max_position_embeddings,
         "strip_accents": None,
@@ -208,13 +220,7 @@ def describe(
             {"id": ids[token], "content": token, **plain, "special": True}
             for token in _SPECIAL_TOKENS.values()
         ],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
-            "lowercase": do_lower_case,
-        },
+        "normalizer": _normalizer(do_lower_case),
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "post_processor": {
             "type": "TemplateProcessing",
@@ -235,3 +241,16 @@ def describe(
             "vocab": ids,
         },
     }
+
+
+def _normalizer(do_lower_case: bool) -> dict[str, Any]:
+    """Theirs would drop private characters too: the original leaves them."""
+    dropped = {"type": "Replace", "pattern": {"Regex": _DROPPED}, "content": ""}
+    rest = {
+        "type": "BertNormalizer",
+        "clean_text": False,
+        "handle_chinese_chars": True,
+        "strip_accents": None,
+        "lowercase": do_lower_case,
+    }
+    return {"type": "Sequence", "normalizers": [dropped, rest]}

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 import struct
+import unicodedata
 from pathlib import Path
 
 import ml_dtypes
@@ -16,6 +17,7 @@ from bert_keras import config
 from bert_keras.checkpoints import (
     hugging_face,
     hugging_face_config,
+    hugging_face_tokenizer,
     safetensors_files,
     weights,
 )
@@ -262,6 +264,9 @@ def test_their_tokenizer_cuts_what_we_write_as_ours_does(
         "un\tunaffable\nTHE",
         "",
         "文" + "e" * 100,
+        "e" * 150,
+        "\ue000private\uf8ff",
+        "\x00the\x0bcafe\ufffd\u200b",
     ):
         assert theirs.encode(text, add_special_tokens=False) == ours.encode(text), text
     pair = theirs("the", "The cafe", truncation=True)
@@ -277,6 +282,50 @@ def test_their_tokenizer_cuts_what_we_write_as_ours_does(
     again = hugging_face.read(tmp_path / "model")
     assert again.vocabulary == VOCABULARY
     assert again.do_lower_case is do_lower_case
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("name", ["uncased", "cased", "chinese", "multi_cased"])
+def test_tokenizer_json_cuts_recorded_texts_alike(shared_data, tmp_path, name):
+    """Special tokens are such wherever they stand in a text, as in all of theirs."""
+    tokenizers = pytest.importorskip("tokenizers")
+    do_lower_case = name in ("uncased", "chinese")
+    path = shared_data / f"vocab/{name}_L-12_H-768_A-12/vocab.txt"
+    vocabulary = tokenization.load_vocabulary(path, do_lower_case=do_lower_case)
+    described = hugging_face_tokenizer.describe(vocabulary, do_lower_case=do_lower_case)
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(described))
+    lines = (shared_data / f"tokenization/{name}.jsonl").read_bytes().splitlines()
+    records = [json.loads(line) for line in lines]
+    assert len(records) > 400
+    different = [
+        record["text"]
+        for record in records
+        if theirs.encode(record["text"], add_special_tokens=False).ids != record["ids"]
+    ]
+    assert different == [
+        *("[CLS] I am [MASK] . [SEP]", "[MASK]", "[UNK][PAD]", "hello[SEP]world")
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.reference
+@pytest.mark.parametrize(("do_lower_case", "number"), [(True, 809), (False, 369)])
+def test_tokenizer_json_and_single_characters(do_lower_case, number):
+    """As many differ as the module says, of those that are no private ones."""
+    tokenizers = pytest.importorskip("tokenizers")
+    described = hugging_face_tokenizer.describe(VOCABULARY, do_lower_case=do_lower_case)
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(described))
+    different = []
+    for code_point in (*range(0xD800), *range(0xE000, 0x110000)):
+        text = f"a{chr(code_point)}b {chr(code_point)}"
+        normalized = theirs.normalizer.normalize_str(text)
+        words = [word for word, _ in theirs.pre_tokenizer.pre_tokenize_str(normalized)]
+        if words != tokenization.basic_tokenize(text, do_lower_case=do_lower_case):
+            different.append(chr(code_point))
+    assert len(different) == number
+    assert not any(
+        unicodedata.category(char) in ("Co", "Cf", "Cc") for char in different
+    )
 
 
 @pytest.mark.reference
@@ -418,7 +467,8 @@ def test_the_written_files(tmp_path):
         "problem_type": "single_label_classification",
     }
     assert json.loads((directory / "tokenizer_config.json").read_text()) == {
-        "tokenizer_class": "BertTokenizer",
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "do_lower_case": True,
         "model_max_length": 32,
         "strip_accents": None,

@@ -121,6 +121,7 @@ def test_case_that_their_two_files_do_not_agree_on(directory):
     change(directory / "sentence_bert_config.json", do_lower_case=True)
     conversion.read(directory)
     change(directory / "tokenizer_config.json", do_lower_case=False)
+    (directory / "tokenizer.json").unlink()
     with pytest.raises(InputError, match='"do_lower_case" is true, but the tokenizer'):
         conversion.read(directory)
 

@@ -169,6 +169,7 @@ def test_a_directory_of_sentence_transformers(run, pairs, tmp_path):
         *("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"),
         *("modules.json", "sentence_bert_config.json", "1_Pooling", "2_Normalize"),
         *("1_Pooling/config.json", "config_sentence_transformers.json"),
+        "tokenizer.json",
     }
     assert conversion.recognize(written) == "sentence_transformers"
     read = conversion.read(written)
