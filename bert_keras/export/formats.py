@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.errors import InputError
-from bert_keras.export import answers
+from bert_keras.export import answers, onnx_fusion
 
 LITERT_NAME, ONNX_NAME = "model.tflite", "model.onnx"
 
@@ -121,6 +121,7 @@ def write_onnx(model: answers.Answers, directory: Path) -> None:
         if name in used:
             array = keras.ops.convert_to_numpy(weight)
             proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx_fusion.fuse(proto.graph)
     for spec in model.id_specs:
         _name_axes(inputs[spec.name], _axes_of(spec))
     for value in proto.graph.output:

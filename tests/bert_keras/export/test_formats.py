@@ -1,5 +1,6 @@
 """Exports of pre-trained models and of encoders, and the forms that take ids."""
 
+import collections
 import json
 import sys
 from pathlib import Path
@@ -306,6 +307,7 @@ def test_litert_files(classifier, pretrained, tmp_path):
 
 def test_onnx_files(classifier, pretrained, tmp_path):
     pytest.importorskip("tf2onnx")
+    onnx = pytest.importorskip("onnx")
     onnxruntime = pytest.importorskip("onnxruntime")
     export.export_model(classifier, tmp_path / "classifier", to="onnx")
     export.export_model(pretrained, tmp_path / "pretrained", to="onnx")
@@ -331,6 +333,13 @@ def test_onnx_files(classifier, pretrained, tmp_path):
     )
     of_positions = {"masked_lm_positions": ["batch_size", "num_positions"]}
     assert axes == {"classifier": of_tokens, "pretrained": of_tokens | of_positions}
+    # Two layers, the embeddings, and the head of masked words.
+    for name, num_norms, num_gelus in (("classifier", 5, 2), ("pretrained", 6, 3)):
+        graph = onnx.load(tmp_path / name / "model.onnx").graph
+        kinds = collections.Counter(node.op_type for node in graph.node)
+        assert kinds["LayerNormalization"] == num_norms
+        assert kinds["Erf"] == num_gelus
+        assert not kinds.keys() & {"GlobalAveragePool", "ReduceMean", "Reciprocal"}
 
 
 @pytest.mark.slow

@@ -1,0 +1,189 @@
+"""Layer normalisation and GELU in ONNX graphs, as runtimes compute them in one pass.
+
+tf2onnx writes both as chains of small operators, each of which reads and writes all
+numbers. ONNX Runtime joins such chains only where they look as PyTorch's exporter
+writes them. Here a layer normalisation becomes the operator of that name (opset 17),
+and the exact GELU the chain that is known. What looks otherwise stays as it is: right,
+and slower.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+_MEANS = ("GlobalAveragePool", "ReduceMean")
+
+
+def fuse(graph: Any) -> dict[str, int]:
+    """Rewrites a graph in place.
+
+    Args:
+        graph: an `onnx.GraphProto`.
+
+    Returns:
+        How many were rewritten, by operator.
+    """
+    found = _Graph(graph)
+    norms = [_fuse_norm(found, node) for node in found.of("Reciprocal")]
+    gelus = [_rewrite_gelu(found, node) for node in found.of("Erf")]
+    found.write()
+    return {"LayerNormalization": sum(norms), "Gelu": sum(gelus)}
+
+
+def _fuse_norm(graph: "_Graph", reciprocal: Any) -> bool:
+    """Looks for `(x - mean) * reciprocal(sqrt(variance + epsilon)) * gamma + beta`."""
+    root = graph.writer(reciprocal.input[0], "Sqrt")
+    inside = root and graph.writer(root.input[0], "Add")
+    variance = inside and graph.other_than_number(inside)
+    mean_square = variance and graph.writer(variance, *_MEANS)
+    square = mean_square and graph.writer(mean_square.input[0], "Mul")
+    centred = square and graph.writer(square.input[0], "Sub")
+    mean = centred and graph.writer(centred.input[1], *_MEANS)
+    scaled = graph.reader(reciprocal.output[0], "Mul")
+    weighted = scaled and graph.reader(scaled.output[0], "Mul")
+    last = weighted and graph.reader(weighted.output[0], "Add")
+    if not (mean and last):
+        return False
+    difference = centred.output[0]
+    gamma = _other(weighted, scaled.output[0])
+    beta = _other(last, weighted.output[0])
+    sizes = [graph.constant(name) for name in (gamma, beta)]
+    if not (
+        mean.input[0] == centred.input[0]
+        and list(square.input) == [difference, difference]
+        and _other(scaled, reciprocal.output[0]) == difference
+        and all(array is not None and array.ndim == 1 for array in sizes)
+    ):
+        return False
+    epsilon = graph.number(_other(inside, variance))
+    settings = {"axis": -1, "epsilon": epsilon}
+    inputs = [centred.input[0], gamma, beta]
+    graph.replace(last, [("LayerNormalization", inputs, settings)])
+    return True
+
+
+def _rewrite_gelu(graph: "_Graph", erf: Any) -> bool:
+    """Looks for `(0.5 * x) * (1 + erf(x / sqrt(2)))`."""
+    scaled = graph.writer(erf.input[0], "Mul", "Div")
+    added = graph.reader(erf.output[0], "Add")
+    last = added and graph.reader(added.output[0], "Mul")
+    half = last and graph.writer(_other(last, added.output[0]), "Mul")
+    x = scaled and graph.other_than_number(scaled)
+    if not (half and x and graph.other_than_number(half) == x):
+        return False
+    factor = graph.number(_other(scaled, x))
+    root = factor if scaled.op_type == "Div" else 1 / factor
+    found = graph.number(_other(half, x)), graph.number(_other(added, erf.output[0]))
+    if found != (0.5, 1.0) or not math.isclose(root, math.sqrt(2), rel_tol=1e-6):
+        return False
+    chain = (("Div", math.sqrt(2)), ("Erf", None), ("Add", 1.0), ("Mul", x))
+    nodes, value = [], x
+    for kind, operand in (*chain, ("Mul", 0.5)):
+        if isinstance(operand, float):
+            operand = graph.add_number(operand)
+        nodes.append((kind, [value, *([operand] if operand else [])], {}))
+        value = ""
+    graph.replace(last, nodes)
+    return True
+
+
+def _other(node: Any, name: str) -> str:
+    """The other one of a node's two inputs."""
+    first, second = node.input
+    return second if first == name else first
+
+
+class _Graph:
+    """A graph's nodes, by what they read and write; changes come with `write`."""
+
+    def __init__(self, graph: Any):
+        import onnx
+
+        self._onnx, self._proto = onnx, graph
+        self._nodes = list(graph.node)
+        self._constants = {value.name: value for value in graph.initializer}
+        self._replaced: dict[str, list[Any]] = {}
+        self._writers: dict[str, Any] = {}
+        self._readers: dict[str, list[Any]] = defaultdict(list)
+        for node in self._nodes:
+            self._writers.update(dict.fromkeys(node.output, node))
+            for name in node.input:
+                self._readers[name].append(node)
+
+    def of(self, kind: str) -> list[Any]:
+        """All nodes of a kind."""
+        return [node for node in self._nodes if node.op_type == kind]
+
+    def writer(self, name: str, *kinds: str) -> Any | None:
+        """The node that makes a value, if it is of one of these kinds."""
+        node = self._writers.get(name)
+        return node if node is not None and node.op_type in kinds else None
+
+    def reader(self, name: str, kind: str) -> Any | None:
+        """The only node that reads a value, if it is of this kind."""
+        readers = self._readers[name]
+        return readers[0] if [node.op_type for node in readers] == [kind] else None
+
+    def constant(self, name: str) -> np.ndarray | None:
+        value = self._constants.get(name)
+        return None if value is None else self._onnx.numpy_helper.to_array(value)
+
+    def number(self, name: str) -> float | None:
+        """A constant that is one number."""
+        array = self.constant(name)
+        return None if array is None or array.size != 1 else float(array.item())
+
+    def other_than_number(self, node: Any) -> str | None:
+        """The input of a node of two, of which exactly the other one is a number."""
+        others = [name for name in node.input if self.number(name) is None]
+        return others[0] if len(others) == 1 and len(node.input) == 2 else None
+
+    def add_number(self, value: float) -> str:
+        """A new constant, or the one of an earlier call; its name."""
+        name = f"onnx_fusion/{value:.9g}"
+        array = np.array(value, np.float32)
+        self._constants[name] = self._onnx.numpy_helper.from_array(array, name)
+        return name
+
+    def replace(
+        self, last: Any, nodes: Sequence[tuple[str, Sequence[str], Mapping[str, Any]]]
+    ) -> None:
+        """Puts a chain of nodes in the place of one.
+
+        Args:
+            last: its output is that of the chain.
+            nodes: kind, inputs and settings; an input "" is the output before.
+        """
+        made, value = [], ""
+        for number, (kind, inputs, settings) in enumerate(nodes, start=1):
+            inputs = [name or value for name in inputs]
+            is_last = number == len(nodes)
+            value = last.output[0] + ("" if is_last else f"/{kind}_{number}")
+            make = self._onnx.helper.make_node
+            made.append(make(kind, inputs, [value], name=value, **settings))
+        self._replaced[last.output[0]] = made
+
+    def write(self) -> None:
+        """Writes all changes, without nodes and constants that nothing needs now."""
+        nodes = []
+        for node in self._nodes:
+            nodes += self._replaced.get(node.output[0], [node])
+        needed = {value.name for value in self._proto.output}
+        kept = []
+        for node in reversed(nodes):
+            if needed & set(node.output):
+                needed.update(node.input)
+                kept.append(node)
+        constants = [c for name, c in self._constants.items() if name in needed]
+        for field, values in (
+            (self._proto.node, kept[::-1]),
+            (self._proto.initializer, constants),
+        ):
+            copies = [
+                type(value).FromString(value.SerializeToString()) for value in values
+            ]
+            del field[:]
+            field.extend(copies)
