@@ -2,14 +2,15 @@
 `model.weights.h5`, `tokenizer.json` and `assets/tokenizer/vocabulary.txt`.
 
 Read and written with h5py alone: nothing that the files name is imported or called.
-Only the encoder has a place in them: KerasHub has no next-sentence head, and its
-masked-LM head computes another function.
+The encoder has a place in them, and the head that classifies texts, see
+`keras_hub_tasks`: KerasHub has no next-sentence head, and its masked-LM head computes
+another function.
 """
 
 import collections
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,13 @@ import keras
 import numpy as np
 
 from bert_keras import config, files, strict_model
-from bert_keras.checkpoints import companions, keras_files, native, weights
+from bert_keras.checkpoints import (
+    companions,
+    keras_files,
+    keras_hub_tasks,
+    native,
+    weights,
+)
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.model import layers
@@ -30,7 +37,7 @@ ACTIVATIONS = {"gelu_tanh": "gelu_approximate"}
 
 _CONFIG, _METADATA, _TOKENIZER = "config.json", "metadata.json", "tokenizer.json"
 _VOCABULARY = "assets/tokenizer/vocabulary.txt"
-_WEIGHTS, _TASK_WEIGHTS = "model.weights.h5", "task.weights.h5"
+_WEIGHTS = "model.weights.h5"
 _SHARDED_WEIGHTS = "model.weights.json"
 
 _OURS, _THEIRS = "encoder/layer_{i}", "layers/transformer_encoder_{i}"
@@ -94,7 +101,7 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Reads the backbone of a preset, which may be that of a task.
+    """Reads a preset: its backbone, and the head of a `BertTextClassifier`.
 
     `vocab.txt` and `tokenizer_config.json` are used if KerasHub's tokenizer files are
     missing.
@@ -121,20 +128,21 @@ def read(path: Path) -> weights.Checkpoint:
     used = arrays.their_names
     source.check_dtypes(used)
     vocabulary, do_lower_case = _read_tokenizer(path)
+    unused = {n: "not part of BERT" for n in sorted(source.shapes()) if n not in used}
+    task_weights = path / keras_hub_tasks.WEIGHTS
+    head = keras_hub_tasks.read(path, bert_config)
+    if head is None:
+        unused |= _unused_of_task(task_weights)
+    else:
+        unused |= {f"{task_weights.name}: {n}": why for n, why in head.unused.items()}
     return weights.Checkpoint(
         bert_config=bert_config,
-        task=config.Task(kind="encoder"),
-        arrays=arrays,
+        task=config.Task(kind="encoder") if head is None else head.task,
+        arrays=collections.ChainMap(arrays, {} if head is None else head.arrays),
         vocabulary=vocabulary,
         do_lower_case=do_lower_case,
-        unused={
-            **{
-                name: "not part of BERT"
-                for name in sorted(source.shapes())
-                if name not in used
-            },
-            **_unused_of_task(path / _TASK_WEIGHTS),
-        },
+        max_seq_length=None if head is None else head.max_seq_length,
+        unused=unused,
     )
 
 
@@ -202,7 +210,7 @@ def _why_unused(name: str) -> str:
         return "optimizer slot"
     if "/masked_lm_head/" in name:
         return _OTHER_HEAD
-    return "of a head; only the backbone is read"
+    return "of a head that is not known here"
 
 
 _OTHER_HEAD = (
@@ -250,7 +258,9 @@ def _read_lowercase(path: Path) -> bool:
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """Writes a preset for `BertBackbone.from_preset`, with its tokenizer.
 
-    A backbone always has a pooler: if the checkpoint lacks one, it is initialized.
+    Of a model that classifies texts, or gives them a number, it is one for
+    `BertTextClassifier.from_preset`. A backbone always has a pooler: if the checkpoint
+    lacks one, it is initialized.
 
     Returns:
         Names of the heads' weights, and the reasons why they are left out.
@@ -271,10 +281,16 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
             num_parameters += array.size
     metadata = {"keras_version": keras.__version__, "parameter_count": num_parameters}
     files.write_json(directory / _METADATA, metadata, indent=4)
-    files.write_json(directory / _CONFIG, _their_config(bert_config), indent=4)
-    if checkpoint.vocabulary is not None:
-        _write_tokenizer(checkpoint, directory)
+    backbone = _their_config(bert_config)
+    files.write_json(directory / _CONFIG, backbone, indent=4)
     written = {row.ours for row in rows}
+    if checkpoint.vocabulary is not None:
+        tokenizer = _write_tokenizer(checkpoint, directory)
+        if keras_hub_tasks.has_place(checkpoint.task):
+            keras_hub_tasks.write(
+                checkpoint, directory, backbone=backbone, tokenizer=tokenizer
+            )
+            written |= keras_hub_tasks.HEAD.keys()
     return {n: _why_left_out(n) for n in checkpoint.arrays if n not in written}
 
 
@@ -297,7 +313,7 @@ def _why_left_out(name: str) -> str:
         return _OTHER_HEAD
     if name.startswith("next_sentence_head/"):
         return "KerasHub has no such head"
-    return "a backbone has no head"
+    return "KerasHub has a head for texts alone, and needs a vocabulary with it"
 
 
 def _their_config(bert_config: config.BertConfig) -> dict[str, Any]:
@@ -307,10 +323,12 @@ def _their_config(bert_config: config.BertConfig) -> dict[str, Any]:
             "KerasHub has one dropout rate: wrote %s, that of attention was %s", *rates
         )
     values = {theirs: getattr(bert_config, ours) for theirs, ours in _KEYS.items()}
-    return _serialized("bert_backbone", "BertBackbone", "float32", values)
+    return keras_hub_tasks.serialized(
+        "bert_backbone", "BertBackbone", "float32", values
+    )
 
 
-def _write_tokenizer(checkpoint: weights.Checkpoint, directory: Path) -> None:
+def _write_tokenizer(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, Any]:
     (directory / _VOCABULARY).parent.mkdir(parents=True)
     checkpoint.vocabulary.save(directory / _VOCABULARY)
     values = {
@@ -321,26 +339,11 @@ def _write_tokenizer(checkpoint: weights.Checkpoint, directory: Path) -> None:
         "strip_accents": checkpoint.do_lower_case,
         **_TOKENIZER_SETTINGS,
     }
-    described = _serialized("bert_tokenizer", "BertTokenizer", "int32", values)
+    described = keras_hub_tasks.serialized(
+        "bert_tokenizer", "BertTokenizer", "int32", values
+    )
     files.write_json(directory / _TOKENIZER, described, indent=4)
-
-
-def _serialized(
-    name: str, class_name: str, dtype: str, values: Mapping[str, Any]
-) -> dict[str, Any]:
-    """An object of KerasHub as `keras.saving.serialize_keras_object` writes it."""
-    policy = {
-        "module": "keras",
-        "class_name": "DTypePolicy",
-        "config": {"name": dtype},
-        "registered_name": None,
-    }
-    return {
-        "module": f"keras_hub.src.models.bert.{name}",
-        "class_name": class_name,
-        "config": {"name": name, "trainable": True, "dtype": policy, **values},
-        "registered_name": f"keras_hub>{class_name}",
-    }
+    return described
 
 
 def _read_json(path: Path) -> dict[str, Any]:

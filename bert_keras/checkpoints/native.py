@@ -71,7 +71,7 @@ def read(path: Path) -> weights.Checkpoint:
 
 
 def _max_seq_length(run: run_directory.Run) -> int | None:
-    if run.task.kind != "embedding":
+    if run.task.kind not in _FORMS:
         return None
     settings = run_directory.read_settings(
         run.directory, finetuning_config.FinetuningConfig

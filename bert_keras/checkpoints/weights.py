@@ -105,8 +105,7 @@ class Checkpoint:
     do_lower_case: bool | None
     """`None`: the files do not say."""
     max_seq_length: int | None = None
-    """Tokens of an input at most, of `embedding`; `None`: as many as there are
-    positions."""
+    """Tokens of an input at most, of a tuned model; `None`: the files do not say."""
     unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Tensors of the file without a place here, by their names, and the reasons."""
     dtype: str = "float32"

@@ -224,11 +224,11 @@ def test_what_is_made_new_and_left_out(make_checkpoint, tmp_path):
 
 
 def test_heads_that_a_format_has_no_place_for(run_dir, tmp_path, capsys):
-    directory = run_dir("classification")
+    directory = run_dir("tagging")
     arguments = ["--input", str(directory), "--output", str(tmp_path / "hub")]
     assert cli.main(["convert", *arguments, "--to", "keras_hub"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "read a native checkpoint, classification"
+    assert lines[0] == "read a native checkpoint, tagging"
     assert [line.split(" (")[0] for line in lines[2:4]] == [
         "  left out: head/classifier/kernel",
         "  left out: head/classifier/bias",

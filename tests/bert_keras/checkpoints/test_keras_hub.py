@@ -136,10 +136,13 @@ def test_their_presets_give_their_outputs(presets, backbone, make_batch, name):
     weights.check(checkpoint, path=presets)
     assert keras_hub.recognizes(presets / name)
     assert checkpoint.bert_config == TINY
-    assert checkpoint.task == config.Task(kind="encoder")
+    task, length = config.Task(kind="encoder"), None
+    if name == "classifier":
+        task, length = weights.numbered_task("classification", 3), 512
+    assert (checkpoint.task, checkpoint.max_seq_length) == (task, length)
     assert checkpoint.vocabulary == VOCABULARY
     assert checkpoint.do_lower_case is True
-    network = networks.build(TINY, checkpoint.task)
+    network = networks.build(TINY, config.Task(kind="encoder"))
     assert weights.assign(network, checkpoint.arrays) == []
     theirs, ours = outputs(backbone, network, make_batch(TINY))
     for expected, found in zip(theirs, ours, strict=True):
@@ -149,20 +152,176 @@ def test_their_presets_give_their_outputs(presets, backbone, make_batch, name):
 @pytest.mark.reference
 def test_heads_of_their_tasks_are_not_used(presets):
     assert keras_hub.read(presets / "backbone").unused == {}
-    head = {
-        f"task.weights.h5: layers/dense/vars/{i}": (
-            "of a head; only the backbone is read"
-        )
-        for i in (0, 1)
-    }
     slots = {f"task.weights.h5: optimizer/vars/{i}": "optimizer slot" for i in (0, 1)}
-    assert keras_hub.read(presets / "classifier").unused == head | slots
+    assert keras_hub.read(presets / "classifier").unused == slots
     reasons = set(keras_hub.read(presets / "masked_lm").unused.values())
     assert reasons == {
         "optimizer slot",
         "KerasHub's masked-LM head computes the exact GELU and a norm with epsilon "
         "1e-5",
     }
+
+
+TEXTS = ["the Café.", "un café, the Résumé! " * 9, "漢字 the"]
+LABELS = {
+    "classification": ("no", "so so", "übel"),
+    "multi_label": ("b", "a"),
+    "regression": None,
+}
+
+
+def make_classifier(kind, **changes):
+    task = config.Task(kind=kind, labels=LABELS[kind])
+    network = networks.build(TINY, task, seed=3)
+    random = np.random.default_rng(7)
+    for weight in network.weights:
+        weight.assign(0.8 * random.standard_normal(weight.shape, np.float32))
+    arrays = weights.from_network(network)
+    return make_checkpoint(task=task, arrays=arrays, max_seq_length=12, **changes)
+
+
+def our_numbers(checkpoint, texts) -> np.ndarray:
+    """Logits of texts or pairs, each by itself."""
+    network = networks.build(checkpoint.bert_config, checkpoint.task)
+    assert weights.assign(network, checkpoint.arrays) == []
+    found = []
+    for text in texts:
+        both = text if isinstance(text, tuple) else (text, None)
+        ids = [t and checkpoint.tokenizer.encode(t) for t in both]
+        vocabulary = checkpoint.vocabulary
+        packed = tokenization.pack_pair(*ids, max_seq_length=12, vocabulary=vocabulary)
+        inputs = {
+            "input_ids": np.int32([packed[0]]),
+            "input_mask": np.ones((1, len(packed[0])), np.int32),
+            "segment_ids": np.int32([packed[1]]),
+        }
+        found.append(np.asarray(network(inputs)["logits"]).reshape(-1))
+    return np.stack(found)
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("kind", LABELS)
+def test_their_classifier_answers_as_ours(hub, tmp_path, kind):
+    """Strings in; also pairs, as long as none is cut."""
+    checkpoint = make_classifier(kind)
+    assert keras_hub.write(checkpoint, tmp_path) == {}
+    theirs = hub.models.BertTextClassifier.from_preset(str(tmp_path))
+    expected = our_numbers(checkpoint, TEXTS)
+    assert np.ptp(expected, axis=0).min() > 0.01
+    if kind == "multi_label":
+        expected = 1 / (1 + np.exp(-expected))
+    np.testing.assert_allclose(theirs.predict(TEXTS), expected, rtol=0, atol=1e-5)
+    pairs = [("the café", "un"), ("the", "résumé the")]
+    expected = our_numbers(checkpoint, pairs)
+    if kind == "multi_label":
+        expected = 1 / (1 + np.exp(-expected))
+    columns = tuple(list(column) for column in zip(*pairs, strict=True))
+    found = theirs.predict(columns)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_a_classifier_is_read_back(tmp_path, kind):
+    checkpoint = make_classifier(kind)
+    keras_hub.write(checkpoint, tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {
+        *("config.json", "metadata.json", "tokenizer.json", "assets", "task.json"),
+        *("model.weights.h5", "task.weights.h5", "preprocessor.json"),
+        *([] if kind == "regression" else ["labels.txt"]),
+    }
+    found = keras_hub.read(tmp_path)
+    assert (found.task, found.unused) == (checkpoint.task, {})
+    assert (found.vocabulary, found.max_seq_length) == (VOCABULARY, 12)
+    assert_same_arrays(found.arrays, checkpoint.arrays)
+
+
+@pytest.mark.reference
+def test_the_files_of_a_classifier_are_theirs(hub, tmp_path):
+    checkpoint = make_classifier("classification")
+    (tmp_path / "ours").mkdir()
+    keras_hub.write(checkpoint, tmp_path / "ours")
+    theirs = hub.models.BertTextClassifier.from_preset(str(tmp_path / "ours"))
+    theirs.save_to_preset(tmp_path / "theirs")
+    for name in ("task.json", "preprocessor.json"):
+        found, expected = (
+            json.loads((tmp_path / owner / name).read_text())
+            for owner in ("ours", "theirs")
+        )
+        # Settings of tokenizers that came after the format.
+        for values in (found, expected):
+            config_of_all = values["config"].get("preprocessor", values)["config"]
+            settings = config_of_all["tokenizer"]["config"]
+            for key in ("config_file", "special_tokens", "special_tokens_in_strings"):
+                settings.pop(key, None)
+        assert found == expected
+    again = keras_hub.read(tmp_path / "theirs")
+    assert again.task == weights.numbered_task("classification", 3)
+    assert_same_arrays(again.arrays, checkpoint.arrays)
+
+
+@pytest.mark.parametrize(
+    ("activation", "num_classes", "kind"),
+    [
+        ("softmax", 3, "classification"),
+        ("sigmoid", 3, "multi_label"),
+        ("sigmoid", 1, "multi_label"),
+        (None, 1, "regression"),
+        ("relu", 3, None),
+        ("softmax", 1, None),
+    ],
+)
+def test_what_the_head_says_of_the_task(tmp_path, activation, num_classes, kind):
+    checkpoint = make_classifier("classification")
+    head = {
+        "head/classifier/kernel": np.ones((16, num_classes), np.float32),
+        "head/classifier/bias": np.ones(num_classes, np.float32),
+    }
+    made = make_classifier("classification")
+    keras_hub.write(
+        make_checkpoint(task=made.task, arrays={**checkpoint.arrays, **head}), tmp_path
+    )
+    edit_json(tmp_path / "task.json", activation=activation)
+    (tmp_path / "labels.txt").unlink()
+    found = keras_hub.read(tmp_path)
+    assert found.task.kind == (kind or "encoder")
+    labels = tuple(map(str, range(num_classes)))
+    assert found.task.labels == (None if kind in (None, "regression") else labels)
+    why = "of a head that is not known here"
+    assert set(found.unused.values()) == (set() if kind else {why})
+
+
+def break_labels(directory):
+    (directory / "labels.txt").write_text("no\nno\nyes\n")
+
+
+def break_number(directory):
+    edit_json(directory / "task.json", num_classes="3")
+
+
+def break_shape(directory):
+    edit_json(directory / "task.json", num_classes=4)
+
+
+def break_bias(directory):
+    with h5py.File(directory / "task.weights.h5", "a") as file:
+        del file["layers/dense/vars/1"]
+
+
+@pytest.mark.parametrize(
+    ("break_it", "message"),
+    [
+        (break_labels, "labels.txt: expected 3 different labels, one a line, as many"),
+        (break_number, "task.json: expected a number of classes, `num_classes`, found"),
+        (break_shape, r"'layers/dense/vars/0' has the shape \(16, 3\), but by the con"),
+        (break_bias, "task.weights.h5: expected a tensor 'layers/dense/vars/1'"),
+    ],
+)
+def test_files_of_a_task_that_do_not_fit(tmp_path, break_it, message):
+    keras_hub.write(make_classifier("classification"), tmp_path)
+    break_it(tmp_path)
+    with pytest.raises(InputError, match=message):
+        keras_hub.read(tmp_path)
 
 
 @pytest.mark.reference
@@ -360,7 +519,9 @@ def test_heads_are_left_out_with_reasons(tmp_path):
         "masked_lm_head/output_bias": masked_lm,
         "next_sentence_head/classifier/kernel": "KerasHub has no such head",
         "next_sentence_head/classifier/bias": "KerasHub has no such head",
-        "head/classifier/kernel": "a backbone has no head",
+        "head/classifier/kernel": (
+            "KerasHub has a head for texts alone, and needs a vocabulary with it"
+        ),
     }
 
 
