@@ -8,6 +8,8 @@ between the products are compiled.
 Inside of a step that XLA compiles as a whole, such a chain is one pass anyway, and XLA
 chooses what it keeps for the backward pass: too much only of attention's scores.
 Elsewhere (other backends, GPUs without XLA) functions are called as they are.
+
+Outside of training, TensorFlow itself puts an activation into the product before it.
 """
 
 import functools
@@ -56,6 +58,26 @@ def run(
     if not training or recomputation.is_compiled_whole() or not _pays(tensors):
         return function(*tensors, **options)
     return _compiled(function, tuple(sorted(options.items())))(*tensors)
+
+
+def is_within_product(activation: str, product: Any, *, training: bool | None) -> bool:
+    """Whether TensorFlow computes an activation within the product that it follows.
+
+    For processors it does, outside of training, where both have one precision: in
+    float32, rounded once. A cast between the two would keep them apart.
+
+    Args:
+        activation: a key of `operations.ACTIVATIONS`.
+        product: what it is of, a product plus a bias.
+        training: whether this is training.
+    """
+    if training or keras.backend.backend() != "tensorflow" or tf.executing_eagerly():
+        return False
+    # It knows `gelu_tanh` in another order of operations. Float32 needs no cast.
+    if activation not in ("gelu", "relu") or product.dtype != "bfloat16":
+        return False
+    has_other_device = any(map(tf.config.list_physical_devices, ("GPU", "TPU_SYSTEM")))
+    return not has_other_device and not recomputation.is_compiled_whole()
 
 
 def _pays(tensors: tuple) -> bool:

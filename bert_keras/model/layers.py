@@ -419,12 +419,17 @@ class FeedForward(Part):
         length = ops.shape(hidden_states)[1]
         # One list of all tokens: TensorFlow then adds the bias within the product.
         tokens = ops.reshape(hidden_states, (-1, self.hidden_size))
-        intermediate = fusion.run(
-            operations.activate,
-            self.intermediate_dense(tokens),
-            training=training,
-            activation=self.hidden_act,
-        )
+        intermediate = self.intermediate_dense(tokens)
+        name = self.hidden_act
+        if fusion.is_within_product(name, intermediate, training=training):
+            intermediate = operations.ACTIVATIONS[name](intermediate)
+        else:
+            intermediate = fusion.run(
+                operations.activate,
+                intermediate,
+                training=training,
+                activation=name,
+            )
         output = self.output_dense(intermediate)
         return ops.reshape(output, (-1, length, self.hidden_size))
 

@@ -1,8 +1,17 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 
-from bert_keras.model import dropout, encoder, fusion, operations, recomputation
+from bert_keras.model import (
+    dropout,
+    encoder,
+    fusion,
+    layers,
+    operations,
+    recomputation,
+)
+from bert_keras.training import precision
 
 pytestmark = pytest.mark.skipif(
     bool(tf.config.list_physical_devices("TPU_SYSTEM")),
@@ -179,3 +188,81 @@ def test_a_layer_in_a_graph_is_what_it_is_outside(tiny_config, make_batch):
     outputs = tf.function(lambda: model(batch, training=True))()
     for name, value in expected.items():
         np.testing.assert_allclose(outputs[name], value, atol=1e-5)
+
+
+def feed_forward(dtype: str, activation: str = "gelu") -> layers.FeedForward:
+    layer = layers.FeedForward(
+        SIZE,
+        4 * SIZE,
+        hidden_act=activation,
+        initializer_range=0.2,
+        seed=1,
+        dtype=dtype,
+    )
+    layer.build()
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("dtype", "activation", "training", "computed_in"),
+    [
+        ("mixed_bfloat16", "gelu", False, tf.bfloat16),
+        ("bfloat16", "gelu", None, tf.bfloat16),
+        # TensorFlow does not put these into the product.
+        ("bfloat16", "gelu_tanh", False, tf.float32),
+        ("float16", "gelu", False, tf.float32),
+        ("float32", "gelu", False, tf.float32),
+    ],
+)
+def test_an_activation_is_in_float32_unless_it_joins_the_product(
+    dtype, activation, training, computed_in
+):
+    layer = feed_forward(dtype, activation)
+    tokens = tf.cast(TOKENS, layer.compute_dtype)
+    traced = tf.function(layer).get_concrete_function(tokens, training=training)
+    operation = {"gelu": "Erf", "gelu_tanh": "Tanh"}[activation]
+    (found,) = (op for op in traced.graph.get_operations() if op.type == operation)
+    assert found.inputs[0].dtype == computed_in
+
+
+def test_within_xla_an_activation_is_in_float32():
+    layer = feed_forward("bfloat16")
+    tokens = tf.cast(TOKENS, tf.bfloat16)
+    with recomputation.compiled_whole():
+        graph = tf.function(layer).get_concrete_function(tokens).graph
+    (found,) = (op for op in graph.get_operations() if op.type == "Erf")
+    assert found.inputs[0].dtype == tf.float32
+
+
+@pytest.mark.skipif(
+    not precision.processor_multiplies_in_bfloat16(),
+    reason="products of other processors take no activation in bfloat16",
+)
+@pytest.mark.parametrize(
+    ("activation", "name"), [("gelu", "GeluExact"), ("relu", "Relu")]
+)
+def test_in_bfloat16_tensorflow_puts_the_activation_into_the_product(activation, name):
+    layer = feed_forward("bfloat16", activation)
+    tokens = tf.cast(TOKENS, tf.bfloat16)
+    context.enable_run_metadata()
+    try:
+        output = tf.function(layer)(tokens)
+        graphs = context.export_run_metadata().function_graphs
+    finally:
+        context.disable_run_metadata()
+    fused = [
+        [operation.decode() for operation in node.attr["fused_ops"].list.s]
+        for graph in graphs
+        for node in graph.post_optimization_graph.node
+        if node.op.startswith("_") and node.op.endswith("FusedMatMul")
+    ]
+    assert fused == [["BiasAdd", name], ["BiasAdd"]]
+    exact = feed_forward("float32", activation)
+    for ours, theirs in zip(exact.weights, layer.weights, strict=True):
+        ours.assign(tf.cast(theirs, tf.float32))
+    errors = [
+        np.std(tf.cast(found, tf.float32) - exact(tf.cast(tokens, tf.float32)))
+        # Outside of graphs, the activation is computed in float32 by itself.
+        for found in (output, layer(tokens))
+    ]
+    assert 0 < errors[0] < 1.02 * errors[1]
