@@ -199,6 +199,9 @@ def _finish(
 ) -> None:
     run_weights.finish_run(run, network, results)
     files.delete_tree(run.directory / run_directory.CHECKPOINTS_NAME)
+    if run.task.kind == "encoder":
+        # It answers nothing.
+        return
     # Last: a picture that cannot be drawn does not cost the weights.
     try:
         with stop_signal.ending_at_once():

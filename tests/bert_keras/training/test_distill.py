@@ -163,7 +163,6 @@ def test_a_student_becomes_like_its_teacher_without_labels(places, tmp_path):
     assert "accuracy" not in results["train"]
 
 
-@pytest.mark.slow
 def test_relations_of_plain_texts_make_an_encoder_to_tune(places, tmp_path):
     options = {"teacher": places["plain_teacher"], "train": places["plain"]}
     changes = {"max_seq_length": 16, "num_train_epochs": 10}
