@@ -7,9 +7,10 @@ Latency: BERT-BASE with random weights, rows of 128 tokens, one row and 32. The 
 weights go through our exports, transformers, torch.compile and ONNX Runtime on
 transformers' own export. Throughput: answers of a tuned run and vectors of a
 sentence-transformers directory, for the first texts of a file, from strings to numbers.
-Each contender has a process of its own. Latencies are medians of wall time, in turns;
-throughput is texts by processor second, which others on the machine do not change. DIR
-keeps models and figures: given again, it makes only what is missing.
+Each contender has a process of its own. Latencies are medians of processor time, in
+turns; throughput is texts by processor second: others on the machine change both less
+than wall time, and on one core they are that of an idle machine. DIR keeps models and
+figures: given again, it makes only what is missing.
 """
 
 import argparse
@@ -270,9 +271,9 @@ def serve_latency(name: str, work: str) -> Callable[[int], dict]:
     rows = {n: draw.integers(5, 30522, (n, LENGTH), dtype=np.int32) for n in ROWS}
 
     def answer(num_rows):
-        started = time.perf_counter()
+        started = time.process_time()
         found = run(rows[num_rows])
-        seconds = time.perf_counter() - started
+        seconds = time.process_time() - started
         return {"ms": 1000 * seconds, "margins": (found[:, 1] - found[:, 0]).tolist()}
 
     return answer
@@ -367,9 +368,8 @@ def page(latency: Mapping[str, Mapping[str, float]], texts: Mapping, count: int)
             f"{datetime.date.today().isoformat()}: {cores} core(s), {_processor()}, "
             f"{versions}. Made by `benchmarks/latency.py`.",
             "",
-            f"BERT-BASE, rows of {LENGTH} tokens, milliseconds, medians of "
-            f"{' and '.join(str(TURNS[n]) for n in ROWS)} turns (on a "
-            "shared machine only the ratios mean something):",
+            f"BERT-BASE, rows of {LENGTH} tokens, milliseconds of processor "
+            f"time, medians of {' and '.join(str(TURNS[n]) for n in ROWS)} turns:",
             "",
             markdown.table(["", *(f"{n} row(s)" for n in ROWS)], rows),
             "",
