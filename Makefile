@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 # Packages without a wheel are built as current versions of pip do it, whatever pip there is.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --constraint constraints.txt
 
-.PHONY: install install-tpu install-gpu demo test test-slow lint clean
+.PHONY: install install-tpu install-gpu demo test test-pages test-slow lint clean
 
 install: $(VENV)/.installed
 
@@ -40,6 +40,9 @@ demo: install
 # lost ends the run, for xdist would wait for it.
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+
+test-pages: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m slow tests/test_pages.py
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow

@@ -321,22 +321,19 @@ def check_tensorboard(arguments: list[str]) -> None:
     assert "tensor\n   first_step           1" in done.stdout
 
 
-ORDER = ("README.md", *(page for page in PAGES if page.startswith("docs/")))
+DOCS = tuple(page for page in PAGES if page.startswith("docs/"))
 
 
-def test_commands_of_the_front_page(tmp_path, monkeypatch, capsys):
-    readme = Reader(tmp_path).follow("README.md", monkeypatch)
+@pytest.mark.slow
+def test_commands_of_all_pages(tmp_path, monkeypatch, capsys):
+    reader = Reader(tmp_path)
+    readme = reader.follow("README.md", monkeypatch)
     printed = capsys.readouterr().out
     assert "the old man lit his [MASK]." in printed
     assert "num_examples\t4" in printed
     assert len((readme / "predictions.tsv").read_text().splitlines()) == 5
     assert (readme / "exported/mine/1/saved_model.pb").is_file()
-
-
-@pytest.mark.slow
-def test_commands_of_all_pages(tmp_path, monkeypatch):
-    reader = Reader(tmp_path)
-    places = {page: reader.follow(page, monkeypatch) for page in ORDER}
+    places = {page: reader.follow(page, monkeypatch) for page in DOCS}
     tasks = places["docs/tasks.md"]
     assert (tasks / "names.txt").read_text().startswith("the ")
     assert (tasks / "answers/predictions.json").is_file()

@@ -200,7 +200,17 @@ def our_numbers(checkpoint, texts) -> np.ndarray:
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize("kind", LABELS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "multi_label",
+        *(
+            pytest.param(k, marks=pytest.mark.slow)
+            for k in LABELS
+            if k != "multi_label"
+        ),
+    ],
+)
 def test_their_classifier_answers_as_ours(hub, tmp_path, kind):
     """Strings in; also pairs, as long as none is cut."""
     checkpoint = make_classifier(kind)

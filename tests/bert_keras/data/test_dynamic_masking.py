@@ -214,6 +214,7 @@ def test_a_resumed_run_ends_like_an_uninterrupted_one(finished, tmp_path):
     assert any((first[name] != before[name]).any() for name in first)
 
 
+@pytest.mark.slow
 def test_without_next_sentences_their_weights_stay(packing, finished):
     """Weight decay would shrink what no gradient holds up."""
     run = run_weights.read_finished_run(
@@ -235,6 +236,7 @@ def test_without_next_sentences_their_weights_stay(packing, finished):
         assert all(same) == (packing == "full_sentences"), old.name
 
 
+@pytest.mark.slow
 def test_weights_that_were_not_trained_are_not_read(packing, finished, tmp_path):
     """A finished run tells by its evaluation, an unfinished one by its checkpoints."""
     unfinished = shutil.copytree(finished / "run", tmp_path / "unfinished")

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,6 +100,17 @@ def test_no_graph_of_an_export_stays(pair_regressor, tmp_path):
     assert num_graphs() == before
 
 
+def ask(path: str, inputs: dict[str, list[str]]) -> dict[str, Any]:
+    serve = tf.saved_model.load(path).signatures["serving_default"]
+    found = serve(**{name: tf.constant(value) for name, value in inputs.items()})
+    return {
+        name: [text.decode() for text in value.numpy()]
+        if value.dtype == tf.string
+        else value.numpy().tolist()
+        for name, value in found.items()
+    }
+
+
 # Prints the answers of each model as JSON; knows nothing of this project.
 LOADER = """
 import json, sys
@@ -115,13 +127,19 @@ print(json.dumps([answers, project]))
 """
 
 
-@pytest.fixture(scope="module")
-def answers_elsewhere(classifier, pair_regressor, tmp_path_factory) -> list[dict]:
-    """What a process without this project, in another folder, makes of the models."""
+@pytest.fixture(
+    scope="module", params=["here", pytest.param("elsewhere", marks=pytest.mark.slow)]
+)
+def served_answers(
+    request, classifier, pair_regressor, tmp_path_factory
+) -> list[dict[str, Any]]:
+    """What the models answer, also in a process without this project."""
     questions = [
         (str(classifier[1]), {"text": TEXTS}),
         (str(pair_regressor[1]), {"text": TEXTS, "text_pair": PAIRS}),
     ]
+    if request.param == "here":
+        return [ask(path, inputs) for path, inputs in questions]
     done = subprocess.run(
         [sys.executable, "-I", "-c", LOADER, json.dumps(questions)],
         cwd=tmp_path_factory.mktemp("elsewhere"),
@@ -151,9 +169,9 @@ def predictions(run: Path, folder: Path, texts, pairs=None) -> tuple[list, list]
     return header[first:], [line[first:] for line in lines]
 
 
-def test_strings_are_answered_as_predict_does(classifier, answers_elsewhere, tmp_path):
+def test_strings_are_answered_as_predict_does(classifier, served_answers, tmp_path):
     run, model = classifier
-    outputs = answers_elsewhere[0]
+    outputs = served_answers[0]
     header, lines = predictions(run, tmp_path, TEXTS)
     assert header == ["prediction", "p(übel)", "p(so so)", "p(good)"]
     assert outputs["label"] == [line[0] for line in lines]
@@ -165,9 +183,9 @@ def test_strings_are_answered_as_predict_does(classifier, answers_elsewhere, tmp
     assert labels == "übel\nso so\ngood\n"
 
 
-def test_pairs_give_scores(pair_regressor, answers_elsewhere, tmp_path):
+def test_pairs_give_scores(pair_regressor, served_answers, tmp_path):
     run, model = pair_regressor
-    outputs = answers_elsewhere[1]
+    outputs = served_answers[1]
     header, lines = predictions(run, tmp_path, TEXTS, PAIRS)
     assert header == ["prediction"]
     wanted = np.array([line[0] for line in lines], float)

@@ -175,6 +175,7 @@ def test_masks_are_filled_as_the_command_does(pretrained, filler):
     assert len(set(tokens[..., 0].ravel())) > 2  # or this test would see little
 
 
+@pytest.mark.slow
 def test_texts_without_a_mask_and_texts_that_are_cut(pretrained, filler):
     texts = ["nothing", "", "a " * 40 + "[MASK]", "[MASK] " + "a " * 40]
     answers = filler["serving_default"](text=tf.constant(texts))

@@ -89,7 +89,9 @@ def hugging_face_model(config: BertConfig, weights: dict[str, np.ndarray]):
     return model
 
 
-@pytest.mark.parametrize("shape", ["tiny", "tiny_tanh", "base"])
+@pytest.mark.parametrize(
+    "shape", ["tiny", "tiny_tanh", pytest.param("base", marks=pytest.mark.slow)]
+)
 def test_equals_hugging_face(
     shape, tiny_config, make_batch, randomize, weights_by_path
 ):

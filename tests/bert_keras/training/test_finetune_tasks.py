@@ -275,6 +275,7 @@ def glue_runs(init, glue_folder, tmp_path_factory) -> dict[str, Path]:
     return {path.name: path for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_glue_is_scored_by_its_metrics(glue_runs, glue_folder):
     scores = {
         name: json.loads((run / "results.json").read_text())["eval"]
@@ -299,6 +300,7 @@ def test_glue_is_scored_by_its_metrics(glue_runs, glue_folder):
     assert task["labels"] == ["contradiction", "entailment", "neutral"]
 
 
+@pytest.mark.slow
 def test_the_leaderboard_gets_its_tables(glue_runs, glue_folder, tmp_path):
     tuned.submit_glue(list(glue_runs.values()), glue_folder, tmp_path / "tables")
     tables = {path.name: path.read_text() for path in (tmp_path / "tables").iterdir()}
@@ -346,6 +348,7 @@ def test_a_whole_submission_is_a_zip(glue_runs, glue_folder, tmp_path, monkeypat
         assert archive.read("CoLA.tsv").count(b"\n") == 13
 
 
+@pytest.mark.slow
 def test_runs_that_are_no_submission(glue_runs, glue_folder, tagging_run, tmp_path):
     cola = glue_runs["CoLA"]
     with pytest.raises(InputError, match="a second run on CoLA: give one"):

@@ -155,7 +155,9 @@ def test_an_epoch_of_packed_records_has_each_instance(source, kind):
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-@pytest.mark.parametrize("way", ["loading", "stored"])
+@pytest.mark.parametrize(
+    "way", ["loading", pytest.param("stored", marks=pytest.mark.slow)]
+)
 def test_a_batch_is_a_function_of_its_step_however_it_is_shared(source, kind, way):
     packed = source(kind, way)
     num_batches = -(-packed.num_rows // BATCH_SIZE) + 3
