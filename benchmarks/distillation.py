@@ -22,6 +22,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -423,7 +424,7 @@ def draw(work: Work, path: Path) -> None:
                         fontsize=8,
                         color=colour,
                     )
-        titles = [STUDENTS[k].title.replace(", ", ",\n", 1) for k in keys]
+        titles = [textwrap.fill(STUDENTS[k].title, 17) for k in keys]
         axis.set_xticks(range(len(keys)), titles, fontsize=7)
         axis.set_xlim(-0.5, len(keys) - 0.5)
         axis.margins(y=0.15)
