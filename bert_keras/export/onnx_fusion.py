@@ -9,7 +9,7 @@ and slower.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,15 @@ def _rewrite_gelu(graph: "_Graph", erf: Any) -> bool:
     return True
 
 
+def _read_names(node: Any) -> Iterator[str]:
+    """Names of all values that a node reads, also within a loop or a branch."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                yield from _read_names(inner)
+
+
 def _other(node: Any, name: str) -> str:
     """The other one of a node's two inputs."""
     first, second = node.input
@@ -110,7 +119,7 @@ class _Graph:
         self._readers: dict[str, list[Any]] = defaultdict(list)
         for node in self._nodes:
             self._writers.update(dict.fromkeys(node.output, node))
-            for name in node.input:
+            for name in _read_names(node):
                 self._readers[name].append(node)
 
     def of(self, kind: str) -> list[Any]:
@@ -175,7 +184,7 @@ class _Graph:
         kept = []
         for node in reversed(nodes):
             if needed & set(node.output):
-                needed.update(node.input)
+                needed.update(_read_names(node))
                 kept.append(node)
         constants = [c for name, c in self._constants.items() if name in needed]
         for field, values in (

@@ -125,6 +125,24 @@ def test_what_looks_otherwise_stays(nodes, old, new):
     assert run(model).tobytes() == numbers.tobytes()
 
 
+def test_what_a_branch_reads_stays():
+    """It is no input of the branch's node."""
+    branches = " ".join(
+        f"{name}_branch = {name}_graph () => (float[B, S, 4] {name}_y) "
+        f"{{ {name}_y = {computed} }},"
+        for name, computed in (("then", "Add(x, shown)"), ("else", "Identity(x)"))
+    ).rstrip(",")
+    model = model_of(
+        NORM.replace("y =", "z =")
+        + "shown = Neg(z) total = ReduceSum(z) flag = Greater(total, other) "
+        + f"y = If (flag) <{branches}>"
+    )
+    before = run(model)
+    assert onnx_fusion.fuse(model.graph) == {"LayerNormalization": 1, "Gelu": 0}
+    assert "Neg" in kinds(model)
+    np.testing.assert_allclose(run(model), before, atol=1e-6)
+
+
 def test_two_chains_in_a_row():
     """The second begins with what the first ends with."""
     second = re.sub(r"\b(?!x\b|y\b|point|root|one\b)([a-z_]+) =", r"\1_2 =", GELU)

@@ -268,8 +268,10 @@ def test_two_replicas_give_what_one_device_gives(lengths, init, tmp_path):
     }
     two, one = (conversion.read(tmp_path / name).arrays for name in strategies)
     for name in one:
+        # The gradient of a key's bias is 0, so Adam scales up its rounding.
+        atol = 5e-5 if name.endswith("key/bias") else 2e-6
         np.testing.assert_allclose(
-            two[name], one[name], rtol=0, atol=2e-6, err_msg=name
+            two[name], one[name], rtol=0, atol=atol, err_msg=name
         )
     for name in ("loss", "accuracy", "gradient_norm"):
         found = made["two"]["train"][name]
