@@ -88,6 +88,11 @@ EXAMPLE_WEIGHTS = "example_weights"
 loss, and 0.0 for a row that fills up a batch of a fixed number of rows. Without them
 all rows count alike."""
 
+LOSS_SCALES = "loss_scales"
+"""`(batch_size,)` float32 in batches of windows of texts: factors of the losses, beside
+`EXAMPLE_WEIGHTS`. The mean divides by the weights alone, so that a batch of scales
+below 1 counts for less than others."""
+
 LABEL_TARGETS = "label_targets"
 """`(batch_size, 1, num_labels)` float32 in batches of labelled texts: the right answers
 as numbers from 0 to 1. Of several labels of a text each has its own; of classes they

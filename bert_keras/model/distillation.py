@@ -179,7 +179,8 @@ class Distillation(encoder.BertNetwork):
         if "soft_loss" in self._own_weights:
             weights = self._answer_weights(features)
             found = self._soft_losses(features, outputs)
-            terms["soft_loss"] = ops.sum(found * weights), ops.sum(weights)
+            scaled = networks.scaled_weights(features, weights)
+            terms["soft_loss"] = ops.sum(found * scaled), ops.sum(weights)
         if "hard_loss" in self._own_weights:
             own = self.student.loss_terms(features, outputs)
             terms |= {"hard_loss": own.pop("loss"), **own}

@@ -181,6 +181,18 @@ def example_weights(features, labels):
     return ops.ones_like(ops.reshape(labels, (-1,)), "float32")
 
 
+def scaled_weights(features, weights):
+    """Weights in the sum of a loss: those of the examples, times their scales if any.
+
+    Args:
+        features: a batch, see `bert_keras.data.features.LOSS_SCALES`.
+        weights: from `example_weights`.
+    """
+    if "loss_scales" in features:
+        return weights * ops.reshape(features["loss_scales"], (-1,))
+    return weights
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
 class BertClassifier(EncoderWithHead):
     """Chooses one of several classes for a text or a pair, or predicts a number.
@@ -201,14 +213,17 @@ class BertClassifier(EncoderWithHead):
         if "instance_ids" in features and self.num_labels > 1:
             labels = ops.maximum(labels, 0)
         weights = example_weights(features, labels)
+        scaled = scaled_weights(features, weights)
         if self.num_labels == 1:
             errors = logits[:, 0] - ops.cast(labels, "float32")
-            return {"loss": (ops.sum(ops.square(errors) * weights), ops.sum(weights))}
-        terms = losses.classification_terms(logits, labels, weights)
+            return {"loss": (ops.sum(ops.square(errors) * scaled), ops.sum(weights))}
+        terms = losses.classification_terms(
+            logits, labels, weights, loss_weights=scaled
+        )
         if "label_targets" in features:
             targets = ops.reshape(features["label_targets"], (-1, self.num_labels))
             found = -ops.sum(targets * ops.log_softmax(logits), axis=-1)
-            terms["loss"] = (ops.sum(found * weights), terms["loss"][1])
+            terms["loss"] = (ops.sum(found * scaled), terms["loss"][1])
         return terms
 
 
@@ -237,7 +252,7 @@ class BertMultiLabelClassifier(EncoderWithHead):
         is_right = ops.cast(ops.all(is_right, axis=-1), "float32")
         weight = ops.sum(weights)
         return {
-            "loss": (ops.sum(found * weights), weight),
+            "loss": (ops.sum(found * scaled_weights(features, weights)), weight),
             "accuracy": (ops.sum(is_right * weights), weight),
         }
 

@@ -104,10 +104,11 @@ class WindowedInputs:
             return batch
         texts = self.windows.texts[rows]
         labels = {name: values[texts] for name, values in self.labels.items()}
-        # All windows of a text together weigh what the text does.
-        own = labels.get(features.EXAMPLE_WEIGHTS, np.float32(1))
-        shares = own / self.windows.counts[texts].astype(np.float32)
-        return batch | labels | {features.EXAMPLE_WEIGHTS: shares}
+        # All windows of a text together weigh what any other text does, whatever else is
+        # in their batches: no weights, for a mean over a batch divides by these.
+        counts = self.windows.counts
+        scales = counts.mean() / counts[texts]
+        return batch | labels | {features.LOSS_SCALES: scales.astype(np.float32)}
 
     def places(self, rows: np.ndarray) -> dataset.Places:
         return dataset.Places(rows, (np.arange(len(rows)),))

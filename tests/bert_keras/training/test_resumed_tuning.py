@@ -141,10 +141,17 @@ def test_texts_of_which_the_best_weights_are_kept(files, tmp_path, at_step):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["text", "tagging"])
-def test_examples_that_share_rows(task, files, tmp_path, at_step):
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"task": "text", "pack_examples": True},
+        {"task": "tagging", "pack_examples": True},
+        {"task": "text", "long_texts": "windows_max", "max_seq_length": 16},
+    ],
+)
+def test_examples_that_share_rows_or_have_several(settings, files, tmp_path, at_step):
     """Killed between checkpoints, in an epoch of other batches than the first."""
-    settings = {"task": task, "pack_examples": True, "lengths": ()}
+    settings = {"lengths": (), **settings}
     run(files, tmp_path / "whole", **settings)
     directory = tmp_path / "run"
     at_step(14, die)
