@@ -108,11 +108,9 @@ def _of_classes(sums: np.ndarray, metric: str) -> np.ndarray:
             total**2 - (given**2).sum(axis=-1)
         )
         return np.where(spread > 0, between / np.sqrt(np.maximum(spread, _TINY)), 0.0)
-    each = 2 * right / np.maximum(true + given, _TINY)
-    if each.shape[-1] == 2:
-        return each[..., 1]
-    occurs = (true + given > 0).sum(axis=-1)
-    return each.sum(axis=-1) / np.maximum(occurs, 1)
+    if right.shape[-1] == 2:
+        return _f1(np.stack([right, true, given], axis=-1))[..., 1]
+    return _macro_f1(sums)
 
 
 def _label_counts(
@@ -132,8 +130,11 @@ def _label_counts(
 
 
 def _macro_f1(sums: np.ndarray) -> np.ndarray:
+    """Mean over the labels that occur or are given."""
     right, true, given = np.split(sums, 3, axis=-1)
-    return (2 * right / np.maximum(true + given, _TINY)).mean(axis=-1)
+    each = 2 * right / np.maximum(true + given, _TINY)
+    occurs = (true + given > 0).sum(axis=-1)
+    return each.sum(axis=-1) / np.maximum(occurs, 1)
 
 
 def _products(truth: Sequence[float], given: Sequence[float], *, by_rank: bool) -> Any:
@@ -142,8 +143,10 @@ def _products(truth: Sequence[float], given: Sequence[float], *, by_rank: bool) 
         # Ranks among all examples, also in a resample: ranking each again would cost
         # a sort of each.
         x, y = scipy.stats.rankdata(x), scipy.stats.rankdata(y)
-    # Without the means, whose squares would leave no digits.
+    # Without the means, whose squares would leave no digits, and in units that make no
+    # product tiny.
     x, y = x - x.mean(), y - y.mean()
+    x, y = x / (np.abs(x).max() or 1.0), y / (np.abs(y).max() or 1.0)
     return np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=-1)
 
 

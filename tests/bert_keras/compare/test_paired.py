@@ -56,11 +56,12 @@ def test_scores_of_classes_are_those_of_scikit_learn(labels):
 def test_scores_of_other_kinds():
     generator = np.random.default_rng(2)
     numbers = generator.normal(1e4, 1, (100, 2)).round(1)
-    records = [{"label": a, "prediction": b} for a, b in numbers.tolist()]
-    for metric, function in (
-        ("pearson", scipy.stats.pearsonr),
-        ("spearman", scipy.stats.spearmanr),
+    for metric, function, unit in (
+        ("pearson", scipy.stats.pearsonr, 1),
+        ("pearson", scipy.stats.pearsonr, 1e-8),
+        ("spearman", scipy.stats.spearmanr, 1),
     ):
+        records = [{"label": a, "prediction": b} for a, b in (unit * numbers).tolist()]
         found = paired.statistics(records, kind="regression", metric=metric, labels=())
         assert whole(found) == pytest.approx(function(*numbers.T).statistic, abs=1e-9)
     held = generator.integers(2, size=(2, 50, 3))
@@ -73,6 +74,13 @@ def test_scores_of_other_kinds():
     ]
     found = paired.statistics(
         several, kind="multi_label", metric="best_macro_f1", labels=LABELS
+    )
+    assert whole(found) == pytest.approx(
+        sklearn.metrics.f1_score(held[0], held[1], average="macro")
+    )
+    # A label that no text has and none is given does not count, as in the score.
+    found = paired.statistics(
+        several, kind="multi_label", metric="best_macro_f1", labels=(*LABELS, "w")
     )
     assert whole(found) == pytest.approx(
         sklearn.metrics.f1_score(held[0], held[1], average="macro")
