@@ -277,6 +277,11 @@ def _method(report: Report) -> Iterator[str]:
         f"its defaults: {changed or 'none'}. They were sought for none of the models: "
         "others may suit one better."
     )
+    if report.num_dev < paired.MIN_EXAMPLES:
+        yield (
+            f"The dev file has {report.num_dev} examples: with fewer than "
+            f"{paired.MIN_EXAMPLES} no difference is called clear."
+        )
     yield (
         "Differences in brackets: of the means, with intervals of "
         f"{100 * paired.CONFIDENCE:.0f} % that hold together for all that the best of "

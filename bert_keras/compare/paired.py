@@ -22,6 +22,9 @@ from bert_keras.tasks import ner
 NUM_RESAMPLES = 2000
 CONFIDENCE = 0.95
 
+MIN_EXAMPLES = 20
+"""Resamples of fewer are too much alike: those of one are all the same."""
+
 _CHUNK = 100
 _TINY = 1e-12
 

@@ -53,7 +53,8 @@ class Ranking:
     best: Contender
     """The one with the best mean, a floor or a model."""
     others: tuple[tuple[Contender, paired.Interval | None], ...]
-    """The rest, best first, and how much better the best is."""
+    """The rest, best first, and how much better the best is; `None`: no seed in common,
+    or fewer than `paired.MIN_EXAMPLES` dev examples."""
 
     @property
     def model_is_worth_it(self) -> bool:
@@ -106,6 +107,8 @@ def rank(
             seed=_SEED,
             num_comparisons=len(rest),
         )
+        if len(seen[1]) >= paired.MIN_EXAMPLES
+        else None
         for other in rest
     ]
     sizes = [run.num_examples for c in present for run in c.runs[fraction].values()]

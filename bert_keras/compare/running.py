@@ -323,8 +323,8 @@ def _floor(name: str, directory: Path, protocol: _Protocol) -> results.Contender
             for seed in seeds:
                 shown = f"{learning_curve.KEY}={planning.show(fraction)},seed={seed}"
                 place = directory / shown
-                found = run_directory.read_results(place)
-                if found is None:
+                found = run_directory.read_results(place) or {}
+                if protocol.metric not in found.get("eval", {}):
                     found = _write_floor(place, learn(fraction, seed), dev, read.task)
                     found["num_train_examples"] = len(
                         held_out.fraction(train, fraction, seed=seed)

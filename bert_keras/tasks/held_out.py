@@ -166,8 +166,8 @@ def fraction(data: _Dataset, share: float, *, seed: int) -> _Dataset:
     if share == 1:
         return data
     numbers = [_number(f"{seed}\0{key}") for key in data.keys()]
-    # 0.07 * 100 is a little above 7.
-    count = math.ceil(round(share * len(numbers), 6))
+    # 0.07 * 100 is a little above 7; one example is there however small the share.
+    count = max(1, math.ceil(round(share * len(numbers), 6)))
     order = sorted(range(len(numbers)), key=numbers.__getitem__)
     return data.subset(sorted(order[:count]))
 

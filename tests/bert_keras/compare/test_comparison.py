@@ -272,6 +272,24 @@ def test_a_comparison_says_how_far_it_is(folder, caplog):
     assert "model 1 of 2: good" in said and "model 2 of 2: weak" in said
 
 
+def test_a_handful_of_dev_examples_tells_nothing(folder):
+    """Of one or two, all resamples are alike, and any difference would look clear."""
+    (folder / "dev.tsv").write_text("text\tlabel\n" + "lorem\ta\nlorem\tb\n" * 9)
+    (folder / "perfect").write_text("1")
+    first, second = run(folder, wanted(folder, "perfect", fractions=(1.0,)))
+    assert first.startswith("At no number of labels here is a model clearly better")
+    assert second.endswith("perfect is best, accuracy 1.000 ± 0.000.")
+    page = (folder / "out/report.md").read_text()
+    assert "The dev file has 18 examples: with fewer than 20 no difference is" in page
+
+
+def test_figures_of_a_floor_that_are_not_there_are_made_again(folder):
+    said = run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1))
+    for path in (folder / "out/floors").rglob("results.json"):
+        path.write_text("{}")
+    assert run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1)) == said
+
+
 def test_a_model_that_cannot_be_used_is_told_before_others_are_tuned(folder):
     with pytest.raises(InputError, match="missing: no such checkpoint"):
         run(folder, wanted(folder, "good", "missing"))

@@ -164,6 +164,7 @@ def test_a_smaller_fraction_is_part_of_a_larger_one():
     tenth, other = (held_out.fraction(data, 0.1, seed=s).rows for s in (3, 4))
     assert 0 < len({*tenth} & {*other}) < 30
     # What every machine chooses.
+    assert len(held_out.fraction(data, 1e-10, seed=3)) == 1
     assert [row.text for row in held_out.fraction(data, 0.003, seed=3).rows] == [
         "text 318",
         "text 644",
