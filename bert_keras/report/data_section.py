@@ -116,7 +116,8 @@ def _draw_labels(
         )
     plot.set_yticks(range(len(names)), drawing.short_names(names))
     plot.set_ylim(len(names) - 0.5, -0.5)
-    rest = len(report.files[0].labels) - len(names)
+    first = report.files[0]
+    rest = len(first.labels) + first.num_unlisted - len(names)
     title = f"Labels, the commonest {len(names)} of {len(names) + rest}"
     plot.set(title=title if rest else "Labels", xlabel="% of a file's labels")
 

@@ -59,6 +59,10 @@ class FileReport(strict_model.StrictModel):
     """How often each occurs, the commonest first: of words in `tagging`."""
     num_other_labels: int = 0
     """Occurrences of the labels that are not listed."""
+    num_unlisted: int = 0
+    """Labels that are not listed."""
+    num_rare_unlisted: int = 0
+    """Those of them with fewer than `FEW` examples."""
     numbers: Numbers | None = None
     """In place of labels, if they are numbers."""
     lengths: Lengths
@@ -114,7 +118,7 @@ def describe(
                 lengths=lengths,
                 num_empty=sum(_lacks_text(parts, kind) for parts in texts),
                 **_describe_answers(answers, kind),
-                **_describe_repeats(texts, answers, first),
+                **_describe_repeats(texts, _comparable(answers, kind), first),
                 **({} if known is None else _describe_overlap(texts, known)),
             )
         )
@@ -155,12 +159,23 @@ def _describe_answers(answers: Sequence[Any], kind: config.TaskKind) -> dict[str
         )
     elif kind == "span":
         answers = tuple("answer" if answer else "no answer" for answer in answers)
-    counts = collections.Counter(answers)
-    common = counts.most_common(MAX_LABELS)
+    counts = collections.Counter(answers).most_common()
+    common = counts[:MAX_LABELS]
+    unlisted = counts[MAX_LABELS:]
     return {
         "labels": {str(label): count for label, count in common},
         "num_other_labels": len(answers) - sum(count for _, count in common),
+        "num_unlisted": len(unlisted),
+        "num_rare_unlisted": sum(count < FEW for _, count in unlisted),
     }
+
+
+def _comparable(answers: Sequence[Any], kind: config.TaskKind) -> Sequence[Any]:
+    """Answers of which those that mean the same are equal: `a,b` and `b,a`, 1 and 1.0."""
+    make = {"multi_label": frozenset, "regression": float}.get(kind)
+    if make is None or answers[0] is None:
+        return answers
+    return [make(answer) for answer in answers]
 
 
 def _describe_repeats(
@@ -280,10 +295,17 @@ def _problems(file: FileReport, report: DataReport, quotes: bool) -> Iterator[st
             f"{file.file}: {_share(file.num_repeated, total)} of the {what} repeat an "
             "earlier one and count more often"
         )
-    rare = [name for name, count in file.labels.items() if count < FEW]
-    if rare:
-        shown = ", ".join(repr(name) for name in rare[:_NUM_SHOWN])
-        more = f" and {len(rare) - _NUM_SHOWN} more" if len(rare) > _NUM_SHOWN else ""
+    rare = [
+        name
+        for name, count in file.labels.items()
+        if count < FEW and (name != _NO_LABEL or report.kind != "multi_label")
+    ]
+    if num_rare := len(rare) + file.num_rare_unlisted:
+        shown = ", ".join(map(repr, rare[:_NUM_SHOWN]))
+        rest = num_rare - min(len(rare), _NUM_SHOWN)
+        more = f" and {rest:,} more" if rest else ""
+        if not rare:
+            shown, more = f"{num_rare:,} labels", ""
         yield f"{file.file}: fewer than {FEW} examples of {shown}{more}"
 
 
@@ -329,7 +351,8 @@ def _counted(file: FileReport) -> str:
     if len(labels) <= _NUM_COUNTED:
         return shown
     name, count = labels[-1]
-    return f"{shown}, ... {name} {count:,} ({len(labels)} labels)"
+    last = "" if file.num_unlisted else f"{name} {count:,} "
+    return f"{shown}, ... {last}({len(labels) + file.num_unlisted:,} labels)"
 
 
 _NUM_COUNTED = 6

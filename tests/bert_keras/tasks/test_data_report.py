@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from bert_keras.data import tokenization
 from bert_keras.finetuning_config import FinetuningConfig
@@ -82,6 +83,36 @@ def test_a_long_text_that_keeps_its_end_loses_its_middle():
     train = texts(("x", "a b c d"), ("y", "b"))
     (problem, *_) = data_report.problems(describe(train, long_texts="head_tail"))
     assert "max_seq_length=5 and lose their middle; the longest has 6" in problem
+
+
+def test_rare_labels_are_counted_among_all():
+    """More labels than are listed: the rare ones are those that are not."""
+    names = [f"l{number:03}" for number in range(data_report.MAX_LABELS + 100)]
+    rows = [(name, f"{name} {n}") for name in names[:-100] for n in range(5)]
+    rows += [(name, name) for name in names[-100:]]
+    (*_, rare, summary) = data_report.lines(describe(texts(*rows)))
+    assert rare == ("problem: train.tsv: fewer than 5 examples of 100 labels")
+    assert "l004 5, l005 5, ... (600 labels); tokens" in summary
+
+
+@pytest.mark.parametrize(
+    ("kind", "answers"),
+    [
+        ("multi_label", [("a", "b"), ("b", "a"), ()]),
+        ("regression", ["1", "1.0", "2"]),
+    ],
+)
+def test_the_same_answer_in_other_words_contradicts_nothing(kind, answers):
+    rows = [
+        text.LabelledText(name, None, answer, line)
+        for line, (name, answer) in enumerate(zip("aab", answers, strict=True))
+    ]
+    data = text_forms.TextDataset(path=FILE, rows=rows, has_labels=True, kind=kind)
+    report = describe(data, kind=kind)
+    (train,) = report.files
+    assert (train.num_repeated, train.num_contradicted) == (1, 0)
+    # That a text has no label is not rare by itself.
+    assert not any("none" in problem for problem in data_report.problems(report))
 
 
 def test_pairs_repeat_only_as_a_whole():
