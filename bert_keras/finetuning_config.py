@@ -35,6 +35,16 @@ class TextColumns(StrictModel):
     """Between the labels of a text in a cell of a table, with `multi_label`; JSON lines
     have a list."""
 
+    @pydantic.field_validator("label")
+    @classmethod
+    def _columns_differ(cls, label: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if not isinstance(label, str) and not 0 < len({*label}) == len(label):
+            raise ValueError(
+                "`columns.label` is a column or several different ones, got "
+                f"{list(label)}"
+            )
+        return label
+
 
 class SpanConfig(StrictModel):
     """How answers are looked for in a text, with the names of run_squad.py."""

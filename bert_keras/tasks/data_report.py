@@ -171,7 +171,7 @@ def _describe_answers(answers: Sequence[Any], kind: config.TaskKind) -> dict[str
 
 
 def _comparable(answers: Sequence[Any], kind: config.TaskKind) -> Sequence[Any]:
-    """Answers of which those that mean the same are equal: `a,b` and `b,a`, 1 and 1.0."""
+    """Answers of which those that mean the same are equal, such as 1 and 1.0."""
     make = {"multi_label": frozenset, "regression": float}.get(kind)
     if make is None or answers[0] is None:
         return answers
@@ -295,18 +295,22 @@ def _problems(file: FileReport, report: DataReport, quotes: bool) -> Iterator[st
             f"{file.file}: {_share(file.num_repeated, total)} of the {what} repeat an "
             "earlier one and count more often"
         )
+    if rare := _rare_labels(file, report.kind):
+        yield f"{file.file}: fewer than {FEW} examples of {rare}"
+
+
+def _rare_labels(file: FileReport, kind: config.TaskKind) -> str:
+    """Labels with few examples, for people; empty if there are none."""
     rare = [
         name
         for name, count in file.labels.items()
-        if count < FEW and (name != _NO_LABEL or report.kind != "multi_label")
+        if count < FEW and (name != _NO_LABEL or kind != "multi_label")
     ]
-    if num_rare := len(rare) + file.num_rare_unlisted:
-        shown = ", ".join(map(repr, rare[:_NUM_SHOWN]))
-        rest = num_rare - min(len(rare), _NUM_SHOWN)
-        more = f" and {rest:,} more" if rest else ""
-        if not rare:
-            shown, more = f"{num_rare:,} labels", ""
-        yield f"{file.file}: fewer than {FEW} examples of {shown}{more}"
+    shown = ", ".join(map(repr, rare[:_NUM_SHOWN]))
+    rest = max(0, len(rare) - _NUM_SHOWN) + file.num_rare_unlisted
+    if not rest:
+        return shown
+    return f"{shown} and {rest:,} more" if rare else f"{rest:,} labels"
 
 
 _WORDS = {

@@ -90,6 +90,11 @@ def digests(dev: Sequence[str | Path]) -> list[str]:
     return [str(path) if _is_part(path) else digest(path) for path in dev]
 
 
+def places(train: str | Path, dev: Sequence[str | Path]) -> list[str | Path]:
+    """Development files for people: a part of another is named after that."""
+    return [f"{train}, {path} held out" if _is_part(path) else path for path in dev]
+
+
 def digest(path: str | Path) -> str:
     """SHA-256 of a data file; if it cannot be read, an `InputError`."""
     try:

@@ -104,8 +104,8 @@ class WindowedInputs:
             return batch
         texts = self.windows.texts[rows]
         labels = {name: values[texts] for name, values in self.labels.items()}
-        # All windows of a text together weigh what any other text does, whatever else is
-        # in their batches: no weights, for a mean over a batch divides by these.
+        # All windows of a text together weigh what any other text does, whatever else
+        # is in their batches: no weights, for a mean over a batch divides by these.
         counts = self.windows.counts
         scales = counts.mean() / counts[texts]
         return batch | labels | {features.LOSS_SCALES: scales.astype(np.float32)}

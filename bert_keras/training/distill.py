@@ -17,7 +17,7 @@ from bert_keras import config, finetuning_config, run_directory
 from bert_keras.checkpoints import starting_point, weights
 from bert_keras.errors import InputError
 from bert_keras.model import distillation, networks
-from bert_keras.tasks import taught
+from bert_keras.tasks import held_out, taught
 from bert_keras.training import lessons, students, teacher_answers, tuning_run
 
 
@@ -91,7 +91,7 @@ def distill(
             "teacher": teacher,
             "student": student,
             "train": train,
-            "dev": list(dev),
+            "dev": held_out.places(train, dev),
         },
         output_dir=output_dir,
         strategy=strategy,

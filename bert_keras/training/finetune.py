@@ -60,7 +60,7 @@ def finetune(
         lambda: _read_inputs(
             settings, train, dev, init, from_scratch=from_scratch, strategy=strategy
         ),
-        paths={"train": train, "dev": list(dev), "init": init},
+        paths={"train": train, "dev": held_out.places(train, dev), "init": init},
         output_dir=output_dir,
         strategy=strategy,
         is_chief=is_chief,

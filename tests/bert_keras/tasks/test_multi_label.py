@@ -135,6 +135,8 @@ def test_an_unknown_label_is_named(tmp_path):
         ("class_weights={a: heavy}", "`class_weights.a` is a number above 0, got 'hea"),
         ("class_weights=equal", "`balanced` or weights by label, such as .* 'equal'"),
         ("label_smoothing=1", "`label_smoothing`"),
+        ("columns.label=[]", r"is a column or several different ones, got \[\]"),
+        ("columns.label=[a, a]", r"several different ones, got \['a', 'a'\]"),
         ("regression=true", "give `regression` or `multi_label`.*, got both"),
     ],
 )

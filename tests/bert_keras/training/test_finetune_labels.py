@@ -180,6 +180,7 @@ def test_a_share_of_the_training_file_is_held_out(init, files, tmp_path):
     results = run_finetune(
         init, files[0], "20%", tmp_path / "run", multi_label=True, num_train_epochs=0.1
     )
+    assert results["environment"]["dev"] == [f"{files[0]}, 20% held out"]
     num_train, num_eval = results["num_train_examples"], results["num_eval_examples"]
     assert num_train + num_eval == 800
     assert 100 < num_eval < 220
