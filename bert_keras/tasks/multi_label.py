@@ -143,6 +143,9 @@ def _best_threshold(label_probabilities: np.ndarray, true: np.ndarray) -> float:
     num_given = len(true) - num_below
     f1 = 2 * num_right / (num_given + true.sum())
     middles = (values[1:].astype(np.float64) + values[:-1]) / 2
+    # Between neighbours in float32 there is none.
+    middles = middles.astype(np.float32)
+    middles = np.where(middles > values[:-1], middles, values[1:])
     candidates = np.concatenate([[values[0] / 2], middles])
     if candidates[0] < THRESHOLD <= values[0]:
         candidates[0] = THRESHOLD

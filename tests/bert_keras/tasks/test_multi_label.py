@@ -160,10 +160,15 @@ def random_answers(num_texts: int, num_labels: int, *, seed: int):
     return logits, targets.astype(np.float32)
 
 
+@pytest.mark.parametrize("is_sure", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_no_threshold_is_better(seed):
+def test_no_threshold_is_better(seed, is_sure):
     logits, targets = random_answers(40, 3, seed=seed)
     probabilities = multi_label.probabilities(logits)
+    if is_sure:
+        # Numbers of float32 that are next to each other, as those just below 1 are.
+        steps = np.round(logits * 2).astype(np.int32)
+        probabilities = (np.float32(0.9).view(np.int32) + steps).view(np.float32)
     chosen = multi_label.best_thresholds(probabilities, targets)
     for column, threshold in enumerate(chosen):
         values, true = probabilities[:, column], targets[:, column]
