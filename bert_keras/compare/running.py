@@ -190,7 +190,14 @@ def _entries(wanted: Comparison) -> list[tuple[str, planning.Command]]:
     if wanted.from_scratch:
         name, command = found[0]
         scratch = dataclasses.replace(command, from_scratch=True)
-        found.append((f"{name}, random", scratch))
+        of_scratch = f"{name}, random"
+        for other in names:
+            if _slug(other) == _slug(of_scratch):
+                raise InputError(
+                    f"--from_scratch: {of_scratch!r} and the model {other!r} would have "
+                    "one directory: rename that of the model"
+                )
+        found.append((of_scratch, scratch))
     return found
 
 

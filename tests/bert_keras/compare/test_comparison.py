@@ -179,6 +179,10 @@ def test_a_share_of_the_training_file_may_be_the_dev_file(folder):
         ({"overrides": ("train_fraction=0.5",)}, "what --fractions says"),
         ({"models": ["a", "./a"]}, "a model is there twice"),
         ({"models": []}, "expected one model or more"),
+        (
+            {"models": ["good", "good_random"], "from_scratch": True},
+            "'good, random' and the model 'good_random' would have one directory",
+        ),
     ],
 )
 def test_what_is_refused_leaves_nothing(folder, changes, message):
