@@ -194,8 +194,8 @@ def _entries(wanted: Comparison) -> list[tuple[str, planning.Command]]:
         for other in names:
             if _slug(other) == _slug(of_scratch):
                 raise InputError(
-                    f"--from_scratch: {of_scratch!r} and the model {other!r} would have "
-                    "one directory: rename that of the model"
+                    f"--from_scratch: {of_scratch!r} and the model {other!r} would "
+                    "have one directory: rename that of the model"
                 )
         found.append((of_scratch, scratch))
     return found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert_keras.errors import InputError
-from bert_keras.tasks import catalogue
+from bert_keras.tasks import catalogue, held_out
 
 PLACE = "{fold}"
 """Stands for the name of a fold in the names of files."""
@@ -71,6 +71,11 @@ def _of_files(
         raise InputError(
             f"--{'data' if data else 'train'}: expected {PLACE} once, as in --dev, got "
             f"{pattern or 'nothing'}"
+        )
+    if dev and PLACE not in dev[0] and held_out.part_of(dev) is None:
+        # Those of one fold would be among what the others learn from.
+        raise InputError(
+            f"--dev: expected {PLACE} in the first name, as in --train, got {dev[0]}"
         )
     before, after = pattern.split(PLACE)
     found = glob.glob(f"{glob.escape(before)}*{glob.escape(after)}")

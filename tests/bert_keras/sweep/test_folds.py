@@ -68,7 +68,11 @@ def test_folds_of_files(folder):
         ({"train": "{fold}.tsv", "num_folds": 2}, "give one of them"),
         ({"train": "a.tsv", "dev": ["{fold}"]}, "--train: expected {fold} once, as in"),
         ({"train": "{fold}/{fold}", "dev": ["b"]}, "expected {fold} once"),
-        ({"train": "no{fold}.tsv", "dev": ["b"]}, "two folds or more, found 0"),
+        ({"train": "no{fold}.tsv", "dev": ["{fold}"]}, "two folds or more, found 0"),
+        (
+            {"train": "part_{fold}/train.tsv", "dev": ["b", "{fold}"]},
+            "--dev: expected {fold} in the first name, as in --train, got b",
+        ),
         (
             {"dev": ["{fold}"]},
             "--train: expected {fold} once, as in --dev, got nothing",
