@@ -59,6 +59,10 @@ class Probe(NamedTuple):
     first."""
 
 
+_WINDOWS_AT_ONCE = 32
+"""Windows read together: memory depends on this, not on the length of texts."""
+
+
 class Network:
     """A network for answers, hidden from TensorFlow.
 
@@ -242,7 +246,7 @@ class DirectAnswers(Answers):
             if not config.reads_windows(self.long_texts):
                 return answer(self.encode(*texts))
             ids, owners = self._windows_of(*texts)
-            pooled = self._pool(self.compute(ids), owners, tf.shape(*texts)[0])
+            pooled = self._pool(self._in_parts(ids), owners, tf.shape(*texts)[0])
             return self.present(ids, pooled)
 
         return {
@@ -276,6 +280,30 @@ class DirectAnswers(Answers):
         places = tf.ragged.range(windows.starts, windows.ends)
         ids = places.with_values(tf.gather(tokens.flat_values, places.values))
         return self._pack(ids), windows.examples
+
+    def _in_parts(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """`compute`, of `_WINDOWS_AT_ONCE` rows at a time."""
+        specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in ids}
+        compute = tf.function(self.compute).get_concrete_function(specs)
+        shapes = {k: v.shape for k, v in compute.structured_outputs.items()}
+        dtypes = {k: v.dtype for k, v in compute.structured_outputs.items()}
+        num_windows = tf.shape(ids["input_ids"])[0]
+
+        def read(first, numbers):
+            end = first + _WINDOWS_AT_ONCE
+            found = compute(**{name: values[first:end] for name, values in ids.items()})
+            return end, {k: tf.concat([v, found[k]], 0) for k, v in numbers.items()}
+
+        none = {k: tf.zeros([0, *shape[1:]], dtypes[k]) for k, shape in shapes.items()}
+        _, numbers = tf.while_loop(
+            lambda first, numbers: first < num_windows,
+            read,
+            (tf.constant(0), none),
+            shape_invariants=(tf.TensorShape([]), shapes),
+            # One after the other, or all would be in memory at once.
+            parallel_iterations=1,
+        )
+        return numbers
 
     def _pool(
         self, numbers: Mapping[str, tf.Tensor], owners: tf.Tensor, num_texts: tf.Tensor

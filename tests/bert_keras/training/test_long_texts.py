@@ -183,6 +183,16 @@ def test_predict_evaluate_and_the_saved_model_agree(run, files, long_texts, tmp_
     served = serve["serving_default"](text=tf.constant(texts))
     wanted = scipy.special.softmax(logits_by_hand(directory, texts, long_texts), -1)
     np.testing.assert_allclose(served["probabilities"], wanted, atol=1e-5)
+    if long_texts != "head_tail":
+        # Some windows at a time, however many a text has.
+        for part in (500 * words, texts[-1:] * 40):
+            served = serve["serving_default"](text=tf.constant([" ".join(part)]))
+            (record,) = bert_keras.load(directory).predict([" ".join(part)])
+            found = [record.probabilities[k] for k in ("bad", "good")]
+            np.testing.assert_allclose(served["probabilities"][0], found, atol=1e-5)
+        library = serve["serving_default"].graph.as_graph_def().library
+        operations = {node.op for f in library.function for node in f.node_def}
+        assert operations & {"While", "StatelessWhile"}
     nothing = serve["serving_default"](text=tf.constant([], tf.string))
     assert nothing["probabilities"].shape == (0, 2)
 
