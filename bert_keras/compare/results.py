@@ -107,7 +107,7 @@ def rank(
             seed=_SEED,
             num_comparisons=len(rest),
         )
-        if len(seen[1]) >= paired.MIN_EXAMPLES
+        if seen and len(seen[1]) >= paired.MIN_EXAMPLES
         else None
         for other in rest
     ]
