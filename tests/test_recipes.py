@@ -59,8 +59,11 @@ def commands(text: str) -> list[str]:
     return re.findall(r"^bert-keras .*$", text, re.MULTILINE)
 
 
+PARSER = verbs.build_parser()
+
+
 def parse(line: str) -> argparse.Namespace:
-    return verbs.build_parser().parse_args(shlex.split(line)[1:])
+    return PARSER.parse_args(shlex.split(line)[1:])
 
 
 RECIPES = sorted(set(config_files.recipe_names()) - set(OF_THE_DEMO))

@@ -58,6 +58,7 @@ def test_prose_is_sentences_without_markup():
     ]
 
 
+@pytest.mark.slow
 def test_texts_of_the_demo(tmp_path, monkeypatch):
     """Labelled paragraphs come from docstrings that the corpus does not have."""
     monkeypatch.setattr(demo, "LIBRARIES", ("apache_beam", "numpy"))

@@ -412,7 +412,7 @@ def pages_to_compare(shared_data) -> list[wikipedia.Page]:
 @pytest.mark.reference
 def test_words_are_those_of_another_parser(shared_data):
     pages = pages_to_compare(shared_data)
-    compare_with_other_parser(random.Random(0).sample(pages, 40))
+    compare_with_other_parser(random.Random(0).sample(pages, 15))
 
 
 @pytest.mark.slow

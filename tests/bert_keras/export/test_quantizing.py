@@ -161,9 +161,8 @@ def test_the_verdict_is_what_the_files_do(exported, folder, made, dev, to):
     assert all(ms > 0 for row in verdict["latency_ms"].values() for ms in row.values())
 
 
-@pytest.mark.parametrize(
-    "precision", ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_a_saved_model_in_half_precision(made, dev, tmp_path, precision):
     found = export.export_model(
         *(made, tmp_path / "small"),

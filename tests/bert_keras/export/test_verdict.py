@@ -144,6 +144,7 @@ def made(request, tmp_path_factory, randomize):
     return request.param, run.directory, dev
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_evaluate(made):
     kind, directory, dev = made
     form, *_, metric, _ = KINDS[kind]

@@ -79,9 +79,8 @@ def test_it_holds_only_within():
     assert not recomputation.is_compiled_whole()
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_an_encoder_computes_the_same_bits(tiny_config, make_batch, dtype):
     model = encoder.BertEncoder(tiny_config, seed=3, dtype=dtype)
     batch = make_batch(tiny_config) | {"dropout_seeds": np.arange(4, dtype="int32")}

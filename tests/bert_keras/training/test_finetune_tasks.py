@@ -323,6 +323,7 @@ def test_the_leaderboard_gets_its_tables(glue_runs, glue_folder, tmp_path):
             assert answers <= {"contradiction", "entailment", "neutral"}
 
 
+@pytest.mark.slow
 def test_a_whole_submission_is_a_zip(glue_runs, glue_folder, tmp_path, monkeypatch):
     run = glue_runs["CoLA"]
     message = (

@@ -163,13 +163,8 @@ def assert_alike(found, wanted, atol):
         assert found_logs[name] == pytest.approx(wanted_logs[name], abs=1e-5), name
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        kind if kind == "span" else pytest.param(kind, marks=pytest.mark.slow)
-        for kind in TASKS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TASKS)
 def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, tmp_path):
     """Without dropout, whose bits in the attention depend on the length."""
     fixed = tuned(kind, CPU, tmp_path / "fixed", ladder=LADDER, num_parts=3)
@@ -234,15 +229,8 @@ def mirrored(num_replicas):
     )
 
 
-def cases(*quick):
-    """Kinds and ladders; all but a few of them are slow."""
-    return [
-        pytest.param(*case, marks=() if case in quick else pytest.mark.slow)
-        for case in itertools.product(TASKS, ((), LADDER))
-    ]
-
-
-@pytest.mark.parametrize(("kind", "ladder"), cases())
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "ladder"), itertools.product(TASKS, ((), LADDER)))
 def test_two_replicas_give_what_one_device_gives(kind, ladder, tmp_path):
     """With dropout; the last batch of an epoch has six rows, three parts each."""
     options = {"dropout": 0.2, "ladder": ladder, "num_parts": 3}

@@ -211,6 +211,7 @@ def test_files_that_take_ids_say_what_ids_they_want(run, files, long_texts, tmp_
     np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_vectors_of_beginning_and_end(init, tmp_path):
     """An encoder of 64 positions: 62 tokens, of which 15 are the head."""
     words = [random.Random(3).choice(FILLER) for _ in range(100)]

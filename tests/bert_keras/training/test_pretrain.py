@@ -329,6 +329,7 @@ class TestTwoPhases:
         pretrain.pretrain(options, both, tmp_path / "not", strategy=CPU)
         assert_same_state(tmp_path / "tried", tmp_path / "not")
 
+    @pytest.mark.slow
     def test_positions_are_continued_between_the_phases(
         self, tiny_examples, longer_examples, tmp_path, monkeypatch
     ):
