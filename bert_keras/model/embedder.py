@@ -33,7 +33,8 @@ def pool(vectors, input_mask, *, pooling: str, normalize: bool):
     if pooling == "cls":
         pooled = vectors[:, 0]
     else:
-        is_token = ops.cast(input_mask, "float32")[:, :, None]
+        # LiteRT has no slice that adds an axis.
+        is_token = ops.expand_dims(ops.cast(input_mask, "float32"), -1)
         num_tokens = ops.maximum(ops.sum(is_token, axis=1), 1.0)
         pooled = ops.sum(vectors * is_token, axis=1) / num_tokens
     return unit_length(pooled) if normalize else pooled

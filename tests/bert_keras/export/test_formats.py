@@ -285,7 +285,7 @@ def masked_ids() -> dict[str, np.ndarray]:
     return {**ids, "masked_lm_positions": np.array([[2, 4], [1, 0], [9, 3]], "int32")}
 
 
-def test_litert_files(classifier, pretrained, tmp_path):
+def test_litert_files(classifier, pretrained, encoder, tmp_path):
     interpreters = pytest.importorskip("ai_edge_litert.interpreter")
     export.export_model(classifier, tmp_path / "classifier", to="litert")
     export.export_model(pretrained, tmp_path / "pretrained", to="litert")
@@ -304,6 +304,11 @@ def test_litert_files(classifier, pretrained, tmp_path):
 
     check_classifier(load(tmp_path / "classifier/model.tflite"), classifier)
     check_pretrained(load(tmp_path / "pretrained/model.tflite"), pretrained)
+    export.export_model(encoder, tmp_path / "mean", to="litert", embedding="mean")
+    ids = tokenize(TEXTS)
+    found = load(tmp_path / "mean/model.tflite")(**ids)["embedding"]
+    vectors = outputs_of(encoder, "encoder", ids)["sequence_output"].numpy()
+    np.testing.assert_allclose(found, means(vectors, ids), rtol=1e-4, atol=1e-5)
 
 
 def test_onnx_files(classifier, pretrained, tmp_path):
