@@ -100,8 +100,6 @@ class WindowedInputs:
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         batch = self.windows.inputs.batch(rows)
-        if not self.labels:
-            return batch
         texts = self.windows.texts[rows]
         labels = {name: values[texts] for name, values in self.labels.items()}
         # All windows of a text together weigh what any other text does, whatever else

@@ -267,6 +267,10 @@ def test_a_text_weighs_the_same_in_any_number_of_windows():
     assert batch["example_weights"].tolist() == [1, 3, 3, 3, 3, 3, 1, 1, 1]
     of_texts = np.bincount(batch["label_ids"], batch["loss_scales"])
     np.testing.assert_allclose(of_texts, [9 / 4] * 4, rtol=1e-6)
+    # A teacher's answers are learnt without labels, too.
+    unlabelled = text_windows.WindowedInputs(windows=windows, labels={})
+    found = unlabelled.batch(np.arange(9))["loss_scales"]
+    assert found.tolist() == batch["loss_scales"].tolist()
     strided = text_windows.cut(texts, tokenizer, max_seq_length=LENGTH, stride=100)
     # Without a gap, whatever the stride.
     assert strided.counts.tolist() == [1, 3, 1, 2]
