@@ -121,8 +121,10 @@ def _with_inputs_of(
     if native.recognizes(files.path(path)):
         theirs = run_directory.read_settings(path, finetuning_config.FinetuningConfig)
     theirs = theirs or native.tuning_settings(teacher)
-    given = {name: getattr(settings, name) for name in settings.model_fields_set}
-    inherited = {name: getattr(theirs, name) for name in _AS_THE_TEACHER}
+    given = settings.model_dump(exclude_unset=True)
+    inherited = theirs.model_dump(include={*_AS_THE_TEACHER})
+    for name in ("columns", "span"):
+        given[name] = inherited[name] | given.get(name, {})
     settings = finetuning_config.FinetuningConfig(**{**inherited, **given})
     if (kind := catalogue.task_kind(settings)) != teacher.task.kind:
         raise InputError(
@@ -284,6 +286,8 @@ def read(
             "train_sha256": recorded["train_sha256"],
             "held_out": held_out.part_of(dev),
             **_input_settings(settings),
+            # Questions whose answers have no place have no labels: they are left out.
+            **({"has_labels": True} if has_labels and task.kind == "span" else {}),
         },
     )
 
@@ -317,6 +321,7 @@ def _read_files(
                 f"have: {', '.join(unknown[:3])} (it has "
                 f"{', '.join(theirs.labels[:5])}): take a teacher tuned on these labels"
             )
+        _check_pairs(data[0], theirs, path)
     else:
         if held_out.part_of(dev):
             raise InputError(
@@ -325,19 +330,25 @@ def _read_files(
             )
         taught = catalogue.read(train, settings, has_labels=False)
         share = settings.train_fraction
+        has_pairs = _check_pairs(taught, theirs, path)
         data = [
             held_out.fraction(taught, share, seed=settings.seed),
-            *(catalogue.read(name, settings) for name in dev),
+            *(catalogue.read(p, settings, has_text_pair=has_pairs) for p in dev),
         ]
         names = [files.path(name).name for name in (train, *dev)]
-    is_known = native.recognizes(files.path(path))
-    if is_known and _have_pairs(data[0], theirs) != theirs.has_text_pair:
+    return names, data
+
+
+def _check_pairs(data: dataset.Dataset, theirs: config.Task, path: str | Path) -> bool:
+    """Whether texts to train on are pairs, as those of the teacher must be."""
+    has_pairs = _have_pairs(data, theirs)
+    if native.recognizes(files.path(path)) and has_pairs != theirs.has_text_pair:
         kinds = ("single texts", "pairs of texts")
         raise InputError(
-            f"{train}: {kinds[not theirs.has_text_pair]}, but the teacher {path} was "
-            f"tuned on {kinds[theirs.has_text_pair]}"
+            f"{data.path}: {kinds[has_pairs]}, but the teacher {path} was tuned on "
+            f"{kinds[theirs.has_text_pair]}"
         )
-    return names, data
+    return has_pairs
 
 
 def read_plain(

@@ -40,7 +40,7 @@ def read(
     """
     init_layers = settings.distillation.init_layers
     arrays = {}
-    if student is None and init_layers is None:
+    if student is None and not init_layers:
         raise InputError(
             "--student is missing: a recipe such as bert_mini, a file of sizes or a "
             "checkpoint; or --set distillation.init_layers=[2,4,6] for a student of "
@@ -63,6 +63,12 @@ def read(
         arrays = starting_point.encoder_arrays(found)
     if init_layers is not None:
         arrays = _layers_of(teacher, bert_config, init_layers)
+        if settings.bilstm_units != (units := teacher.task.bilstm_units):
+            raise InputError(
+                "`distillation.init_layers` begins with the teacher's head too, but "
+                f"`bilstm_units` is {settings.bilstm_units}, of the teacher {units}: "
+                f"--set bilstm_units={units}"
+            )
     if settings.distillation.init_embeddings:
         if arrays:
             raise InputError(
@@ -90,6 +96,8 @@ def _are_sizes(student: str | Path) -> bool:
     if str(student) in config_files.recipe_names():
         return True
     path = files.path(student)
+    if not path.exists() and not files.match(f"{student}*"):
+        return True
     return path.suffix.lower() in _SIZE_SUFFIXES and path.is_file()
 
 

@@ -51,6 +51,8 @@ def answers(
         found = None
     if found is not None:
         return found
+    if path is not None and is_chief:
+        files.make_directory(files.path(path).parent)
     answer = forward.of_task(network, strategy=strategy, ladder=ladder)
     found = answer(inputs, title="the teacher answers")
     check_finite(found)
@@ -62,7 +64,13 @@ def answers(
 def _read(path: str | Path | None, key: np.ndarray) -> np.ndarray | None:
     if path is None or not files.path(path).exists():
         return None
-    found = npz_files.read_arrays(path, ("key", "logits"))
+    try:
+        found = npz_files.read_arrays(path, ("key", "logits"))
+    except npz_files.UnreadableArchive:
+        raise InputError(
+            f"{path}: no whole file of answers: delete it, or give --answers another "
+            "name"
+        ) from None
     if not np.array_equal(found["key"], key):
         raise InputError(
             f"{path}: answers of another teacher, to other texts or with other "

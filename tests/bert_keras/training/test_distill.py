@@ -1,6 +1,7 @@
 """Small students of tiny teachers, which really train."""
 
 import dataclasses
+import json
 import logging
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, finetuning_config, run_directory
+from bert_keras import config, config_files, finetuning_config, run_directory
 from bert_keras.checkpoints import conversion, run_weights, weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
@@ -16,7 +17,13 @@ from bert_keras.inference import tuned
 from bert_keras.model import networks
 from bert_keras.report import writing
 from bert_keras.tasks import taught
-from bert_keras.training import distill, finetune, students, teacher_answers
+from bert_keras.training import (
+    distill,
+    finetune,
+    lessons,
+    students,
+    teacher_answers,
+)
 from tests.bert_keras.training import test_finetune_tasks as tasks
 from tests.bert_keras.training.test_finetune import (
     BERT_CONFIG,
@@ -351,6 +358,18 @@ def test_a_student_of_its_teachers_layers(places):
     assert weights.assign(network, student.arrays) == []
 
 
+def test_layers_of_a_teacher_with_another_head(places):
+    teacher = conversion.read(places["teacher"])
+    task = config.Task(kind="tagging", labels=("O", "B"), bilstm_units=8)
+    settings = SETTINGS.model_copy(update=losses(init_layers=(1,)))
+    with pytest.raises(InputError, match="`bilstm_units` is 0, of the teacher 8: --set "
+                       "bilstm_units=8"):  # fmt: skip
+        students.read(
+            *(None, dataclasses.replace(teacher, task=task), settings),
+            teacher_path="TEACHER",
+        )
+
+
 def test_embeddings_of_a_smaller_size_keep_what_differs_most(places):
     teacher, student = read_student(places, places["sizes"], init_embeddings=True)
     theirs, ours = (
@@ -366,6 +385,16 @@ def test_embeddings_of_a_smaller_size_keep_what_differs_most(places):
 
 MISTAKES = {
     "no student": ({"student": None}, {}, r"--student is missing: a recipe such as"),
+    "no such student": (
+        {"student": "bert_minni"},
+        {},
+        "neither a file nor one of the recipes .*; did you mean 'bert_mini'",
+    ),
+    "no layers": (
+        {"student": None},
+        losses(init_layers=()),
+        r"--student is missing: a recipe such as",
+    ),
     "answers that are not learnt": (
         {"answers": "answers.npz"},
         losses(soft_weight=0, relation_weight=1),
@@ -543,3 +572,61 @@ def test_labels_and_pairs_that_the_teacher_does_not_know(places, tmp_path):
 def test_a_teacher_whose_numbers_are_not_finite(places):
     with pytest.raises(InputError, match="1 of 2 numbers that the teacher answers are"):
         teacher_answers.check_finite(np.float32([np.nan, 1]))
+
+
+def test_answers_without_a_folder_and_answers_that_are_none(places, tmp_path):
+    path = tmp_path / "new/answers.npz"
+    options = {"facts": {}, "ladder": (), "strategy": tf.distribute.get_strategy()}
+    options |= {"path": path, "is_chief": True}
+    # Before the teacher is asked, which may take hours.
+    with pytest.raises(AttributeError):
+        teacher_answers.answers(None, None, **options)
+    path.write_bytes(b"PK")
+    with pytest.raises(InputError, match="npz: no whole file of answers: delete it"):
+        teacher_answers.answers(None, None, **options)
+
+
+def read_lesson(teacher, train, dev, settings, *, has_labels=False) -> lessons.Lesson:
+    found = conversion.read(teacher)
+    settings = lessons.complete(settings, found, teacher, has_labels=has_labels)
+    return lessons.read(settings, found, teacher, train, [dev], has_labels=has_labels)
+
+
+def test_second_texts_are_read_of_all_files_or_of_none(places, tmp_path):
+    rows = [("film", "plot", "good"), ("plot", "film", "bad")]
+    pairs = write_tsv(tmp_path / "dev.tsv", rows, ("text", "text_pair", "label"))
+    for has_labels in (False, True):
+        lesson = read_lesson(
+            *(places["teacher"], places["train"], pairs, SETTINGS),
+            has_labels=has_labels,
+        )
+        assert [row.text_pair for row in lesson.dev[0].data.rows] == [None, None]
+
+
+def test_columns_that_are_not_given_are_the_teachers(tmp_path):
+    columns = {"text": "review", "label": "stars"}
+    teacher = make_teacher(tmp_path / "teacher", OPINIONS, columns=columns)
+    train = write_tsv(tmp_path / "train.tsv", opinions(4, seed=1), ("body", "stars"))
+    settings = config_files.load(
+        finetuning_config.FinetuningConfig, None, ["columns.text=body"]
+    )
+    lesson = read_lesson(teacher, train, train, settings)
+    assert [row.label for row in lesson.dev[0].data.rows] == ["good", "bad"] * 2
+
+
+def test_answers_to_questions_that_have_no_labels_are_others(tmp_path):
+    """Kept answers to all questions are not those to the ones with a place."""
+    teacher = make_teacher(tmp_path / "teacher", config.Task(kind="span"), "span")
+    train = tasks.questions_file(tmp_path / "train.json", 5, seed=1)
+    content = json.loads(train.read_text())
+    answer = content["data"][0]["paragraphs"][2]["qas"][0]["answers"][0]
+    answer["text"] = "nowhere"
+    train.write_text(json.dumps(content))
+    span = finetuning_config.SpanConfig(max_query_length=4, doc_stride=8)
+    settings = finetuning_config.FinetuningConfig(task="span", span=span)
+    found = [
+        read_lesson(teacher, train, train, settings, has_labels=has_labels)
+        for has_labels in (False, True)
+    ]
+    assert [lesson.num_train_examples for lesson in found] == [5, 4]
+    assert found[0].facts != found[1].facts
