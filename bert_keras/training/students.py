@@ -117,10 +117,11 @@ def check_vocabulary(
 ) -> None:
     """Raises an `InputError` unless both read the same ids of the same text."""
     num_different = _num_different(student.vocabulary, teacher.vocabulary)
+    num_pieces = max(len(student.vocabulary), len(teacher.vocabulary))
     if num_different:
         raise InputError(
-            f"{student_path}: {num_different} of {len(student.vocabulary)} pieces of "
-            f"the vocabulary are not those of its teacher, {teacher_path}, which has "
+            f"{student_path}: {num_different} of {num_pieces} pieces of the vocabulary "
+            f"are not those of its teacher, {teacher_path}, which has "
             f"{len(teacher.vocabulary)}: begin with a checkpoint of the teacher's "
             "vocabulary, or with sizes alone, such as bert_mini"
         )

@@ -537,7 +537,12 @@ def test_pieces_and_casing_are_the_teachers(places):
         ),
         (
             {"vocabulary": tokenization.Vocabulary(tuple(VOCABULARY.tokens[:-1]))},
-            rf"STUDENT: 1 of {len(tokens) - 1} pieces .* which has {len(tokens)}",
+            rf"STUDENT: 1 of {len(tokens)} pieces .* which has {len(tokens)}",
+        ),
+        (
+            # Never more than there are.
+            {"vocabulary": tokenization.Vocabulary(tuple(tokens[:5]))},
+            rf"STUDENT: {len(tokens) - 5} of {len(tokens)} pieces",
         ),
         (
             {"do_lower_case": False},
