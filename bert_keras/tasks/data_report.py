@@ -297,6 +297,19 @@ def _problems(file: FileReport, report: DataReport, quotes: bool) -> Iterator[st
         )
     if rare := _rare_labels(file, report.kind):
         yield f"{file.file}: fewer than {FEW} examples of {rare}"
+    for alike in _labels_alike(file.labels):
+        yield (
+            f"{file.file}: labels that differ in spaces or capital letters only are "
+            f"learnt as different ones: {', '.join(map(repr, alike))}"
+        )
+
+
+def _labels_alike(labels: Iterable[str]) -> list[list[str]]:
+    """Labels that a person would take for one, as " Yes" and "yes"."""
+    groups: dict[str, list[str]] = {}
+    for label in labels:
+        groups.setdefault("".join(label.split()).casefold(), []).append(label)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def _rare_labels(file: FileReport, kind: config.TaskKind) -> str:

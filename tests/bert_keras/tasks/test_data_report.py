@@ -95,6 +95,17 @@ def test_rare_labels_are_counted_among_all():
     assert "l004 5, l005 5, ... (600 labels); tokens" in summary
 
 
+def test_labels_that_differ_in_spaces_or_capitals_only_are_named():
+    names = ["Yes", "yes", "no", "New York", " NewYork ", "ja"]
+    rows = [(name, f"{a} {b}") for name in names for a in "abc" for b in "xy"]
+    found = data_report.problems(describe(texts(*rows)))
+    assert [problem for problem in found if "labels that" in problem] == [
+        "train.tsv: labels that differ in spaces or capital letters only are learnt as "
+        f"different ones: {names}"
+        for names in ("'Yes', 'yes'", "'New York', ' NewYork '")
+    ]
+
+
 @pytest.mark.parametrize(
     ("kind", "answers"),
     [
