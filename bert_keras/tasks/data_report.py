@@ -288,8 +288,14 @@ def _problems(file: FileReport, report: DataReport, quotes: bool) -> Iterator[st
             f"max_seq_length={report.max_seq_length} and {fate}; the longest has "
             f"{file.lengths.longest:,} tokens"
         )
-    if file.num_in_training is not None:
-        return
+    if file.num_in_training is None:
+        yield from _training_problems(file, report, what)
+
+
+def _training_problems(
+    file: FileReport, report: DataReport, what: str
+) -> Iterator[str]:
+    total = file.num_examples
     if file.num_repeated >= NOTABLE_SHARE * total:
         yield (
             f"{file.file}: {_share(file.num_repeated, total)} of the {what} repeat an "
