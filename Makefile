@@ -37,9 +37,12 @@ demo: install
 	$(BIN)/bert-keras demo --output_dir demo
 
 # Whole files, the longest first (tests/conftest.py has their order); a worker that is
-# lost ends the run, for xdist would wait for it.
+# lost ends the run, for xdist would wait for it. One worker more than cores: some tests
+# wait for processes of their own, and each worker holds less.
+WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
+
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+	$(BIN)/python -m pytest -m 'not slow' --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test-pages: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow tests/test_pages.py

@@ -364,6 +364,7 @@ def trained():
     return Path(found.origin).parent / "model"
 
 
+@pytest.mark.slow
 @pytest.mark.reference
 @pytest.mark.filterwarnings("ignore")
 def test_a_trained_model_gives_their_outputs(trained, transformers):

@@ -448,6 +448,7 @@ def test_regression_on_pairs(init, tmp_path):
         tuned.evaluate(tmp_path / "run", dev)
 
 
+@pytest.mark.slow
 def test_float16_scales_the_loss(init, opinion_files, tmp_path):
     results = run_finetune(
         init,

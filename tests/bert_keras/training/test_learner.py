@@ -181,7 +181,12 @@ WAYS = [
     ("four parts", 1, {"num_parts": 4}),
     pytest.param("XLA", 1, {"compile_step": True}, marks=pytest.mark.slow),
     # As elsewhere than on a CPU.
-    ("XLA without branches", 1, {"compile_step": True, "branches": False}),
+    pytest.param(
+        "XLA without branches",
+        1,
+        {"compile_step": True, "branches": False},
+        marks=pytest.mark.slow,
+    ),
     ("three steps per execution", 1, {"steps_per_execution": 3}),
     # In the fast tests two replicas equal one device in test_pretrain.py.
     pytest.param("two replicas", 2, {}, marks=pytest.mark.slow),

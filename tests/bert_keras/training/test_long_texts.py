@@ -233,9 +233,8 @@ def test_vectors_of_beginning_and_end(init, tmp_path):
         model.encode([long], long_texts="windows_mean")
 
 
-@pytest.mark.parametrize(
-    "how", [pytest.param("windows_mean", marks=pytest.mark.slow), "windows_max"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["windows_mean", "windows_max"])
 def test_vectors_of_windows(init, tmp_path, how):
     """An encoder of 64 positions: windows of 62 tokens, 31 of each in the next."""
     words = random.Random(3).choices(FILLER, k=140)
