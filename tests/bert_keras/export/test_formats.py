@@ -192,6 +192,7 @@ def test_texts_without_a_mask_and_texts_that_are_cut(pretrained, filler):
     assert answers["tokens"].shape == (0, 1, 3)
 
 
+@pytest.mark.slow
 def test_signatures_of_masks(filler):
     shapes = {
         "num_masks": ((None,), tf.int32),

@@ -141,14 +141,8 @@ def one_device(batches):
     return trained(batches, CPU)
 
 
-@pytest.mark.parametrize(
-    ("num_replicas", "num_parts"),
-    [
-        pytest.param(1, 1, marks=pytest.mark.slow),
-        (1, 4),
-        pytest.param(2, 2, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_replicas", "num_parts"), [(1, 1), (1, 4), (2, 2)])
 def test_an_evaluation_in_parts(batches, one_device, num_replicas, num_parts):
     """The means over all examples; no part is larger than those of a step."""
     largest = []
