@@ -38,8 +38,9 @@ demo: install
 
 # Whole files, the longest first (tests/conftest.py has their order); a worker that is
 # lost ends the run, for xdist would wait for it. One worker more than cores: some tests
-# wait for processes of their own, and each worker holds less.
-WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
+# wait for processes of their own, and each worker holds less. No more than nine: each
+# may come to hold 3 GB.
+WORKERS = $(shell $(PYTHON) -c 'import os; print(min(len(os.sched_getaffinity(0)), 8) + 1)')
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
