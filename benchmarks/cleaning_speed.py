@@ -15,8 +15,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from pipelines import sentences, wikitext
-from pipelines.sources import wikipedia
+from bert_keras.pipelines import sentences, wikitext
+from bert_keras.pipelines.sources import wikipedia
 
 NUM_RUNS = 7
 DEPTH = 10_000

@@ -139,8 +139,8 @@ def write_sentences(corpus: Path, path: Path) -> None:
 def own_examples(corpus: str, vocab: str, dupe_factor: str, output: str) -> None:
     """Our `examples` in one process: one graph on Beam's in-memory runner."""
     from bert_keras.config import ExamplesConfig
-    from pipelines import examples
-    from pipelines.engine import engines
+    from bert_keras.pipelines import examples
+    from bert_keras.pipelines.engine import engines
 
     engine = engines.make_engine(["--runner=FnApiRunner"])
     start = time.process_time()
@@ -185,8 +185,8 @@ def peer_examples(sentences: str, vocab: str, dupe_factor: str, output: str) -> 
 
 def own_stages(data: str) -> None:
     """CPU seconds of `corpus` on the English dumps, stage by stage."""
-    from pipelines import duplicates, sentences, wikitext
-    from pipelines.sources import readers, wikipedia
+    from bert_keras.pipelines import duplicates, sentences, wikitext
+    from bert_keras.pipelines.sources import readers, wikipedia
 
     paths = sorted(Path(data, "wikipedia").glob("enwiki*.bz2"))
     timed: Counter[str] = Counter()
@@ -456,7 +456,8 @@ ENGINES = {
     "PortableRunner, LOOPBACK": f"-- {PORTABLE}",
 }
 SMALL_PASSES = (
-    "import sys; from bert_keras import cli; from pipelines.engine import passes\n"
+    "import sys; from bert_keras import cli\n"
+    "from bert_keras.pipelines.engine import passes\n"
     "passes.PASS_BYTES = 1_000_000\n"
     "sys.exit(cli.main(sys.argv[1:]))"
 )

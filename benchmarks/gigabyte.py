@@ -30,8 +30,8 @@ from pathlib import Path
 import data as data_line
 import process_tree
 
-from pipelines import filters, sentences, words
-from pipelines.sources import dump_head, readers, wikipedia
+from bert_keras.pipelines import filters, sentences, words
+from bert_keras.pipelines.sources import dump_head, readers, wikipedia
 
 PAGES_PER_STREAM = 100
 ID_STEP = 10**9

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bert_keras.config import CorpusConfig
-from pipelines import words
-from pipelines.sources import readers
+from bert_keras.pipelines import words
+from bert_keras.pipelines.sources import readers
 
 TESTS = Path(__file__).resolve().parents[1] / "tests" / "pipelines" / "test_words.py"
 
@@ -76,7 +76,7 @@ def main() -> None:
         "# Documents of at least 20 words",
         "",
         f"`benchmarks/kept_documents.py`, {datetime.date.today()}. Words between white "
-        "space (before), and `pipelines.words.count_words` (now).",
+        "space (before), and `bert_keras.pipelines.words.count_words` (now).",
         "",
         "| text | documents | kept before | kept now | words before | words now |",
         "|---|---|---|---|---|---|",

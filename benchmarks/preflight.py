@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from bert_keras import cli, provenance
 from bert_keras.model import layers
-from tpu.preflight import compiling
+from bert_keras.tpu.preflight import compiling
 
 _ONE = "--device v5e-1 --global_batch_size 32 --max_seq_length 128"
 _EACH = "--global_batch_size 512 --max_seq_length 128"

@@ -27,7 +27,7 @@ from bert_keras import (
 )
 from bert_keras.errors import InputError, NotRun, Stopped
 from bert_keras.feature_based import configuration
-from pipelines import sources
+from bert_keras.pipelines import sources
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,7 +91,7 @@ def _run(parsed: argparse.Namespace) -> None:
 
 def _corpus(args: argparse.Namespace) -> None:
     _quiet_beam()
-    from pipelines import corpus
+    from bert_keras.pipelines import corpus
 
     corpus.build_corpus(
         args.output,
@@ -105,7 +105,7 @@ def _corpus(args: argparse.Namespace) -> None:
 
 def _vocab(args: argparse.Namespace) -> None:
     _quiet_beam()
-    from pipelines import vocabulary
+    from bert_keras.pipelines import vocabulary
 
     vocabulary.build_vocabulary(
         args.corpus,
@@ -129,7 +129,7 @@ def _extend_vocab(args: argparse.Namespace) -> None:
 
 
 def _pairs(args: argparse.Namespace) -> None:
-    from pipelines import pairs
+    from bert_keras.pipelines import pairs
 
     pairs.write_pairs(
         args.corpus,
@@ -142,7 +142,7 @@ def _pairs(args: argparse.Namespace) -> None:
 
 def _examples(args: argparse.Namespace) -> None:
     _quiet_beam()
-    from pipelines import examples
+    from bert_keras.pipelines import examples
 
     length = args.max_seq_length
     overrides = [*([] if length is None else [f"max_seq_length={length}"]), *args.set]
@@ -159,7 +159,7 @@ def _examples(args: argparse.Namespace) -> None:
 
 def _launch_dataflow(args: argparse.Namespace) -> None:
     _quiet_beam()
-    from pipelines.dataflow import launch, wheel
+    from bert_keras.pipelines.dataflow import launch, wheel
 
     staged = None if args.sdk_container_image else wheel.write_wheel("dist")
     command = launch.dataflow_command(
@@ -173,7 +173,7 @@ def _launch_dataflow(args: argparse.Namespace) -> None:
 
 def _launch_flex_template(args: argparse.Namespace) -> None:
     _quiet_beam()
-    from pipelines.dataflow import launch
+    from bert_keras.pipelines.dataflow import launch
 
     commands = launch.flex_template_commands(
         args.beam_arguments,
@@ -198,14 +198,14 @@ def _launch_tpu(args: argparse.Namespace) -> None:
 
 
 def _dataflow(args: argparse.Namespace) -> Any:
-    from pipelines.dataflow import launch
+    from bert_keras.pipelines.dataflow import launch
 
     names = launch.Dataflow.__dataclass_fields__
     return launch.Dataflow(**{name: getattr(args, name) for name in names})
 
 
 def _engine(args: argparse.Namespace) -> Any:
-    from pipelines.engine import engines
+    from bert_keras.pipelines.engine import engines
 
     return engines.make_engine(
         args.beam_arguments,
@@ -216,7 +216,7 @@ def _engine(args: argparse.Namespace) -> Any:
 
 def _inspect(args: argparse.Namespace) -> None:
     _quiet_beam()
-    from pipelines.inspection import description
+    from bert_keras.pipelines.inspection import description
 
     if args.stats:
         lines = description.describe_all(
@@ -237,7 +237,7 @@ def _inspect(args: argparse.Namespace) -> None:
 
 def _adopt(args: argparse.Namespace) -> None:
     _quiet_beam()
-    from pipelines.inspection import adoption
+    from bert_keras.pipelines.inspection import adoption
 
     adoption.adopt_examples(args.directory, args.vocab, do_lower_case=not args.cased)
 
@@ -247,8 +247,8 @@ def _adopt(args: argparse.Namespace) -> None:
 
 def _pretrain(args: argparse.Namespace) -> None:
     settings = config_files.load(config.PretrainingConfig, args.config, args.set)
+    from bert_keras.tpu import strategy
     from bert_keras.training import pretrain
-    from tpu import strategy
 
     devices = strategy.get_strategy(
         args.strategy, workers=args.workers, worker_index=args.worker_index
@@ -354,7 +354,7 @@ def _features(args: argparse.Namespace) -> None:
 def _probe(args: argparse.Namespace) -> None:
     settings = config_files.load(configuration.ProbeConfig, args.config, args.set)
     from bert_keras.feature_based import taggers
-    from tpu import strategy
+    from bert_keras.tpu import strategy
 
     results = taggers.run_probes(
         settings,

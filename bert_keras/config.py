@@ -386,7 +386,7 @@ TextPooling = Literal["mean", "cls"]
 that of the first one, as in sentence-transformers."""
 
 PairKind = Literal["titles", "neighbours", "sentences"]
-"""Pairs of texts of a document: see `pipelines.pairs`."""
+"""Pairs of texts of a document: see `bert_keras.pipelines.pairs`."""
 
 LongTexts = Literal["cut", "head_tail", "windows_mean", "windows_max"]
 """What becomes of a text that is longer than an input: its beginning is kept, or its

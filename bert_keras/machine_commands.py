@@ -11,7 +11,7 @@ from bert_keras.errors import InputError
 
 
 def doctor(args: argparse.Namespace) -> None:
-    from tpu import doctor
+    from bert_keras.tpu import doctor
 
     found = list(doctor.examine(args.purpose, args.path))
     if args.json:
@@ -24,8 +24,8 @@ def doctor(args: argparse.Namespace) -> None:
 
 
 def plan(args: argparse.Namespace) -> None:
-    from tpu import plan
-    from tpu.plan import data, page, prices, work
+    from bert_keras.tpu import plan
+    from bert_keras.tpu.plan import data, page, prices, work
 
     if args.num_examples is None:
         settings = config_files.load(config.PretrainingConfig, args.config, args.set)
@@ -76,9 +76,9 @@ def _rate(text: str) -> tuple[str, float]:
 
 
 def launch_tpu(args: argparse.Namespace) -> None:
-    from pipelines.dataflow import wheel
-    from tpu import launch
-    from tpu.launch import commands
+    from bert_keras.pipelines.dataflow import wheel
+    from bert_keras.tpu import launch
+    from bert_keras.tpu.launch import commands
 
     rental = commands.Rental(
         device=chips.parse_device(args.on),
@@ -109,8 +109,8 @@ def launch_tpu(args: argparse.Namespace) -> None:
 
 
 def preflight(args: argparse.Namespace) -> None:
-    from tpu import preflight
-    from tpu.preflight import table
+    from bert_keras.tpu import preflight
+    from bert_keras.tpu.preflight import table
 
     request = preflight.Request(
         settings=config_files.load(config.PretrainingConfig, args.config, args.set),

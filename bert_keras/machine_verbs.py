@@ -5,8 +5,7 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-import tpu
-from bert_keras import config
+from bert_keras import config, tpu
 
 _DEFAULT = "(default: %(default)s)"
 

@@ -5,7 +5,7 @@ import logging
 import sys
 import time
 
-PACKAGES = ("bert_keras", "pipelines", "tpu")
+PACKAGE = "bert_keras"
 
 
 class JsonLines(logging.Formatter):
@@ -29,22 +29,21 @@ def configure(*, quiet: bool = False, as_json: bool = False) -> None:
         as_json: each message is a line of JSON, also those on progress.
     """
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    for package in PACKAGES:
-        logger = logging.getLogger(package)
-        logger.setLevel(logging.WARNING if quiet else logging.INFO)
-        logger.handlers = []
-        logger.propagate = not as_json
-        if as_json:
-            handler = logging.StreamHandler(sys.stderr)
-            handler.setFormatter(JsonLines())
-            logger.addHandler(handler)
+    logger = logging.getLogger(PACKAGE)
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    logger.handlers = []
+    logger.propagate = not as_json
+    if as_json:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(JsonLines())
+        logger.addHandler(handler)
     # `progress.Progress` writes its lines by itself unless it is told otherwise here.
     logging.getLogger("bert_keras.progress").disabled = quiet
 
 
 def is_json() -> bool:
     """Whether messages are lines of JSON."""
-    return bool(logging.getLogger(PACKAGES[0]).handlers)
+    return bool(logging.getLogger(PACKAGE).handlers)
 
 
 def last_words(text: str, *, level: int = logging.ERROR) -> None:

@@ -9,8 +9,8 @@ from bert_keras.errors import InputError
 def finetune(args: argparse.Namespace) -> None:
     settings = finetuning_settings(args)
     from bert_keras.tasks import catalogue
+    from bert_keras.tpu import strategy
     from bert_keras.training import finetune as training
-    from tpu import strategy
 
     train, dev = catalogue.find_training_files(
         settings.task, train=args.train, dev=args.dev, data=args.data
@@ -44,8 +44,8 @@ def finetuning_settings(args: argparse.Namespace) -> finetuning_config.Finetunin
 
 def distill(args: argparse.Namespace) -> None:
     settings = finetuning_settings(args)
+    from bert_keras.tpu import strategy
     from bert_keras.training import distill as training
-    from tpu import strategy
 
     devices = strategy.get_strategy(
         args.strategy, workers=args.workers, worker_index=args.worker_index

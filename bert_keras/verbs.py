@@ -4,17 +4,17 @@ import argparse
 import typing
 from typing import Any, Literal, NoReturn
 
-import tpu
 from bert_keras import (
     __version__,
     config,
     machine_verbs,
     settings_reference,
+    tpu,
     tuning_verbs,
 )
 from bert_keras.errors import InputError, check_choice, nearest
 from bert_keras.feature_based import configuration
-from pipelines import sources
+from bert_keras.pipelines import sources
 
 _ANY_CHECKPOINT = "run directory, or any checkpoint that `convert` reads"
 _CASED = "keep case and accents (default: lower case without accents)"

@@ -14,4 +14,4 @@ FROM gcr.io/dataflow-templates-base/python311-template-launcher-base:latest AS l
 FROM workers AS template
 COPY --from=launcher /opt/google/dataflow/python_template_launcher /opt/google/dataflow/python_template_launcher
 RUN pip install --no-cache-dir 'apache-beam[gcp]==2.77.0'
-ENV FLEX_TEMPLATE_PYTHON_PY_FILE=/usr/local/lib/python3.11/site-packages/pipelines/dataflow/flex_template.py
+ENV FLEX_TEMPLATE_PYTHON_PY_FILE=/usr/local/lib/python3.11/site-packages/bert_keras/pipelines/dataflow/flex_template.py

@@ -21,7 +21,7 @@ from bert_keras.data import (
     packing,
     tokenization,
 )
-from pipelines import instances, records
+from bert_keras.pipelines import instances, records
 
 TOKENS_PER_BATCH = 1 << 18
 """Tokens of a batch, padding included: its matrices take some megabytes."""

@@ -21,9 +21,16 @@ import numpy as np
 from bert_keras import files, manifest, ownership
 from bert_keras.config import CorpusConfig
 from bert_keras.errors import InputError
-from pipelines import documents, duplicates, filters, instances, sentences, words
-from pipelines.engine import steps
-from pipelines.sources import readers
+from bert_keras.pipelines import (
+    documents,
+    duplicates,
+    filters,
+    instances,
+    sentences,
+    words,
+)
+from bert_keras.pipelines.engine import steps
+from bert_keras.pipelines.sources import readers
 
 logger = logging.getLogger(__name__)
 

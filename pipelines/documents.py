@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_keras import files, manifest
 from bert_keras.errors import InputError
-from pipelines.engine import steps
+from bert_keras.pipelines.engine import steps
 
 _LEVEL = 4
 """gzip level: three times as fast as 6, for files 6 % larger."""

@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from pipelines import words
+from bert_keras.pipelines import words
 
 Paragraph = str | Sequence[str]
 """A paragraph's text, or its sentences: both have the same hash."""

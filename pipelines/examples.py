@@ -21,8 +21,8 @@ from bert_keras import files, manifest, ownership
 from bert_keras.config import ExamplesConfig
 from bert_keras.data import batch_tokenizer, masking, tokenization
 from bert_keras.errors import InputError
-from pipelines import buckets, documents, instances, records
-from pipelines.engine import steps
+from bert_keras.pipelines import buckets, documents, instances, records
+from bert_keras.pipelines.engine import steps
 
 logger = logging.getLogger(__name__)
 

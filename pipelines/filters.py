@@ -23,8 +23,8 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from pipelines import sentences
-from pipelines import words as word_counts
+from bert_keras.pipelines import sentences
+from bert_keras.pipelines import words as word_counts
 
 DISAMBIGUATION_PAGE = "disambiguation page"
 LIST_PAGE = "list page"

@@ -13,7 +13,7 @@ from typing import Any
 
 from bert_keras import config, files, manifest, progress
 from bert_keras.errors import InputError, check_choice
-from pipelines import documents, words
+from bert_keras.pipelines import documents, words
 
 logger = logging.getLogger(__name__)
 

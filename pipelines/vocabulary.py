@@ -26,8 +26,8 @@ import numpy as np
 from bert_keras import files, manifest, ownership
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
-from pipelines import documents, wordpiece
-from pipelines.engine import steps
+from bert_keras.pipelines import documents, wordpiece
+from bert_keras.pipelines.engine import steps
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ import pytest
 
 from bert_keras import config, files, manifest, strict_model
 from bert_keras.data import features
-from pipelines import examples
-from pipelines.engine import engines
+from bert_keras.pipelines import examples
+from bert_keras.pipelines.engine import engines
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

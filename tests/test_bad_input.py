@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bert_keras import cli, manifest
-from pipelines import documents, records
+from bert_keras.pipelines import documents, records
 
 PAGE = "<page><title>A</title><ns>0</ns><id>1</id><revision><text>{}</text></revision>"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bert_keras import demo
+from bert_keras.pipelines.dataflow import flex_template
 from bert_keras.sweep import running
-from pipelines.dataflow import flex_template
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PROGRAM = "from bert_keras import cli\nif __name__ == '__main__': cli.entry_point()\n"

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from bert_keras import cli, verbs
-from pipelines.engine import runner_options
+from bert_keras.pipelines.engine import runner_options
 
 VERBS = (
     "corpus vocab extend-vocab examples adopt inspect pretrain fill-mask finetune "
@@ -71,7 +71,7 @@ def test_the_length_of_examples_is_that_of_the_configuration(tmp_path, monkeypat
     """Unless it is given; a default of the option's would hide a file's value."""
     built = []
     monkeypatch.setattr(
-        "pipelines.examples.build_examples",
+        "bert_keras.pipelines.examples.build_examples",
         lambda *_, config, **__: built.append(config.max_seq_length),
     )
     (tmp_path / "c.yaml").write_text("max_seq_length: 64\n")

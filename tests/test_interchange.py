@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from bert_keras import config, manifest, strict_model
 from bert_keras.data import features, masking, tokenization
+from bert_keras.pipelines import examples
+from bert_keras.pipelines.engine import engines
+from bert_keras.pipelines.inspection import adoption, description
 from bert_keras.training import pretrain, record_batches
-from pipelines import examples
-from pipelines.engine import engines
-from pipelines.inspection import adoption, description
 
 LENGTH, PREDICTIONS = 32, 5
 NAMES = [f.name for f in features.pretraining_features(LENGTH, PREDICTIONS)]

@@ -26,8 +26,8 @@ import numpy as np
 import pytest
 
 from bert_keras import config, config_files
-from pipelines import examples
-from pipelines.engine import engines
+from bert_keras.pipelines import examples
+from bert_keras.pipelines.engine import engines
 from tests import conftest
 
 RECORD = Path(__file__).parent / "golden" / "paper_bits.json"

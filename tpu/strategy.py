@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_keras import gpus
 from bert_keras.errors import InputError, check_choice, one_line
-from tpu import STRATEGIES, cluster
+from bert_keras.tpu import STRATEGIES, cluster
 
 logger = logging.getLogger(__name__)
 

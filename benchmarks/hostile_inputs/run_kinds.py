@@ -21,7 +21,7 @@ from bert_keras import (
 )
 from bert_keras.data import tfrecords
 from bert_keras.errors import InputError
-from tpu import cluster
+from bert_keras.tpu import cluster
 
 
 def _make_configurations(folder: Path, golden: Path) -> None:

@@ -14,9 +14,9 @@ from benchmarks.hostile_inputs.reading import Kind
 from bert_keras import files, manifest
 from bert_keras.data import tfrecords, tokenization
 from bert_keras.errors import InputError
-from pipelines import documents, filters
-from pipelines.inspection import adoption, description
-from pipelines.sources import readers
+from bert_keras.pipelines import documents, filters
+from bert_keras.pipelines.inspection import adoption, description
+from bert_keras.pipelines.sources import readers
 
 PAGE = (
     "<page><title>{title}</title><ns>0</ns><id>{n}</id><revision><id>9</id>"

@@ -44,7 +44,7 @@ def fit_stock() -> str:
 def fit_ours() -> str:
     import slope
 
-    from tpu import strategy
+    from bert_keras.tpu import strategy
 
     made = strategy.get_strategy("multi_worker")
     trained = slope.train({"x": X}, strategy=made, batch_size=8, num_steps=3)

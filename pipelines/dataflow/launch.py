@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_keras.errors import InputError, nearest
-from pipelines.engine import runner_options
+from bert_keras.pipelines.engine import runner_options
 
 VERBS = ("corpus", "vocab", "examples")
 """The verbs that run on Beam."""

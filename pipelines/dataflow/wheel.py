@@ -7,7 +7,6 @@ bytes.
 
 import base64
 import hashlib
-import importlib
 import importlib.metadata
 import io
 import os
@@ -15,11 +14,11 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import bert_keras
 from bert_keras import __version__, files
 from bert_keras.errors import InputError
 
 DISTRIBUTION = "bert-keras"
-PACKAGES = ("bert_keras", "pipelines", "tpu")
 NAME = f"bert_keras-{__version__}-py3-none-any.whl"
 
 _INFO = f"bert_keras-{__version__}.dist-info"
@@ -50,18 +49,16 @@ def write_wheel(directory: str | os.PathLike[str]) -> str:
 
 
 def _package_files() -> dict[str, bytes]:
-    found = {}
-    for package in PACKAGES:
-        root = Path(next(iter(importlib.import_module(package).__path__)))
-        for path in _files_below(root):
-            found[f"{package}/{path.relative_to(root).as_posix()}"] = path.read_bytes()
-    return found
+    root = Path(bert_keras.__file__).parent
+    names = (path.relative_to(root.parent).as_posix() for path in _files_below(root))
+    return {name: (root.parent / name).read_bytes() for name in sorted(names)}
 
 
 def _files_below(root: Path) -> Iterator[Path]:
-    for path in sorted(root.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            yield path
+    # `pipelines` and `tpu` are links in a checkout, which `rglob` does not follow.
+    for directory, _, names in os.walk(root, followlinks=True):
+        if not directory.endswith("__pycache__"):
+            yield from (Path(directory, name) for name in names)
 
 
 def _metadata_files() -> dict[str, bytes]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pipelines.engine import passes, steps
+from bert_keras.pipelines.engine import passes, steps
 
 DEFAULT_MEMORY_LIMIT = 4_000_000_000
 """Bytes."""
@@ -28,7 +28,7 @@ def make_engine(
     if not arguments:
         return passes.Passes(num_workers=num_workers, memory_limit=memory_limit)
     # Not at the top: Beam takes a second and 140 MB to load, and passes do not need it.
-    from pipelines.engine import graphs, runner_options
+    from bert_keras.pipelines.engine import graphs, runner_options
 
     options = runner_options.parse(arguments, num_workers=num_workers)
     return graphs.BeamRunner(options)

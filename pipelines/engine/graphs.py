@@ -13,7 +13,7 @@ import apache_beam as beam
 from apache_beam.options import pipeline_options
 
 from bert_keras import files
-from pipelines.engine import runner_options, runners, steps
+from bert_keras.pipelines.engine import runner_options, runners, steps
 
 _RESULTS_NAME = "results.json"
 

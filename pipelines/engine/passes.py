@@ -26,7 +26,7 @@ from typing import Any, cast
 
 from bert_keras import files, progress
 from bert_keras.errors import InputError
-from pipelines.engine import child_processes, spills, steps
+from bert_keras.pipelines.engine import child_processes, spills, steps
 
 PASS_BYTES = 32_000_000
 """Items or values that one pass reads: enough that its start hardly counts."""

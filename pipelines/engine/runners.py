@@ -17,7 +17,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from bert_keras import progress
 from bert_keras.errors import InputError, NotRun
-from pipelines.engine import child_processes, runner_options, steps
+from bert_keras.pipelines.engine import child_processes, runner_options, steps
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from bert_keras import files, manifest, progress
 from bert_keras.config import ExamplesConfig
 from bert_keras.data import features, masking, tokenization
 from bert_keras.errors import InputError
-from pipelines import records
-from pipelines.inspection import example_decoding, example_reading
+from bert_keras.pipelines import records
+from bert_keras.pipelines.inspection import example_decoding, example_reading
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from bert_keras import files, manifest, progress
 from bert_keras.config import ExamplesConfig
 from bert_keras.data import features, masking, tokenization
 from bert_keras.errors import InputError
-from pipelines import records
-from pipelines.inspection import data_card, event_files, example_reading
+from bert_keras.pipelines import records
+from bert_keras.pipelines.inspection import data_card, event_files, example_reading
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
-from pipelines import records
+from bert_keras.pipelines import records
 
 
 class Ragged(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 from bert_keras.config import ExamplesConfig
 from bert_keras.data import dynamic_masking, features, masking, packing
 from bert_keras.errors import InputError
-from pipelines.inspection import example_decoding
+from bert_keras.pipelines.inspection import example_decoding
 
 BATCH_SIZE = 512
 """Records to decode together."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pipelines import words
+from bert_keras.pipelines import words
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from xml.etree import ElementTree
 
 from bert_keras.errors import InputError
-from pipelines.sources import multistream
+from bert_keras.pipelines.sources import multistream
 
 UTF8 = "utf-8"
 _MAX_HEAD_BYTES = 1 << 22

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from pipelines import filters, wikitext
-from pipelines.sources import (
+from bert_keras.pipelines import filters, wikitext
+from bert_keras.pipelines.sources import (
     KINDS,
     book_cutter,
     books,

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from pipelines.sources import multistream
+from bert_keras.pipelines.sources import multistream
 
 MAX_LINE_BYTES = 1 << 26
 

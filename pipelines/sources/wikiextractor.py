@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bert_keras.errors import InputError
-from pipelines.sources import dump_head, text_lines
+from bert_keras.pipelines.sources import dump_head, text_lines
 
 
 class Document(NamedTuple):

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from xml.etree import ElementTree
 
 from bert_keras import files
-from pipelines.sources import dump_head, multistream, page_cutter
+from bert_keras.pipelines.sources import dump_head, multistream, page_cutter
 
 _REDIRECT = re.compile(
     r"\s*#\s*(?:redirect|redirection|weiterleitung|doorverwijzing|redirección"

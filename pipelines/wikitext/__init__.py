@@ -8,7 +8,7 @@ templates that stand for words.
 
 from collections import Counter
 
-from pipelines.wikitext import lines, markup
+from bert_keras.pipelines.wikitext import lines, markup
 
 RULES = {
     "categories": "[[Category:...]]",

@@ -7,7 +7,7 @@ counterpart is dropped, and the text around it stays.
 import re
 from collections import Counter
 
-from pipelines.wikitext import templates
+from bert_keras.pipelines.wikitext import templates
 
 # Far beyond MediaWiki's nesting; deeper openings are ignored, which bounds the work.
 _MAX_DEPTH = 60

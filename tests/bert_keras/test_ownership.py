@@ -12,8 +12,8 @@ import pytest
 
 from bert_keras import config, ownership
 from bert_keras.errors import InputError
-from pipelines import corpus, examples, vocabulary
-from pipelines.engine import engines
+from bert_keras.pipelines import corpus, examples, vocabulary
+from bert_keras.pipelines.engine import engines
 
 OWN_AND_WAIT = """
 import sys, time

@@ -50,8 +50,8 @@ class TestForms:
 
     def work(self):
         with progress.Progress("vocab", total=1, unit="words", read=lambda: 1):
-            logging.getLogger("pipelines.x").info("as it was")
-            logging.getLogger("pipelines.x").warning("look")
+            logging.getLogger("bert_keras.pipelines.x").info("as it was")
+            logging.getLogger("bert_keras.pipelines.x").warning("look")
 
     def test_quiet(self, capsys):
         messages.configure(quiet=True, as_json=True)

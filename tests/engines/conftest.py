@@ -110,7 +110,7 @@ def bare_python(tmp_path_factory) -> Path:
     (own / "installed_here.pth").write_text(packages + "\n")
     python = folder / "bin/python"
     found = "import importlib.util as u; print(u.find_spec('NAME') is not None)"
-    for name, there in (("apache_beam", "True"), ("pipelines", "False")):
+    for name, there in (("apache_beam", "True"), ("bert_keras", "False")):
         done = subprocess.run(
             [python, "-c", found.replace("NAME", name)],
             cwd=folder,

@@ -21,9 +21,9 @@ from apache_beam.runners import runner
 
 from bert_keras import cli, files
 from bert_keras.errors import NotRun
-from pipelines.dataflow import flex_template, wheel
-from pipelines.dataflow.launch import job_name
-from pipelines.sources import readers
+from bert_keras.pipelines.dataflow import flex_template, wheel
+from bert_keras.pipelines.dataflow.launch import job_name
+from bert_keras.pipelines.sources import readers
 
 SETTINGS = ["--max_seq_length", "64", "--num_shards", "3", "--set", "dupe_factor=2"]
 TIMEOUT_SECONDS = 200
@@ -150,7 +150,7 @@ def check_graph(graph) -> None:
         assert b"__main__" not in pickled
         # A class that is pickled by its name comes back as itself.
         assert getattr(sys.modules[type(do).__module__], type(do).__name__) is type(do)
-        own += type(do).__module__.startswith("pipelines.")
+        own += type(do).__module__.startswith("bert_keras.")
     assert own > 1
 
 
@@ -222,7 +222,7 @@ def test_workers_elsewhere_without_the_package(text, tmp_path, elsewhere):
     """What the test above would not notice if these workers saw this checkout."""
     done = run([*line(text, tmp_path)[0], "--", *elsewhere])
     assert done.returncode != 0
-    assert "No module named 'pipelines'" in done.stderr
+    assert "No module named 'bert_keras'" in done.stderr
 
 
 def launch() -> list[str]:

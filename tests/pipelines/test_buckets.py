@@ -8,7 +8,7 @@ import pytest
 
 from bert_keras.config import ExamplesConfig
 from bert_keras.data import batch_tokenizer, features, masking, tokenization
-from pipelines import buckets, instances, records
+from bert_keras.pipelines import buckets, instances, records
 
 CLS, SEP, MASK = 2, 3, 4
 VOCABULARY = masking.MaskingVocabulary(

@@ -13,9 +13,9 @@ import pytest
 from bert_keras import manifest
 from bert_keras.config import CorpusConfig
 from bert_keras.errors import InputError
-from pipelines import corpus, instances
-from pipelines.engine import engines, passes
-from pipelines.sources import readers
+from bert_keras.pipelines import corpus, instances
+from bert_keras.pipelines.engine import engines, passes
+from bert_keras.pipelines.sources import readers
 
 DEMO = Path(__file__).resolve().parents[2] / "bert_keras" / "demo_articles.xml"
 HEAD = "<mediawiki><siteinfo><dbname>xwiki</dbname></siteinfo>"

@@ -5,7 +5,7 @@ import pytest
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from pipelines import documents
+from bert_keras.pipelines import documents
 
 DOCUMENT = {"id": "a", "source": "s", "title": "é", "paragraphs": [["One.", "Two."]]}
 LINE = json.dumps(DOCUMENT, ensure_ascii=False).encode()

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from pipelines import duplicates, words
+from bert_keras.pipelines import duplicates, words
 
 MIN_WORDS = 3
 

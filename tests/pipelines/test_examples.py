@@ -13,8 +13,8 @@ from bert_keras import manifest
 from bert_keras.config import ExamplesConfig
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
-from pipelines import examples, instances, records
-from pipelines.engine import engines, passes
+from bert_keras.pipelines import examples, instances, records
+from bert_keras.pipelines.engine import engines, passes
 
 WORDS = [f"w{i}" for i in range(300)]
 CONFIG = ExamplesConfig(max_seq_length=32, dupe_factor=3)

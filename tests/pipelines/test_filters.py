@@ -8,8 +8,8 @@ import time
 import pytest
 
 from bert_keras.errors import InputError
-from pipelines import filters
-from pipelines.sources import wikipedia
+from bert_keras.pipelines import filters
+from bert_keras.pipelines.sources import wikipedia
 
 DISAMBIGUATION, LIST = "disambiguation page", "list page"
 

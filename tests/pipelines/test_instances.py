@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_keras.config import ExamplesConfig
-from pipelines import instances
+from bert_keras.pipelines import instances
 
 
 def make_document(name, sentence_lengths, *, source="books", first_id=10):

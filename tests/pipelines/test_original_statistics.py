@@ -26,7 +26,7 @@ import pytest
 
 from bert_keras.config import ExamplesConfig
 from bert_keras.data import masking
-from pipelines import buckets, instances
+from bert_keras.pipelines import buckets, instances
 
 CLS, SEP, MASK = 2, 3, 4
 VOCABULARY = masking.MaskingVocabulary(

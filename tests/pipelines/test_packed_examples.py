@@ -5,8 +5,8 @@ import pytest
 
 from bert_keras.data import masking, tokenization
 from bert_keras.errors import InputError
-from pipelines import records
-from pipelines.inspection import description, example_reading
+from bert_keras.pipelines import records
+from bert_keras.pipelines.inspection import description, example_reading
 from tests.pipelines import test_examples
 
 CONFIG = test_examples.CONFIG.model_copy(update={"max_seq_length": 64})

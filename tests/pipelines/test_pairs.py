@@ -7,7 +7,7 @@ import pytest
 
 from bert_keras import cli, manifest
 from bert_keras.errors import InputError
-from pipelines import documents, pairs
+from bert_keras.pipelines import documents, pairs
 
 LONG = "this sentence number {} has seven words"
 

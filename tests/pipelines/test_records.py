@@ -13,7 +13,7 @@ import pytest
 from bert_keras import manifest
 from bert_keras.data import tfrecords
 from bert_keras.errors import InputError
-from pipelines import records
+from bert_keras.pipelines import records
 
 EXAMPLE = bytes.fromhex(
     "0a1d"  # Features, 29 bytes

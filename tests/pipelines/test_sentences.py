@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pipelines import sentences
+from bert_keras.pipelines import sentences
 
 # Sentences are parted by " | ".
 LATIN = """

@@ -14,8 +14,8 @@ import pytest
 from bert_keras import files, manifest
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
-from pipelines import vocabulary, wordpiece
-from pipelines.engine import engines
+from bert_keras.pipelines import vocabulary, wordpiece
+from bert_keras.pipelines.engine import engines
 
 # Special tokens and what every uncased vocabulary spells with.
 LEAST = 104 + 68 + 36
@@ -162,8 +162,8 @@ def test_same_bytes_however_the_work_is_shared(tmp_path, monkeypatch):
     vocabularies.append(build(many, tmp_path / "made/partitions.txt"))
     script = """
         import sys
-        from pipelines import vocabulary
-        from pipelines.engine import engines
+        from bert_keras.pipelines import vocabulary
+        from bert_keras.pipelines.engine import engines
         if __name__ == "__main__":
             vocabulary.build_vocabulary(
                 *sys.argv[1:], vocab_size=500, do_lower_case=True,

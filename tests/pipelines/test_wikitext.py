@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import wikitext
-from pipelines.sources import wikipedia
-from pipelines.wikitext import lines, markup
+from bert_keras.pipelines import wikitext
+from bert_keras.pipelines.sources import wikipedia
+from bert_keras.pipelines.wikitext import lines, markup
 
 DEMO = Path(__file__).resolve().parents[2] / "bert_keras" / "demo_articles.xml"
 

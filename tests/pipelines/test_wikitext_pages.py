@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import wikitext
+from bert_keras.pipelines import wikitext
 
 PAGES = Path(__file__).resolve().parents[1] / "data" / "wikitext"
 

@@ -12,7 +12,7 @@ import pytest
 
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
-from pipelines import wordpiece
+from bert_keras.pipelines import wordpiece
 
 WORDS = {
     "thinking": 3,

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from pipelines import sentences, words
+from bert_keras.pipelines import sentences, words
 
 # Universal Declaration of Human Rights, article 1: 30 words in English.
 ARTICLE = {

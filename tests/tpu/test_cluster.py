@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from bert_keras.errors import InputError
-from tpu import cluster
+from bert_keras.tpu import cluster
 
 
 def free_addresses(count):
@@ -103,7 +103,7 @@ def test_an_ipv6_address():
 WORKER = """
 import socket, sys
 from bert_keras import errors
-from tpu import cluster
+from bert_keras.tpu import cluster
 index, timeout, *addresses = sys.argv[1:]
 try:
     cluster.wait_for_peers(
@@ -148,7 +148,7 @@ def test_a_missing_worker_is_named_by_all_others():
 def test_who_is_waited_for_is_logged(caplog):
     found = cluster.Cluster(free_addresses(2), 0)
     with (
-        caplog.at_level(logging.INFO, logger="tpu.cluster"),
+        caplog.at_level(logging.INFO, logger="bert_keras.tpu.cluster"),
         pytest.raises(InputError, match="did not answer within 0.5 s"),
     ):
         cluster.wait_for_peers(found, timeout_seconds=0.5, report_every_seconds=0)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_keras import gpus
 from bert_keras.errors import InputError
-from tpu import strategy
+from bert_keras.tpu import strategy
 
 needs_no_gpu = pytest.mark.skipif(
     bool(tf.config.list_physical_devices("GPU")), reason="this machine has a GPU"
@@ -120,7 +120,7 @@ WORKER = """
 import signal, sys
 import tensorflow as tf
 from bert_keras.training import replicas, stopping
-from tpu import strategy
+from bert_keras.tpu import strategy
 
 made = strategy.get_strategy("auto", startup_timeout_seconds=60, **WORKERS)
 index = made.cluster_resolver.task_id

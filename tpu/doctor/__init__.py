@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from bert_keras import files
-from tpu.doctor import accelerators, machine, packages, places, workers
-from tpu.doctor.findings import Finding
+from bert_keras.tpu.doctor import accelerators, machine, packages, places, workers
+from bert_keras.tpu.doctor.findings import Finding
 
 
 def examine(purpose: str, paths: Sequence[str] = ()) -> Iterator[Finding]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bert_keras import gpus
 from bert_keras.errors import InputError
-from tpu.doctor.findings import Finding
-from tpu.doctor.shared_objects import SharedObject
+from bert_keras.tpu.doctor.findings import Finding
+from bert_keras.tpu.doctor.shared_objects import SharedObject
 
 LOCK_FILE = "/tmp/libtpu_lockfile"
 """Held by the one process that uses the TPU."""

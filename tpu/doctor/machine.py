@@ -6,7 +6,7 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-from tpu.doctor.findings import Finding
+from bert_keras.tpu.doctor.findings import Finding
 
 _MIN_MEMORY = 2 << 30
 """TensorFlow takes 0.6 GB, BASE with its optimizer 1.3 GB."""

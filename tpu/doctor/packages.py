@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from packaging import requirements, utils
 
-from tpu.doctor.findings import Finding
+from bert_keras.tpu.doctor.findings import Finding
 
 EXTRAS = {
     "cpu": ("train",),

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from tpu.doctor.findings import Finding
+from bert_keras.tpu.doctor.findings import Finding
 
 _MIN_DISK = 5e9
 """Two checkpoints of BASE with its optimizer's state are 2.6 GB."""
@@ -71,7 +71,7 @@ def _rights_of_tensorflow(path: str) -> Finding:
     name = f"rights of TensorFlow {path}"
     program = (
         "import dataclasses, json, sys; import tensorflow; "
-        "from tpu.doctor import places; "
+        "from bert_keras.tpu.doctor import places; "
         "print(json.dumps(dataclasses.asdict(places.rights(sys.argv[1]))))"
     )
     # An emulator that only Beam can be given would be asked again.

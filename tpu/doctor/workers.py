@@ -5,8 +5,8 @@ import socket
 from collections.abc import Iterator
 
 from bert_keras.errors import InputError
-from tpu import cluster
-from tpu.doctor.findings import Finding
+from bert_keras.tpu import cluster
+from bert_keras.tpu.doctor.findings import Finding
 
 
 def examine() -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bert_keras.errors import InputError
-from tpu.launch import commands, script
+from bert_keras.tpu.launch import commands, script
 
 logger = logging.getLogger(__name__)
 

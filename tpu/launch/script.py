@@ -3,7 +3,7 @@
 import shlex
 from importlib import resources
 
-from tpu.launch import commands
+from bert_keras.tpu.launch import commands
 
 WORK = "/var/lib/bert-keras"
 """Folder on the machine."""
@@ -36,5 +36,7 @@ def startup_script(
     lines.append(
         f"train() {{ exec {shlex.join(command)} > >(tee log-of-training.txt) 2>&1; }}"
     )
-    body = (resources.files("tpu.launch") / "machine.sh").read_text(encoding="utf-8")
+    body = (resources.files("bert_keras.tpu.launch") / "machine.sh").read_text(
+        encoding="utf-8"
+    )
     return "\n".join(lines) + "\n" + body

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bert_keras import chips
-from tpu.plan import data, prices, speed, work
+from bert_keras.tpu.plan import data, prices, speed, work
 
 MONTH_HOURS = 730
 RESTART_SECONDS = {"tpu": 420, "gpu": 300, "cpu": 35}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras import files
-from tpu import plan
+from bert_keras.tpu import plan
 
 
 def lines(made: plan.Plan) -> Iterator[str]:

@@ -46,6 +46,8 @@ def load(path: str | Path | None) -> Prices:
         InputError: no such file, or not a table of prices.
     """
     if path is None:
-        with resources.as_file(resources.files("tpu.plan") / "prices.yaml") as own:
+        with resources.as_file(
+            resources.files("bert_keras.tpu.plan") / "prices.yaml"
+        ) as own:
             return config_files.load(Prices, own, [])
     return config_files.load(Prices, path, [])

@@ -14,7 +14,7 @@ from bert_keras import chips, config, files, finetuning_config, manifest, strict
 from bert_keras.data import features
 from bert_keras.errors import InputError
 from bert_keras.tasks import catalogue, glue
-from tpu.preflight import compiling, estimate, hlo, search, steps
+from bert_keras.tpu.preflight import compiling, estimate, hlo, search, steps
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from typing import Any
 import bert_keras
 from bert_keras import chips, files, progress
 from bert_keras.errors import InputError, one_line
-from tpu.preflight import hlo, steps
+from bert_keras.tpu.preflight import hlo, steps
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ def compile_step(step: steps.Step, device: chips.Device) -> Compiled:
         return found
     python = find_compiler(directory)
     # Not at the top: it loads TensorFlow, which what was done before does not need.
-    from tpu.preflight import lowering
+    from bert_keras.tpu.preflight import lowering
 
     logger.info("lowering %s of %d layers", step.name, step.num_layers)
     lowered = lowering.lower(step)

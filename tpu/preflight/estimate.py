@@ -7,7 +7,7 @@ numbers that our layers keep.
 
 from bert_keras import config
 from bert_keras.model import flops
-from tpu.preflight import compiling, steps
+from bert_keras.tpu.preflight import compiling, steps
 
 _BYTES_PER_UNIT = 34
 """Of each token and unit of the hidden size in a layer, in numbers of 16 bits."""

@@ -19,8 +19,8 @@ from tensorflow.python.distribute import distribute_lib, one_device_strategy
 from tensorflow.python.framework import function_def_to_graph
 
 from bert_keras.model import networks, pretrainer, trace_registry
+from bert_keras.tpu.preflight import hlo, steps
 from bert_keras.training import learner, optimization
-from tpu.preflight import hlo, steps
 
 
 class OneOfManyChips(tf.distribute.Strategy):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from bert_keras import config
-from tpu.preflight import compiling, steps
+from bert_keras.tpu.preflight import compiling, steps
 
 Compile = Callable[[steps.Step], compiling.Compiled]
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from bert_keras import progress
-from tpu import preflight
-from tpu.preflight import steps
+from bert_keras.tpu import preflight
+from bert_keras.tpu.preflight import steps
 
 _METHODS = {
     "compiled": "Compiled by libtpu for this chip, which was not there.",

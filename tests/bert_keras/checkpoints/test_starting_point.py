@@ -15,9 +15,9 @@ from bert_keras.checkpoints import conversion, run_weights, starting_point, weig
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.model import networks
+from bert_keras.pipelines import examples
+from bert_keras.pipelines.engine import engines
 from bert_keras.training import pretrain
-from pipelines import examples
-from pipelines.engine import engines
 from tests import conftest
 
 SIZES = {

@@ -8,9 +8,9 @@ import pytest
 from bert_keras import manifest
 from bert_keras.config import ExamplesConfig
 from bert_keras.data import features, masking, packing, tokenization
+from bert_keras.pipelines import examples
+from bert_keras.pipelines.engine import engines
 from bert_keras.training import record_batches
-from pipelines import examples
-from pipelines.engine import engines
 
 KINDS = {
     "static": {},

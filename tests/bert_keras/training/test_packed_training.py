@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from bert_keras import config, strict_model
+from bert_keras.pipelines import examples
+from bert_keras.pipelines.engine import engines
 from bert_keras.training import pretrain
-from pipelines import examples
-from pipelines.engine import engines
 from tests import conftest
 from tests.bert_keras.model import test_packed_rows
 from tests.bert_keras.training import test_learner, test_pretrain

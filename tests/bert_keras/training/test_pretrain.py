@@ -23,6 +23,8 @@ from bert_keras import (
 )
 from bert_keras.checkpoints import npz_files, run_weights
 from bert_keras.errors import InputError, Stopped
+from bert_keras.pipelines import examples
+from bert_keras.pipelines.engine import engines
 from bert_keras.report import event_log
 from bert_keras.training import (
     finetune,
@@ -34,8 +36,6 @@ from bert_keras.training import (
     pretraining_run,
     stopping,
 )
-from pipelines import examples
-from pipelines.engine import engines
 from tests import conftest
 from tests.bert_keras.training import test_panels
 

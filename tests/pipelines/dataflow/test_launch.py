@@ -11,7 +11,7 @@ import pytest
 
 from bert_keras import cli
 from bert_keras.errors import InputError
-from pipelines.dataflow import flex_template, launch
+from bert_keras.pipelines.dataflow import flex_template, launch
 
 pytest.importorskip("google.cloud.dataflow")
 

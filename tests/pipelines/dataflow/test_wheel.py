@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras.errors import InputError
-from pipelines.dataflow import wheel
+from bert_keras.pipelines.dataflow import wheel
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -24,8 +24,10 @@ def test_pip_installs_the_files_that_are_here(tmp_path):
         capture_output=True,
     )
     for package in ("bert_keras", "pipelines", "tpu"):
+        place = target / "bert_keras" / package.removeprefix("bert_keras")
         for name, data in files_below(REPOSITORY / package).items():
-            assert (target / package / name).read_bytes() == data, name
+            assert (place / name).read_bytes() == data, name
+    assert {path.name for path in target.glob("[!b]*")} == set()
     assert files_below(target / "bert_keras").keys() >= {"recipes/bert_base.yaml"}
     (found,) = importlib.metadata.distributions(path=[str(target)])
     assert found.metadata["Name"] == "bert-keras"

@@ -6,7 +6,7 @@ import sys
 import apache_beam as beam
 
 from bert_keras.errors import InputError
-from pipelines.engine import runner_options, runners
+from bert_keras.pipelines.engine import runner_options, runners
 
 
 def die(number):

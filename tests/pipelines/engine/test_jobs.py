@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras.errors import InputError
-from pipelines.engine import engines, passes, steps
+from bert_keras.pipelines.engine import engines, passes, steps
 
 TEXTS = ("to be or not to be", "that is the question", "be that as it may", "")
 NUM_KEYS = 5
@@ -249,8 +249,8 @@ def test_a_key_that_takes_too_much(tmp_path, monkeypatch):
 
 SCRIPT = """\
 from bert_keras import config, errors
-from pipelines import corpus
-from pipelines.engine import engines
+from bert_keras.pipelines import corpus
+from bert_keras.pipelines.engine import engines
 
 def work():
     try:

@@ -19,7 +19,7 @@ WORDS = [a + b for a in "bdfgklmnprstvz" for b in ("a", "en", "io", "um")]
 PROGRAM = """
 import sys
 from bert_keras import cli
-from pipelines.engine import passes
+from bert_keras.pipelines.engine import passes
 passes.PASS_BYTES = 60_000
 if __name__ == "__main__":
     sys.exit(cli.main(sys.argv[1:]))

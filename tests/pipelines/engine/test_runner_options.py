@@ -7,7 +7,7 @@ import pytest
 from apache_beam.options import pipeline_options
 
 from bert_keras.errors import InputError
-from pipelines.engine import runner_options
+from bert_keras.pipelines.engine import runner_options
 
 DATAFLOW = {
     "--runner": "DataflowRunner",

@@ -7,7 +7,7 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
-from pipelines.engine import runner_options, runners, steps
+from bert_keras.pipelines.engine import runner_options, runners, steps
 
 
 class CountWords(beam.DoFn):

@@ -3,7 +3,7 @@ import random
 import numpy as np
 import pytest
 
-from pipelines.engine import spills
+from bert_keras.pipelines.engine import spills
 
 VALUES = {0: [b"a", b""], 3: [b"bcd" * 1000], 4: [b"\0\n", b"x"]}
 

@@ -9,8 +9,8 @@ import pytest
 from bert_keras import files, manifest
 from bert_keras.data import features, tfrecords, tokenization
 from bert_keras.errors import InputError
-from pipelines import records
-from pipelines.inspection import adoption
+from bert_keras.pipelines import records
+from bert_keras.pipelines.inspection import adoption
 
 TOKENS = (*features.SPECIAL_TOKENS, *"the capital of france is paris .".split())
 VALUES = {

@@ -10,8 +10,8 @@ from bert_keras import manifest
 from bert_keras.config import ExamplesConfig
 from bert_keras.data import dynamic_masking, features, masking, tokenization
 from bert_keras.errors import InputError
-from pipelines import records
-from pipelines.inspection import description
+from bert_keras.pipelines import records
+from bert_keras.pipelines.inspection import description
 
 TOKENS = (
     *features.SPECIAL_TOKENS,

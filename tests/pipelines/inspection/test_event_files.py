@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_keras.errors import InputError
-from pipelines.inspection import event_files
+from bert_keras.pipelines.inspection import event_files
 
 # A process of its own: once TensorBoard goes without TensorFlow, TensorFlow in the same
 # process can no longer use it.

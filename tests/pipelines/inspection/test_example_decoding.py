@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bert_keras.errors import InputError
-from pipelines import records
-from pipelines.inspection import example_decoding
+from bert_keras.pipelines import records
+from bert_keras.pipelines.inspection import example_decoding
 
 
 def varint(number):

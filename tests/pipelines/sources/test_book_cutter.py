@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from pipelines.sources import book_cutter, books
+from bert_keras.pipelines.sources import book_cutter, books
 
 START = "*** START OF THE PROJECT GUTENBERG EBOOK {} ***\n"
 END = "*** END OF THE PROJECT GUTENBERG EBOOK {} ***\n"

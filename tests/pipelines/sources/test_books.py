@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from pipelines.sources import books
+from bert_keras.pipelines.sources import books
 
 HEADER = """The Project Gutenberg EBook of A Small Book, by Ann Other
 

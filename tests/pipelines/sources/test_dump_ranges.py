@@ -10,7 +10,7 @@ import pytest
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from pipelines.sources import multistream, wikipedia
+from bert_keras.pipelines.sources import multistream, wikipedia
 
 HEAD = (
     b"<!-- not a <page> -->\n<mediawiki>\n<siteinfo><dbname>xxwiki</dbname>"

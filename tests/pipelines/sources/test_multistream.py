@@ -8,7 +8,7 @@ import random
 import pytest
 
 from bert_keras.errors import InputError
-from pipelines.sources import multistream
+from bert_keras.pipelines.sources import multistream
 
 TEXTS = (b"one", b"", b"two" * 100, b"three")
 PACKED = tuple(map(bz2.compress, TEXTS))

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pipelines.sources import page_cutter
+from bert_keras.pipelines.sources import page_cutter
 
 TAGS = (b"<page>", b"</page>", b"<page", b"page>", b"/page>", b"<", b"</", b"x" * 9)
 

@@ -8,7 +8,7 @@ import pytest
 from apache_beam.io import filesystem
 
 from bert_keras.errors import InputError
-from pipelines.sources import readers
+from bert_keras.pipelines.sources import readers
 
 STORE: dict[str, bytes] = {}
 

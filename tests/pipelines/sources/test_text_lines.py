@@ -7,7 +7,7 @@ import random
 import pytest
 
 from bert_keras.errors import InputError
-from pipelines.sources import multistream, text_lines
+from bert_keras.pipelines.sources import multistream, text_lines
 
 
 def lines_by_hand(data):

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from bert_keras.errors import InputError
-from pipelines.sources import wikiextractor
+from bert_keras.pipelines.sources import wikiextractor
 
 ELEMENTS = """<doc id="12" url="https://en.wikipedia.org/12" title="Bread &amp; butter">
 Bread &amp; butter

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from bert_keras.errors import InputError
-from pipelines.sources import multistream, page_cutter, wikipedia
+from bert_keras.pipelines.sources import multistream, page_cutter, wikipedia
 
 HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" version="0.10">
 <siteinfo><dbname>xxwiki</dbname><base>https://xx.wikipedia.org/wiki/Main</base>

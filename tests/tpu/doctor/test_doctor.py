@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras import cli
-from tpu.doctor import accelerators, machine, packages, places, workers
+from bert_keras.tpu.doctor import accelerators, machine, packages, places, workers
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 HEADER = """

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_keras.errors import InputError
-from tpu.doctor.shared_objects import SharedObject
+from bert_keras.tpu.doctor.shared_objects import SharedObject
 
 
 def test_names_of_a_library(tmp_path, elf):

@@ -6,7 +6,7 @@ import pytest
 
 from bert_keras import chips, cli
 from bert_keras.errors import InputError
-from tpu.launch import commands, planned
+from bert_keras.tpu.launch import commands, planned
 
 # Flags of gcloud's commands. Those of `instances`: its own specification in the npm
 # package @withfig/autocomplete 2.692.3, and for the last three, newer ones,

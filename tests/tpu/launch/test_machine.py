@@ -15,8 +15,8 @@ import pytest
 
 from bert_keras import chips
 from bert_keras.errors import InputError
-from tpu import launch
-from tpu.launch import commands, script
+from bert_keras.tpu import launch
+from bert_keras.tpu.launch import commands, script
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[2]

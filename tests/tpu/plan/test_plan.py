@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras import cli, config, config_files
-from tpu.plan import data, prices, speed, work
+from bert_keras.tpu.plan import data, prices, speed, work
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 LONG_RUN = REPOSITORY / "benchmarks/long_run.yaml"

@@ -8,9 +8,9 @@ import pytest
 
 from bert_keras import chips
 from bert_keras.errors import InputError
+from bert_keras.tpu import preflight
+from bert_keras.tpu.preflight import compiling
 from tests.tpu.preflight import test_preflight
-from tpu import preflight
-from tpu.preflight import compiling
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ONE, EIGHT = chips.parse_device("v5e-1"), chips.parse_device("v5e-8")
@@ -172,7 +172,7 @@ def test_the_compiler_ends_with_the_process_that_asked(tmp_path):
     code = f"""
 import sys, threading, time
 sys.path.insert(0, {str(REPOSITORY)!r})
-from tpu.preflight import libtpu_compiler
+from bert_keras.tpu.preflight import libtpu_compiler
 threading.Thread(
     target=libtpu_compiler.end_with_caller, args=[{str(folder)!r}], daemon=True
 ).start()

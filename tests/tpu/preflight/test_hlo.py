@@ -1,4 +1,4 @@
-from tpu.preflight import hlo
+from bert_keras.tpu.preflight import hlo
 
 PROGRAM = """
   %all-reduce.1 = (f32[8,128]{1,0:T(8,128)}, bf16[4]{0}) all-reduce(%a), channel_id=1

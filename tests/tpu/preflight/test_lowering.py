@@ -5,9 +5,9 @@ import tensorflow as tf
 
 from bert_keras import chips, config
 from bert_keras.model import layers
+from bert_keras.tpu import preflight
+from bert_keras.tpu.preflight import compiling, hlo, lowering
 from tests.tpu.preflight import test_preflight
-from tpu import preflight
-from tpu.preflight import compiling, hlo, lowering
 
 SMALL = config.ModelConfig(
     vocab_size=30522,

@@ -6,8 +6,8 @@ import pytest
 
 from bert_keras import chips, cli, config, config_files
 from bert_keras.errors import InputError
-from tpu import preflight
-from tpu.preflight import compiling, estimate, steps, table
+from bert_keras.tpu import preflight
+from bert_keras.tpu.preflight import compiling, estimate, steps, table
 
 TINY = config.PretrainingConfig(
     model=config.ModelConfig(

@@ -2,9 +2,9 @@ import dataclasses
 
 import pytest
 
+from bert_keras.tpu import preflight
+from bert_keras.tpu.preflight import compiling, search
 from tests.tpu.preflight import test_preflight
-from tpu import preflight
-from tpu.preflight import compiling, search
 
 USABLE = 16e9
 
