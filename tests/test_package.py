@@ -1,5 +1,6 @@
 """The package as it is built and shipped: archives, Docker files, citation."""
 
+import json
 import os
 import re
 import shutil
@@ -63,6 +64,31 @@ def test_a_wheel_has_the_packages_and_their_data(tmp_path):
     assert found == set(filter(None, map(installed_name, tracked_files())))
     assert {"bert_keras/py.typed", "bert_keras/pipelines/corpus.py"} < found
     assert "Author: The bert-keras developers\n" in metadata
+
+
+def test_packages_of_the_users_own_are_left_alone(tmp_path):
+    """Folders of a user that have the names of ours, first on the path."""
+    installed, project = tmp_path / "installed", tmp_path / "project"
+    with zipfile.ZipFile(build("wheel", tmp_path)) as wheel:
+        wheel.extractall(installed)
+        top = {name.partition("/")[0] for name in wheel.namelist()}
+    assert {name for name in top if "dist-info" not in name} == {"bert_keras"}
+    for name in ("pipelines", "tpu", "tests", "docs"):
+        (project / name).mkdir(parents=True)
+        (project / name / "__init__.py").write_text(f"raise SystemExit('{name}')\n")
+    text = "A sentence of a user that is long enough to be kept. " * 9
+    (project / "a.jsonl").write_text(json.dumps({"id": "1", "text": text}))
+    command = "corpus --jsonl a.jsonl --output corpus --workers 2"
+    for verb in (command, "doctor --help"):
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "bert_keras", *verb.split()],
+            cwd=project,
+            env={**os.environ, "PYTHONPATH": f"{project}:{installed}"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+    assert (project / "corpus/manifest.json").is_file()
 
 
 def test_an_sdist_has_all_files(tmp_path):
