@@ -254,7 +254,10 @@ class Learner(replicas.ReplicatedModel):
         gradient_norm, is_finite = update(gradients, loss, num_updates)
         # An assignment to the variable as a whole would be exchanged between replicas.
         assign, read = optimization.assign_local, optimization.local_value
-        assign(self.optimizer.iterations, steps + 1)
+        # A step counts once its gradients are there. Without the dependency TensorFlow
+        # may count it before its batch is read, and keeps the count if reading fails.
+        with tf.control_dependencies([gradient_norm]):
+            assign(self.optimizer.iterations, steps + 1)
         skipped = tf.cast(~is_finite, tf.int32)
         assign(self.skipped_steps, read(self.skipped_steps) + skipped)
         assign(self.skipped_in_a_row, (read(self.skipped_in_a_row) + 1) * skipped)

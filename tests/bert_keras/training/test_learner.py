@@ -332,6 +332,91 @@ def test_an_overflow_on_one_replica_is_skipped_on_all(batches, replica, branches
         np.testing.assert_equal(fourth, third)
 
 
+@pytest.mark.parametrize(
+    "num_replicas, options",
+    [
+        pytest.param(1, {"branches": False}, id="one device"),
+        pytest.param(2, {"branches": False}, id="two replicas"),
+        pytest.param(
+            1, {"branches": False, "steps_per_execution": 10}, id="ten steps a call"
+        ),
+        pytest.param(
+            1,
+            {"branches": False, "compile_step": True},
+            id="XLA",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            2, {"branches": False, "compile_step": True}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            2,
+            {"steps_per_execution": 10},
+            id="two with branches",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_step_without_its_batch_does_not_count(batches, num_replicas, options):
+    """Reading fails within the graph, and training goes on from the step reached."""
+    strategy = CPU if num_replicas == 1 else mirrored(num_replicas)
+    calls = []
+
+    def learn(failing_read):
+        def read(ids):
+            calls.append(0)
+            if len(calls) == failing_read:
+                raise OSError("the store does not answer")
+            return ids
+
+        def make_batches(index, num_workers, replicas_here):
+            dataset = tf.data.Dataset.from_tensor_slices(batches).repeat()
+            dataset = dataset.batch(BATCH_SIZE // replicas_here, drop_remainder=True)
+            dataset = dataset.skip(replicas.optimizer_step(built) * replicas_here)
+            return replicas.untuned(dataset.map(read_batch))
+
+        def read_batch(batch):
+            ids = tf.numpy_function(read, [batch["input_ids"]], tf.int32)
+            ids = tf.ensure_shape(ids, batch["input_ids"].shape)
+            return batch | {"input_ids": ids}
+
+        built = learner.build_learner(
+            lambda: pretrainer.BertPretrainer(bert_config(), seed=3, name="pretrainer"),
+            {name: values[:1] for name, values in batches.items()},
+            optimizer=lambda: optimization.build_optimizer(
+                OPTIMIZER, num_train_steps=100
+            ),
+            strategy=strategy,
+            max_grad_norm=0.5,
+            **options,
+        )
+        calls.clear()
+        num_errors = 0
+        while replicas.optimizer_step(built) < 20:
+            try:
+                fitting.fit(
+                    built,
+                    replicas.distribute(strategy, make_batches),
+                    last_step=20,
+                    steps_per_epoch=20,
+                    evaluation=None,
+                    run_callbacks=[],
+                )
+            except tf.errors.OpError:
+                num_errors += 1
+                # The batches of the steps before were used, and no other one.
+                assert replicas.optimizer_step(built) == 12
+        return num_errors, built.variables + built.optimizer.variables
+
+    num_errors, interrupted = learn(failing_read=12 * num_replicas + 1)
+    _, whole = learn(failing_read=0)
+    assert num_errors == 1
+    expected = values_of(whole)
+    assert len(expected) > 20
+    for path, value in values_of(interrupted).items():
+        np.testing.assert_array_equal(value, expected[path], err_msg=path)
+
+
 def test_the_loss_scale_grows_after_many_good_steps():
     now = precision.LossScale(tf.constant(8.0), tf.constant(1998))
     scales = []
