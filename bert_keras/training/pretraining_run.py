@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import logging
 import math
 import time
@@ -357,7 +356,7 @@ class PretrainingRun:
                     next_sentence=self.trained.network.next_sentence,
                     num_instances=examples.num_slots,
                 ),
-                peak_flops=self._peak.flops,
+                peak_flops=peak_flops.of_strategy(self.strategy, settings.precision),
                 repeats_evaluation=repeats_evaluation,
             ),
             progress_line.ProgressLine(
@@ -382,17 +381,6 @@ class PretrainingRun:
             )
             shown.append(evaluation_panels)
         return shown
-
-    @functools.cached_property
-    def _peak(self) -> peak_flops.Peak:
-        peak = peak_flops.of_strategy(self.strategy, self.settings.precision)
-        if peak.is_estimate:
-            logger.info(
-                "model FLOP utilization is an estimate: the devices' peak, %.3g "
-                "TFLOP/s, was measured here",
-                peak.flops / 1e12,
-            )
-        return peak
 
 
 def _baseline(

@@ -1,24 +1,7 @@
-import time
-
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_keras.training import peak_flops
-
-
-def test_peak_is_that_of_another_library():
-    factor = np.full((1024, 1024), 1e-3, "float32")
-    seconds = []
-    for _ in range(20):
-        start = time.perf_counter()
-        factor @ factor
-        seconds.append(time.perf_counter() - start)
-    made = peak_flops.of_strategy(tf.distribute.OneDeviceStrategy("/cpu:0"), "float32")
-    assert made.is_estimate
-    # The machine may be busy with other things at one time or the other.
-    numpy_peak = 2 * 1024**3 / min(seconds)
-    assert numpy_peak / 10 < made.flops < numpy_peak * 10
 
 
 @pytest.mark.parametrize(
@@ -38,16 +21,23 @@ def test_data_sheets(name, dtype, expected):
     assert peak_flops.of_device(name, dtype) == expected
 
 
-def test_replicas_on_one_processor_share_its_peak(monkeypatch):
-    monkeypatch.setattr(peak_flops, "_measure", lambda dtype: 7.0)
+def test_without_a_data_sheet_there_is_no_utilization():
+    """A measured peak is none: 1.75 of it was reached once."""
     mirrored = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     for strategy in (tf.distribute.OneDeviceStrategy("/cpu:0"), mirrored):
-        assert peak_flops.of_strategy(strategy, "float32") == (7.0, True)
+        assert peak_flops.of_strategy(strategy, "float32") is None
 
 
-def test_each_gpu_counts(monkeypatch):
-    names = ["NVIDIA A100", "NVIDIA A100"]
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["NVIDIA A100", "NVIDIA A100"], 2 * 312e12),
+        # The faster one waits for the slower one.
+        (["NVIDIA H100", "NVIDIA A100"], 2 * 312e12),
+        (["NVIDIA A100", "NVIDIA GeForce GTX 1080"], None),
+    ],
+)
+def test_each_gpu_counts(monkeypatch, names, expected):
     monkeypatch.setattr(peak_flops, "_device_names", lambda strategy: names)
     mirrored = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
-    found = peak_flops.of_strategy(mirrored, "mixed_bfloat16")
-    assert found == (2 * 312e12, False)
+    assert peak_flops.of_strategy(mirrored, "mixed_bfloat16") == expected
