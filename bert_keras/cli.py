@@ -187,16 +187,6 @@ def _launch_flex_template(args: argparse.Namespace) -> None:
         print(shlex.join(command))
 
 
-def _launch_tpu(args: argparse.Namespace) -> None:
-    _quiet_beam()
-    if args.beam_arguments:
-        # A mistake in the command is found here, before anything costs money.
-        command = _parse(args.beam_arguments)
-        if command.verb == "pretrain":
-            config_files.load(config.PretrainingConfig, command.config, command.set)
-    machine_commands.launch_tpu(args)
-
-
 def _dataflow(args: argparse.Namespace) -> Any:
     from bert_keras.pipelines.dataflow import launch
 
@@ -451,7 +441,6 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "adopt": _adopt,
     "dataflow": _launch_dataflow,
     "flex-template": _launch_flex_template,
-    "tpu": _launch_tpu,
     "pretrain": _pretrain,
     "preflight": machine_commands.preflight,
     "report": _report,

@@ -1,10 +1,7 @@
-"""Verbs about machines, which `cli` calls: doctor, plan, preflight, launch tpu."""
+"""Verbs about machines, which `cli` calls: doctor, plan, preflight."""
 
 import argparse
 import dataclasses
-import os
-import shlex
-from pathlib import Path
 
 from bert_keras import chips, config, config_files, files, finetuning_config
 from bert_keras.errors import InputError
@@ -73,39 +70,6 @@ def _rate(text: str) -> tuple[str, float]:
     if not 0 < rate < float("inf"):
         raise InputError(f"--rate: expected DEVICE=TFLOPS, such as cpu=0.4, got {text}")
     return device, rate
-
-
-def launch_tpu(args: argparse.Namespace) -> None:
-    from bert_keras.pipelines.dataflow import wheel
-    from bert_keras.tpu import launch
-    from bert_keras.tpu.launch import commands
-
-    rental = commands.Rental(
-        device=chips.parse_device(args.on),
-        project=args.project,
-        zone=args.zone,
-        staging=args.staging,
-        arguments=tuple(args.beam_arguments),
-        max_hours=args.max_hours,
-        spot=not args.on_demand,
-        service_account=args.service_account,
-    )
-    checkout = Path(__file__).resolve().parents[1]
-    pins = [checkout / "constraints.txt", checkout / "requirements/tpu.txt"]
-    if missing := [str(path) for path in pins if not path.is_file()]:
-        raise InputError(f"{missing[0]}: not there; `launch tpu` needs a checkout")
-    requirements = [os.path.relpath(path) for path in pins]
-    if args.dry_run:
-        staged = [f"dist/{wheel.NAME}", *requirements]
-        for purpose, words in launch.planned(rental, staged=staged):
-            print(f"# {purpose}\n{shlex.join(words)}")
-    elif args.do == "delete":
-        launch.delete(rental)
-    elif args.do == "watch":
-        launch.watch(rental)
-    else:
-        path = wheel.write_wheel("dist")
-        launch.run(rental, wheel=path, requirements=requirements)
 
 
 def preflight(args: argparse.Namespace) -> None:

@@ -140,14 +140,10 @@ def add_launch(
     verbs: Any, add_verb: Callable[[Any, str, str], argparse.ArgumentParser]
 ) -> None:
     """`launch` and its targets, each with the options that all verbs have."""
-    launch = verbs.add_parser("launch", help="run on machines of Google's cloud")
+    launch = verbs.add_parser("launch", help="run a data job on Google's Dataflow")
     targets = launch.add_subparsers(dest="target", required=True, metavar="TARGET")
     dataflow = add_verb(targets, "dataflow", "submit a data job and wait for its end")
     dataflow.add_argument("--dry_run", action="store_true", help=_DRY_RUN)
-    tpu_vm = add_verb(
-        targets, "tpu", "rent a TPU, train on it until it is done, give it back"
-    )
-    _add_tpu(tpu_vm)
     template = add_verb(
         targets, "flex-template", "print gcloud's commands for a template"
     )
@@ -198,45 +194,4 @@ def _add_dataflow(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sdk_container_image",
         help="container image with this package (default: Beam's, with our wheel)",
-    )
-
-
-def _add_tpu(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(takes_beam_options=True)
-    parser.epilog = "The command to run follows `--`: -- pretrain --output_dir gs://..."
-    required = {
-        "on": "TPU slice such as v5e-8, v6e-8 or v4-8",
-        "project": "id of the Google Cloud project",
-        "zone": "zone with such TPUs, in the bucket's region: us-central1-a",
-        "staging": "folder for the code and the log: gs://BUCKET/FOLDER",
-    }
-    for name, what in required.items():
-        parser.add_argument(f"--{name}", required=True, help=what)
-    parser.add_argument(
-        "--max_hours",
-        type=float,
-        required=True,
-        metavar="HOURS",
-        help="end and delete everything after that time, done or not",
-    )
-    parser.add_argument(
-        "--on_demand",
-        action="store_true",
-        help="a machine that is not taken away, for four times the price (default: "
-        "spot, created again whenever it was taken away)",
-    )
-    parser.add_argument(
-        "--service_account",
-        help="that the machine acts as; may read and write the buckets and delete the "
-        "machine (default: the project's)",
-    )
-    parser.add_argument(
-        "--do",
-        choices=("run", "watch", "delete"),
-        default="run",
-        help="run: all of it; watch: look at a machine that another command made, and "
-        f"delete it at its end; delete: at once {_DEFAULT}",
-    )
-    parser.add_argument(
-        "--dry_run", action="store_true", help="only print the commands"
     )

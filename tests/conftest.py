@@ -49,7 +49,6 @@ HEAVY = (
     "bert_keras/sweep/test_sweep_runs.py",
     "bert_keras/export/test_spans.py",
     "bert_keras/training/test_self_check.py",
-    "tpu/launch/test_machine.py",
     "pipelines/test_corpus.py",
     "pipelines/sources/test_dump_ranges.py",
     "bert_keras/training/test_resumed_tuning.py",

@@ -355,7 +355,7 @@ def test_every_command_is_understood(page):
         if parsed.verb == "launch":
             arguments, _ = verbs.split_at_dashes(rest)
             inner = verbs.build_parser().parse_args(arguments)
-            assert inner.verb == ("pretrain" if parsed.target == "tpu" else "corpus")
+            assert inner.verb == "corpus"
             check_settings(inner)
 
 

@@ -21,7 +21,7 @@ def shown() -> list[tuple[str, str]]:
     )
 
 
-@pytest.mark.parametrize(("command", "output"), shown(), ids=["plan", "launch"])
+@pytest.mark.parametrize(("command", "output"), shown(), ids=["plan"])
 def test_the_page_shows_what_is_printed(command, output, capsys, monkeypatch, tmp_path):
     # The pinned versions are named by their place in the checkout.
     monkeypatch.chdir(PAGE.parents[1])

@@ -41,7 +41,6 @@ def _tpu_devices(root: Path) -> Finding:
         "tpu devices",
         "problem",
         "neither /dev/accel0 nor /dev/vfio/0: no TPU machine, or its driver is missing",
-        "bert-keras launch tpu --help",
     )
 
 
