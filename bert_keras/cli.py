@@ -25,7 +25,7 @@ from bert_keras import (
     tuning_commands,
     verbs,
 )
-from bert_keras.errors import InputError, NotRun, Stopped
+from bert_keras.errors import InputError, NotRun, Stopped, Unavailable
 from bert_keras.feature_based import configuration
 from bert_keras.pipelines import sources
 
@@ -33,8 +33,8 @@ from bert_keras.pipelines import sources
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the process's exit code.
 
-    0 when done, 2 when the user can fix the problem, 130 when interrupted, 143 after
-    SIGTERM.
+    0 when done, 2 when the user can fix the problem, 75 when a store did not answer
+    for minutes, 130 when interrupted, 143 after SIGTERM.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     messages.configure()
@@ -47,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         messages.last_words(f"bert-keras{verb}: error: {error}")
         return 2
+    except Unavailable as error:
+        messages.last_words(f"bert-keras{verb}: error: {error}")
+        return error.exit_code
     except OSError as error:
         # Without a name it is none of a file: a fault of ours, or a closed pipe.
         if error.filename is None:

@@ -296,8 +296,8 @@ class PretrainingConfig(StrictModel):
     ones by the rotation that turns each into the next. With `--init` all count as
     trained."""
     steps_per_execution: int | None = pydantic.Field(default=None, gt=0)
-    """Steps that the device makes before it reports back; SIGTERM waits for them. null:
-    50 on TPUs, 10 on GPUs, 1 on processors."""
+    """Steps that the device makes before it reports back; SIGTERM and Ctrl-C wait for
+    them. null: 50 on TPUs, 10 on GPUs, 1 on processors."""
     jit_compile: bool | None = None
     """Compile each replica's step with XLA; null: on GPUs only."""
     input_sharding: Literal["record", "file"] = "record"

@@ -22,6 +22,16 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """Characters that move a terminal's cursor, or end a line for some programs."""
 
 
+class Unavailable(Exception):
+    """A store did not answer for as long as it was asked; the same command resumes.
+
+    Not an `OSError`, which many readers report as a fault of the file. The command line
+    exits with code 75 (`EX_TEMPFAIL`), on which schedulers may start a command again.
+    """
+
+    exit_code = 75
+
+
 class NotRun(Exception):
     """Beam prepared a job without running it, as requested: not a failure."""
 

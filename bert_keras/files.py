@@ -164,9 +164,13 @@ def parse_json(text: str) -> Any:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is such a file (or local directory)."""
+    """Whether there is such a file (or local directory).
+
+    Raises:
+        OSError: the disk does not say; `os.path.exists` would take that for a no.
+    """
     if not is_remote(path):
-        return os.path.exists(path)
+        return pathlib.Path(path).exists()
     return stores.retried(str(path), lambda: stores.of(str(path)).exists(str(path)))
 
 
@@ -215,17 +219,24 @@ def match(pattern: str) -> list[str]:
         found = stores.retried(pattern, lambda: stores.of(pattern).match(pattern))
         return sorted(item.path for item in found)
     # A name that the shell expanded may contain brackets.
-    if os.path.exists(pattern):
+    if exists(pattern):
         return [pattern]
     return sorted(glob.glob(pattern, recursive=True))
 
 
 def list_directory(directory: Path) -> list[str]:
-    """Names in a directory, sorted; none if it is missing."""
+    """Names in a directory, sorted; none if the directory does not exist.
+
+    Raises:
+        OSError: the disk does not say.
+    """
     if is_remote(directory):
         name = str(directory)
         return sorted(set(stores.retried(name, lambda: stores.of(name).names_in(name))))
-    return sorted(os.listdir(directory)) if os.path.isdir(directory) else []
+    try:
+        return sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def make_directory(directory: Path) -> None:

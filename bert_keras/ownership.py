@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -84,14 +84,14 @@ class Owner:
         """Writes the heartbeat until the event or a successor comes."""
         while not stopped.wait(HEARTBEAT_SECONDS) and not self._successor:
             # A disk that does not answer now may answer the next time.
-            with contextlib.suppress(OSError, InputError):
+            with contextlib.suppress(OSError, InputError, Unavailable):
                 self._look_for_successor()
                 if not self._successor:
                     self._write()
 
     def release(self) -> None:
         """Gives the output up, if it was taken."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, Unavailable):
             if (self._read() or {}).get("token") == self._name["token"]:
                 files.delete(self._path)
         if self.descriptor is not None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, TypeVar, cast
 
 from bert_keras import store_clients, store_errors
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -76,14 +76,21 @@ class Patience:
 
         Raises:
             FileNotFoundError: there is no such object or bucket.
-            OSError: refused, or still failing after `GIVES_UP_SECONDS`.
+            OSError: refused.
+            Unavailable: the store still fails after `GIVES_UP_SECONDS`.
         """
         now = time.monotonic()
         if self._deadline is None:
             self._deadline = now + GIVES_UP_SECONDS
         pause = self._delay * random.uniform(0.5, 1.0)
-        if not store_errors.may_pass(error) or now + pause > self._deadline:
+        if not store_errors.may_pass(error):
             raise store_errors.as_os_error(error, self._path) from error
+        if now + pause > self._deadline:
+            raise Unavailable(
+                f"{self._path}: the store failed for {GIVES_UP_SECONDS:.0f} s "
+                f"({store_errors.reason(error)[:200]}); give the same command again "
+                "when it answers"
+            ) from error
         logger.warning(
             "%s: the store fails (%s): trying again for up to %.0f s",
             self._path,

@@ -244,6 +244,7 @@ class CheckpointDirectory:
         self._is_chief = is_chief
         self._facts: dict[int, Facts] = {}
         self._step = 0
+        self._unreadable: list[int] = []
         self._scores_since = 0
         if is_chief:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -367,14 +368,20 @@ class CheckpointDirectory:
     ) -> None:
         self._before_writing()
         self._delete_partial_files()
+        # Before the write: the resumed run may write a checkpoint of the same name.
+        # Later ones must not count as the newest the next time.
+        while self._unreadable:
+            self._set_aside(self._unreadable.pop())
+        if later := [other for other in self._steps() if other > step]:
+            raise InputError(
+                f"{self._path(later[-1])}: is newer than step {step}, and was not "
+                "there when this run began: another run wrote it, or the disk did not "
+                "show it; nothing was saved over it: give the same command again to "
+                "resume from it"
+            )
         save_state(self._path(step), values, facts=facts)
         self._facts[step] = facts
         self._delete_old(step)
-        for later in self._steps():
-            # It was unreadable when the run was resumed, and must not count as the
-            # newest the next time.
-            if later > step:
-                self._set_aside(later)
 
     def _write_scores(self, step: int) -> None:
         self._before_writing()
@@ -409,17 +416,19 @@ class CheckpointDirectory:
                 model, or the disk does not answer.
             OSError: the directory cannot be listed.
         """
-        reasons = []
+        reasons, unreadable = [], []
         for step in reversed(self._steps()):
             try:
                 facts = restore_state(self._path(step), variables)
             except npz_files.UnreadableArchive as error:
                 logger.warning("%s; trying the checkpoint before it", error)
                 reasons.append(str(error))
+                unreadable.append(step)
                 continue
             logger.info("resuming after step %d from %s", step, self._path(step))
             self._step, self._scores_since = step, facts.scores_since
             self._facts[step] = facts
+            self._unreadable = unreadable
             # Later ones belong to checkpoints that are damaged.
             self._scores = {k: v for k, v in self._read_scores().items() if k <= step}
             if self._is_chief:
@@ -440,11 +449,13 @@ class CheckpointDirectory:
     def _path(self, step: int) -> Path:
         return self._directory / f"step-{step:010}.npz"
 
-    def _steps(self) -> list[int]:
+    def _names(self) -> list[str]:
         # `Path.glob` finds nothing in a directory that it may not read: the run would
         # begin again.
-        names = files.list_directory(self._directory)
-        matches = (re.fullmatch(r"step-(\d{10})\.npz", name) for name in names)
+        return files.list_directory(self._directory)
+
+    def _steps(self) -> list[int]:
+        matches = (re.fullmatch(r"step-(\d{10})\.npz", name) for name in self._names())
         return sorted(int(match[1]) for match in matches if match)
 
     def _facts_up_to(self, last_step: int) -> dict[int, Facts]:
@@ -473,8 +484,11 @@ class CheckpointDirectory:
     def _set_aside(self, step: int) -> None:
         """Renames a damaged checkpoint, so that people can look at it."""
         path = self._path(step)
-        path.rename(path.with_name(f"{path.name}.damaged"))
-        logger.warning("%s: damaged; renamed to %s.damaged", path, path.name)
+        taken = self._names()
+        names = (f"{path.name}.damaged{n}" for n in ("", *range(2, 1000)))
+        name = next(name for name in names if name not in taken)
+        path.rename(path.with_name(name))
+        logger.warning("%s: damaged; renamed to %s", path, name)
 
     def _delete_old(self, step: int) -> None:
         facts = self._facts_up_to(step)

@@ -264,4 +264,4 @@ class Keeper(keras.callbacks.Callback):
         self._checkpoints.save(step, self._state, score=score)
         self._saved_at = time.monotonic()
         if self._must_stop:
-            raise stopping.stopped_at(step)
+            raise self._signal.stopped(step)

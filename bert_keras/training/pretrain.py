@@ -2,6 +2,7 @@
 any step."""
 
 import contextlib
+import errno
 import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -27,7 +28,7 @@ from bert_keras.checkpoints import (
     starting_point,
 )
 from bert_keras.data import features
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, Unavailable
 from bert_keras.model import pretrainer
 from bert_keras.training import (
     learner,
@@ -62,6 +63,9 @@ CHANGEABLE = (
 )
 """Settings that may change when a run is resumed: its result is the same, up to the
 last bits of sums where batches are cut into other parts or compiled."""
+
+_DOES_NOT_ANSWER = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO)
+"""Errors of a disk that may pass, unlike those of a name or a permission."""
 
 
 def pretrain(
@@ -389,11 +393,12 @@ def _build_learner(
 def _errors_for_people(
     run: run_directory.Run, planned: Sequence[phases.Phase]
 ) -> Iterator[None]:
-    """Turns errors about records, workers and disks into an `InputError`."""
+    """Turns errors about records, workers and disks into errors for people."""
     try:
         yield
     except OSError as error:
-        raise InputError(
+        kind = Unavailable if error.errno in _DOES_NOT_ANSWER else InputError
+        raise kind(
             f"{error.filename or run.directory}: {error.strerror or error}; "
             "give the same command again when its disk answers"
         ) from error
@@ -402,7 +407,7 @@ def _errors_for_people(
             raise InputError(message) from None
         if store_errors.may_pass(error) and re.search(r"\w+://", str(error)):
             reason = str(error).strip().splitlines()[-1][:300]
-            raise InputError(
+            raise Unavailable(
                 f"{reason}; give the same command again when the store answers"
             ) from None
         # Errors of the input pipeline come through the iterator.

@@ -156,8 +156,10 @@ class PretrainingRun:
                     self._fit(phase, step, self._stretch_end(phase, step))
                 patience, owes_evaluation = None, False
             except tf.errors.OpError as error:
-                patience = self._wait_for_store(error, patience)
                 reached = replicas.optimizer_step(self.trained)
+                # Patience is for one outage: steps were made since the last one.
+                patience = patience if reached == step else None
+                patience = self._wait_for_store(error, patience)
                 owes_evaluation = (
                     self._is_evaluated(reached)
                     and reached == self._checkpoints.step
@@ -181,7 +183,17 @@ class PretrainingRun:
         # Of the callbacks that were not told of an end.
         event_files.send_all()
         patience = patience or stores.Patience(places[0])
-        patience.wait(error)
+        try:
+            with self.stop_signal.ending_at_once():
+                patience.wait(error)
+        except Stopped:
+            step = replicas.optimizer_step(self.trained)
+            # A store that does not answer would keep the process from ending.
+            if not files.is_remote(self.run.directory):
+                if step != self._checkpoints.step:
+                    self._checkpoints.save(step, self._state, is_interim=True)
+                raise self.stop_signal.stopped(step) from None
+            raise
         return patience
 
     def _is_evaluated(self, step: int) -> bool:

@@ -149,33 +149,64 @@ class RecordScores(keras.callbacks.Callback):
 
 
 class StopSignal:
-    """Context manager that notes SIGTERM, which cloud machines get before they go.
+    """Context manager that notes SIGTERM, which cloud machines get, and Ctrl-C.
 
-    Within it the signal does not end the process, or only where nothing is lost.
-    Outside of the main thread, where Python delivers no signals, it notes nothing.
+    Within it these signals do not end the process, or only where nothing is lost; a
+    second Ctrl-C ends it at once. Outside of the main thread, where Python delivers no
+    signals, it notes nothing.
     """
 
+    _NUMBERS = (signal.SIGTERM, signal.SIGINT)
+
     def __init__(self) -> None:
-        self.received = False
+        self.number: int | None = None
+        """The first signal that came; `None`: none did."""
         self.ends_at_once = False
         """Whether the signal raises `Stopped` wherever the process is: it may take
         minutes to build a graph or to evaluate."""
 
+    @property
+    def received(self) -> bool:
+        return self.number is not None
+
     def __enter__(self) -> "StopSignal":
-        self._is_main = threading.current_thread() is threading.main_thread()
-        if self._is_main:
-            self._previous = signal.signal(signal.SIGTERM, self._note)
+        self._previous = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in self._NUMBERS:
+                self._previous[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._is_main:
-            signal.signal(signal.SIGTERM, self._previous)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
-    def _note(self, *_: object) -> None:
-        self.received = True
+    def _note(self, number: int, _: object) -> None:
+        if number == signal.SIGINT and self.received:
+            raise KeyboardInterrupt
+        self.number = self.number or number
         if self.ends_at_once:
-            raise _stopped()
-        logger.info("SIGTERM: stopping as soon as nothing is lost")
+            raise self.stopped()
+        again = "; Ctrl-C again: at once" if number == signal.SIGINT else ""
+        logger.info(
+            "%s: stopping as soon as nothing is lost%s",
+            signal.Signals(number).name,
+            again,
+        )
+
+    def stopped(self, step: int | None = None) -> Stopped:
+        """Returns the end of a run whose signal came; its state is saved.
+
+        Args:
+            step: after which the state was saved; `None`: it is not said.
+        """
+        # Another worker's signal is taken for SIGTERM.
+        number = self.number or signal.SIGTERM
+        where = "" if step is None else f" at step {step}"
+        return Stopped(
+            f"stopped by {signal.Signals(number).name}{where}; give the same command "
+            "again to resume",
+            signal_number=number,
+        )
 
     @contextlib.contextmanager
     def ending_at_once(self) -> Iterator[None]:
@@ -183,7 +214,7 @@ class StopSignal:
         before, self.ends_at_once = self.ends_at_once, True
         try:
             if self.received:
-                raise _stopped()
+                raise self.stopped()
             yield
         finally:
             self.ends_at_once = before
@@ -244,16 +275,7 @@ class StopOnSignal(keras.callbacks.Callback):
         step = replicas.optimizer_step(self.model)
         if step != self._checkpoints.step:
             self._checkpoints.save(step, self._state, is_interim=True)
-        raise stopped_at(step)
-
-
-def stopped_at(step: int) -> Stopped:
-    """The end of a run whose state after `step` steps is saved."""
-    return _stopped(f" at step {step}")
-
-
-def _stopped(where: str = "") -> Stopped:
-    return Stopped(f"stopped by SIGTERM{where}; give the same command again to resume")
+        raise self._signal.stopped(step)
 
 
 class StopOnSkips(keras.callbacks.Callback):

@@ -208,7 +208,7 @@ def _finish(
             task_summaries.write(run.directory, step=results["steps"])
     except Stopped:
         logger.warning(
-            "SIGTERM: the run is finished, but TensorBoard lacks pictures of its "
+            "stopped: the run is finished, but TensorBoard lacks pictures of its "
             "answers; `bert-keras report` draws them"
         )
 

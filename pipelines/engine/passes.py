@@ -8,29 +8,39 @@ pass leaves a marker; an interrupted job resumes with the passes that have none.
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import json
 import multiprocessing
 import operator
 import os
+import re
 import shutil
 import signal
 import tempfile
 import threading
 import traceback
+import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from bert_keras import files, progress
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, Unavailable
 from bert_keras.pipelines.engine import child_processes, spills, steps
+
+_FAILURES = {
+    "InputError": InputError,
+    "OSError": OSError,
+    "RuntimeError": RuntimeError,
+    "Unavailable": Unavailable,
+}
+"""Errors that a pass leaves for the supervisor, by name."""
 
 PASS_BYTES = 32_000_000
 """Items or values that one pass reads: enough that its start hardly counts."""
 
+_TOKEN_NAME = "token"
 _MAX_ATTEMPTS = 3
 _PROCESS_NAME = "bert-keras pass"
 # Exit code of a pass whose process is told to start passes itself.
@@ -115,8 +125,8 @@ class Passes:
                 _supervise(planned, self.num_workers, type(step.do).__module__)
             work.collect(step)
         if files.is_remote(job.work_dir):
-            # Nobody else knows of it; a later job must not take it for its own.
-            shutil.rmtree(_local_directory(job.work_dir), ignore_errors=True)
+            # Nobody else knows of this disk's part of it.
+            work.delete()
         return work.results
 
     def check_paths(self, *paths: str | os.PathLike[str]) -> None:
@@ -190,6 +200,10 @@ class _Work:
         self._spilled: dict[str, list[str]] = {name: [] for name in job.shuffles}
         self.results: dict[str, list[steps.Result]] = {}
 
+    def delete(self) -> None:
+        """Deletes the markers and the files of the finished passes."""
+        shutil.rmtree(self._root, ignore_errors=True)
+
     def sizes_left(self, step: steps.Step) -> dict[int, int]:
         """Bytes of each item or key of a step that no finished pass covers."""
         directory = self._directory(step)
@@ -234,9 +248,21 @@ class _Work:
 def _local_directory(work_dir: str) -> Path:
     if not files.is_remote(work_dir):
         return Path(work_dir)
-    # The same directory when the same command is given again.
-    name = hashlib.blake2b(work_dir.encode(), digest_size=8).hexdigest()
-    return Path(tempfile.gettempdir(), f"bert-keras-{name}")
+    # The same directory when the same command is given again, and another one for a
+    # later job with the same output: the token goes when the output does.
+    path = files.join(work_dir, _TOKEN_NAME)
+    try:
+        token = files.read_bytes(path).decode()
+    except FileNotFoundError:
+        token = uuid.uuid4().hex
+        files.write_atomically(path, token.encode())
+    if not re.fullmatch("[0-9a-f]{32}", token):
+        raise InputError(f"{path}: damaged; delete {work_dir} to start over")
+    directory = Path(tempfile.gettempdir(), f"bert-keras-{token}")
+    directory.mkdir(mode=0o700, exist_ok=True)
+    if directory.stat().st_uid != os.getuid():
+        raise InputError(f"{directory}: belongs to another user; set TMPDIR")
+    return directory
 
 
 def _read_markers(directory: Path) -> list[Marker]:
@@ -293,9 +319,9 @@ def _raise_failure(one: Pass, exit_code: int, num_attempts: int) -> None:
     shutil.rmtree(one.path(".heartbeats"), ignore_errors=True)
     failure = Path(one.path(".failure"))
     if failure.exists():
-        is_input_error, message = json.loads(failure.read_bytes())
+        kind, *arguments = json.loads(failure.read_bytes())
         failure.unlink()
-        raise InputError(message) if is_input_error else RuntimeError(message)
+        raise _FAILURES[kind](*arguments)
     if num_attempts >= _MAX_ATTEMPTS:
         raise InputError(
             f"a worker process died {num_attempts} times at the same place "
@@ -314,10 +340,13 @@ def _run_pass(one: Pass) -> None:
     threading.Thread(target=_end_with_the_supervisor, daemon=True).start()
     try:
         _do(one)
-    except InputError as error:
-        _leave_failure(one, True, str(error))
-    except Exception:  # whatever it is, the supervisor raises it
-        _leave_failure(one, False, traceback.format_exc())
+    except (InputError, Unavailable) as error:
+        _leave_failure(one, type(error).__name__, str(error))
+    except Exception as error:  # whatever it is, the supervisor raises it
+        if isinstance(error, OSError) and error.filename is not None:
+            reason = error.strerror or str(error)
+            _leave_failure(one, "OSError", error.errno, reason, str(error.filename))
+        _leave_failure(one, "RuntimeError", traceback.format_exc())
 
 
 def _end_with_the_supervisor() -> None:
@@ -326,9 +355,9 @@ def _end_with_the_supervisor() -> None:
     os._exit(1)
 
 
-def _leave_failure(one: Pass, is_input_error: bool, message: str) -> None:
+def _leave_failure(one: Pass, *failure: Any) -> NoReturn:
     with contextlib.suppress(InputError):  # a full disk: the exit code must do
-        data = json.dumps([is_input_error, message]).encode()
+        data = json.dumps(failure).encode()
         files.write_atomically(one.path(".failure"), data)
     os._exit(1)
 

@@ -1,3 +1,4 @@
+import contextlib
 import errno
 import json
 import logging
@@ -408,6 +409,50 @@ class TestTakenUp:
         assert steps(checkpoints) == [5, 10, 12]
         assert opened(tmp_path).restore_latest(state()) == 12
         assert (tmp_path / "step-0000000015.npz.damaged").read_bytes() == damaged
+
+    def test_a_damaged_one_is_kept_when_its_step_is_saved_again(
+        self, checkpoints, tmp_path
+    ):
+        """Twice, as two runs may meet it."""
+        for number in ("", "2"):
+            self.damage(checkpoints, 15)
+            damaged = (tmp_path / "step-0000000015.npz").read_bytes()
+            resumed = opened(tmp_path, keep=3)
+            assert resumed.restore_latest(state()) == 10
+            resumed.save(15, state(15))
+            aside = tmp_path / f"step-0000000015.npz.damaged{number}"
+            assert aside.read_bytes() == damaged
+            assert opened(tmp_path).restore_latest(state()) == 15
+
+    def test_a_later_one_that_is_not_known_stops_the_run(self, checkpoints, tmp_path):
+        """As if the disk had shown an empty directory, or another run had come."""
+        (tmp_path / "step-0000000015.npz").rename(tmp_path / "away")
+        resumed = opened(tmp_path, keep=3)
+        assert resumed.restore_latest(state()) == 10
+        (tmp_path / "away").rename(tmp_path / "step-0000000015.npz")
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        with pytest.raises(InputError, match="15.npz: is newer than step 12, .*resume"):
+            resumed.save(12, state(12))
+        assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    @pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES])
+    @pytest.mark.parametrize("name", ["stat", "listdir", "scandir"])
+    def test_a_failing_request_does_not_begin_the_run_again(
+        self, checkpoints, tmp_path, monkeypatch, name, number
+    ):
+        request = getattr(os, name)
+
+        def refuse(path, *args, **options):
+            if str(path) == str(tmp_path):
+                raise OSError(number, os.strerror(number), str(path))
+            return request(path, *args, **options)
+
+        variables = state(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, refuse)
+            # An answer or an error, and never an empty directory.
+            with contextlib.suppress(OSError):
+                assert checkpoints.restore_latest(variables) == 15
 
     def test_a_damaged_old_one_is_set_aside(self, checkpoints, tmp_path):
         path = tmp_path / "step-0000000005.npz"

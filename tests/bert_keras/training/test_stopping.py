@@ -139,26 +139,40 @@ def test_a_checkpoint_that_could_not_be_written_stops_the_next_step():
     assert checkpoints.step == 2
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("every_steps", [1, 2])
-def test_a_signal_ends_at_once_where_nothing_is_lost(every_steps):
+def test_a_signal_ends_at_once_where_nothing_is_lost(every_steps, number):
     """Between a checkpoint and the next step; else after a batch, and that is saved."""
     checkpoints, seen = Checkpoints(), []
 
     class Send(keras.callbacks.Callback):
         def on_test_batch_begin(self, batch, logs=None):
             seen.append(batch)
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
 
     with stopping.StopSignal() as stop_signal:
         stop = stopping.StopOnSignal(
             stop_signal, checkpoints, {}, is_multi_worker=False
         )
         saves = save_at_steps(checkpoints, every_steps=3 + every_steps)
-        message = "stopped by SIGTERM; give" if every_steps == 1 else "at step 4; give"
-        with pytest.raises(Stopped, match=message):
+        where = "" if every_steps == 1 else " at step 4"
+        message = f"stopped by {number.name}{where}; give"
+        with pytest.raises(Stopped, match=message) as end:
             fit([saves, stop, Send()])
+    assert end.value.exit_code == 128 + number
     assert checkpoints.calls == [("saved" if every_steps == 1 else "interim", 4)]
     assert seen == [0]
+
+
+def test_a_second_ctrl_c_ends_at_once():
+    handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(KeyboardInterrupt), stopping.StopSignal() as stop_signal:
+        signal.raise_signal(signal.SIGINT)
+        assert stop_signal.received
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+    assert stop_signal.stopped(3).exit_code == 130
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
 def test_a_signal_that_comes_while_pictures_are_drawn():

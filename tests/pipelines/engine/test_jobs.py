@@ -1,16 +1,19 @@
 """A job of three steps, on both engines, killed and run again."""
 
+import errno
 import functools
 import os
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, Unavailable
 from bert_keras.pipelines.engine import engines, passes, steps
 
 TEXTS = ("to be or not to be", "that is the question", "be that as it may", "")
@@ -173,11 +176,25 @@ def fail(text):
     raise ZeroDivisionError("by nothing")
 
 
+def fail_with(error, text):
+    raise error
+
+
 def test_what_is_raised_in_a_pass(tmp_path):
     with pytest.raises(InputError, match="^expected verse$"):
         run(make_job(tmp_path / "a", refuse))
     with pytest.raises(RuntimeError, match="(?s)Traceback.*in fail.*by nothing"):
         run(make_job(tmp_path / "b", fail))
+    with pytest.raises(Unavailable, match="^no answer$"):
+        run(
+            make_job(
+                tmp_path / "c", functools.partial(fail_with, Unavailable("no answer"))
+            )
+        )
+    stale = OSError(errno.ESTALE, "Stale file handle", "book-\udce9.txt")
+    with pytest.raises(OSError, match="Stale file handle: 'book-.*txt'") as error:
+        run(make_job(tmp_path / "d", functools.partial(fail_with, stale)))
+    assert error.value.filename == "book-\udce9.txt"
 
 
 def note(path, stop_at, text):
@@ -198,6 +215,27 @@ def test_a_job_that_was_stopped_goes_on(tmp_path, monkeypatch):
     job = make_job(work, functools.partial(note, str(log), "never"))
     assert digest(run(job, num_workers=2)) == EXPECTED
     assert sorted(log.read_text().splitlines()) == sorted(TEXTS[2:])
+
+
+def test_passes_of_another_job_with_the_same_remote_output(tmp_path, monkeypatch):
+    """The first was stopped, its output deleted, and the second has other settings."""
+    stored = {}
+
+    def read(path):
+        if path not in stored:
+            raise FileNotFoundError(path)
+        return stored[path]
+
+    monkeypatch.setattr(passes.files, "read_bytes", read)
+    monkeypatch.setattr(passes.files, "write_atomically", stored.__setitem__)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    first = passes._local_directory("gs://bucket/out/.work")
+    assert passes._local_directory("gs://bucket/out/.work") == first
+    assert stat.S_IMODE(first.stat().st_mode) == 0o700
+    (name,) = stored
+    assert name == "gs://bucket/out/.work/token"
+    stored.clear()  # the output was deleted
+    assert passes._local_directory("gs://bucket/out/.work") != first
 
 
 def test_progress_counts_what_is_done_and_what_is_read(tmp_path):
