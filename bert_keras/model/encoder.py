@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from bert_keras.config import BertConfig, Recompute
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, nearest
 from bert_keras.model import layers, packed_rows, recomputation
 
 
@@ -60,10 +60,12 @@ class BertEncoder(BertNetwork):
 
     Call arguments:
         features: a dict of integers, each `(batch_size, sequence_length)`; other keys
-            are ignored.
+            of a batch, such as labels, are ignored, and unknown ones refused.
             `input_ids`: token ids below `config.vocab_size`.
-            `input_mask`: 1 for a token, 0 for padding; all 1 if left out.
-            `segment_ids`: 0 for the first text, 1 for the second; all 0 if left out.
+            `input_mask` (or `attention_mask`): 1 for a token, 0 for padding; all 1
+            if left out.
+            `segment_ids` (or `token_type_ids`): 0 for the first text, 1 for the second;
+            all 0 if left out.
             `dropout_seeds`: `(batch_size,)`, used in training: see
             `bert_keras.model.dropout`; random if left out.
             `instance_ids`: in place of `input_mask`, where a row holds several
@@ -84,7 +86,8 @@ class BertEncoder(BertNetwork):
             before dropout, `(batch_size, num_attention_heads, query, key)` float32.
 
     Raises:
-        ValueError: a sequence longer than `config.max_position_embeddings`.
+        ValueError: a sequence longer than `config.max_position_embeddings`, or an
+            unknown key.
     """
 
     recompute: Recompute = "none"
@@ -218,8 +221,51 @@ class BertEncoder(BertNetwork):
         return outputs
 
 
+_LABELS = (
+    *("label_ids", "label_targets", "label_weights", "start_positions"),
+    *("end_positions", "text_ids", "teacher_logits", "teacher_mask", "loss_scales"),
+    *("example_weights", "batch_lengths", "masked_lm_positions", "masked_lm_ids"),
+    *("masked_lm_weights", "next_sentence_labels"),
+)
+_INPUTS = ("input_ids", "input_mask", "segment_ids", "dropout_seeds", "instance_ids")
+_HUGGING_FACE = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+_MEANT = {
+    "token_ids": "input_ids",
+    "input_word_ids": "input_ids",
+    "padding_mask": "input_mask",
+    "mask": "input_mask",
+    "input_type_ids": "segment_ids",
+    "type_ids": "segment_ids",
+}
+"""Names of other libraries, and ours."""
+
+
 def complete(features: dict[str, Any]) -> dict[str, Any]:
-    """Features with `input_mask` and `segment_ids`, added if they were left out."""
+    """Returns features under our names, with `input_mask` and `segment_ids`.
+
+    Hugging Face's `attention_mask` and `token_type_ids` are taken for these two. What
+    is left out is added: all 1 and all 0.
+
+    Raises:
+        ValueError: an unknown name, which would be ignored; a name twice.
+    """
+    for theirs, ours in _HUGGING_FACE.items():
+        if theirs in features:
+            if ours in features:
+                raise ValueError(f"got both {theirs!r} and {ours!r}: give one of them")
+            features = {ours if k == theirs else k: v for k, v in features.items()}
+    for name in features:
+        if name not in (*_INPUTS, *_LABELS):
+            hint = (
+                f"; did you mean {_MEANT[name]!r}?"
+                if name in _MEANT
+                else nearest(name, _INPUTS)
+            )
+            raise ValueError(
+                f"no feature {name!r}{hint} (inputs are {', '.join(_INPUTS)})"
+            )
+    if "input_ids" not in features:
+        raise ValueError(f"expected 'input_ids', got {', '.join(features)}")
     input_ids = features["input_ids"]
     made = {
         name: make(input_ids, dtype="int32")

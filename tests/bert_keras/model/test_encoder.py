@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bert_keras.config import BertConfig
-from bert_keras.model import dropout, encoder
+from bert_keras.model import dropout, encoder, networks
 
 BASE = BertConfig()
 LARGE = BertConfig(
@@ -68,6 +68,46 @@ def test_sequences_of_a_batch_do_not_see_each_other(tiny_config, make_batch, ran
         np.testing.assert_allclose(
             reordered[name], np.array(outputs[name])[order], atol=1e-5
         )
+
+
+def test_hugging_faces_names_are_taken(tiny_config, make_batch, randomize):
+    batch = make_batch(tiny_config, lengths=(16, 11, 5))
+    inputs = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
+    theirs = {
+        "input_ids": batch["input_ids"],
+        "attention_mask": batch["input_mask"],
+        "token_type_ids": batch["segment_ids"],
+    }
+    model = encoder.BertEncoder(tiny_config)
+    classifier = networks.BertClassifier(tiny_config, 3)
+    for network in (model, classifier):
+        network.build()
+        randomize(network)
+        ours = keras.tree.flatten(network(inputs))
+        for first, second in zip(
+            ours, keras.tree.flatten(network(theirs)), strict=True
+        ):
+            np.testing.assert_array_equal(first, second)
+    with pytest.raises(ValueError, match="both 'attention_mask' and 'input_mask'"):
+        model(theirs | inputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("padding_mask", "no feature 'padding_mask'; did you mean 'input_mask'"),
+        ("token_ids", "no feature 'token_ids'; did you mean 'input_ids'"),
+        ("input_type_ids", "no feature 'input_type_ids'; did you mean 'segment_ids'"),
+        ("input_masks", "no feature 'input_masks'; did you mean 'input_mask'"),
+        ("position_ids", "no feature 'position_ids'"),
+    ],
+)
+def test_an_unknown_feature_is_not_ignored(tiny_config, make_batch, name, message):
+    batch = make_batch(tiny_config, lengths=(16, 11, 5))
+    with pytest.raises(ValueError, match=message):
+        encoder.BertEncoder(tiny_config)({**batch, name: batch["input_mask"]})
+    with pytest.raises(ValueError, match="expected 'input_ids', got input_mask"):
+        encoder.BertEncoder(tiny_config)({"input_mask": batch["input_mask"]})
 
 
 @pytest.mark.parametrize("name", ["input_ids", "input_mask", "segment_ids"])
