@@ -401,6 +401,13 @@ def _doctor(args: argparse.Namespace) -> None:
     machine_commands.doctor(args)
 
 
+def _plan(args: argparse.Namespace) -> None:
+    if args.train or args.data:
+        requirements.check_packages("plan")
+        _quiet_tensorflow()
+    machine_commands.plan(args)
+
+
 def _demo(args: argparse.Namespace) -> None:
     from bert_keras import demo
 
@@ -460,7 +467,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "convert": _convert,
     "config": _config,
     "doctor": _doctor,
-    "plan": machine_commands.plan,
+    "plan": _plan,
     "demo": _demo,
 }
 """Functions of all verbs, and of the targets of `launch`."""

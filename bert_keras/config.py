@@ -1,5 +1,6 @@
 """Settings as frozen, strict, typed pydantic models; unknown keys are refused."""
 
+import itertools
 import math
 import typing
 from typing import Annotated, Literal, Self
@@ -337,6 +338,28 @@ class PretrainingConfig(StrictModel):
     precision: Precision = "auto"
     seed: int = 12345
     """Seed of initial weights, shuffling, masks and dropout."""
+
+    def planned_phases(
+        self, num_directories: int
+    ) -> list[tuple[PhaseConfig, int, int]]:
+        """The phases of a run on so many directories of examples.
+
+        Each comes with the steps of the run before it and at its end.
+
+        Raises:
+            InputError: the directories are neither one nor as many as `phases`.
+        """
+        phases = self.phases
+        if num_directories == 1:
+            phases = (PhaseConfig(fraction=1.0),)
+        elif num_directories != len(phases):
+            raise InputError(
+                f"{num_directories} directories of examples, but `phases` has "
+                f"{len(phases)}: give one for each phase, or a single one"
+            )
+        shares = itertools.accumulate((p.fraction for p in phases), initial=0.0)
+        limits = [round(share * self.num_train_steps) for share in shares]
+        return list(zip(phases, limits, limits[1:], strict=False))
 
     @pydantic.model_validator(mode="after")
     def _fractions_add_up(self) -> Self:

@@ -22,54 +22,54 @@ def doctor(args: argparse.Namespace) -> None:
 
 def plan(args: argparse.Namespace) -> None:
     from bert_keras.tpu import plan
-    from bert_keras.tpu.plan import data, page, prices, work
 
-    if args.num_examples is None:
-        settings = config_files.load(config.PretrainingConfig, args.config, args.set)
-        found = work.pretraining(settings, args.max_seq_length)
-    else:
-        if args.words is not None or args.max_seq_length:
-            raise InputError(
-                "--words and --max_seq_length are for pre-training, --num_examples for "
-                "fine-tuning: its length is `--set max_seq_length=N`"
-            )
-        tuned = config_files.load(
-            finetuning_config.FinetuningConfig, args.config, args.set
-        )
-        encoder = config_files.load(config.PretrainingConfig, args.model, [])
-        found = work.finetuning(tuned, encoder.model, args.num_examples)
-    prepared = None
-    if args.words is not None:
-        if not 0 < args.words < 1e15:
+    if args.train is None and args.data is None:
+        if args.vocab:
+            raise InputError("--vocab is for fine-tuning: give --train or --data, too")
+        if args.words is not None and not 0 < args.words < 1e15:
             raise InputError(f"--words: expected a number above 0, got {args.words:g}")
-        lengths = [stage.max_seq_length for stage in found.stages]
-        examples = config.ExamplesConfig(masking=args.masking)
-        prepared = data.prepare(args.words, lengths, examples)
-    made = plan.make(
-        found,
-        prepared,
-        args.on,
-        prices.load(args.price),
-        measured=dict(map(_rate, args.rate)),
-    )
-    if args.drawing:
-        page.draw(made, args.drawing)
-    if args.json:
-        print(files.to_json(page.facts(made), indent=2))
+        work = plan.pretraining(
+            config_files.load(config.PretrainingConfig, args.config, args.set),
+            args.max_seq_length,
+            num_words=args.words,
+            masking=args.masking,
+        )
     else:
-        print("\n".join(page.lines(made)))
+        work = _plan_finetuning(args)
+    rates = plan.rates(
+        work,
+        sequences_per_second=args.sequences_per_second,
+        teraflops=args.teraflops,
+    )
+    found = plan.facts(work, rates, args.price_per_hour)
+    print(files.to_json(found, indent=2) if args.json else "\n".join(plan.lines(found)))
 
 
-def _rate(text: str) -> tuple[str, float]:
-    """`v5e-8=310` in operations a second."""
-    device, _, number = text.partition("=")
-    try:
-        rate = float(number) * 1e12
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate < float("inf"):
-        raise InputError(f"--rate: expected DEVICE=TFLOPS, such as cpu=0.4, got {text}")
-    return device, rate
+def _plan_finetuning(args: argparse.Namespace) -> "plan.Work":
+    from bert_keras.data import tokenization
+    from bert_keras.tasks import catalogue
+    from bert_keras.tpu import plan
+
+    if args.words is not None or args.max_seq_length:
+        raise InputError(
+            "--words and --max_seq_length are for pre-training: the length of a "
+            "fine-tuning is `--set max_seq_length=N`"
+        )
+    if args.vocab is None:
+        raise InputError("--train and --data need the encoder's --vocab")
+    settings = config_files.load(
+        finetuning_config.FinetuningConfig, args.config, args.set
+    )
+    encoder = config_files.load(config.PretrainingConfig, args.model, [])
+    lower = not args.cased
+    vocabulary = tokenization.load_vocabulary(args.vocab, do_lower_case=lower)
+    train = args.train or catalogue.training_files(settings.task, args.data)[0]
+    return plan.finetuning(
+        settings,
+        encoder.model,
+        train,
+        tokenization.Tokenizer(vocabulary, do_lower_case=lower),
+    )
 
 
 def preflight(args: argparse.Namespace) -> None:

@@ -34,14 +34,6 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
 def add_plan(parser: argparse.ArgumentParser) -> None:
     """Options of `plan`, beside `--config` and `--set`."""
     parser.add_argument(
-        "--on",
-        type=lambda text: text.split(","),
-        default=["v5e-8", "v6e-8", "h100x8", "a100x8", "cpu"],
-        metavar="DEVICE,...",
-        help="TPU slices, GPUs of one machine, or cpu: two cores (default: "
-        "v5e-8,v6e-8,h100x8,a100x8,cpu)",
-    )
-    parser.add_argument(
         "--words", type=float, metavar="N", help="words of text to prepare, such as 3e9"
     )
     parser.add_argument(
@@ -61,32 +53,47 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="tokens of the examples of each phase (default: 128 512)",
     )
+    files = parser.add_mutually_exclusive_group()
+    files.add_argument(
+        "--train",
+        metavar="FILE",
+        help="labelled file: plan a fine-tuning on it, --config is one of `finetune`",
+    )
+    files.add_argument(
+        "--data", metavar="DIRECTORY", help="folder of a data set, instead of --train"
+    )
+    parser.add_argument("--vocab", help="vocab.txt of the encoder, with --train")
     parser.add_argument(
-        "--num_examples",
-        type=int,
-        metavar="N",
-        help="labelled examples: plan a fine-tuning, --config is one of `finetune`",
+        "--cased", action="store_true", help="the vocabulary has capital letters"
     )
     parser.add_argument(
         "--model",
         default="bert_base",
         metavar="RECIPE",
-        help="recipe of `pretrain` with the encoder to fine-tune (default: bert_base)",
+        help=f"recipe of `pretrain` with the encoder to fine-tune {_DEFAULT}",
     )
-    parser.add_argument(
-        "--price",
-        metavar="FILE",
-        help="YAML file of prices (default: the package's own, with its date)",
-    )
-    parser.add_argument(
-        "--rate",
-        action="append",
+    speed = parser.add_mutually_exclusive_group()
+    speed.add_argument(
+        "--sequences_per_second",
+        nargs="+",
+        type=float,
         default=[],
-        metavar="DEVICE=TFLOPS",
-        help="measured speed of a device at this model, in 10^12 operations a second, "
-        "as training prints it; repeatable",
+        metavar="N",
+        help="measured speed, as training prints it (seq/s): for each phase, or for "
+        "the first one, which gives the others by their FLOPs",
     )
-    parser.add_argument("--drawing", metavar="FILE", help="PNG to write: cost and time")
+    speed.add_argument(
+        "--teraflops",
+        type=float,
+        metavar="N",
+        help="instead: 10^12 operations a second that the devices reach together",
+    )
+    parser.add_argument(
+        "--price_per_hour",
+        type=float,
+        metavar="DOLLARS",
+        help="of all machines of the run",
+    )
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
 
 

@@ -7,7 +7,6 @@ step go on.
 
 import dataclasses
 import hashlib
-import itertools
 import logging
 from collections.abc import Callable, Collection, Sequence
 
@@ -85,8 +84,7 @@ def read_phases(
     Raises:
         InputError: a directory is unusable, or does not go together with the others.
     """
-    planned = _planned(settings, len(directories))
-    limits = _limits(settings.num_train_steps, [p.fraction for p in planned])
+    planned = settings.planned_phases(len(directories))
     found = [
         _read_phase(
             settings,
@@ -97,33 +95,12 @@ def read_phases(
             num_replicas=num_replicas,
             verified=verified,
         )
-        for plan, directory, steps in zip(
-            planned, directories, itertools.pairwise(limits), strict=True
-        )
+        for (plan, *steps), directory in zip(planned, directories, strict=True)
     ]
     for phase in found[1:]:
         _check_same_documents(found[0], phase)
         _check_same_text(found[0], phase, next_sentence=settings.next_sentence)
     return [phase for phase in found if phase.last_step > phase.first_step]
-
-
-def _planned(
-    settings: config.PretrainingConfig, num_directories: int
-) -> Sequence[config.PhaseConfig]:
-    if num_directories == 1:
-        return [config.PhaseConfig(fraction=1.0)]
-    if num_directories != len(settings.phases):
-        raise InputError(
-            f"{num_directories} directories of examples, but `phases` has "
-            f"{len(settings.phases)}: give one for each phase, or a single one"
-        )
-    return settings.phases
-
-
-def _limits(num_train_steps: int, fractions: Sequence[float]) -> list[int]:
-    """Steps at which phases begin and end."""
-    shares = itertools.accumulate(fractions, initial=0.0)
-    return [round(share * num_train_steps) for share in shares]
 
 
 def _read_phase(
@@ -132,7 +109,7 @@ def _read_phase(
     directory: files.Path,
     *,
     vocab_path: files.Path | None,
-    steps: tuple[int, int],
+    steps: Sequence[int],
     num_replicas: int,
     verified: Collection[str] | None,
 ) -> Phase:

@@ -1,0 +1,216 @@
+"""`bert-keras plan` against calculations by hand and the batches of training."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_keras import cli, config, config_files, finetuning_config
+from bert_keras.model import flops
+from bert_keras.tpu import plan
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+WORDS = "snow road letter lamp horse bridge river winter".split()
+
+
+def planned(arguments: str, capsys) -> dict:
+    assert cli.main(["plan", "--json", *arguments.split()]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+# By hand: the sums are written out in the recipes, "Cost: ... hours at 100 TFLOP/s".
+
+
+@pytest.mark.parametrize("recipe", ["bert_base", "bert_large"])
+def test_hand_calculation_of_a_pre_training(recipe, capsys):
+    text = config_files.recipe_text(recipe).replace("\n# ", " ")
+    eflop, hours = re.search(r"= ([\d.]+) EFLOP: (\d+) hours at 100", text).groups()
+    found = planned(
+        f"--config {recipe} --teraflops 100 --price_per_hour 9.6 "
+        "--set num_eval_steps=1",
+        capsys,
+    )
+    trained = sum(stage["training_flops"] for stage in found["stages"])
+    assert trained / 1e18 == pytest.approx(float(eflop), rel=3e-3)
+    # One batch of evaluation every 1,000 steps is a three-thousandth.
+    assert found["hours"] == pytest.approx(float(hours), rel=1e-2)
+    assert found["dollars"] == pytest.approx(found["hours"] * 9.6)
+    steps = [stage["num_steps"] for stage in found["stages"]]
+    assert steps == [900_000, 100_000]
+
+
+def test_sequences_per_second_give_the_hours(capsys):
+    """With one rate the second phase is slower by its FLOPs, with two by its own."""
+    base = "--config bert_base --set num_eval_steps=1 --sequences_per_second"
+    one, two = planned(f"{base} 800", capsys), planned(f"{base} 800 100", capsys)
+    first, second = ([s["hours"] for s in found["stages"]] for found in (one, two))
+    assert first[0] == pytest.approx(230_400_000 / 800 / 3600, rel=1e-3)
+    assert first[1] == pytest.approx(25_600_000 / 800 / 3600 * 301 / 69.9, rel=2e-2)
+    assert second[0] == first[0]
+    assert second[1] == pytest.approx(25_600_000 / 100 / 3600, rel=1e-3)
+
+
+# Fine-tuning: the lengths of a file.
+
+
+@pytest.fixture
+def texts(tmp_path) -> Path:
+    """A file whose texts have 3, 4, 5, 12, 3 and 100 tokens, and its vocabulary."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (tmp_path / "vocab.txt").write_text("\n".join([*special, *WORDS]) + "\n")
+    lines = [
+        f"{number % 2}\t{' '.join(WORDS[n % 8] for n in range(count))}\n"
+        for number, count in enumerate((1, 2, 3, 10, 1, 98))
+    ]
+    (tmp_path / "train.tsv").write_text("label\ttext\n" + "".join(lines))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows"),
+    [
+        # Rows and tokens of the batches of an epoch.
+        ("batch_size=1", [(1, n) for n in (3, 4, 5, 12, 3, 100)]),
+        (
+            "batch_size=1 max_seq_length=64",
+            [(1, n) for n in (3, 4, 5, 12, 3, 64)],
+        ),
+        ("batch_size=6", [(6, 100)]),
+        ("batch_size=1 length_multiple=8", [(1, n) for n in (8, 8, 8, 16, 8, 104)]),
+        ("batch_size=4 lengths=[64,128]", [(4, 128), (4, 64)]),
+        ("batch_size=6 pack_examples=true", [(1, 128)]),
+    ],
+)
+def test_fine_tuning_is_counted_by_the_lengths_in_the_file(
+    settings, rows, texts, capsys
+):
+    sets = " ".join(f"--set {value}" for value in f"task=text {settings}".split())
+    found = planned(
+        f"{sets} --set num_train_epochs=3 --train {texts}/train.tsv "
+        f"--vocab {texts}/vocab.txt --model bert_tiny",
+        capsys,
+    )
+    (stage,) = found["stages"]
+    assert stage["num_sequences"] == 18
+    assert stage["num_tokens"] == 3 * sum(row * tokens for row, tokens in rows)
+    model = config_files.load(config.PretrainingConfig, "bert_tiny", []).model
+    assert stage["training_flops"] == 3 * sum(
+        row
+        * flops.pretraining_flops_per_example(
+            model.with_vocab_size(13),
+            max_seq_length=tokens,
+            num_predictions=0,
+            next_sentence=False,
+        )
+        for row, tokens in rows
+    )
+
+
+@pytest.mark.parametrize("batches", ["shuffled", "by_length"])
+def test_batches_are_those_of_training(batches):
+    from bert_keras.training import task_batches
+
+    lengths = np.random.default_rng(7).integers(3, 128, 1000)
+    settings = finetuning_config.FinetuningConfig(task="text", batches=batches)
+    task = config.Task(kind="classification", labels=("0", "1"))
+
+    def make_batch(rows):
+        shape = len(rows), lengths[rows].max()
+        return {"input_mask": np.ones(shape, np.int32)}
+
+    trained = task_batches.example_batches(
+        lengths,
+        make_batch,
+        batch_size=settings.batch_size,
+        by_length=settings.are_batches_by_length(task),
+        seed=settings.seed,
+    )
+    shapes = [tuple(batch["input_mask"].shape) for batch in trained.take(32)]
+    assert [*plan._batches(settings, task, lengths)] == shapes
+
+
+# Parts
+
+
+@pytest.mark.parametrize("heads", [True, False])
+def test_weights_are_those_of_the_network(heads):
+    from bert_keras.model import networks, pretrainer
+
+    sizes = config.BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=32,
+    )
+    network = (
+        pretrainer.BertPretrainer(sizes) if heads else networks.BertClassifier(sizes, 2)
+    )
+    if not network.built:
+        network.build()
+    extra = 0 if heads else 16 * 2 + 2
+    assert network.count_params() == plan.num_weights(sizes, heads=heads) + extra
+
+
+def test_disk_is_what_was_measured(capsys):
+    """The figures of benchmarks/results/disk_and_rate.md and data.md."""
+    base = "--config bert_base"
+    sizes = planned(f"{base} --max_seq_length 128 --words 13150099", capsys)[
+        "disk_bytes"
+    ]
+    assert sizes["examples of 128"] == pytest.approx(1_492_080_336, rel=0.01)
+    assert sizes["documents"] == pytest.approx(30_386_785, rel=0.01)
+    books = planned(f"{base} --max_seq_length 512 --words 3663035", capsys)
+    assert books["disk_bytes"]["examples of 512"] == pytest.approx(
+        395_117_591, rel=0.02
+    )
+    assert planned(f"{base} --max_seq_length 128 --words 3.3e9", capsys)[
+        "core_hours"
+    ] == pytest.approx(7.3, rel=0.01)
+    dynamic = planned(
+        f"{base} --max_seq_length 128 --words 13150099 --masking dynamic", capsys
+    )
+    ratio = sizes["examples of 128"] / dynamic["disk_bytes"]["examples of 128"]
+    assert 20 < ratio < 35
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--sequences_per_second 0", "expected rates above 0, got 0.0"),
+        ("--teraflops nan", "expected rates above 0, got nan"),
+        ("--sequences_per_second 1 2 3", "expected one rate, or 2, one for each phase"),
+        ("--price_per_hour 3", "--price_per_hour needs the hours: give"),
+        ("--words -1", "--words: expected a number above 0, got -1"),
+        ("--max_seq_length 128 256 512", "3 directories of examples, but `phases`"),
+        ("--vocab v.txt", "--vocab is for fine-tuning: give --train or --data"),
+        ("--train a.tsv", "--train and --data need the encoder's --vocab"),
+        ("--train a.tsv --words 9", "are for pre-training"),
+    ],
+)
+def test_mistakes(arguments, message, capsys):
+    assert cli.main(["plan", *arguments.split()]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_it_loads_nothing_heavy():
+    program = (
+        "import sys; from bert_keras import cli; cli.main(['plan']); "
+        "heavy = {'tensorflow', 'keras', 'numpy', 'apache_beam'}; "
+        "print(sorted(heavy & {*sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=REPOSITORY,
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
