@@ -38,7 +38,7 @@ def plan(args: argparse.Namespace) -> None:
         work = _plan_finetuning(args)
     rates = plan.rates(
         work,
-        sequences_per_second=args.sequences_per_second,
+        sequences_per_second=args.sequences_per_second or (),
         teraflops=args.teraflops,
     )
     found = plan.facts(work, rates, args.price_per_hour)

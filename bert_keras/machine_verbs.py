@@ -77,7 +77,6 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         "--sequences_per_second",
         nargs="+",
         type=float,
-        default=[],
         metavar="N",
         help="measured speed, as training prints it (seq/s): for each phase, or for "
         "the first one, which gives the others by their FLOPs",
