@@ -463,6 +463,9 @@ class Task(StrictModel):
     """Whether it was trained on pairs of texts."""
     has_impossible: bool = False
     """Whether a question may have no answer."""
+    reads_text: bool = False
+    """Of `tagging`: whether it was trained on texts with spans of characters, so that
+    a file without labels has a text a line."""
     bilstm_units: int = 0
     """Cells in each direction of a BiLSTM below the head (paper, Table 5); 0: none."""
     pooling: TextPooling = "mean"

@@ -150,6 +150,7 @@ class TunedModel:
             settings,
             has_labels=has_labels,
             has_text_pair=self.takes_pairs,
+            reads_text=self.task.reads_text,
         )
 
     def answer(self, data: dataset.Dataset) -> dataset.Answers:

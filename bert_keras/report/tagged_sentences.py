@@ -16,7 +16,11 @@ NO_ENTITY = "no entity"
 """Placeholder for an entity that was missed or invented."""
 
 MAX_LISTED_MISTAKES = 8
-"""Mistakes to list for one sentence."""
+"""Mistakes, or entities found, to list for one sentence."""
+
+
+NUM_SAMPLES = 8
+"""Sentences to show with the entities that were found in them."""
 
 
 class Entity(NamedTuple):
@@ -119,6 +123,7 @@ def describe(records: Sequence[answers.TaggedSentence]) -> list[sections.Section
             class_word="type",
         ),
         _confusion(flat, types),
+        _sample(records),
         _mistakes(records, pairs),
     ]
 
@@ -187,6 +192,25 @@ def _confusion(pairs: Sequence[Pair], types: Sequence[str]) -> sections.Section:
     )
     texts = (note, kinds, section.text)
     return section._replace(text="\n\n".join(text for text in texts if text))
+
+
+def _sample(records: Sequence[answers.TaggedSentence]) -> sections.Section:
+    """The first sentences with entities, right or found, as the model reads them."""
+    rows = []
+    for record in records:
+        found = entities(record.prediction)
+        if found or entities(record.labels):
+            pairs = [Pair(None, entity) for entity in found]
+            shown = found[:MAX_LISTED_MISTAKES]
+            names = "; ".join(_name(record.words, entity) for entity in shown)
+            text = _sentence(record.words, pairs)
+            rows.append([str(record.line), text, names or NO_ENTITY])
+        if len(rows) == NUM_SAMPLES:
+            break
+    text = f"The first {len(rows)} with entities:\n\n" + markdown.table(
+        ["line", "sentence", "entities found"], rows
+    )
+    return sections.Section("Sample", "sample", text)
 
 
 def worst(

@@ -185,6 +185,29 @@ class TaggedSentence(Record):
         return self
 
 
+class FoundEntity(pydantic.BaseModel):
+    """An entity in a text."""
+
+    start: int
+    """Its first character."""
+    end: int
+    """The character after its last."""
+    label: str
+    probability: Computed
+    """Mean of its words' tags."""
+
+
+class TaggedText(TaggedSentence):
+    """A text, its words with their tags, and the entities that they make."""
+
+    text: str
+    entities: tuple[FoundEntity, ...]
+    """Predicted, in the order of the text."""
+
+    def numbers(self) -> Iterable[float]:
+        return (entity.probability for entity in self.entities)
+
+
 class AnsweredQuestion(Record):
     """A question about a context."""
 

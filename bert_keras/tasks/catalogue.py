@@ -193,6 +193,7 @@ def read(
     *,
     has_labels: bool = True,
     has_text_pair: bool | None = None,
+    reads_text: bool = False,
 ) -> dataset.Dataset:
     """Reads a file of a task.
 
@@ -202,6 +203,7 @@ def read(
         has_labels: whether to read labels.
         has_text_pair: for `text`, whether to read second texts; `None`: if the file has
             them.
+        reads_text: for `tagging` without labels, see `config.Task`.
 
     Raises:
         InputError: with file and line: it cannot be read as such a file.
@@ -243,7 +245,7 @@ def read(
         case "tagging":
             return forms.TaggingDataset(
                 path=path,
-                sentences=ner.read(path, has_tags=has_labels),
+                sentences=ner.read(path, has_tags=has_labels, has_lines=reads_text),
                 has_labels=has_labels,
                 name=data_set,
             )

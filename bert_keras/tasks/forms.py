@@ -8,6 +8,7 @@ it; those of texts are in `text_forms`.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 
 import dataclasses
+import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from bert_keras import config
+from bert_keras import config, files
 from bert_keras.errors import InputError
 from bert_keras.tasks import (
     answers,
@@ -25,6 +26,7 @@ from bert_keras.tasks import (
     embedding,
     ner,
     ner_windows,
+    reading,
     squad,
     squad_predictions,
     squad_scores,
@@ -46,6 +48,11 @@ class TaggingDataset(dataset.Dataset):
     has_labels: bool
     name: str | None = None
     """Name of the data set; `None`: the user's own."""
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether the words come from texts, see `character_spans`."""
+        return self.sentences[0].text is not None
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -71,6 +78,12 @@ class TaggingDataset(dataset.Dataset):
         return dataclasses.replace(self, sentences=sentences)
 
     def with_columns(self, answers, *, suffix):
+        if self.reads_text:
+            if self.path.suffix.lower() != ".jsonl":
+                return answers
+            rows = (row for _, row in reading.read_jsonl(self.path))
+            found = map(json.loads, answers.splitlines())
+            return _json_lines(row | a for row, a in zip(rows, found, strict=True))
         return ner.with_columns(self.path, answers, suffix=suffix)
 
     def describe(self) -> config.Task:
@@ -78,7 +91,9 @@ class TaggingDataset(dataset.Dataset):
         is_plain = (scheme := ner.scheme_of(labels)) == "plain"
         scored = "by accuracy" if is_plain else "by whole entities"
         logger.info("%s: %s tags, scored %s", self.path, scheme, scored)
-        return config.Task(kind="tagging", name=self.name, labels=labels)
+        return config.Task(
+            kind="tagging", name=self.name, labels=labels, reads_text=self.reads_text
+        )
 
     def encode(self, task, tokenizer, settings) -> ner_windows.TokenizedWords:
         label_ids = None
@@ -93,9 +108,15 @@ class TaggingDataset(dataset.Dataset):
         )
 
     def answer(self, outputs, inputs, task, settings) -> "TaggingAnswers":
+        if not inputs.num_answers:  # only blank texts
+            outputs = np.zeros((0, task.num_labels), np.float32)
         return TaggingAnswers(
             sentences=self.sentences, word_logits=outputs, labels=task.labels
         )
+
+
+def _json_lines(rows: Iterable[Any]) -> str:
+    return "".join(files.to_json(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,16 +135,36 @@ class TaggingAnswers(dataset.Answers):
         return ner.scores(self.word_logits, self.labels, self.sentences)
 
     def files(self, *, threshold=None) -> dict[str, str]:
+        if any(sentence.text is not None for sentence in self.sentences):
+            fields = {"text", "entities"}
+            rows = (record.model_dump(include=fields) for record in self.records())
+            return {"predictions.jsonl": _json_lines(rows)}
         return {"predictions.txt": ner.predictions_columns(self.sentences, self.tags())}
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
+        best = scipy.special.softmax(self.word_logits.astype(float), axis=-1).max(-1)
+        end = 0
         for sentence, tags in zip(self.sentences, self.tags(), strict=True):
-            yield answers.TaggedSentence(
-                words=sentence.words,
-                line=sentence.line,
-                labels=sentence.tags,
-                prediction=tags,
+            begin, end = end, end + len(tags)
+            values = {
+                "words": sentence.words,
+                "line": sentence.line,
+                "labels": sentence.tags,
+                "prediction": tags,
+            }
+            if sentence.text is None:
+                yield answers.TaggedSentence(**values)
+                continue
+            entities = tuple(
+                answers.FoundEntity(
+                    start=sentence.places[first][0],
+                    end=sentence.places[last][1],
+                    label=label,
+                    probability=float(best[begin + first : begin + last + 1].mean()),
+                )
+                for label, first, last in ner.entities(tags)
             )
+            yield answers.TaggedText(**values, text=sentence.text, entities=entities)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,10 +413,12 @@ def _pair(example: Any, number: int) -> text.LabelledText:
 
 def _sentence(example: Any, number: int) -> ner.Sentence:
     if isinstance(example, str):
-        example = [example[start:end] for start, end in ner.split_words(example)]
-    if not (words := _strings(example)):
+        sentence = ner.of_text(example, number, number)
+    else:
+        sentence = ner.Sentence(_strings(example), None, number, number)
+    if not sentence.words:
         raise ValueError
-    return ner.Sentence(words, None, number, number)
+    return sentence
 
 
 def _question(example: Any, number: int) -> squad.Question:

@@ -2,9 +2,9 @@
 
 A file is in the columns of CoNLL-2003 (a word a line: the word first, its tag last, a
 blank line between sentences, `-DOCSTART-` before each document; four columns, two or
-any other number) or, named `.jsonl`, has lines of `{"words": [...], "tags": [...]}`.
-All tags of a file are of one scheme, see `scheme_of`; IOB1 becomes IOB2 when it is
-read. No TensorFlow.
+any other number) or, named `.jsonl`, has lines of `{"words": [...], "tags": [...]}`, or
+of texts with spans of characters, see `character_spans`. All tags of a file are of one
+scheme, see `scheme_of`; IOB1 becomes IOB2 when it is read. No TensorFlow.
 """
 
 # Labels are None only in files without any, which are not asked for them.
@@ -25,7 +25,7 @@ from seqeval.metrics import sequence_labeling
 from bert_keras import files
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError, nearest
-from bert_keras.tasks import reading
+from bert_keras.tasks import character_spans, reading
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +71,15 @@ class Sentence(NamedTuple):
     """Equal for sentences of one document, which follow one another."""
     line: int
     """First line in its file, from 1."""
+    text: str | None = None
+    """Text that the words were found in, if the file has texts."""
+    places: character_spans.Places = ()
+    """Of a text: start and end of each word in it."""
 
 
-def read(path: str | Path, *, has_tags: bool = True) -> list[Sentence]:
+def read(
+    path: str | Path, *, has_tags: bool = True, has_lines: bool = False
+) -> list[Sentence]:
     """Reads all sentences of a file.
 
     In IOB every entity then begins with `B-`, also one that begins with `I-` in its
@@ -84,20 +90,27 @@ def read(path: str | Path, *, has_tags: bool = True) -> list[Sentence]:
     Args:
         path: `.jsonl`, or columns in a file of any other name; UTF-8.
         has_tags: whether to read tags; if not, `tags` is `None`.
+        has_lines: whether a file without tags that is not `.jsonl` has a text a line.
 
     Raises:
         InputError: with file and line: unreadable, no sentence, not as many tags as
             words, lines of different numbers of columns, tags of two schemes, a word
-            that is empty or holds a blank.
+            that is empty or holds a blank, a span that is not one of its text.
     """
     path = files.path(path)
-    is_jsonl = path.suffix.lower() == ".jsonl"
-    read_sentences = _read_jsonl if is_jsonl else _read_columns
-    sentences = list(read_sentences(path, has_tags))
+    if path.suffix.lower() == ".jsonl":
+        sentences = list(_read_jsonl(path, has_tags))
+    elif has_lines and not has_tags:
+        lines = enumerate(reading.read_lines(path), start=1)
+        sentences = [of_text(line, number, number) for number, line in lines]
+    else:
+        sentences = list(_read_columns(path, has_tags))
     if not sentences:
         raise InputError(f"{path}: holds no sentences, expected at least one")
     if not has_tags:
         return sentences
+    if not any(sentence.words for sentence in sentences):
+        raise InputError(f"{path}: holds blank texts only, expected some words")
     _check_one_scheme(sentences, path)
     if scheme_of(tag for s in sentences for tag in s.tags) != "IOB":
         return sentences
@@ -132,7 +145,7 @@ def _check_row(row: list[str], num_columns: int, has_tags: bool, *, place: str) 
     if len(row) != num_columns:
         raise InputError(
             f"{place}: expected {num_columns} columns as in the lines before, got "
-            f"{len(row)}"
+            f"{len(row)}; texts go as JSON lines of {character_spans.FORM}"
         )
     if not has_tags:
         return
@@ -143,7 +156,10 @@ def _check_row(row: list[str], num_columns: int, has_tags: bool, *, place: str) 
 
 def _read_jsonl(path: Path, has_tags: bool) -> Iterator[Sentence]:
     expected = '{"words": [...], "tags": [...]}' if has_tags else '{"words": [...]}'
-    rows = reading.read_jsonl(path, expected=expected)
+    rows = list(reading.read_jsonl(path, expected=expected))
+    if rows and "text" in rows[0][1] and "words" not in rows[0][1]:
+        yield from _read_texts(path, rows, has_tags)
+        return
     for number, (line, row) in enumerate(rows):
         place = f"{path}: line {line}"
         words = _strings(row, "words", place=place)
@@ -161,6 +177,39 @@ def _read_jsonl(path: Path, has_tags: bool) -> Iterator[Sentence]:
         for tag in tags or ():
             _check_tag(tag, place=place)
         yield Sentence(words, tags, number, line)
+
+
+def _read_texts(
+    path: Path, rows: Iterable[tuple[int, dict[str, Any]]], has_tags: bool
+) -> Iterator[Sentence]:
+    """Texts with spans of characters."""
+    num_entities, widened, dropped = 0, [], []
+    for number, (line, row) in enumerate(rows):
+        place = f"{path}: line {line}"
+        text = character_spans.read_text(row, place=place)
+        sentence = of_text(text, number, line)
+        if has_tags:
+            entities = character_spans.read_entities(row, text, place=place)
+            tagged = character_spans.to_tags(entities, sentence.places, place=place)
+            sentence = sentence._replace(tags=tagged.tags)
+            num_entities += len(entities)
+            widened += [line] * tagged.num_widened
+            dropped += [line] * tagged.num_dropped
+        yield sentence
+    for lines, fate in (
+        (widened, "do not begin and end where words do: each has whole words here"),
+        (dropped, "share their only words with the entity before them: left out"),
+    ):
+        if lines:
+            counted = f"{len(lines)} of {num_entities} entities {fate}"
+            logger.warning("%s: %s (the first in line %d)", path, counted, lines[0])
+
+
+def of_text(text: str, document: int, line: int) -> Sentence:
+    """The words of a text, without tags."""
+    places = split_words(text)
+    words = tuple(text[start:end] for start, end in places)
+    return Sentence(words, None, document, line, text, places)
 
 
 def _strings(row: dict[str, Any], name: str, *, place: str) -> tuple[str, ...]:
@@ -401,7 +450,13 @@ def entity_scores(
 
 
 def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Entities of a sentence as `conlleval` reads them: type, first and last word."""
+    """Entities of a sentence as `conlleval` reads them: type, first and last word.
+
+    Of plain tags each word but those of `O` is one.
+    """
+    if scheme_of(tags) == "plain":
+        words = enumerate(tags)
+        return [(tag, word, word) for word, tag in words if tag != OUTSIDE]
     return sequence_labeling.get_entities(in_bioes(tags))
 
 

@@ -115,7 +115,7 @@ def test_the_parts_of_the_page():
         sentence("B-LOC I-LOC O", "B-LOC O O", words="New *York* ended", line=3),
         sentence("B-ORG O B-LOC", "B-LOC B-PER O", words="Bank of China", line=7),
     ]
-    scores, confusion, mistakes = tagged_sentences.describe(records)
+    scores, confusion, sample, mistakes = tagged_sentences.describe(records)
     assert (
         scores.text
         == """\
@@ -149,6 +149,18 @@ The commonest confusions:
 | no entity | PER | 1 | 100.0 % |"""
     )
     assert (
+        sample.text
+        == """\
+The first 3 with entities:
+
+| line | sentence | entities found |
+| --- | --- | --- |
+| 1 | <strong>Anna</strong> sat | <em>Anna</em> PER |
+| 3 | <strong>New</strong> &#42;York&#42; ended | <em>New</em> LOC |
+| 7 | <strong>Bank</strong> <strong>of</strong> China | <em>Bank</em> LOC; \
+<em>of</em> PER |"""
+    )
+    assert (
         mistakes.text
         == """\
 2 of 3 sentences have mistakes; the 2 with most of them:
@@ -160,8 +172,8 @@ The commonest confusions:
 | 3 | <strong>New &#42;York&#42;</strong> ended | <em>New &#42;York&#42;</em> LOC → \
 <em>New</em> LOC |"""
     )
-    assert [part.name for part in (scores, confusion, mistakes)] == [
-        *("scores_by_type", "confusion_of_types", "worst_mistakes")
+    assert [part.name for part in (scores, confusion, sample, mistakes)] == [
+        *("scores_by_type", "confusion_of_types", "sample", "worst_mistakes")
     ]
     assert scores.picture[:4] == confusion.picture[:4] == b"\x89PNG"
     assert mistakes.picture is None

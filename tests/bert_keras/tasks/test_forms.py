@@ -27,7 +27,14 @@ def test_examples_of_every_kind():
     found = forms.from_python([["it's", "so"], "it's so"], TAGS)
     assert found.sentences == [
         ner.Sentence(("it's", "so"), None, 1, 1),
-        ner.Sentence(("it", "'", "s", "so"), None, 2, 2),
+        ner.Sentence(
+            ("it", "'", "s", "so"),
+            None,
+            2,
+            2,
+            text="it's so",
+            places=[(0, 2), (2, 3), (3, 4), (5, 7)],
+        ),
     ]
     found = forms.from_python([("who?", "me")], SPAN)
     assert found.questions == squad.QuestionSet(

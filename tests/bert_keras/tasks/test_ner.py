@@ -20,6 +20,11 @@ COUNTS = {
 }
 
 
+def rows_of(path: Path, **options) -> list[tuple]:
+    """Words, tags, document and line of each sentence."""
+    return [sentence[:4] for sentence in ner.read(path, **options)]
+
+
 def write(path: Path, content: str | bytes) -> Path:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
@@ -51,7 +56,7 @@ def test_columns_are_read_with_their_documents(tmp_path):
         "\r\n \r\nUN NNP I-NP I-ORG\r\nEU NNP I-NP B-ORG\r\nasks VB I-VP O\r\n"
         "-DOCSTART- -X- -X- O\r\nx\u00a0\u2028y NN I-NP I-PER"
     )
-    assert ner.read(write(tmp_path / "eng.testa", content)) == [
+    assert rows_of(write(tmp_path / "eng.testa", content)) == [
         (("The", "UN"), ("O", "B-ORG"), 1, 3),
         (("UN", "EU", "asks"), ("B-ORG", "B-ORG", "O"), 1, 7),
         (("x\u00a0\u2028y",), ("B-PER",), 2, 11),
@@ -60,7 +65,7 @@ def test_columns_are_read_with_their_documents(tmp_path):
 
 def test_without_document_lines_each_sentence_is_its_own(tmp_path):
     content = "\n\na B-X\nb I-X\n\n\nc O\n"
-    assert ner.read(write(tmp_path / "a.txt", content)) == [
+    assert rows_of(write(tmp_path / "a.txt", content)) == [
         (("a", "b"), ("B-X", "I-X"), 0, 3),
         (("c",), ("O",), 1, 7),
     ]
@@ -68,14 +73,14 @@ def test_without_document_lines_each_sentence_is_its_own(tmp_path):
 
 def test_tags_need_not_be_there_to_be_predicted(tmp_path):
     path = write(tmp_path / "a.txt", "a\nb\n\nc\n")
-    assert ner.read(path, has_tags=False) == [
+    assert rows_of(path, has_tags=False) == [
         (("a", "b"), None, 0, 1),
         (("c",), None, 1, 4),
     ]
     path = write(tmp_path / "b.txt", "a NN what\n")
-    assert ner.read(path, has_tags=False) == [(("a",), None, 0, 1)]
+    assert rows_of(path, has_tags=False) == [(("a",), None, 0, 1)]
     path = write(tmp_path / "a.jsonl", '{"words": ["a"]}\n')
-    assert ner.read(path, has_tags=False) == [(("a",), None, 0, 1)]
+    assert rows_of(path, has_tags=False) == [(("a",), None, 0, 1)]
 
 
 def test_json_lines_are_read(tmp_path):
@@ -84,7 +89,7 @@ def test_json_lines_are_read(tmp_path):
         {"tags": ["B-geo-loc"], "words": ["\u2028é"]},
     ]
     lines = "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-    assert ner.read(write(tmp_path / "a.jsonl", lines)) == [
+    assert rows_of(write(tmp_path / "a.jsonl", lines)) == [
         (("a", "b"), ("B-PER", "O"), 0, 1),
         (("\u2028é",), ("B-geo-loc",), 1, 3),
     ]
@@ -435,3 +440,116 @@ def test_plain_tags_are_scored_word_by_word(tmp_path):
 
 def test_an_inside_after_an_end_begins_an_entity():
     assert ner.to_iob2(("S-a", "I-a", "I-a", "E-a")) == ("S-a", "B-a", "I-a", "E-a")
+
+
+def span(start: int, end: int, label: str = "PER") -> dict:
+    return {"start": start, "end": end, "label": label}
+
+
+def texts(path: Path, *rows: tuple[str, list[dict]]) -> Path:
+    lines = [json.dumps({"text": text, "entities": found}) for text, found in rows]
+    return write(path, "\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "entities", "tags"),
+    [
+        ("Ada met Bob.", [span(8, 11), span(0, 3)], "B-PER O B-PER O"),
+        ("  New York\r\nUS", [span(2, 10, "LOC"), span(12, 14)], "B-LOC I-LOC B-PER"),
+        # A combining mark, an emoji of several characters, ideographs, a control.
+        ("Jose\u0301 Paz", [span(0, 5)], "B-PER O"),
+        ("\U0001f469\u200d\U0001f52c Eva", [span(4, 7)], "O B-PER"),
+        ("\u5317\u4eac\u5e02\u957f", [span(0, 2, "LOC")], "B-LOC I-LOC O O"),
+        ("A\x00b c", [span(0, 3)], "B-PER O"),
+        ("", [], ""),
+        (" \n", [], ""),
+    ],
+)
+def test_spans_of_characters_become_tags(tmp_path, caplog, text, entities, tags):
+    (sentence,) = ner.read(texts(tmp_path / "a.jsonl", (text, entities)))
+    assert sentence.tags == tuple(tags.split())
+    assert [text[start:end] for start, end in sentence.places] == [*sentence.words]
+    assert not caplog.records
+
+
+def test_spans_that_cut_words_are_widened_and_counted(tmp_path, caplog):
+    path = texts(
+        tmp_path / "a.jsonl",
+        ("Ada met Bob", [span(0, 3)]),
+        ("Adas Bobs", [span(0, 3), span(4, 8), span(8, 9)]),
+    )
+    assert [s.tags for s in ner.read(path)] == [("B-PER", "O", "O"), ("B-PER",) * 2]
+    assert caplog.messages == [
+        f"{path}: 3 of 4 entities do not begin and end where words do: each has whole "
+        "words here (the first in line 2)",
+        f"{path}: 1 of 4 entities share their only words with the entity before them: "
+        "left out (the first in line 2)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"text": "Ada"}, "'entities' with a list, [] if there are none, got None"),
+        ({"text": 3, "entities": []}, "expected 'text' with a string, got 3"),
+        (
+            {"text": "\ud83d", "entities": []},
+            "character 0 of the text is '\\ud83d', half",
+        ),
+        ({"entities": [span(0, 4)]}, "entity 1: expected 0 <= start < end <= 3 (char"),
+        ({"entities": [span(-1, 2)]}, "of the text), got -1 and 2"),
+        ({"entities": [span(1, 1)]}, "of the text), got 1 and 1"),
+        ({"entities": [[0, 3, "PER"]]}, 'expected {"start": 0, "end": 5, "label": "PE'),
+        ({"entities": [span(0.0, 3)]}, "with whole numbers of characters"),
+        ({"entities": [span(0, True)]}, "with whole numbers of characters"),
+        ({"entities": [span(0, 3, "a b")]}, "such as PER or Job_Title, got 'a b'"),
+        (
+            {"entities": [span(0, 3), span(1, 2)]},
+            "the entities 'Ada' (0 to 3) and 'd' (1 to 2) overlap",
+        ),
+        (
+            {"text": "a  b", "entities": [span(1, 3)]},
+            "the entity from 1 to 3 (PER) has no character of a word",
+        ),
+    ],
+)
+def test_spans_that_are_none_of_their_text(tmp_path, row, message):
+    rows = [{"text": "x", "entities": []}, {"text": "Ada"} | row]
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    with pytest.raises(InputError) as error:
+        ner.read(path)
+    assert f"{path}: line 2: " in str(error.value)
+    assert message in str(error.value)
+
+
+def test_texts_without_labels_are_lines(tmp_path):
+    path = write(tmp_path / "a.txt", "\ufeffAda met\r\n\r\n Bob\u2028x\n")
+    sentences = ner.read(path, has_tags=False, has_lines=True)
+    assert [(s.words, s.text, s.line) for s in sentences] == [
+        (("Ada", "met"), "Ada met", 1),
+        ((), "", 2),
+        (("Bob", "x"), " Bob\u2028x", 3),
+    ]
+
+
+@pytest.mark.parametrize("split", ["testa", "testb"])
+def test_conll_2003_as_spans_has_the_same_entities(shared_data, tmp_path, split):
+    sentences = ner.read(shared_data / "ner" / "conll2003" / f"eng.{split}")
+    rows, entities = [], []
+    for sentence in sentences:
+        lengths = np.array([len(word) + 1 for word in sentence.words])
+        ends = np.cumsum(lengths) - 1
+        starts = ends - lengths + 1
+        found = [
+            span(int(starts[first]), int(ends[last]), label)
+            for label, first, last in ner.entities(sentence.tags)
+        ]
+        rows.append((" ".join(sentence.words), found))
+        entities.append(found)
+    assert entities == [
+        [
+            span(sentence.places[first][0], sentence.places[last][1], label)
+            for label, first, last in ner.entities(sentence.tags)
+        ]
+        for sentence in ner.read(texts(tmp_path / "a.jsonl", *rows))
+    ]

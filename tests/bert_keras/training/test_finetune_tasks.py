@@ -15,7 +15,7 @@ from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.inference import forward, tuned
 from bert_keras.model import networks
-from bert_keras.tasks import catalogue, glue
+from bert_keras.tasks import catalogue, glue, ner
 from bert_keras.training import finetune
 from tests.bert_keras.training.test_finetune import (
     BAD,
@@ -159,6 +159,66 @@ def test_tags_are_learnt(tagging_run, tmp_path):
     predicted = [word[2] for word in words if word]
     assert predicted == [tag for r in records(run) for tag in r["prediction"]]
     assert_python_answered_alike(run, [r["words"] for r in records(run)])
+
+
+def spans_file(path: Path, sentences: list[ner.Sentence]) -> Path:
+    """The same words with two blanks, an emoji or a line's end between them."""
+    lines = []
+    for number, (words, tags, *_) in enumerate(sentences):
+        text, entities = " ", []
+        blank = ("  ", " \U0001f469\u200d\U0001f52c ", "\r\n")[number % 3]
+        for word, tag in zip(words, tags, strict=True):
+            start = len(text)
+            text += word
+            if tag != "O":
+                found = {"start": start, "end": len(text), "label": tag[2:]}
+                entities.append(found)
+            text += blank
+        row = {"text": text, "entities": entities, "id": number}
+        lines.append(json.dumps(row) + "\n")
+    path.write_text("".join(lines))
+    return path
+
+
+def test_spans_of_characters_are_learnt(init, tagging_run, tmp_path, capsys):
+    train, dev = (
+        spans_file(tmp_path / f"{name}.jsonl", ner.read(tagging_run.parent / file))
+        for name, file in (("train", "train.txt"), ("dev", "dev.txt"))
+    )
+    run = tmp_path / "run"
+    options = {"num_train_epochs": 15, "evaluate_steps": 1000}
+    results = tune(init, run, train, dev, task="tagging", **options)
+    assert results["eval"]["f1"] > 0.95
+    assert_evaluated_alike(run, dev, results)
+    rows = [json.loads(line) for line in dev.read_text().splitlines()]
+    # Both kinds of files of texts, of several lines in one of them only.
+    tuned.predict(run, dev, tmp_path / "out.jsonl")
+    answers = [json.loads(x) for x in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(a["text"], a["id"]) for a in answers] == [
+        (row["text"], row["id"]) for row in rows
+    ]
+    keys = ("start", "end", "label")
+    found = [[{k: e[k] for k in keys} for e in a["entities"]] for a in answers]
+    right = sum(f == row["entities"] for f, row in zip(found, rows, strict=True))
+    assert right >= 0.8 * len(rows)
+    assert all(0 < e["probability"] <= 1 for a in answers for e in a["entities"])
+    lines = [row["text"].replace("\r\n", " ") for row in rows] + ["", " \u200d"]
+    (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
+    tuned.predict(run, tmp_path / "in.txt", "-")
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [a["text"] for a in answers] == lines
+    assert [a["entities"] for a in answers[-2:]] == [[], []]
+    # A text alone is that of the file, in Python too.
+    (record,) = tuned.TunedModel.load(run).predict(lines[:1])
+    assert [
+        {**entity.model_dump(), "probability": pytest.approx(entity.probability)}
+        for entity in record.entities
+    ] == answers[0]["entities"]
+    (tmp_path / "blank.txt").write_text("\n \n")
+    tuned.predict(run, tmp_path / "blank.txt", "-")
+    assert capsys.readouterr().out == (
+        '{"text": "", "entities": []}\n{"text": " ", "entities": []}\n'
+    )
 
 
 @pytest.mark.slow
