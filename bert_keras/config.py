@@ -2,7 +2,10 @@
 
 import itertools
 import math
+import re
 import typing
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import pydantic
@@ -445,6 +448,35 @@ TaskKind = Literal[
     "embedding",
 ]
 TASK_KINDS: tuple[TaskKind, ...] = typing.get_args(TaskKind)
+
+
+NOT_IN_LABELS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
+"""Characters that end a line or a column, or cannot be written: labels become both."""
+
+
+def check_labels(
+    labels: Sequence[str], *, path: str | Path, has_several: bool = False
+) -> None:
+    """Checks labels of a third-party checkpoint as those of a labelled file are.
+
+    Args:
+        labels: in the order of the logits.
+        path: of their file, for errors.
+        has_several: a text may have several, which commas separate in tables.
+
+    Raises:
+        InputError: one is empty, has several lines or a comma, or comes twice.
+    """
+    for number, label in enumerate(labels):
+        problem = None
+        if not label or NOT_IN_LABELS.search(label):
+            problem = "expected a label of one line"
+        elif has_several and "," in label:
+            problem = "expected a label without a comma, which separates labels"
+        elif label in labels[:number]:
+            problem = "expected different labels"
+        if problem:
+            raise InputError(f"{path}: {problem}, got {label!r}: rename it there")
 
 
 class Task(StrictModel):

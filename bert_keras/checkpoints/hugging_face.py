@@ -149,6 +149,9 @@ def read(path: Path) -> weights.Checkpoint:
         arrays=arrays,
         vocabulary=vocabulary,
         do_lower_case=do_lower_case,
+        max_seq_length=hugging_face_tokenizer.read_longest_input(
+            path, bert_config.max_position_embeddings
+        ),
         unused={
             name: _why_unused(name, architecture, copies)
             for name in sorted(shapes)

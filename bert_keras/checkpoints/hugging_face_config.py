@@ -163,6 +163,8 @@ def read_task(
     labels = None
     if kind in ("classification", "tagging"):
         labels = _read_labels(values, shapes, path)
+        has_several = values.get("problem_type") == "multi_label_classification"
+        config.check_labels(labels, path=path, has_several=has_several)
     if architecture == "BertForSequenceClassification":
         problem_type = values.get("problem_type")
         if problem_type == "multi_label_classification":

@@ -78,6 +78,20 @@ def read(directory: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
     return vocabulary, casings.pop() if casings else None
 
 
+def read_longest_input(directory: Path, num_positions: int) -> int | None:
+    """Returns the tokens to which inputs are cut; `None`: as many as positions.
+
+    Args:
+        directory: of `tokenizer_config.json`.
+        num_positions: of the model. A published model has as many or, for "no limit", a
+            number of 30 digits; only a lower one was chosen.
+    """
+    path = directory / _CONFIG
+    length = files.read_json(path).get("model_max_length") if path.is_file() else None
+    is_chosen = isinstance(length, int) and 4 <= length < num_positions
+    return int(length) if is_chosen else None
+
+
 def _check_config(path: Path) -> bool | None:
     """Checks `tokenizer_config.json`; returns its `do_lower_case`, if any."""
     values = files.read_json(path)
@@ -187,7 +201,9 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "do_lower_case": checkpoint.do_lower_case,
-        "model_max_length": checkpoint.bert_config.max_position_embeddings,
+        # Longer texts are cut as in the run: another cut may give another answer.
+        "model_max_length": checkpoint.max_seq_length
+        or checkpoint.bert_config.max_position_embeddings,
         "strip_accents": None,
         "tokenize_chinese_chars": True,
         **_SPECIAL_TOKENS,

@@ -154,7 +154,8 @@ def _task(directory: Path, kind: config.TaskKind, num_classes: int) -> config.Ta
     labels = tuple(map(str, range(num_classes)))
     if path.is_file():
         labels = tuple(files.read_text(path, expected="labels").splitlines())
-    if len(labels) != num_classes or len(set(labels)) != num_classes:
+    config.check_labels(labels, path=path)
+    if len(labels) != num_classes:
         raise InputError(
             f"{path}: expected {num_classes} different labels, one a line, as many as "
             f"`num_classes` in {TASK}, found {len(labels)}"

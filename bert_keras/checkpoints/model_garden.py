@@ -34,9 +34,8 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-import yaml
 
-from bert_keras import config, strict_model
+from bert_keras import config, config_files, strict_model
 from bert_keras.checkpoints import companions, tensor_bundle, weights
 from bert_keras.checkpoints.weights import Row
 from bert_keras.errors import InputError, one_line
@@ -345,10 +344,12 @@ def _read_params(path: Path) -> config.BertConfig:
         InputError: not YAML, or not of BERT as published.
     """
     try:
-        values: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values: Any = config_files.read_yaml(path)
         model = dict(values["task"]["model"])
         encoder = dict(model["encoder"]["bert"])
-    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path}: expected YAML with task.model.encoder.bert: " + one_line(error)
         ) from None

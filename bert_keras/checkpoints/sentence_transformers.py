@@ -81,6 +81,14 @@ def _read_steps(path: Path) -> dict[str, str]:
     order = [name for name in ("Transformer", "Pooling", "Normalize") if name in steps]
     if list(steps) != order or order[:2] != ["Transformer", "Pooling"]:
         raise _unknown(path, ", ".join(steps))
+    for folder in steps.values():
+        # A link can lead out as well.
+        place = (path.parent / folder).resolve()
+        if not place.is_relative_to(path.parent.resolve()):
+            raise InputError(
+                f"{path}: the path {folder!r} leaves the directory: expected a folder "
+                "in it"
+            )
     if steps["Transformer"]:
         raise InputError(
             f"{path}: the encoder is in {steps['Transformer']!r}, expected next to it"

@@ -2,12 +2,16 @@
 
 import csv
 import io
+import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from bert_keras import files
 from bert_keras.errors import InputError
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 Rows = Iterator[tuple[int, dict[str, Any]]]
 """First line of each row, and its values by column."""
@@ -85,6 +89,13 @@ def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
         if not isinstance(row, dict):
             raise InputError(
                 f"{path}: line {number}: expected {expected}, got {line.strip()[:60]}"
+            )
+        # Only an escape can make half of a pair, which no file of answers can hold.
+        if "\\u" in line and _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
+            raise InputError(
+                f"{path}: line {number}: half of a surrogate pair, such as \\ud83d "
+                "without its second half, is no character: was the text cut within "
+                "an emoji?"
             )
         yield number, row
 

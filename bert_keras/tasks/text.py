@@ -21,7 +21,7 @@ import scipy.special
 import scipy.stats
 import sklearn.metrics
 
-from bert_keras import files
+from bert_keras import config, files
 from bert_keras.data import features
 from bert_keras.errors import InputError, nearest
 from bert_keras.finetuning_config import FinetuningConfig, TextColumns
@@ -152,7 +152,7 @@ class Place(NamedTuple):
         if not isinstance(value, str):
             raise self.error(f"{name!r}: expected a string, got {value!r}")
         # Labels become column names and lines of files.
-        if not value or _NOT_IN_LABELS.search(value):
+        if not value or config.NOT_IN_LABELS.search(value):
             raise self.error(f"expected a label of one line, got {value!r}")
         return value
 
@@ -210,7 +210,6 @@ _READERS = {
     ".csv": reading.read_csv,
     ".jsonl": reading.read_jsonl,
 }
-_NOT_IN_LABELS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
 
 
 def distinct_labels(

@@ -1,5 +1,6 @@
 """Hugging Face's directories: their classes as the judge, old files, hostile ones."""
 
+import dataclasses
 import importlib.util
 import json
 import re
@@ -714,6 +715,39 @@ def test_a_classifier_of_what_is_not_guessed(directory):
 def test_labels_without_names_have_theirs(directory):
     change_json(directory / "config.json", without=("id2label", "label2id"))
     assert hugging_face.read(directory).task.labels == ("LABEL_0", "LABEL_1")
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem_type", "message"),
+    [
+        (["a", "b\nc"], None, r"a label of one line, got 'b\\nc': rename it there"),
+        (["a\tb", "c"], None, r"expected a label of one line, got 'a\\tb'"),
+        (["a", "\ud83d"], None, r"expected a label of one line, got '\\ud83d'"),
+        (["", "b"], None, "expected a label of one line, got ''"),
+        (["a", "a"], None, "expected different labels, got 'a'"),
+        (["a,b", "c"], "multi_label_classification", "without a comma, .* 'a,b'"),
+    ],
+)
+def test_labels_that_no_file_of_answers_can_hold(
+    directory, labels, problem_type, message
+):
+    named = {str(number): label for number, label in enumerate(labels)}
+    change_json(directory / "config.json", id2label=named, problem_type=problem_type)
+    with pytest.raises(InputError, match=message):
+        hugging_face.read(directory)
+
+
+def test_inputs_are_cut_as_in_the_run(directory, tmp_path):
+    """A text that is cut elsewhere may have another answer."""
+    path = directory / "tokenizer_config.json"
+    run = dataclasses.replace(hugging_face.read(directory), max_seq_length=9)
+    (tmp_path / "converted").mkdir()
+    hugging_face.write(run, tmp_path / "converted")
+    written = tmp_path / "converted/tokenizer_config.json"
+    assert json.loads(written.read_text())["model_max_length"] == 9
+    assert hugging_face.read(tmp_path / "converted").max_seq_length == 9
+    change_json(path, model_max_length=10**30)
+    assert hugging_face.read(directory).max_seq_length is None
 
 
 @pytest.mark.parametrize("problem_type", [None, "regression"])

@@ -95,6 +95,17 @@ def test_the_longest_input_is_in_one_of_two_files(directory):
             steps("Transformer", "Pooling", path="0"),
             "is in '0', expect",
         ),
+        (
+            "modules.json",
+            json.dumps(
+                [
+                    {"type": "a.Transformer", "path": ""},
+                    {"type": "a.Pooling", "path": "../1_Pooling"},
+                ]
+            ),
+            "modules.json: the path '../1_Pooling' leaves the directory",
+        ),
+        ("modules.json", steps("Transformer", "Pooling", path="/"), "'/' leaves the"),
         ("modules.json", "[]", "expected the steps Transformer, Pooling and maybe Nor"),
         ("modules.json", "[1]", "expected the steps .* got 1"),
         ("modules.json", "[", "modules.json: expected JSON"),

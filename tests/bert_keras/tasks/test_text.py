@@ -133,6 +133,11 @@ def test_columns_are_found_by_name(tmp_path):
         ("a.csv", "text;label\na;b\n", r"expected commas .* found semicolons: ren"),
         ("a.csv", "text\tlabel\na\tb\n", r"expected commas .* found tabs \(.tsv\)"),
         ("a.jsonl", "[" * 99_999, "line 1: not JSON: brackets are nested too deeply"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": 1}\n{"text": "b \\ud83d", "label": 1}',
+            "a.jsonl: line 2: half of a surrogate pair, .* cut within an emoji",
+        ),
         ("a.jsonl", "[1]\n", r"line 1: expected \{\"text\": ..., ...\}, got \[1\]"),
         (
             "a.jsonl",
