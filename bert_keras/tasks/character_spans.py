@@ -5,13 +5,17 @@ A line is `{"text": "...", "entities": [{"start": 0, "end": 5, "label": "PER"}]}
 in Unicode code points from 0, as Python counts. No TensorFlow.
 """
 
+import logging
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_keras.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 FORM = '{"text": ..., "entities": [{"start": ..., "end": ..., "label": ...}]}'
 
@@ -38,6 +42,32 @@ class Tagged(NamedTuple):
     """Entities that do not begin and end where words do."""
     num_dropped: int
     """Entities without a word of their own: an entity before has it."""
+
+
+class Counts:
+    """Counts the entities of a file, and those that became other ones."""
+
+    def __init__(self):
+        self.num_entities = 0
+        self.widened: list[int] = []
+        """Line of each entity that has whole words now."""
+        self.dropped: list[int] = []
+
+    def add(self, line: int, entities: Sequence[Entity], tagged: Tagged) -> None:
+        """Counts the entities of a line."""
+        self.num_entities += len(entities)
+        self.widened += [line] * tagged.num_widened
+        self.dropped += [line] * tagged.num_dropped
+
+    def warn(self, path: Path) -> None:
+        """Says how many entities became other ones, if any did."""
+        for lines, fate in (
+            (self.widened, "do not begin and end where words do: widened to words"),
+            (self.dropped, "share their only words with the one before: left out"),
+        ):
+            if lines:
+                counted = f"{len(lines)} of {self.num_entities} entities {fate}"
+                logger.warning("%s: %s (the first in line %d)", path, counted, lines[0])
 
 
 def read_text(row: dict[str, Any], *, place: str) -> str:

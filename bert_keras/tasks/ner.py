@@ -183,7 +183,7 @@ def _read_texts(
     path: Path, rows: Iterable[tuple[int, dict[str, Any]]], has_tags: bool
 ) -> Iterator[Sentence]:
     """Texts with spans of characters."""
-    num_entities, widened, dropped = 0, [], []
+    counts = character_spans.Counts()
     for number, (line, row) in enumerate(rows):
         place = f"{path}: line {line}"
         text = character_spans.read_text(row, place=place)
@@ -192,17 +192,9 @@ def _read_texts(
             entities = character_spans.read_entities(row, text, place=place)
             tagged = character_spans.to_tags(entities, sentence.places, place=place)
             sentence = sentence._replace(tags=tagged.tags)
-            num_entities += len(entities)
-            widened += [line] * tagged.num_widened
-            dropped += [line] * tagged.num_dropped
+            counts.add(line, entities, tagged)
         yield sentence
-    for lines, fate in (
-        (widened, "do not begin and end where words do: each has whole words here"),
-        (dropped, "share their only words with the entity before them: left out"),
-    ):
-        if lines:
-            counted = f"{len(lines)} of {num_entities} entities {fate}"
-            logger.warning("%s: %s (the first in line %d)", path, counted, lines[0])
+    counts.warn(path)
 
 
 def of_text(text: str, document: int, line: int) -> Sentence:

@@ -466,7 +466,8 @@ def texts(path: Path, *rows: tuple[str, list[dict]]) -> Path:
     ],
 )
 def test_spans_of_characters_become_tags(tmp_path, caplog, text, entities, tags):
-    (sentence,) = ner.read(texts(tmp_path / "a.jsonl", (text, entities)))
+    rows = (text, entities), ("Bob", [])
+    sentence, _ = ner.read(texts(tmp_path / "a.jsonl", *rows))
     assert sentence.tags == tuple(tags.split())
     assert [text[start:end] for start, end in sentence.places] == [*sentence.words]
     assert not caplog.records
@@ -480,9 +481,9 @@ def test_spans_that_cut_words_are_widened_and_counted(tmp_path, caplog):
     )
     assert [s.tags for s in ner.read(path)] == [("B-PER", "O", "O"), ("B-PER",) * 2]
     assert caplog.messages == [
-        f"{path}: 3 of 4 entities do not begin and end where words do: each has whole "
-        "words here (the first in line 2)",
-        f"{path}: 1 of 4 entities share their only words with the entity before them: "
+        f"{path}: 3 of 4 entities do not begin and end where words do: widened "
+        "to words (the first in line 2)",
+        f"{path}: 1 of 4 entities share their only words with the one before: "
         "left out (the first in line 2)",
     ]
 
