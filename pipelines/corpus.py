@@ -43,6 +43,7 @@ _EXPANSION = {".bz2": 4, ".gz": 3}
 # Bytes of text whose paragraph hashes, of 16 bytes each, go into one partition.
 _BYTES_PER_PARTITION = 100_000_000
 
+_SHARED_ID = "dropped/id of another document"
 _DOCUMENTS, _PARAGRAPHS, _MARKS = "documents", "paragraphs", "marks"
 
 
@@ -69,9 +70,10 @@ def build_corpus(
         output_dir: created; must be new, or left unfinished by the same command.
         sources: paths or patterns by kind: `wikipedia` (MediaWiki dumps: `.xml`,
             `.xml.bz2`, `.xml.gz`), `wikiextractor` (its output, `<doc>` or JSON),
-            `books` (plain text, one or many in a file), `jsonl` (`{"id": ..., "text":
-            ...}` on each line, optionally `title` and `source`; blank lines in the text
-            divide paragraphs).
+            `books` (plain text, one or many in a file), `sentences` (a sentence on each
+            line; a blank line or a new file begins a document), `jsonl` (lines of
+            `{"id": ..., "text": ...}`, optionally `title` and `source`; blank lines in
+            the text divide paragraphs).
         config: rules for leaving documents out.
         exclude_overlap_with: evaluation files; documents that contain one of their
             lines are left out.
@@ -104,6 +106,8 @@ def build_corpus(
     rejects = sorted(tuple(reject) for r in results for reject in r.get("rejects", ()))
     _write_rejects(output_dir, rejects)
     _check(counters, rejects, output_dir, max_bad_fraction)
+    shared_ids = [key for r in results for key in r.get("shared_ids", ())]
+    _check_ids(counters, shared_ids, max_bad_fraction)
     result = manifest.Manifest(
         kind="documents",
         shards=steps.shards_of(results),
@@ -243,6 +247,21 @@ def _check(
         )
 
 
+def _check_ids(
+    counters: Mapping[str, int], shared_ids: Sequence[str], max_bad_fraction: float
+) -> None:
+    num_lost = counters.get(_SHARED_ID, 0)
+    share = num_lost / max(counters.get("items_read", 0), 1)
+    if share > max_bad_fraction:
+        raise InputError(
+            f"{num_lost:,} documents ({share:.2%} of the items read) have the id of "
+            f"another document with other text, such as {min(shared_ids)!r}; the limit "
+            f"is {max_bad_fraction:.2%}: give each an 'id' of its own, for example "
+            "with the name of its file; to keep only one for each id, raise "
+            "--max_bad_fraction"
+        )
+
+
 def _drops(counters: Mapping[str, int]) -> str:
     return ", ".join(
         f"{name.split('/')[1]} {count:,}"
@@ -334,7 +353,7 @@ class _Read(steps.Worker):
 class Kept(NamedTuple):
     """The paragraphs of a document that stay."""
 
-    paragraphs: list[str]
+    paragraphs: Sequence[duplicates.Paragraph]
     hashes: list[int | None]
     """See `duplicates.paragraph_hashes`; empty if they are not asked for."""
     num_words: int
@@ -353,7 +372,8 @@ def keep_paragraphs(
     """
     paragraphs = document.paragraphs
     if not config.deduplicate_paragraphs:
-        sizes, hashes = list(map(words.count_words, paragraphs)), []
+        texts = map(duplicates.text_of, paragraphs)
+        sizes, hashes = list(map(words.count_words, texts)), []
     else:
         least = config.min_duplicate_words
         found = [duplicates.words_and_hash(one, least) for one in paragraphs]
@@ -366,7 +386,7 @@ def keep_paragraphs(
             sizes = [sizes[place] for place in places]
     if sum(sizes) < config.min_document_words:
         count("dropped/too short")
-    elif overlap is not None and overlap.find(paragraphs) is not None:
+    elif overlap is not None and overlap.find(map(duplicates.text_of, paragraphs)):
         count("dropped/overlap with evaluation data")
     elif paragraphs:
         return Kept(paragraphs, hashes, sum(sizes))
@@ -375,7 +395,10 @@ def keep_paragraphs(
 
 def make_record(document: readers.SourceDocument, kept: Kept) -> Record:
     """Splits paragraphs into sentences and packs them as one document."""
-    split = map(sentences.split_sentences, kept.paragraphs)
+    split = (
+        sentences.split_sentences(one) if isinstance(one, str) else list(one)
+        for one in kept.paragraphs
+    )
     return _pack(
         {
             "id": document.id,
@@ -428,8 +451,13 @@ class _Write(steps.Worker):
         number, groups = element
         counts: Counter[str] = Counter()
         marks = duplicates.marks_by_document(groups[_MARKS])
-        kept, num_duplicates = newest(map(Record.from_bytes, groups[_DOCUMENTS]))
-        counts["dropped/duplicate"] += num_duplicates
+        kept, num_dropped, shared_ids = newest(
+            map(Record.from_bytes, groups[_DOCUMENTS])
+        )
+        counts["dropped/duplicate"] += num_dropped - len(shared_ids)
+        if shared_ids:
+            counts[_SHARED_ID] = len(shared_ids)
+        shared_ids = sorted(shared_ids)[:1]
         written = []
         for record in kept:
             marked = marks.get(instances.document_hash(record.id))
@@ -439,7 +467,7 @@ class _Write(steps.Worker):
                 written.append(record)
         del kept
         if not written:
-            yield steps.counted(counts)
+            yield steps.counted(counts, shared_ids=shared_ids)
             return
         name = f"documents-{number:05d}-of-{self._work.num_shards:05d}.jsonl.gz"
         lines = (zlib.decompress(record.line) for record in written)
@@ -450,7 +478,9 @@ class _Write(steps.Worker):
             counts["words"] += record.num_words
             counts[f"words/{record.source}"] += record.num_words
             counts["sentences"] += record.num_sentences
-        yield steps.counted(counts, shard=shard.model_dump(mode="json"))
+        yield steps.counted(
+            counts, shard=shard.model_dump(mode="json"), shared_ids=shared_ids
+        )
 
     def _without(
         self, record: Record, marked: Collection[int], counts: Counter[str]
@@ -472,20 +502,25 @@ class _Write(steps.Worker):
         return _pack(document, rank=record.rank, num_words=num_words)
 
 
-def newest(records: Iterable[Record]) -> tuple[list[Record], int]:
+def newest(records: Iterable[Record]) -> tuple[list[Record], int, list[str]]:
     """Keeps one record per id: that of the greatest rank, then the first by text.
 
     Returns:
-        The records in the order of their ids, and the number left out.
+        The records in the order of their ids, the number left out, and the ids of those
+        left out that have the rank of the record before them but other text.
     """
     kept: dict[str, Record] = {}
     num_read = 0
+    shared_ids = []
     for record in records:
         num_read += 1
         other = kept.setdefault(record.id, record)
-        if record.rank > other.rank or (
-            record.rank == other.rank
-            and zlib.decompress(record.line) < zlib.decompress(other.line)
-        ):
+        if other is record:
+            continue
+        line, other_line = zlib.decompress(record.line), zlib.decompress(other.line)
+        if record.rank == other.rank and line != other_line:
+            shared_ids.append(record.id)
+        if (record.rank, other_line) > (other.rank, line):
             kept[record.id] = record
-    return [kept[key] for key in sorted(kept)], num_read - len(kept)
+    kept_records = [kept[key] for key in sorted(kept)]
+    return kept_records, num_read - len(kept), shared_ids

@@ -38,7 +38,7 @@ _ROW_TYPE = np.dtype("<u8")
 def paragraph_hash(paragraph: Paragraph) -> int:
     """64 bits that tell paragraphs apart, regardless of white space."""
     # All white space goes: Chinese has none between sentences.
-    text = _text(paragraph)
+    text = text_of(paragraph)
     # Most text is printable, with no white space but blanks.
     text = text.replace(" ", "") if text.isprintable() else "".join(text.split())
     return _hash(text.encode("utf-8", "surrogatepass"))
@@ -51,7 +51,7 @@ def _hash(encoded: bytes) -> int:
 
 def is_long(paragraph: Paragraph, min_words: int) -> bool:
     """Whether a paragraph has so many words; shorter ones may repeat."""
-    return words.has_words(_text(paragraph), min_words)
+    return words.has_words(text_of(paragraph), min_words)
 
 
 def paragraph_hashes(
@@ -62,11 +62,12 @@ def paragraph_hashes(
     return [paragraph_hash(one) if counts else None for one, counts in pairs]
 
 
-def words_and_hash(paragraph: str, min_words: int) -> tuple[int, int | None]:
+def words_and_hash(paragraph: Paragraph, min_words: int) -> tuple[int, int | None]:
     """The number of a paragraph's words, and its hash if it has so many or more.
 
     As `words.count_words` and `paragraph_hash`, but most text is read only once.
     """
+    paragraph = text_of(paragraph)
     if (
         paragraph[:1] in ("", " ")
         or paragraph[-1] == " "
@@ -189,5 +190,6 @@ def _unpack(blocks: Iterable[bytes]) -> np.ndarray:
     return np.frombuffer(b"".join(blocks), _ROW_TYPE).reshape(-1, 2)
 
 
-def _text(paragraph: Paragraph) -> str:
+def text_of(paragraph: Paragraph) -> str:
+    """Returns the text of a paragraph, with a blank between sentences."""
     return paragraph if isinstance(paragraph, str) else " ".join(paragraph)

@@ -56,7 +56,7 @@ class TestCorpus:
     def test_nothing_to_read(self, check):
         check(
             "nothing to read: give at least one of --wikipedia, --wikiextractor, "
-            "--books, --jsonl"
+            "--books, --sentences, --jsonl"
         )
 
     def test_not_xml(self, check, tmp_path):

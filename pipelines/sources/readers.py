@@ -16,13 +16,14 @@ from typing import Any, BinaryIO, NamedTuple
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.pipelines import filters, wikitext
+from bert_keras.pipelines import duplicates, filters, wikitext
 from bert_keras.pipelines.sources import (
     KINDS,
     book_cutter,
     books,
     dump_head,
     multistream,
+    sentence_lines,
     text_lines,
     wikiextractor,
     wikipedia,
@@ -66,7 +67,8 @@ class SourceDocument(NamedTuple):
     """Among documents with the same id, the greatest rank wins."""
     source: str
     title: str
-    paragraphs: list[str]
+    paragraphs: Sequence[duplicates.Paragraph]
+    """Texts or, where the source has sentences, lists of sentences."""
 
 
 class Reject(NamedTuple):
@@ -144,6 +146,15 @@ def _input(kind: str, path: str) -> Input:
             wikipedia.check_dump(path)
         else:
             _check_text(kind, path)
+        if kind == "books":
+            with files.open_to_read(path) as file:
+                if sentence_lines.is_one_sentence_a_line(file):
+                    logger.info(
+                        "%s: holds a sentence on each line, as BookCorpus does: read "
+                        "as by --sentences",
+                        path,
+                    )
+                    kind = "sentences"
     except OSError as error:
         raise _unreadable(path, error) from None
     return Input(kind=kind, path=path, num_bytes=num_bytes)
@@ -164,8 +175,15 @@ def _check_text(kind: str, path: str) -> None:
     if kind == "wikiextractor":
         wikiextractor.is_json(start, path)
     elif dump_head.is_html(start[:4096].decode("utf-8-sig", errors="replace")):
-        expected = "a plain-text book" if kind == "books" else "lines of JSON"
+        expected = _EXPECTED[kind]
         raise InputError(f"{path}: expected {expected}, but this is an HTML page")
+
+
+_EXPECTED = {
+    "books": "a plain-text book",
+    "sentences": "lines of text",
+    "jsonl": "lines of JSON",
+}
 
 
 def split_input(item: Input, *, max_bytes: int = 32 << 20) -> list[Range]:
@@ -194,7 +212,11 @@ def split_input(item: Input, *, max_bytes: int = 32 << 20) -> list[Range]:
     if num_ranges > 1 and item.kind == "books":
         return _split_books(item, max_bytes)
     num_ranges = max(num_ranges, 1)
-    bounds = [item.num_bytes * n // num_ranges for n in range(num_ranges + 1)]
+    step = sentence_lines.PART_BYTES if item.kind == "sentences" else 1
+    starts = {
+        item.num_bytes * n // num_ranges // step * step for n in range(num_ranges)
+    }
+    bounds = [*sorted(starts), item.num_bytes]
     return [
         Range(kind=item.kind, path=item.path, start=start, stop=stop)
         for start, stop in zip(bounds, bounds[1:], strict=False)
@@ -252,6 +274,8 @@ def read_range(
         yield from _read_wikiextractor(item, advance, count, drop_lists)
     elif item.kind == "books":
         yield from _read_books(item, advance, count)
+    elif item.kind == "sentences":
+        yield from _read_sentences(item, advance, count)
     else:
         yield from _read_jsonl(item, advance, count)
 
@@ -382,6 +406,39 @@ def _read_book(
         )
     else:
         count("dropped/no running text")
+
+
+def _read_sentences(
+    item: Range, advance: Advance, count: Count
+) -> Iterator[SourceDocument | Reject]:
+    name = files.name_of(item.path)
+    with files.open_to_read(item.path) as file:
+        progress = multistream.Progress(file, item.start, item.stop, advance)
+        stop = item.stop if multistream.compression(file) is None else _NO_END
+        for block in sentence_lines.read_blocks(file, item.path, item.start, stop):
+            progress.update()
+            count("items_read")
+            if None in block.lines:
+                yield Reject(
+                    item.path, f"byte {block.offset}", "", "longer than 64 MiB"
+                )
+                continue
+            data = b"\n".join(filter(None, block.lines))
+            text, codec = books.decode(data)
+            if "\0" in text:
+                reason = "not plain text: it holds NUL characters"
+                yield Reject(item.path, f"byte {block.offset}", "", reason)
+                continue
+            count(f"encoding/{codec}")
+            lines = (" ".join(line.split()) for line in text.split("\n"))
+            yield SourceDocument(
+                id=f"{name}:{hashlib.sha256(data).hexdigest()[:12]}",
+                rank="",
+                source="sentences",
+                title=os.path.splitext(name)[0],
+                paragraphs=[[line for line in lines if line]],
+            )
+        progress.finish()
 
 
 def _read_jsonl(

@@ -36,7 +36,7 @@ def write(folder, name, data):
 
 
 SHORT = {"min_document_words": 1}
-KINDS = ("wikipedia", "wikiextractor", "books", "jsonl")
+KINDS = ("wikipedia", "wikiextractor", "books", "sentences", "jsonl")
 
 
 def build(output, *, engine=None, config=SHORT, **options):
@@ -94,6 +94,7 @@ def sources(tmp_path):
         "wikipedia": [f"{folder}/*.xml*"],
         "books": [f"{folder}/*.txt"],
         "jsonl": [f"{folder}/lines.jsonl"],
+        "max_bad_fraction": 0.1,
     }
 
 
@@ -132,7 +133,8 @@ def test_whole_output(sources, tmp_path):
         "documents/jsonl": 2,
         "documents/s": 1,
         "documents/wikipedia": 2,
-        "dropped/duplicate": 2,
+        "dropped/duplicate": 1,
+        "dropped/id of another document": 1,
         "dropped/no running text": 2,
         "dropped/not wikitext": 1,
         "dropped/other namespace": 1,
@@ -369,6 +371,30 @@ def test_too_many_rejects(tmp_path):
     build(tmp_path / "out", wikipedia=[path], max_bad_fraction=0.25)
 
 
+def test_two_files_numbered_from_0(tmp_path):
+    """Half of the documents would go, since each id is there twice."""
+    for name in "ab":
+        lines = [json.dumps({"id": n, "text": f"{name} {n}."}) for n in range(10)]
+        write(tmp_path, f"{name}.jsonl", "\n".join(lines))
+    paths = [f"{tmp_path}/*.jsonl"]
+    message = (
+        "10 documents (50.00% of the items read) have the id of another document with "
+        "other text, such as '0'; the limit is 1.00%: give each an 'id' of its own, "
+        "for example with the name of its file; to keep only one for each id, raise "
+        "--max_bad_fraction"
+    )
+    with pytest.raises(InputError) as error:
+        build(tmp_path / "out", jsonl=paths)
+    assert str(error.value) == message
+    result = build(tmp_path / "out", jsonl=paths, max_bad_fraction=0.5)
+    assert result.counters["dropped/id of another document"] == 10
+    assert result.counters["dropped/duplicate"] == 0
+    # The same file twice is no fault.
+    write(tmp_path, "b.jsonl", (tmp_path / "a.jsonl").read_bytes())
+    result = build(tmp_path / "same", jsonl=paths)
+    assert result.counters["dropped/duplicate"] == 10
+
+
 def test_no_document(tmp_path):
     dump = HEAD + page_xml(1, "T", "#REDIRECT [[x]]") + "</mediawiki>"
     with pytest.raises(InputError, match="no document in 1 items read.*redirect 1"):
@@ -483,3 +509,15 @@ def test_real_dumps(shared_data, tmp_path):
     assert counters["documents"] + num_dropped == 106 + 139 + 24 + 5
     titles = {document["title"] for document in documents(tmp_path / "out").values()}
     assert {"Anarchism", "Albedo", "Achilles"} <= titles
+
+
+@pytest.mark.parametrize("kind", ["books", "sentences"])
+def test_each_line_of_bookcorpus_stays_a_sentence(tmp_path, kind):
+    """One sentence a line, lower case, no blank lines."""
+    lines = [f"usually , mr. bean 's day {n} began . ''" for n in range(200)]
+    path = write(tmp_path, "books_large_p1.txt", "\n".join(lines) + "\n")
+    result = build(tmp_path / "out", **{kind: [path]})
+    [found] = documents(tmp_path / "out").values()
+    assert found["paragraphs"] == [lines]
+    assert result.counters["sentences"] == 200
+    assert result.config["inputs"][0][0] == "sentences"

@@ -350,7 +350,7 @@ def test_nothing_to_read(tmp_path):
         readers.find_inputs({"wikipedia": [], "books": ()})
     assert str(error.value) == (
         "nothing to read: give at least one of --wikipedia, --wikiextractor, --books, "
-        "--jsonl"
+        "--sentences, --jsonl"
     )
     with pytest.raises(InputError, match=r"^--books: no file matches '.*x\*'$"):
         readers.find_inputs({"books": [str(tmp_path / "x*")]})
