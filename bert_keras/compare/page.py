@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import scipy.stats
+
 from bert_keras import files, progress
 from bert_keras.compare import costs, floors, paired, results
 from bert_keras.report import drawing, markdown
@@ -125,6 +127,11 @@ def sentences(report: Report) -> list[str]:
         first = (
             f"A model is clearly better than {names} at some numbers of labels, but "
             "not at the largest."
+        )
+    elif report.num_seeds == 1:
+        first = (
+            "One seed says nothing about the chance of training, so no difference is "
+            "called clear: give more with --seeds."
         )
     else:
         first = f"At no number of labels here is a model clearly better than {names}."
@@ -284,11 +291,12 @@ def _method(report: Report) -> Iterator[str]:
         )
     yield (
         "Differences in brackets: of the means, with intervals of "
-        f"{100 * paired.CONFIDENCE:.0f} % that hold together for all that the best of "
-        "one number of labels is compared with (Bonferroni), from "
-        f"{paired.NUM_RESAMPLES:,} resamples of the {report.num_dev:,} dev examples "
-        f"and of the seeds that both have, the same for all. {_caution(report)} The "
-        "best is the best on this dev file, and a little lucky on it."
+        f"{100 * paired.CONFIDENCE:.0f} % that hold together for all pairs at one "
+        "number of labels (Bonferroni). They hold the chance of training, by Student's "
+        "t from the seeds that both have, and that of the dev examples, from "
+        f"{paired.NUM_RESAMPLES:,} resamples of the {report.num_dev:,}. "
+        f"{_caution(report)} The best is the best on this dev file, and a little "
+        "lucky on it."
     )
     present = [c.name for c in report.contenders if c.is_floor]
     described = [f"{name}: {floors.DESCRIPTIONS[name]}" for name in present]
@@ -302,9 +310,12 @@ def _method(report: Report) -> Iterator[str]:
 
 def _caution(report: Report) -> str:
     if report.num_seeds == 1:
-        return "With one seed they lack the chance of training."
-    few = f"{report.num_seeds} seeds" if report.num_seeds < 10 else "The seeds"
-    return f"{few} tell only roughly how far training varies."
+        return "With one seed there are none."
+    factor = scipy.stats.t.ppf((1 + paired.CONFIDENCE) / 2, report.num_seeds - 1)
+    return (
+        f"With {report.num_seeds} seeds Student's t is {factor:.1f} for one pair, with "
+        "many 2.0."
+    )
 
 
 def _seeds(report: Report) -> str:

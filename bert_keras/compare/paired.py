@@ -1,4 +1,4 @@
-"""Differences of scores on the same examples, by a paired bootstrap.
+"""Differences of scores on the same examples, with the chance of both in them.
 
 A score is a function of sums over examples (of right, true and given answers, or of
 products), so a resample of the examples is a product of counts with them.
@@ -229,37 +229,43 @@ def difference(
     first: Mapping[int, tuple[float, np.ndarray]],
     second: Mapping[int, tuple[float, np.ndarray]],
     *,
-    seed: int,
+    num_examples: int,
     num_comparisons: int = 1,
 ) -> Interval | None:
     """Mean score of one model less that of another, with its interval.
 
-    Examples are resampled, and so are the seeds, which both models share: with a seed
-    goes the choice of the labelled examples. With one seed, the chance of training is
-    not in the interval.
+    The half width is `sqrt((t_S * S / sqrt(n))^2 + (t_E * E)^2)`. `S` is the deviation
+    of the `n` differences of the seeds, which both models share (with a seed goes the
+    choice of the labelled examples), and `t_S` Student's with `n - 1` degrees: three
+    seeds tell little about how far training varies. `E` is the standard error that the
+    resampled examples give for the mean, and `t_E` has `num_examples - 1` degrees. The
+    chance of examples is in `S`, too, so the interval is rather too wide.
 
     Args:
         first: by seed the score, and those in resamples.
         second: the same of the other.
-        seed: of the choice of seeds.
-        num_comparisons: that are made together; the interval of each is so much wider
-            that all hold at once (Bonferroni).
+        num_examples: of the dev file.
+        num_comparisons: pairs of models that a page may call different. The interval of
+            each is so much wider that all hold at once (Bonferroni), also those of a
+            model that was picked because it is best.
 
     Returns:
-        `None`: they have no seed in common.
+        `None`: they have fewer than two seeds in common, which say nothing about the
+        chance of training.
     """
     common = sorted(first.keys() & second.keys())
-    if not common:
+    if len(common) < 2:
         return None
-    by_seed = np.stack([first[s][1] - second[s][1] for s in common])
-    generator = np.random.default_rng(seed)
-    drawn = generator.integers(len(common), size=by_seed.shape)
-    means = by_seed.mean(axis=0)
-    if len(common) > 1:
-        # Seeds drawn from n have (n - 1) / n of the variance of n new ones.
-        spread = np.take_along_axis(by_seed, drawn, axis=0).mean(axis=0) - means
-        means += spread * np.sqrt(len(common) / (len(common) - 1))
+    by_seed = np.array([first[s][0] - second[s][0] for s in common])
+    resampled = np.mean([first[s][1] - second[s][1] for s in common], axis=0)
     tail = (1 - CONFIDENCE) / 2 / num_comparisons
-    low, high = np.quantile(means, (tail, 1 - tail))
-    whole = np.mean([first[s][0] - second[s][0] for s in common])
-    return Interval(float(whole), float(low), float(high))
+    of_seeds, of_examples = (
+        scipy.stats.t.ppf(1 - tail, degrees)
+        for degrees in (len(common) - 1, num_examples - 1)
+    )
+    half = np.hypot(
+        of_seeds * by_seed.std(ddof=1) / np.sqrt(len(common)),
+        of_examples * resampled.std(),
+    )
+    mean = by_seed.mean()
+    return Interval(float(mean), float(mean - half), float(mean + half))

@@ -53,8 +53,8 @@ class Ranking:
     best: Contender
     """The one with the best mean, a floor or a model."""
     others: tuple[tuple[Contender, paired.Interval | None], ...]
-    """The rest, best first, and how much better the best is; `None`: no seed in common,
-    or fewer than `paired.MIN_EXAMPLES` dev examples."""
+    """The rest, best first, and how much better the best is; `None`: fewer than
+    two seeds in common, or `paired.MIN_EXAMPLES` dev examples."""
 
     @property
     def model_is_worth_it(self) -> bool:
@@ -104,8 +104,8 @@ def rank(
     intervals = [
         paired.difference(
             *(by_seed(first), by_seed(other)),
-            seed=_SEED,
-            num_comparisons=len(rest),
+            num_examples=len(seen[1]),
+            num_comparisons=len(present) * len(rest) // 2,
         )
         if seen and len(seen[1]) >= paired.MIN_EXAMPLES
         else None

@@ -233,9 +233,10 @@ _EXPLANATION = (
 )
 
 _FOLDS = (
-    "Each run learnt from all folds but one and was scored on that one: the mean is "
-    "what to expect of such a model on new data of this kind. The chosen run has not "
-    "seen its own fold; `finetune` on all data makes a model to keep."
+    "Each run learnt from all folds but one and was scored on that one. With one point "
+    "the mean is what to expect of such a model on new data of this kind; the best of "
+    "several points was also lucky, and is expected to score lower there. The chosen "
+    "run has not seen its own fold; `finetune` on all data makes a model to keep."
 )
 
 

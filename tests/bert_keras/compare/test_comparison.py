@@ -81,7 +81,7 @@ def test_what_the_figures_say(folder, monkeypatch):
     said = run(folder, wanted(folder, "weak", "good", "near", from_scratch=True))
     first, full, tenth = said
     assert first == (
-        "From 10 labelled examples on, a model is worth it: clearly better than "
+        "With 100 labelled examples, a model is worth it: clearly better than "
         "commonest answer and TF-IDF, linear."
     )
     assert full.startswith("With 100 labelled examples ") and " is best" in full
