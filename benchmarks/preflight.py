@@ -3,9 +3,8 @@
     python benchmarks/preflight.py --results benchmarks/results/preflight.md
 
 Needs the compiler's environment, which `bert-keras preflight` tells how to make. What
-was compiled before comes from its cache, with the seconds that it took then. Each table
-is written when it is done, in the place of its last one, with the commit it is of;
-`--only NAME` makes one of them.
+was compiled before comes from its cache. Each table is written when it is done, in the
+place of its last one, with the commit it is of; `--only NAME` makes one of them.
 """
 
 import argparse
@@ -30,7 +29,7 @@ TABLES = {
     "BERT-tiny, classification": f"--config bert_tiny {_ONE} --task MRPC",
     "BERT-mini": f"--config bert_mini {_ONE}",
     "BERT-mini, classification": f"--config bert_mini {_ONE} --task MRPC",
-    "BERT-BASE": f"--config bert_base {_ONE} --largest_batch",
+    "BERT-BASE": f"--config bert_base {_ONE}",
     "BERT-BASE, classification": f"--config bert_base {_ONE} --task MRPC",
     "BERT-BASE, eight chips": "--config bert_base --device v5e-8 "
     "--global_batch_size 256 --max_seq_length 128",
@@ -38,13 +37,10 @@ TABLES = {
     "--global_batch_size 32 --max_seq_length 512",
     "BERT-LARGE, 512 tokens, recomputed": "--config bert_large --device v5e-1 "
     "--global_batch_size 32 --max_seq_length 512 --set recompute=layers",
-    "BERT-BASE, --fast": f"--config bert_base {_ONE} --fast",
     "BERT-tiny, v4": f"--config bert_tiny {_EACH} --device v4-8",
     "BERT-tiny, v5p": f"--config bert_tiny {_EACH} --device v5p-8",
     "BERT-tiny, v6e": f"--config bert_tiny {_EACH} --device v6e-4",
     "BERT-tiny, four hosts of v5e": f"--config bert_tiny {_EACH} --device v5e-16",
-    "BERT-LARGE, GPUs": "--config bert_large --device a100x8 --global_batch_size 256 "
-    "--max_seq_length 512",
 }
 """Words after `bert-keras preflight`, by the table's name."""
 
@@ -98,12 +94,10 @@ def run_planted(name: str) -> str:
 HEADING = """# `bert-keras preflight`, really run
 
 Two cores; jax 0.10.2, libtpu 0.0.42.1, tensorflow 2.20.0. No TPU was there, and nothing
-here has run on one. The machine did other things: the seconds of compilations are upper
-limits.
-
-Each table says its commit. Where a table of LARGE is of dcfd368d, it is older than
-`recompute`, and its TFLOP and bytes in four parts are those of two, which the compiler
-counts of a loop.
+here has run on one. Each table says its commit; older ones have options and lines that
+`preflight` had then, such as the seconds of compilations. Where a table of LARGE is of
+dcfd368d, it is older than `recompute`, and its TFLOP and bytes in four parts are those
+of two, which the compiler counts of a loop.
 """
 
 

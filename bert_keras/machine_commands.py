@@ -83,12 +83,9 @@ def preflight(args: argparse.Namespace) -> None:
         max_seq_length=args.max_seq_length,
         task=args.task,
         global_batch_size=args.global_batch_size,
-        fast=args.fast,
-        largest_batch=args.largest_batch,
     )
-    report = preflight.check(request)
+    checked = preflight.check(request)
     if args.json:
-        print(files.to_json(preflight.report_facts(report), indent=2))
-        return
-    for line in table.lines(report):
-        print(line)
+        print(files.to_json(preflight.report(request.device, checked), indent=2))
+    else:
+        print("\n".join(table.lines(request.device, checked)))

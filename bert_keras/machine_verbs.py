@@ -101,8 +101,7 @@ def add_preflight(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         required=True,
-        help="TPU slice by Google's name, such as v5e-8, v4-8, v5p-16 or v6e-1; or "
-        "GPUs, such as h100 or a100x8, for an estimate by our own count",
+        help="TPU slice by Google's name, such as v5e-8, v4-8, v5p-16 or v6e-1",
     )
     parser.add_argument(
         "--examples",
@@ -127,19 +126,9 @@ def add_preflight(parser: argparse.ArgumentParser) -> None:
         help="examples of a step on all chips (default: the configuration's; 32 of a "
         "task)",
     )
-    for option, what in (
-        (
-            "--fast",
-            "compile models of three and four layers and extrapolate to the whole: of "
-            "BASE memory and arithmetic within 1 %%, bytes moved within 7 %%",
-        ),
-        (
-            "--largest_batch",
-            "look for the largest batch that fits, with up to five more compilations",
-        ),
-        ("--json", "print JSON instead of a table"),
-    ):
-        parser.add_argument(option, action="store_true", help=what)
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON instead of a table"
+    )
 
 
 def add_launch(

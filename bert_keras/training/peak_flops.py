@@ -40,8 +40,8 @@ def of_device(name: str, dtype: str) -> float | None:
         name: of a GPU, or the type of a TPU with its number of cores, such as `v4-32`.
         dtype: the factors' type.
     """
-    if (chip := chips.by_device_name(name)) is not None:
-        return chip.flops(dtype)
+    if (peak := chips.peak_flops(name, dtype)) is not None:
+        return peak
     if dtype not in ("float32", "bfloat16"):
         return None
     return next((f for part, f in _CORES.items() if part in name.upper()), None)

@@ -15,8 +15,6 @@ from bert_keras.errors import InputError
         # Google counts the cores of v4 and v5p, two of a chip.
         ("v4-8", 4, 1, "2x2x1"),
         ("v5p-64", 32, 8, "2x4x4"),
-        ("h100", 1, 1, None),
-        ("A100x8", 8, 1, None),
     ],
 )
 def test_devices(name, num_chips, num_hosts, topology):
@@ -31,7 +29,6 @@ def test_devices(name, num_chips, num_hosts, topology):
         ("v5e-3", "v5e comes in slices of v5e-1, v5e-4, v5e-8,"),
         ("v4-4", "v4 comes in slices of v4-8, v4-16,"),
         ("v7e-8", "no device 'v7e-8'; did you mean"),
-        ("h100x0", "expected at least one GPU"),
         ("v5e-8x", "expected a TPU slice such as v5e-8"),
     ],
 )
@@ -43,10 +40,9 @@ def test_devices_that_are_not_there(name, message):
 @pytest.mark.parametrize("chip", chips.CHIPS, ids=lambda chip: chip.name)
 def test_data_sheets_are_of_one_unit(chip):
     """Bytes and operations a second, not GB or TFLOP/s."""
-    assert 14e9 < chip.usable_memory < 1.01 * 2**30 / 1e9 * chip.memory
+    assert 14e9 < chip.usable_memory < 1.1e11
     assert 3e11 < chip.bandwidth < 1e13
-    assert chip.flops("float64") is None
-    assert 6e13 < max(map(chip.flops, chip.teraflops)) < 1e15
+    assert 6e13 < chip.flops < 1e15
 
 
 @pytest.mark.parametrize("chip", chips.CHIPS, ids=lambda chip: chip.name)

@@ -17,14 +17,12 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import bert_keras
-from bert_keras import chips, files, progress
+from bert_keras import chips, files
 from bert_keras.errors import InputError, one_line
 from bert_keras.tpu.preflight import hlo, steps
 
@@ -33,16 +31,11 @@ logger = logging.getLogger(__name__)
 PACKAGES = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
 """What compiles, by name and version: the extra `preflight` in setup.cfg."""
 
-_SECONDS_PER_MEGABYTE = 35.0
-"""Of StableHLO, on one core of 2024; later compilations go by the last one's rate."""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
     """A step compiled for a chip, or why it could not be."""
 
-    seconds: float
-    """That the compilation took, when it was made."""
     state_bytes: float = 0.0
     """Of all variables, as the program's figures below: of one chip."""
     argument_bytes: float = 0.0
@@ -120,8 +113,7 @@ def compile_step(step: steps.Step, device: chips.Device) -> Compiled:
         InputError: there is no compiler, or it ended without an answer.
     """
     directory = cache_directory()
-    results = directory / "results"
-    path = results / f"{_key(step, device)}.json"
+    path = directory / "results" / f"{_key(step, device)}.json"
     if (found := _read_result(path)) is not None:
         return found
     python = find_compiler(directory)
@@ -131,14 +123,8 @@ def compile_step(step: steps.Step, device: chips.Device) -> Compiled:
     logger.info("lowering %s of %d layers", step.name, step.num_layers)
     lowered = lowering.lower(step)
     if not isinstance(lowered, lowering.Lowered):
-        return Compiled(seconds=0.0, refused=lowered)
-    compiled = _compile(
-        lowered.text,
-        step,
-        device,
-        python=python,
-        rate_path=results / f"rate_{step.purpose}.json",
-    )
+        return Compiled(refused=lowered)
+    compiled = _compile(lowered.text, step, device, python=python)
     compiled = dataclasses.replace(compiled, state_bytes=lowered.state_bytes)
     compiled = of_all_parts(compiled, step)
     _keep(path, dataclasses.asdict(compiled))
@@ -215,7 +201,7 @@ def _keep(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def _compile(
-    text: str, step: steps.Step, device: chips.Device, *, python: str, rate_path: Path
+    text: str, step: steps.Step, device: chips.Device, *, python: str
 ) -> Compiled:
     with tempfile.TemporaryDirectory(prefix="bert-keras-preflight-") as folder:
         module, program = Path(folder) / "step.mlir", Path(folder) / "step.hlo"
@@ -226,23 +212,14 @@ def _compile(
             "topology": topology_words(device),
             "num_replicas": device.num_chips,
         }
-        megabytes = len(text) / 1e6
-        rate = _read_rate(rate_path)
-        start = time.monotonic()
-        answer = _ask(
-            python,
-            request,
-            title=f"compiling {step.name} for {device.name}",
-            expected_seconds=rate * megabytes,
-        )
-        seconds = time.monotonic() - start
+        title = f"compiling {step.name} for {device.name}"
+        logger.info("%s: takes minutes", title)
+        answer = _ask(python, request, title=title)
         if "error" in answer:
-            return _failed(answer["error"], seconds, device)
-        _keep(rate_path, {"seconds_per_megabyte": seconds / megabytes})
+            return _failed(answer["error"], device)
         sums = hlo.all_reduces(program.read_text(encoding="utf-8"))
     memory = answer["memory"]
     return Compiled(
-        seconds=seconds,
         # Results that live in no argument's memory are temporaries to us.
         argument_bytes=memory["argument"],
         temporary_bytes=memory["temp"] + memory["output"] - memory["alias"],
@@ -254,19 +231,17 @@ def _compile(
     )
 
 
-def _failed(message: str, seconds: float, device: chips.Device) -> Compiled:
+def _failed(message: str, device: chips.Device) -> Compiled:
     if shortage := hlo.memory_shortage(message):
         if shortage.is_temporaries:
-            return Compiled(
-                seconds=seconds, temporary_bytes=shortage.needed, is_too_large=True
-            )
-        return Compiled(seconds=seconds, whole_bytes=shortage.needed, is_too_large=True)
+            return Compiled(temporary_bytes=shortage.needed, is_too_large=True)
+        return Compiled(whole_bytes=shortage.needed, is_too_large=True)
     scope = hlo.scope_in(message)
     if scope is None:
         raise InputError(f"libtpu does not compile for {device.name}: {message:.300}")
     reason = f"libtpu does not compile it: {message:.200}"
     refused = steps.Refused(operation="an operation", scope=scope, reason=reason)
-    return Compiled(seconds=seconds, refused=(refused,))
+    return Compiled(refused=(refused,))
 
 
 def topology_words(device: chips.Device) -> dict[str, Any]:
@@ -280,20 +255,11 @@ def topology_words(device: chips.Device) -> dict[str, Any]:
     return words
 
 
-def _read_rate(path: Path) -> float:
-    """Seconds that compiling a megabyte took here the last time."""
-    try:
-        return float(json.loads(path.read_text())["seconds_per_megabyte"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return _SECONDS_PER_MEGABYTE
-
-
 def _ask(
     python: str,
     request: Mapping[str, Any],
     *,
     title: str,
-    expected_seconds: float,
 ) -> dict[str, Any]:
     """The compiler's answer to a request.
 
@@ -312,7 +278,6 @@ def _ask(
             stderr=errors,
             text=True,
         ) as process,
-        _Lines(title, expected_seconds),
     ):
         try:
             # One that ended before it read says so by its answer, which is missing.
@@ -331,39 +296,5 @@ def _ask(
     except ValueError:
         raise InputError(
             f"{title}: the compiler ended with code {process.returncode} and without "
-            f"an answer ({last[0]:.200}); a killed one has often run out of memory: "
-            "`--fast` needs less"
+            f"an answer ({last[0]:.200}); a killed one has often run out of memory"
         ) from None
-
-
-class _Lines:
-    """A line on the time left, every ten seconds, while a block runs."""
-
-    def __init__(self, title: str, expected_seconds: float):
-        self._title, self._expected = title, expected_seconds
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> None:
-        left = progress.duration(self._expected)
-        logger.info("%s: takes about %s", self._title, left)
-        self._start = time.monotonic()
-        self._thread.start()
-
-    def __exit__(self, *exception: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(progress.LINE_SECONDS):
-            logger.info(
-                "%s: %s", self._title, self.line(time.monotonic() - self._start)
-            )
-
-    def line(self, seconds: float) -> str:
-        """What to say after some seconds."""
-        left = self._expected - seconds
-        end = f"about {progress.duration(left)} left"
-        if left <= 0:
-            end = "longer than expected"
-        return f"{progress.duration(seconds)}, {end}"

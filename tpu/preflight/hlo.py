@@ -1,7 +1,6 @@
 """Programs of XLA as text: what they hold, and what compilers say about them."""
 
 import re
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from bert_keras.tpu.preflight import steps
@@ -114,10 +113,3 @@ def memory_shortage(message: str) -> Shortage | None:
         if found := re.search(form, message):
             return Shortage(float(found[1]) * _GIGA[found[2]], is_temporaries)
     return None
-
-
-def extrapolate(
-    first: Mapping[str, float], second: Mapping[str, float], *, steps: float
-) -> dict[str, float]:
-    """Figures in a line through two points, so many steps after the first."""
-    return {name: first[name] + steps * (second[name] - first[name]) for name in first}

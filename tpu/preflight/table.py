@@ -2,33 +2,26 @@
 
 from collections.abc import Iterator, Sequence
 
-from bert_keras import progress
+from bert_keras import chips
 from bert_keras.tpu import preflight
-from bert_keras.tpu.preflight import steps
-
-_METHODS = {
-    "compiled": "Compiled by libtpu for this chip, which was not there.",
-    "extrapolated": "Extrapolated from six and eight layers, compiled by libtpu.",
-    "estimated": "An estimate by our own count: nothing was compiled.",
-}
 
 
-def lines(report: preflight.Report) -> Iterator[str]:
-    """A heading, a table with a column for each step, and what follows from it."""
-    device, step = report.request.device, report.steps[0].step
+def lines(device: chips.Device, checked: Sequence[preflight.Checked]) -> Iterator[str]:
+    """A heading, a table with a column for each step, and the refused operations."""
+    step = checked[0].step
     hosts = f" on {device.num_hosts} hosts" if device.num_hosts > 1 else ""
     chips_ = "1 chip" if device.num_chips == 1 else f"{device.num_chips} chips"
+    parts = f" in {step.num_parts} parts" if step.num_parts > 1 else ""
     yield (
-        f"{device.name}: {chips_}{hosts}; {_examples(step)} of {step.max_seq_length} "
-        f"tokens a chip; {step.num_layers} layers of {step.bert_config.hidden_size}; "
-        f"{step.precision}"
+        f"{device.name}: {chips_}{hosts}; {step.batch_size} examples{parts} of "
+        f"{step.max_seq_length} tokens a chip; {step.num_layers} layers of "
+        f"{step.bert_config.hidden_size}; {step.precision}"
     )
-    yield _METHODS[report.method]
+    yield "Compiled by libtpu for this chip, which was not there."
     yield ""
-    yield from table([*report.steps, *report.remedies], method=report.method)
-    for one in report.steps:
+    yield from table(checked)
+    for one in checked:
         yield from _refusals(one)
-    yield from _conclusions(report)
 
 
 _MAX_REFUSED = 3
@@ -44,45 +37,11 @@ def _refusals(one: preflight.Checked) -> Iterator[str]:
         yield f"and {len(refused) - _MAX_REFUSED} more"
 
 
-def _examples(step: steps.Step) -> str:
-    parts = f" in {step.num_parts} parts" if step.num_parts > 1 else ""
-    return f"{step.batch_size} examples{parts}"
-
-
-def _conclusions(report: preflight.Report) -> Iterator[str]:
-    training = report.steps[0]
-    if training.compiled.refused:
-        return
-    if not training.fits:
-        yield ""
-        how = [one.settings for one in report.remedies]
-        yield (
-            f"It does not fit. With {' or with '.join(how)} it does."
-            if how
-            else "It does not fit in any number of parts: take a chip with more memory "
-            "or a smaller model."
-        )
-    if report.request.largest_batch:
-        yield ""
-        if report.largest is None:
-            yield "Not even one example of a chip fits."
-            return
-        largest = report.largest.step
-        together = largest.batch_size * largest.num_chips
-        yield (
-            f"The largest batch that fits: {_examples(largest)} a chip, {together} in "
-            f"all: {gigabytes(report.largest.compiled.memory)}, "
-            f"{max(report.largest.seconds) * 1e3:.1f} ms at least."
-        )
-
-
-def table(
-    checked: Sequence[preflight.Checked], *, method: str = "compiled"
-) -> Iterator[str]:
+def table(checked: Sequence[preflight.Checked]) -> Iterator[str]:
     """A column for each step."""
     names = _names()
     columns = [["", *names]]
-    columns += [[_title(one), *_values(one, method)] for one in checked]
+    columns += [[one.step.name, *_values(one)] for one in checked]
     widths = [max(map(len, column)) for column in columns]
     for number, row in enumerate(zip(*columns, strict=True)):
         if not any(row[1:]):
@@ -94,10 +53,6 @@ def table(
         yield "  ".join(cells).rstrip()
         if number == 0:
             yield "-" * (sum(widths) + 2 * (len(widths) - 1))
-
-
-def _title(one: preflight.Checked) -> str:
-    return one.settings or one.step.name
 
 
 def _names() -> list[str]:
@@ -115,35 +70,32 @@ def _names() -> list[str]:
         "least time by memory",
         "all-reduces",
         "  of together",
-        "compiled in",
     ]
 
 
-def _values(one: preflight.Checked, method: str) -> list[str]:
+def _values(one: preflight.Checked) -> list[str]:
     compiled = one.compiled
     if compiled.refused:
         return ["no", *([""] * (len(_names()) - 1))]
     compute, memory = one.seconds
     unknown = compiled.is_too_large
-    is_counted = method == "estimated"
     figures = [
         f"{compiled.flops / 1e12:.3f}",
-        "" if is_counted else f"{compiled.moved_bytes / 1e9:.2f}",
+        f"{compiled.moved_bytes / 1e9:.2f}",
         f"{compute * 1e3:.2f} ms",
-        "" if is_counted else f"{memory * 1e3:.2f} ms",
+        f"{memory * 1e3:.2f} ms",
         f"{compiled.num_all_reduces:.0f}",
         gigabytes(compiled.all_reduced_bytes),
     ]
     return [
-        "" if is_counted else "yes",
+        "yes",
         "yes" if one.fits else "NO",
         gigabytes(compiled.memory),
         gigabytes(max(compiled.argument_bytes, compiled.state_bytes)),
         gigabytes(compiled.temporary_bytes),
-        "" if unknown or is_counted else gigabytes(compiled.code_bytes),
+        "" if unknown else gigabytes(compiled.code_bytes),
         gigabytes(one.chip.usable_memory),
         *([""] * len(figures) if unknown else figures),
-        "" if is_counted else progress.duration(compiled.seconds),
     ]
 
 

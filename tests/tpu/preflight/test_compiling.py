@@ -35,13 +35,7 @@ def stand_in(tmp_path, monkeypatch):
 
     def put(program):
         (tmp_path / "libtpu_compiler.py").write_text(program)
-        return compiling._compile(
-            "module",
-            step(),
-            ONE,
-            python=sys.executable,
-            rate_path=tmp_path / "rate.json",
-        )
+        return compiling._compile("module", step(), ONE, python=sys.executable)
 
     return put
 
@@ -56,23 +50,17 @@ def test_the_extra_has_the_versions_that_the_command_installs():
     assert command.endswith(" ".join(["install", *pins]))
 
 
-def test_answers_of_the_compiler(stand_in, tmp_path):
+def test_answers_of_the_compiler(stand_in):
     found = stand_in(ANSWER)
     # What it returns in no variable's place is in the way like a temporary.
     assert (found.argument_bytes, found.temporary_bytes) == (5, 103)
     assert (found.code_bytes, found.flops, found.moved_bytes) == (9, 1e9, 2e9)
     assert (found.num_all_reduces, found.all_reduced_bytes) == (1, 40)
-    # The next one's time is told by this one's.
-    assert compiling._read_rate(tmp_path / "rate.json") == pytest.approx(
-        found.seconds / len("module") * 1e6
-    )
 
 
 def test_each_part_of_a_batch_counts():
     """The compiler counts a loop's body once: of eight parts two."""
-    made = compiling.Compiled(
-        seconds=1.0, state_bytes=30.0, flops=200.0, moved_bytes=1080.0
-    )
+    made = compiling.Compiled(state_bytes=30.0, flops=200.0, moved_bytes=1080.0)
     eight = dataclasses.replace(step(), num_parts=8)
     found = compiling.of_all_parts(made, eight)
     # An update moves 80 bytes, once.
@@ -120,7 +108,7 @@ def test_results_are_kept(tmp_path, monkeypatch):
     assert directory == tmp_path / "bert-keras" / "preflight"
     path = directory / "results" / f"{compiling._key(step(), ONE)}.json"
     refused = compiling.steps.Refused(operation="a", scope="b", reason="c")
-    made = compiling.Compiled(seconds=3.0, flops=1e9, refused=(refused,))
+    made = compiling.Compiled(flops=1e9, refused=(refused,))
     compiling._keep(path, dataclasses.asdict(made))
     # There is no compiler: it is not asked.
     assert compiling.compile_step(step(), ONE) == made
@@ -158,12 +146,6 @@ def test_a_full_disk_costs_the_next_time_only(tmp_path, caplog):
 )
 def test_topologies_as_jax_names_them(name, words):
     assert compiling.topology_words(chips.parse_device(name)) == words
-
-
-def test_time_left():
-    lines = compiling._Lines("compiling", 70.0)
-    assert lines.line(10.0) == "0:00:10, about 0:01:00 left"
-    assert lines.line(80.0) == "0:01:20, longer than expected"
 
 
 def test_the_compiler_ends_with_the_process_that_asked(tmp_path):

@@ -72,9 +72,3 @@ def test_the_place_of_a_failure():
     )
     assert hlo.scope_in(message) == "gradient_tape/encoder/layer_1/Reshape_1"
     assert hlo.scope_in("no place") is None
-
-
-def test_a_line_through_two_points():
-    first, second = {"flops": 10.0, "code": 3.0}, {"flops": 14.0, "code": 3.0}
-    found = hlo.extrapolate(first, second, steps=11)
-    assert found == {"flops": 54.0, "code": 3.0}

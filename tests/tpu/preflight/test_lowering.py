@@ -116,13 +116,7 @@ def test_tiny_compiles_for_a_tpu_that_is_not_there(monkeypatch):
         pytest.skip(str(error))
     device = chips.parse_device("v5e-8")
     step = small("v5e-8")[0]
-    found = compiling._compile(
-        lowering.lower(step).text,
-        step,
-        device,
-        python=python,
-        rate_path=compiling.cache_directory() / "nowhere" / "rate.json",
-    )
+    found = compiling._compile(lowering.lower(step).text, step, device, python=python)
     assert not found.is_too_large
     weights = hlo.bytes_of_shapes("f32[30522,16]")
     assert found.argument_bytes > 3 * weights
