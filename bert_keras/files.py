@@ -17,9 +17,9 @@ import stat
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
-from bert_keras import store_paths, stores
+from bert_keras import stores
 from bert_keras.errors import InputError
 
 Path = str | os.PathLike[str]
@@ -45,7 +45,7 @@ def is_remote(path: Path) -> bool:
 
 def path(name: Path) -> pathlib.Path:
     """A name as a `pathlib.Path`, whose methods ask the store if it is remote."""
-    return store_paths.StorePath(name) if is_remote(name) else pathlib.Path(name)
+    return stores.StorePath(name) if is_remote(name) else pathlib.Path(name)
 
 
 def join(directory: Path, name: str) -> str:
@@ -171,7 +171,7 @@ def exists(path: Path) -> bool:
     """
     if not is_remote(path):
         return pathlib.Path(path).exists()
-    return stores.retried(str(path), lambda: stores.of(str(path)).exists(str(path)))
+    return stores.exists(str(path))
 
 
 def size(path: Path) -> int:
@@ -182,24 +182,20 @@ def size(path: Path) -> int:
     """
     if not is_remote(path):
         return os.path.getsize(path)
-    return stores.retried(str(path), lambda: stores.of(str(path)).size(str(path)))
+    return stores.size(str(path))
 
 
 def fingerprint(path: Path) -> dict[str, Any]:
     """Facts that change with a file, without reading all of it; JSON values.
 
     Of a local file the size, the time of its last change, and a hash of its first and
-    last 64 KiB; of a remote one the size and the checksum that its store keeps, on
-    `gs://` the CRC-32C of all of it.
+    last 64 KiB; of a remote one the size and the entity tag that its store keeps.
 
     Raises:
         OSError: it does not exist or cannot be read.
     """
     if is_remote(path):
-        checksum = stores.retried(
-            str(path), lambda: stores.of(str(path)).checksum(str(path))
-        )
-        return {"bytes": size(path), "checksum": checksum}
+        return {"bytes": size(path), "checksum": stores.checksum(str(path))}
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         ends = file.read(_END_BYTES)
@@ -216,8 +212,7 @@ def fingerprint(path: Path) -> dict[str, Any]:
 def match(pattern: str) -> list[str]:
     """Files that match a pattern of `*`, `?`, `[...]` and (locally) `**`, sorted."""
     if is_remote(pattern):
-        found = stores.retried(pattern, lambda: stores.of(pattern).match(pattern))
-        return sorted(item.path for item in found)
+        return stores.match(pattern)
     # A name that the shell expanded may contain brackets.
     if exists(pattern):
         return [pattern]
@@ -231,8 +226,7 @@ def list_directory(directory: Path) -> list[str]:
         OSError: the disk does not say.
     """
     if is_remote(directory):
-        name = str(directory)
-        return sorted(set(stores.retried(name, lambda: stores.of(name).names_in(name))))
+        return stores.names_in(str(directory))
     try:
         return sorted(os.listdir(directory))
     except (FileNotFoundError, NotADirectoryError):
@@ -271,14 +265,7 @@ def delete_tree(directory: Path) -> None:
     if not is_remote(directory):
         shutil.rmtree(directory, ignore_errors=True)
         return
-    name = str(directory)
-    stores.retried(name, lambda: stores.of(name).delete_tree(name))
-
-
-def _paths_below(directory: Path) -> list[str]:
-    name = str(directory)
-    found = stores.retried(name, lambda: stores.of(name).below(name))
-    return [item.path for item in found]
+    stores.delete(stores.below(str(directory)))
 
 
 def sha256(path: Path) -> str:
@@ -337,8 +324,14 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
         InputError: the disk or store is full or does not let us write.
     """
     if is_remote(path):
-        with _errors_of_writing(path, None), stores.written(str(path)) as file:
-            yield file
+        # On the local disk, so that it can be sent again from its beginning.
+        with (
+            _errors_of_writing(path, None),
+            tempfile.NamedTemporaryFile(prefix="bert_keras_") as file,
+        ):
+            yield cast(BinaryIO, file)
+            file.flush()
+            stores.put(file.name, str(path))
         return
     temporary = join(
         os.path.dirname(str(path)), f".{name_of(path)}.{uuid.uuid4().hex[:8]}.tmp"
@@ -529,7 +522,7 @@ def _send(local: pathlib.Path, directory: str) -> None:
     }
     mark = join(directory, _UNFINISHED_NAME)
     write_atomically(mark, b"")
-    earlier = [item for item in _paths_below(directory) if item != mark]
+    earlier = [item for item in stores.below(directory) if item != mark]
     new = {join(directory, name) for name in names}
     stores.delete([item for item in earlier if item not in new])
     for name, item in names.items():

@@ -11,7 +11,11 @@ import os
 import random
 import resource
 import shutil
+import signal
+import socket
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -368,3 +372,43 @@ def counting_documents() -> list[dict]:
         document = {"id": f"d{number}", "source": "t", "title": ""}
         documents.append({**document, "paragraphs": [sentences]})
     return documents
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory) -> Iterator[Callable[..., int]]:
+    """Starts programs that listen on a port, and ends them after the tests."""
+    running: list[subprocess.Popen] = []
+
+    def start_one(command, *, environment=None, port=None) -> int:
+        port = port or _free_port()
+        folder = tmp_path_factory.mktemp("log")
+        with open(folder / "output", "wb") as log:
+            process = subprocess.Popen(
+                [str(port) if word == "PORT" else str(word) for word in command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=folder,
+                start_new_session=True,
+            )
+        running.append(process)
+        for _ in range(600):
+            assert process.poll() is None, (folder / "output").read_text()
+            try:
+                socket.create_connection(("localhost", port), timeout=1).close()
+                return port
+            except OSError:
+                time.sleep(0.1)
+        raise TimeoutError((folder / "output").read_text())
+
+    yield start_one
+    for process in running:
+        # With the workers that it has started.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _free_port() -> int:
+    with socket.create_server(("localhost", 0)) as listening:
+        return listening.getsockname()[1]

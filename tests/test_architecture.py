@@ -32,9 +32,6 @@ DOOR = (
     "keras_names",
     "manifest",
     "ownership",
-    "store_clients",
-    "store_errors",
-    "store_paths",
     "stores",
     "strict_model",
     "sweep_config",
@@ -66,15 +63,12 @@ LIGHT_ROOMS = ("door", "data", "run_directory", "tasks", "report", "sweep", "com
 """Rooms whose modules load none of these when they are imported."""
 
 LAZY = {
-    ("bert_keras.store_clients", "apache_beam"),
-    ("bert_keras.store_clients", "tensorflow"),
     ("bert_keras.model.fusion", "tensorflow"),
     ("bert_keras.model.recomputation", "tensorflow"),
     ("bert_keras.model.trace_registry", "tensorflow"),
 }
-"""Imports where they are needed: remote paths go through Beam or TensorFlow, and one
-operation is compiled by TensorFlow, and its trace forgotten, where that is the
-backend."""
+"""Imports where they are needed: one operation is compiled by TensorFlow, and its trace
+forgotten, where that is the backend."""
 
 
 def product_files() -> list[Path]:

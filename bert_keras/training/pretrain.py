@@ -20,7 +20,7 @@ from bert_keras import (
     ownership,
     provenance,
     run_directory,
-    store_errors,
+    stores,
 )
 from bert_keras.checkpoints import (
     conversion,
@@ -405,7 +405,7 @@ def _errors_for_people(
     except tf.errors.OpError as error:
         if message := stopping.lost_worker_message(error):
             raise InputError(message) from None
-        if store_errors.may_pass(error) and re.search(r"\w+://", str(error)):
+        if stores.is_transient(error) and re.search(r"\w+://", str(error)):
             reason = str(error).strip().splitlines()[-1][:300]
             raise Unavailable(
                 f"{reason}; give the same command again when the store answers"

@@ -18,7 +18,6 @@ from bert_keras import (
     files,
     ownership,
     run_directory,
-    store_errors,
     stores,
 )
 from bert_keras.checkpoints import starting_point, training_state
@@ -169,20 +168,20 @@ class PretrainingRun:
         return step
 
     def _wait_for_store(
-        self, error: tf.errors.OpError, patience: stores.Patience | None
-    ) -> stores.Patience:
+        self, error: tf.errors.OpError, patience: stores.Backoff | None
+    ) -> stores.Backoff:
         """Waits after an error of reading examples; raises any other one again."""
         places = [p.directory for p in self.planned if files.is_remote(p.directory)]
         schemes = {place.partition("://")[0] for place in places}
         is_of_store = any(f"{scheme}://" in str(error) for scheme in schemes)
         # The others would wait in a sum, and take this worker for lost.
         if replicas.is_multi_worker(self.strategy) or not (
-            is_of_store and store_errors.may_pass(error)
+            is_of_store and stores.is_transient(error)
         ):
             raise error
         # Of the callbacks that were not told of an end.
         event_files.send_all()
-        patience = patience or stores.Patience(places[0])
+        patience = patience or stores.Backoff(places[0])
         try:
             with self.stop_signal.ending_at_once():
                 patience.wait(error)

@@ -1,11 +1,14 @@
 """Small models with random weights, and batches for them."""
 
+import time
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from obstore import store
 
+from bert_keras import stores
 from bert_keras.config import BertConfig
 from tests import conftest
 
@@ -91,3 +94,11 @@ def weights_by_path() -> Callable[..., dict[str, np.ndarray]]:
         }
 
     return weights
+
+
+@pytest.fixture
+def memory_store(monkeypatch) -> str:
+    """An empty bucket of a store in memory; TensorFlow knows its scheme, too."""
+    scheme = {"ram": lambda bucket, **_: store.MemoryStore()}
+    monkeypatch.setattr(stores, "_STORES", stores._STORES | scheme)
+    return f"ram://memory{time.monotonic_ns()}/dir"

@@ -5,16 +5,14 @@ import json
 import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import sysconfig
-import time
 import urllib.parse
 import urllib.request
 import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -51,41 +49,6 @@ def text(tmp_path_factory) -> Path:
             joined = r"\n\n".join(paragraph() for _ in range(4))
             file.write(f'{{"id": "line-{number}", "text": "{joined}"}}\n')
     return folder
-
-
-@pytest.fixture(scope="session")
-def start(tmp_path_factory) -> Iterator[Start]:
-    """Starts programs that listen on a port, and ends them after the tests."""
-    running: list[subprocess.Popen] = []
-
-    def start_one(command, *, environment=None, port=None) -> int:
-        port = port or free_port()
-        folder = tmp_path_factory.mktemp("log")
-        with open(folder / "output", "wb") as log:
-            process = subprocess.Popen(
-                [str(port) if word == "PORT" else str(word) for word in command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                cwd=folder,
-                start_new_session=True,
-            )
-        running.append(process)
-        for _ in range(600):
-            assert process.poll() is None, (folder / "output").read_text()
-            try:
-                socket.create_connection(("localhost", port), timeout=1).close()
-                return port
-            except OSError:
-                time.sleep(0.1)
-        raise TimeoutError((folder / "output").read_text())
-
-    yield start_one
-    for process in running:
-        # With the workers that it has started.
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def free_port() -> int:
@@ -199,7 +162,7 @@ def cloud(tmp_path_factory, start, start_worker_pool) -> Cloud:
     folder = tmp_path_factory.mktemp("storage")
     storage_port = start(
         [
-            *(sys.executable, "-m", "gcp_storage_emulator", "--data-dir", folder),
+            *(sys.executable, HERE / "cloud_storage.py", "--data-dir", folder),
             *("start", "--host", "localhost", "--port", "PORT", "--quiet"),
             *("--default-bucket", BUCKET),
         ]
@@ -273,10 +236,11 @@ def store_front(cloud, start, tmp_path_factory) -> StoreFront:
     command = [sys.executable, HERE / "store_front.py", "PORT", emulator]
     port = start([*command, folder / "crt", folder / "key", folder])
     address = f"http://localhost:{port}"
-    alone = {k: v for k, v in cloud.environment.items() if "EMULATOR" not in k}
+    data = {**cloud.environment, "STORAGE_EMULATOR_HOST": address}
     return StoreFront(
+        # TensorFlow knows no stand-in, and speaks to the store itself.
         training={
-            **alone,
+            **data,
             "https_proxy": address,
             "no_proxy": "localhost",
             "CURL_CA_BUNDLE": str(folder / "crt"),
@@ -285,6 +249,6 @@ def store_front(cloud, start, tmp_path_factory) -> StoreFront:
             "GOOGLE_AUTH_TOKEN_FOR_TESTING": "token",
             "GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "1000",
         },
-        data={**cloud.environment, "STORAGE_EMULATOR_HOST": address},
+        data=data,
         folder=folder,
     )

@@ -28,7 +28,8 @@ from pathlib import Path
 
 PORT, EMULATOR, CERTIFICATE, KEY, FOLDER = sys.argv[1:]
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-TLS.load_cert_chain(CERTIFICATE, KEY)
+if CERTIFICATE:
+    TLS.load_cert_chain(CERTIFICATE, KEY)
 SLOW_SECONDS = 1
 REQUESTS, FAULTS = itertools.count(1), itertools.count()
 # The emulator writes its one list of objects after each change.
@@ -66,7 +67,7 @@ class Front(http.server.BaseHTTPRequestHandler):
                 time.sleep(SLOW_SECONDS)
             self._send(status, headers, content, is_cut=fault == "cut")
 
-    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = answer
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = answer
 
     def _chunks(self):
         body = b""
@@ -102,7 +103,10 @@ class Front(http.server.BaseHTTPRequestHandler):
             if name.lower() not in ("content-length", "connection", "date", "server"):
                 self.send_header(name, value)
         # One byte more than comes, so that a client knows that something lacks.
-        self.send_header("Content-Length", str(len(content) + is_cut))
+        length = len(content) + is_cut
+        if self.command == "HEAD" and not is_cut:
+            length = headers.get("Content-Length", 0)
+        self.send_header("Content-Length", str(length))
         self.end_headers()
         self.wfile.write(content[: len(content) // 2] if is_cut else content)
         if is_cut:

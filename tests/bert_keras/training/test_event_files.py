@@ -7,10 +7,10 @@ from bert_keras.report import event_log
 from bert_keras.training import event_files
 
 
-def test_all_is_sent_while_a_writer_closes(monkeypatch):
+def test_all_is_sent_while_a_writer_closes(memory_store, monkeypatch):
     """The thread that writes checkpoints asks for it between TensorFlow's deletion of
     the writer and its note of that."""
-    directory = files.path("ram://closing/events")
+    directory = files.path(f"{memory_store}/events")
     writer = event_files.open_writer(directory, 0)
     event_files.write_scalars(writer, {"loss": 2.0}, 1)
     close = gen_summary_ops.close_summary_writer

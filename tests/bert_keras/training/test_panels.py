@@ -348,11 +348,10 @@ def step_marks(space):
     )
 
 
-@pytest.mark.parametrize("place", ["", "ram://"])
+@pytest.mark.parametrize("on_a_store", [False, True])
 @pytest.mark.slow
-def test_profile_of_some_steps(place, model, batch, tmp_path):
-    """On a disk, and in a store."""
-    directory = files.path(f"{place}{tmp_path}" if place else tmp_path)
+def test_profile_of_some_steps(on_a_store, model, batch, tmp_path, memory_store):
+    directory = files.path(memory_store if on_a_store else tmp_path)
     for _ in range(2):
         # Steps 1 to 4, then 5 to 8, which are past the profile's first.
         profile = panels.Profile(directory, steps=(2, 3))
