@@ -79,7 +79,7 @@ def main() -> int:
         rows = {row["name"]: row for row in json.loads(found.stdout)}
         lines += [f"## Python {facts['python']}", ""]
         lines += [", ".join(f"{name} {value}" for name, value in facts.items()) + "."]
-        lines += [f"`doctor --for tpu` on libtpu: {rows['libtpu']['found']}.", ""]
+        lines += [f"`doctor --for tpu`: {rows['packages']['found']}.", ""]
         lines += [
             "| tests | passed | skipped | ask for XLA on the processor | failed |"
         ]

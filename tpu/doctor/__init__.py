@@ -1,9 +1,9 @@
-"""`bert-keras doctor`: is this machine ready to train, and if not, what mends it."""
+"""`bert-keras doctor`: is this machine ready to train?"""
 
 from collections.abc import Iterator, Sequence
 
 from bert_keras import files
-from bert_keras.tpu.doctor import accelerators, machine, packages, places, workers
+from bert_keras.tpu.doctor import accelerators, packages, places, workers
 from bert_keras.tpu.doctor.findings import Finding
 
 
@@ -19,7 +19,6 @@ def examine(purpose: str, paths: Sequence[str] = ()) -> Iterator[Finding]:
         yield from accelerators.examine_gpus()
     if purpose == "tpu":
         yield from accelerators.examine_tpu()
-    yield from machine.examine()
     for path in paths:
         if files.is_remote(path):
             is_trained_on = purpose != "dataflow"
@@ -45,4 +44,4 @@ def problems(found: Sequence[Finding]) -> str | None:
     if not names:
         return None
     noun = "problem" if len(names) == 1 else "problems"
-    return f"{len(names)} {noun}: {', '.join(names)}; each has a command that mends it"
+    return f"{len(names)} {noun}: {', '.join(names)}"

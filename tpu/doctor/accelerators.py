@@ -11,22 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_keras import gpus
-from bert_keras.errors import InputError
 from bert_keras.tpu.doctor.findings import Finding
-from bert_keras.tpu.doctor.shared_objects import SharedObject
 
 LOCK_FILE = "/tmp/libtpu_lockfile"
 """Held by the one process that uses the TPU."""
 
-_INSTALL_TPU = "pip install 'libtpu>=0.0.14,<=0.0.24'"
 _MIN_DRIVER = (525, 60, 13)
 """Of NVIDIA, for CUDA 12 (its release notes, table of minor version compatibility)."""
 
 
 def examine_tpu(root: Path = Path("/")) -> Iterator[Finding]:
-    """The TPU's device files, libtpu, and who holds it."""
+    """The TPU's device files, and who holds it."""
     yield _tpu_devices(root)
-    yield _libtpu()
     yield _lock(root)
 
 
@@ -42,52 +38,6 @@ def _tpu_devices(root: Path) -> Finding:
         "problem",
         "neither /dev/accel0 nor /dev/vfio/0: no TPU machine, or its driver is missing",
     )
-
-
-def _libtpu() -> Finding:
-    tensorflow, library = _folder("tensorflow"), _folder("libtpu")
-    given = os.environ.get("TPU_LIBRARY_PATH")
-    path = Path(given) if given else library and library / "libtpu.so"
-    if path is None or tensorflow is None:
-        missing = "libtpu" if path is None else "tensorflow"
-        return Finding("libtpu", "problem", f"no package {missing}", _INSTALL_TPU)
-    try:
-        wanted = wanted_of_libtpu(tensorflow)
-        missing = sorted(wanted - SharedObject(path).exported())
-    except InputError as error:
-        return Finding("libtpu", "problem", str(error), _INSTALL_TPU)
-    if not wanted:
-        found = "this build of TensorFlow asks libtpu for nothing: it drives no TPU"
-        return Finding("libtpu", "problem", found, "make install-tpu")
-    if missing:
-        return Finding(
-            "libtpu",
-            "problem",
-            f"{path} lacks {len(missing)} of the {len(wanted)} functions that "
-            f"TensorFlow asks for, {missing[0]} for one",
-            "unset TPU_LIBRARY_PATH" if given else _INSTALL_TPU,
-        )
-    return Finding("libtpu", "ok", f"all {len(wanted)} functions of TensorFlow's")
-
-
-def wanted_of_libtpu(tensorflow: Path) -> set[str]:
-    """Names of the functions that a TensorFlow looks up in libtpu.
-
-    Those of its headers' tables that its library also holds as a constant, as the
-    lookup by name needs; a table may have one that is never looked up.
-
-    Args:
-        tensorflow: its folder in site-packages.
-
-    Raises:
-        InputError: its library is damaged.
-    """
-    declared: set[str] = set()
-    for header in (tensorflow / "include/xla/stream_executor/tpu").glob("*.h"):
-        text = header.read_text(encoding="utf-8", errors="replace")
-        named = re.findall(r"^\s*TFTPU_ADD_FN_IN_STRUCT\(\s*(\w+)", text, re.MULTILINE)
-        declared.update(named)
-    return declared & SharedObject(tensorflow / "libtensorflow_cc.so.2").words()
 
 
 def _folder(package: str) -> Path | None:

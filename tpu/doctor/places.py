@@ -1,8 +1,7 @@
-"""Places that a run reads and writes: room on disks, rights in stores, their clock."""
+"""Places that a run reads and writes: room on disks, rights in stores."""
 
 import contextlib
 import dataclasses
-import email.utils
 import errno
 import importlib.util
 import json
@@ -10,9 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Iterator
 
@@ -22,8 +18,6 @@ from bert_keras.tpu.doctor.findings import Finding
 
 _MIN_DISK = 5e9
 """Two checkpoints of BASE with its optimizer's state are 2.6 GB."""
-_MAX_CLOCK_SECONDS = 60
-"""Google refuses the tokens of a machine whose clock is minutes off."""
 
 
 def examine_disk(path: str) -> Finding:
@@ -48,7 +42,7 @@ _ANSWERS_SECONDS = 120
 
 
 def examine_store(path: str, *, is_trained_on: bool) -> Iterator[Finding]:
-    """Rights in a directory of a remote store, and this machine's clock by the store's.
+    """Rights in a directory of a remote store.
 
     Writes a small file, lists, reads and deletes it again, with the credentials that a
     run would use: those of Apache Beam, by which data are made, and those of
@@ -62,8 +56,6 @@ def examine_store(path: str, *, is_trained_on: bool) -> Iterator[Finding]:
     yield rights(path)
     if is_trained_on and importlib.util.find_spec("tensorflow"):
         yield _rights_of_tensorflow(path)
-    if path.startswith("gs://"):
-        yield _clock()
 
 
 def _rights_of_tensorflow(path: str) -> Finding:
@@ -139,26 +131,3 @@ def _fix(path: str, error: Exception) -> str | None:
     if isinstance(error, FileNotFoundError):
         return f"gcloud storage buckets create {bucket} --location=REGION"
     return "gcloud auth application-default login"
-
-
-def _clock() -> Finding:
-    address = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
-    if "://" not in address:
-        address = f"http://{address}"
-    request = urllib.request.Request(address, method="HEAD")
-    try:
-        with contextlib.closing(urllib.request.urlopen(request, timeout=5)) as answer:
-            date = answer.headers["Date"]
-    except urllib.error.HTTPError as error:
-        date = error.headers["Date"]
-    except OSError as error:
-        told = f"the store's clock cannot be asked: {error}"
-        return Finding("clock", "warning", told, f"curl --head {address}")
-    if date is None:
-        return Finding("clock", "warning", "the store tells no time")
-    off = time.time() - email.utils.parsedate_to_datetime(date).timestamp()
-    told = f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the store's"
-    if abs(off) > _MAX_CLOCK_SECONDS:
-        fix = "sudo timedatectl set-ntp true"
-        return Finding("clock", "problem", f"{told}: it refuses our requests", fix)
-    return Finding("clock", "ok", told)
