@@ -1,6 +1,7 @@
 """Trained models in Python: `bert_keras.load`."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,16 @@ class LoadedModel:
         """Sizes and shapes of the encoder."""
         return self.network.config
 
-    @property
+    @functools.cached_property
     def encoder(self) -> encoder.BertEncoder:
-        """The network's encoder, which may be all of it."""
-        return getattr(self.network, "encoder", self.network)
+        """The network's encoder, which may be all of it.
+
+        A network that does not use the pooler, such as one for vectors of texts,
+        freezes it; the encoder by itself has it trainable.
+        """
+        found = getattr(self.network, "encoder", self.network)
+        found.pooler.trainable = True
+        return found
 
     def encode(
         self,

@@ -47,6 +47,24 @@ class BertNetwork(keras.Model):
     def from_config(cls, config: dict[str, Any]) -> "BertNetwork":
         return cls(**{**config, "config": BertConfig(**config["config"])})
 
+    def get_build_config(self) -> dict[str, Any] | None:
+        """Returns the names of frozen layers and weights, which Keras would forget."""
+        if not self.built:
+            return None
+        return {"frozen": [n for n, part in self._parts() if not part.trainable]}
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        """Creates the weights, and freezes the layers and weights that were frozen."""
+        self.build()
+        frozen = set(config["frozen"])
+        for name, part in self._parts():
+            part.trainable = name not in frozen
+
+    def _parts(self) -> list[tuple[str, Any]]:
+        """Built layers, each before the layers in it, then weights; and their names."""
+        parts = [*self._flatten_layers(), *self.weights]
+        return [(p.path.removeprefix(self.path), p) for p in parts if p.path]
+
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class BertEncoder(BertNetwork):

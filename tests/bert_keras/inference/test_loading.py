@@ -34,6 +34,7 @@ TASKS = {
     "tagging": config.Task(kind="tagging", labels=("O", "B-X", "I-X")),
     "span": config.Task(kind="span", has_text_pair=True),
     "choice": config.Task(kind="choice", has_text_pair=True),
+    "embedding": config.Task(kind="embedding", pooling="mean", normalize=True),
 }
 
 
@@ -171,6 +172,17 @@ def test_every_foreign_directory_gives_the_same_vectors(to, run, tmp_path):
         expected.network(batch)["sequence_output"],
         atol=0.01,
     )
+
+
+def test_the_encoder_of_vectors_is_trained_whole(run, tmp_path):
+    path = tmp_path / "vectors"
+    conversion.convert(run("embedding"), path, to="sentence_transformers")
+    model = bert_keras.load(path)
+    assert not model.network.encoder.pooler.trainable
+    encoder = model.encoder
+    assert len(encoder.trainable_variables) == len(encoder.weights)
+    encoder.pooler.trainable = False
+    assert not model.encoder.pooler.trainable
 
 
 def test_a_foreign_tuned_model_predicts(run, tmp_path):

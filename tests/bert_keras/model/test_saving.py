@@ -169,6 +169,25 @@ def test_mask_and_segments_may_be_left_out(name):
         assert np.abs(np.subtract(other[key], values)).max() > 1e-4
 
 
+@pytest.mark.parametrize("is_part", [False, True])
+def test_files_remember_what_is_frozen(is_part, tmp_path):
+    network = bert_keras.BertEmbedder(CONFIG)
+    network.build()
+    network.encoder.pooler.trainable = True  # frozen by the network itself
+    network.encoder.transformer_layers[0].trainable = False
+    network.encoder.word_embeddings.trainable = False
+    model = functional(network, features_of("embedding")) if is_part else network
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    shapes = [[v.shape for v in m.trainable_variables] for m in (loaded, model)]
+    assert shapes[0] == shapes[1]
+    assert len(shapes[0]) < len(model.weights)
+    found = loaded.get_layer(network.name) if is_part else loaded
+    assert not found.encoder.transformer_layers[0].trainable
+    assert not found.encoder.word_embeddings.trainable
+    assert found.encoder.pooler.trainable
+
+
 def test_parts_are_saved_by_themselves(tmp_path):
     states = keras.Input((None, 16))
     mask = keras.Input((None,), dtype="int32")
