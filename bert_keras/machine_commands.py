@@ -28,8 +28,23 @@ def plan(args: argparse.Namespace) -> None:
             raise InputError("--vocab is for fine-tuning: give --train or --data, too")
         if args.words is not None and not 0 < args.words < 1e15:
             raise InputError(f"--words: expected a number above 0, got {args.words:g}")
+        try:
+            settings = config_files.load(
+                config.PretrainingConfig, args.config, args.set
+            )
+        except InputError as error:
+            try:
+                config_files.load(
+                    finetuning_config.FinetuningConfig, args.config, args.set
+                )
+            except InputError:
+                raise error from None
+            raise InputError(
+                "these settings are of `finetune`: give its file, too, with --train "
+                "or --data, and --vocab"
+            ) from None
         work = plan.pretraining(
-            config_files.load(config.PretrainingConfig, args.config, args.set),
+            settings,
             args.max_seq_length,
             num_words=args.words,
             masking=args.masking,

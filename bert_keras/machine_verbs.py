@@ -1,4 +1,4 @@
-"""Options of the verbs about machines: is one ready, what does it cost, rent one."""
+"""Options of the verbs about machines: is one ready, what does a run take."""
 
 import argparse
 import typing

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from bert_keras import config, finetuning_config
+from bert_keras import config, finetuning_config, strict_model
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
 from bert_keras.model import flops
@@ -77,7 +77,8 @@ def pretraining(
         masking: of the examples that are prepared.
 
     Raises:
-        InputError: there are fewer or more phases than lengths.
+        InputError: there are fewer or more phases than lengths, or a length is too
+            small.
     """
     lengths = lengths or (128, 512)[: len(settings.phases)]
     model = settings.model.with_vocab_size(settings.model.vocab_size or _VOCAB_SIZE)
@@ -87,10 +88,11 @@ def pretraining(
     for number, (length, (phase, first, last)) in enumerate(
         zip(lengths, planned, strict=True), 1
     ):
+        if last == first:
+            continue
         batch_size = phase.global_batch_size or settings.global_batch_size
-        examples = config.ExamplesConfig(
-            max_seq_length=length, pack_instances=settings.pack_instances
-        )
+        values = {"max_seq_length": length, "pack_instances": settings.pack_instances}
+        examples = strict_model.build_config(config.ExamplesConfig, values)
         each = flops.pretraining_flops_per_example(
             model,
             max_seq_length=length,
@@ -246,7 +248,7 @@ def rates(
     given = [*sequences_per_second, *([] if teraflops is None else [teraflops])]
     if not given:
         return None
-    if not all(0 < rate < math.inf for rate in given):
+    if not all(1e-6 < rate < math.inf for rate in given):
         raise InputError(f"expected rates above 0, got {' '.join(map(str, given))}")
     if teraflops is not None:
         return [teraflops * 1e12] * len(work.stages)
@@ -289,6 +291,10 @@ def facts(
         stage["hours"] = stage["flops"] / rate / 3600
     found["hours"] = sum(stage["hours"] for stage in found["stages"])
     if price_per_hour is not None:
+        if not 0 <= price_per_hour < math.inf:
+            raise InputError(
+                f"--price_per_hour: expected 0 or more, got {price_per_hour:g}"
+            )
         found["dollars"] = found["hours"] * price_per_hour
     return found
 
@@ -297,7 +303,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     """The lines of a plan."""
     yield f"{found['title']}: {found['num_weights'] / 1e6:,.1f} million weights"
     for stage in found["stages"]:
-        length = stage["num_tokens"] / max(stage["num_sequences"], 1)
+        length = stage["num_tokens"] / stage["num_sequences"]
         yield (
             f"{stage['name']}: {stage['num_steps']:,} steps, "
             f"{stage['num_sequences']:,} sequences of {length:,.4g} tokens with "
