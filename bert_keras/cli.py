@@ -29,6 +29,17 @@ from bert_keras.errors import InputError, NotRun, Stopped, Unavailable
 from bert_keras.feature_based import configuration
 from bert_keras.pipelines import sources
 
+OVERVIEW = """\
+usage: bert-keras VERB ...
+
+bert-keras demo --output_dir demo    all stages on text that is on this machine
+bert-keras help                      all verbs
+bert-keras help VERB                 the options of a verb
+bert-keras config VERB               the settings of a verb, for --set
+
+A model of your own: corpus, vocab, examples, pretrain. A task on a model: finetune,
+evaluate, predict, report, export. Other programs' checkpoints: convert."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the process's exit code.
@@ -37,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for minutes, 130 when interrupted, 143 after SIGTERM.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments:
+        print(OVERVIEW, file=sys.stderr)
+        return 2
     messages.configure()
     verb = ""
     try:
@@ -69,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
+    if arguments[0] == "help":
+        arguments = [*arguments[1:], "--help"]
     arguments, beam_arguments = verbs.split_at_dashes(arguments)
     parsed = verbs.build_parser().parse_args(arguments)
     if beam_arguments and not parsed.takes_beam_options:

@@ -28,6 +28,33 @@ def walk(model: Model, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
             yield from walk(nested, f"{prefix}{name}.")
 
 
+_COMMON_NAMES = {
+    "lr": "learning_rate",
+    "epochs": "num_train_epochs",
+    "num_epochs": "num_train_epochs",
+    "steps": "num_train_steps",
+    "max_steps": "num_train_steps",
+    "train_batch_size": "batch_size",
+    "per_device_train_batch_size": "batch_size",
+    "max_length": "max_seq_length",
+    "max_len": "max_seq_length",
+    "warmup_ratio": "warmup_proportion",
+    "warmup_steps": "num_warmup_steps",
+    "weight_decay": "weight_decay_rate",
+    "dropout": "dropout_prob",
+    "gradient_accumulation": "gradient_accumulation_steps",
+    "fp16": "precision",
+    "bf16": "precision",
+}
+"""Names of settings in other programs, and ours."""
+
+
+def keys_named(model: Model, name: str) -> list[str]:
+    """The keys of a configuration that end in `name`, or in our name for it."""
+    names = {name, _COMMON_NAMES.get(name, name)}
+    return [key for key, _ in walk(model) if key.rpartition(".")[2] in names]
+
+
 def explain(model: Model, problem: Mapping[str, Any]) -> str:
     """One problem of pydantic's as a line that names the key and what came."""
     location = [str(part) for part in problem["loc"]]
@@ -43,12 +70,13 @@ def explain(model: Model, problem: Mapping[str, Any]) -> str:
 def _meant(model: Model, location: Sequence[str]) -> str:
     """The key that was meant: of the same name elsewhere, or the nearest one."""
     *parents, name = location
+    root = model
     keys = [key for key, _ in walk(model)]
     for parent in parents:
         # An item of a tuple has a number for a name.
         if parent in model.model_fields:
             model = model_in(model.model_fields[parent].annotation) or model
-    if same := [key for key in keys if key.rpartition(".")[2] == name]:
+    if same := keys_named(root, name):
         return f"; did you mean {' or '.join(map(repr, same))}?"
     here = list(model.model_fields)
     hint = nearest(name, here) or nearest(name, keys)

@@ -145,7 +145,21 @@ def _check_amount(text: str) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads no integer that cannot be printed."""
+    """Reads no integer that cannot be printed, and no key twice."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if isinstance(key, yaml.ScalarNode) and key.value in lines:
+                raise ValueError(
+                    f"the key {key.value!r} is there twice, in lines "
+                    f"{lines[key.value]} and {line}: keep one of them"
+                )
+            if isinstance(key, yaml.ScalarNode):
+                lines[key.value] = line
+        return node
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         value = super().construct_yaml_int(node)

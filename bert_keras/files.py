@@ -117,7 +117,10 @@ def read_text(path: Path, *, expected: str = "a file of texts") -> str:
         ) from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}: line {line}: not UTF-8: save it as UTF-8") from None
+        raise InputError(
+            f"{path}: line {line}: not UTF-8: save it as UTF-8 (Excel: CSV UTF-8; or "
+            "iconv -f CP1252 -t UTF-8, if it is of Windows)"
+        ) from None
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -73,6 +73,10 @@ def read_manifest(directory: str | Path, *, kind: str, verb: str) -> Manifest:
     """
     path = files.join(directory, MANIFEST_NAME)
     if not files.exists(path):
+        if not files.is_remote(directory) and os.path.isfile(directory):
+            raise InputError(
+                f"{directory}: a file; give the directory that `{verb}` made"
+            )
         if not files.is_remote(directory) and not os.path.isdir(directory):
             raise InputError(f"{directory}: no such directory; make it with `{verb}`")
         raise InputError(

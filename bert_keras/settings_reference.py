@@ -1,6 +1,7 @@
 """Keys of all configurations with values, units and meanings: `bert-keras config`."""
 
 import math
+import shlex
 import textwrap
 import types
 import typing
@@ -30,6 +31,23 @@ CONFIGURATIONS: dict[str, type[strict_model.StrictModel]] = {
     "probe": configuration.ProbeConfig,
 }
 """Verbs with a configuration."""
+
+
+def option_of(verb: str | None, option: str, value: str) -> str:
+    """Returns `; it is a setting: --set KEY=VALUE`, or "" if there is no such key.
+
+    Args:
+        verb: one of `CONFIGURATIONS`, or `None`.
+        option: that the verb does not have, such as `--learning_rate`.
+        value: the argument after it.
+    """
+    model = CONFIGURATIONS.get(verb) if verb else None
+    name = option.lstrip("-").replace("-", "_")
+    keys = config_fields.keys_named(model, name) if model else []
+    value = "VALUE" if value.startswith("--") else value or "VALUE"
+    hint = " or ".join(f"--set {shlex.quote(f'{key}={value}')}" for key in keys)
+    return hint and f"; it is a setting: {hint}"
+
 
 _INTRODUCTION = """\
 # Configuration

@@ -485,6 +485,7 @@ def _add_beam(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_config(parser: argparse.ArgumentParser, verb: str) -> None:
+    parser.set_defaults(settings_of=verb)
     parser.add_argument(
         "--config",
         help="YAML file with settings, or a recipe's name (`bert-keras config list`)",
@@ -518,10 +519,11 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[override]
         namespace, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            name = unknown[0].split("=")[0]
-            self.error(
-                f"no option {name!r}{nearest(name, self._option_string_actions)}"
-            )
+            name, _, value = unknown[0].partition("=")
+            verb, value = self.get_default("settings_of"), value or unknown[1:2]
+            hint = settings_reference.option_of(verb, name, "".join(value))
+            hint = hint or nearest(name, self._option_string_actions)
+            self.error(f"no option {name!r}{hint}")
         return namespace, unknown
 
     def _check_value(self, action, value):  # type: ignore[override]

@@ -7,6 +7,7 @@ import pytest
 
 from bert_keras import cli, verbs
 from bert_keras.pipelines.engine import runner_options
+from tests.bert_keras.training import test_finetune
 
 VERBS = (
     "corpus vocab extend-vocab examples adopt inspect pretrain fill-mask finetune "
@@ -157,6 +158,144 @@ def test_a_mistake_gets_one_line(arguments, message, capsys, tmp_path, monkeypat
     assert error.startswith("bert-keras")
     assert re.search(message, error), error
     assert list(tmp_path.iterdir()) == []
+
+
+FILES = {
+    "ok.csv": b"text,label\na,x\nb,y\n",
+    "semicolons.csv": b"text;label\na;x\nb;y\n",
+    "windows.csv": "text,label\ncaf\u00e9,x\nb,y\n".encode("cp1252"),
+    "columns.csv": b"sentence,class\na,x\nb,y\n",
+    "labels.csv": b"text,class\na,x\nb,y\n",
+    "twice.yaml": b"batch_size: 8\nlearning_rate: 1e-5\nbatch_size: 16\n",
+    "exported/saved_model.pb": b"",
+    "onnx/model.onnx": b"",
+    "litert/model.tflite": b"",
+    "hugging_face/config.json": b'{"model_type": "bert"}',
+    "hugging_face/model.safetensors": b"",
+    "corpus/manifest.json": b"{}",
+}
+TUNE = "finetune --train ok.csv --dev ok.csv --init bert --output_dir run "
+READ = "finetune --set max_seq_length=64 --init {init} --output_dir run "
+READ += "--dev 10% --train "
+
+
+@pytest.fixture(scope="module")
+def init(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("init") / "run"
+    return test_finetune.make_init(folder, test_finetune.BERT_CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            TUNE + "--learning_rate 2e-5",
+            "finetune: no option '--learning_rate'; it is a setting: "
+            "--set learning_rate=2e-5",
+        ),
+        (TUNE + "--epochs=3", "a setting: --set num_train_epochs=3"),
+        (TUNE + "--lengths [64]", "it is a setting: --set 'lengths=[64]'"),
+        (TUNE + "--learning-rate 1", "it is a setting: --set learning_rate=1"),
+        (TUNE + "--bilstm-units --quiet", "a setting: --set bilstm_units=VALUE"),
+        (
+            "pretrain --examples x --output_dir y --vocab v --hidden_size 128",
+            "it is a setting: --set model.hidden_size=128",
+        ),
+        (TUNE + "--set lr=2e-5", "no key 'lr'; did you mean 'learning_rate'?"),
+        (TUNE + "--set epochs=3", "no key 'epochs'; did you mean 'num_train_epochs'?"),
+        (TUNE + "--task ner", "no task 'ner'; give --task tagging"),
+        (TUNE + "--task mrpc", "no task 'mrpc'; give --task MRPC"),
+        (TUNE + "--config twice.yaml", "'batch_size' is there twice, in lines 1 and 3"),
+        (
+            READ + "ok.csv --dev 0.1",
+            "--dev 0.1: no such file; 10% of the training file is held out by "
+            "--dev 10%",
+        ),
+        (
+            READ + "semicolons.csv",
+            "semicolons.csv: expected commas (.csv) between the columns, found "
+            "semicolons: save it with commas",
+        ),
+        (
+            READ + "windows.csv",
+            "windows.csv: line 2: not UTF-8: save it as UTF-8 (Excel: CSV UTF-8; or "
+            "iconv -f CP1252 -t UTF-8",
+        ),
+        (
+            READ + "columns.csv",
+            "no column 'text' (there: sentence, class); rename it, or fine-tune with "
+            "--set columns.text=NAME",
+        ),
+        (
+            READ + "labels.csv",
+            "no column 'label' (there: text, class); rename it, or fine-tune with "
+            "--set columns.label=NAME",
+        ),
+        (
+            TUNE + "--init bert-base-uncased",
+            "if it is a model of the Hugging Face hub, download it first: hf download "
+            "google-bert/bert-base-uncased --local-dir bert-base-uncased",
+        ),
+        (
+            TUNE + "--init owner/name",
+            "hf download owner/name --local-dir name",
+        ),
+        (
+            "predict --model exported --input ok.csv --output out.tsv",
+            "exported: an export for serving (a SavedModel), which "
+            "tf.saved_model.load or TensorFlow Serving runs; give the run directory "
+            "that `export` made it from",
+        ),
+        ("evaluate --model onnx --input ok.csv", "(ONNX), which onnxruntime.Infere"),
+        ("evaluate --model litert --input ok.csv", "(LiteRT), which tf.lite.Inter"),
+        (
+            "evaluate --model hugging_face/model.safetensors --input ok.csv",
+            "a file of a checkpoint; give its directory, hugging_face",
+        ),
+        (
+            "pairs --corpus corpus/manifest.json --output x",
+            "corpus/manifest.json: a file; give the directory that `bert-keras "
+            "corpus` made",
+        ),
+    ],
+)
+def test_slips_have_a_way_out(command, message, init, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    assert message in error_of(*command.format(init=init).split(), capsys=capsys)
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_a_verb_there_is_an_overview(capsys):
+    assert cli.main([]) == 2
+    assert capsys.readouterr().err == cli.OVERVIEW + "\n"
+
+
+@pytest.mark.parametrize("verb", [[], ["finetune"]])
+def test_help_is_a_verb_too(verb, capsys):
+    pages = []
+    for arguments in (["help", *verb], [*verb, "--help"]):
+        with pytest.raises(SystemExit) as done:
+            cli.main(arguments)
+        assert done.value.code == 0
+        pages.append(capsys.readouterr().out)
+    assert pages[0] == pages[1]
+
+
+def test_help_loads_nothing_heavy():
+    program = (
+        "import sys; from bert_keras import cli\n"
+        "try: cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'tensorflow', 'keras', 'numpy', 'apache_beam', 'scipy', 'sklearn'}\n"
+        "print(sorted(heavy & {*sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == "[]\n"
 
 
 def test_a_mistake_ends_a_process_with_code_2(tmp_path):

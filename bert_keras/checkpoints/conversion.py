@@ -1,6 +1,7 @@
 """Conversion between checkpoint formats, verified by reading the result back."""
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -89,14 +90,53 @@ def recognize(path: str | Path) -> str:
             f"{path}: holds checkpoints of {' and '.join(found)}: put the one that is "
             "meant into a directory of its own"
         )
+    raise InputError(f"{path}: {_problem(path)}")
+
+
+def _problem(path: Path) -> str:
+    """Why a path is no checkpoint, and what to give instead."""
+    if name := _hub_name(path):
+        return (
+            "no such directory; if it is a model of the Hugging Face hub, download it "
+            f"first: hf download {name} --local-dir {path.name}"
+        )
+    if path.is_file():
+        parent = path.parent
+        if any(form.recognizes(parent) for form in FORMATS.values()):
+            return f"a file of a checkpoint; give its directory, {parent}"
+    elif isinstance(path, Path) and path.is_dir():
+        for pattern, (kind, caller) in _EXPORTED.items():
+            if any(path.glob(pattern)):
+                return (
+                    f"an export for serving ({kind}), which {caller} runs; give the "
+                    "run directory that `export` made it from"
+                )
     is_there = path.exists() or path.parent.is_dir()
-    raise InputError(
-        f"{path}: "
-        + ("no known checkpoint format" if is_there else "no such directory")
+    return (
+        ("no known checkpoint format" if is_there else "no such directory")
         + "; expected a run directory, bert_model.ckpt.index with bert_config.json "
         "(Google, Model Garden), config.json with model.safetensors (Hugging Face) or "
         "with model.weights.h5 (KerasHub)"
     )
+
+
+def _hub_name(path: Path) -> str | None:
+    """The `OWNER/NAME` that somebody gave who expected a download."""
+    name = str(path)
+    if path.exists():
+        return None
+    if re.fullmatch("bert-(base|large)-(un)?cased|bert-base-multilingual-cased", name):
+        return f"google-bert/{name}"
+    is_name = re.fullmatch(r"[\w-]+/[\w.-]+", name) and not path.parent.exists()
+    return name if is_name else None
+
+
+_EXPORTED = {
+    "saved_model.pb": ("a SavedModel", "tf.saved_model.load or TensorFlow Serving"),
+    "*.onnx": ("ONNX", "onnxruntime.InferenceSession"),
+    "*.tflite": ("LiteRT", "tf.lite.Interpreter"),
+}
+"""Files of exports: what they are, and what runs them."""
 
 
 def read(path: str | Path) -> weights.Checkpoint:

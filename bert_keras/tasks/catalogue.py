@@ -72,12 +72,33 @@ DATASETS: Mapping[str, Official] = MappingProxyType(
     }
 )
 
+_OTHER_NAMES = {
+    **dict.fromkeys(("ner", "pos", "tags", "token-classification"), "tagging"),
+    **dict.fromkeys(("classification", "sentiment", "text-classification"), "text"),
+    "multi_label": "text --set multi_label=true",
+    "regression": "text --set regression=true",
+    **dict.fromkeys(("qa", "question-answering"), "span"),
+    "squad": "SQuAD1.1",
+    "squad2": "SQuAD2.0",
+    "squad_v2": "SQuAD2.0",
+    **dict.fromkeys(("multiple-choice", "multiple_choice"), "choice"),
+    **dict.fromkeys(("embeddings", "similarity", "sentence-similarity"), "embedding"),
+    "conll2003": "CoNLL-2003",
+    "sst2": "SST-2",
+    "stsb": "STS-B",
+}
+"""Names of tasks in other programs, and what to give for them."""
+
 NAMES = (*FORMS, *glue.TASKS, *DATASETS)
 """Names of all tasks."""
 
 
 def check_name(name: str) -> None:
     """Raises an `InputError` if there is no such task."""
+    by_lower_case = {known.lower(): known for known in NAMES}
+    meant = _OTHER_NAMES.get(name.lower()) or by_lower_case.get(name.lower())
+    if name not in NAMES and meant:
+        raise InputError(f"no task {name!r}; give --task {meant}")
     check_choice("`task`", name, NAMES)
 
 

@@ -19,8 +19,6 @@ logger = logging.getLogger(__name__)
 
 FORM = '{"text": ..., "entities": [{"start": ..., "end": ..., "label": ...}]}'
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
 Places = Sequence[tuple[int, int]]
 """Start and end of each word of a text."""
 
@@ -74,16 +72,11 @@ def read_text(row: dict[str, Any], *, place: str) -> str:
     """Returns the text of a line.
 
     Raises:
-        InputError: there is no text, or it holds half of a surrogate pair.
+        InputError: there is no text.
     """
     text = row.get("text")
     if not isinstance(text, str):
         raise InputError(f"{place}: expected 'text' with a string, got {text!r:.60}")
-    if half := _SURROGATE.search(text):
-        raise InputError(
-            f"{place}: character {half.start()} of the text is {half[0]!a}, half of a "
-            "surrogate pair: save the file as UTF-8 again"
-        )
     return text
 
 

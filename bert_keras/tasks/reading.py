@@ -103,6 +103,13 @@ def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
 _SEPARATORS = {"\t": "tabs (.tsv)", ",": "commas (.csv)", ";": "semicolons"}
 
 
+_WAYS_OUT = {
+    "\t": "name it .tsv",
+    ",": "name it .csv",
+    ";": "save it with commas, as a .csv (Excel: the list separator of the region)",
+}
+
+
 def _checked_header(path: Path, names: list[str], *, separator: str) -> list[str]:
     if names in ([], [""]):
         raise InputError(f"{path}: expected a first line with names of columns")
@@ -110,7 +117,7 @@ def _checked_header(path: Path, names: list[str], *, separator: str) -> list[str
         if len(names) == 1 and found in names[0]:
             raise InputError(
                 f"{path}: expected {_SEPARATORS[separator]} between the columns, found "
-                f"{words}: rename the file, or save it with the former"
+                f"{words}: {_WAYS_OUT[found]}"
             )
     for index, name in enumerate(names):
         if name in names[:index]:

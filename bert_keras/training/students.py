@@ -43,7 +43,7 @@ def read(
     if student is None and not init_layers:
         raise InputError(
             "--student is missing: a recipe such as bert_mini, a file of sizes or a "
-            "checkpoint; or --set distillation.init_layers=[2,4,6] for a student of "
+            "checkpoint; or --set 'distillation.init_layers=[2,4,6]' for a student of "
             "the teacher's own layers"
         )
     if student is None:

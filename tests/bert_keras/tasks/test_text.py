@@ -129,8 +129,8 @@ def test_columns_are_found_by_name(tmp_path):
         ("a.csv", 'text,label\n"a" b,1\n', "a.csv: line 2: not CSV"),
         ("a.csv", "text,label,text\na,1,b\n", "two columns are named 'text'"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"te', "a.jsonl: line 2: not JSON"),
-        ("a.tsv", "text,label\na,b\n", r"expected tabs .* found commas \(.csv\): ren"),
-        ("a.csv", "text;label\na;b\n", r"expected commas .* found semicolons: ren"),
+        ("a.tsv", "text,label\na,b\n", r"expected tabs .* found commas \(.csv\): name"),
+        ("a.csv", "text;label\na;b\n", r"expected commas .* found semicolons: save"),
         ("a.csv", "text\tlabel\na\tb\n", r"expected commas .* found tabs \(.tsv\)"),
         ("a.jsonl", "[" * 99_999, "line 1: not JSON: brackets are nested too deeply"),
         (
