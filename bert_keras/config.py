@@ -491,6 +491,9 @@ class Task(StrictModel):
     """Data set it was tuned on, such as `MRPC`; null: the user's own."""
     labels: tuple[str, ...] | None = None
     """Classes, in the order of the logits."""
+    positive_label: str | None = None
+    """Of two classes of the user's own texts, the one whose F1 is scored; null: the
+    second."""
     has_text_pair: bool = False
     """Whether it was trained on pairs of texts."""
     has_impossible: bool = False

@@ -132,6 +132,10 @@ class FinetuningConfig(StrictModel):
     multi_label: bool = False
     """A text has any number of labels, none included: `columns.label` holds several, or
     is a list of columns."""
+    positive_label: str | None = None
+    """Of two classes of texts (`--task text`), the one whose F1 is scored, as `f1 of
+    LABEL`; null: the rarer in the training file. The data sets of the paper have their
+    own."""
     class_weights: Literal["balanced"] | dict[str, float] | None = None
     """Weights of labels in the loss of texts: by label, 1 for those not named, or
     `balanced`: each class counts alike, rare ones more an example. With `multi_label`

@@ -42,6 +42,7 @@ METRICS = {
     ),
     "accuracy": Metric("accuracy", "share of examples told right"),
     "f1": Metric("F1", "F1"),
+    "macro_f1": Metric("F1", "mean F1 of the labels"),
     "precision": Metric("precision", "share of answers that are right"),
     "recall": Metric("recall", "share of right answers found"),
     "exact_match": Metric("exact match", "percent"),
@@ -90,20 +91,29 @@ def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
         Title and file name of each, in the order of `METRICS`.
     """
     titles = {name: metric.title for name, metric in METRICS.items()}
+    titles |= {name: name for name in _f1_of_labels(run)}
     drawn = []
     with matplotlib.rc_context(drawing.STYLE):
         for name, title in (titles | {"update_ratio": "update ratios"}).items():
-            is_metric = name in METRICS
+            is_metric = name != "update_ratio"
             picture = draw_metric(run, name) if is_metric else draw_update_ratios(run)
             if picture is not None:
-                picture.savefig(directory / f"{name}.png", dpi=150)
-                drawn.append((title, f"{name}.png"))
+                # A label may hold what no file name can.
+                file = f"{'f1' if name not in METRICS and is_metric else name}.png"
+                picture.savefig(directory / file, dpi=150)
+                drawn.append((title, file))
     return drawn
+
+
+def _f1_of_labels(run: facts.Facts) -> list[str]:
+    """Names of the F1 of one of two labels, such as `f1 of fraud`."""
+    names = (tag.partition("/")[2] for tag in run.eval.scalars)
+    return [name for name in names if name.startswith("f1 of ")]
 
 
 def draw_metric(run: facts.Facts, name: str) -> figure.Figure | None:
     """One metric in training and evaluation; `None` if there is nothing to draw."""
-    metric = METRICS[name]
+    metric = METRICS.get(name) or Metric(name, "F1")
     train = _finite(facts.find_curve(run.train, name))
     evaluation = _finite(facts.find_curve(run.eval, name))
     values = [c.values for c in (train, evaluation) if c is not None]

@@ -174,6 +174,16 @@ def _first_lines(source: _Source) -> str:
     )
 
 
+def _spread(values: Sequence[float], num_runs: int) -> str:
+    """Mean and deviation of the runs that have a score: one that diverged has none."""
+    if not values:
+        return "–"
+    text = f"{statistics.fmean(values):.4f}"
+    if len(values) > 1:
+        text += f" ± {statistics.stdev(values):.4f}"
+    return text + (f" (n = {len(values)})" if len(values) < num_runs else "")
+
+
 def _scores(source: _Source) -> str:
     """A table: this run, and the mean of runs that differ from it in the seed alone."""
     runs = [found["eval"] for found in _seeds(source.directory)]
@@ -188,8 +198,7 @@ def _scores(source: _Source) -> str:
         row = [metric, f"{value:.4f}"]
         if len(runs) > 1:
             values = [run[metric] for run in runs if run.get(metric) is not None]
-            mean, deviation = statistics.fmean(values), statistics.stdev(values)
-            row.append(f"{mean:.4f} ± {deviation:.4f}")
+            row.append(_spread(values, len(runs)))
         if baseline:
             row.append(f"{baseline[metric]:.4f}" if metric in baseline else "")
         rows.append(row)

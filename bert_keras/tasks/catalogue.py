@@ -255,6 +255,7 @@ def read(
                 has_labels=has_labels,
                 kind=task_kind(settings),
                 columns=settings.columns,
+                positive_label=settings.positive_label,
             )
         case "embedding":
             return embedding.EmbeddingDataset(

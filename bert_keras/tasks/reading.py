@@ -90,8 +90,17 @@ def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
             raise InputError(
                 f"{path}: line {number}: expected {expected}, got {line.strip()[:60]}"
             )
-        # Only an escape can make half of a pair, which no file of answers can hold.
-        if "\\u" in line and _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
+        yield number, row
+
+
+def read_jsonl_to_copy(path: Path) -> Rows:
+    """As `read_jsonl`, for rows that are written again beside their answers.
+
+    Raises:
+        InputError: see there; or half of a surrogate pair, which no file can hold.
+    """
+    for number, row in read_jsonl(path):
+        if _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
             raise InputError(
                 f"{path}: line {number}: half of a surrogate pair, such as \\ud83d "
                 "without its second half, is no character: was the text cut within "

@@ -208,7 +208,7 @@ _TRUTH_VALUES = {"0": False, "1": True, "false": False, "true": True}
 _READERS = {
     ".tsv": reading.read_tsv,
     ".csv": reading.read_csv,
-    ".jsonl": reading.read_jsonl,
+    ".jsonl": reading.read_jsonl_to_copy,
 }
 
 
@@ -349,18 +349,39 @@ def _number(example: LabelledText, path: str | Path) -> float:
     return number
 
 
-def scores(logits: np.ndarray, true_label_ids: np.ndarray) -> dict[str, float]:
+def own_scores(
+    logits: np.ndarray, true_label_ids: np.ndarray, task: config.Task
+) -> dict[str, float]:
+    """Returns `scores`, with the label in the name of two classes' F1.
+
+    That is `f1 of LABEL`, of the task's positive label; of more classes `macro_f1`.
+    """
+    labels = task.labels
+    if labels is None:
+        return scores(logits, true_label_ids)
+    if len(labels) != 2:
+        found = scores(logits, true_label_ids)
+        return {"macro_f1" if k == "f1" else k: v for k, v in found.items()}
+    positive = task.positive_label or labels[1]
+    found = scores(logits, true_label_ids, positive=labels.index(positive))
+    return {f"f1 of {positive}" if k == "f1" else k: v for k, v in found.items()}
+
+
+def scores(
+    logits: np.ndarray, true_label_ids: np.ndarray, *, positive: int = 1
+) -> dict[str, float]:
     """Scores of answers.
 
     Args:
         logits: `(num_examples, num_labels)`; one column: predicted numbers.
         true_label_ids: as from `label_ids`.
+        positive: of two classes the one of `f1`.
 
     Returns:
         For classes `loss` (mean cross entropy, nats), `accuracy`, `f1` (for two classes
-        that of the second, for more the mean over those that occur) and `matthews`; for
-        numbers `loss` (mean squared error), `pearson` and `spearman`. A correlation
-        with a constant counts as 0.
+        that of the positive one, for more the mean over those that occur) and
+        `matthews`; for numbers `loss` (mean squared error), `pearson` and `spearman`. A
+        correlation with a constant counts as 0.
     """
     if logits.shape[1] == 1:
         return _regression_scores(logits[:, 0].astype(float), true_label_ids)
@@ -375,6 +396,7 @@ def scores(logits: np.ndarray, true_label_ids: np.ndarray) -> dict[str, float]:
             sklearn.metrics.f1_score(
                 true_label_ids,
                 predicted,
+                pos_label=positive,
                 average="binary" if logits.shape[1] == 2 else "macro",
                 zero_division=0.0,
             )

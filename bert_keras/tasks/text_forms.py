@@ -5,6 +5,7 @@
 
 import dataclasses
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import scipy.special
 
 from bert_keras import config, finetuning_config
+from bert_keras.errors import check_choice
 from bert_keras.tasks import (
     answers,
     dataset,
@@ -72,6 +74,8 @@ class TextDataset(dataset.Dataset):
     columns: finetuning_config.TextColumns = finetuning_config.TextColumns()
     glue_task: str | None = None
     """GLUE task that the file belongs to."""
+    positive_label: str | None = None
+    """See `FinetuningConfig.positive_label`."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -100,19 +104,32 @@ class TextDataset(dataset.Dataset):
         return tables.joined(rows, answers, suffix=suffix, separator=separator)
 
     def describe(self) -> config.Task:
-        labels = None
+        labels = positive_label = None
         if self.glue_task is not None:
             labels = glue.find_task(self.glue_task).labels
         elif self.kind == "classification":
             labels = text.distinct_labels(self.rows, path=self.path)
+            positive_label = self._positive_label(labels)
         elif self.kind == "multi_label":
             labels = self._several_labels()
         return config.Task(
             kind=self.kind,
             name=self.glue_task,
             labels=labels,
+            positive_label=positive_label,
             has_text_pair=self.rows[0].text_pair is not None,
         )
+
+    def _positive_label(self, labels: Sequence[str]) -> str | None:
+        """Of two labels the one that is asked for, else the rarer, else the second."""
+        if self.positive_label is not None:
+            check_choice("`positive_label`", self.positive_label, labels)
+        if len(labels) != 2:
+            return None
+        counts = Counter(row.label for row in self.rows)
+        first, second = labels
+        rarer = first if counts[first] < counts[second] else second
+        return self.positive_label or rarer
 
     def _several_labels(self) -> tuple[str, ...]:
         labels = multi_label.distinct_labels(self.rows, path=self.path)
@@ -188,7 +205,7 @@ class TextAnswers(dataset.Answers):
     def scores(self, *, threshold=None) -> dict[str, float]:
         if self.task.name is not None:
             return glue.scores(self.task.name, self.logits, self.label_ids)
-        return text.scores(self.logits, self.label_ids)
+        return text.own_scores(self.logits, self.label_ids, self.task)
 
     def files(self, *, threshold=None) -> dict[str, str]:
         return {"predictions.tsv": text.predictions_tsv(self.logits, self.task.labels)}

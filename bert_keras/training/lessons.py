@@ -24,6 +24,7 @@ _AS_THE_TEACHER = (
     "columns",
     "regression",
     "multi_label",
+    "positive_label",
     "max_seq_length",
     "long_texts",
     "window_stride",

@@ -36,6 +36,14 @@ def check(
 
 
 def _check_labels(settings: _Settings, task: config.Task) -> None:
+    if settings.positive_label is not None and task.positive_label is None:
+        raise InputError(
+            "`positive_label` is for your own texts (--task text) with two labels, got "
+            f"{len(task.labels)} labels: leave it out"
+            if task.labels and task.kind == "classification" and task.name is None
+            else "`positive_label` is for your own texts (--task text) with two "
+            f"labels, got the task {settings.task}, {task.kind}: leave it out"
+        )
     if task.kind not in ("classification", "multi_label"):
         for key in ("class_weights", "label_smoothing"):
             if getattr(settings, key):

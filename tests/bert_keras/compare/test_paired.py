@@ -38,8 +38,11 @@ def test_scores_of_classes_are_those_of_scikit_learn(labels):
     expected = {
         "accuracy": sklearn.metrics.accuracy_score(truth, given),
         "f1": sklearn.metrics.f1_score(truth, given, **f1),
+        "macro_f1": sklearn.metrics.f1_score(truth, given, average="macro"),
         "matthews": sklearn.metrics.matthews_corrcoef(truth, given),
     }
+    if len(labels) == 2:
+        expected["f1 of x"] = sklearn.metrics.f1_score(truth, given, pos_label="x")
     for metric, value in expected.items():
         found = paired.statistics(
             records, kind="classification", metric=metric, labels=labels

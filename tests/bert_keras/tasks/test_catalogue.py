@@ -123,7 +123,7 @@ def test_right_outputs_get_the_best_scores(tmp_path, name, batch_size):
     assert np.isfinite(outputs).all()
     scores = data.answer(outputs, inputs, task, settings).scores()
     best = {
-        "text": {"accuracy": 1, "f1": 1, "matthews": 1},
+        "text": {"accuracy": 1, "f1 of good": 1, "matthews": 1},
         "regression": {"pearson": 1, "spearman": 1, "loss": 0},
         "tagging": {"accuracy": 1, "precision": 1, "recall": 1, "f1": 1},
         "choice": {"accuracy": 1},
@@ -134,7 +134,9 @@ def test_right_outputs_get_the_best_scores(tmp_path, name, batch_size):
 
 
 TASKS = {
-    "text": config.Task(kind="classification", labels=("bad", "good")),
+    "text": config.Task(
+        kind="classification", labels=("bad", "good"), positive_label="good"
+    ),
     "regression": config.Task(kind="regression", has_text_pair=True),
     "tagging": config.Task(kind="tagging", labels=("O", "B-LOC", "I-LOC")),
     "choice": config.Task(kind="choice", has_text_pair=True),

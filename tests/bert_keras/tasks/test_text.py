@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_keras import config
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.finetuning_config import TextColumns
-from bert_keras.tasks import text, tokenized
+from bert_keras.tasks import text, text_forms, tokenized
 
 COLUMNS = TextColumns()
 TOKENIZER = tokenization.Tokenizer(
@@ -261,6 +262,38 @@ def test_scores_of_two_classes():
             "matthews": (tp * tn - fp * fn) / math.sqrt(3 * 3 * 2 * 2),
         }
     )
+
+
+def test_the_f1_of_two_labels_names_its_label():
+    """One of ten is fraud, and always `legit` is no good answer."""
+    rows = [
+        text.LabelledText("a", None, "fraud" if n < 2 else "legit", n)
+        for n in range(20)
+    ]
+    logits = np.tile(np.array([[0.0, 1.0]], np.float32), (20, 1))
+
+    def described(**options):
+        data = text_forms.TextDataset(
+            path="a.tsv", rows=rows, has_labels=True, kind="classification", **options
+        )
+        task = data.describe()
+        return task, data.answers_of(logits, task).scores()
+
+    task, scores = described()
+    assert task.positive_label == "fraud" and scores["f1 of fraud"] == 0.0
+    assert "f1" not in scores
+    _, scores = described(positive_label="legit")
+    assert scores["f1 of legit"] == pytest.approx(36 / 38)
+    with pytest.raises(
+        InputError, match="`positive_label` is one of fraud, legit, got"
+    ):
+        described(positive_label="Fraud")
+    # Equally rare, or a third-party model's: the second.
+    rows[2:] = [row._replace(label="legit") for row in rows[:2]]
+    logits = logits[:4]
+    assert described()[0].positive_label == "legit"
+    task = config.Task(kind="classification", labels=("x", "y"))
+    assert "f1 of y" in text.own_scores(logits, np.array([0, 1, 0, 1]), task)
 
 
 def test_scores_of_three_classes_average_over_those_that_occur():

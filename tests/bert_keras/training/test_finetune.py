@@ -116,7 +116,7 @@ def tuned_run(init, opinion_files, tmp_path_factory) -> tuple[Path, dict]:
 def test_an_easy_task_is_learnt(tuned_run):
     directory, results = tuned_run
     assert results["eval"]["accuracy"] == 1.0
-    assert results["eval"]["f1"] == results["eval"]["matthews"] == 1.0
+    assert results["eval"]["f1 of good"] == results["eval"]["matthews"] == 1.0
     assert results["eval"]["loss"] < 0.1
     assert results["steps"] == 6 * 50
     assert results["num_train_examples"] == 800
@@ -482,7 +482,7 @@ def test_curves_of_every_epoch_are_logged(tuned_run):
     assert sorted(values) == [
         "accuracy/accuracy",
         "loss/loss",
-        "metrics/f1",
+        "metrics/f1 of good",
         "metrics/matthews",
     ]
     assert [step for step, _ in values["loss/loss"]] == [50, 100, 150, 200, 250, 300]
