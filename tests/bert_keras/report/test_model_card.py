@@ -93,6 +93,18 @@ def test_a_whole_card(tmp_path):
         assert secret not in card
 
 
+def test_a_seed_that_diverged_has_no_scores(tmp_path):
+    """A score that is not finite is null in `results.json`."""
+    run = make_run(tmp_path / "mine")
+    report_of(run)
+    for seed in (8, 9):
+        scores = {"accuracy": 0.85 if seed == 8 else None, "loss": None}
+        make_run(tmp_path / f"seed {seed}", settings={"seed": seed}, eval=scores)
+    card = model_card.text(run, name="mine", form="hugging_face")
+    assert "| accuracy | 0.7500 | 0.8000 ± 0.0707 (n = 2) |" in card
+    assert "| loss | 0.5000 | 0.5000 (n = 1) |" in card
+
+
 def test_the_hub_reads_it(tmp_path):
     hub = pytest.importorskip("huggingface_hub")
     card = model_card.text(
