@@ -118,6 +118,8 @@ def _corpus(args: argparse.Namespace) -> None:
         config=config_files.load(config.CorpusConfig, args.config, args.set),
         exclude_overlap_with=args.exclude_overlap_with,
         max_bad_fraction=args.max_bad_fraction,
+        allow_cut_dumps=args.allow_cut_dumps,
+        encoding=args.encoding,
         engine=_engine(args),
     )
 

@@ -67,6 +67,14 @@ def _add_data_verbs(verbs: Any) -> None:
         metavar="FRACTION",
         help="fraction of unreadable pages above which the job fails " + _DEFAULT,
     )
+    corpus.add_argument(
+        "--encoding",
+        metavar="NAME",
+        help="encoding of books that are not UTF-8, as cp1251 (default: detect it)",
+    )
+    _add_flag(
+        corpus, "--allow_cut_dumps", "read plain dumps without </mediawiki> at the end"
+    )
     _add_config(corpus, "corpus")
     _add_beam(corpus)
 

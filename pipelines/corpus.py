@@ -6,6 +6,7 @@ paragraphs that several documents share.
 """
 
 import functools
+import hashlib
 import itertools
 import json
 import logging
@@ -30,7 +31,7 @@ from bert_keras.pipelines import (
     words,
 )
 from bert_keras.pipelines.engine import steps
-from bert_keras.pipelines.sources import readers
+from bert_keras.pipelines.sources import encodings, readers
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,8 @@ _EXPANSION = {".bz2": 4, ".gz": 3}
 _BYTES_PER_PARTITION = 100_000_000
 
 _SHARED_ID = "dropped/id of another document"
-_DOCUMENTS, _PARAGRAPHS, _MARKS = "documents", "paragraphs", "marks"
+_DOCUMENTS, _VERSIONS, _PARAGRAPHS = "documents", "versions", "paragraphs"
+_MARKS, _KEEPERS = "marks", "keepers"
 
 
 def _check_paths(arguments: Mapping[str, Any]) -> None:
@@ -60,6 +62,8 @@ def build_corpus(
     config: CorpusConfig,
     exclude_overlap_with: Sequence[str] = (),
     max_bad_fraction: float = 0.01,
+    allow_cut_dumps: bool = False,
+    encoding: str | None = None,
     engine: steps.Engine,
 ) -> manifest.Manifest:
     """Reads sources and writes documents, rejects and, last, the manifest.
@@ -77,7 +81,10 @@ def build_corpus(
         config: rules for leaving documents out.
         exclude_overlap_with: evaluation files; documents that contain one of their
             lines are left out.
-        max_bad_fraction: largest share of items that may be unreadable.
+        max_bad_fraction: largest share of items that may be unreadable, and of
+            documents that may have the id of another one with other text.
+        allow_cut_dumps: read plain dumps without `</mediawiki>` at their end.
+        encoding: of books and lines that are not UTF-8; `None`: detect it.
         engine: runs the job.
 
     Raises:
@@ -88,11 +95,13 @@ def build_corpus(
         raise InputError(
             f"max_bad_fraction must be between 0 and 1, got {max_bad_fraction}"
         )
-    inputs = readers.find_inputs(sources)
+    if encoding is not None:
+        encodings.check_name(encoding)
+    inputs = readers.find_inputs(sources, allow_cut_dumps=allow_cut_dumps)
     overlap = None
     if exclude_overlap_with:
         overlap = filters.read_overlap(exclude_overlap_with)
-    work = _plan_work(output_dir, inputs, config, overlap)
+    work = _plan_work(output_dir, inputs, config, overlap, encoding)
     settings = _settings(work, inputs)
     # Not in the manifest: the same text copied elsewhere gives the same manifest.
     states = {"input": readers.fingerprints(inputs)}
@@ -128,6 +137,8 @@ class Work:
     overlap_sha256: str | None
     """Hash of the evaluation lines to keep out. There may be many, so workers read
     them from `overlap_path` instead of the job's graph."""
+    encoding: str | None
+    """Of books and lines that are not UTF-8; `None`: detect it."""
     num_shards: int
     num_partitions: int
     """Partitions of the paragraph hashes."""
@@ -148,6 +159,7 @@ def _plan_work(
     inputs: Sequence[readers.Input],
     config: CorpusConfig,
     overlap: filters.Overlap | None,
+    encoding: str | None,
 ) -> Work:
     # Depends on the input alone, so any number of workers gives the same shards.
     num_bytes = sum(item.num_bytes * _expansion(item.path) for item in inputs)
@@ -156,6 +168,7 @@ def _plan_work(
         output_dir=str(output_dir),
         config=config,
         overlap_sha256=overlap.sha256 if overlap else None,
+        encoding=encoding,
         num_shards=min(max(_MIN_SHARDS, num_shards), _MAX_SHARDS),
         num_partitions=min(math.ceil(num_bytes / _BYTES_PER_PARTITION), _MAX_SHARDS),
     )
@@ -171,6 +184,7 @@ def _settings(work: Work, inputs: Iterable[readers.Input]) -> dict[str, Any]:
         "num_shards": work.num_shards,
         **work.config.model_dump(mode="json"),
         "exclude_overlap_sha256": work.overlap_sha256,
+        **({"encoding": work.encoding} if work.encoding else {}),
     }
 
 
@@ -184,8 +198,10 @@ def _job(work: Work, inputs: Iterable[readers.Input]) -> steps.Job:
         steps=functools.partial(_steps, work),
         shuffles={
             _DOCUMENTS: work.num_shards,
+            _VERSIONS: work.num_shards,
             _PARAGRAPHS: work.num_partitions,
             _MARKS: work.num_shards,
+            _KEEPERS: work.num_shards,
         },
         work_dir=work.work_dir,
     )
@@ -196,19 +212,26 @@ def _steps(work: Work, heartbeat: steps.Heartbeat) -> list[steps.Step]:
         steps.Step(
             name="Read",
             do=_Read(work, heartbeat),
-            writes=(_DOCUMENTS, _PARAGRAPHS),
+            writes=(_DOCUMENTS, _VERSIONS),
+        ),
+        steps.Step(
+            name="FindNewest",
+            do=_FindNewest(work, heartbeat),
+            reads=(_VERSIONS,),
+            writes=(_PARAGRAPHS,),
+            memory_per_byte=6,
         ),
         steps.Step(
             name="FindDuplicates",
             do=_FindDuplicates(work, heartbeat),
             reads=(_PARAGRAPHS,),
-            writes=(_MARKS,),
-            memory_per_byte=6,
+            writes=(_MARKS, _KEEPERS),
+            memory_per_byte=8,
         ),
         steps.Step(
             name="Write",
             do=_Write(work, heartbeat),
-            reads=(_DOCUMENTS, _MARKS),
+            reads=(_DOCUMENTS, _MARKS, _KEEPERS),
             memory_per_byte=2,
         ),
     ]
@@ -277,6 +300,14 @@ def _log(result: manifest.Manifest) -> None:
         *(f"{counters[name]:,}" for name in ("documents", "sentences", "words")),
         len(result.shards),
     )
+    codecs = {
+        name.split("/")[1]: amount
+        for name, amount in counters.items()
+        if name.startswith("encoding/") and not name.startswith("encoding/utf-")
+    }
+    if codecs:
+        found = ", ".join(f"{amount:,} in {name}" for name, amount in codecs.items())
+        logger.info("corpus: texts that are not UTF-8: %s", found)
     if drops := _drops(counters):
         logger.info("corpus: dropped of %s read: %s", counters["items_read"], drops)
 
@@ -308,6 +339,34 @@ class Record(NamedTuple):
         return cls._make([*json.loads(head), line])
 
 
+class Version(NamedTuple):
+    """The paragraphs of a record, by their hashes alone."""
+
+    id: str
+    rank: str
+    digest: str
+    """Hash of the text."""
+    hashes: bytes
+
+    @classmethod
+    def of(cls, record: Record, kept: "Kept") -> "Version":
+        """Returns the version that `record` is, with the hashes of its paragraphs."""
+        line = zlib.decompress(record.line)
+        digest = hashlib.blake2b(line, digest_size=16).hexdigest()
+        rows = duplicates.paragraph_block(0, kept.hashes)
+        return cls(record.id, record.rank, digest, rows[:, 0].tobytes())
+
+    def to_bytes(self) -> bytes:
+        """For a shuffle."""
+        return json.dumps(self[:-1]).encode() + b"\n" + self.hashes
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Version":
+        """The version that `to_bytes` packed."""
+        head, _, hashes = data.partition(b"\n")
+        return cls._make([*json.loads(head), hashes])
+
+
 class _Read(steps.Worker):
     """A range of a file -> its documents, and the hashes of their paragraphs."""
 
@@ -320,13 +379,17 @@ class _Read(steps.Worker):
 
     def process(self, item: readers.Range) -> Iterator[Any]:
         config, counts = self._work.config, Counter()
-        rejects, rows = [], []
+        rejects = []
 
         def count(name: str, amount: int = 1) -> None:
             counts[name] += amount
 
         for found in readers.read_range(
-            item, self._heartbeat.add, count, drop_lists=config.drop_lists
+            item,
+            self._heartbeat.add,
+            count,
+            drop_lists=config.drop_lists,
+            encoding=self._work.encoding,
         ):
             if isinstance(found, readers.Reject):
                 count(f"rejected/{found.reason.split(':')[0]}")
@@ -337,16 +400,12 @@ class _Read(steps.Worker):
             )
             if kept is None:
                 continue
-            document_hash = instances.document_hash(found.id)
-            if config.deduplicate_paragraphs:
-                rows.append(duplicates.paragraph_block(document_hash, kept.hashes))
             bucket = instances.bucket_of(found.id, self._work.num_shards)
             record = make_record(found, kept)
             yield steps.Send(_DOCUMENTS, bucket, record.to_bytes())
-        if rows:
-            yield from _tagged(
-                _PARAGRAPHS, np.concatenate(rows), self._work.num_partitions
-            )
+            if config.deduplicate_paragraphs:
+                version = Version.of(record, kept)
+                yield steps.Send(_VERSIONS, bucket, version.to_bytes())
         yield steps.counted(counts, rejects=rejects)
 
 
@@ -435,13 +494,47 @@ def _tagged(
         yield steps.Send(shuffle, *keyed)
 
 
+class _FindNewest(steps.Worker):
+    """Hashes of paragraphs by document -> those of its newest version, by paragraph.
+
+    An older version must not keep a paragraph for others. Of versions of the same rank
+    with other texts none counts, so all of their paragraphs stay.
+    """
+
+    def process(self, element: tuple[int, Any]) -> Iterator[steps.Send]:
+        _, groups = element
+        kept: dict[str, Version] = {}
+        shared_ids: dict[str, str] = {}
+        for version in map(Version.from_bytes, groups[_VERSIONS]):
+            other = kept.setdefault(version.id, version)
+            if version.rank > other.rank:
+                kept[version.id] = version
+            elif version.rank == other.rank and version.digest != other.digest:
+                shared_ids[version.id] = max(
+                    version.rank, shared_ids.get(version.id, "")
+                )
+        blocks = [
+            duplicates.paragraph_block(
+                instances.document_hash(key),
+                np.frombuffer(version.hashes, "<u8").tolist(),
+            )
+            for key, version in kept.items()
+            if shared_ids.get(key) != version.rank
+        ]
+        if blocks:
+            yield from _tagged(
+                _PARAGRAPHS, np.concatenate(blocks), self._work.num_partitions
+            )
+
+
 class _FindDuplicates(steps.Worker):
     """Hashes of paragraphs -> the paragraphs that documents lose, by shard."""
 
     def process(self, element: tuple[int, Any]) -> Iterator[steps.Send]:
         _, groups = element
-        rows = duplicates.find(groups[_PARAGRAPHS])
-        yield from _tagged(_MARKS, rows, self._work.num_shards)
+        marked, keeping = duplicates.find(groups[_PARAGRAPHS])
+        yield from _tagged(_MARKS, marked, self._work.num_shards)
+        yield from _tagged(_KEEPERS, keeping, self._work.num_shards)
 
 
 class _Write(steps.Worker):
@@ -451,6 +544,7 @@ class _Write(steps.Worker):
         number, groups = element
         counts: Counter[str] = Counter()
         marks = duplicates.marks_by_document(groups[_MARKS])
+        keepers = duplicates.marks_by_document(groups[_KEEPERS])
         kept, num_dropped, shared_ids = newest(
             map(Record.from_bytes, groups[_DOCUMENTS])
         )
@@ -460,9 +554,10 @@ class _Write(steps.Worker):
         shared_ids = sorted(shared_ids)[:1]
         written = []
         for record in kept:
-            marked = marks.get(instances.document_hash(record.id))
-            if marked:
-                record = self._without(record, marked, counts)
+            document_hash = instances.document_hash(record.id)
+            if marked := marks.get(document_hash):
+                keeps = document_hash in keepers
+                record = self._without(record, marked, keeps=keeps, counts=counts)
             if record is not None:
                 written.append(record)
         del kept
@@ -483,19 +578,30 @@ class _Write(steps.Worker):
         )
 
     def _without(
-        self, record: Record, marked: Collection[int], counts: Counter[str]
+        self,
+        record: Record,
+        marked: Collection[int],
+        *,
+        keeps: bool,
+        counts: Counter[str],
     ) -> Record | None:
-        """A document without the paragraphs that others keep, if enough is left."""
+        """A document without the paragraphs that others keep, if enough is left.
+
+        A document that `keeps` a paragraph for others stays whole instead.
+        """
         config = self._work.config
         document = json.loads(zlib.decompress(record.line))
         read = document["paragraphs"]
         are_long = (duplicates.is_long(p, config.min_duplicate_words) for p in read)
         hashes = duplicates.paragraph_hashes(read, are_long)
         paragraphs = [read[place] for place in duplicates.kept_places(hashes, marked)]
+        num_words = sum(map(_num_words, paragraphs))
+        is_too_short = not paragraphs or num_words < config.min_document_words
+        if is_too_short and keeps:
+            return record
         num_dropped = len(read) - len(paragraphs)
         counts["dropped_paragraphs/in another document"] += num_dropped
-        num_words = sum(map(_num_words, paragraphs))
-        if not paragraphs or num_words < config.min_document_words:
+        if is_too_short:
             counts["dropped/too short without duplicates"] += 1
             return None
         document["paragraphs"] = paragraphs

@@ -1,17 +1,21 @@
 """Paragraphs that several documents share, found by hashes alone; without Beam.
 
-Three steps, with shuffles of only 16 bytes for each paragraph:
+Four steps, with shuffles of only 16 bytes for each paragraph:
 
-1. Where documents are read: `paragraph_block` gives the rows (paragraph hash, document
-   hash) of one document, and `partition` packs rows of any number of documents as
-   bytes by partition, so that all rows of one paragraph meet in one partition.
-2. In each partition: `find` gives the rows (document hash, paragraph hash) to drop. The
-   document with the smallest hash keeps the paragraph. `partition` packs these rows
-   again, now by document: a partition's number is that of the document's bucket, where
-   buckets are `floor(hash * num_buckets / 2**64)`.
+1. Where the newest version of each document is known: `paragraph_block` gives the rows
+   (paragraph hash, document hash) of one document, and `partition` packs rows of any
+   number of documents as bytes by partition, so that all rows of one paragraph meet in
+   one partition.
+2. In each partition: `find` gives the rows (document hash, paragraph hash) to drop, and
+   the rows that a document keeps for others: the document with the smallest hash keeps
+   the paragraph. `partition` packs these rows again, now by document: a partition's
+   number is that of the document's bucket, where buckets are
+   `floor(hash * num_buckets / 2**64)`.
 3. Where documents are written: `marks_by_document` reads the rows of a bucket, and
    `kept_places` leaves out the marked paragraphs of one document, and repeats within
    it.
+4. A document that would be too short after that, but keeps a paragraph for others,
+   stays whole: no paragraph vanishes from all documents.
 
 The result depends on the set of rows alone, not on their order nor on their
 distribution over blocks and partitions.
@@ -135,17 +139,19 @@ def _partition_numbers(hashes: np.ndarray, num_partitions: int) -> np.ndarray:
     return ((hashes >> half) * count + ((low * count) >> half)) >> half
 
 
-def find(blocks: Iterable[bytes]) -> np.ndarray:
+def find(blocks: Iterable[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """Finds the paragraphs to drop among all rows of a partition.
 
     A paragraph of several documents stays in the one with the smallest hash. A repeated
-    row, from two versions of a document, makes no duplicate.
+    row makes no duplicate.
 
     Args:
         blocks: from `partition`, in any order.
 
     Returns:
-        `(num_rows, 2)` uint64: document hash, paragraph hash; ascending, each row once.
+        Two arrays `(num_rows, 2)` uint64 of document hash and paragraph hash, in
+        ascending order: the paragraphs that documents lose, and those that documents
+        keep for others.
     """
     rows = _unpack(blocks)
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
@@ -153,8 +159,16 @@ def find(blocks: Iterable[bytes]) -> np.ndarray:
     same_document = rows[1:, 1] == rows[:-1, 1]
     # Sorted by paragraph, then document: the first document of a run keeps it. A
     # repeated row is marked or kept like the row that it repeats.
-    marked = rows[1:][same_paragraph & ~same_document][:, ::-1]
-    return marked[np.lexsort((marked[:, 1], marked[:, 0]))]
+    marked = same_paragraph & ~same_document
+    starts = np.flatnonzero(np.append(True, ~same_paragraph)[: len(rows)])
+    of_marked = np.searchsorted(starts, np.flatnonzero(marked) + 1, "right") - 1
+    keeping = rows[starts[np.unique(of_marked)]]
+    return _by_document(rows[1:][marked]), _by_document(keeping)
+
+
+def _by_document(rows: np.ndarray) -> np.ndarray:
+    rows = rows[:, ::-1]
+    return rows[np.lexsort((rows[:, 1], rows[:, 0]))]
 
 
 def marks_by_document(blocks: Iterable[bytes]) -> dict[int, frozenset[int]]:

@@ -188,7 +188,7 @@ class TestDirtyText:
         (tmp_path / "a.jsonl").write_text("\n".join(lines))
         counters, found = self.corpus(tmp_path, "--jsonl", tmp_path / "a.jsonl")
         assert found == {"twice": [["First in order."]], "good": [["Some words."]]}
-        assert counters["dropped/duplicate"] == 1
+        assert counters["dropped/id of another document"] == 1
         assert counters["rejected/not plain text"] == 3
         rejects = (tmp_path / "out/rejects.jsonl").read_text().splitlines()
         assert [json.loads(line)["reason"] for line in rejects] == [

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bert_keras.pipelines import words
+from bert_keras.pipelines.sources import encodings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,17 +24,23 @@ class Book:
     """In order, each on one line."""
 
 
-def decode(data: bytes, encoding: str | None = None) -> tuple[str, str]:
-    """Decodes a text: UTF-8, or else Windows-1252.
+def decode(
+    data: bytes, encoding: str | None = None, *, otherwise: str | None = None
+) -> tuple[str, str]:
+    """Decodes a text: UTF-8, or else another encoding, which is detected.
 
     Text that is mostly UTF-8 is decoded as UTF-8, its other bytes as U+FFFD.
 
     Args:
         data: a file, or a part of one.
         encoding: of the file, from `book_cutter.encoding_of`.
+        otherwise: encoding of text that is not UTF-8; `None`: detect it.
 
     Returns:
         The text, with line ends as `\\n`, and the name of the encoding.
+
+    Raises:
+        UnknownEncodingError: it cannot be detected for sure.
     """
     encoding = encoding or "utf-8-sig"
     text = data.decode(encoding, errors="replace").removeprefix("\ufeff")
@@ -41,9 +48,9 @@ def decode(data: bytes, encoding: str | None = None) -> tuple[str, str]:
         # Letters of other encodings hardly ever form sequences of UTF-8.
         num_bad = text.count("\ufffd")
         num_good = sum(map(len, _NOT_ASCII.findall(text))) - num_bad
-        if num_good < num_bad:
-            encoding = "cp1252"
-            text = data.decode(encoding, errors="replace")
+        if num_good < num_bad and "\0" not in text:
+            encoding = otherwise or encodings.detect(data)
+            text = encodings.decode(data, encoding)
     name = encoding.removesuffix("-le").removesuffix("-be")
     return text.replace("\r\n", "\n").replace("\r", "\n"), name
 

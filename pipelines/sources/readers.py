@@ -87,11 +87,14 @@ Count = Callable[..., object]
 """Called with the name of a counter, and with the amount if it is not 1."""
 
 
-def find_inputs(patterns: Mapping[str, Sequence[str]]) -> list[Input]:
+def find_inputs(
+    patterns: Mapping[str, Sequence[str]], *, allow_cut_dumps: bool = False
+) -> list[Input]:
     """Expands patterns into files, each once, and checks the beginning of each.
 
     Args:
         patterns: by kind; paths or patterns, local or `gs://`.
+        allow_cut_dumps: read plain dumps without `</mediawiki>` at their end.
 
     Raises:
         InputError: no pattern at all, one that matches nothing, or a file of another
@@ -108,7 +111,7 @@ def find_inputs(patterns: Mapping[str, Sequence[str]]) -> list[Input]:
             for path in paths:
                 key = path if files.is_remote(path) else os.path.realpath(path)
                 if (kind, key) not in inputs:
-                    inputs[kind, key] = _input(kind, path)
+                    inputs[kind, key] = _input(kind, path, allow_cut_dumps)
     return sorted(inputs.values(), key=lambda item: (item.kind, item.path))
 
 
@@ -139,11 +142,11 @@ def _match(kind: str, pattern: str) -> list[str]:
     return paths
 
 
-def _input(kind: str, path: str) -> Input:
+def _input(kind: str, path: str, allow_cut_dumps: bool) -> Input:
     try:
         num_bytes = files.size(path)
         if kind == "wikipedia":
-            wikipedia.check_dump(path)
+            wikipedia.check_dump(path, allow_cut=allow_cut_dumps)
         else:
             _check_text(kind, path)
         if kind == "books":
@@ -254,7 +257,12 @@ def _is_splittable(item: Input) -> bool:
 
 
 def read_range(
-    item: Range, advance: Advance, count: Count, *, drop_lists: bool = True
+    item: Range,
+    advance: Advance,
+    count: Count,
+    *,
+    drop_lists: bool = True,
+    encoding: str | None = None,
 ) -> Iterator[SourceDocument | Reject]:
     """Reads the documents that begin in a range.
 
@@ -264,18 +272,38 @@ def read_range(
         count: called with `items_read` for each item, and with `dropped/` and the
             reason for each item that is left out on purpose.
         drop_lists: leave out disambiguation and list pages of Wikipedia.
+        encoding: of books and lines that are not UTF-8; `None`: detect it.
 
     Raises:
-        InputError: the file is too damaged for a `Reject`.
+        InputError: the file is too damaged for a `Reject`, or has become shorter.
+        OSError: the file cannot be read; the error has its name.
     """
+    try:
+        yield from _read_range(item, advance, count, drop_lists, encoding)
+        num_bytes = files.size(item.path)
+    except OSError as error:
+        # Errors of reading an open file do not say which.
+        error.filename = error.filename or item.path
+        raise
+    if num_bytes < item.stop:
+        raise InputError(
+            f"{item.path}: was cut while it was read: it has {num_bytes:,} bytes, and "
+            f"had at least {item.stop:,}; wait until it is whole, delete the output "
+            "directory and give the command again"
+        )
+
+
+def _read_range(
+    item: Range, advance: Advance, count: Count, drop_lists: bool, encoding: str | None
+) -> Iterator[SourceDocument | Reject]:
     if item.kind == "wikipedia":
         yield from _read_wikipedia(item, advance, count, drop_lists)
     elif item.kind == "wikiextractor":
         yield from _read_wikiextractor(item, advance, count, drop_lists)
     elif item.kind == "books":
-        yield from _read_books(item, advance, count)
+        yield from _read_books(item, advance, count, encoding)
     elif item.kind == "sentences":
-        yield from _read_sentences(item, advance, count)
+        yield from _read_sentences(item, advance, count, encoding)
     else:
         yield from _read_jsonl(item, advance, count)
 
@@ -355,13 +383,13 @@ _NO_END = 1 << 63
 
 
 def _read_books(
-    item: Range, advance: Advance, count: Count
+    item: Range, advance: Advance, count: Count, otherwise: str | None
 ) -> Iterator[SourceDocument | Reject]:
     with files.open_to_read(item.path) as file:
         encoding = book_cutter.encoding_of(file)
         for piece in item.pieces or book_cutter.find_pieces(file, item.stop):
             count("items_read")
-            yield from _read_book(file, piece, encoding, item.path, count)
+            yield from _read_book(file, piece, encoding, otherwise, item.path, count)
             advance(piece.stop - piece.start)
 
 
@@ -369,25 +397,28 @@ def _read_book(
     file: BinaryIO,
     piece: book_cutter.Piece,
     encoding: str | None,
+    otherwise: str | None,
     path: str,
     count: Count,
 ) -> Iterator[SourceDocument | Reject]:
     file.seek(piece.start)
     data = file.read(piece.stop - piece.start)
     digest = hashlib.sha256(data).hexdigest()
-    text, codec = books.decode(data, encoding)
-    del data
-    if "\0" in text:
+    try:
+        text, codec = _plain_text(data, encoding, otherwise)
+    except ValueError as error:
         place = f"byte {piece.start}" if piece.start else ""
-        yield Reject(path, place, "", "not plain text: it holds NUL characters")
+        yield Reject(path, place, "", str(error))
         return
+    del data
     count(f"encoding/{codec}")
     name = files.name_of(path)
     title = os.path.splitext(name)[0]
     is_later_part = piece.book < piece.start
     if is_later_part:
         file.seek(piece.book)
-        head, _ = books.decode(file.read(book_cutter.MAX_HEADER_BYTES), encoding)
+        head_bytes = file.read(book_cutter.MAX_HEADER_BYTES)
+        head = head_bytes.decode(encoding or codec, errors="replace")
         title = books.title_of(books.split_header(head)[0]) or title
     cleaned: Counter[str] = Counter()
     book = books.parse_book(
@@ -408,8 +439,18 @@ def _read_book(
         count("dropped/no running text")
 
 
+def _plain_text(
+    data: bytes, encoding: str | None, otherwise: str | None
+) -> tuple[str, str]:
+    """As `books.decode`; raises `ValueError` for binary data too."""
+    text, codec = books.decode(data, encoding, otherwise=otherwise)
+    if "\0" in text:
+        raise ValueError("not plain text: it holds NUL characters")
+    return text, codec
+
+
 def _read_sentences(
-    item: Range, advance: Advance, count: Count
+    item: Range, advance: Advance, count: Count, otherwise: str | None
 ) -> Iterator[SourceDocument | Reject]:
     name = files.name_of(item.path)
     with files.open_to_read(item.path) as file:
@@ -418,16 +459,13 @@ def _read_sentences(
         for block in sentence_lines.read_blocks(file, item.path, item.start, stop):
             progress.update()
             count("items_read")
-            if None in block.lines:
-                yield Reject(
-                    item.path, f"byte {block.offset}", "", "longer than 64 MiB"
-                )
-                continue
             data = b"\n".join(filter(None, block.lines))
-            text, codec = books.decode(data)
-            if "\0" in text:
-                reason = "not plain text: it holds NUL characters"
-                yield Reject(item.path, f"byte {block.offset}", "", reason)
+            try:
+                if None in block.lines:
+                    raise ValueError("longer than 64 MiB")
+                text, codec = _plain_text(data, None, otherwise)
+            except ValueError as error:
+                yield Reject(item.path, f"byte {block.offset}", "", str(error))
                 continue
             count(f"encoding/{codec}")
             lines = (" ".join(line.split()) for line in text.split("\n"))

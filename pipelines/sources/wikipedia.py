@@ -14,8 +14,10 @@ from typing import BinaryIO
 from xml.etree import ElementTree
 
 from bert_keras import files
+from bert_keras.errors import InputError
 from bert_keras.pipelines.sources import dump_head, multistream, page_cutter
 
+_SEARCHED_END_BYTES = 1 << 16
 _REDIRECT = re.compile(
     r"\s*#\s*(?:redirect|redirection|weiterleitung|doorverwijzing|redirección"
     r"|rinvia|redirecionamento|patrz|przekieruj|tam|omdirigering|пренасочване|виж"
@@ -84,17 +86,31 @@ def read_pages(
         progress.finish()
 
 
-def check_dump(path: str) -> None:
+def check_dump(path: str, *, allow_cut: bool = False) -> None:
     """Finds at once what would otherwise stop the job later.
 
+    Args:
+        path: of the dump.
+        allow_cut: whether a plain file may end before `</mediawiki>`.
+
     Raises:
-        InputError: the file is empty, not a MediaWiki export, or a bzip2 file without
-            its end.
+        InputError: the file is empty, not a MediaWiki export, a bzip2 file without its
+            end, or a plain one without its closing tag.
     """
     with files.open_to_read(path) as file:
-        dump_head.read_head(file, path)
-        if multistream.compression(file) == "bz2":
+        head = dump_head.read_head(file, path)
+        kind = multistream.compression(file)
+        if kind == "bz2":
             multistream.check_end(file, path)
+        elif kind is None and not allow_cut and head.encoding == dump_head.UTF8:
+            size = file.seek(0, 2)
+            file.seek(max(size - _SEARCHED_END_BYTES, 0))
+            if b"</mediawiki>" not in file.read():
+                raise InputError(
+                    f"{path}: the dump has no </mediawiki> at its end, so it was cut "
+                    "off: copy or download it again; to read an excerpt as it is, give "
+                    "--allow_cut_dumps"
+                )
 
 
 def is_splittable(path: str) -> bool:
@@ -119,6 +135,9 @@ def parse_page(xml: bytes, site: dump_head.Site) -> Page | BadPage:
     if not title or page_id is None or not revisions:
         return _bad_page(xml, "no title, id or revision")
     revision = max(revisions, key=lambda item: item.findtext("timestamp") or "")
+    element = revision.find("text")
+    if element is not None and len(element):
+        return _bad_page(xml, f"unescaped <{element[0].tag}> in <text>")
     text = revision.findtext("text") or ""
     namespace = dump_head.number_of(page.findtext("ns"))
     return Page(

@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from bert_keras.pipelines.wikitext import markup
+
 
 def paragraphs(text: str, counts: Counter[str]) -> list[str]:
     """Joins lines to paragraphs and tidies each; none is empty.
@@ -60,6 +62,12 @@ class _Blocks:
             self._lines = []
             self._may_be_lead = True
 
+    def drop_formula(self) -> None:
+        """Ends the paragraph at an indented formula, whose sentence stays."""
+        self.end()
+        self._counts["lists"] += 1
+        self._may_be_lead = False
+
     def drop(self, rule: str) -> None:
         """Ends the paragraph at something dropped, and drops its announcement."""
         self.end()
@@ -74,11 +82,15 @@ class _Blocks:
 def _blocks(text: str, counts: Counter[str]) -> list[str]:
     blocks = _Blocks(counts)
     for line in text.split("\n"):
+        has_formula = markup.FORMULA in line
+        line = line.replace(markup.FORMULA, "") if has_formula else line
         kind = _kind(line) if line[:1] in _MARKS else "text"
         if kind == "text":
             blocks.add(line)
         elif kind == "blank":
             blocks.end()
+        elif has_formula and line[0] == ":":
+            blocks.drop_formula()
         else:
             blocks.drop(kind)
             heading = _HEADING.match(line)

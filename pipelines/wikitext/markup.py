@@ -85,6 +85,8 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]{2,8}){0,2}|simple")
 
 # A placeholder for something dropped; later dropped itself.
 _DROPPED_BLOCK = "\n|\n"
+FORMULA = "\0"
+"""A placeholder for a dropped formula; XML cannot hold it."""
 
 
 def resolve(wikitext: str, counts: Counter[str]) -> str:
@@ -95,7 +97,8 @@ def resolve(wikitext: str, counts: Counter[str]) -> str:
         counts: incremented whenever a rule drops something.
 
     Returns:
-        Lines of text, in which a table or list leaves a line with a bar.
+        Lines of text, in which a table or list leaves a line with a bar, and a formula
+        a `FORMULA`.
     """
     scan = _Scan("\n" + wikitext, counts)
     position = 0
@@ -155,6 +158,9 @@ class _Scan:
 
     def keep_template(self, content: str) -> None:
         """Keeps the words that a template stands for, or counts it as dropped."""
+        if FORMULA in content:
+            content = content.replace(FORMULA, "")
+            self.kept.append(FORMULA)
         if words := templates.expand(content):
             self.kept.append(words)
         else:
@@ -284,6 +290,8 @@ def _after_raw(scan: _Scan, position: int, name: str) -> int:
         scan.kept.append(content.translate(_NOWIKI))
     else:
         scan.counts[_RAW_TAGS[name]] += 1
+        if _RAW_TAGS[name] == "formulas":
+            scan.kept.append(FORMULA)
     return end.end()
 
 
@@ -301,7 +309,7 @@ def _resolve_link(content: str, counts: Counter[str]) -> str:
             return ""
         if not prefix:
             target = rest
-    return label if bar and label.strip() else target.strip().removeprefix("#")
+    return label if bar and label.strip(" \0") else target.strip().removeprefix("#")
 
 
 _SPACES = re.compile(" *+")

@@ -19,6 +19,7 @@ from bert_keras.pipelines.sources import readers
 
 DEMO = Path(__file__).resolve().parents[2] / "bert_keras" / "demo_articles.xml"
 HEAD = "<mediawiki><siteinfo><dbname>xwiki</dbname></siteinfo>"
+END = "</mediawiki>"
 
 
 def page_xml(number, title, text, *, ns=0, year=2020, extra=""):
@@ -77,6 +78,7 @@ def sources(tmp_path):
             "<text>", "<model>css</model><text>"
         )
         + page_xml(6, "Six", "{{nothing}}")
+        + END
     )
     write(folder, "old.xml.bz2", bz2.compress(old.encode()))
     write(folder, "new.xml", new)
@@ -200,6 +202,39 @@ def test_ranges_of_a_file_of_books_give_the_same_bytes(tmp_path, monkeypatch):
     assert documents(tmp_path / "1") == documents(tmp_path / "2")
 
 
+def ignore(*_):
+    """What a reader is given where nobody listens."""
+
+
+@pytest.mark.parametrize("kind", ["books", "sentences"])
+def test_books_that_are_not_utf_8(tmp_path, kind, caplog):
+    text = "Все люди рождаются свободными и равными.\n" * 9
+    paths = [write(tmp_path, "a.txt", text.encode("koi8-r"))]
+    caplog.set_level("INFO")
+    found = build(tmp_path / "found", **{kind: paths})
+    assert found.counters["encoding/koi8-r"] == 1
+    assert "corpus: texts that are not UTF-8: 1 in koi8-r" in caplog.text
+    given = build(tmp_path / "given", **{kind: paths}, encoding="koi8-r")
+    assert shard_hashes(given) == shard_hashes(found)
+    unknown = write(tmp_path, "b.txt", bytes(range(128, 256)) * 20)
+    with pytest.raises(InputError, match=r"b\.txt.*: not UTF-8, and its encoding is n"):
+        build(tmp_path / "unknown", **{kind: [*paths, unknown]})
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "sentences"])
+def test_a_file_that_is_cut_while_it_is_read(tmp_path, kind):
+    path = write(tmp_path, "a.jsonl", '{"id": 1, "text": "Words."}\n' * 9)
+    [item] = readers.find_inputs({kind: [path]})
+    [part] = readers.split_input(item)
+    os.truncate(path, item.num_bytes // 3)
+    with pytest.raises(InputError, match=r"a\.jsonl: was cut while it was read: it ha"):
+        list(readers.read_range(part, ignore, ignore))
+    os.remove(path)
+    with pytest.raises(FileNotFoundError) as error:
+        list(readers.read_range(part, ignore, ignore))
+    assert error.value.filename == path
+
+
 PARAGRAPH = "A paragraph of more than ten words that several documents have in common."
 
 
@@ -247,11 +282,45 @@ def test_a_paragraph_stays_in_one_document(tmp_path):
 
 
 def test_two_versions_of_a_document_are_no_duplicates(tmp_path):
-    old = HEAD + page_xml(1, "One", PARAGRAPH, year=2010)
-    new = HEAD + page_xml(1, "One", f"{PARAGRAPH}\n\nNew is this.", year=2020)
+    old = HEAD + page_xml(1, "One", PARAGRAPH, year=2010) + END
+    new = HEAD + page_xml(1, "One", f"{PARAGRAPH}\n\nNew is this.") + END
     paths = [write(tmp_path, "old.xml", old), write(tmp_path, "new.xml", new)]
     build(tmp_path / "out", wikipedia=paths)
     assert paragraphs(tmp_path / "out") == {"xwiki:1:One": [PARAGRAPH, "New is this."]}
+
+
+def test_no_shared_paragraph_vanishes(tmp_path):
+    """The document that keeps it may be too short without its other paragraphs."""
+    shared = [f"{PARAGRAPH} Number {n}." for n in range(30)]
+    rng = random.Random(0)
+    texts = {
+        f"d{n}": "\n\n".join(rng.sample(shared, rng.randrange(2, 5)))
+        for n in range(200)
+    }
+    config = {"min_document_words": 30}
+    result = build(tmp_path / "out", jsonl=jsonl(tmp_path, texts), config=config)
+    found = [text for texts in paragraphs(tmp_path / "out").values() for text in texts]
+    assert set(found) == set(shared)
+    assert len(found) < 2 * len(shared)
+    assert result.counters["dropped/too short without duplicates"] > 150
+    kept = paragraphs(tmp_path / "out").values()
+    assert min(len(" ".join(texts).split()) for texts in kept) >= 30
+
+
+def test_an_older_version_keeps_no_paragraph_for_others(tmp_path):
+    for number in range(8):
+        other = HEAD + page_xml(2, f"Other {number}", PARAGRAPH + "\n\nMore.")
+        old = other + page_xml(1, "One", PARAGRAPH, year=2010) + END
+        new = HEAD + page_xml(1, "One", "New is this.") + END
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        paths = [write(folder, "old.xml", old), write(folder, "new.xml", new)]
+        build(folder / "out", wikipedia=paths)
+        found = paragraphs(folder / "out")
+        assert found == {
+            "xwiki:1:One": ["New is this."],
+            f"xwiki:2:Other {number}": [PARAGRAPH, "More."],
+        }
 
 
 def test_what_is_filtered(tmp_path):
@@ -264,6 +333,7 @@ def test_what_is_filtered(tmp_path):
         + page_xml(
             5, "Test", "What is the name of the ship that sank in 1912? Titanic."
         )
+        + END
     )
     path = write(tmp_path, "a.xml", dump)
     lines = write(
@@ -333,6 +403,7 @@ def test_rejects_are_listed_with_file_page_and_reason(tmp_path):
         jsonl=[lines],
         books=[binary],
         max_bad_fraction=0.3,
+        allow_cut_dumps=True,
     )
     rejects = [
         json.loads(line)
@@ -365,10 +436,17 @@ def test_too_many_rejects(tmp_path):
         ": mend the input, or get it again; to do without them, raise --max_bad_frac"
     )
     with pytest.raises(InputError, match=message):
-        build(tmp_path / "out", wikipedia=[path], max_bad_fraction=0.1)
+        build(
+            tmp_path / "out",
+            wikipedia=[path],
+            max_bad_fraction=0.1,
+            allow_cut_dumps=True,
+        )
     assert not (tmp_path / "out" / "manifest.json").exists()
     # The same directory may be used again, with a higher limit.
-    build(tmp_path / "out", wikipedia=[path], max_bad_fraction=0.25)
+    build(
+        tmp_path / "out", wikipedia=[path], max_bad_fraction=0.25, allow_cut_dumps=True
+    )
 
 
 def test_two_files_numbered_from_0(tmp_path):

@@ -48,7 +48,7 @@ def find_all(documents, *, num_partitions=7):
     marks = []
     for parts in blocks.values():
         random.Random(0).shuffle(parts)
-        marks.extend(duplicates.partition(duplicates.find(parts), 4).values())
+        marks.extend(duplicates.partition(duplicates.find(parts)[0], 4).values())
     return duplicates.marks_by_document(marks)
 
 
@@ -93,8 +93,10 @@ def test_the_smallest_document_keeps_a_paragraph():
 def test_marks_are_whole_rows_in_order():
     rows = [(9, 4), (9, 2), (9, 4), (1, 8), (1, 2), (6, 6)]
     block = np.array(rows, np.uint64).tobytes()
-    assert duplicates.find([block]).tolist() == [[4, 9], [8, 1]]
-    assert duplicates.find([]).tolist() == []
+    marked, keeping = duplicates.find([block])
+    assert marked.tolist() == [[4, 9], [8, 1]]
+    assert keeping.tolist() == [[2, 1], [2, 9]]
+    assert [rows.tolist() for rows in duplicates.find([])] == [[], []]
 
 
 @pytest.mark.parametrize("num_partitions", [1, 3, 64, 1000, 2**32])

@@ -128,6 +128,24 @@ def test_cases(name):
     assert lines.paragraphs(resolved, counts) == expected
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (
+            "Let f be continuous; then there is a point with:\n"
+            ":<math>f(x)=0</math>.\n::<math>g</math>\nSo it is.",
+            ["Let f be continuous; then there is a point with:", "So it is."],
+        ),
+        ("It may be:\n: one <math>x</math>\n* two", ["It may be:"]),
+        ("It may refer to:\n* <math>x</math>", []),
+        ("[[Energy|<math>E</math>]] is it: <math>E</math>.", ["Energy is it:."]),
+        ("A value {{nowrap|<math>x</math>}} is here.", ["A value is here."]),
+    ],
+)
+def test_the_sentence_before_an_indented_formula_stays(source, expected):
+    assert wikitext.clean(source) == expected
+
+
 def test_fragments_are_no_paragraphs():
     source = (
         "It is.\n\nPrint E-book\n\n493. Peach\n\nSee also: [[x]].\n\nHe asked:\n\n…"

@@ -115,6 +115,29 @@ def test_pages_across_chunks_of_any_size(monkeypatch, tmp_path):
         assert read(write(tmp_path, dump)) == expected
 
 
+def test_a_plain_dump_without_its_end(tmp_path):
+    whole = write(tmp_path, DUMP + "\n\n" + " " * 5000)
+    wikipedia.check_dump(whole)
+    cut = write(tmp_path, DUMP[: len(DUMP) // 2], "cut.xml")
+    with pytest.raises(InputError) as error:
+        wikipedia.check_dump(cut)
+    assert str(error.value) == (
+        f"{cut}: the dump has no </mediawiki> at its end, so it was cut off: copy or "
+        "download it again; to read an excerpt as it is, give --allow_cut_dumps"
+    )
+    wikipedia.check_dump(cut, allow_cut=True)
+
+
+def test_unescaped_tags_within_the_text(tmp_path):
+    """Not silently the text before them alone."""
+    dump = HEAD + page_xml(1, text="One. <b>Two.</b> Three.") + page_xml(2)
+    first, second = read(write(tmp_path, dump))
+    assert first == wikipedia.BadPage(
+        page_id=1, title="Title", reason="unescaped <b> in <text>"
+    )
+    assert second.text == "Text."
+
+
 def test_no_siteinfo_no_end_and_comment_first(tmp_path):
     dump = "<!-- a <page> -->\n<mediawiki>\n" + page_xml(1, ns=None)
     [page] = read(write(tmp_path, dump))
@@ -195,7 +218,7 @@ def test_deep_nesting_is_no_trouble(tmp_path):
     dump = HEAD + page_xml(1, text=deep) + page_xml(2, text=deep + "</b>" * 50_000)
     first, second, third = read(write(tmp_path, dump + page_xml(3)))
     assert first.reason.startswith("not well-formed XML: mismatched tag")
-    assert (second.text, third.text) == ("", "Text.")
+    assert (second.reason, third.text) == ("unescaped <b> in <text>", "Text.")
 
 
 def test_endless_page_is_given_up(monkeypatch, tmp_path):
@@ -305,7 +328,7 @@ def test_real_dumps(
     shared_data, name, num_pages, num_bad, num_articles, num_redirects, wiki
 ):
     path = str(shared_data / "wikipedia" / name)
-    wikipedia.check_dump(path)
+    wikipedia.check_dump(path, allow_cut=name.startswith("enwik8"))
     found = read(path)
     pages = [page for page in found if isinstance(page, wikipedia.Page)]
     assert len(pages) == num_pages
