@@ -137,8 +137,17 @@ def _match(kind: str, pattern: str) -> list[str]:
         paths = files.match(pattern)
     except OSError as error:
         raise _unreadable(pattern, error) from None
+    if paths != [pattern]:
+        paths = [path for path in paths if not os.path.isdir(path)]
     if not paths:
         raise InputError(f"--{kind}: no file matches {pattern!r}")
+    for path in paths:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                f"{os.fsencode(path)!r}: expected a file name in UTF-8: rename the file"
+            ) from None
     return paths
 
 

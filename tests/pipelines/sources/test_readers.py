@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import logging
+import os
 import pickle
 import random
 
@@ -356,6 +357,21 @@ def test_nothing_to_read(tmp_path):
         readers.find_inputs({"books": [str(tmp_path / "x*")]})
     with pytest.raises(InputError, match="cannot be read: Is a directory$"):
         readers.find_inputs({"books": [str(tmp_path)]})
+
+
+def test_directories_and_names_that_are_not_utf_8(tmp_path):
+    (tmp_path / "folder.txt").mkdir()
+    good = write(tmp_path, "It was dark.", "a.txt")
+    pattern = str(tmp_path / "*.txt")
+    [item] = readers.find_inputs({"books": [pattern]})
+    assert item.path == str(good)
+    write(tmp_path, "It was late.", os.fsdecode(b"\xe9.txt"))
+    with pytest.raises(InputError) as error:
+        readers.find_inputs({"books": [pattern]})
+    assert str(error.value) == (
+        f"{os.fsencode(tmp_path) + rb'/' + bytes([0xE9]) + b'.txt'!r}: expected a file "
+        "name in UTF-8: rename the file"
+    )
 
 
 # How they are divided.

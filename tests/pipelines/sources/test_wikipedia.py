@@ -274,9 +274,19 @@ def test_truncated_bz2_is_found_without_reading_it(tmp_path):
 
 
 def test_damage_in_a_later_gzip_member_is_no_silent_end(tmp_path):
-    half = gzip.compress(HEAD.encode()) + b"rubbish that is no gzip"
+    half = gzip.compress(HEAD.encode()) + gzip.compress(b"x")[:10] + b"\xff" * 9
     with pytest.raises(InputError, match="the compressed file is damaged"):
         read(write(tmp_path, half))
+
+
+@pytest.mark.parametrize("compress", [bz2.compress, gzip.compress])
+def test_other_bytes_after_a_compressed_file_are_ignored(tmp_path, compress, caplog):
+    path = write(tmp_path, compress(DUMP.encode()) + bytes(9) + b"rubbish")
+    wikipedia.check_dump(path)
+    assert titles(path) == ["Title", "A & B"]
+    assert "ignores the" in caplog.text
+    path = write(tmp_path, compress(DUMP.encode()) + bytes(99))
+    assert titles(path) == ["Title", "A & B"]
 
 
 REAL = [
