@@ -3,7 +3,8 @@
 The file `.owner` in it names the process. On a local disk its lock (`flock`) decides.
 Where locks do not exist (stores such as `gs://`) or do not reach other machines (some
 network disks), the heartbeat decides: the owner writes the time every ten seconds, and
-an owner that writes nothing for a minute has gone.
+an owner that writes nothing for a minute has gone. On stores each of these writes is
+conditional: it replaces the version that this process has seen, or fails.
 """
 
 import contextlib
@@ -19,9 +20,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
-from bert_keras import files
+from bert_keras import files, stores
 from bert_keras.errors import InputError, Unavailable
 
 logger = logging.getLogger(__name__)
@@ -35,8 +36,6 @@ _LONG_GONE_SECONDS = 600.0
 _SETTLING_SECONDS = 2.0
 """Time for two processes that took a directory at once to see each other."""
 
-_NUM_LOOKS = 2
-
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
@@ -49,23 +48,30 @@ class Owner:
         self._name = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
+            **_place_of_pids(),
             "since": time.strftime("%Y-%m-%d %H:%M:%S"),
             "token": uuid.uuid4().hex,
         }
         self.descriptor: int | None = None
         """The open owner file, whose lock a child process that inherits it holds too;
         `None` on a store."""
+        self._tag: dict[str, str] | None = None
+        """Of the file's version on a store that this process has seen last."""
+        self._is_taken = False
         self._successor: dict[str, Any] | None = None
+        self._one_at_a_time = threading.Lock()
 
     def check(self) -> None:
-        """Checks that no other process took the output over.
+        """Checks by the owner file that no other process took the output over.
 
-        Only where locks do not reach it, from an owner that was silent for long.
+        Called before each write that matters: this process may have been suspended.
 
         Raises:
-            InputError: one did.
+            InputError: another process did.
+            OSError, Unavailable: the disk or store does not answer.
         """
-        if self._successor:
+        self._renew()
+        if self._successor is not None:
             raise self._refusal(self._successor)
 
     def acquire(self) -> None:
@@ -74,28 +80,58 @@ class Owner:
         found = self._read()
         if found and not self._is_gone(found, is_locked=is_locked):
             raise self._refusal(found)
-        self._write()
-        if not is_locked:
-            time.sleep(_SETTLING_SECONDS)
-            self._look_for_successor()
-            self.check()
+        if not files.is_remote(self._path):
+            self._write()
+            if not is_locked:
+                time.sleep(_SETTLING_SECONDS)
+        self.check()
+        self._is_taken = True
 
     def beat_until(self, stopped: threading.Event) -> None:
         """Writes the heartbeat until the event or a successor comes."""
-        while not stopped.wait(HEARTBEAT_SECONDS) and not self._successor:
+        while not stopped.wait(HEARTBEAT_SECONDS) and self._successor is None:
             # A disk that does not answer now may answer the next time.
             with contextlib.suppress(OSError, InputError, Unavailable):
-                self._look_for_successor()
-                if not self._successor:
-                    self._write()
+                self._renew()
 
     def release(self) -> None:
         """Gives the output up, if it was taken."""
-        with contextlib.suppress(OSError, Unavailable):
-            if (self._read() or {}).get("token") == self._name["token"]:
-                files.delete(self._path)
+        with contextlib.suppress(OSError, InputError, Unavailable):
+            if self._is_taken:
+                # Nobody takes it within `SILENCE_SECONDS` of this heartbeat.
+                self._renew()
+                if self._successor is None:
+                    files.delete(self._path)
         if self.descriptor is not None:
             os.close(self.descriptor)
+
+    def _renew(self) -> None:
+        """Writes the heartbeat, unless another process has taken the output over."""
+        with self._one_at_a_time:
+            if self._successor is not None:
+                return
+            if not files.is_remote(self._path):
+                found = self._read() or {}
+                if found.get("token") == self._name["token"]:
+                    self._write()
+                else:
+                    self._successor = found
+                return
+            try:
+                self._tag = stores.write_if_unchanged(
+                    self._path, self._line(), self._tag
+                )
+            except OSError as error:
+                is_missing = isinstance(error, FileNotFoundError) and self._tag
+                if not is_missing and not isinstance(error, FileExistsError):
+                    raise InputError(
+                        f"{self._output}: cannot be written: {error.strerror}; choose "
+                        "another place"
+                    ) from None
+                found = self._read() or {}
+                # Else it is our own: only the answer to its writing was lost.
+                if found.get("token") != self._name["token"]:
+                    self._successor = found
 
     def _lock(self) -> bool:
         """Locks the owner file; whether such a lock exists there."""
@@ -126,10 +162,15 @@ class Owner:
         return False
 
     def _is_gone(self, found: dict[str, Any], *, is_locked: bool) -> bool:
-        if found.get("host") == self._name["host"]:
-            # On one machine a lock is a lock, and the owner before has lost it.
-            if is_locked or not _is_alive(found["pid"]):
-                return True
+        same = {
+            name for name in _place_of_pids() if found.get(name) == self._name[name]
+        }
+        # A lock reaches all processes of one machine, a process id those of one
+        # container; containers of two machines may have the same host name.
+        if "boot" in same and (
+            is_locked or ("pid_namespace" in same and not _is_alive(found["pid"]))
+        ):
+            return True
         if time.time() - found["time"] > _LONG_GONE_SECONDS:
             return True
         logger.info(
@@ -149,11 +190,6 @@ class Owner:
             deadline += time.monotonic() - asked
         return True
 
-    def _look_for_successor(self) -> None:
-        found = self._read()
-        if found and found.get("token") != self._name["token"]:
-            self._successor = found
-
     def _refusal(self, owner: dict[str, Any]) -> InputError:
         return InputError(
             f"{self._output}: in use by {_described(owner)}: wait for its end, or "
@@ -166,34 +202,39 @@ class Owner:
         Nor is there one in a file that was damaged, or whose owner took it this moment
         or was killed before it wrote its name.
         """
-        for _ in range(_NUM_LOOKS if files.is_remote(self._path) else 1):
-            try:
-                found = files.parse_json(files.read_bytes(self._path).decode())
-                break
-            except (FileNotFoundError, ValueError):
-                # On a store its owner may just have put another in its place.
-                continue
-        else:
+        try:
+            if files.is_remote(self._path):
+                self._tag = None
+                data, self._tag = stores.read_version(self._path)
+            else:
+                data = files.read_bytes(self._path)
+            found = files.parse_json(data.decode())
+        except (FileNotFoundError, ValueError):
             return None
         if not isinstance(found, dict) or not isinstance(found.get("time"), float):
             return None
         pid = found.get("pid")
         return found if isinstance(pid, int) and 0 < pid < 2**31 else None
 
+    def _line(self) -> bytes:
+        return json.dumps({**self._name, "time": time.time()}).encode() + b"\n"
+
     def _write(self) -> None:
-        line = json.dumps({**self._name, "time": time.time()}).encode() + b"\n"
-        if self.descriptor is None:
-            try:
-                files.write_atomically(self._path, line)
-            except InputError as error:
-                # It is the output that people know.
-                message = str(error).replace(self._path, str(self._output))
-                raise InputError(message) from None
-            return
+        line, descriptor = self._line(), cast(int, self.descriptor)
         # In place: a renamed file would have no lock.
-        os.pwrite(self.descriptor, line, 0)
-        os.ftruncate(self.descriptor, len(line))
-        os.fsync(self.descriptor)
+        os.pwrite(descriptor, line, 0)
+        os.ftruncate(descriptor, len(line))
+        os.fsync(descriptor)
+
+
+def _place_of_pids() -> dict[str, str]:
+    """Returns within which processes a process id names only one."""
+    place = {"boot": "", "pid_namespace": ""}
+    with contextlib.suppress(OSError):
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            place["boot"] = file.read().strip()
+        place["pid_namespace"] = os.readlink("/proc/self/ns/pid")
+    return {name: value or uuid.uuid4().hex for name, value in place.items()}
 
 
 def _is_alive(pid: int) -> bool:

@@ -315,10 +315,18 @@ class CheckpointDirectory:
         self.check()
 
     def _write_soon(self, write: Callable[[], None]) -> None:
-        if self._writer is None:
+        def write_as_owner() -> None:
+            self._check_owner()
             write()
+
+        if self._writer is None:
+            write_as_owner()
         else:
-            self._unwritten.append(self._writer.submit(write))
+            self._unwritten.append(self._writer.submit(write_as_owner))
+
+    def _check_owner(self) -> None:
+        if self._owner is not None:
+            self._owner.check()
 
     def save(
         self,
@@ -349,8 +357,6 @@ class CheckpointDirectory:
         self._step = step
         if not self._is_chief:
             return self._path(step)
-        if self._owner is not None:
-            self._owner.check()
         facts = Facts(
             score=math.nan if score is None else score,
             scores_since=self._scores_since,
@@ -381,6 +387,7 @@ class CheckpointDirectory:
             )
         save_state(self._path(step), values, facts=facts)
         self._facts[step] = facts
+        self._check_owner()
         self._delete_old(step)
 
     def _write_scores(self, step: int) -> None:

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from bert_keras import config, ownership
+from bert_keras import config, files, ownership, stores
 from bert_keras.errors import InputError
 from bert_keras.pipelines import corpus, examples, vocabulary
 from bert_keras.pipelines.engine import engines
@@ -47,11 +47,13 @@ def no_locks(monkeypatch):
 
 
 def named(directory, **changes):
-    """Writes an owner file as a process of another machine would."""
+    """Writes an owner file as a process of another machine would; `None`: ours."""
+    ours = ownership._place_of_pids()
+    changes = {k: ours.get(k) if v is None else v for k, v in changes.items()}
     name = {"host": "gpu-3", "pid": 4711, "since": "2026-11-22 14:03:11", "token": "t"}
-    name |= {"time": time.time(), **changes}
-    directory.mkdir(exist_ok=True)
-    (directory / ".owner").write_text(json.dumps(name))
+    name |= {"boot": "b", "pid_namespace": "n", "time": time.time(), **changes}
+    files.make_directory(directory)
+    files.path(directory).joinpath(".owner").write_text(json.dumps(name))
 
 
 def test_the_second_process_is_refused_and_told_of_the_first(first, tmp_path):
@@ -97,13 +99,88 @@ def test_an_owner_on_another_machine(tmp_path, request, monkeypatch, locks):
         assert json.loads((tmp_path / ".owner").read_text())["pid"] == os.getpid()
 
 
-@pytest.mark.parametrize("change", [{"time": time.time() - 3600}, {"pid": 2**22 + 1}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"time": time.time() - 3600},
+        {"pid": 2**22 + 1, "boot": None, "pid_namespace": None},
+    ],
+)
 def test_an_owner_long_gone_needs_no_waiting(tmp_path, no_locks, monkeypatch, change):
     monkeypatch.setattr(ownership, "SILENCE_SECONDS", 600.0)
     named(tmp_path, **{"host": os.uname().nodename, **change})
     start = time.monotonic()
     with ownership.owned(tmp_path):
         assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"boot": None}, {"pid_namespace": None}, {"pid": os.getpid()}]
+)
+@pytest.mark.parametrize("locks", [True, False])
+def test_containers_with_one_host_name(tmp_path, request, monkeypatch, change, locks):
+    """A process id of another container says nothing, nor does a lock that does not
+    reach the other machine."""
+    monkeypatch.setattr(ownership, "SILENCE_SECONDS", 0.5)
+    if not locks:
+        request.getfixturevalue("no_locks")
+    elif "boot" in change:
+        pytest.skip("one machine, where a lock is a lock")
+    name = {"host": os.uname().nodename, "pid": 2**22 + 1} | change
+    named(tmp_path, **name)
+    heart = threading.Timer(0.2, named, [tmp_path], name)
+    heart.start()
+    with pytest.raises(InputError, match="in use by process"):
+        with ownership.owned(tmp_path):
+            pass
+    heart.join()
+
+
+def test_an_owner_who_slept_finds_its_file_gone(tmp_path):
+    """Its successor on another machine has finished already."""
+    with pytest.raises(InputError, match="in use by another process"):
+        with ownership.owned(tmp_path) as owner:
+            (tmp_path / ".owner").unlink()
+            owner.check()
+            raise AssertionError
+
+
+class TestOnAStore:
+    def test_an_owner_who_slept(self, memory_store, monkeypatch):
+        for found in ("gone", "taken"):
+            with pytest.raises(InputError, match="in use by"):
+                with ownership.owned(memory_store) as owner:
+                    owner.check()
+                    if found == "gone":
+                        files.delete(f"{memory_store}/.owner")
+                    else:
+                        named(memory_store)
+                    owner.check()
+                    raise AssertionError
+            assert files.exists(f"{memory_store}/.owner") == (found == "taken")
+
+    def test_an_answer_that_was_lost(self, memory_store, monkeypatch):
+        write = stores.write_if_unchanged
+
+        def write_twice(path, data, tag):
+            write(path, data, tag)
+            return write(path, data, tag)
+
+        with ownership.owned(memory_store) as owner:
+            monkeypatch.setattr(stores, "write_if_unchanged", write_twice)
+            owner.check()
+            owner.check()
+        assert files.list_directory(memory_store) == []
+
+    def test_waiting_says_nothing_of_failures(self, memory_store, monkeypatch, caplog):
+        monkeypatch.setattr(ownership, "HEARTBEAT_SECONDS", 0.001)
+        monkeypatch.setattr(ownership, "SILENCE_SECONDS", 0.5)
+        with ownership.owned(memory_store):
+            for _ in range(5):
+                with pytest.raises(InputError, match="in use by process"):
+                    with ownership.owned(memory_store):
+                        pass
+        assert "fails" not in caplog.text
 
 
 @pytest.mark.parametrize(

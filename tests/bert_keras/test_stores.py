@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 import urllib.request
@@ -338,6 +340,75 @@ class TestTryingAgain:
         with pytest.raises((FileExistsError, FileNotFoundError)):
             stores.write_if_unchanged(path, b"3", found.tag)
         assert not files.exists(path)
+
+
+TAKE_TURNS = """
+import fcntl, random, sys, time
+from bert_keras import errors, ownership
+ownership.HEARTBEAT_SECONDS, ownership.SILENCE_SECONDS = 0.2, 10.0
+root, lock, starts = sys.argv[1], sys.argv[2], int(sys.argv[3])
+turns = 0
+for _ in range(starts):
+    try:
+        with ownership.owned(root) as owner, open(lock) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            turns += 1
+            time.sleep(0.02 * random.random())
+            owner.check()
+            fcntl.flock(file, fcntl.LOCK_UN)
+    except errors.InputError as error:
+        assert "in use by" in str(error), error
+print(turns)
+"""
+OWN_AND_SLEEP = """
+import sys
+from bert_keras import ownership, stores
+ownership.HEARTBEAT_SECONDS = 0.1
+with ownership.owned(sys.argv[1]) as owner:
+    owner.check()
+    print("owned", flush=True)
+    input()
+    owner.check()
+    print("writes", flush=True)
+"""
+
+
+class TestOwnersOnStores:
+    @pytest.mark.parametrize("starts", [10, pytest.param(100, marks=pytest.mark.slow)])
+    def test_never_two_of_two_processes(self, store, tmp_path, starts):
+        (tmp_path / "lock").touch()
+        store.fail("503", "cut", "down", every=11)
+        command = [sys.executable, "-c", TAKE_TURNS, store.root, tmp_path / "lock"]
+        pipe = subprocess.PIPE
+        running = [
+            subprocess.Popen([*command, str(starts)], stdout=pipe, stderr=pipe)
+            for _ in range(2)
+        ]
+        results = [process.communicate() for process in running]
+        for process, (turns, said) in zip(running, results, strict=True):
+            assert process.returncode == 0, said.decode()
+            assert int(turns) > 0
+        store.fail()
+        assert files.list_directory(store.root) == []
+
+    def test_an_owner_who_slept_never_writes_again(self, store, monkeypatch):
+        monkeypatch.setattr(ownership, "SILENCE_SECONDS", 1.0)
+        with subprocess.Popen(
+            [sys.executable, "-c", OWN_AND_SLEEP, store.root],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as first:
+            assert first.stdout.readline() == "owned\n"
+            first.send_signal(signal.SIGSTOP)
+            with ownership.owned(store.root):
+                name = files.read_json(f"{store.root}/.owner")
+                first.send_signal(signal.SIGCONT)
+                said, errors = first.communicate("\n")
+                assert said == "" and first.returncode == 1
+                assert f"in use by process {os.getpid()}" in errors
+                assert files.read_json(f"{store.root}/.owner") == name
 
 
 def test_an_interrupted_sending_is_no_finished_directory(store, monkeypatch):
