@@ -47,7 +47,9 @@ def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
     """The documents of a shard, in order.
 
     Raises:
-        InputError: not gzip, not JSON, or not a document; with file and line.
+        InputError: not there, not gzip, not JSON, or not a document; with file and
+            line.
+        OSError, Unavailable: the disk or store does not answer.
     """
     line_number = 0
     try:
@@ -55,7 +57,15 @@ def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
             for line in lines:
                 line_number += 1
                 yield _parse(line)
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except InputError:
+        raise
+    except (
+        FileNotFoundError,
+        gzip.BadGzipFile,
+        EOFError,
+        zlib.error,
+        ValueError,
+    ) as error:
         raise InputError(
             f"{path}: line {line_number}: expected a document of `bert-keras corpus` "
             f"(JSON with id, source, paragraphs): {error}; recreate the corpus"

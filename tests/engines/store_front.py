@@ -104,7 +104,7 @@ class Front(http.server.BaseHTTPRequestHandler):
                 self.send_header(name, value)
         # One byte more than comes, so that a client knows that something lacks.
         length = len(content) + is_cut
-        if self.command == "HEAD" and not is_cut:
+        if self.command == "HEAD":
             length = headers.get("Content-Length", 0)
         self.send_header("Content-Length", str(length))
         self.end_headers()

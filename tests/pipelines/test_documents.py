@@ -1,10 +1,12 @@
+import errno
 import gzip
+import io
 import json
 
 import pytest
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, Unavailable
 from bert_keras.pipelines import documents
 
 DOCUMENT = {"id": "a", "source": "s", "title": "é", "paragraphs": [["One.", "Two."]]}
@@ -57,3 +59,22 @@ def test_a_shard_that_is_none(data, message, tmp_path):
     path.write_bytes(data)
     with pytest.raises(InputError, match=message):
         list(documents.read_shard(path))
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ESTALE, "Stale file handle", "d"), Unavailable("d: down")]
+)
+def test_a_disk_or_store_that_does_not_answer(error, monkeypatch):
+    """The corpus is well, and no reason to make it again."""
+
+    class Failing(io.RawIOBase):
+        def readable(self):
+            return True
+
+        def readinto(self, buffer):
+            raise error
+
+    monkeypatch.setattr(files, "open_to_read", lambda path: Failing())
+    with pytest.raises(type(error)) as caught:
+        list(documents.read_shard("d"))
+    assert caught.value is error
