@@ -7,6 +7,7 @@ the examples in its file, in the batches that training makes of them.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_keras import config, finetuning_config, strict_model
@@ -142,7 +143,7 @@ def pretraining(
 def finetuning(
     settings: finetuning_config.FinetuningConfig,
     model: config.ModelConfig,
-    train: str,
+    train: str | Path,
     tokenizer: tokenization.Tokenizer,
 ) -> Work:
     """Returns the work of `finetune`: the encoder's, since heads of tasks are small.
