@@ -339,7 +339,6 @@ def _export(args: argparse.Namespace) -> None:
         dev=args.dev,
         max_drop=args.max_drop,
         serving=args.serving,
-        model_uri=args.model_uri,
         image=args.image,
     )
     if verdict is not None:

@@ -400,7 +400,7 @@ CheckpointFormat = Literal[
 """Formats that `convert` reads and writes."""
 ExportForm = Literal["saved_model", "litert", "onnx"]
 """Forms that `export` writes."""
-ModelServer = Literal["tf", "triton", "kserve", "vertex"]
+ModelServer = Literal["tf"]
 """Servers that `export` writes files for."""
 Quantization = Literal["int8", "bfloat16", "float16"]
 """Numbers that `export` can quantise weights to."""

@@ -323,20 +323,14 @@ def _add_export(verbs: Any) -> None:
         export,
         "--serving",
         config.ModelServer,
-        "adds what a server reads: tf (TensorFlow Serving), kserve and vertex (Vertex "
-        "AI), with --output NAME/VERSION; triton, with --to onnx (default: nothing)",
+        "adds what TensorFlow Serving reads, with --output NAME/VERSION (default: "
+        "nothing)",
         has_default=False,
     )
     export.add_argument(
-        "--model_uri",
-        metavar="URI",
-        help="store that kserve or vertex read the model from, such as "
-        "gs://my-bucket/mine (default: the directory above --output)",
-    )
-    export.add_argument(
         "--image",
-        help="container image of TensorFlow Serving; vertex needs one in Artifact "
-        "Registry (default: the published one of TensorFlow 2.20)",
+        help="container image of TensorFlow Serving (default: the published one of "
+        "TensorFlow 2.20)",
     )
 
 

@@ -58,7 +58,6 @@ def export_model(
     dev: str | Path | None = None,
     max_drop: float | None = None,
     serving: str | None = None,
-    model_uri: str | None = None,
     image: str | None = None,
 ) -> dict[str, Any] | None:
     """Writes a trained model in a format that others load, in float32 or quantised.
@@ -91,7 +90,6 @@ def export_model(
         dev: labelled file to compare a quantised export with the float32 one on.
         max_drop: points of the task's main metric that it may lose; `None`: 0.5.
         serving: one of `config.ModelServer`, whose files are written too.
-        model_uri: where that server finds the model, see `model_servers.server`.
         image: container image of that server, see `model_servers.server`.
 
     Returns:
@@ -108,9 +106,7 @@ def export_model(
     _check_quantize(wanted, quantize, dev, max_drop)
     _check_wanted(wanted)
     output_dir = files.path(output_dir).absolute()
-    server = _find_server(
-        serving, to=to, output_dir=output_dir, model_uri=model_uri, image=image
-    )
+    server = _find_server(serving, to=to, output_dir=output_dir, image=image)
     files.check_is_new(output_dir)
     model = _read_model(files.path(model_dir), wanted)
     # Its temporary name is no number, so that a server that watches the parent does not
@@ -145,9 +141,9 @@ def export_model(
 def _find_server(serving: str | None, **options: Any) -> model_servers.Server | None:
     if serving is not None:
         check_choice("--serving", serving, typing.get_args(config.ModelServer))
-        return model_servers.server(serving, **options)
-    if options["model_uri"] is not None or options["image"] is not None:
-        raise InputError("--model_uri and --image are for --serving")
+        return model_servers.server(**options)
+    if options["image"] is not None:
+        raise InputError("--image is for --serving tf")
     return None
 
 

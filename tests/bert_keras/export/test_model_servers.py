@@ -1,21 +1,22 @@
 """Files that model servers read, by the schemas that their owners publish."""
 
 import math
+import re
 from pathlib import Path
 
 import jsonschema
-import numpy as np
 import pytest
 import tensorflow as tf
 import yaml
 from google.protobuf import (
     descriptor_pb2,
     descriptor_pool,
+    json_format,
     message_factory,
     text_format,
 )
 
-from bert_keras import config, finetuning_config, run_directory
+from bert_keras import config, export, finetuning_config, run_directory
 from bert_keras.checkpoints import run_weights, starting_point
 from bert_keras.data import features, tfrecords, tokenization
 from bert_keras.errors import InputError
@@ -51,7 +52,7 @@ TASKS = {
     "choices": ("choice", {"kind": "choice"}),
     "masks": (None, {"kind": "pretraining"}),
 }
-GOOGLE_PROJECT = "europe-docker.pkg.dev/mine/images/tf-serving:2.20.0"
+PAGE = Path(__file__).parents[3] / "docs/serving.md"
 
 
 def make_run(directory: Path, task: str | None, **of_task) -> Path:
@@ -101,14 +102,12 @@ def models(tmp_path_factory) -> dict[str, answers.Answers]:
     return found
 
 
-def server_of(kind: str, output: str = "exported/mine/1", **options):
-    given = {"to": "saved_model", "model_uri": None, "image": None, **options}
-    return model_servers.server(kind, output_dir=Path(output).absolute(), **given)
-
-
-def write(model, directory: Path, kind: str, *args, **options) -> Path:
+def write(model, directory: Path, output: str = "exported/mine/1") -> Path:
     directory.mkdir()
-    model_servers.write(model, directory, server_of(kind, *args, **options))
+    server = model_servers.server(
+        to="saved_model", output_dir=Path(output).absolute(), image=None
+    )
+    model_servers.write(model, directory, server)
     return directory
 
 
@@ -218,7 +217,7 @@ def test_batching_parameters(models, tmp_path):
             "max_execution_batch_size": "Int64Value",
         },
     )
-    directory = write(models["labels"], tmp_path / "1", "tf")
+    directory = write(models["labels"], tmp_path / "1")
     text = (directory / "batching_params.pbtxt").read_text()
     found = text_format.Parse(text, parameters())
     assert found.max_execution_batch_size.value == 32
@@ -228,13 +227,13 @@ def test_batching_parameters(models, tmp_path):
 
 def test_sentences_of_several_requests_are_no_document(models, tmp_path):
     assert models["tags"].has_documents
-    directory = write(models["tags"], tmp_path / "1", "tf")
+    directory = write(models["tags"], tmp_path / "1")
     assert not (directory / "batching_params.pbtxt").exists()
     assert (directory / "assets.extra/tf_serving_warmup_requests").exists()
 
 
 def test_compose_file(models, tmp_path):
-    directory = write(models["labels"], tmp_path / "1", "tf", "exported/mine/7")
+    directory = write(models["labels"], tmp_path / "1", "exported/mine/7")
     assert yaml.safe_load((directory / "assets.extra/compose.yaml").read_text()) == {
         "services": {
             "tf-serving": {
@@ -261,151 +260,142 @@ def test_compose_file(models, tmp_path):
     )
 
 
-# KServe
+# Files to copy from the page
 
 
-def test_inference_service(models, tmp_path):
-    """Field by field, as KServe's `V1beta1InferenceService` has them."""
-    directory = write(
-        models["labels"], tmp_path / "1", "kserve", model_uri="s3://bucket/mine/"
-    )
-    path = directory / "assets.extra/inference_service.yaml"
-    wanted = {
-        "apiVersion": "serving.kserve.io/v1beta1",
-        "kind": "InferenceService",
-        "metadata": {"name": "mine"},
-        "spec": {
-            "predictor": {
-                "model": {
-                    "modelFormat": {"name": "tensorflow"},
-                    "runtimeVersion": "2.20.0",
-                    "storageUri": "s3://bucket/mine",
-                    "args": [
-                        "--enable_batching",
-                        "--enable_per_model_batching_parameters",
-                    ],
-                }
-            }
-        },
+def block(language: str) -> str:
+    """The page's only block in a language."""
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.S | re.M)
+    return found
+
+
+def strict(required: str, **properties) -> dict:
+    """A JSON schema of an object without other fields."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required.split(),
+        "additionalProperties": False,
     }
-    assert yaml.safe_load(path.read_text()) == wanted
-    directory = write(
-        models["labels"], tmp_path / "2", "kserve", model_uri="gs://b/mine", image="i:2"
-    )
-    model = wanted["spec"]["predictor"]["model"]
-    del model["runtimeVersion"]
-    model |= {"storageUri": "gs://b/mine", "image": "i:2"}
-    path = directory / "assets.extra/inference_service.yaml"
-    assert yaml.safe_load(path.read_text()) == wanted
 
 
-# Vertex AI
-
-
-@pytest.mark.parametrize(
-    ("kind", "instance"),
-    [
-        ("labels", {"text": "a"}),
-        ("pairs", {"text": "a", "text_pair": "b"}),
-        ("choices", {"sentence": "a", "beginning": "b", "endings": ["c", "d"]}),
-    ],
+STRING = {"type": "string"}
+INFERENCE_SERVICE = strict(
+    "apiVersion kind metadata spec",
+    apiVersion={"const": "serving.kserve.io/v1beta1"},
+    kind={"const": "InferenceService"},
+    metadata=strict(
+        "name",
+        name={"type": "string", "pattern": "^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$"},
+    ),
+    spec=strict(
+        "predictor",
+        predictor=strict(
+            "model",
+            model=strict(
+                "modelFormat",
+                modelFormat=strict("name", name=STRING, version=STRING),
+                runtimeVersion=STRING,
+                storageUri={"type": "string", "pattern": "^(gs|s3)://"},
+                args={"type": "array", "items": STRING},
+            ),
+        ),
+    ),
 )
-def test_upload_to_vertex_ai(models, kind, instance, tmp_path):
+"""Fields of KServe's custom resource, as far as they are used."""
+
+
+def test_kserve_takes_the_file_of_the_page():
+    service = yaml.safe_load(block("yaml"))
+    jsonschema.validate(service, INFERENCE_SERVICE)
+    model = service["spec"]["predictor"]["model"]
+    assert model_servers.TF_SERVING_IMAGE.endswith(f":{model['runtimeVersion']}")
+
+
+def test_vertex_ai_takes_the_file_of_the_page():
     types = pytest.importorskip("google.cloud.aiplatform_v1.types")
-    directory = write(
-        models[kind],
-        tmp_path / "1",
-        "vertex",
-        model_uri="gs://bucket/models/mine",
-        image=GOOGLE_PROJECT,
-    )
-    extra = directory / "assets.extra"
-    body = (extra / "upload_model.json").read_text()
+    text = block("json")
     # Refuses a field that the API does not have.
-    model = types.UploadModelRequest.from_json(body).model
-    assert model.display_name == "mine"
-    assert model.artifact_uri == "gs://bucket/models/mine"
+    model = types.UploadModelRequest.from_json(text).model
     container = model.container_spec
-    assert container.image_uri == GOOGLE_PROJECT
-    assert container.health_route == "/v1/models/mine"
-    assert container.predict_route == "/v1/models/mine:predict"
+    assert container.health_route == f"/v1/models/{model.display_name}"
+    assert container.predict_route == f"{container.health_route}:predict"
     assert [port.container_port for port in container.ports] == [8501]
-    assert "--model_name=mine" in container.args
-    assert "--rest_api_port=8501" in container.args
-    assert "--model_base_path=$(AIP_STORAGE_URI)" in container.args
-    uri = "gs://bucket/models/mine/1/assets.extra/instance.yaml"
-    assert model.predict_schemata.instance_schema_uri == uri
-    schema = yaml.safe_load((extra / "instance.yaml").read_text())
-    jsonschema.validate(instance, schema)
-    for name in instance:
-        without = {key: value for key, value in instance.items() if key != name}
-        for wrong in ({**instance, name: 3}, without):
-            with pytest.raises(jsonschema.ValidationError):
-                jsonschema.validate(wrong, schema)
+    assert f"--model_name={model.display_name}" in container.args
+    with pytest.raises(json_format.ParseError, match="predictRout"):
+        types.UploadModelRequest.from_json(text.replace("predictRoute", "predictRout"))
 
 
-# Triton
+def model_config():
+    """Triton's `ModelConfig`, the fields of model_config.proto that are used."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="model_config.proto", package="inference", syntax="proto3"
+    )
+    types = file.enum_type.add(name="DataType")
+    for number, name in ((0, "INVALID"), (8, "INT32"), (11, "FP32")):
+        types.value.add(name=f"TYPE_{name}", number=number)
+    string, int32, int64, uint64 = 9, 5, 3, 4
+    tensor = (("name", 1, string), ("data_type", 2, "DataType"))
+    for name, fields in {
+        "ModelInput": (*tensor, ("*dims", 4, int64)),
+        "ModelOutput": (*tensor, ("*dims", 3, int64), ("label_filename", 4, string)),
+        "ModelDynamicBatching": (("max_queue_delay_microseconds", 2, uint64),),
+        "ModelConfig": (
+            ("name", 1, string),
+            ("backend", 17, string),
+            ("max_batch_size", 4, int32),
+            ("*input", 5, "ModelInput"),
+            ("*output", 6, "ModelOutput"),
+            ("dynamic_batching", 11, "ModelDynamicBatching"),
+        ),
+    }.items():
+        added = file.message_type.add(name=name)
+        for field, number, kind in fields:
+            found = added.field.add(
+                name=field.removeprefix("*"),
+                number=number,
+                label=3 if field.startswith("*") else 1,
+            )
+            if isinstance(kind, int):
+                found.type = kind
+            else:
+                found.type = 14 if kind == "DataType" else 11
+                found.type_name = f".inference.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    name = "inference.ModelConfig"
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))()
 
 
-def test_triton_describes_the_onnx_file(models, tmp_path):
+def test_triton_takes_the_file_of_the_page(models, tmp_path):
     pytest.importorskip("tf2onnx")
     onnxruntime = pytest.importorskip("onnxruntime")
-    directory = tmp_path / "mine"
-    directory.mkdir()
-    formats.write_onnx(models["labels"], directory)
-    model_servers.write(
-        models["labels"], directory, server_of("triton", "repository/mine", to="onnx")
-    )
-    text = (directory / "config.pbtxt").read_text()
-    assert text == (
-        'backend: "onnxruntime"\n'
-        "max_batch_size: 32\n"
-        "dynamic_batching { max_queue_delay_microseconds: 2000 }\n"
-        'input { name: "input_ids", data_type: TYPE_INT32, dims: [ -1 ] }\n'
-        'input { name: "input_mask", data_type: TYPE_INT32, dims: [ -1 ] }\n'
-        'input { name: "segment_ids", data_type: TYPE_INT32, dims: [ -1 ] }\n'
-        'output { name: "logits", data_type: TYPE_FP32, dims: [ 2 ], '
-        'label_filename: "labels.txt" }\n'
-    )
-    session = onnxruntime.InferenceSession(str(directory / "1/model.onnx"))
-    ids = {value.name: np.ones((3, 5), np.int32) for value in session.get_inputs()}
-    ids["segment_ids"] = 0 * ids["input_ids"]
-    assert session.run(["logits"], ids)[0].shape == (3, 2)
-    # Not in the environment of the tests: it asks for an older ml_dtypes.
-    model_config_pb2 = pytest.importorskip("tritonclient.grpc.model_config_pb2")
-    found = text_format.Parse(text, model_config_pb2.ModelConfig())
-    assert found.name == ""  # that of the directory
-    assert [i.name for i in found.input] == ["input_ids", "input_mask", "segment_ids"]
-    assert found.HasField("dynamic_batching")
-
-
-# Options
+    described = text_format.Parse(block("protobuf"), model_config())
+    formats.write_onnx(models["labels"], tmp_path)
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    types = {"tensor(int32)": 8, "tensor(float)": 11}
+    for values, tensors in (
+        (session.get_inputs(), described.input),
+        (session.get_outputs(), described.output),
+    ):
+        actual = [
+            (v.name, types[v.type], [d if isinstance(d, int) else -1 for d in v.shape])
+            for v in values
+        ]
+        assert actual == [(t.name, t.data_type, [-1, *t.dims]) for t in tensors]
+    assert described.output[0].label_filename == export.writing.LABELS_NAME
 
 
 @pytest.mark.parametrize(
-    ("kind", "output", "options", "wanted"),
+    ("options", "message"),
     [
-        ("tf", "mine", {}, "mine: TensorFlow Serving reads numbered versions in a mod"),
-        ("tf", "mine/1", {"to": "onnx"}, "--serving tf needs --to saved_model, got"),
-        ("triton", "mine", {}, "--serving triton needs --to onnx, got --to saved_mod"),
-        (
-            "triton",
-            "mine",
-            {"to": "onnx", "image": "i"},
-            "--image is for --serving tf,",
-        ),
-        ("tf", "mine/1", {"model_uri": "gs://b"}, "--model_uri is for --serving kser"),
-        ("kserve", "Mine/1", {"model_uri": "gs://b"}, "KServe's names, .*got 'Mine'"),
-        ("kserve", "mine/1", {}, "--serving kserve reads the model from a store, got"),
-        ("vertex", "mine/1", {"model_uri": "gs://b"}, "vertex needs --image: Vertex"),
-        (
-            "vertex",
-            "mine/1",
-            {"model_uri": "s3://b/mine", "image": GOOGLE_PROJECT},
-            "expected a gs:// --model_uri or --output, got s3://b/mine",
-        ),
+        ({"output": "mine"}, "mine: TensorFlow Serving reads numbered versions in a"),
+        ({"to": "onnx"}, "--serving tf needs --to saved_model, got --to onnx"),
+        ({"serving": None, "image": "i"}, "--image is for --serving tf"),
+        ({"serving": "kserve"}, "--serving.*kserve"),
     ],
 )
-def test_options_that_do_not_fit_together(kind, output, options, wanted):
-    with pytest.raises(InputError, match=wanted):
-        server_of(kind, output, **options)
+def test_options_that_do_not_fit_together(options, message, tmp_path):
+    given = {"output": "mine/1", "serving": "tf", **options}
+    with pytest.raises(InputError, match=message):
+        export.export_model(tmp_path, tmp_path / given.pop("output"), **given)
