@@ -237,13 +237,12 @@ class ModelConfig(BertConfig):
         return BertConfig(**values)
 
 
+_RECOMPUTED = (
+    "What the backward pass computes again, so that it need not be kept in memory: "
+    "nothing, each layer's attention, or each layer. The loss is the same, bit for bit."
+)
 Recompute = Annotated[
-    Literal["none", "attention", "layers"],
-    pydantic.Field(
-        description="What the backward pass computes again, so that it need not be "
-        "kept in memory: nothing, each layer's attention, or each layer. The loss is "
-        "the same, bit for bit."
-    ),
+    Literal["none", "attention", "layers"], pydantic.Field(description=_RECOMPUTED)
 ]
 
 Precision = Annotated[
@@ -264,7 +263,7 @@ class PhaseConfig(StrictModel):
     global_batch_size: int | None = pydantic.Field(default=None, gt=0)
     """Examples per step, over all replicas; null: the run's."""
     gradient_accumulation_steps: int | None = pydantic.Field(default=None, gt=0)
-    """Parts of a batch, one after the other; null: the run's."""
+    """Parts of a batch, one after the other; null: the run's. May change on resume."""
 
 
 class PretrainingConfig(StrictModel):
@@ -284,8 +283,11 @@ class PretrainingConfig(StrictModel):
     """Examples per step, over all replicas; of packed ones, rows."""
     gradient_accumulation_steps: int = pydantic.Field(default=1, gt=0)
     """Parts in which a replica computes its share of a batch, one after the other, to
-    need less memory, also to evaluate; the result is that of the whole batch."""
-    recompute: Recompute = "none"
+    need less memory, also to evaluate; the result is that of the whole batch.
+    May change on resume."""
+    recompute: Recompute = pydantic.Field(
+        default="none", description=f"{_RECOMPUTED} May change on resume."
+    )
     num_train_steps: int = pydantic.Field(default=1_000_000, gt=0)
     """Optimizer updates of the whole run."""
     phases: tuple[PhaseConfig, ...] = (
@@ -301,43 +303,49 @@ class PretrainingConfig(StrictModel):
     trained."""
     steps_per_execution: int | None = pydantic.Field(default=None, gt=0)
     """Steps that the device makes before it reports back; SIGTERM and Ctrl-C wait for
-    them. null: 50 on TPUs, 10 on GPUs, 1 on processors."""
+    them. null: 50 on TPUs, 10 on GPUs, 1 on processors. May change on resume."""
     jit_compile: bool | None = None
-    """Compile each replica's step with XLA; null: on GPUs only."""
+    """Compile each replica's step with XLA; null: on GPUs only.
+    May change on resume."""
     input_sharding: Literal["record", "file"] = "record"
     """How several workers share the examples. `record`: each takes its rows of every
     batch, so the batches are those of one worker. `file`: each reads its own files."""
     max_skipped_steps: int = pydantic.Field(default=20, gt=0)
     """Updates in a row that may be skipped because the loss or a gradient is not
-    finite; then the run stops."""
+    finite; then the run stops. May change on resume."""
     num_eval_shards: int | None = pydantic.Field(default=None, ge=0)
     """Shards kept out of training for evaluation; their documents are in no other
     shard. null: one in fifty, at least one if there are two."""
     num_eval_steps: int = pydantic.Field(default=50, gt=0)
-    """Batches per evaluation, at most; an evaluation never sees an example twice."""
+    """Batches per evaluation, at most; an evaluation never sees an example twice.
+    May change on resume."""
     save_checkpoint_steps: int = pydantic.Field(default=1000, gt=0)
-    """Steps between checkpoints."""
+    """Steps between checkpoints. May change on resume."""
     save_checkpoint_minutes: float | None = pydantic.Field(default=None, gt=0)
     """Minutes without a checkpoint after which there is one more, which the next one
-    replaces; null: none."""
+    replaces; null: none. May change on resume."""
     evaluate_steps: int | None = pydantic.Field(default=None, gt=0)
     """Steps between evaluations; null: `save_checkpoint_steps`. Best a multiple of it:
-    only what is saved can be the best checkpoint."""
+    only what is saved can be the best checkpoint. May change on resume."""
     evaluate_minutes: float | None = pydantic.Field(default=None, gt=0)
-    """Minutes without an evaluation after which there is one more; null: none."""
+    """Minutes without an evaluation after which there is one more; null: none.
+    May change on resume."""
     draw_steps: int | None = pydantic.Field(default=None, gt=0)
     """Steps between pictures, guesses and update ratios for TensorBoard; null: with
-    each evaluation that comes by steps."""
+    each evaluation that comes by steps. May change on resume."""
     draw_minutes: float | None = pydantic.Field(default=None, gt=0)
-    """Minutes without these after which there are some more; null: none."""
+    """Minutes without these after which there are some more; null: none.
+    May change on resume."""
     num_checkpoints: int = pydantic.Field(default=3, gt=0)
-    """Newest checkpoints to keep."""
+    """Newest checkpoints to keep. May change on resume."""
     num_best_checkpoints: int = pydantic.Field(default=1, ge=0)
-    """Checkpoints with the lowest evaluation loss to keep as well."""
+    """Checkpoints with the lowest evaluation loss to keep as well.
+    May change on resume."""
     shuffle_buffer_size: int = pydantic.Field(default=20_000, gt=0)
     """Records held in memory for shuffling."""
     profile_steps: tuple[int, int] | None = None
-    """First and last step of a profile for TensorBoard; null: none."""
+    """First and last step of a profile for TensorBoard; null: none.
+    May change on resume."""
     precision: Precision = "auto"
     seed: int = 12345
     """Seed of initial weights, shuffling, masks and dropout."""

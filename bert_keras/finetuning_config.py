@@ -219,7 +219,7 @@ class FinetuningConfig(StrictModel):
     steps_per_execution: int | None = pydantic.Field(default=None, gt=0)
     """Steps that the devices make without Python at most: those that follow each other
     with one length of `lengths`, up to an evaluation or a checkpoint by steps. null: 50
-    on TPUs, 10 on GPUs, 1 on CPUs."""
+    on TPUs, 10 on GPUs, 1 on CPUs. May change on resume."""
     evaluate_steps: int | None = pydantic.Field(default=None, gt=0)
     """Steps between evaluations; null: a pass over the training file. The last step is
     evaluated in any case."""
@@ -230,12 +230,14 @@ class FinetuningConfig(StrictModel):
     """Evaluations in a row without gain in that metric after which training ends; null:
     it goes on to the end."""
     save_checkpoint_steps: int | None = pydantic.Field(default=None, gt=0)
-    """Steps between checkpoints, from which an interrupted run goes on; null: none."""
+    """Steps between checkpoints, from which an interrupted run goes on; null: none.
+    May change on resume."""
     save_checkpoint_minutes: float | None = pydantic.Field(default=10.0, gt=0)
-    """Minutes between checkpoints; null: none."""
+    """Minutes between checkpoints; null: none. May change on resume."""
     max_skipped_steps: int = pydantic.Field(default=20, gt=0)
     """Updates in a row that may be skipped because the loss or a gradient is not
-    finite; then the run stops. So it does if all of its updates are skipped."""
+    finite; then the run stops. So it does if all of its updates are skipped.
+    May change on resume."""
     distillation: DistillationConfig = DistillationConfig()
     """What `distill` learns from a teacher; `finetune` has none."""
     precision: Precision = "float32"

@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bert_keras import cli, config_fields, config_files, settings_reference
+from bert_keras import (
+    cli,
+    config,
+    config_fields,
+    config_files,
+    finetuning_config,
+    settings_reference,
+)
+from bert_keras.training import pretrain, tuning_run
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/configuration.md"
 RECIPES = {name: verb for name, verb, _ in settings_reference.recipes()}
@@ -119,3 +127,19 @@ def test_every_recipe_has_a_line_and_its_verb(capsys):
 def test_a_mistake(command, message, capsys):
     assert cli.main(command.split()) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("model", "changeable"),
+    [
+        (config.PretrainingConfig, pretrain.CHANGEABLE),
+        (finetuning_config.FinetuningConfig, tuning_run.CHANGEABLE),
+    ],
+)
+def test_settings_that_may_change_on_resume_say_so(model, changeable):
+    marked = {
+        key
+        for key, field in config_fields.walk(model)
+        if (field.description or "").endswith("May change on resume.")
+    }
+    assert marked == {key.replace(".*", "") for key in changeable}

@@ -12,7 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_keras import config_files, files, manifest, run_directory, strict_model
+from bert_keras import (
+    config,
+    config_files,
+    files,
+    manifest,
+    run_directory,
+    strict_model,
+)
 from bert_keras.errors import InputError
 from bert_keras.report import facts, markdown
 from bert_keras.tasks import data_report
@@ -40,13 +47,54 @@ _CLASSES = {
 }
 _PIPELINE = _CODE.format(
     "from transformers import pipeline\n\n"
-    'answer = pipeline("{pipeline}", model="DIRECTORY")'
+    'answer = pipeline("{pipeline}", model="DIRECTORY")\n'
+    "print(answer({call}))"
 )
+_PAIR = '{"text": "A text.", "text_pair": "Another text."}'
+_CALLS = {
+    "pretraining": '"A [MASK] text."',
+    "tagging": '"Ada Lovelace lived in London."',
+}
+"""Arguments of a pipeline by kind of task; else it is given a text or a pair."""
 _MODEL = _CODE.format(
     "from transformers import {model}, AutoTokenizer\n\n"
     'tokenizer = AutoTokenizer.from_pretrained("DIRECTORY")\n'
-    'model = {model}.from_pretrained("DIRECTORY")'
+    'model = {model}.from_pretrained("DIRECTORY")\n\n'
+    "{call}"
 )
+_MODEL_CALLS = {
+    "span": """\
+inputs = tokenizer("Who left?", "Ada left early.", return_tensors="pt")
+outputs = model(**inputs)
+start, end = outputs.start_logits.argmax(), outputs.end_logits.argmax()
+print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))""",
+    "choice": """\
+endings = ["sings.", "sleeps.", "runs.", "reads."]
+inputs = tokenizer(["She opens a book and"] * 4, endings, padding=True)
+inputs = tokenizer.pad(inputs, return_tensors="pt")
+logits = model(**{name: values[None] for name, values in inputs.items()}).logits
+print(endings[logits.argmax()])""",
+    "mean": """\
+inputs = tokenizer("A text.", return_tensors="pt")
+print(model(**inputs).last_hidden_state[0].mean(0))""",
+    "cls": """\
+inputs = tokenizer("A text.", return_tensors="pt")
+print(model(**inputs).last_hidden_state[0, 0])""",
+}
+"""Calls of models without a pipeline, of vectors by their pooling."""
+_IDS = """\
+ids = np.array([{ids}], "int32")
+inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": 0 * ids}
+{more}"""
+_STRINGS = {
+    "span": 'question=tf.constant(["Who left?"]), context=tf.constant(["Ada left."])',
+    "choice": """
+    sentence=tf.constant(["She opens a book."]),
+    beginning=tf.constant(["She"]),
+    endings=tf.constant([["sings.", "sleeps.", "runs.", "reads."]]),
+""",
+}
+"""Arguments of a SavedModel by kind of task; else it is given a text or a pair."""
 USES = {
     "hugging_face": ("transformers", None),
     "sentence_transformers": (
@@ -62,11 +110,30 @@ USES = {
         + _CODE.format(
             "import tensorflow as tf, tensorflow_text\n\n"
             'model = tf.saved_model.load("DIRECTORY")\n'
-            'print(model.signatures["serving_default"].structured_input_signature)'
+            'answer = model.signatures["serving_default"]\n'
+            "print(answer({call}))"
         ),
     ),
-    "onnx": ("onnx", "`model.onnx` takes ids, which `vocab.txt` makes of text."),
-    "litert": ("tflite", "`model.tflite` takes ids, which `vocab.txt` makes of text."),
+    "onnx": (
+        "onnx",
+        "`model.onnx` takes ids, which `vocab.txt` makes of text.\n\n"
+        + _CODE.format(
+            "import numpy as np, onnxruntime\n\n"
+            + _IDS
+            + 'session = onnxruntime.InferenceSession("DIRECTORY/model.onnx")\n'
+            "print(session.run(None, inputs))"
+        ),
+    ),
+    "litert": (
+        "tflite",
+        "`model.tflite` takes ids, which `vocab.txt` makes of text.\n\n"
+        + _CODE.format(
+            "import numpy as np, tensorflow as tf\n\n"
+            + _IDS
+            + 'model = tf.lite.Interpreter("DIRECTORY/model.tflite")\n'
+            "print(model.get_signature_runner()(**inputs))"
+        ),
+    ),
 }
 """What loads the files beside a card, by their form, and how; `None`: by the task."""
 
@@ -112,7 +179,7 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
         f"# {markdown.literal(name)}",
         _first_lines(source),
         "## Use",
-        use or _transformers_use(source.run.task.kind),
+        _with_call(use, source.run) if use else _transformers_use(source.run.task),
         *("## Results", _scores(source)),
         *("## Data", "\n".join(_data(source))),
         *("## Training", "\n".join(_training(source))),
@@ -121,10 +188,29 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
     return "\n\n".join(sections) + "\n"
 
 
-def _transformers_use(kind: str) -> str:
+def _transformers_use(task: config.Task) -> str:
+    kind = task.kind
     if model := _CLASSES.get(kind):
-        return _MODEL.format(model=model)
-    return _PIPELINE.format(pipeline=_PIPELINES[kind])
+        call = _MODEL_CALLS[task.pooling if kind == "embedding" else kind]
+        return _MODEL.format(model=model, call=call)
+    call = _CALLS.get(kind) or (_PAIR if task.has_text_pair else '"A text."')
+    return _PIPELINE.format(pipeline=_PIPELINES[kind], call=call)
+
+
+def _with_call(use: str, run: run_directory.Run) -> str:
+    """Fills the arguments of a call in."""
+    kind, vocabulary = run.task.kind, run.vocabulary
+    text = _CALLS.get(kind, '"A text."')
+    call = f"text=tf.constant([{text}])"
+    if run.task.has_text_pair:
+        call += ', text_pair=tf.constant(["Another text."])'
+    ids = f"[{vocabulary.cls_id}, {vocabulary.sep_id}]"
+    more = ""
+    if kind == "pretraining":
+        more = 'inputs["masked_lm_positions"] = np.array([[0]], "int32")\n'
+    ids = f"[{', '.join([ids] * 4)}]" if kind == "choice" else ids
+    use = use.replace("{call}", _STRINGS.get(kind, call))
+    return use.replace("{ids}", ids).replace("{more}", more)
 
 
 def _metadata(source: _Source, *, name: str, library: str) -> str:

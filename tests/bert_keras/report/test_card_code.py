@@ -159,3 +159,20 @@ def test_masks_of_a_pretrained_model(pretrained_run, tmp_path):
     assert [a["token_str"] for a in theirs] == [guess.token for guess in ours]
     scores = [guess.probability for guess in ours]
     assert [a["score"] for a in theirs] == pytest.approx(scores, abs=1e-5)
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("to", ["saved_model", "onnx"])
+@pytest.mark.parametrize("kind", TASKS)
+def test_exports_are_called(tmp_path, randomize, kind, to, capsys):
+    pytest.importorskip("onnxruntime")
+    run = make_run(tmp_path / "run", randomize, kind)
+    capsys.readouterr()
+    export = ["export", "--model", str(run), "--output", str(tmp_path / "out")]
+    if cli.main([*export, "--to", to]) != 0:
+        pytest.skip(capsys.readouterr().err)
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    code = re.search("```python\n(.*?)```", card, re.DOTALL)[1]
+    capsys.readouterr()
+    exec(code.replace("DIRECTORY", str(tmp_path / "out")), {})
+    assert capsys.readouterr().out
