@@ -372,10 +372,14 @@ def match(pattern: str) -> list[str]:
 
 
 def delete(paths: list[str]) -> None:
-    """Deletes objects; missing ones are skipped."""
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):
-            _retried(path, obstore.delete)
+    """Deletes objects of one bucket, many at a time; missing ones are skipped."""
+    keys = [client_for(path)[1] for path in paths]
+    try:
+        if keys:
+            _retried(paths[0], lambda client, _: obstore.delete(client, keys))
+    except FileNotFoundError:
+        for path in paths if len(paths) > 1 else ():
+            delete([path])
 
 
 def rename(path: str, target: str) -> None:

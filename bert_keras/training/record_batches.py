@@ -270,8 +270,15 @@ def check_lengths(path: files.Path, config: ExamplesConfig) -> None:
     """Checks the features of a shard's first record.
 
     Raises:
-        InputError: a feature is missing, or its length is not the manifest's.
+        InputError: a feature is missing, its length is not the manifest's, or
+            TensorFlow, which reads the records, has no such store.
     """
+    scheme = str(path).partition("://")[0]
+    if files.is_remote(path) and scheme not in tf.io.gfile.get_registered_schemes():
+        raise InputError(
+            f"{path}: TensorFlow reads examples from a disk or gs://, not from "
+            f"{scheme}://: copy them there"
+        )
     dataset = tf.data.TFRecordDataset(str(path), _COMPRESSIONS[config.compression])
     for record in dataset.take(1):
         example = tf.train.Example.FromString(record.numpy())

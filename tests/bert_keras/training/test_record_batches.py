@@ -689,6 +689,8 @@ def test_one_shard_must_be_left_to_train_on():
 
 
 def test_records_of_another_length_than_promised(shards, plain_shards):
+    with pytest.raises(InputError, match="from a disk or gs://, not from s3://: copy"):
+        record_batches.check_lengths("s3://bucket/f", CONFIG)
     record_batches.check_lengths(shards[0].path, CONFIG)
     record_batches.check_lengths(plain_shards[0].path, DYNAMIC)
     message = "hold 5 masked_lm_positions, manifest.json says 4: make the examples"

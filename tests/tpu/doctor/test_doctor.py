@@ -143,7 +143,7 @@ def test_broken_a_port_that_is_taken(monkeypatch, capsys):
 
 
 def doctor_process(address: str, path: str) -> dict[str, dict[str, str]]:
-    """The doctor in a process of its own: Beam keeps its connections."""
+    """The doctor in a process of its own, whose environment names the store."""
     done = subprocess.run(
         [*(sys.executable, "-W", "ignore", "-m", "bert_keras.cli", "doctor"), "--json"]
         + ["--for", "dataflow", "--path", path],
@@ -164,7 +164,6 @@ def doctor_process(address: str, path: str) -> dict[str, dict[str, str]]:
 
 @pytest.mark.slow
 def test_broken_a_bucket_without_rights():
-    pytest.importorskip("google.cloud.storage")
     with store(403) as address:
         found = doctor_process(address, "gs://bucket/runs")
     assert found["rights gs://bucket/runs"]["state"] == "problem"
@@ -181,8 +180,17 @@ def test_a_bucket_with_rights_is_left_as_it_was(tmp_path):
     with socket.create_server(("localhost", 0)) as listening:
         port = listening.getsockname()[1]
     emulator = subprocess.Popen(
-        [*(sys.executable, "-m", "gcp_storage_emulator", "--data-dir", tmp_path)]
-        + ["start", "--host", "localhost", "--port", str(port), "--quiet"]
+        [sys.executable, REPOSITORY / "tests/engines/cloud_storage.py"]
+        + [
+            "--data-dir",
+            tmp_path,
+            "start",
+            "--host",
+            "localhost",
+            "--port",
+            str(port),
+            "--quiet",
+        ]
         + ["--default-bucket", "bucket"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
