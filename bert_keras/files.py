@@ -444,13 +444,20 @@ def is_new(directory: Path) -> bool:
     """Whether there is no such path, or an empty directory.
 
     On a store also what `new_directory` was sending when it was killed.
+
+    Raises:
+        OSError: the disk does not say.
     """
     if is_remote(directory):
         names = list_directory(directory)
         return _UNFINISHED_NAME in names or not (names or exists(directory))
-    return not os.path.lexists(directory) or (
-        os.path.isdir(directory) and not os.listdir(directory)
-    )
+    try:
+        return not os.listdir(directory)
+    except FileNotFoundError:
+        # A link to nowhere is something.
+        return not os.path.islink(directory)
+    except NotADirectoryError:
+        return False
 
 
 def check_is_new(directory: Path) -> None:

@@ -232,6 +232,24 @@ class TestOpenAtomically:
             files.write_atomically(tmp_path / "none/f", b"abc")
 
 
+def test_new_directories_and_disks_that_do_not_say(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("nowhere")
+    names = {"file": False, "empty": True, "link": False, "none": True, "": False}
+    assert {name: files.is_new(tmp_path / name) for name in names} == names
+
+    def fail(*_, **__):
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    for ask in (files.is_new, files.list_directory):
+        with monkeypatch.context() as patched:
+            for name in ("lstat", "listdir", "scandir"):
+                patched.setattr(os, name, fail)
+            with pytest.raises(OSError, match="Stale"):
+                ask(tmp_path / "empty")
+
+
 @pytest.mark.parametrize("ask", [files.open_to_read, files.exists, files.match])
 @pytest.mark.parametrize("path", ["nowhere://bucket/f", "hdfs://a/b", "gs://"])
 def test_a_store_that_nobody_knows(ask, path):
