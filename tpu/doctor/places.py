@@ -84,7 +84,8 @@ def _reading_of_tensorflow(path: str) -> Finding:
         )
     if done.returncode:
         told = done.stderr.strip().rpartition("\n")[2]
-        number = errno.EACCES if "PermissionDenied" in told else errno.EIO
+        is_refused = "PermissionDeniedError" in done.stderr
+        number = errno.EACCES if is_refused else errno.EIO
         fix = _fix(path, OSError(number, told))
         return Finding(name, "problem", f"cannot list: {told:.200}", fix)
     return Finding(name, "ok", "list")
