@@ -59,7 +59,9 @@ _TRANSIENT_NAMES = (
     "UnavailableError",
     "UnknownError",
 )
-_NOT_TRANSIENT = re.compile(r"status code: 4(?!08|29)\d\d|Generic (URL|Config) error")
+_NOT_TRANSIENT = re.compile(
+    r"status code: 4(?!08|29)\d\d|Generic (URL|Config) error|Received redirect"
+)
 _NO_CREDENTIALS = re.compile(r"169\.254\.|metadata\.google\.internal|MissingCredential")
 
 Result = TypeVar("Result")
@@ -100,9 +102,12 @@ def _client(scheme: str, bucket: str, process_id: int) -> Any:
 
         with contextlib.suppress(Exception):
             options["credential_provider"] = boto3.Boto3CredentialProvider()
-    return _STORES[scheme](
-        bucket, client_options=_CLIENT_OPTIONS, retry_config=_RETRIES, **options
-    )
+    try:
+        return _STORES[scheme](
+            bucket, client_options=_CLIENT_OPTIONS, retry_config=_RETRIES, **options
+        )
+    except exceptions.BaseError as error:
+        raise InputError(f"{scheme}://{bucket}: {_reason(error)}") from None
 
 
 def is_transient(error: BaseException) -> bool:

@@ -447,3 +447,9 @@ def test_verbs_whose_processes_share_a_disk(verb, capsys):
         "machine's disk"
     ) in capsys.readouterr().err
     assert not Path("gs:").exists()
+
+
+def test_an_account_that_is_not_named(monkeypatch):
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(InputError, match="az://bucket: .*[Aa]ccount"):
+        files.exists("az://bucket/f")
