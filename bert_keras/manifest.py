@@ -5,6 +5,7 @@ training checks it.
 """
 
 import json
+import logging
 import os
 from collections.abc import Callable, Collection, Mapping
 from concurrent import futures
@@ -14,6 +15,8 @@ from typing import Any
 from bert_keras import __version__, files, ownership, progress
 from bert_keras.errors import InputError
 from bert_keras.strict_model import StrictModel, build_config
+
+logger = logging.getLogger(__name__)
 
 MANIFEST_NAME = "manifest.json"
 WORK_NAME = ".work"
@@ -153,8 +156,8 @@ def claim_output_directory(
     defaults: Mapping[str, Any] | None = None,
     compared: Callable[[dict[str, Any]], dict[str, Any]] = dict,
     later: Collection[str] = (),
-) -> None:
-    """Creates an output directory, or accepts an unfinished one of the same settings.
+) -> bool:
+    """Creates an output directory, or accepts one of the same settings.
 
     Args:
         directory: to create.
@@ -166,21 +169,26 @@ def claim_output_directory(
         later: keys of the settings that have no default, and that directories begun by
             earlier versions lack.
 
+    Returns:
+        Whether the directory is finished already, so that nothing is left to do.
+
     Raises:
-        InputError: the directory is finished, holds other files, or was begun with
-            other settings (the first that differs is named) or by an earlier version.
+        InputError: the directory holds other files, or was begun with other settings
+            (the first that differs is named) or by an earlier version.
     """
     if os.path.isfile(directory):
         raise InputError(f"{directory}: expected a directory, found a file")
-    if files.exists(files.join(directory, MANIFEST_NAME)):
-        # A run that was killed just before its end left them.
-        _delete_leftovers(directory)
-        raise InputError(
-            f"{directory}: holds a finished output already; choose another directory "
-            "or delete it"
-        )
     marker = files.join(directory, INPUTS_NAME)
     wanted = compared(_plain(settings))
+    is_finished = files.exists(files.join(directory, MANIFEST_NAME))
+    if is_finished:
+        # A run that was killed just before its end left them.
+        _delete_leftovers(directory)
+        if not files.exists(marker):
+            raise InputError(
+                f"{directory}: holds a finished output already, and no {INPUTS_NAME} "
+                "that says of what; choose another directory or delete it"
+            )
     if files.exists(marker):
         found = compared({**_plain(defaults or {}), **files.read_json(marker)})
         if unknown := [key for key in later if key not in found]:
@@ -191,17 +199,24 @@ def claim_output_directory(
             )
         if difference := _difference(found, wanted):
             key, was, is_now = difference
+            begun = "finished" if is_finished else "begun"
             raise InputError(
-                f"{directory}: begun by another run, with {key}={was!r} where this one "
-                f"has {is_now!r}; choose another directory or delete it"
+                f"{directory}: {begun} by another run, with {key}={was!r} where this "
+                f"one has {is_now!r}; choose another directory or delete it"
             )
     elif set(files.list_directory(directory)) - {ownership.OWNER_NAME}:
         raise InputError(
             f"{directory}: not empty and not made by this command; choose another "
             "directory"
         )
+    if is_finished:
+        logger.info(
+            "%s: finished already, with the same inputs and settings", directory
+        )
+        return True
     files.make_directory(directory)
     files.write_json(marker, wanted, indent=1, sort_keys=True)
+    return False
 
 
 def _difference(

@@ -71,7 +71,7 @@ def build_corpus(
     An empty bucket has no file, so shard numbers may be missing.
 
     Args:
-        output_dir: created; must be new, or left unfinished by the same command.
+        output_dir: created; must be new, or made by the same command, which goes on.
         sources: paths or patterns by kind: `wikipedia` (MediaWiki dumps: `.xml`,
             `.xml.bz2`, `.xml.gz`), `wikiextractor` (its output, `<doc>` or JSON),
             `books` (plain text, one or many in a file), `sentences` (a sentence on each
@@ -105,7 +105,10 @@ def build_corpus(
     settings = _settings(work, inputs)
     # Not in the manifest: the same text copied elsewhere gives the same manifest.
     states = {"input": readers.fingerprints(inputs)}
-    manifest.claim_output_directory(output_dir, settings | states, later=states)
+    if manifest.claim_output_directory(output_dir, settings | states, later=states):
+        return manifest.read_manifest(
+            output_dir, kind="documents", verb="bert-keras corpus"
+        )
     if overlap:
         files.make_directory(work.work_dir)
         files.write_atomically(work.overlap_path, overlap.to_bytes())

@@ -81,7 +81,7 @@ def build_examples(
     Args:
         corpus_dir: made by `corpus`.
         vocab_path: one WordPiece per line; copied into `output_dir`.
-        output_dir: created; must be new, or left unfinished by the same command.
+        output_dir: created; must be new, or made by the same command, which goes on.
         config: lengths, masks and seed.
         do_lower_case: lower-case words and strip accents.
         num_shards: buckets, on which the bytes depend; `None`: `default_num_shards`.
@@ -107,7 +107,10 @@ def build_examples(
     settings = _settings(work, corpus, vocabulary)
     # Directories begun before there was a choice.
     defaults = {"next_sentence": "original", "pack_instances": False}
-    manifest.claim_output_directory(output_dir, settings, defaults=defaults)
+    if manifest.claim_output_directory(output_dir, settings, defaults=defaults):
+        return manifest.read_manifest(
+            output_dir, kind="examples", verb="bert-keras examples"
+        )
     vocabulary.save(work.vocab_path)
     done = engine.run(_job(work, corpus_dir, corpus))
     results = [result for of_step in done.values() for result in of_step]

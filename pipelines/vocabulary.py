@@ -88,8 +88,9 @@ def build_vocabulary(
 
     Args:
         corpus_dir: made by `corpus`.
-        output_path: file to write; must not exist. Until it is written, counts lie next
-            to it, from which the same command resumes if it was interrupted.
+        output_path: file to write; must not exist, or be this command's. Until it is
+            written, counts lie next to it, from which the same command resumes if it
+            was interrupted.
         vocab_size: entries, reserved ones included.
         do_lower_case: lower-case words and strip accents.
         engine: runs the job.
@@ -98,17 +99,26 @@ def build_vocabulary(
         InputError: the output exists, an unfinished or changed corpus, one without
             words, a `vocab_size` too small for the characters alone.
     """
-    if files.exists(output_path):
-        raise InputError(
-            f"{output_path}: exists already; choose another --output or delete it"
-        )
     corpus = manifest.read_manifest(
         corpus_dir, kind="documents", verb="bert-keras corpus"
     )
     manifest.verify_shards(corpus_dir, corpus)
     num_bytes = sum(shard.num_bytes for shard in corpus.shards)
+    digest = _digest(corpus, vocab_size, do_lower_case)
+    # Hidden beside the file, which people copy next to models.
+    inputs_path = _beside(output_path, "inputs.json")
+    if files.exists(output_path):
+        made = files.read_json(inputs_path) if files.exists(inputs_path) else {}
+        if made == {"inputs": digest, "sha256": files.sha256(output_path)}:
+            logger.info(
+                "%s: finished already, with the same corpus and settings", output_path
+            )
+            return
+        raise InputError(
+            f"{output_path}: exists already; choose another --output or delete it"
+        )
     work = Work(
-        work_dir=_work_dir(output_path, corpus, vocab_size, do_lower_case),
+        work_dir=_beside(output_path, f"{digest[:12]}.work"),
         num_words=min(WORDS_PER_ENTRY * vocab_size, MAX_WORDS),
         num_partitions=min(MAX_PARTITIONS, 1 + num_bytes // BYTES_PER_PARTITION),
         do_lower_case=do_lower_case,
@@ -130,20 +140,22 @@ def build_vocabulary(
         raise
     _log_summary(merged, words)
     tokenization.Vocabulary(tuple(tokens)).save(output_path)
+    files.write_json(
+        inputs_path, {"inputs": digest, "sha256": files.sha256(output_path)}
+    )
     files.delete_tree(work.work_dir)
 
 
-def _work_dir(
-    output_path: str | Path,
-    corpus: manifest.Manifest,
-    vocab_size: int,
-    do_lower_case: bool,
-) -> str:
-    """A directory whose name depends on all that the counts depend on."""
+def _digest(corpus: manifest.Manifest, vocab_size: int, do_lower_case: bool) -> str:
+    """A hash of everything that the vocabulary depends on."""
     settings = [vocab_size, do_lower_case, *(shard.sha256 for shard in corpus.shards)]
-    digest = hashlib.sha256(repr(settings).encode()).hexdigest()[:12]
+    return hashlib.sha256(repr(settings).encode()).hexdigest()
+
+
+def _beside(output_path: str | Path, suffix: str) -> str:
+    """A hidden path next to the output."""
     directory = os.path.dirname(str(output_path))
-    return files.join(directory, f".{files.name_of(output_path)}.{digest}.work")
+    return files.join(directory, f".{files.name_of(output_path)}.{suffix}")
 
 
 def _job(work: Work, corpus_dir: str | Path, corpus: manifest.Manifest) -> steps.Job:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
-from bert_keras import files
+from bert_keras import files, progress
 from bert_keras.errors import InputError
 from bert_keras.pipelines import duplicates, filters, wikitext
 from bert_keras.pipelines.sources import (
@@ -121,15 +121,22 @@ def fingerprints(inputs: Sequence[Input]) -> dict[str, dict[str, Any]]:
     By kind and name, not by path, so that the files may be moved; files of the same
     name are numbered.
     """
-    found: dict[str, dict[str, Any]] = {}
+    by_name: dict[str, dict[str, Any]] = {}
     seen: Counter[str] = Counter()
-    for item in inputs:
-        name = f"{item.kind} {files.name_of(item.path)}"
-        seen[name] += 1
-        if seen[name] > 1:
-            name += f" ({seen[name]})"
-        found[name] = files.fingerprint(item.path)
-    return found
+    with progress.Progress(
+        "corpus: hash",
+        total=sum(files.size(item.path) for item in inputs),
+        unit="bytes",
+        read=lambda: sum(facts["bytes"] for facts in [*by_name.values()]),
+        only_if_long=True,
+    ):
+        for item in inputs:
+            name = f"{item.kind} {files.name_of(item.path)}"
+            seen[name] += 1
+            if seen[name] > 1:
+                name += f" ({seen[name]})"
+            by_name[name] = files.fingerprint(item.path)
+    return by_name
 
 
 def _match(kind: str, pattern: str) -> list[str]:

@@ -125,9 +125,22 @@ class TestClaim:
         with pytest.raises(InputError, match="not empty and not made by this command"):
             manifest.claim_output_directory(tmp_path, {"seed": 1})
 
-    def test_finished(self, finished):
-        with pytest.raises(InputError, match="holds a finished output already"):
+    def test_finished(self, finished, caplog):
+        """The same command has nothing to do, and another one must not touch it."""
+        with pytest.raises(InputError, match="holds a finished output already, and no"):
             manifest.claim_output_directory(finished, {"seed": 1})
+        made = read(finished)
+        (finished / "manifest.json").unlink()
+        (finished / "inputs.json").write_text('{"seed": 1}')
+        assert manifest.claim_output_directory(finished, {"seed": 1}) is False
+        manifest.finish_output_directory(finished, made)
+        before = {path.name: path.read_bytes() for path in finished.iterdir()}
+        caplog.set_level("INFO")
+        assert manifest.claim_output_directory(finished, {"seed": 1}) is True
+        assert f"{finished}: finished already, with the same inputs" in caplog.text
+        with pytest.raises(InputError, match="finished by another run, with seed=1 wh"):
+            manifest.claim_output_directory(finished, {"seed": 2})
+        assert before == {path.name: path.read_bytes() for path in finished.iterdir()}
 
     def test_a_file(self, tmp_path):
         (tmp_path / "f").touch()

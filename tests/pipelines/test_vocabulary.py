@@ -244,13 +244,22 @@ def test_counts_are_those_of_the_original_tokenization(tmp_path):
     tokenization.check_casing(cased, False)
 
 
-def test_an_existing_output_is_left_alone(tmp_path):
+def test_an_existing_output_is_left_alone(tmp_path, caplog):
     corpus = write_corpus(tmp_path / "corpus", [[["a b"]]])
     output = tmp_path / "vocab.txt"
     output.write_text("mine")
     with pytest.raises(InputError, match="vocab.txt: exists already; choose another"):
         build(corpus, output)
     assert output.read_text() == "mine"
+    output.unlink()
+    build(corpus, output)
+    made = output.read_bytes(), output.stat().st_mtime_ns
+    caplog.set_level("INFO")
+    build(corpus, output)
+    assert "vocab.txt: finished already, with the same corpus" in caplog.text
+    assert (output.read_bytes(), output.stat().st_mtime_ns) == made
+    with pytest.raises(InputError, match="vocab.txt: exists already; choose another"):
+        build(corpus, output, do_lower_case=False)
 
 
 def test_refusals_leave_nothing_behind(tmp_path):
