@@ -63,7 +63,9 @@ def answers_alone(made: Path) -> str:
 
 
 def assert_same_text(made: Path, kept: Path) -> None:
-    made_text, kept_text = answers_alone(made), kept.read_text()
+    # The label was not in the name then.
+    made_text = answers_alone(made).replace("f1 of good", "f1")
+    kept_text = kept.read_text()
     made_numbers, made_rest = numbers_and_rest(made_text)
     kept_numbers, kept_rest = numbers_and_rest(kept_text)
     assert made_rest == kept_rest, kept

@@ -57,7 +57,7 @@ def part_of(dev: Sequence[str | Path]) -> Part | None:
                 f"{dev[0]}"
             )
     if dev and _NUMBER.fullmatch(str(dev[0])) and not Path(dev[0]).is_file():
-        share = float(dev[0])
+        share = float(str(dev[0]))
         percent = f"{100 * share if share < 1 else share:g}%"
         raise InputError(
             f"--dev {dev[0]}: no such file; {percent} of the training file is held "

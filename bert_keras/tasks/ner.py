@@ -156,7 +156,7 @@ def _check_row(row: list[str], num_columns: int, has_tags: bool, *, place: str) 
 
 def _read_jsonl(path: Path, has_tags: bool) -> Iterator[Sentence]:
     expected = '{"words": [...], "tags": [...]}' if has_tags else '{"words": [...]}'
-    rows = list(reading.read_jsonl(path, expected=expected))
+    rows = list(reading.read_jsonl_to_copy(path, expected=expected))
     if rows and "text" in rows[0][1] and "words" not in rows[0][1]:
         yield from _read_texts(path, rows, has_tags)
         return

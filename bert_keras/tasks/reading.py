@@ -93,13 +93,13 @@ def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
         yield number, row
 
 
-def read_jsonl_to_copy(path: Path) -> Rows:
+def read_jsonl_to_copy(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
     """As `read_jsonl`, for rows that are written again beside their answers.
 
     Raises:
         InputError: see there; or half of a surrogate pair, which no file can hold.
     """
-    for number, row in read_jsonl(path):
+    for number, row in read_jsonl(path, expected=expected):
         if _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
             raise InputError(
                 f"{path}: line {number}: half of a surrogate pair, such as \\ud83d "

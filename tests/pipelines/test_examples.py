@@ -457,7 +457,7 @@ def test_documents_with_one_id_are_used_once(tmp_path, vocab_path, caplog):
 
 
 def test_summary(tmp_path, corpus_dir, vocab_path, caplog):
-    caplog.set_level("INFO", logger="pipelines")
+    caplog.set_level("INFO", logger="bert_keras")
     build(corpus_dir, vocab_path, tmp_path / "made")
     assert re.search(
         r"^examples: [\d,]+ from 40 documents, in 2 files; [\d,]+ tokens, "

@@ -306,12 +306,10 @@ def test_a_long_sentence_has_vectors_of_several_inputs(
     )
 
 
-def test_halves_of_characters_can_be_written(model, tmp_path):
+def test_halves_of_characters_are_no_text(model, tmp_path):
     (tmp_path / "in.jsonl").write_text('{"text": "cat \\ud800 \\u00e9"}\n')
-    for to in vector_files.WRITERS:
-        write(model, tmp_path / "in.jsonl", tmp_path / to, to=to)
-    found = vector_files.read(tmp_path / "numpy")
-    assert found.examples[0]["words"] == ["cat", "\ud800", "\u00e9"]
+    with pytest.raises(InputError, match="line 1: half of a surrogate pair"):
+        write(model, tmp_path / "in.jsonl", tmp_path / "made")
 
 
 def test_cut_texts_are_warned_of(model, tmp_path, caplog):

@@ -1,59 +1,14 @@
-"""Sources in a store that only Beam's file systems can reach."""
+"""Sources in a store, here one in memory."""
 
 import bz2
-import hashlib
-import io
+import time
 
 import pytest
-from apache_beam.io import filesystem
+from obstore import store as object_stores
 
+from bert_keras import files, stores
 from bert_keras.errors import InputError
 from bert_keras.pipelines.sources import readers
-
-STORE: dict[str, bytes] = {}
-
-
-class StoreFileSystem(filesystem.FileSystem):
-    """Files of the scheme `teststore`, held in a dictionary."""
-
-    @classmethod
-    def scheme(cls):
-        return "teststore"
-
-    def _list(self, dir_or_prefix):
-        for path, data in STORE.items():
-            if path.startswith(dir_or_prefix):
-                yield filesystem.FileMetadata(path, len(data))
-
-    def has_dirs(self):
-        return False
-
-    def open(self, path, mime_type="", compression_type="auto"):
-        assert compression_type == filesystem.CompressionTypes.UNCOMPRESSED
-        if path not in STORE:
-            raise filesystem.BeamIOError("not there", {path: KeyError(path)})
-        return io.BufferedReader(io.BytesIO(STORE[path]))
-
-    def exists(self, path):
-        return path in STORE
-
-    def size(self, path):
-        return len(STORE[path])
-
-    def metadata(self, path):
-        return filesystem.FileMetadata(path, len(STORE[path]))
-
-    def split(self, path):
-        return tuple(path.rsplit("/", 1))
-
-    def _unsupported(self, *_):
-        raise NotImplementedError
-
-    def checksum(self, path):
-        return hashlib.md5(STORE[path]).hexdigest()
-
-    copy = create = delete = join = last_updated = _unsupported
-    mkdirs = rename = _unsupported
 
 
 def page_xml(number):
@@ -69,23 +24,29 @@ DOC = (
 )
 
 
-@pytest.fixture(autouse=True)
-def store():
-    STORE.clear()
-    STORE["teststore://bucket/dumps/a.xml.bz2"] = b"".join(map(bz2.compress, STREAMS))
-    STORE["teststore://bucket/text/AA/wiki_00"] = DOC
-    STORE["teststore://bucket/text/AB/wiki_00.bz2"] = bz2.compress(DOC)
-    STORE["teststore://bucket/books/Ten.txt"] = b"Ten is a number, and no more."
-    STORE["teststore://bucket/l.jsonl"] = b'{"id": 11, "text": "Eleven is one more."}\n'
+@pytest.fixture
+def bucket(monkeypatch) -> str:
+    scheme = {"ram": lambda bucket, **_: object_stores.MemoryStore()}
+    monkeypatch.setattr(stores, "_STORES", stores._STORES | scheme)
+    bucket = f"ram://sources{time.monotonic_ns()}"
+    for name, data in {
+        "dumps/a.xml.bz2": b"".join(map(bz2.compress, STREAMS)),
+        "text/AA/wiki_00": DOC,
+        "text/AB/wiki_00.bz2": bz2.compress(DOC),
+        "books/Ten.txt": b"Ten is a number, and no more.",
+        "l.jsonl": b'{"id": 11, "text": "Eleven is one more."}\n',
+    }.items():
+        files.write_atomically(f"{bucket}/{name}", data)
+    return bucket
 
 
-def test_every_kind_from_a_store():
+def test_every_kind_from_a_store(bucket):
     inputs = readers.find_inputs(
         {
-            "wikipedia": ["teststore://bucket/dumps/*.bz2"],
-            "wikiextractor": ["teststore://bucket/text/*/wiki_*"],
-            "books": ["teststore://bucket/books/Ten.txt"],
-            "jsonl": ["teststore://bucket/l.jsonl"],
+            "wikipedia": [f"{bucket}/dumps/*.bz2"],
+            "wikiextractor": [f"{bucket}/text/*/wiki_*"],
+            "books": [f"{bucket}/books/Ten.txt"],
+            "jsonl": [f"{bucket}/l.jsonl"],
         }
     )
     ranges = [
@@ -106,14 +67,15 @@ def test_every_kind_from_a_store():
     ]
 
 
-def test_a_changed_file_has_another_fingerprint():
-    inputs = readers.find_inputs({"jsonl": ["teststore://bucket/l.jsonl"]})
+def test_a_changed_file_has_another_fingerprint(bucket):
+    inputs = readers.find_inputs({"jsonl": [f"{bucket}/l.jsonl"]})
     before = readers.fingerprints(inputs)
     assert before["jsonl l.jsonl"]["bytes"] == 42
-    STORE["teststore://bucket/l.jsonl"] = b'{"id": 12, "text": "Eleven is one more."}\n'
+    changed = b'{"id": 12, "text": "Eleven is one more."}\n'
+    files.write_atomically(f"{bucket}/l.jsonl", changed)
     assert readers.fingerprints(inputs) != before
 
 
-def test_nothing_there():
-    with pytest.raises(InputError, match="--books: no file matches 'teststore://buc"):
-        readers.find_inputs({"books": ["teststore://bucket/novels/*"]})
+def test_nothing_there(bucket):
+    with pytest.raises(InputError, match="--books: no file matches 'ram://sources"):
+        readers.find_inputs({"books": [f"{bucket}/novels/*"]})
