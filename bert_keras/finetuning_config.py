@@ -244,6 +244,12 @@ class FinetuningConfig(StrictModel):
     seed: int = 12345
     """Seed of the head's initial weights, shuffling and dropout."""
 
+    @pydantic.field_validator("positive_label", mode="before")
+    @classmethod
+    def _is_text(cls, label: Any) -> Any:
+        # In YAML the label `1` is a number.
+        return json.dumps(label) if isinstance(label, bool | int | float) else label
+
     @pydantic.field_validator("class_weights", mode="before")
     @classmethod
     def _weighs_labels(cls, weights: Any) -> Any:

@@ -199,9 +199,8 @@ def claim_output_directory(
             )
         if difference := _difference(found, wanted):
             key, was, is_now = difference
-            begun = "finished" if is_finished else "begun"
             raise InputError(
-                f"{directory}: {begun} by another run, with {key}={was!r} where this "
+                f"{directory}: begun by another run, with {key}={was!r} where this "
                 f"one has {is_now!r}; choose another directory or delete it"
             )
     elif set(files.list_directory(directory)) - {ownership.OWNER_NAME}:

@@ -60,7 +60,8 @@ class Ranking:
     def model_is_worth_it(self) -> bool:
         """Whether a model is best, and clearly better than all floors."""
         floors = [interval for other, interval in self.others if other.is_floor]
-        return not self.best.is_floor and all(i and i.low > 0 for i in floors)
+        is_better = bool(floors) and all(i and i.low > 0 for i in floors)
+        return is_better and not self.best.is_floor
 
 
 def rank(

@@ -138,7 +138,7 @@ class TestClaim:
         caplog.set_level("INFO")
         assert manifest.claim_output_directory(finished, {"seed": 1}) is True
         assert f"{finished}: finished already, with the same inputs" in caplog.text
-        with pytest.raises(InputError, match="finished by another run, with seed=1 wh"):
+        with pytest.raises(InputError, match="begun by another run, with seed=1 wh"):
             manifest.claim_output_directory(finished, {"seed": 2})
         assert before == {path.name: path.read_bytes() for path in finished.iterdir()}
 

@@ -526,7 +526,7 @@ def test_output_directory_of_another_run(tmp_path):
     assert before == {
         p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").iterdir()
     }
-    with pytest.raises(InputError, match="finished by another run, with input: books"):
+    with pytest.raises(InputError, match="begun by another run, with input: books"):
         build(tmp_path / "out", books=[two])
     (tmp_path / "out" / "manifest.json").unlink()
     with pytest.raises(InputError, match="begun by another run, with input: books a"):

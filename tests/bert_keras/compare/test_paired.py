@@ -270,7 +270,7 @@ FEW_OR_MANY = [
 
 @pytest.mark.parametrize(
     ("num_models", "num_seeds", "deviation", "num_examples"),
-    [(2, 3, 0.03, 60), (5, 2, 0.06, 60), *FEW_OR_MANY],
+    [(2, 3, 0.03, 60), (5, 2, 0.06, 250), *FEW_OR_MANY],
 )
 def test_equal_models_are_rarely_called_different(
     num_models, num_seeds, deviation, num_examples

@@ -10,7 +10,7 @@ import pytest
 from bert_keras import config
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
-from bert_keras.finetuning_config import TextColumns
+from bert_keras.finetuning_config import FinetuningConfig, TextColumns
 from bert_keras.tasks import text, text_forms, tokenized
 
 COLUMNS = TextColumns()
@@ -288,6 +288,7 @@ def test_the_f1_of_two_labels_names_its_label():
         InputError, match="`positive_label` is one of fraud, legit, got"
     ):
         described(positive_label="Fraud")
+    assert FinetuningConfig(positive_label=1).positive_label == "1"
     # Equally rare, or a third-party model's: the second.
     rows[2:] = [row._replace(label="legit") for row in rows[:2]]
     logits = logits[:4]
