@@ -96,7 +96,8 @@ below 1 counts for less than others."""
 LABEL_TARGETS = "label_targets"
 """`(batch_size, 1, num_labels)` float32 in batches of labelled texts: the right answers
 as numbers from 0 to 1. Of several labels of a text each has its own; of classes they
-add up to 1, and stand beside the classes themselves."""
+stand beside the classes themselves, and add up to 1 unless classes have weights: each
+is then times the class's weight over the true class's."""
 
 LABEL_WEIGHTS = "label_weights"
 """`(batch_size, 1, num_labels)` float32, beside `LABEL_TARGETS` of several labels: how

@@ -81,16 +81,13 @@ def _is_highest(logits, labels):
     )
 
 
-def classification_terms(
-    logits, labels, weights, *, loss_weights=None
-) -> dict[str, tuple[Any, Any]]:
+def classification_terms(logits, labels, weights) -> dict[str, tuple[Any, Any]]:
     """Weighted sums of cross entropy and right answers, and the sum of the weights.
 
     Args:
         logits: `(..., num_classes)` float32.
         labels: `(...)` integers, the true classes.
         weights: `(...)` float32, 0 for a label that does not count.
-        loss_weights: `(n,)`, in place of `weights` in the sum of the loss.
 
     Returns:
         `loss` and `accuracy`, each a pair of float32 scalars, sum and weight.
@@ -98,9 +95,7 @@ def classification_terms(
     logits = ops.reshape(logits, (-1, logits.shape[-1]))
     labels, weights = ops.reshape(labels, (-1,)), ops.reshape(weights, (-1,))
     weight = ops.sum(weights)
-    if loss_weights is None:
-        loss_weights = weights
     return {
-        "loss": (ops.sum(cross_entropy(logits, labels) * loss_weights), weight),
+        "loss": (ops.sum(cross_entropy(logits, labels) * weights), weight),
         "accuracy": (ops.sum(is_right(logits, labels) * weights), weight),
     }

@@ -202,8 +202,9 @@ class BertClassifier(EncoderWithHead):
     `(batch_size, 1)`: the true class as an integer, or the true number as a float. A
     number has no `accuracy`. Packed rows have a label and a weight for each slot,
     `(batch_size, slots)`; the weight of an empty one is 0. With `label_targets`,
-    `(batch_size, 1, num_labels)` floats that add up to 1, the cross entropy is that of
-    all classes, as they say.
+    `(batch_size, 1, num_labels)` floats, the loss is the sum of each class's cross
+    entropy times its target. `accuracy` counts alike all examples with a weight above
+    0, also where classes have weights of their own.
     """
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
@@ -217,14 +218,17 @@ class BertClassifier(EncoderWithHead):
         if self.num_labels == 1:
             errors = logits[:, 0] - ops.cast(labels, "float32")
             return {"loss": (ops.sum(ops.square(errors) * scaled), ops.sum(weights))}
-        terms = losses.classification_terms(
-            logits, labels, weights, loss_weights=scaled
-        )
         if "label_targets" in features:
             targets = ops.reshape(features["label_targets"], (-1, self.num_labels))
             found = -ops.sum(targets * ops.log_softmax(logits), axis=-1)
-            terms["loss"] = (ops.sum(found * scaled), terms["loss"][1])
-        return terms
+        else:
+            found = losses.cross_entropy(logits, labels)
+        counts = ops.cast(weights > 0, "float32")
+        is_right = losses.is_right(logits, labels)
+        return {
+            "loss": (ops.sum(found * scaled), ops.sum(weights)),
+            "accuracy": (ops.sum(is_right * counts), ops.sum(counts)),
+        }
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

@@ -280,18 +280,23 @@ def label_features(
         InputError: a weight of an unknown label.
     """
     found = {"label_ids": true_label_ids}
-    if smoothing := settings.label_smoothing:
-        # As torch's `CrossEntropyLoss(label_smoothing=...)`.
-        targets = np.full((len(true_label_ids), len(labels)), smoothing / len(labels))
-        targets[np.arange(len(true_label_ids)), true_label_ids] += 1 - smoothing
-        found[features.LABEL_TARGETS] = targets[:, None].astype(np.float32)
     weights = settings.class_weights
+    by_label = None
     if weights is not None:
         if weights == "balanced":
             by_label = balanced_weights(true_label_ids, len(labels))
         else:
             by_label = weight_row(weights, labels)
         found[features.EXAMPLE_WEIGHTS] = by_label[true_label_ids]
+    if smoothing := settings.label_smoothing:
+        # As torch's `CrossEntropyLoss(weight=..., label_smoothing=...)`, in which each
+        # class of a smoothed target has its own weight. The loss multiplies by that of
+        # the true class.
+        targets = np.full((len(true_label_ids), len(labels)), smoothing / len(labels))
+        targets[np.arange(len(true_label_ids)), true_label_ids] += 1 - smoothing
+        if by_label is not None:
+            targets *= by_label / by_label[true_label_ids, None]
+        found[features.LABEL_TARGETS] = targets[:, None].astype(np.float32)
     return found
 
 
