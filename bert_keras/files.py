@@ -445,7 +445,8 @@ def is_new(directory: Path) -> bool:
         # A link to nowhere is something.
         return not os.path.islink(directory)
     except NotADirectoryError:
-        return False
+        # Below a file there is nothing yet; making it says what is wrong.
+        return not os.path.lexists(directory)
 
 
 def check_is_new(directory: Path) -> None:
