@@ -93,10 +93,12 @@ class Sample(NamedTuple):
 
 
 def make_text(data: Path, work: Path, plan: Plan) -> None:
-    """Corpus, vocabulary and examples, all as those of the run of two hours."""
+    """Corpus, vocabulary and examples, as those of the run of two hours.
+
+    That run also read extracted articles in the `<doc>` form of WikiExtractor.
+    """
     corpus, vocab = work / "corpus", work / "vocab.txt"
-    wikis = f"{data}/wikipedia_extracted/enwiki_2018_articles/AA/wiki_*"
-    sources = ["--wikipedia", f"{data}/wikipedia/*.bz2", "--wikiextractor", wikis]
+    sources = ["--wikipedia", f"{data}/wikipedia/*.bz2"]
     sources += ["--books", f"{data}/books/gutenberg/*.txt", "--output", corpus]
     make_once(corpus, "corpus", *sources)
     words = ["--corpus", corpus, "--vocab_size", "8000", "--output", vocab]

@@ -48,6 +48,7 @@ def make_corpus(data: Path, work: Path) -> Path:
             [
                 *(*BERT_KERAS, "corpus", "--workers", "2", "--output", str(directory)),
                 *("--wikipedia", f"{data}/wikipedia/*.bz2", f"{data}/wikipedia/*.xml"),
+                "--allow_cut_dumps",
                 *("--books", f"{data}/books/gutenberg/*.txt"),
             ]
         )

@@ -163,8 +163,8 @@ def cut_books(kind: str, path: Path) -> list[list[list[str]]]:
 
 def json_inputs(data: Path) -> Iterator[tuple[Callable, str, Path]]:
     """How each file but the dumps is read."""
-    for path in sorted(data.glob("wikipedia_extracted/*/AA/wiki_*")):
-        yield read_documents, "wikiextractor", path
+    for path in sorted(data.glob("wikipedia_extracted/enwikinews_json/AA/wiki_*")):
+        yield read_documents, "jsonl", path
     for path in sorted(data.glob("books/gutenberg*/*.txt")):
         yield cut_books, "books", path
     for pattern in EVALUATION_FILES:
@@ -175,9 +175,10 @@ def json_inputs(data: Path) -> Iterator[tuple[Callable, str, Path]]:
 
 
 def dumps(data: Path) -> list[Path]:
-    """All dumps, each text once."""
+    """All dumps but the one in UTF-16, each text once."""
     folders = data / "wikipedia", data / "wikipedia/other_languages"
-    return sorted(path for f in folders for path in f.iterdir() if path.is_file())
+    paths = sorted(path for f in folders for path in f.iterdir() if path.is_file())
+    return [path for path in paths if not path.name.startswith("bgwiki")]
 
 
 def make(data: Path, work: Path, num_copies: int) -> None:

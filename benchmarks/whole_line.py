@@ -72,7 +72,8 @@ def commands(data: Path, work: Path, steps: int) -> list[str]:
     sst2, mini, tuned = data / "glue/SST-2", work / "runs/mini", work / "runs/sst2"
     write_unlabelled(sst2 / "dev.tsv", work / "sentences.tsv")
     return [
-        f"corpus --wikipedia {data}/wikipedia/*.bz2 {data}/wikipedia/*.xml "
+        "corpus --allow_cut_dumps "
+        f"--wikipedia {data}/wikipedia/*.bz2 {data}/wikipedia/*.xml "
         f"--books {data}/books/gutenberg/*.txt --output {work}/corpus",
         f"vocab --corpus {work}/corpus --vocab_size 30522 --output {work}/vocab.txt",
         f"examples --corpus {work}/corpus --vocab {work}/vocab.txt "

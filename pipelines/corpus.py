@@ -6,16 +6,15 @@ paragraphs that several documents share.
 """
 
 import functools
-import hashlib
 import itertools
 import json
 import logging
 import math
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,12 +22,11 @@ from bert_keras import files, manifest, ownership
 from bert_keras.config import CorpusConfig
 from bert_keras.errors import InputError
 from bert_keras.pipelines import (
+    document_records,
     documents,
     duplicates,
     filters,
     instances,
-    sentences,
-    words,
 )
 from bert_keras.pipelines.engine import steps
 from bert_keras.pipelines.sources import encodings, readers
@@ -73,7 +71,7 @@ def build_corpus(
     Args:
         output_dir: created; must be new, or made by the same command, which goes on.
         sources: paths or patterns by kind: `wikipedia` (MediaWiki dumps: `.xml`,
-            `.xml.bz2`, `.xml.gz`), `wikiextractor` (its output, `<doc>` or JSON),
+            `.xml.bz2`, `.xml.gz`),
             `books` (plain text, one or many in a file), `sentences` (a sentence on each
             line; a blank line or a new file begins a document), `jsonl` (lines of
             `{"id": ..., "text": ...}`, optionally `title` and `source`; blank lines in
@@ -117,7 +115,7 @@ def build_corpus(
     counters = steps.sum_counters(results)
     rejects = sorted(tuple(reject) for r in results for reject in r.get("rejects", ()))
     _write_rejects(output_dir, rejects)
-    _check(counters, rejects, output_dir, max_bad_fraction)
+    _check(counters, rejects, work, max_bad_fraction)
     shared_ids = [key for r in results for key in r.get("shared_ids", ())]
     _check_ids(counters, shared_ids, max_bad_fraction)
     result = manifest.Manifest(
@@ -127,7 +125,7 @@ def build_corpus(
         counters=counters,
     )
     manifest.finish_output_directory(output_dir, result)
-    _log(result)
+    _log(result, config)
     return result
 
 
@@ -252,7 +250,7 @@ def _write_rejects(output_dir: str, rejects: Iterable[tuple[str, ...]]) -> None:
 def _check(
     counters: Mapping[str, int],
     rejects: Sequence[tuple[str, ...]],
-    output_dir: str,
+    work: Work,
     max_bad_fraction: float,
 ) -> None:
     num_read = counters.get("items_read", 0)
@@ -263,13 +261,14 @@ def _check(
         raise InputError(
             f"{len(rejects)} of {num_read} items ({share:.2%}) could not be read, the "
             f"limit is {max_bad_fraction:.2%}: {place}: {first.reason}; all are in "
-            f"{files.join(output_dir, REJECTS_NAME)}: mend the input, or get it again; "
-            "to do without them, raise --max_bad_fraction"
+            f"{files.join(work.output_dir, REJECTS_NAME)}: mend the input, or get it "
+            "again; to do without them, raise --max_bad_fraction"
         )
     if not counters.get("documents"):
         raise InputError(
             f"no document in {num_read} items read: empty, redirects, other namespaces "
-            f"or too little running text ({_drops(counters) or 'no items'})"
+            "or too little running text "
+            f"({_drops(counters, work.config) or 'no items'})"
         )
 
 
@@ -288,15 +287,28 @@ def _check_ids(
         )
 
 
-def _drops(counters: Mapping[str, int]) -> str:
-    return ", ".join(
-        f"{name.split('/')[1]} {count:,}"
-        for name, count in sorted(counters.items())
-        if name.startswith(("dropped/", "rejected/")) and count
-    )
+# Keys of the configuration that say what is dropped.
+_KEYS = {
+    "too short": "min_document_words",
+    "too short without duplicates": "min_document_words",
+    "list page": "drop_lists",
+    "disambiguation page": "drop_lists",
+}
 
 
-def _log(result: manifest.Manifest) -> None:
+def _drops(counters: Mapping[str, int], config: CorpusConfig) -> str:
+    """The reasons why documents are left out, each with its key and number."""
+    reasons = []
+    for name, amount in sorted(counters.items()):
+        group, _, reason = name.partition("/")
+        if group in ("dropped", "rejected") and amount:
+            key = _KEYS.get(reason)
+            limit = f" ({key}={json.dumps(getattr(config, key))})" if key else ""
+            reasons.append(f"{reason}{limit} {amount:,}")
+    return ", ".join(reasons)
+
+
+def _log(result: manifest.Manifest, config: CorpusConfig) -> None:
     counters = result.counters
     logger.info(
         "corpus: %s documents, %s sentences, %s words in %d shards",
@@ -311,63 +323,11 @@ def _log(result: manifest.Manifest) -> None:
     if codecs:
         found = ", ".join(f"{amount:,} in {name}" for name, amount in codecs.items())
         logger.info("corpus: texts that are not UTF-8: %s", found)
-    if drops := _drops(counters):
+    if drops := _drops(counters, config):
         logger.info("corpus: dropped of %s read: %s", counters["items_read"], drops)
 
 
 # In a worker.
-
-
-class Record(NamedTuple):
-    """A document on its way to its shard."""
-
-    id: str
-    rank: str
-    """Among documents with the same id, the greatest rank wins."""
-    source: str
-    num_sentences: int
-    num_words: int
-    line: bytes
-    """The document as a line of JSON, compressed."""
-
-    def to_bytes(self) -> bytes:
-        """For a shuffle."""
-        head, line = self[:-1], self[-1]
-        return json.dumps(head).encode() + b"\n" + line
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "Record":
-        """The record that `to_bytes` packed."""
-        head, _, line = data.partition(b"\n")
-        return cls._make([*json.loads(head), line])
-
-
-class Version(NamedTuple):
-    """The paragraphs of a record, by their hashes alone."""
-
-    id: str
-    rank: str
-    digest: str
-    """Hash of the text."""
-    hashes: bytes
-
-    @classmethod
-    def of(cls, record: Record, kept: "Kept") -> "Version":
-        """Returns the version that `record` is, with the hashes of its paragraphs."""
-        line = zlib.decompress(record.line)
-        digest = hashlib.blake2b(line, digest_size=16).hexdigest()
-        rows = duplicates.paragraph_block(0, kept.hashes)
-        return cls(record.id, record.rank, digest, rows[:, 0].tobytes())
-
-    def to_bytes(self) -> bytes:
-        """For a shuffle."""
-        return json.dumps(self[:-1]).encode() + b"\n" + self.hashes
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "Version":
-        """The version that `to_bytes` packed."""
-        head, _, hashes = data.partition(b"\n")
-        return cls._make([*json.loads(head), hashes])
 
 
 class _Read(steps.Worker):
@@ -398,96 +358,18 @@ class _Read(steps.Worker):
                 count(f"rejected/{found.reason.split(':')[0]}")
                 rejects.append(found)
                 continue
-            kept = keep_paragraphs(
+            kept = document_records.keep_paragraphs(
                 found, config=config, overlap=self._overlap, count=count
             )
             if kept is None:
                 continue
             bucket = instances.bucket_of(found.id, self._work.num_shards)
-            record = make_record(found, kept)
+            record = document_records.make_record(found, kept)
             yield steps.Send(_DOCUMENTS, bucket, record.to_bytes())
             if config.deduplicate_paragraphs:
-                version = Version.of(record, kept)
+                version = document_records.Version.of(record, kept)
                 yield steps.Send(_VERSIONS, bucket, version.to_bytes())
         yield steps.counted(counts, rejects=rejects)
-
-
-class Kept(NamedTuple):
-    """The paragraphs of a document that stay."""
-
-    paragraphs: Sequence[duplicates.Paragraph]
-    hashes: list[int | None]
-    """See `duplicates.paragraph_hashes`; empty if they are not asked for."""
-    num_words: int
-
-
-def keep_paragraphs(
-    document: readers.SourceDocument,
-    *,
-    config: CorpusConfig,
-    overlap: filters.Overlap | None,
-    count: Callable[..., object],
-) -> Kept | None:
-    """What stays of a document; `None` if all of it is dropped.
-
-    `count` is called with the name of a counter, and with the amount if it is not 1.
-    """
-    paragraphs = document.paragraphs
-    if not config.deduplicate_paragraphs:
-        texts = map(duplicates.text_of, paragraphs)
-        sizes, hashes = list(map(words.count_words, texts)), []
-    else:
-        least = config.min_duplicate_words
-        found = [duplicates.words_and_hash(one, least) for one in paragraphs]
-        sizes, hashes = map(list, zip(*found, strict=True)) if found else ([], [])
-        places = duplicates.kept_places(hashes, ())
-        if num_repeats := len(paragraphs) - len(places):
-            count("dropped_paragraphs/repeated", num_repeats)
-            paragraphs = [paragraphs[place] for place in places]
-            hashes = [hashes[place] for place in places]
-            sizes = [sizes[place] for place in places]
-    if sum(sizes) < config.min_document_words:
-        count("dropped/too short")
-    elif overlap is not None and overlap.find(map(duplicates.text_of, paragraphs)):
-        count("dropped/overlap with evaluation data")
-    elif paragraphs:
-        return Kept(paragraphs, hashes, sum(sizes))
-    return None
-
-
-def make_record(document: readers.SourceDocument, kept: Kept) -> Record:
-    """Splits paragraphs into sentences and packs them as one document."""
-    split = (
-        sentences.split_sentences(one) if isinstance(one, str) else list(one)
-        for one in kept.paragraphs
-    )
-    return _pack(
-        {
-            "id": document.id,
-            "source": document.source,
-            "title": document.title,
-            "paragraphs": [paragraph for paragraph in split if paragraph],
-        },
-        rank=document.rank,
-        num_words=kept.num_words,
-    )
-
-
-def _pack(document: Mapping[str, Any], *, rank: str, num_words: int) -> Record:
-    line = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-    paragraphs = document["paragraphs"]
-    return Record(
-        id=document["id"],
-        rank=rank,
-        source=document["source"],
-        num_sentences=sum(map(len, paragraphs)),
-        num_words=num_words,
-        line=zlib.compress(line.encode("utf-8", "replace"), 1),
-    )
-
-
-def _num_words(texts: Iterable[str]) -> int:
-    return sum(map(words.count_words, texts))
 
 
 def _tagged(
@@ -506,9 +388,9 @@ class _FindNewest(steps.Worker):
 
     def process(self, element: tuple[int, Any]) -> Iterator[steps.Send]:
         _, groups = element
-        kept: dict[str, Version] = {}
+        kept: dict[str, document_records.Version] = {}
         shared_ids: dict[str, str] = {}
-        for version in map(Version.from_bytes, groups[_VERSIONS]):
+        for version in map(document_records.Version.from_bytes, groups[_VERSIONS]):
             other = kept.setdefault(version.id, version)
             if version.rank > other.rank:
                 kept[version.id] = version
@@ -548,8 +430,8 @@ class _Write(steps.Worker):
         counts: Counter[str] = Counter()
         marks = duplicates.marks_by_document(groups[_MARKS])
         keepers = duplicates.marks_by_document(groups[_KEEPERS])
-        kept, num_dropped, shared_ids = newest(
-            map(Record.from_bytes, groups[_DOCUMENTS])
+        kept, num_dropped, shared_ids = document_records.newest(
+            map(document_records.Record.from_bytes, groups[_DOCUMENTS])
         )
         counts["dropped/duplicate"] += num_dropped - len(shared_ids)
         if shared_ids:
@@ -582,12 +464,12 @@ class _Write(steps.Worker):
 
     def _without(
         self,
-        record: Record,
+        record: document_records.Record,
         marked: Collection[int],
         *,
         keeps: bool,
         counts: Counter[str],
-    ) -> Record | None:
+    ) -> document_records.Record | None:
         """A document without the paragraphs that others keep, if enough is left.
 
         A document that `keeps` a paragraph for others stays whole instead.
@@ -598,7 +480,7 @@ class _Write(steps.Worker):
         are_long = (duplicates.is_long(p, config.min_duplicate_words) for p in read)
         hashes = duplicates.paragraph_hashes(read, are_long)
         paragraphs = [read[place] for place in duplicates.kept_places(hashes, marked)]
-        num_words = sum(map(_num_words, paragraphs))
+        num_words = sum(map(document_records.num_words_of, paragraphs))
         is_too_short = not paragraphs or num_words < config.min_document_words
         if is_too_short and keeps:
             return record
@@ -608,28 +490,4 @@ class _Write(steps.Worker):
             counts["dropped/too short without duplicates"] += 1
             return None
         document["paragraphs"] = paragraphs
-        return _pack(document, rank=record.rank, num_words=num_words)
-
-
-def newest(records: Iterable[Record]) -> tuple[list[Record], int, list[str]]:
-    """Keeps one record per id: that of the greatest rank, then the first by text.
-
-    Returns:
-        The records in the order of their ids, the number left out, and the ids of those
-        left out that have the rank of the record before them but other text.
-    """
-    kept: dict[str, Record] = {}
-    num_read = 0
-    shared_ids = []
-    for record in records:
-        num_read += 1
-        other = kept.setdefault(record.id, record)
-        if other is record:
-            continue
-        line, other_line = zlib.decompress(record.line), zlib.decompress(other.line)
-        if record.rank == other.rank and line != other_line:
-            shared_ids.append(record.id)
-        if (record.rank, other_line) > (other.rank, line):
-            kept[record.id] = record
-    kept_records = [kept[key] for key in sorted(kept)]
-    return kept_records, num_read - len(kept), shared_ids
+        return document_records.pack(document, rank=record.rank, num_words=num_words)

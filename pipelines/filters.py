@@ -128,7 +128,7 @@ def page_reason(title: str, wikitext: str) -> str | None:
 
 
 def title_reason(title: str) -> str | None:
-    """`page_reason` for sources without wikitext."""
+    """`page_reason` by the title alone."""
     note = _TITLE_NOTE.search(title)
     if note and note[1].strip().lower() in _DISAMBIGUATION_TITLES:
         return DISAMBIGUATION_PAGE

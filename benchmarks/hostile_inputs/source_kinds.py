@@ -58,21 +58,17 @@ def _make_packed_dumps(folder: Path, golden: Path) -> None:
     (folder / "a.xml.bz2").write_bytes(b"".join(map(bz2.compress, parts)))
     (folder / "b.xml.bz2").write_bytes(bz2.compress(b"".join(parts)))
     (folder / "c.xml.gz").write_bytes(gzip.compress(b"".join(parts), mtime=0))
-    (folder / "d.xml").write_bytes(b"".join(parts).decode().encode("utf-16"))
-
-
-def _make_extracted(folder: Path, golden: Path) -> None:
-    text = "Ada was a writer.\n\nShe wrote the first program.\n"
-    url = "https://xx.wikipedia.org/wiki?curid=1"
-    element = f'<doc id="1" url="{url}" title="Ada">\nAda\n\n{text}\n</doc>\n'
-    (folder / "wiki_00").write_text(element * 3)
-    line = json.dumps({"id": "1", "url": url, "title": "Ada", "text": text})
-    (folder / "b.jsonl").write_text(f"{line}\n" * 3)
 
 
 def _make_books(folder: Path, golden: Path) -> None:
     (folder / "a.txt").write_text(BOOK)
     (folder / "b.txt").write_bytes(BOOK.replace("sun", "Sönne").encode("latin-1"))
+
+
+def _make_lines(folder: Path, golden: Path) -> None:
+    lines = "it was a fine day .\nshe shone .\n\n" * 20
+    (folder / "a.txt").write_text(lines)
+    (folder / "b.txt").write_bytes(lines.replace("sh", "\xe9").encode("latin-1"))
 
 
 def _make_json_lines(folder: Path, golden: Path) -> None:
@@ -201,9 +197,7 @@ KINDS = {
     "packed dumps": Kind(
         50_000, _make_packed_dumps, _read_sources("wikipedia"), alone=True
     ),
-    "WikiExtractor": Kind(
-        80_000, _make_extracted, _read_sources("wikiextractor"), alone=True
-    ),
+    "lines of text": Kind(60_000, _make_lines, _read_sources("sentences"), alone=True),
     "books": Kind(90_000, _make_books, _read_sources("books"), alone=True),
     "JSON lines": Kind(60_000, _make_json_lines, _read_sources("jsonl"), alone=True),
     "overlap files": Kind(70_000, _make_overlap, _read_overlap, alone=True),

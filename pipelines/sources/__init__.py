@@ -1,8 +1,7 @@
-"""Readers of source files: dumps, extracted text, books, JSON lines."""
+"""Readers of source files: dumps, books, lines of text, JSON lines."""
 
 KINDS = {
     "wikipedia": "MediaWiki dumps (.xml, .xml.bz2, .xml.gz)",
-    "wikiextractor": "output of WikiExtractor: <doc> or JSON lines",
     "books": "plain-text books, one or many in a file",
     "sentences": "a sentence a line; a blank line or a new file begins a document",
     "jsonl": 'JSON lines of {"id": ..., "text": ...}',

@@ -1,9 +1,9 @@
-"""The head of a MediaWiki export: its encoding, its root and its wiki."""
+"""The head of a MediaWiki export: its root and its wiki."""
 
 import codecs
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 from xml.etree import ElementTree
@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 from bert_keras.errors import InputError
 from bert_keras.pipelines.sources import multistream
 
-UTF8 = "utf-8"
 _MAX_HEAD_BYTES = 1 << 22
 
 # Names of the namespaces, for a dump that does not list them.
@@ -57,16 +56,15 @@ class Head:
 
     site: Site
     root: int
-    """Offset of <mediawiki>, in bytes of the text as UTF-8."""
-    encoding: str
-    """`utf-8`, or one to be converted to it."""
+    """Offset of <mediawiki>, in bytes of the text."""
 
 
 def read_head(file: BinaryIO, path: str) -> Head:
     """Reads a dump up to its site information.
 
     Raises:
-        InputError: it is empty, no MediaWiki export, damaged or truncated.
+        InputError: it is empty, no MediaWiki export, not in UTF-8, damaged or
+            truncated.
     """
     chunks = multistream.read_all(file, path)
     first = next(chunks, b"")
@@ -75,9 +73,9 @@ def read_head(file: BinaryIO, path: str) -> Head:
         first += chunk
         if len(first) > _MAX_HEAD_BYTES:
             break
-    encoding = _encoding_name(first, path)
+    _check_encoding(first, path)
     head, name, root = b"", None, 0
-    for chunk in in_utf8(itertools.chain([first], chunks), encoding):
+    for chunk in itertools.chain([first], chunks):
         head += chunk
         if name is None:
             name, root = _root_element(head)
@@ -88,7 +86,7 @@ def read_head(file: BinaryIO, path: str) -> Head:
             break
     if name != b"mediawiki":
         raise _not_a_dump(head, name, path)
-    return Head(site=_parse_site(head[root:]), root=root, encoding=encoding)
+    return Head(site=_parse_site(head[root:]), root=root)
 
 
 _ELEMENT = re.compile(rb"<([A-Za-z_][\w.:-]*)([\s/>])?")
@@ -183,55 +181,26 @@ def wiki_of(url: str) -> str:
 _HOST = re.compile(r"https?://([\w.-]+)")
 
 
-# From bytes in any encoding to UTF-8.
+_ENCODINGS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+    (b"<\0", "UTF-16LE"),
+    (b"\0<", "UTF-16BE"),
+)
+_DECLARED = re.compile(rb"\s*<\?xml[^>]*?encoding\s*=\s*[\"']([\w.:-]+)")
+_OF_UTF8 = (b"utf-8", b"utf8", b"ascii", b"us-ascii")
 
 
-def _mark_undecodable(error: UnicodeError) -> tuple[str, int]:
-    # NUL cannot occur in XML, so it marks the page with the bad bytes.
-    return "\0", error.end if isinstance(error, UnicodeDecodeError) else 0
-
-
-codecs.register_error("bert_keras.mark", _mark_undecodable)
-
-
-def in_utf8(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
-    """Converts text; each run of undecodable bytes becomes a NUL."""
-    if encoding == UTF8:
-        yield from chunks
-        return
-    decoder = codecs.getincrementaldecoder(encoding)("bert_keras.mark")
-    for chunk in chunks:
-        yield decoder.decode(chunk).encode()
-    yield decoder.decode(b"", final=True).encode()
-
-
-def _encoding_name(start: bytes, path: str) -> str:
-    for mark, name in (
-        (codecs.BOM_UTF32_LE, "utf-32"),
-        (codecs.BOM_UTF32_BE, "utf-32"),
-        (codecs.BOM_UTF16_LE, "utf-16"),
-        (codecs.BOM_UTF16_BE, "utf-16"),
-        (b"<\0", "utf-16-le"),
-        (b"\0<", "utf-16-be"),
-    ):
-        if start.startswith(mark):
-            return name
-    declared = re.match(rb"\s*<\?xml[^>]*?encoding\s*=\s*[\"']([\w.:-]+)", start)
-    if not declared:
-        return UTF8
-    shown = declared[1].decode()
-    try:
-        name = codecs.lookup(shown).name
-    except LookupError:
-        raise InputError(f"{path}: unknown encoding {shown!r} in the XML") from None
-    try:
-        read = b"".join(in_utf8(iter([declared[0]]), name))
-    # Codecs that are none for text, such as rot13, know no handler of errors.
-    except (LookupError, UnicodeError, TypeError, AssertionError):
-        read = b""
-    if read != declared[0]:
+def _check_encoding(start: bytes, path: str) -> None:
+    declared = _DECLARED.match(start.removeprefix(codecs.BOM_UTF8))
+    name = next((name for mark, name in _ENCODINGS if start.startswith(mark)), None)
+    if name is None and declared and declared[1].lower() not in _OF_UTF8:
+        name = declared[1].decode()
+    if name is not None:
         raise InputError(
-            f"{path}: the XML declares the encoding {shown!r}, in which it is not "
-            "written: correct the declaration"
+            f"{path}: line 1: expected a dump in UTF-8, but this one is in {name}: "
+            f"convert it with `iconv -f {name} -t UTF-8`, and correct the encoding "
+            "that its first line declares"
         )
-    return UTF8 if name == "ascii" else name

@@ -6,7 +6,6 @@ multistream dumps of Wikipedia have one per hundred pages, and pbzip2 makes one 
 """
 
 import bz2
-import collections
 import logging
 import re
 import zlib
@@ -17,11 +16,6 @@ from bert_keras.errors import InputError
 
 CHUNK_BYTES = 1 << 18
 _SEARCHED_BYTES = 1 << 25
-# Unpacked bytes held back, since a checksum comes after the data. A shorter stream is
-# handed out whole or, if damaged, not at all.
-_HELD_BYTES = 4 << 20
-# The checksum of a block comes after at most 900 kB.
-_HELD_BYTES_OF_BLOCK = 1 << 20
 # Ten bytes: in 20 GB the odds of a chance match are 1 to 10^14. The second alternative
 # is an empty stream.
 _MAGIC = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")
@@ -38,13 +32,6 @@ class StreamStart(NamedTuple):
 
     offset: int
     """Its first byte in the file."""
-
-
-class Damage(NamedTuple):
-    """A lost part of a bzip2 file, of which nothing is handed out."""
-
-    offset: int
-    reason: str
 
 
 def compression(file: BinaryIO) -> str | None:
@@ -64,46 +51,49 @@ def has_streams(file: BinaryIO) -> bool:
 
 
 def read_streams(
-    file: BinaryIO, start: int, stop: int, *, held_bytes: int = _HELD_BYTES
-) -> Iterator[StreamStart | Damage | bytes]:
+    file: BinaryIO, path: str, start: int, stop: int
+) -> Iterator[StreamStart | bytes]:
     """Unpacks a bzip2 file, from the first stream that begins at `start` or later.
 
-    Continues past `stop` while the caller asks for more, since a page may end there;
-    but after damage it searches for no stream there.
+    Continues past `stop` while the caller asks for more, since a page may end there.
 
     Args:
         file: any bzip2 file.
+        path: its name, for errors.
         start: in bytes of the file.
         stop: likewise.
-        held_bytes: unpacked bytes held back until the data before them is known to be
-            sound.
 
     Yields:
-        The start of each stream, then its content. `Damage`: a stream that cannot be
-        unpacked, or bytes between streams that are none; the next stream follows.
-        Bytes after the last stream are ignored, as by bunzip2.
+        The start of each stream, then its content. Bytes after the last stream are
+        ignored, as by bunzip2.
 
     Raises:
-        EOFError: the file ends within a stream.
+        InputError: a stream is damaged, or the file ends within one.
     """
+    try:
+        yield from _streams(file, start, stop)
+    except EOFError:
+        raise truncated(path) from None
+    except _DamagedError as error:
+        raise damaged(path, str(error)) from None
+
+
+def _streams(file: BinaryIO, start: int, stop: int) -> Iterator[StreamStart | bytes]:
     window = _Window(file, start)
     is_found = window.find_stream(stop)
     while is_found:
         begin = window.offset
         yield StreamStart(begin)
         try:
-            yield from _unpack(window, held_bytes)
+            yield from _unpack(window)
         except _DamagedError as error:
-            yield Damage(begin, str(error))
-            window = _Window(file, begin + 1)
-            is_found = window.find_stream(stop)
-            continue
+            raise _DamagedError(f"{error}, in the stream at byte {begin:,}") from None
         is_found = window.is_stream()
         if not is_found and window.skip_zeros():
             offset = window.offset
             if window.find_stream(_NO_END):
-                yield Damage(offset, "bytes that are no bzip2 stream")
-                is_found = window.offset < stop
+                reason = f"bytes that are no bzip2 stream, at byte {offset:,}"
+                raise _DamagedError(reason)
 
 
 def read_all(file: BinaryIO, path: str) -> Iterator[bytes]:
@@ -262,11 +252,9 @@ class _Window:
         self.offset += num_bytes
 
 
-def _unpack(window: _Window, held_bytes: int) -> Iterator[bytes]:
+def _unpack(window: _Window) -> Iterator[bytes]:
     """Unpacks the stream at the window, and moves past it."""
     decompressor = bz2.BZ2Decompressor()
-    held: collections.deque[bytes] = collections.deque()
-    num_held = 0
     while not decompressor.eof:
         data = b""
         if decompressor.needs_input:
@@ -278,13 +266,8 @@ def _unpack(window: _Window, held_bytes: int) -> Iterator[bytes]:
         except (OSError, ValueError) as error:
             raise _DamagedError(str(error)) from None
         if chunk:
-            held.append(chunk)
-            num_held += len(chunk)
-        while num_held > held_bytes:
-            num_held -= len(held[0])
-            yield held.popleft()
+            yield chunk
     window.give_back(decompressor.unused_data)
-    yield from held
 
 
 def _bz2_chunks(file: BinaryIO) -> Iterator[bytes]:
@@ -292,9 +275,7 @@ def _bz2_chunks(file: BinaryIO) -> Iterator[bytes]:
     # file, so the rest would be missing without an error.
     if not _Window(file, 0).is_stream():
         raise _DamagedError("it does not begin as a bzip2 file does")
-    for event in read_streams(file, 0, 1, held_bytes=_HELD_BYTES_OF_BLOCK):
-        if isinstance(event, Damage):
-            raise _DamagedError(event.reason)
+    for event in _streams(file, 0, 1):
         if isinstance(event, bytes):
             yield event
 

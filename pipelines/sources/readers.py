@@ -25,7 +25,6 @@ from bert_keras.pipelines.sources import (
     multistream,
     sentence_lines,
     text_lines,
-    wikiextractor,
     wikipedia,
 )
 
@@ -41,7 +40,7 @@ class Input:
     """One file to read."""
 
     kind: str
-    """`wikipedia`, `wikiextractor`, `books` or `jsonl`."""
+    """`wikipedia`, `books`, `sentences` or `jsonl`."""
     path: str
     num_bytes: int
 
@@ -191,9 +190,13 @@ def _check_text(kind: str, path: str) -> None:
             start = next(multistream.read_all(file, path), b"")
             if multistream.compression(file) == "bz2":
                 multistream.check_end(file, path)
-    if kind == "wikiextractor":
-        wikiextractor.is_json(start, path)
-    elif dump_head.is_html(start[:4096].decode("utf-8-sig", errors="replace")):
+    if kind == "jsonl" and start.lstrip().startswith(b"<doc "):
+        raise InputError(
+            f"{path}: line 1: expected lines of JSON, but this is the <doc> form of "
+            "WikiExtractor: extract the dump again with --json, or give the dump "
+            "itself by --wikipedia"
+        )
+    if dump_head.is_html(start[:4096].decode("utf-8-sig", errors="replace")):
         expected = _EXPECTED[kind]
         raise InputError(f"{path}: expected {expected}, but this is an HTML page")
 
@@ -314,8 +317,6 @@ def _read_range(
 ) -> Iterator[SourceDocument | Reject]:
     if item.kind == "wikipedia":
         yield from _read_wikipedia(item, advance, count, drop_lists)
-    elif item.kind == "wikiextractor":
-        yield from _read_wikiextractor(item, advance, count, drop_lists)
     elif item.kind == "books":
         yield from _read_books(item, advance, count, encoding)
     elif item.kind == "sentences":
@@ -360,39 +361,6 @@ def _page_reason(page: wikipedia.Page, drop_lists: bool) -> str | None:
     if page.model != "wikitext":
         return "not wikitext"
     return filters.page_reason(page.title, page.text) if drop_lists else None
-
-
-def _read_wikiextractor(
-    item: Range, advance: Advance, count: Count, drop_lists: bool
-) -> Iterator[SourceDocument | Reject]:
-    num_fragments = 0
-    with files.open_to_read(item.path) as file:
-        start = next(multistream.read_all(file, item.path), b"")
-        progress = multistream.Progress(file, item.start, item.stop, advance)
-        stop = item.stop if multistream.compression(file) is None else _NO_END
-        lines = text_lines.read_lines(file, item.path, item.start)
-        for document in wikiextractor.parse(lines, stop, start, item.path):
-            progress.update()
-            count("items_read")
-            if isinstance(document, wikiextractor.BadDocument):
-                place = f"byte {document.offset}"
-                yield Reject(item.path, place, document.title, document.reason)
-                continue
-            num_fragments += document.num_fragments
-            if drop_lists and (reason := filters.title_reason(document.title)):
-                count(f"dropped/{reason}")
-            elif document.paragraphs:
-                yield SourceDocument(
-                    id=document.id,
-                    rank="",
-                    source="wikipedia",
-                    title=document.title,
-                    paragraphs=document.paragraphs,
-                )
-            else:
-                count("dropped/no running text")
-        progress.finish()
-    count("cleaned/fragments", num_fragments)
 
 
 _NO_END = 1 << 63

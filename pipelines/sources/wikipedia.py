@@ -1,9 +1,9 @@
 """MediaWiki export XML -> pages, one at a time, in bounded memory, from any byte on.
 
-Reads versions 0.3 to 0.11, plain, bzip2 (one stream or many) or gzip, in any encoding
-that a byte-order mark or the XML declaration names. The XML is not parsed as a whole,
-but cut into `<page>...</page>`, each parsed by itself, so that a bad page costs only
-that page and a dump without an end can still be read.
+Reads versions 0.3 to 0.11, plain, bzip2 (one stream or many) or gzip, in UTF-8.
+The XML is not parsed as a whole, but cut into `<page>...</page>`, each parsed by
+itself, so that a bad page costs only that page and a dump without an end can still be
+read.
 """
 
 import html
@@ -71,9 +71,7 @@ def read_pages(
         advance: called with the number of bytes of the range just consumed.
 
     Raises:
-        InputError: not a MediaWiki export, a truncated compressed file, or a damaged
-            one whose rest cannot be saved. In a file of many bzip2 streams, a damaged
-            stream is a `BadPage`.
+        InputError: not a MediaWiki export, or a truncated or damaged compressed file.
     """
     stop = files.size(path) if stop is None else stop
     with files.open_to_read(path) as file:
@@ -98,11 +96,11 @@ def check_dump(path: str, *, allow_cut: bool = False) -> None:
             end, or a plain one without its closing tag.
     """
     with files.open_to_read(path) as file:
-        head = dump_head.read_head(file, path)
+        dump_head.read_head(file, path)
         kind = multistream.compression(file)
         if kind == "bz2":
             multistream.check_end(file, path)
-        elif kind is None and not allow_cut and head.encoding == dump_head.UTF8:
+        elif kind is None and not allow_cut:
             size = file.seek(0, 2)
             file.seek(max(size - _SEARCHED_END_BYTES, 0))
             if b"</mediawiki>" not in file.read():
@@ -114,10 +112,8 @@ def check_dump(path: str, *, allow_cut: bool = False) -> None:
 
 
 def is_splittable(path: str) -> bool:
-    """Whether several workers can share a dump: UTF-8, plain or many bzip2 streams."""
+    """Whether several workers can share a dump: plain or many bzip2 streams."""
     with files.open_to_read(path) as file:
-        if dump_head.read_head(file, path).encoding != dump_head.UTF8:
-            return False
         kind = multistream.compression(file)
         return kind is None or (kind == "bz2" and multistream.has_streams(file))
 
@@ -183,7 +179,7 @@ def _cut_pages(
     file: BinaryIO, path: str, head: dump_head.Head, start: int, stop: int
 ) -> Iterator[page_cutter.Cut]:
     kind = multistream.compression(file)
-    if head.encoding != dump_head.UTF8 or kind == "gz":
+    if kind == "gz":
         # The file cannot be split: all of it is at position 0.
         return _cut_whole(file, path, head) if start <= 0 < stop else iter(())
     if kind == "bz2":
@@ -195,7 +191,7 @@ def _cut_whole(
     file: BinaryIO, path: str, head: dump_head.Head
 ) -> Iterator[page_cutter.Cut]:
     cutter = page_cutter.PageCutter(skip=head.root)
-    for chunk in dump_head.in_utf8(multistream.read_all(file, path), head.encoding):
+    for chunk in multistream.read_all(file, path):
         yield from cutter.feed(chunk)
     yield from cutter.cut_off(_DUMP_ENDS)
 
@@ -223,26 +219,16 @@ def _cut_streams(
     the stream before it left open.
     """
     cutter = page_cutter.PageCutter()
-    try:
-        for event in multistream.read_streams(file, start, stop):
-            if isinstance(event, bytes):
-                yield from cutter.feed(event)
-            elif isinstance(event, multistream.Damage):
-                if event.offset == 0 and not multistream.has_streams(file):
-                    raise multistream.damaged(path, event.reason)
-                yield from cutter.cut_off("cut off: its end is in a damaged stream")
-                if cutter.stop is None:
-                    reason = f"damaged bzip2 stream: {event.reason}"
-                    yield b"", f"{reason}, at byte {event.offset}"
-            else:
-                if event.offset == 0:
-                    cutter.skip = head.root
-                if cutter.stop is None and event.offset >= stop:
-                    cutter.stop = cutter.offset
-            if cutter.is_finished:
-                return
-    except EOFError:
-        raise multistream.truncated(path) from None
+    for event in multistream.read_streams(file, path, start, stop):
+        if isinstance(event, bytes):
+            yield from cutter.feed(event)
+        else:
+            if event.offset == 0:
+                cutter.skip = head.root
+            if cutter.stop is None and event.offset >= stop:
+                cutter.stop = cutter.offset
+        if cutter.is_finished:
+            return
     yield from cutter.cut_off(_DUMP_ENDS)
 
 

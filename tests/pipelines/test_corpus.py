@@ -37,7 +37,7 @@ def write(folder, name, data):
 
 
 SHORT = {"min_document_words": 1}
-KINDS = ("wikipedia", "wikiextractor", "books", "sentences", "jsonl")
+KINDS = ("wikipedia", "books", "sentences", "jsonl")
 
 
 def build(output, *, engine=None, config=SHORT, **options):
@@ -323,7 +323,8 @@ def test_an_older_version_keeps_no_paragraph_for_others(tmp_path):
         }
 
 
-def test_what_is_filtered(tmp_path):
+def test_what_is_filtered(tmp_path, caplog):
+    caplog.set_level("INFO")
     dump = (
         HEAD
         + page_xml(1, "List of ships", PARAGRAPH)
@@ -346,6 +347,11 @@ def test_what_is_filtered(tmp_path):
         wikipedia=[path],
         config={"min_document_words": 10},
         exclude_overlap_with=[lines],
+    )
+    assert caplog.messages[-1] == (
+        "corpus: dropped of 5 read: disambiguation page (drop_lists=true) 1, list page "
+        "(drop_lists=true) 1, overlap with evaluation data 1, too short "
+        "(min_document_words=10) 1"
     )
     assert set(documents(tmp_path / "out")) == {"xwiki:3:Ships"}
     dropped = {k: v for k, v in result.counters.items() if k.startswith("dropped/")}

@@ -18,7 +18,7 @@ STARTS = [sum(map(len, PACKED[:n])) for n in range(len(PACKED))]
 
 def read(data, start=0, stop=None):
     stop = len(data) if stop is None else stop
-    return list(multistream.read_streams(io.BytesIO(data), start, stop))
+    return list(multistream.read_streams(io.BytesIO(data), "f", start, stop))
 
 
 def events(first):
@@ -53,25 +53,29 @@ def test_no_stream_is_looked_for_beyond_the_stop():
     assert read(FILE, STARTS[1] + 1, STARTS[2] + 1) == events(2)
 
 
-def test_damage():
-    broken = PACKED[2][:20] + b"?" + PACKED[2][21:]
-    data = b"".join([*PACKED[:2], broken, b"rubbish", PACKED[3], bytes(99)])
-    begin = len(data) - 99 - len(PACKED[3])
-    assert read(data) == [
-        *events(0)[:3],
-        multistream.StreamStart(STARTS[2]),
-        multistream.Damage(STARTS[2], "Invalid data stream"),
-        multistream.StreamStart(begin),
-        b"three",
-    ]
-    data = b"".join([PACKED[0], b"\0\0rubbish", PACKED[3]])
-    assert read(data)[2] == multistream.Damage(
-        len(PACKED[0]) + 2, "bytes that are no bzip2 stream"
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        (
+            [*PACKED[:2], PACKED[2][:20] + b"?" + PACKED[2][21:], PACKED[3]],
+            f"Invalid data stream, in the stream at byte {STARTS[2]}",
+        ),
+        (
+            [PACKED[0], b"\0\0rubbish", PACKED[3]],
+            f"bytes that are no bzip2 stream, at byte {len(PACKED[0]) + 2}",
+        ),
+    ],
+)
+def test_damage(parts, reason):
+    with pytest.raises(InputError) as error:
+        read(b"".join(parts))
+    assert str(error.value) == (
+        f"f: the compressed file is damaged ({reason}); copy or download it again"
     )
 
 
 def test_a_file_that_ends_within_a_stream():
-    with pytest.raises(EOFError):
+    with pytest.raises(InputError, match="ends in the middle"):
         read(FILE[:-1])
 
 

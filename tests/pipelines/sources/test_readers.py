@@ -110,46 +110,6 @@ def test_lists_may_stay(tmp_path):
     ]
 
 
-ELEMENTS = """<doc id="1" url="https://xx.wikipedia.org/wiki?curid=1" title="Bread">
-Bread
-
-Bread is eaten in the morning.
-Use in art.
-See
-
-</doc>
-<doc id="2" url="https://xx.wikipedia.org/wiki?curid=2" title="List of breads">
-List of breads
-
-There are many breads in the world.
-
-</doc>
-<doc id="3" url="https://xx.wikipedia.org/wiki?curid=3" title="Empty">
-Empty
-
-
-</doc>
-<doc id="4" url="https://xx.wikipedia.org/wiki?curid=4" title="Bad">
-"""
-
-
-@pytest.mark.parametrize("pack", [bytes, bz2.compress, gzip.compress])
-def test_output_of_wikiextractor_literally(tmp_path, pack):
-    path = write(tmp_path, pack(ELEMENTS.encode()))
-    found, counts = read(path, "wikiextractor")
-    place = f"byte {ELEMENTS.index('<doc id=_4_'.replace('_', chr(34)))}"
-    assert found == [
-        BREAD._replace(rank="", paragraphs=["Bread is eaten in the morning."]),
-        readers.Reject(str(path), place, "Bad", "cut off: the file ends before </doc>"),
-    ]
-    assert counts == {
-        "items_read": 4,
-        "dropped/list page": 1,
-        "dropped/no running text": 1,
-        "cleaned/fragments": 2,
-    }
-
-
 JSONL = [
     '{"id": 7, "text": "One.\\nTwo.\\n\\n\\r\\n Three. ", "title": "T", "source": "s"}',
     "",
@@ -295,23 +255,22 @@ def test_parts_of_a_long_book_have_its_title_and_all_of_its_text(tmp_path, monke
 def test_inputs_are_sorted_and_each_is_there_once(tmp_path, monkeypatch):
     (tmp_path / "AA").mkdir()
     for name in ("AA/wiki_01", "AA/wiki_00"):
-        write(tmp_path, ELEMENTS, name)
+        write(tmp_path, JSONL[0], name)
     book = write(tmp_path, "A book.", "b[1].txt")
     (tmp_path / "link.txt").symlink_to(book)
     monkeypatch.chdir(tmp_path)
     pattern = str(tmp_path / "*" / "wiki_*")
     found = readers.find_inputs(
         {
-            "wikiextractor": [pattern, str(tmp_path / "AA" / "wiki_01")],
             "books": ["b[1].txt", str(tmp_path / "*.txt")],
-            "jsonl": [],
+            "jsonl": [pattern, str(tmp_path / "AA" / "wiki_01")],
         }
     )
     assert found == [
         readers.Input(kind="books", path="b[1].txt", num_bytes=7),
         *(
             readers.Input(
-                kind="wikiextractor", path=str(tmp_path / name), num_bytes=len(ELEMENTS)
+                kind="jsonl", path=str(tmp_path / name), num_bytes=len(JSONL[0])
             )
             for name in ("AA/wiki_00", "AA/wiki_01")
         ),
@@ -325,7 +284,6 @@ HTML = b"\xef\xbb\xbf\n<!DOCTYPE HTML><html><body>404</body></html>"
     ("kind", "data", "message"),
     [
         ("wikipedia", HTML, "expected a MediaWiki export .*, but this is an HTML page"),
-        ("wikiextractor", HTML, "expected output of WikiExtractor .*this is an HTML p"),
         ("books", HTML, "expected a plain-text book, but this is an HTML page"),
         ("jsonl", HTML, "expected lines of JSON, but this is an HTML page"),
         (
@@ -333,7 +291,12 @@ HTML = b"\xef\xbb\xbf\n<!DOCTYPE HTML><html><body>404</body></html>"
             gzip.compress(HTML, mtime=0),
             "expected lines of JSON, but this is an HTML",
         ),
-        ("jsonl", bz2.compress(b"{}")[:-9], r"ends in the middle \(truncated\)"),
+        (
+            "jsonl",
+            b'<doc id="1" url="" title="">',
+            "line 1: expected lines of JSON, but this is the <doc> form of WikiE",
+        ),
+        ("jsonl", bz2.compress(b"{}")[:-9], r"has no end \(truncated\)"),
         ("wikipedia", b"BZh9nonsense", "the compressed file is damaged"),
         ("wikipedia", b"", "but the file is empty"),
     ],
@@ -350,8 +313,8 @@ def test_nothing_to_read(tmp_path):
     with pytest.raises(InputError) as error:
         readers.find_inputs({"wikipedia": [], "books": ()})
     assert str(error.value) == (
-        "nothing to read: give at least one of --wikipedia, --wikiextractor, --books, "
-        "--sentences, --jsonl"
+        "nothing to read: give at least one of --wikipedia, --books, --sentences, "
+        "--jsonl"
     )
     with pytest.raises(InputError, match=r"^--books: no file matches '.*x\*'$"):
         readers.find_inputs({"books": [str(tmp_path / "x*")]})
@@ -398,9 +361,6 @@ MANY_BOOKS = b"".join(
         ("wikipedia", streams(4), True),
         ("wikipedia", streams(1), False),
         ("wikipedia", gzip.compress(DUMP.encode(), mtime=0), False),
-        ("wikipedia", DUMP.encode("utf-16"), False),
-        ("wikiextractor", ELEMENTS.encode(), True),
-        ("wikiextractor", bz2.compress(ELEMENTS.encode()), False),
         ("jsonl", "\n".join(JSONL).encode(), True),
         ("jsonl", gzip.compress("\n".join(JSONL).encode(), mtime=0), False),
         ("books", MANY_BOOKS, True),
@@ -443,7 +403,7 @@ def test_an_empty_file_is_one_range(tmp_path):
     [item] = readers.find_inputs({"jsonl": [str(path)]})
     assert len(readers.split_input(item)) == 1
     assert read(path, "jsonl") == ([], {})
-    assert read(path, "wikiextractor") == ([], {"cleaned/fragments": 0})
+    assert read(path, "sentences") == ([], {})
 
 
 def test_a_long_dump_of_one_stream_is_warned_of(tmp_path, monkeypatch, caplog):
@@ -461,22 +421,10 @@ def test_a_long_dump_of_one_stream_is_warned_of(tmp_path, monkeypatch, caplog):
 # Real files.
 
 
-@pytest.mark.parametrize(
-    ("name", "num_files", "num_documents", "num_words"),
-    [
-        pytest.param(
-            *("enwiki_2018_articles", 24, 37_225, 3_800_000), marks=pytest.mark.slow
-        ),
-        ("enwiki_first_articles", 1, 37, 163_000),
-        ("enwikinews_json", 12, 12_137, 1_900_000),
-    ],
-)
-def test_real_output_of_wikiextractor(
-    shared_data, name, num_files, num_documents, num_words
-):
-    pattern = str(shared_data / "wikipedia_extracted" / name / "*" / "wiki_*")
-    inputs = readers.find_inputs({"wikiextractor": [pattern]})
-    assert len(inputs) == num_files
+def test_real_json_of_wikiextractor(shared_data):
+    pattern = str(shared_data / "wikipedia_extracted/enwikinews_json/*/wiki_*")
+    inputs = readers.find_inputs({"jsonl": [pattern]})
+    assert len(inputs) == 12
     counts = Counts()
     rng = random.Random(0)
     found = [
@@ -485,13 +433,6 @@ def test_real_output_of_wikiextractor(
         for part in readers.split_input(item, max_bytes=rng.randrange(1 << 17, 1 << 20))
         for document in readers.read_range(part, ignore, counts)
     ]
-    assert counts["items_read"] == num_documents
-    dropped = sum(n for name, n in counts.items() if name.startswith("dropped/"))
-    assert dropped == num_documents - len(found)
+    assert counts["items_read"] == 12_137
+    assert len(found) + counts["dropped/no running text"] == 12_137
     assert len({document.id for document in found}) == len(found)
-    paragraphs = [text for document in found for text in document.paragraphs]
-    # Titles, headings and lists are the rest.
-    assert 0.8 < sum(len(text.split()) for text in paragraphs) / num_words < 1
-    marks = ("&lt;", "&amp;", "<br", "<ref", "</", "__NO", "()", " ,", "BULLET:")
-    for mark in marks:
-        assert sum(mark in text for text in paragraphs) <= len(paragraphs) / 2000, mark

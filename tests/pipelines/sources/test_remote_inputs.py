@@ -19,9 +19,7 @@ def page_xml(number):
 
 
 STREAMS = [b"<mediawiki>", page_xml(1) + page_xml(2), page_xml(3)]
-DOC = (
-    b'<doc id="9" url="?curid=9" title="Nine">\nNine\n\nNine is a number too.\n</doc>\n'
-)
+LINES = b"Nine is a number .\nit is one more .\n"
 
 
 @pytest.fixture
@@ -31,8 +29,8 @@ def bucket(monkeypatch) -> str:
     bucket = f"ram://sources{time.monotonic_ns()}"
     for name, data in {
         "dumps/a.xml.bz2": b"".join(map(bz2.compress, STREAMS)),
-        "text/AA/wiki_00": DOC,
-        "text/AB/wiki_00.bz2": bz2.compress(DOC),
+        "text/AA/nine.txt": LINES,
+        "text/AB/nine.txt.bz2": bz2.compress(LINES),
         "books/Ten.txt": b"Ten is a number, and no more.",
         "l.jsonl": b'{"id": 11, "text": "Eleven is one more."}\n',
     }.items():
@@ -44,7 +42,7 @@ def test_every_kind_from_a_store(bucket):
     inputs = readers.find_inputs(
         {
             "wikipedia": [f"{bucket}/dumps/*.bz2"],
-            "wikiextractor": [f"{bucket}/text/*/wiki_*"],
+            "sentences": [f"{bucket}/text/*/nine*"],
             "books": [f"{bucket}/books/Ten.txt"],
             "jsonl": [f"{bucket}/l.jsonl"],
         }
@@ -61,8 +59,8 @@ def test_every_kind_from_a_store(bucket):
     assert found == [
         ("Ten", ["Ten is a number, and no more."]),
         ("", ["Eleven is one more."]),
-        ("Nine", ["Nine is a number too."]),
-        ("Nine", ["Nine is a number too."]),
+        ("nine", [["Nine is a number .", "it is one more ."]]),
+        ("nine.txt", [["Nine is a number .", "it is one more ."]]),
         *((f"T{n}", [f"Number {n} is a number."]) for n in (1, 2, 3)),
     ]
 

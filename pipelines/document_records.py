@@ -1,0 +1,170 @@
+"""Documents on their way to their shards: trimmed, packed, the newest of each id.
+
+Pure functions of `corpus`, without Beam and without files.
+"""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bert_keras.config import CorpusConfig
+from bert_keras.pipelines import duplicates, filters, sentences, words
+from bert_keras.pipelines.sources import readers
+
+
+class Record(NamedTuple):
+    """A document on its way to its shard."""
+
+    id: str
+    rank: str
+    """Among documents with the same id, the greatest rank wins."""
+    source: str
+    num_sentences: int
+    num_words: int
+    line: bytes
+    """The document as a line of JSON, compressed."""
+
+    def to_bytes(self) -> bytes:
+        """For a shuffle."""
+        head, line = self[:-1], self[-1]
+        return json.dumps(head).encode() + b"\n" + line
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Record":
+        """The record that `to_bytes` packed."""
+        head, _, line = data.partition(b"\n")
+        return cls._make([*json.loads(head), line])
+
+
+class Version(NamedTuple):
+    """The paragraphs of a record, by their hashes alone."""
+
+    id: str
+    rank: str
+    digest: str
+    """Hash of the text."""
+    hashes: bytes
+
+    @classmethod
+    def of(cls, record: Record, kept: "Kept") -> "Version":
+        """Returns the version that `record` is, with the hashes of its paragraphs."""
+        line = zlib.decompress(record.line)
+        digest = hashlib.blake2b(line, digest_size=16).hexdigest()
+        rows = duplicates.paragraph_block(0, kept.hashes)
+        return cls(record.id, record.rank, digest, rows[:, 0].tobytes())
+
+    def to_bytes(self) -> bytes:
+        """For a shuffle."""
+        return json.dumps(self[:-1]).encode() + b"\n" + self.hashes
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Version":
+        """The version that `to_bytes` packed."""
+        head, _, hashes = data.partition(b"\n")
+        return cls._make([*json.loads(head), hashes])
+
+
+class Kept(NamedTuple):
+    """The paragraphs of a document that stay."""
+
+    paragraphs: Sequence[duplicates.Paragraph]
+    hashes: list[int | None]
+    """See `duplicates.paragraph_hashes`; empty if they are not asked for."""
+    num_words: int
+
+
+def keep_paragraphs(
+    document: readers.SourceDocument,
+    *,
+    config: CorpusConfig,
+    overlap: filters.Overlap | None,
+    count: Callable[..., object],
+) -> Kept | None:
+    """What stays of a document; `None` if all of it is dropped.
+
+    `count` is called with the name of a counter, and with the amount if it is not 1.
+    """
+    paragraphs = document.paragraphs
+    if not config.deduplicate_paragraphs:
+        texts = map(duplicates.text_of, paragraphs)
+        sizes, hashes = list(map(words.count_words, texts)), []
+    else:
+        least = config.min_duplicate_words
+        found = [duplicates.words_and_hash(one, least) for one in paragraphs]
+        sizes, hashes = map(list, zip(*found, strict=True)) if found else ([], [])
+        places = duplicates.kept_places(hashes, ())
+        if num_repeats := len(paragraphs) - len(places):
+            count("dropped_paragraphs/repeated", num_repeats)
+            paragraphs = [paragraphs[place] for place in places]
+            hashes = [hashes[place] for place in places]
+            sizes = [sizes[place] for place in places]
+    if sum(sizes) < config.min_document_words:
+        count("dropped/too short")
+    elif overlap is not None and overlap.find(map(duplicates.text_of, paragraphs)):
+        count("dropped/overlap with evaluation data")
+    elif paragraphs:
+        return Kept(paragraphs, hashes, sum(sizes))
+    return None
+
+
+def make_record(document: readers.SourceDocument, kept: Kept) -> Record:
+    """Splits paragraphs into sentences and packs them as one document."""
+    split = (
+        sentences.split_sentences(one) if isinstance(one, str) else list(one)
+        for one in kept.paragraphs
+    )
+    return pack(
+        {
+            "id": document.id,
+            "source": document.source,
+            "title": document.title,
+            "paragraphs": [paragraph for paragraph in split if paragraph],
+        },
+        rank=document.rank,
+        num_words=kept.num_words,
+    )
+
+
+def pack(document: Mapping[str, Any], *, rank: str, num_words: int) -> Record:
+    """Returns the record of a document."""
+    line = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    paragraphs = document["paragraphs"]
+    return Record(
+        id=document["id"],
+        rank=rank,
+        source=document["source"],
+        num_sentences=sum(map(len, paragraphs)),
+        num_words=num_words,
+        line=zlib.compress(line.encode("utf-8", "replace"), 1),
+    )
+
+
+def num_words_of(texts: Iterable[str]) -> int:
+    """Returns the number of words of all texts."""
+    return sum(map(words.count_words, texts))
+
+
+def newest(records: Iterable[Record]) -> tuple[list[Record], int, list[str]]:
+    """Keeps one record per id: that of the greatest rank, then the first by text.
+
+    Returns:
+        The records in the order of their ids, the number left out, and the ids of those
+        left out that have the rank of the record before them but other text.
+    """
+    kept: dict[str, Record] = {}
+    num_read = 0
+    shared_ids = []
+    for record in records:
+        num_read += 1
+        other = kept.setdefault(record.id, record)
+        if other is record:
+            continue
+        line, other_line = zlib.decompress(record.line), zlib.decompress(other.line)
+        if record.rank == other.rank and line != other_line:
+            shared_ids.append(record.id)
+        if (record.rank, other_line) > (other.rank, line):
+            kept[record.id] = record
+    kept_records = [kept[key] for key in sorted(kept)]
+    return kept_records, num_read - len(kept), shared_ids
