@@ -331,7 +331,7 @@ class PretrainingConfig(StrictModel):
     """Minutes without an evaluation after which there is one more; null: none.
     May change on resume."""
     draw_steps: int | None = pydantic.Field(default=None, gt=0)
-    """Steps between pictures, guesses and update ratios for TensorBoard; null: with
+    """Steps between pictures and guesses for TensorBoard; null: with
     each evaluation that comes by steps. May change on resume."""
     draw_minutes: float | None = pydantic.Field(default=None, gt=0)
     """Minutes without these after which there are some more; null: none.

@@ -144,7 +144,7 @@ def _read_tuned_run(folder: Path) -> object:
 
 TAGS = (
     *("all/loss", "gradient_norm", "learning_rate", "sequences_per_second"),
-    *("tokens_per_second", "update_ratio/a", "update_ratio/b"),
+    "tokens_per_second",
 )
 
 

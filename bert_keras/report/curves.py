@@ -4,13 +4,12 @@
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
 import numpy as np
-from matplotlib import axes, colormaps, figure, ticker
+from matplotlib import axes, figure, ticker
 
 from bert_keras.report import drawing, event_log, facts
 
@@ -80,9 +79,6 @@ METRICS = {
 }
 """Pictures of a run, by the last part of the metric's tag."""
 
-MAX_RATIOS = 60
-"""Parts with a line in the picture of the update ratios."""
-
 
 def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
     """Draws every metric that was logged, as `<metric>.png`.
@@ -94,12 +90,11 @@ def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
     titles |= {name: name for name in _f1_of_labels(run)}
     drawn = []
     with matplotlib.rc_context(drawing.STYLE):
-        for name, title in (titles | {"update_ratio": "update ratios"}).items():
-            is_metric = name != "update_ratio"
-            picture = draw_metric(run, name) if is_metric else draw_update_ratios(run)
+        for name, title in titles.items():
+            picture = draw_metric(run, name)
             if picture is not None:
                 # A label may hold what no file name can.
-                file = f"{'f1' if name not in METRICS and is_metric else name}.png"
+                file = f"{name if name in METRICS else 'f1'}.png"
                 picture.savefig(directory / file, dpi=150)
                 drawn.append((title, file))
     return drawn
@@ -159,39 +154,6 @@ def _finite(curve: event_log.Curve | None) -> event_log.Curve | None:
         return None
     values = drawing.placeable(curve.values[finite])
     return event_log.Curve(curve.steps[finite], values)
-
-
-def draw_update_ratios(run: facts.Facts) -> figure.Figure | None:
-    """Each part's update relative to its weights; `None` if it was not logged.
-
-    A part that learns much slower or faster than the others stands out. The first
-    `MAX_RATIOS` parts.
-    """
-    prefix = "update_ratio/"
-    found = {
-        tag.removeprefix(prefix): finite
-        for tag, curve in run.panels.scalars.items()
-        if tag.startswith(prefix) and (finite := _finite(curve)) is not None
-    }
-    if not found:
-        return None
-    ratios = dict(itertools.islice(found.items(), MAX_RATIOS))
-    title = f"{run.name}: update ratios"
-    if len(found) > MAX_RATIOS:
-        title += f", {MAX_RATIOS} of {len(found):,}"
-    picture, plot = drawing.new_plot(title)
-    plot.set(xlabel="step", ylabel="norm of the update / norm of the weights")
-    colours = colormaps["viridis"](np.linspace(0, 0.9, len(ratios)))
-    for (name, curve), colour in zip(ratios.items(), colours, strict=True):
-        label = name.replace("_", " ")
-        plot.plot(*curve, color=colour, marker="o", markersize=3, label=label)
-    _scale_axes(plot, spans_decades=True)
-    picture.legend(
-        loc="outside right upper",
-        frameon=False,
-        fontsize=8 if len(ratios) > 12 else 10,
-    )
-    return picture
 
 
 def _draw_training(

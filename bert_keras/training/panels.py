@@ -1,20 +1,18 @@
 """TensorBoard panels that need the network itself; scalars of the steps are `curves`.
 
-At intervals: guesses for masked words, attention maps, the table of word pieces, and
-how far each layer moves. Once: the graph, and a profile of the device.
+At intervals: guesses for masked words and attention maps. Once: the graph, and a
+profile of the device.
 """
 
 import contextlib
 import functools
 import logging
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorboard.plugins import projector
 
 from bert_keras import files
 from bert_keras.data import features, tokenization
@@ -30,9 +28,6 @@ TOP_K = 5
 
 MAX_ATTENTION_TOKENS = 16
 """Tokens of the sentence whose attention is drawn."""
-
-MAX_PROJECTED_TOKENS = 10_000
-"""Rows of the embedding table for the projector, which draws no more."""
 
 
 @contextlib.contextmanager
@@ -52,10 +47,6 @@ class EvaluationPanels(keras.callbacks.Callback):
     - text `masked_lm/example_*`: `NUM_SENTENCES` examples, for each masked token the
       `TOP_K` likeliest tokens with their probabilities;
     - images `attention/layer_*/heads_*`: each head's attention in one sentence;
-    - scalars `update_ratio/*`: how far the execution that reached the step moved a
-      part of the network, `||after - before|| / ||before||`. About 1e-3 is healthy
-      in the middle of training; a part with 0 does not learn;
-    - the projector's table of word embeddings, the first `MAX_PROJECTED_TOKENS` rows;
     - the graph of the network, once.
 
     Args:
@@ -64,7 +55,7 @@ class EvaluationPanels(keras.callbacks.Callback):
         batch: features of a batch, see `bert_keras.data.features`; the first
             `NUM_SENTENCES` examples are used. The same in every session of a run.
         every_steps: steps between two drawings, which are ends of epochs.
-        timer: after which there is one more, when the step is saved.
+        timer: after which there is one more, before the next step.
         last_step: step of one more drawing, the last of this `fit`.
     """
 
@@ -87,11 +78,9 @@ class EvaluationPanels(keras.callbacks.Callback):
         self._every_steps = every_steps
         self._timer = timer or stopping.Timer(None)
         self._last_step = last_step
-        self._is_owed = False
-        self._before: dict[str, list[np.ndarray]] | None = None
 
     def on_train_begin(self, logs=None):
-        self._step = replicas.optimizer_step(self.model)
+        self._step = self._drawn_step = replicas.optimizer_step(self.model)
         self._writer = event_files.open_writer(self._directory, self._step)
         config = self.model.network.encoder.config
         self._is_masked = config.attention == "bidirectional"
@@ -103,61 +92,31 @@ class EvaluationPanels(keras.callbacks.Callback):
             strategy,
             lambda batch: network.encoder(batch, training=False, return_attention=True),
         )
-        with _panels_only():
-            self._write_graph()
-
-    def _write_graph(self) -> None:
         if self._step == 0:
-            signature = {
-                name: tf.TensorSpec(rows.shape, rows.dtype)
-                for name, rows in self._batch.items()
-            }
-            with self._writer.as_default(0):
-                tf.summary.graph(self._forward.get_concrete_function(signature).graph)
-            self._writer.flush()
-
-    def _is_due(self, step: int) -> bool:
-        return step % self._every_steps == 0 or step == self._last_step
+            with _panels_only(), self._writer.as_default(0):
+                batch = {name: tf.constant(rows) for name, rows in self._batch.items()}
+                tf.summary.graph(self._forward.get_concrete_function(batch).graph)
 
     def on_train_batch_begin(self, batch, logs=None):
-        if self._is_owed:
+        if self._timer.is_due and self._step != self._drawn_step:
             self._draw()
-        reached = self._step + self.model.steps_per_execution
-        next_step = min(reached, self.model.next_stop(self._step))
-        if self._is_due(next_step) or self._timer.is_due:
-            self._is_owed = True
-            with _panels_only():
-                self._before = weights_by_part(self.model.network)
 
     def on_train_batch_end(self, batch, logs=None):
         self._step = replicas.optimizer_step(self.model)
-        if self._before is None:
-            return
-        # Before the step is saved: a resumed run cannot know the weights before it.
-        with _panels_only():
-            ratios = update_ratios(self._before, weights_by_part(self.model.network))
-            scalars = {f"update_ratio/{name}": ratio for name, ratio in ratios.items()}
-            event_files.write_scalars(self._writer, scalars, self._step)
-        # Until here the weights are in memory twice.
-        self._before = None
 
     def on_epoch_end(self, epoch, logs=None):
-        if self._is_owed or self._is_due(self._step):
+        is_due = self._step % self._every_steps == 0 or self._step == self._last_step
+        if is_due or self._timer.is_due:
             self._draw()
 
     def _draw(self) -> None:
-        self._is_owed = False
+        self._drawn_step = self._step
         self._timer.restart()
+        with _panels_only(), self._writer.as_default(self._step):
+            self._write_guesses()
+            self._write_attention()
         with _panels_only():
-            with self._writer.as_default(self._step):
-                self._write_guesses()
-                self._write_attention()
             self._writer.flush()
-            write_projector(
-                self._directory,
-                keras.ops.convert_to_numpy(self.model.network.encoder.word_embeddings),
-                self._vocabulary.tokens,
-            )
 
     def _write_guesses(self) -> None:
         batch = {name: tf.constant(rows) for name, rows in self._batch.items()}
@@ -210,7 +169,7 @@ class EvaluationPanels(keras.callbacks.Callback):
 
 
 class Profile(keras.callbacks.Callback):
-    """Records the device's work from one step to another, both included.
+    """Runs TensorFlow's profiler from one step to another, both included.
 
     For TensorBoard's Profile tab (package `tensorboard-plugin-profile`). A session that
     begins after the first of these steps records nothing.
@@ -225,47 +184,37 @@ class Profile(keras.callbacks.Callback):
         super().__init__()
         self._directory = directory
         self._first_step, self._last_step = steps
-        self._is_recording = False
-        self._place = contextlib.ExitStack()
+        self._profiler = contextlib.ExitStack()
         # Without marks of the steps the profile has no overview.
-        self._execution = contextlib.ExitStack()
+        self._mark = contextlib.ExitStack()
+        self._is_recording = False
 
     def on_train_begin(self, logs=None):
         self._step = replicas.optimizer_step(self.model)
-        self._is_due = self._step < self._first_step
 
     def on_train_batch_begin(self, batch, logs=None):
         next_step = self._step + self.model.steps_per_execution
-        if self._is_due and next_step >= self._first_step:
-            # A store that fails for a moment would cost the profile.
-            local = self._place.enter_context(files.added_to(self._directory))
-            tf.profiler.experimental.start(str(local))
-            self._is_due, self._is_recording = False, True
+        if not self._is_recording and self._step < self._first_step <= next_step:
+            # On the local disk: a store that fails would cost the profile.
+            local = self._profiler.enter_context(files.added_to(self._directory))
+            profile = tf.profiler.experimental.Profile(str(local))
+            self._profiler.enter_context(profile)
+            self._is_recording = True
         if self._is_recording:
-            self._execution.enter_context(
-                tf.profiler.experimental.Trace("train", step_num=next_step, _r=1)
-            )
+            mark = tf.profiler.experimental.Trace("train", step_num=next_step, _r=1)
+            self._mark.enter_context(mark)
 
     def on_train_batch_end(self, batch, logs=None):
-        self._execution.close()
+        self._mark.close()
         self._step = replicas.optimizer_step(self.model)
-        if self._is_recording and self._step >= self._last_step:
-            self._stop()
+        if self._step >= self._last_step:
+            self.on_train_end()
 
     def on_train_end(self, logs=None):
         if self._is_recording:
-            self._stop()
-
-    def _stop(self) -> None:
-        tf.profiler.experimental.stop()
-        self._place.close()
-        self._is_recording = False
-        logger.info(
-            "profile up to step %d in %s: look at it with TensorBoard and its package "
-            "tensorboard-plugin-profile",
-            self._step,
-            self._directory / "plugins" / "profile",
-        )
+            self._profiler.close()
+            self._is_recording = False
+            logger.info("profile up to step %d in %s", self._step, self._directory)
 
 
 def unmasked_ids(example: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -365,61 +314,3 @@ def escape_markdown(token: str) -> str:
         char if char.isalnum() or ord(char) > 127 else f"&#{ord(char)};"
         for char in token
     )
-
-
-def weights_by_part(network: keras.Model) -> dict[str, list[np.ndarray]]:
-    """Trained weights of the embeddings, of each layer and of each head."""
-    encoder = network.encoder
-    parts = [
-        encoder.embeddings,
-        *encoder.transformer_layers,
-        encoder.pooler,
-        network.masked_lm_head,
-        network.next_sentence_head,
-    ]
-    return {
-        part.name: [keras.ops.convert_to_numpy(v) for v in part.trainable_variables]
-        for part in parts
-        if part.trainable_variables
-    }
-
-
-def update_ratios(
-    before: Mapping[str, Sequence[np.ndarray]],
-    after: Mapping[str, Sequence[np.ndarray]],
-) -> dict[str, float]:
-    """`||after - before|| / ||before||` of each part, over all its weights."""
-    ratios = {}
-    for name, old in before.items():
-        moved = [new - was for new, was in zip(after[name], old, strict=True)]
-        ratios[name] = _norm(moved) / max(_norm(old), 1e-12)
-    return ratios
-
-
-def _norm(arrays: Sequence[np.ndarray]) -> float:
-    return math.sqrt(sum(float(np.vdot(array, array)) for array in arrays))
-
-
-def write_projector(directory: Path, table: np.ndarray, tokens: Sequence[str]) -> None:
-    """Writes word embeddings for TensorBoard's projector, replacing earlier ones.
-
-    Args:
-        directory: one with event files.
-        table: `(vocab_size, hidden_size)`; its first `MAX_PROJECTED_TOKENS` rows are
-            written, without those that have no token.
-        tokens: the vocabulary's.
-    """
-    tokens = tokens[:MAX_PROJECTED_TOKENS]
-    rows = np.ascontiguousarray(table[: len(tokens)], "float32")
-    config = projector.ProjectorConfig()
-    embedding = config.embeddings.add()
-    embedding.tensor_name = f"word_embeddings (first {len(tokens)} rows)"
-    embedding.tensor_path = "word_embeddings.bytes"
-    embedding.tensor_shape.extend(rows.shape)
-    embedding.metadata_path = "metadata.tsv"
-    files.write_atomically(directory / embedding.tensor_path, rows.tobytes())
-    lines = "".join(f"{token}\n" for token in tokens)
-    files.write_atomically(directory / embedding.metadata_path, lines.encode())
-    # Last, because it names the others.
-    with files.added_to(directory) as local:
-        projector.visualize_embeddings(str(local), config)

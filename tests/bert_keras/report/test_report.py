@@ -393,18 +393,6 @@ def test_pictures_of_hostile_numbers(tmp_path):
         assert drawn.max() == 1e100 == -drawn.min()
 
 
-def test_the_picture_of_very_many_update_ratios(tmp_path):
-    pretraining_run(tmp_path / "run", results=RESULTS)
-    found = facts.read_facts(tmp_path / "run")
-    curve = event_log.Curve(np.array([1]), np.array([0.5]))
-    ratios = {f"update_ratio/{number}": curve for number in range(2000)}
-    panels = dataclasses.replace(found.panels, scalars=ratios)
-    run = dataclasses.replace(found, panels=panels)
-    (plot,) = curves.draw_update_ratios(run).axes
-    assert plot.get_title() == "run: update ratios, 60 of 2,000"
-    assert len(plot.get_lines()) == 60
-
-
 def test_noisy_training_is_smoothed(tmp_path):
     pretraining_run(tmp_path / "run", results=RESULTS)
     train = tmp_path / "run/logs/train"
