@@ -42,6 +42,10 @@ _EXPANSION = {".bz2": 4, ".gz": 3}
 # Bytes of text whose paragraph hashes, of 16 bytes each, go into one partition.
 _BYTES_PER_PARTITION = 100_000_000
 
+_MAX_SOURCES = 100
+"""Sources that the counters name; the documents of all smaller ones are one source."""
+_OTHER_SOURCES = "other sources"
+
 _SHARED_ID = "dropped/id of another document"
 _DOCUMENTS, _VERSIONS, _PARAGRAPHS = "documents", "versions", "paragraphs"
 _MARKS, _KEEPERS = "marks", "keepers"
@@ -112,7 +116,7 @@ def build_corpus(
         files.write_atomically(work.overlap_path, overlap.to_bytes())
     done = engine.run(_job(work, inputs))
     results = [result for of_step in done.values() for result in of_step]
-    counters = steps.sum_counters(results)
+    counters = _name_largest(steps.sum_counters(results))
     rejects = sorted(tuple(reject) for r in results for reject in r.get("rejects", ()))
     _write_rejects(output_dir, rejects)
     _check(counters, rejects, work, max_bad_fraction)
@@ -236,6 +240,19 @@ def _steps(work: Work, heartbeat: steps.Heartbeat) -> list[steps.Step]:
             memory_per_byte=2,
         ),
     ]
+
+
+def _name_largest(counters: Mapping[str, int]) -> dict[str, int]:
+    """Returns counters that name the sources with the most documents alone."""
+    prefix = "documents/"
+    names = [n.removeprefix(prefix) for n in counters if n.startswith(prefix)]
+    names = [name for name in names if name != _OTHER_SOURCES]
+    names.sort(key=lambda name: (-counters[f"documents/{name}"], name))
+    named: Counter[str] = Counter(counters)
+    for name in names[_MAX_SOURCES:]:
+        for group in ("documents", "words"):
+            named[f"{group}/{_OTHER_SOURCES}"] += named.pop(f"{group}/{name}")
+    return dict(sorted(named.items()))
 
 
 def _write_rejects(output_dir: str, rejects: Iterable[tuple[str, ...]]) -> None:
@@ -453,13 +470,16 @@ class _Write(steps.Worker):
         lines = (zlib.decompress(record.line) for record in written)
         shard = documents.write_shard(files.join(self._work.output_dir, name), lines)
         for record in written:
+            source = documents.source_name(record.source)
             counts["documents"] += 1
-            counts[f"documents/{record.source}"] += 1
+            counts[f"documents/{source}"] += 1
             counts["words"] += record.num_words
-            counts[f"words/{record.source}"] += record.num_words
+            counts[f"words/{source}"] += record.num_words
             counts["sentences"] += record.num_sentences
         yield steps.counted(
-            counts, shard=shard.model_dump(mode="json"), shared_ids=shared_ids
+            _name_largest(counts),
+            shard=shard.model_dump(mode="json"),
+            shared_ids=shared_ids,
         )
 
     def _without(

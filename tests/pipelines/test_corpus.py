@@ -163,6 +163,43 @@ def test_whole_output(sources, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        # A page of one of two sites: the counters name the sites.
+        (
+            lambda n: f"https://Site{n % 2}.org/{n}",
+            {"site0.org": 300, "site1.org": 300},
+        ),
+        # 150 sources of two documents and one of 300: the smaller ones share a counter.
+        (
+            lambda n: "large" if n < 300 else f"s{n // 2}",
+            {"large": 300, "other sources": 102},
+        ),
+    ],
+    ids=["URLs", "many sources"],
+)
+def test_counters_of_many_sources(tmp_path, source, expected):
+    lines = [
+        json.dumps({"id": str(n), "source": source(n), "text": f"Text of {n}."})
+        for n in range(600)
+    ]
+    write(tmp_path, "many.jsonl", "\n".join(lines).encode())
+    result = build(tmp_path / "out", jsonl=[str(tmp_path / "many.jsonl")])
+    for group, num_words in (("documents", 1), ("words", 3)):
+        sums = {
+            key.split("/")[1]: amount // num_words
+            for key, amount in result.counters.items()
+            if key.startswith(f"{group}/")
+        }
+        assert expected.items() <= sums.items()
+        assert sum(sums.values()) == 600
+        assert len(sums) <= 101
+    assert {d["source"] for d in documents(tmp_path / "out").values()} == {
+        source(n) for n in range(600)
+    }
+
+
 def shard_hashes(result):
     return [shard.sha256 for shard in result.shards]
 
