@@ -174,7 +174,11 @@ class TestDirtyText:
         ]
         (tmp_path / "a.jsonl").write_text("\n".join(lines))
         counters, found = self.corpus(tmp_path, "--jsonl", tmp_path / "a.jsonl")
-        assert set(found) == {"good", "one", "two"}
+        assert found == {
+            "good": [["Some words."]],
+            "two": [["Second in order."]],
+            "one": [["First in order."]],
+        }
         assert counters["rejected/not plain text"] == 3
         rejects = (tmp_path / "out/rejects.jsonl").read_text().splitlines()
         assert [json.loads(line)["reason"] for line in rejects] == [

@@ -278,7 +278,7 @@ class Amplified(pretrainer.BertPretrainer):
 
     def loss_terms(self, features, outputs):
         total, weight = super().loss_terms(features, outputs)["masked_lm_loss"]
-        factor = tf.reduce_max(tf.cast(features["factors"], tf.float16))
+        factor = tf.reduce_max(tf.cast(features["loss_scales"], tf.float16))
         terms = super().loss_terms(features, outputs)
         return terms | {"masked_lm_loss": (total * tf.cast(factor, "float32"), weight)}
 
@@ -287,7 +287,7 @@ def overflow_in_third_batch(batches, *, row):
     factors = np.ones((24 * BATCH_SIZE, 1), np.float32)
     # The largest float16 is 65,504.
     factors[2 * BATCH_SIZE + row] = 70_000
-    return {**batches, "factors": factors}
+    return {**batches, "loss_scales": factors}
 
 
 def num_graphs():
