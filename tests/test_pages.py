@@ -330,7 +330,7 @@ def test_commands_of_all_pages(tmp_path, monkeypatch, capsys):
     readme = reader.follow("README.md", monkeypatch)
     printed = capsys.readouterr().out
     assert "the old man lit his [MASK]." in printed
-    assert "num_examples\t4" in printed
+    assert re.search(r"^[ab] \{'a': 0\.", printed, re.MULTILINE)
     assert len((readme / "predictions.tsv").read_text().splitlines()) == 5
     assert (readme / "exported/mine/1/saved_model.pb").is_file()
     places = {page: reader.follow(page, monkeypatch) for page in DOCS}
@@ -377,7 +377,7 @@ def test_pages_that_are_run_elsewhere():
 
 
 def test_the_front_page_stays_short():
-    assert len(PAGES["README.md"].splitlines()) <= 170
+    assert len(PAGES["README.md"].splitlines()) <= 190
 
 
 @pytest.mark.parametrize("page", sorted(set(PAGES) - set(RUN_ELSEWHERE)))
