@@ -1,8 +1,10 @@
-"""Training of packed rows beside that of the same examples row by row.
+r"""Training of packed rows beside that of the same examples row by row.
 
-    python benchmarks/packing.py --examples DIR... --results results/packing.md
+    python benchmarks/packing.py --examples DIR... --packed DIR... \
+        --results results/packing.md
 
-DIR is made by `bert-keras examples`, not packed. For each, steps of a recipe's model on
+Each DIR is made by `bert-keras examples`, each of `--packed` from the corpus of the one
+at its place with `pack_instances=true`. For each pair, steps of a recipe's model on
 batches of as many rows, of one instance and of several, in turns in one process. Time
 is the processor's (user and system), by itself comparable on a machine that others use
 too, and the clock's; batches are drawn before. A step takes as long whatever is in its
@@ -31,6 +33,7 @@ NUM_BATCHES = 4
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--examples", nargs="+", required=True)
+    parser.add_argument("--packed", nargs="+", required=True)
     parser.add_argument("--recipe", default="bert_mini")
     parser.add_argument("--tokens", type=int, default=4096, help="of a batch")
     parser.add_argument("--turns", type=int, default=5)
@@ -38,8 +41,8 @@ def main() -> None:
     parser.add_argument("--results", type=Path)
     arguments = parser.parse_args()
     lines = [f"| {' | '.join(cells)} |" for cells in [COLUMNS, ["---"] * len(COLUMNS)]]
-    for directory in arguments.examples:
-        lines.append(measure(directory, arguments))
+    for directories in zip(arguments.examples, arguments.packed, strict=True):
+        lines.append(measure(directories, arguments))
         print(lines[-1], flush=True)
     if arguments.results:
         arguments.results.write_text(page(arguments, lines))
@@ -63,15 +66,14 @@ def page(arguments: argparse.Namespace, lines: list[str]) -> str:
     return head + "\n".join(lines) + "\n"
 
 
-def measure(directory: str, arguments: argparse.Namespace) -> str:
+def measure(directories: tuple[str, str], arguments: argparse.Namespace) -> str:
     """A row of the table."""
-    ways = {packed: Way(directory, packed, arguments) for packed in (False, True)}
-    alone, packed = ways[False], ways[True]
-    for way in ways.values():
+    ways = alone, packed = [Way(name, arguments) for name in directories]
+    for way in ways:
         # Traced, and compiled.
         way.turn(1)
     for _ in range(arguments.turns):
-        for way in ways.values():
+        for way in ways:
             way.note(arguments.steps)
     instances_per_row = alone.num_rows / packed.num_rows
     ratios, walls = (
@@ -82,7 +84,7 @@ def measure(directory: str, arguments: argparse.Namespace) -> str:
         for n in ("processor", "clock")
     )
     cells = [
-        Path(directory).name,
+        Path(directories[0]).name,
         str(alone.length),
         f"{alone.share:.1%}",
         f"{packed.share:.1%}",
@@ -98,14 +100,11 @@ def measure(directory: str, arguments: argparse.Namespace) -> str:
 class Way:
     """Steps on rows of one instance, or on packed ones."""
 
-    def __init__(self, directory: str, packed: bool, arguments: argparse.Namespace):
+    def __init__(self, directory: str, arguments: argparse.Namespace):
         strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
         settings = config_files.load(config.PretrainingConfig, arguments.recipe)
         settings = settings.model_copy(
-            update={
-                "pack_instances": packed,
-                "precision": precision.resolve(settings.precision, strategy),
-            }
+            update={"precision": precision.resolve(settings.precision, strategy)}
         )
         settings = settings.model_copy(
             update={

@@ -275,10 +275,6 @@ class PretrainingConfig(StrictModel):
     """The optimizer and its learning rate."""
     next_sentence: bool = True
     """Train next-sentence prediction too, if the examples are sentence pairs."""
-    pack_instances: bool = False
-    """Put several examples into each row of a batch, as `examples` does with a setting
-    of this name, where that has not been done: the examples are read once more at every
-    start. Each is trained as in a row of its own."""
     global_batch_size: int = pydantic.Field(default=256, gt=0)
     """Examples per step, over all replicas; of packed ones, rows."""
     gradient_accumulation_steps: int = pydantic.Field(default=1, gt=0)

@@ -37,7 +37,7 @@ HEAVY = (
     "test_python_page.py",
     "test_pages.py",
     "bert_keras/training/test_learner.py",
-    "bert_keras/training/test_packed_reading.py",
+    "bert_keras/training/test_packed_batches.py",
     "bert_keras/training/test_record_batches.py",
     "bert_keras/model/test_saving.py",
     "bert_keras/checkpoints/test_conversion.py",

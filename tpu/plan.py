@@ -92,14 +92,14 @@ def pretraining(
         if last == first:
             continue
         batch_size = phase.global_batch_size or settings.global_batch_size
-        values = {"max_seq_length": length, "pack_instances": settings.pack_instances}
-        examples = strict_model.build_config(config.ExamplesConfig, values)
+        examples = strict_model.build_config(
+            config.ExamplesConfig, {"max_seq_length": length}
+        )
         each = flops.pretraining_flops_per_example(
             model,
             max_seq_length=length,
             num_predictions=examples.num_row_predictions,
             next_sentence=settings.next_sentence,
-            num_instances=examples.num_slots,
         )
         evaluations = last // evaluate_steps - first // evaluate_steps
         num_sequences = (last - first) * batch_size

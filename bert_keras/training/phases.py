@@ -31,11 +31,7 @@ class Phase:
     vocabulary: tokenization.Vocabulary
     do_lower_case: bool
     examples: config.ExamplesConfig
-    """Settings that the examples were made with; those of packed rows if they are
-    packed here."""
-    packs: bool
-    """Whether records are packed into rows as they are read; numbers of records are
-    then those of rows."""
+    """Settings that the examples were made with."""
     manifest_sha256: str
     train_shards: list[record_batches.Shard]
     eval_shards: list[record_batches.Shard]
@@ -127,11 +123,6 @@ def _read_phase(
     first_shard = files.join(directory, found.shards[0].name)
     record_batches.check_lengths(first_shard, made_with)
     shards = record_batches.read_shards(directory, found)
-    packs = settings.pack_instances and not made_with.pack_instances
-    if packs:
-        logger.info("planning the rows of %d shards of %s", len(shards), directory)
-        shards = record_batches.count_rows(shards, made_with)
-        made_with = made_with.model_copy(update={"pack_instances": True})
     train_shards, eval_shards = record_batches.split_shards(
         shards, settings.num_eval_shards
     )
@@ -140,7 +131,6 @@ def _read_phase(
         vocabulary=_read_vocabulary(directory, found, vocab_path),
         do_lower_case=found.config["do_lower_case"],
         examples=made_with,
-        packs=packs,
         manifest_sha256=manifest_sha256,
         train_shards=train_shards,
         eval_shards=eval_shards,
@@ -274,10 +264,8 @@ def whole_evaluation_batches(
 def _batches(
     settings: config.PretrainingConfig, phase: Phase
 ) -> record_batches.RecordBatches:
-    stored_packed = phase.examples.pack_instances and not phase.packs
     return record_batches.RecordBatches(
-        config=phase.examples.model_copy(update={"pack_instances": stored_packed}),
-        packs=phase.packs,
+        config=phase.examples,
         vocabulary=masking.masking_vocabulary(phase.vocabulary),
         batch_size=phase.batch_size,
         seed=settings.seed,

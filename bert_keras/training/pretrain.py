@@ -257,12 +257,6 @@ def check_hosts(
     is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     num_hosts = strategy.extended.num_hosts if is_tpu else 1
     for phase in planned:
-        if num_hosts > 1 and phase.packs:
-            raise InputError(
-                f"{phase.directory}: `pack_instances` has this process pack examples "
-                f"as it reads them, but a TPU of {num_hosts} hosts reads on all of "
-                "them: make the examples with pack_instances=true"
-            )
         if num_hosts > 1 and phase.examples.masking == "dynamic":
             raise InputError(
                 f"{phase.directory}: examples with masking=dynamic are masked by this "

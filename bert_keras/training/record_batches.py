@@ -15,7 +15,7 @@ from bert_keras import files, manifest
 from bert_keras.config import ExamplesConfig, instances_per_row
 from bert_keras.data import dynamic_masking, features, masking
 from bert_keras.errors import InputError
-from bert_keras.training import packed_reading, record_parsing, replicas
+from bert_keras.training import record_parsing, replicas
 
 
 class Shard(NamedTuple):
@@ -25,7 +25,6 @@ class Shard(NamedTuple):
     first_record: int
     """Place of its first record among those of all shards of the directory."""
     num_records: int
-    """Its records, or the rows that these are packed into as they are read."""
 
 
 def read_shards(directory: files.Path, made: manifest.Manifest) -> list[Shard]:
@@ -92,8 +91,6 @@ class RecordBatches:
             shares.
         seed: for order, masks and dropout.
         shuffle_buffer_size: records that are shuffled among themselves.
-        packs: several records are packed into each row as they are read; `batch_size`
-            and all numbers of records are then numbers of rows, see `count_rows`.
         attention: with `left_to_right`, nothing is masked and every token is to be
             predicted from those before it (paper, 5.1).
     """
@@ -103,7 +100,6 @@ class RecordBatches:
     batch_size: int
     seed: int
     shuffle_buffer_size: int
-    packs: bool = False
     attention: record_parsing.Attention = "bidirectional"
 
     def to_train(
@@ -151,7 +147,7 @@ class RecordBatches:
         """Files that batches of `to_train` come from, shared by record."""
         records = self._shuffled(shards, start_step * self.batch_size)
         records = records.take(num_steps * self.batch_size)
-        numbers = [int(np.max(number)) for number, _ in records.as_numpy_iterator()]
+        numbers = [int(number) for number, _ in records.as_numpy_iterator()]
         starts = [shard.first_record for shard in shards]
         found = {bisect.bisect_right(starts, number) - 1 for number in numbers}
         return sorted(Path(shards[index].path).name for index in found)
@@ -200,16 +196,12 @@ class RecordBatches:
     def _numbered_records(
         self, path: tf.Tensor, first_record: tf.Tensor
     ) -> tf.data.Dataset:
-        """Number and bytes of each record of a shard, or those of each row."""
+        """Number and bytes of each record of a shard."""
         records = tf.data.TFRecordDataset(path, _COMPRESSIONS[self.config.compression])
-        if self.packs:
-            return packed_reading.rows(records, first_record, self.config)
         return records.enumerate(first_record)
 
     def _blocks(self, path: tf.Tensor, first_record: tf.Tensor) -> tf.data.Dataset:
         """As `_numbered_records`, block by block."""
-        if self.packs:
-            return self._numbered_records(path, first_record).batch(_BLOCK_LENGTH)
         records = tf.data.TFRecordDataset(path, _COMPRESSIONS[self.config.compression])
 
         def with_numbers(index: tf.Tensor, block: tf.Tensor) -> tuple:
@@ -219,15 +211,10 @@ class RecordBatches:
         return records.batch(_BLOCK_LENGTH).enumerate().map(with_numbers)
 
     def _padding(self) -> tf.data.Dataset:
-        """A record in which nothing counts, or a row of one such record."""
+        """A record in which nothing counts."""
         record = record_parsing.padding_record(self.config, self.vocabulary.cls_id)
         # Any number will do: nothing in it is drawn by chance.
-        number, record = tf.constant(-1, tf.int64), tf.constant(record)
-        if self.packs:
-            num_slots = instances_per_row(self.config.max_seq_length)
-            number = tf.fill([num_slots], number)
-            record = tf.concat([[record], tf.fill([num_slots - 1], b"")], axis=0)
-        return tf.data.Dataset.from_tensors((number, record))
+        return tf.data.Dataset.from_tensors((tf.constant(-1, tf.int64), record))
 
     def _shuffled(self, shards: Sequence[Shard], start: int) -> tf.data.Dataset:
         reader = _ShuffledReader(
@@ -245,25 +232,11 @@ class RecordBatches:
             config=self.config,
             vocabulary=self.vocabulary,
             seed=self.seed,
-            packs=self.packs,
             attention=self.attention,
             has_dropout=has_dropout,
         )
         parsed = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
         return replicas.untuned(parsed.prefetch(tf.data.AUTOTUNE))
-
-
-def count_rows(shards: Sequence[Shard], config: ExamplesConfig) -> list[Shard]:
-    """The shards with the rows that their records are packed into as they are read."""
-    counts = packed_reading.count_rows(
-        [shard.path for shard in shards],
-        config,
-        compression=_COMPRESSIONS[config.compression],
-    )
-    return [
-        shard._replace(num_records=num_rows)
-        for shard, num_rows in zip(shards, counts, strict=True)
-    ]
 
 
 def check_lengths(path: files.Path, config: ExamplesConfig) -> None:

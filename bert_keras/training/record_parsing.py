@@ -63,7 +63,6 @@ class Parser:
     seed: int
     attention: Attention
     has_dropout: bool
-    packs: bool = False
 
     def __call__(
         self, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor
@@ -72,12 +71,10 @@ class Parser:
 
         Args:
             epochs: `(rows,)` int64.
-            numbers: `(rows,)` int64; if records are packed here, `(rows, slots)`.
-            records: of the shape of `numbers`, bytes; empty in an empty slot.
+            numbers: `(rows,)` int64.
+            records: `(rows,)` bytes.
         """
-        if self.packs:
-            parsed = self._packed(epochs, numbers, records)
-        elif self.config.pack_instances and self.config.masking == "dynamic":
+        if self.config.pack_instances and self.config.masking == "dynamic":
             parsed = self._masked_rows(epochs, numbers, records)
         else:
             parsed = self._parsed(records, epochs, numbers)
@@ -103,17 +100,6 @@ class Parser:
         elif self.attention == "left_to_right":
             parsed["input_ids"] = _unmasked(parsed)
         return parsed
-
-    def _packed(
-        self, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Rows of records that were not packed."""
-        is_there = tf.strings.length(records) > 0
-        row_of = tf.where(is_there)[:, 0]
-        numbers = tf.boolean_mask(numbers, is_there)
-        of_instance = tf.gather(epochs, row_of)
-        parsed = self._parsed(tf.boolean_mask(records, is_there), of_instance, numbers)
-        return self._joined(parsed, of_instance, numbers, row_of, rows=epochs.shape[0])
 
     def _masked_rows(
         self, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor
@@ -158,7 +144,7 @@ class Parser:
         rows: int,
     ) -> dict[str, tf.Tensor]:
         """Rows of instances: see `packing.join_rows`."""
-        config = self.config.model_copy(update={"pack_instances": True})
+        config = self.config
         if self.has_dropout:
             seeds = dropout_seeds(self.seed, epochs, numbers)
             parsed[features.DROPOUT_SEEDS] = seeds

@@ -66,8 +66,6 @@ def plan(request: Request) -> list[steps.Step]:
     """
     settings, device = request.settings, request.device
     examples, vocab_size = _examples(request)
-    if settings.pack_instances:
-        examples = examples.model_copy(update={"pack_instances": True})
     tuned = finetuning_config.FinetuningConfig(task=request.task or "text")
     task, optimizer = config.Task(kind="pretraining"), settings.optimizer
     batch_size = settings.global_batch_size

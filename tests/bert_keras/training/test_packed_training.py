@@ -78,41 +78,40 @@ def packed_examples(tiny_examples, tiny_vocab, tmp_path_factory):
 
 def run(directory, output_dir, strategy=CPU, **changes):
     values = {**conftest.PRETRAINING, "num_train_steps": 6, "save_checkpoint_steps": 3}
-    settings = strict_model.build_config(
-        config.PretrainingConfig, values | {"pack_instances": True} | changes
-    )
+    settings = strict_model.build_config(config.PretrainingConfig, values | changes)
     results = pretrain.pretrain(settings, [directory], output_dir, strategy=strategy)
     newest = sorted((output_dir / "checkpoints").glob("*.npz"))[-1]
     with np.load(newest) as arrays:
         return results, {name: arrays[name] for name in arrays.files}
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param("stored", marks=pytest.mark.slow), "loading"]
-)
-def way(request, packed_examples, tiny_examples, tmp_path_factory):
-    """Examples to train on, and a finished run on them."""
-    directory = {"stored": packed_examples, "loading": tiny_examples}[request.param]
-    output_dir = tmp_path_factory.mktemp(request.param) / "run"
-    return directory, output_dir, run(directory, output_dir)
+@pytest.fixture(scope="module")
+def finished(packed_examples, tmp_path_factory):
+    """A finished run on packed examples."""
+    output_dir = tmp_path_factory.mktemp("stored") / "run"
+    return output_dir, run(packed_examples, output_dir)
 
 
 @pytest.mark.slow
-def test_a_resumed_packed_run_has_the_same_bits(way, tmp_path):
+def test_a_resumed_packed_run_has_the_same_bits(finished, packed_examples, tmp_path):
     """As after a kill between the checkpoint of step 3 and the next one."""
-    directory, whole, (results, expected) = way
+    whole, (results, expected) = finished
     resumed = test_pretrain.broken_off(whole, tmp_path / "resumed", 3)
-    again, state = run(directory, resumed)
+    again, state = run(packed_examples, resumed)
     assert again["eval"] == results["eval"]
     for name, values in expected.items():
         np.testing.assert_array_equal(state[name], values, err_msg=name)
 
 
 @pytest.mark.slow
-def test_two_replicas_of_two_parts_equal_one_device(way, tmp_path):
-    directory, _, (results, expected) = way
+def test_two_replicas_of_two_parts_equal_one_device(
+    finished, packed_examples, tmp_path
+):
+    _, (results, expected) = finished
     two = test_learner.mirrored(2)
-    again, state = run(directory, tmp_path / "run", two, gradient_accumulation_steps=2)
+    again, state = run(
+        packed_examples, tmp_path / "run", two, gradient_accumulation_steps=2
+    )
     assert again["eval"] == pytest.approx(results["eval"], rel=1e-5)
     for name, values in expected.items():
         np.testing.assert_allclose(state[name], values, atol=1e-6, err_msg=name)
@@ -120,18 +119,17 @@ def test_two_replicas_of_two_parts_equal_one_device(way, tmp_path):
 
 @pytest.mark.slow
 def test_a_packed_evaluation_is_that_of_the_examples_row_by_row(
-    tiny_examples, tmp_path
+    packed_examples, tiny_examples, tmp_path
 ):
-    """All of the held-out shard, whose documents the rows hold as well."""
+    """All of the held-out shard, which has the same documents packed or not."""
     packed, alone = (
         run(
-            tiny_examples,
-            tmp_path / str(pack_instances),
-            pack_instances=pack_instances,
+            directory,
+            tmp_path / str(number),
             # The weights hardly move: they are those of the start.
             optimizer={"learning_rate": 1e-12, "warmup_steps": 1},
             num_train_steps=2,
         )[0]["eval"]
-        for pack_instances in (True, False)
+        for number, directory in enumerate((packed_examples, tiny_examples))
     )
     assert packed == pytest.approx(alone, rel=1e-5)

@@ -713,9 +713,7 @@ def test_several_hosts_of_a_tpu_cannot_mask(
     monkeypatch.setattr(tf.distribute.TPUStrategy, "extended", extended)
     tpu = object.__new__(tf.distribute.TPUStrategy)
     made = config.ExamplesConfig(masking=masking)
-    phase = types.SimpleNamespace(
-        examples=made, directory="gs://b/examples", packs=False
-    )
+    phase = types.SimpleNamespace(examples=made, directory="gs://b/examples")
     message = (
         "gs://b/examples: examples with masking=dynamic are masked by this process as "
         "it reads them, but a TPU of 4 hosts reads on all of them: make the examples "
@@ -723,9 +721,4 @@ def test_several_hosts_of_a_tpu_cannot_mask(
     )
     refused = pytest.raises(InputError, match=f"^{message}$")
     with refused if is_refused else contextlib.nullcontext():
-        pretrain.check_hosts(tpu, [phase])
-    phase.packs = True
-    message = "a TPU of 4 hosts .* make the examples with pack_instances=true$"
-    refused = pytest.raises(InputError, match=message)
-    with refused if num_hosts > 1 else contextlib.nullcontext():
         pretrain.check_hosts(tpu, [phase])

@@ -1,4 +1,4 @@
-"""Batches of packed rows against those of the same records, row by row."""
+"""Batches of packed records against those of the same instances, row by row."""
 
 import itertools
 
@@ -62,22 +62,19 @@ def config_of(kind, pack_instances=False):
 
 
 class Source:
-    """Batches of a directory: `alone`, `loading` (packed when read) or `stored`."""
+    """Batches of a directory, packed or not."""
 
-    def __init__(self, directory_of, vocabulary, kind, way, **changes):
-        directory = directory_of(kind, way == "stored")
+    def __init__(self, directory_of, vocabulary, kind, is_packed, **changes):
+        directory = directory_of(kind, is_packed)
         made = manifest.read_manifest(directory, kind="examples", verb="examples")
-        self.config = config_of(kind, way == "stored")
+        self.config = config_of(kind, is_packed)
         self.shards = record_batches.read_shards(directory, made)
-        if way == "loading":
-            self.shards = record_batches.count_rows(self.shards, self.config)
         self.batches = record_batches.RecordBatches(
             config=self.config,
             vocabulary=vocabulary,
             batch_size=BATCH_SIZE,
             seed=1,
             shuffle_buffer_size=50,
-            packs=way == "loading",
             **changes,
         )
         self.num_rows = sum(shard.num_records for shard in self.shards)
@@ -97,19 +94,15 @@ def joined(batches):
 
 @pytest.fixture
 def source(directory_of, vocabulary):
-    def source(kind, way, **changes):
-        return Source(directory_of, vocabulary, kind, way, **changes)
+    def source(kind, is_packed=True, **changes):
+        return Source(directory_of, vocabulary, kind, is_packed, **changes)
 
     return source
 
 
 def instances_of(rows, config):
-    """What is in packed rows, as sorted tuples; seeds of dropout are told apart."""
-    packed = config.model_copy(update={"pack_instances": True})
-    split, row_of, slots = packing.split_rows(rows, packed)
-    if features.DROPOUT_SEEDS in rows:
-        split[features.DROPOUT_SEEDS] = rows[features.DROPOUT_SEEDS][row_of, slots]
-    return as_tuples(split)
+    """What is in packed rows, as sorted tuples."""
+    return as_tuples(packing.split_rows(rows, config)[0])
 
 
 def as_tuples(arrays):
@@ -122,20 +115,9 @@ def as_tuples(arrays):
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-def test_an_epoch_packed_while_loading_has_each_record_as_alone(source, kind):
-    """Tokens, masks, labels and seeds of dropout."""
-    alone, packed = source(kind, "alone"), source(kind, "loading")
-    assert packed.num_rows < alone.num_rows
-    expected = alone.rows(0, alone.num_rows)
-    found = packed.rows(0, packed.num_rows)
-    assert instances_of(found, alone.config) == as_tuples(expected)
-    assert (found["instance_ids"] > 0).mean() > 0.9
-
-
-@pytest.mark.parametrize("kind", EVERY_KIND)
 def test_an_epoch_of_packed_records_has_each_instance(source, kind):
     """Of the same text; chance draws from another number of each instance."""
-    alone, packed = source(kind, "alone"), source(kind, "stored")
+    alone, packed = source(kind, is_packed=False), source(kind)
     expected = alone.rows(0, alone.num_rows)
     found = packed.rows(0, packed.num_rows)
     is_there = np.arange(8) < found["instance_ids"].max(axis=1, keepdims=True)
@@ -151,15 +133,12 @@ def test_an_epoch_of_packed_records_has_each_instance(source, kind):
             arrays["input_ids"][places] = arrays["masked_lm_ids"][rows, slots]
             for name in [name for name in arrays if name.startswith("masked_lm")]:
                 del arrays[name]
-    assert instances_of(found, alone.config) == as_tuples(expected)
+    assert instances_of(found, packed.config) == as_tuples(expected)
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-@pytest.mark.parametrize(
-    "way", ["loading", pytest.param("stored", marks=pytest.mark.slow)]
-)
-def test_a_batch_is_a_function_of_its_step_however_it_is_shared(source, kind, way):
-    packed = source(kind, way)
+def test_a_batch_is_a_function_of_its_step_however_it_is_shared(source, kind):
+    packed = source(kind)
     num_batches = -(-packed.num_rows // BATCH_SIZE) + 3
     whole = packed.batches.to_train(packed.shards).take(num_batches)
     whole = list(whole.as_numpy_iterator())
@@ -186,11 +165,10 @@ def test_a_batch_is_a_function_of_its_step_however_it_is_shared(source, kind, wa
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-@pytest.mark.parametrize("way", ["loading", "stored"])
-def test_shapes_are_static_and_those_that_the_model_is_given(source, kind, way):
-    packed = source(kind, way)
-    shown = packed.config.model_copy(update={"pack_instances": True})
-    expected = {f.name: (BATCH_SIZE, f.length) for f in features.batch_features(shown)}
+def test_shapes_are_static_and_those_that_the_model_is_given(source, kind):
+    packed = source(kind)
+    batch_features = features.batch_features(packed.config)
+    expected = {f.name: (BATCH_SIZE, f.length) for f in batch_features}
     training = packed.batches.to_train(packed.shards).element_spec
     assert {k: tuple(v.shape) for k, v in training.items()} == {
         **expected,
@@ -202,11 +180,10 @@ def test_shapes_are_static_and_those_that_the_model_is_given(source, kind, way):
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-@pytest.mark.parametrize("way", ["loading", "stored"])
 def test_an_evaluation_has_each_instance_once_and_padding_that_does_not_count(
-    source, kind, way
+    source, kind
 ):
-    packed = source(kind, way)
+    packed = source(kind)
     batches, count = packed.batches.to_evaluate(packed.shards, num_batches=10_000)
     assert count == -(-packed.num_rows // BATCH_SIZE)
     found = joined(batches.take(count))
@@ -214,7 +191,7 @@ def test_an_evaluation_has_each_instance_once_and_padding_that_does_not_count(
         {name: values[rows] for name, values in found.items()}
         for rows in (slice(packed.num_rows), slice(packed.num_rows, None))
     )
-    alone = source(kind, "alone")
+    alone = source(kind, is_packed=False)
     num_instances = len(instances_of(real, packed.config))
     assert num_instances == alone.num_rows
     assert not filled["masked_lm_weights"].any()
@@ -222,20 +199,11 @@ def test_an_evaluation_has_each_instance_once_and_padding_that_does_not_count(
     assert (filled.get("next_sentence_labels", np.array([-1])) == -1).all()
 
 
-@pytest.mark.parametrize("way", ["loading", "stored"])
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
-def test_left_to_right_predicts_nothing_over_a_border(source, kind, way):
-    rows = source(kind, way, attention="left_to_right").rows(0, BATCH_SIZE)
+def test_left_to_right_predicts_nothing_over_a_border(source, kind):
+    rows = source(kind, attention="left_to_right").rows(0, BATCH_SIZE)
     ids, weights = rows["instance_ids"], rows["masked_lm_weights"]
     is_within = (ids[:, 1:] == ids[:, :-1]) & (ids[:, 1:] > 0)
     np.testing.assert_array_equal(weights, is_within)
     np.testing.assert_array_equal(rows["masked_lm_ids"], rows["input_ids"][:, 1:])
     assert (rows["input_ids"] != 4).all(), "nothing is masked"
-
-
-def test_files_that_a_packed_batch_comes_from(source):
-    packed = source("static", "loading")
-    names = packed.batches.shards_of_steps(packed.shards, start_step=0, num_steps=100)
-    assert names == [f"examples-0000{index}-of-00003.tfrecord" for index in range(3)]
-    only = packed.shards[1:2]
-    assert packed.batches.shards_of_steps(only, start_step=0, num_steps=2) == names[1:2]
