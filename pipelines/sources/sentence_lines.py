@@ -17,7 +17,7 @@ _MIN_LINES = 30
 _SENTENCE_END = re.compile(r"[.!?…:;][\s\"'`”’»)\]]*$")
 # Not the points of "mr. bean", nor "`` who ? '' he asked .".
 _INNER_END = re.compile(r"(?:[^\W\d_]{4}|\s)\.[\"'`”’»)\]]*\s[^\W\d_]")
-_GUTENBERG = re.compile(rb"project gutenberg", re.IGNORECASE)
+_GUTENBERG = re.compile(rb"PROJECT GUTENBERG E(?:BOOK|TEXT)")
 
 
 class Block(NamedTuple):

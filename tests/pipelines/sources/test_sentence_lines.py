@@ -53,6 +53,8 @@ def test_ranges_hold_each_line_once(seed, monkeypatch):
     [
         ("\n".join(LINES) + "\n", "sentences"),
         ("\n\n".join("\n".join(LINES[n : n + 20]) for n in (0, 20, 40)), "sentences"),
+        ("project gutenberg prints it .\n" + "\n".join(LINES) + "\n", "sentences"),
+        ("THE PROJECT GUTENBERG EBOOK OF X\n" + "\n".join(LINES) + "\n", "books"),
         ("\n\n".join(LINES), "books"),
         ("\n".join(f"{line} Then he left." for line in LINES), "books"),
         (" ".join(LINES).replace(" sentence", "\nsentence"), "books"),
