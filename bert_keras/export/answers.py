@@ -136,6 +136,14 @@ class Answers(tf.Module):
         """The tokenizer in Python."""
         return self._python_tokenizer
 
+    @property
+    def decisions(self) -> dict[str, Any]:
+        """Thresholds and limits that turn numbers into the run's answers, as JSON.
+
+        Callers of LiteRT and ONNX files, which give numbers alone, need them.
+        """
+        return {}
+
     def compute(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """From ids to numbers, with operations that all formats have."""
         raise NotImplementedError

@@ -92,6 +92,11 @@ class SeveralLabels(Labels):
         chosen = run_directory.threshold_of(run_directory.read_results(path) or {})
         self._thresholds = multi_label.threshold_row(chosen, checkpoint.task.labels)
 
+    @property
+    def decisions(self):
+        pairs = zip(self.labels, self._thresholds.tolist(), strict=True)
+        return {run_directory.THRESHOLDS: dict(pairs)}
+
     def present(self, ids, numbers):
         probabilities = tf.sigmoid(numbers["logits"])
         holds = probabilities >= self._thresholds

@@ -67,6 +67,13 @@ class Spans(answers.Answers):
                 "and some of the text"
             )
 
+    @property
+    def decisions(self):
+        limits = self._settings.model_dump()
+        if self._has_impossible:
+            limits["no_answer_threshold"] = self._threshold
+        return limits
+
     def signatures(self):
         names = ("question", "context")
         specs = tuple(tf.TensorSpec([None], tf.string, name) for name in names)

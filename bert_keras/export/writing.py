@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 FORMS: tuple[str, ...] = typing.get_args(config.ExportForm)
 """Formats that a model can be written in."""
 
+DECISIONS_NAME = "decisions.json"
+"""File beside a model that gives numbers, see `answers.Answers.decisions`."""
+
 LABELS_NAME = "labels.txt"
 """File with the classes, one a line, in the order of the logits; in a SavedModel below
 `assets.extra/`."""
@@ -71,7 +74,9 @@ def export_model(
     `ids`, from ids; with classes, `assets.extra/labels.txt` lists them. The other
     formats are one file, `model.tflite` or `model.onnx`, from ids to numbers, next to
     the files that make ids of text: `vocab.txt`, `tokenizer_config.json` and, with
-    classes, `labels.txt`. All take any batch size and length.
+    classes, `labels.txt`; `decisions.json` has the thresholds of several labels or of
+    "no answer", and how contexts are cut and answers chosen. All take any batch size
+    and length.
 
     The directory appears when its content has been loaded again and has answered some
     texts as the model itself does.
@@ -343,6 +348,8 @@ def _describe_inputs(model: answers.Answers, directory: Path) -> None:
         if config.reads_windows(model.long_texts):
             tokenizer_config["window_stride"] = model.stride
     files.write_json(directory / "tokenizer_config.json", tokenizer_config)
+    if model.decisions:
+        files.write_json(directory / DECISIONS_NAME, model.decisions)
     if model.labels is not None:
         _write_labels(model.labels, directory)
 

@@ -180,7 +180,7 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
         _first_lines(source),
         "## Use",
         _with_call(use, source.run) if use else _transformers_use(source.run.task),
-        *("## Results", _scores(source)),
+        *("## Results", _scores(source), *_thresholds(source.results)),
         *("## Data", "\n".join(_data(source))),
         *("## Training", "\n".join(_training(source))),
         *("## Limits", "\n".join(_limits(source))),
@@ -281,18 +281,37 @@ def _scores(source: _Source) -> str:
     for metric, value in source.results["eval"].items():
         if not isinstance(value, int | float):
             continue
-        row = [metric, f"{value:.4f}"]
+        row = [markdown.literal(metric), f"{value:.4f}"]
         if len(runs) > 1:
             values = [run[metric] for run in runs if run.get(metric) is not None]
             row.append(_spread(values, len(runs)))
         if baseline:
-            row.append(f"{baseline[metric]:.4f}" if metric in baseline else "")
+            # A score that is not finite is null in `results.json`.
+            score = baseline.get(metric)
+            row.append("–" if score is None else f"{score:.4f}")
         rows.append(row)
     return (
         markdown.table(header, rows)
         + "\n\nOf data that the model was not trained on. It and its settings may have "
         "been chosen by these scores; they may be lower on other texts."
     )
+
+
+def _thresholds(results: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the rule by which probabilities or scores became the run's answers."""
+    threshold = run_directory.threshold_of(results)
+    if isinstance(threshold, dict):
+        rows = [[markdown.literal(k), f"{v:.9g}"] for k, v in threshold.items()]
+        yield (
+            "A text has each label whose probability reaches its threshold, chosen on "
+            "the same data:"
+        )
+        yield markdown.table(["label", "threshold"], rows)
+    elif threshold is not None:
+        yield (
+            "A question has no answer where the score of `[CLS]` less that of the best "
+            f"answer is above {threshold:.9g}, chosen on the same data."
+        )
 
 
 def _seeds(directory: Path) -> list[Mapping[str, Any]]:

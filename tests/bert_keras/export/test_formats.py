@@ -14,7 +14,7 @@ from bert_keras.checkpoints import run_weights, starting_point, weights
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.export import embeddings, formats
-from bert_keras.inference import fill_mask
+from bert_keras.inference import fill_mask, tuned
 from bert_keras.model import networks
 from bert_keras.tasks import tokenized
 
@@ -389,6 +389,37 @@ def files_of(directory: Path, model_name: str) -> dict:
         if path.name != model_name
     }
     return files
+
+
+def test_decisions_of_several_labels_are_those_of_the_run(folder, randomize):
+    """A caller of the file needs the length and the thresholds that lie beside it."""
+    labels = ("übel", "so so", "good")
+    run = make_run(
+        *(folder / "several", randomize),
+        settings=finetuning_config.FinetuningConfig(
+            multi_label=True, max_seq_length=12
+        ),
+        kind="multi_label",
+        labels=labels,
+    )
+    records = tuned.TunedModel.load(run).predict(TEXTS)
+    given = np.array([[r.probabilities[name] for name in labels] for r in records])
+    chosen = dict(zip(labels, given.mean(axis=0).tolist(), strict=True))
+    run_directory.write_results(run, {"steps": 0, "thresholds": chosen})
+    export.export_model(run, folder / "several_file", to="litert")
+    beside = files_of(folder / "several_file", "model.tflite")
+    assert beside["decisions.json"]["thresholds"] == pytest.approx(chosen)
+    thresholds = [beside["decisions.json"]["thresholds"][name] for name in labels]
+    length = beside["tokenizer_config.json"]["model_max_length"]
+    logits = formats.load_litert(folder / "several_file")(
+        tokenize(TEXTS, max_seq_length=length)
+    )["logits"]
+    holds = 1 / (1 + np.exp(-logits)) >= thresholds
+    records = tuned.TunedModel.load(run).predict(TEXTS)
+    assert [tuple(np.array(labels)[row]) for row in holds] == [
+        record.prediction for record in records
+    ]
+    assert len({record.prediction for record in records}) > 2
 
 
 def check_classifier(run, classifier: Path) -> None:

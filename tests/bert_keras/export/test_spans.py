@@ -13,7 +13,7 @@ from bert_keras import config, export, finetuning_config, run_directory
 from bert_keras.checkpoints import run_weights, starting_point
 from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
-from bert_keras.export import span_search, span_windows, spans
+from bert_keras.export import formats, span_search, span_windows, spans
 from bert_keras.inference import tuned
 from bert_keras.model import networks
 from bert_keras.tasks import squad, squad_predictions
@@ -239,6 +239,30 @@ def test_the_search_in_other_windows(possible_run, doc_stride):
     model = model_of(possible_run)
     model._settings = SETTINGS.model_copy(update={"doc_stride": doc_stride})
     check_search(model, hostile_questions()[::3])
+
+
+def test_decisions_beside_a_file_are_those_of_the_run(impossible_run, folder):
+    """A caller of the file needs all limits and the threshold that lie beside it."""
+    export.export_model(impossible_run, folder / "file", to="litert")
+    inputs, decisions = (
+        json.loads((folder / "file" / name).read_text())
+        for name in ("tokenizer_config.json", "decisions.json")
+    )
+    assert decisions == {**SETTINGS.model_dump(), "no_answer_threshold": 0.25}
+    questions = hostile_questions()
+    found = predicted(
+        questions,
+        tokenization.Tokenizer(SMALL, do_lower_case=True),
+        formats.load_litert(folder / "file"),
+        settings=SETTINGS.model_copy(update=decisions),
+        max_seq_length=inputs["model_max_length"],
+        has_impossible=True,
+    ).answers(null_score_diff_threshold=decisions["no_answer_threshold"])
+    records = tuned.TunedModel.load(impossible_run).predict(
+        [(question.question, question.context) for question in questions]
+    )
+    assert list(found.values()) == [record.prediction for record in records]
+    assert 0 < sum(map(bool, found.values())) < len(questions)
 
 
 def test_windows_are_those_of_python():

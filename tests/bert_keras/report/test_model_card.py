@@ -105,6 +105,31 @@ def test_a_seed_that_diverged_has_no_scores(tmp_path):
     assert "| loss | 0.5000 | 0.5000 (n = 1) |" in card
 
 
+def test_names_are_literal_and_absent_baselines_a_dash(tmp_path):
+    scores = {"f1 of *bad*": 0.5, "loss": 0.25, "accuracy": 0.75}
+    run = make_run(
+        *(tmp_path / "mine",),
+        eval=scores,
+        eval_baseline={"f1 of *bad*": 0.125, "loss": None},
+    )
+    card = model_card.text(run, name="mine", form="onnx")
+    assert "| f1 of &#42;bad&#42; | 0.5000 | 0.1250 |\n" in card
+    assert "| loss | 0.2500 | – |\n| accuracy | 0.7500 | – |\n" in card
+
+
+@pytest.mark.parametrize("form", model_card.USES)
+def test_thresholds_are_in_the_card(tmp_path, form):
+    """Their exact values: an answer at the threshold depends on every digit."""
+    thresholds = {"*bad*": 0.1234567836523056, "good": 0.5}
+    several = make_run(tmp_path / "several", thresholds=thresholds)
+    card = model_card.text(several, name="mine", form=form)
+    assert "| label | threshold |\n| --- | --- |\n" in card
+    assert "| &#42;bad&#42; | 0.123456784 |\n| good | 0.5 |\n" in card
+    odds = make_run(tmp_path / "odds", eval={"f1": 80.0, "best_f1_thresh": -1.5})
+    card = model_card.text(odds, name="mine", form=form)
+    assert "less that of the best answer is above -1.5, chosen on" in card
+
+
 def test_the_hub_reads_it(tmp_path):
     hub = pytest.importorskip("huggingface_hub")
     card = model_card.text(
