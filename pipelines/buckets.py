@@ -84,7 +84,7 @@ def _tokenize(
         counts["empty_documents"] += not len(kept)
         yield instances.Document(
             id=record["id"],
-            source=record["source"],
+            source=instances.source_name(record["source"]),
             token_ids=ids[first_token : first_token + num_tokens].data,
             sentence_ends=kept.data,
         )

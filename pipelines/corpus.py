@@ -470,7 +470,7 @@ class _Write(steps.Worker):
         lines = (zlib.decompress(record.line) for record in written)
         shard = documents.write_shard(files.join(self._work.output_dir, name), lines)
         for record in written:
-            source = documents.source_name(record.source)
+            source = instances.source_name(record.source)
             counts["documents"] += 1
             counts[f"documents/{source}"] += 1
             counts["words"] += record.num_words

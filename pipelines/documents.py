@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,17 +13,6 @@ from bert_keras.pipelines.engine import steps
 
 _LEVEL = 4
 """gzip level: three times as fast as 6, for files 6 % larger."""
-
-_SITE = re.compile(r"[a-z][a-z0-9+.-]*://([^/?#]+)", re.IGNORECASE)
-
-
-def source_name(source: str) -> str:
-    """Returns the name by which documents of a source are counted and put together.
-
-    A URL, which may be another one for each document, gives the name of its host.
-    """
-    site = _SITE.match(source)
-    return site[1].lower() if site else source
 
 
 def write_shard(path: str | Path, lines: Iterable[bytes]) -> manifest.Shard:

@@ -13,11 +13,11 @@ import logging
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bert_keras import files, manifest, ownership
+from bert_keras import files, manifest, ownership, progress
 from bert_keras.config import ExamplesConfig
 from bert_keras.data import batch_tokenizer, masking, tokenization
 from bert_keras.errors import InputError
@@ -41,6 +41,9 @@ documents."""
 
 MAX_DEFAULT_SHARDS = 1024
 
+RARE = 10
+"""Documents of a source for each shard: with fewer, some are alone in their shard."""
+
 _DOCUMENTS = "documents"
 
 
@@ -52,6 +55,13 @@ class Work:
     config: ExamplesConfig
     do_lower_case: bool
     num_shards: int
+    moves: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """By source, see `instances.join_lone`."""
+
+    def shard_of(self, document: instances.Document) -> int:
+        """Returns the number of the shard that a document goes to."""
+        bucket = instances.bucket_of(document.id, self.num_shards)
+        return self.moves.get(document.source, {}).get(bucket, bucket)
 
     @property
     def vocab_path(self) -> str:
@@ -111,6 +121,7 @@ def build_examples(
         return manifest.read_manifest(
             output_dir, kind="examples", verb="bert-keras examples"
         )
+    work = replace(work, moves=_moves_of_rare(corpus_dir, corpus, work.num_shards))
     vocabulary.save(work.vocab_path)
     done = engine.run(_job(work, corpus_dir, corpus))
     results = [result for of_step in done.values() for result in of_step]
@@ -131,7 +142,7 @@ def build_examples(
         counters=steps.sum_counters(results),
     )
     manifest.finish_output_directory(output_dir, finished)
-    _log_summary(finished)
+    _log_summary(finished, corpus)
     return finished
 
 
@@ -148,6 +159,52 @@ def default_num_shards(corpus: manifest.Manifest) -> int:
     least = min(MIN_SHARDS, max(1, num_documents // MIN_DOCUMENTS_PER_SHARD))
     wanted = max(least, num_documents // DOCUMENTS_PER_SHARD, by_length)
     return min(wanted, MAX_DEFAULT_SHARDS)
+
+
+def _moves_of_rare(
+    corpus_dir: str | Path, corpus: manifest.Manifest, num_shards: int
+) -> dict[str, dict[int, int]]:
+    """Returns the moves of documents that would be the only one of a source in a shard.
+
+    Reads the corpus if it has a source with few documents for so many shards. Depends
+    on nothing else, so that examples of every length have the same documents in a
+    shard.
+    """
+    ids: dict[str, set[str]] = {
+        name.removeprefix("documents/"): set()
+        for name, number in corpus.counters.items()
+        if name.startswith("documents/") and 1 < number < RARE * num_shards
+    }
+    if not ids or num_shards == 1:
+        return {}
+    num_read = 0
+    with progress.Progress(
+        f"counting {', '.join(ids)}",
+        total=corpus.num_records,
+        unit="documents",
+        read=lambda: num_read,
+        only_if_long=True,
+    ):
+        for shard in corpus.shards:
+            for document in documents.read_shard(files.join(corpus_dir, shard.name)):
+                num_read += 1
+                source = instances.source_name(document["source"])
+                if source in ids:
+                    ids[source].add(document["id"])
+    moves = {}
+    for source, of_source in ids.items():
+        counts = Counter(instances.bucket_of(key, num_shards) for key in of_source)
+        moves[source] = instances.join_lone(counts)
+        if moves[source]:
+            logger.info(
+                "examples: %s documents of %s in %s shards: %s that would be alone in "
+                "a shard join others, which random next sentences can come from",
+                f"{len(of_source):,}",
+                source,
+                f"{num_shards:,}",
+                f"{len(moves[source]):,}",
+            )
+    return moves
 
 
 def _settings(
@@ -210,9 +267,8 @@ class _Tokenize(steps.Worker):
         found = documents.read_shard(path)
         for document in buckets.tokenize_documents(found, self._tokenizer, counts):
             if document.sentence_ends:
-                bucket = instances.bucket_of(document.id, self._work.num_shards)
                 packed = buckets.pack(document)
-                yield steps.Send(_DOCUMENTS, bucket, packed)
+                yield steps.Send(_DOCUMENTS, self._work.shard_of(document), packed)
         self._heartbeat.add(num_bytes)
         yield steps.counted(counts)
 
@@ -249,7 +305,7 @@ class _Write(steps.Worker):
         yield steps.counted(counts, shard=shard.model_dump(mode="json"))
 
 
-def _log_summary(made: manifest.Manifest) -> None:
+def _log_summary(made: manifest.Manifest, corpus: manifest.Manifest) -> None:
     counts = Counter(made.counters)
     num_examples = counts["examples"]
     num_rows = made.num_records
@@ -278,4 +334,20 @@ def _log_summary(made: manifest.Manifest) -> None:
             "%s examples come from documents that are alone in their shard, so their B "
             "is never random: use fewer --num_shards or more documents",
             f"{counts['pairs_without_partner']:,}",
+        )
+    num_foreign = counts["other_source_partners"]
+    if num_foreign and made.config["partner"] == "same_source":
+        num_random = counts["random_next_examples"] + counts["dropped_unbalanced_pairs"]
+        single = [
+            name.removeprefix("documents/")
+            for name, number in corpus.counters.items()
+            if name.startswith("documents/") and number == 1
+        ]
+        logger.warning(
+            "%s random next sentences (%.1f %%) come from another source than the text "
+            "before them, so the subject tells that they are random: there is no other "
+            "document of the source%s; give more of it, or leave it out",
+            f"{num_foreign:,}",
+            100 * num_foreign / num_random,
+            f" (one document: {', '.join(single[:5])})" if single else " in the shard",
         )

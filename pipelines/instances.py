@@ -19,9 +19,10 @@ distribution, except that
 import bisect
 import hashlib
 import random
+import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -30,6 +31,8 @@ import numpy as np
 from bert_keras.config import ExamplesConfig
 from bert_keras.data import chance, tokenization
 
+_SITE = re.compile(r"[a-z][a-z0-9+.-]*://([^/?#]+)", re.IGNORECASE)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
@@ -37,7 +40,7 @@ class Document:
 
     id: str
     source: str
-    """Origin, such as `wikipedia` or `books`."""
+    """Origin, such as `wikipedia`, `books` or `en.wikipedia.org`; see `source_name`."""
     token_ids: Sequence[int]
     """Ids of all its sentences, one after the other."""
     sentence_ends: Sequence[int]
@@ -94,6 +97,37 @@ def document_hash(document_id: str) -> int:
 def bucket_of(document_id: str, num_buckets: int) -> int:
     """The bucket of a document: equal ranges of its hash."""
     return document_hash(document_id) * num_buckets >> 64
+
+
+def source_name(source: str) -> str:
+    """Returns the name by which documents of a source are counted and put together.
+
+    A URL, which may be another one for each document, gives the name of its host.
+    """
+    site = _SITE.match(source)
+    return site[1].lower() if site else source
+
+
+def join_lone(counts: Mapping[int, int]) -> dict[int, int]:
+    """Returns another bucket for documents that are alone in theirs.
+
+    Two that are alone share the later bucket of both; the last of an odd number joins
+    the fewest, so that random next sentences can come from another document. A document
+    that is the only one of its source stays.
+
+    Args:
+        counts: documents of one source in each bucket that has any.
+    """
+    # From the end on: the last buckets are those that models are evaluated on.
+    lone = sorted((b for b, number in counts.items() if number == 1), reverse=True)
+    moves = dict(zip(lone[1::2], lone[::2], strict=False))
+    if len(lone) % 2:
+        left = lone[-1]
+        sizes = Counter(moves.get(b, b) for b in lone[:-1])
+        sizes |= {b: number for b, number in counts.items() if number > 1}
+        if sizes:
+            moves[left] = min(sizes, key=lambda bucket: (sizes[bucket], bucket))
+    return moves
 
 
 def document_rng(seed: int, document_id: str, duplicate_index: int) -> random.Random:

@@ -48,7 +48,10 @@ def write_corpus(directory, documents, *, num_shards=2, mangle=bytes):
         kind="documents",
         shards=tuple(shards),
         config={},
-        counters={"documents": len(documents)},
+        counters={
+            "documents": len(documents),
+            **Counter(f"documents/{document['source']}" for document in documents),
+        },
     )
     manifest.write_manifest(directory, made)
     return directory
@@ -140,7 +143,8 @@ def test_a_whole_directory(examples_dir, corpus_dir, vocab_path):
     assert made.config["num_shards"] == 2
     assert made.config["vocab_sha256"] == vocabulary.sha256
     inputs = json.loads((examples_dir / "inputs.json").read_text())
-    assert {**inputs, "corpus": {"counters": {"documents": 40}}} == made.config
+    counters = {"documents": 40, "documents/books": 10, "documents/wikipedia": 30}
+    assert {**inputs, "corpus": {"counters": counters}} == made.config
 
 
 def test_counters_are_those_of_the_records(examples_dir):
@@ -435,13 +439,78 @@ def test_default_number_of_shards(num_documents, num_bytes, expected):
     assert examples.default_num_shards(corpus) == expected
 
 
-def test_empty_buckets_have_no_file(tmp_path, corpus_dir, vocab_path, caplog):
-    made = build(corpus_dir, vocab_path, tmp_path / "made", num_shards=60)
-    filled = {instances.bucket_of(f"document {i}", 60) for i in range(40)}
-    assert [shard.name for shard in made.shards] == [
-        f"examples-{bucket:05d}-of-00060.tfrecord" for bucket in sorted(filled)
+def test_empty_buckets_have_no_file(tmp_path, vocab_path):
+    corpus_dir = write_corpus(tmp_path / "documents", numbered_documents(60))
+    made = build(corpus_dir, vocab_path, tmp_path / "made", num_shards=20)
+    filled = {instances.bucket_of(f"document {i}", 20) for i in range(60)}
+    assert len(made.shards) <= len(filled) < 20
+    assert {shard.name for shard in made.shards} <= {
+        f"examples-{bucket:05d}-of-00020.tfrecord" for bucket in filled
+    }
+
+
+def labels_by_shard(directory):
+    return {
+        shard.name: {
+            records.decode_example(record)["next_sentence_labels"][0]
+            for record in records.read_records(directory / shard.name)
+        }
+        for shard in manifest.read_manifest(
+            directory, kind="examples", verb="examples"
+        ).shards
+    }
+
+
+@pytest.mark.parametrize("number", [2, 3, 4, 5, 9, 18, 40])
+def test_no_document_is_alone_in_its_shard(tmp_path, vocab_path, number):
+    documents = [
+        {**document, "source": "books"} for document in numbered_documents(number)
     ]
-    assert made.counters["pairs_without_partner"] > 0
+    corpus_dir = write_corpus(tmp_path / "documents", documents)
+    made = build(corpus_dir, vocab_path, tmp_path / "made", num_shards=10)
+    assert made.counters["pairs_without_partner"] == 0
+    assert made.counters["documents"] == number
+    labels = labels_by_shard(tmp_path / "made")
+    assert set(map(frozenset, labels.values())) == {frozenset((0, 1))}
+    assert (len(labels) > 1) == (number > 3)
+
+
+def test_random_next_sentences_of_few_books_are_of_books(tmp_path, vocab_path, caplog):
+    caplog.set_level("INFO", logger="bert_keras")
+    documents = numbered_documents(100)
+    for number, document in enumerate(documents):
+        document["source"] = "books" if number < 9 else "wikipedia"
+    corpus_dir = write_corpus(tmp_path / "documents", documents)
+    made = build(corpus_dir, vocab_path, tmp_path / "made", num_shards=20)
+    assert made.counters["other_source_partners"] == 0
+    assert "another source" not in caplog.text
+    assert (
+        "examples: 9 documents of books in 20 shards: 2 that would be alone in a shard "
+        "join others, which random next sentences can come from"
+    ) in caplog.messages
+
+
+def test_the_only_document_of_a_source_is_warned_of(tmp_path, vocab_path, caplog):
+    documents = numbered_documents(9)
+    for number, document in enumerate(documents):
+        document["source"] = "diary" if number == 4 else "https://a.org/{number}"
+    corpus_dir = write_corpus(tmp_path / "documents", documents)
+    made = build(corpus_dir, vocab_path, tmp_path / "made", num_shards=1)
+    num_foreign = made.counters["other_source_partners"]
+    share = 100 * num_foreign / made.counters["random_next_examples"]
+    assert 5 < share < 20
+    assert caplog.messages[-1] == (
+        f"{num_foreign} random next sentences ({share:.1f} %) come from another source "
+        "than the text before them, so the subject tells that they are random: there "
+        "is no other document of the source (one document: diary); give more of it, or "
+        "leave it out"
+    )
+
+
+def test_a_document_alone_has_no_random_next(tmp_path, vocab_path, caplog):
+    corpus_dir = write_corpus(tmp_path / "documents", numbered_documents(1))
+    made = build(corpus_dir, vocab_path, tmp_path / "made")
+    assert made.counters["pairs_without_partner"] == made.num_records > 0
     assert "examples come from documents that are alone in their shard" in caplog.text
 
 

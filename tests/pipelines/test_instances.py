@@ -83,6 +83,52 @@ def test_buckets_are_filled_evenly():
     assert max(counts.values()) - min(counts.values()) < 200
 
 
+@pytest.mark.parametrize(
+    ("counts", "moves"),
+    [
+        ({}, {}),
+        ({3: 1}, {}),
+        ({3: 2, 5: 9}, {}),
+        ({3: 1, 5: 1}, {3: 5}),
+        ({3: 1, 5: 4}, {3: 5}),
+        ({3: 4, 5: 1}, {5: 3}),
+        ({1: 1, 3: 1, 5: 1}, {1: 5, 3: 5}),
+        ({1: 1, 2: 1, 3: 5, 5: 1, 7: 3}, {2: 5, 1: 5}),
+        ({1: 1, 2: 1, 3: 5, 5: 1, 7: 2, 8: 1}, {5: 8, 1: 2}),
+    ],
+)
+def test_lone_documents_join_a_neighbour(counts, moves):
+    assert instances.join_lone(counts) == moves
+
+
+def test_none_is_alone_afterwards():
+    rng = random.Random(0)
+    for _ in range(500):
+        counts = Counter(rng.randrange(20) for _ in range(rng.randrange(2, 60)))
+        moves = instances.join_lone(counts)
+        after = Counter()
+        for bucket, number in counts.items():
+            after[moves.get(bucket, bucket)] += number
+        assert min(after.values()) > 1
+        assert all(counts[bucket] == 1 for bucket in moves)
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("books", "books"),
+        ("a/b: c", "a/b: c"),
+        ("", ""),
+        ("https://En.Wikipedia.org/wiki/BERT?a=b", "en.wikipedia.org"),
+        ("s3://bucket/text", "bucket"),
+        ("http://[broken", "[broken"),
+        ("://x", "://x"),
+    ],
+)
+def test_the_source_of_a_url_is_its_site(source, name):
+    assert instances.source_name(source) == name
+
+
 # Partners.
 
 
