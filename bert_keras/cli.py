@@ -187,6 +187,7 @@ def _launch_dataflow(args: argparse.Namespace) -> None:
         args.beam_arguments, _dataflow(args), wheel=staged
     )
     parsed = _parse(command[1:])
+    launch.check_paths(vars(parsed))
     print(shlex.join(command), flush=True)
     if not args.dry_run:
         _run(parsed)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_keras.errors import InputError, nearest
+from bert_keras.pipelines import sources
 from bert_keras.pipelines.engine import runner_options
 
 VERBS = ("corpus", "vocab", "examples")
@@ -61,6 +62,18 @@ def dataflow_command(
         InputError: no data verb, or anything that Dataflow would refuse.
     """
     verb, verb_arguments, beam_arguments = _split(arguments)
+    for option in ("--workers", "--memory_limit"):
+        if _value_of(option, verb_arguments) is not None:
+            raise InputError(
+                f"{option} is for processes of this machine: leave it out, and give "
+                "Dataflow's machines before the first `--`, by --max_num_workers and "
+                "--machine_type"
+            )
+    if _value_of("--runner", beam_arguments) is not None:
+        raise InputError(
+            "`launch dataflow` runs on Dataflow: leave --runner out, or for another "
+            f"runner give `bert-keras {verb} ... -- --runner ...` itself"
+        )
     values = {
         "runner": "DataflowRunner",
         "project": settings.project,
@@ -80,6 +93,21 @@ def dataflow_command(
     options += beam_arguments
     runner_options.parse(options)
     return ["bert-keras", verb, *verb_arguments, "--", *options]
+
+
+def check_paths(parsed: Mapping[str, Any]) -> None:
+    """Checks that Dataflow's workers see what a verb reads and writes.
+
+    Args:
+        parsed: the arguments of the command, by name.
+
+    Raises:
+        InputError: the first path that they do not see.
+    """
+    options = runner_options.parse(parsed["beam_arguments"])
+    inputs = [path for kind in sources.KINDS for path in parsed.get(kind, ())]
+    others = [parsed[name] for name in ("corpus", "output") if name in parsed]
+    runner_options.check_paths(options, [*inputs, *others])
 
 
 def job_name(verb: str, verb_arguments: Sequence[str]) -> str:

@@ -227,6 +227,11 @@ def _check_dataflow(options: pipeline_options.PipelineOptions) -> None:
     _check_locations(cloud)
     setup = options.view_as(pipeline_options.SetupOptions)
     worker = options.view_as(pipeline_options.WorkerOptions)
+    values = options.get_all_options()
+    for name in ("num_workers", "max_num_workers", "number_of_worker_harness_threads"):
+        number = values[name]
+        if number is not None and number < 1:
+            raise InputError(f"--{name} must be at least 1, got {number}")
     image = worker.sdk_container_image or worker.worker_harness_container_image
     if not (setup.setup_file or setup.extra_packages or image):
         raise InputError(

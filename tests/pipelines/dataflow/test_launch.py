@@ -107,6 +107,36 @@ def test_a_dry_run_prints_a_command_that_can_be_repeated(tmp_path, monkeypatch, 
     [
         ([*LAUNCH, *CORPUS, "--bok", "x"], "corpus: no option '--bok'; did you mean"),
         (
+            [*LAUNCH, *CORPUS, "--books", "b.txt"],
+            "path gs://BUCKET/..., but 'b.txt' is on this machine, which its workers",
+        ),
+        ([*LAUNCH, *CORPUS[:3], "--output", "/c"], "but '/c' is on this machine"),
+        ([*LAUNCH, *EXAMPLES, "--corpus", "s3://b/c"], "'s3://b/c' is not on Google"),
+        (
+            [*LAUNCH, *shlex.split("vocab --corpus gs://bucket/c --output v.txt")],
+            "but 'v.txt' is on this machine",
+        ),
+        (
+            [*LAUNCH, *CORPUS, "--workers", "8"],
+            "--workers is for processes of this machine: leave it out, and give Datafl",
+        ),
+        ([*LAUNCH, *CORPUS, "--memory_limit=8"], "--memory_limit is for processes of"),
+        (
+            [*LAUNCH, *CORPUS, "--", "--runner", "FnApiRunner"],
+            "`launch dataflow` runs on Dataflow: leave --runner out, or for another",
+        ),
+        ([*LAUNCH, *CORPUS, "--", "--runner=direct"], "leave --runner out"),
+        ([*LAUNCH, *CORPUS, "--", "--max_num_workers=0"], "--max_num_workers must be"),
+        ([*LAUNCH, *CORPUS, "--", "--num_workers", "0"], "--num_workers must be at le"),
+        (
+            [*LAUNCH[:-1], "--max_num_workers", "0", "--", *CORPUS],
+            "--max_num_workers must be at least 1, got 0",
+        ),
+        (
+            [*LAUNCH[:-1], "--number_of_worker_harness_threads=-1", "--", *CORPUS],
+            "--number_of_worker_harness_threads must be at least 1, got -1",
+        ),
+        (
             ["launch", "dataflo"],
             "target is one of dataflow, .* did you mean 'dataflow'",
         ),
