@@ -5,6 +5,7 @@ that runs, without a shell in between.
 """
 
 import hashlib
+import itertools
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -146,7 +147,7 @@ def _split(arguments: Sequence[str]) -> tuple[str, list[str], list[str]]:
 
 def _value_of(option: str, arguments: Sequence[str]) -> str | None:
     value = None
-    for word, following in zip(arguments, [*arguments[1:], None], strict=True):
+    for word, following in itertools.zip_longest(arguments, arguments[1:]):
         if word == option:
             value = following
         elif word.startswith(option + "="):
