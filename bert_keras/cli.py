@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 from bert_keras import (
     config,
     config_files,
-    files,
     machine_commands,
     messages,
     requirements,
@@ -183,37 +182,14 @@ def _launch_dataflow(args: argparse.Namespace) -> None:
     from bert_keras.pipelines.dataflow import launch, wheel
 
     staged = None if args.sdk_container_image else wheel.write_wheel("dist")
-    command = launch.dataflow_command(
-        args.beam_arguments, _dataflow(args), wheel=staged
-    )
+    names = launch.Dataflow.__dataclass_fields__
+    settings = launch.Dataflow(**{name: getattr(args, name) for name in names})
+    command = launch.dataflow_command(args.beam_arguments, settings, wheel=staged)
     parsed = _parse(command[1:])
     launch.check_paths(vars(parsed))
     print(shlex.join(command), flush=True)
     if not args.dry_run:
         _run(parsed)
-
-
-def _launch_flex_template(args: argparse.Namespace) -> None:
-    _quiet_beam()
-    from bert_keras.pipelines.dataflow import launch
-
-    commands = launch.flex_template_commands(
-        args.beam_arguments,
-        _dataflow(args),
-        template=args.template,
-        metadata_path=args.metadata,
-    )
-    _parse(args.beam_arguments)
-    files.write_json(args.metadata, launch.flex_template_metadata())
-    for command in commands:
-        print(shlex.join(command))
-
-
-def _dataflow(args: argparse.Namespace) -> Any:
-    from bert_keras.pipelines.dataflow import launch
-
-    names = launch.Dataflow.__dataclass_fields__
-    return launch.Dataflow(**{name: getattr(args, name) for name in names})
 
 
 def _engine(args: argparse.Namespace) -> Any:
@@ -468,7 +444,6 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "inspect": _inspect,
     "adopt": _adopt,
     "dataflow": _launch_dataflow,
-    "flex-template": _launch_flex_template,
     "pretrain": _pretrain,
     "preflight": machine_commands.preflight,
     "report": _report,

@@ -138,23 +138,10 @@ def add_launch(
     launch = verbs.add_parser("launch", help="run a data job on Google's Dataflow")
     targets = launch.add_subparsers(dest="target", required=True, metavar="TARGET")
     dataflow = add_verb(targets, "dataflow", "submit a data job and wait for its end")
-    dataflow.add_argument("--dry_run", action="store_true", help=_DRY_RUN)
-    template = add_verb(
-        targets, "flex-template", "print gcloud's commands for a template"
+    dataflow.add_argument(
+        "--dry_run", action="store_true", help="only print the command"
     )
-    template.add_argument(
-        "--template", required=True, help="template to make: gs://BUCKET/NAME.json"
-    )
-    template.add_argument(
-        "--metadata",
-        default="flex_template_metadata.json",
-        help=f"file to write {_DEFAULT}",
-    )
-    for parser in (dataflow, template):
-        _add_dataflow(parser)
-
-
-_DRY_RUN = "only print the command"
+    _add_dataflow(dataflow)
 
 
 def _add_dataflow(parser: argparse.ArgumentParser) -> None:

@@ -115,11 +115,7 @@ def is_allowed(importer: str, imported: str) -> bool:
     """Whether a module may import another one, both of ours."""
     ours, theirs = room_of(importer), room_of(imported)
     if imported in ("bert_keras.cli", "bert_keras.verbs"):
-        # Beam's workers on Dataflow run the command line again.
-        return (
-            ours == "command line"
-            or importer == "bert_keras.pipelines.dataflow.flex_template"
-        )
+        return ours == "command line"
     if ours == theirs:
         return True
     if ours == "pipelines":

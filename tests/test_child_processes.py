@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from bert_keras import demo
-from bert_keras.pipelines.dataflow import flex_template
 from bert_keras.sweep import running
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -85,10 +84,3 @@ def test_the_process_that_serves_the_demo_s_model(folder, monkeypatch):
         demo._ask_saved_model(folder / "none", ["text"])
     assert "wrong" not in str(caught.value)
     assert "SavedModel" in str(caught.value)
-
-
-def test_the_job_of_a_template(folder):
-    program = [sys.executable, "-P", flex_template.__file__]
-    parameters = ["--verb=inspect", "--arguments=none", "--no_save_main_session"]
-    done = run([*program, *parameters], folder)
-    assert "`inspect` takes nothing after `--`" in done.stderr

@@ -1,4 +1,4 @@
-"""Commands that start a data job on Dataflow, at once or from a template.
+"""Commands that start a data job on Dataflow.
 
 A command is a list of words, made by a pure function: the printed command is the one
 that runs, without a shell in between.
@@ -6,7 +6,6 @@ that runs, without a shell in between.
 
 import hashlib
 import itertools
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -159,109 +158,3 @@ def _options(values: Mapping[str, object]) -> list[str]:
     return [
         word for name, value in values.items() for word in (f"--{name}", str(value))
     ]
-
-
-# A template: a job that people start without this package.
-
-
-def flex_template_metadata() -> dict[str, Any]:
-    """The parameters of a job that is started from the template.
-
-    Two for every verb; see `flex_template.py`.
-    """
-    return {
-        "name": "bert-keras",
-        "description": "Data for BERT: raw dumps and books to documents, documents to "
-        "a vocabulary, and both to masked TFRecords",
-        "parameters": [
-            {
-                "name": "verb",
-                "label": "Verb",
-                "helpText": f"One of {', '.join(VERBS)}",
-                "regexes": [f"^({'|'.join(VERBS)})$"],
-            },
-            {
-                "name": "arguments",
-                "label": "Arguments",
-                "helpText": "Arguments of the verb, as on the command line, such as "
-                "--wikipedia gs://BUCKET/dump.xml.bz2 --output gs://BUCKET/corpus",
-                "regexes": [r"^.*--output[= ]gs://.+$"],
-            },
-        ],
-    }
-
-
-def flex_template_commands(
-    arguments: Sequence[str],
-    settings: Dataflow,
-    *,
-    template: str,
-    metadata_path: str,
-) -> list[list[str]]:
-    """Google's commands that make the template and start a job from it.
-
-    Args:
-        arguments: a verb and its arguments.
-        settings: with a `sdk_container_image`: the template's own image.
-        template: `gs://` path of the template to write.
-        metadata_path: file with `flex_template_metadata()`.
-
-    Raises:
-        InputError: no image, a template that is not on Cloud Storage, no data verb,
-            options for Beam, which a template cannot take.
-    """
-    verb, verb_arguments, beam_arguments = _split(arguments)
-    if beam_arguments:
-        raise InputError("a template's job takes no second `--`")
-    if not template.startswith("gs://"):
-        raise InputError(f"--template expects gs://BUCKET/NAME.json, got {template!r}")
-    if settings.sdk_container_image is None:
-        raise InputError(
-            "a template needs --sdk_container_image, an image with this package and "
-            "Dataflow's template launcher"
-        )
-    image = settings.sdk_container_image
-    parameters = {
-        "verb": verb,
-        "arguments": _quoted(verb_arguments),
-        "sdk_container_image": image,
-        "sdk_location": "container",
-        "number_of_worker_harness_threads": str(
-            settings.number_of_worker_harness_threads
-        ),
-    }
-    joined = _SEPARATOR.join(f"{name}={value}" for name, value in parameters.items())
-    build = {
-        "project": settings.project,
-        "image": image,
-        "sdk-language": "PYTHON",
-        "metadata-file": metadata_path,
-    }
-    run = {
-        "project": settings.project,
-        "region": settings.region,
-        "template-file-gcs-location": template,
-        "staging-location": settings.temp_location,
-        "temp-location": settings.temp_location,
-        "worker-machine-type": settings.machine_type or MACHINE_TYPES[verb],
-        "max-workers": settings.max_num_workers,
-        # gcloud splits at commas unless another separator is named.
-        "parameters": f"^{_SEPARATOR}^{joined}",
-    }
-    flex = ["gcloud", "dataflow", "flex-template"]
-    return [
-        [*flex, "build", template, *_options(build)],
-        [*flex, "run", job_name(verb, verb_arguments), *_options(run)],
-    ]
-
-
-_SEPARATOR = "~"
-
-
-def _quoted(arguments: Sequence[str]) -> str:
-    joined = shlex.join(arguments)
-    if _SEPARATOR in joined:
-        raise InputError(
-            f"a template's arguments cannot contain {_SEPARATOR!r}: {joined}"
-        )
-    return joined

@@ -5,15 +5,12 @@ only after the job has been built, or never. Here it is refused first, in one li
 """
 
 import argparse
-import contextlib
 import importlib
 import os
 import re
-import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from apache_beam.options import pipeline_options
-from apache_beam.runners.portability import flink_runner, prism_runner, spark_runner
 
 from bert_keras import files
 from bert_keras.errors import InputError, nearest
@@ -27,7 +24,6 @@ RUNNERS = (
     "DataflowRunner",
     "FlinkRunner",
     "SparkRunner",
-    "PrismRunner",
 )
 """Names; any other runner can be given by the dotted path of its class."""
 
@@ -50,8 +46,7 @@ def parse(
     """Parses the options after `--`.
 
     The default runner is `FnApiRunner`, and `DirectRunner` means the same: since Beam
-    2.68 it is a switch that first tries to download another runner. A runner that needs
-    a program (Flink, Spark, Prism) downloads it here.
+    2.68 it is a switch that first tries to download another runner.
 
     Args:
         arguments: Beam's own options.
@@ -263,83 +258,19 @@ def _check_locations(cloud: pipeline_options.GoogleCloudOptions) -> None:
     cloud.staging_location = given.get("staging_location", path)
 
 
-def _check_portable(options: pipeline_options.PipelineOptions) -> None:
+def _check_job_server(options: pipeline_options.PipelineOptions) -> None:
     if not options.view_as(pipeline_options.PortableOptions).job_endpoint:
+        runner = options.view_as(pipeline_options.StandardOptions).runner
         raise InputError(
-            "PortableRunner needs --job_endpoint HOST:PORT of a job server after "
-            "`--`, or `--job_endpoint embed` for one inside this process"
+            f"{runner} needs --job_endpoint HOST:PORT of a running job server after "
+            "`--`; PortableRunner also takes `--job_endpoint embed`, for one inside "
+            "this process"
         )
-
-
-def _check_flink(options: pipeline_options.PipelineOptions) -> None:
-    is_uber = options.view_as(pipeline_options.FlinkRunnerOptions).flink_submit_uber_jar
-    server_type = flink_runner.FlinkJarJobServer
-    _check_job_server(options, server_type, name="Flink", needs_java=not is_uber)
-
-
-def _check_spark(options: pipeline_options.PipelineOptions) -> None:
-    is_uber = options.view_as(pipeline_options.SparkRunnerOptions).spark_submit_uber_jar
-    server_type = spark_runner.SparkJarJobServer
-    _check_job_server(options, server_type, name="Spark", needs_java=not is_uber)
-
-
-def _check_job_server(
-    options: pipeline_options.PipelineOptions,
-    server_type: type,
-    *,
-    name: str,
-    needs_java: bool,
-) -> None:
-    """Downloads the jar that translates jobs for a cluster, as Beam would later."""
-    if options.view_as(pipeline_options.PortableOptions).job_endpoint:
-        return
-    server_options = options.view_as(pipeline_options.JobServerOptions)
-    java = server_options.job_server_java_launcher
-    if needs_java and not shutil.which(java):
-        raise InputError(
-            f"{name}Runner starts Beam's job server with Java, but there is no "
-            f"{java!r} on this machine; install a Java runtime, or give --job_endpoint "
-            "HOST:PORT of a job server that runs elsewhere"
-        )
-    with _downloading(
-        f"{name}Runner: Beam's job server",
-        f"the jar elsewhere and give --{name.lower()}_job_server_jar PATH, or give "
-        "--job_endpoint HOST:PORT of a running job server",
-    ):
-        server = server_type(options)
-        server.local_jar(server.path_to_jar(), server_options.jar_cache_dir)
-
-
-def _check_prism(options: pipeline_options.PipelineOptions) -> None:
-    if options.view_as(pipeline_options.PortableOptions).job_endpoint:
-        return
-    with _downloading(
-        "PrismRunner: its program",
-        "it elsewhere and give --prism_location PATH, or use --runner FnApiRunner",
-    ):
-        server = prism_runner.PrismJobServer(options)
-        server.local_bin(server.path_to_binary())
-
-
-@contextlib.contextmanager
-def _downloading(program: str, advice: str) -> Iterator[None]:
-    try:
-        yield
-    except (RuntimeError, ValueError, OSError) as error:
-        raise InputError(
-            f"{program} cannot be downloaded: {_one_line(error)}; download {advice}"
-        ) from None
-
-
-def _one_line(error: Exception) -> str:
-    sentences = re.split(r"\.\s+(?=[A-Z])", " ".join(str(error).split()))
-    return sentences[0].rstrip(".")
 
 
 _CHECKS = {
     "DataflowRunner": _check_dataflow,
-    "PortableRunner": _check_portable,
-    "FlinkRunner": _check_flink,
-    "SparkRunner": _check_spark,
-    "PrismRunner": _check_prism,
+    "PortableRunner": _check_job_server,
+    "FlinkRunner": _check_job_server,
+    "SparkRunner": _check_job_server,
 }

@@ -5,7 +5,6 @@ import bz2
 import gzip
 import os
 import random
-import shlex
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ from apache_beam.runners import runner
 
 from bert_keras import cli, files
 from bert_keras.errors import NotRun
-from bert_keras.pipelines.dataflow import flex_template, wheel
+from bert_keras.pipelines.dataflow import wheel
 from bert_keras.pipelines.dataflow.launch import job_name
 from bert_keras.pipelines.sources import readers
 
@@ -296,26 +295,19 @@ def test_a_driver_that_is_gone(text, tmp_path, expected, cloud, monkeypatch):
 
 @pytest.mark.slow
 def test_a_template(text, tmp_path, expected, cloud):
-    """As Dataflow's launcher makes it; a job that is started from it; the manifest."""
+    """A job that is started from a written template; then the manifest."""
     output = cloud.bucket / "template/corpus"
     arguments = [*sources(cloud.upload(text, "text")), "--output"]
     arguments += ["gs://bert-bucket/template/corpus"]
     options = {
-        **{"verb": "corpus", "arguments": shlex.join(arguments)},
         **{"runner": "DataflowRunner", "project": "test-project", "region": "test"},
         **{"temp_location": "gs://bert-bucket/tmp", "job_name": "from-template"},
         "dataflow_endpoint": cloud.dataflow_endpoint,
         "extra_package": wheel.write_wheel(tmp_path),
         "template_location": "gs://bert-bucket/templates/corpus.json",
     }
-    done = subprocess.run(
-        [sys.executable, flex_template.__file__]
-        + [f"--{name}={value}" for name, value in options.items()],
-        env={**os.environ, **cloud.environment},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-    )
+    words = [f"--{name}={value}" for name, value in options.items()]
+    done = run(["corpus", *arguments, "--", *words], **cloud.environment)
     assert done.returncode == 0, done.stderr
     assert "templates/corpus.json is written; when a job started" in done.stderr
     assert not cloud.jobs("from-template")

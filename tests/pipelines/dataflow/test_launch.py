@@ -1,17 +1,14 @@
 """Commands that start jobs elsewhere: compared word by word, none of them is run."""
 
-import json
 import re
 import shlex
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from bert_keras import cli
 from bert_keras.errors import InputError
-from bert_keras.pipelines.dataflow import flex_template, launch
+from bert_keras.pipelines.dataflow import launch
 
 pytest.importorskip("google.cloud.dataflow")
 
@@ -152,102 +149,9 @@ def test_mistakes(arguments, message, tmp_path, monkeypatch, capsys):
 def test_commands_of_the_documentation():
     page = Path(__file__).resolve().parents[3] / "docs/engines.md"
     commands = re.findall(r"^bert-keras (.*)$", page.read_text(), re.MULTILINE)
-    assert len(commands) == 6
+    assert len(commands) == 4
     for command in commands:
         parsed = cli._parse(shlex.split(command))
         if parsed.verb == "launch":
             parsed = cli._parse(parsed.beam_arguments)
         assert parsed.verb == "corpus"
-
-
-# The template.
-
-
-def test_commands_of_a_template():
-    commands = launch.flex_template_commands(
-        EXAMPLES,
-        settings(sdk_container_image="eu.gcr.io/p/image:1"),
-        template="gs://bucket/bert.json",
-        metadata_path="meta.json",
-    )
-    assert [shlex.join(command) for command in commands] == [
-        "gcloud dataflow flex-template build gs://bucket/bert.json "
-        "--project my-project-1 --image eu.gcr.io/p/image:1 --sdk-language PYTHON "
-        "--metadata-file meta.json",
-        "gcloud dataflow flex-template run bert-keras-examples-9ae197ee "
-        "--project my-project-1 --region europe-west4 "
-        "--template-file-gcs-location gs://bucket/bert.json "
-        "--staging-location gs://bucket/tmp --temp-location gs://bucket/tmp "
-        "--worker-machine-type n2-highmem-4 --max-workers 16 --parameters "
-        "'^~^verb=examples~arguments=--corpus gs://bucket/c "
-        "--vocab gs://bucket/vocab.txt --set masked_lm_prob=0.15 "
-        "--output gs://bucket/e~sdk_container_image=eu.gcr.io/p/image:1"
-        "~sdk_location=container~number_of_worker_harness_threads=2'",
-    ]
-
-
-def test_parameters_become_the_command_again():
-    """As Dataflow's launcher gives them to the entry point of the image."""
-    (_, run) = launch.flex_template_commands(
-        CORPUS,
-        settings(sdk_container_image="image:1"),
-        template="gs://bucket/bert.json",
-        metadata_path="meta.json",
-    )
-    given = run[run.index("--parameters") + 1].removeprefix("^~^").split("~")
-    launcher = ["--runner=DataflowRunner", "--region=r"]
-    command = flex_template.command([*launcher, *(f"--{pair}" for pair in given)])
-    position = command.index("--")
-    assert command[:position] == CORPUS
-    assert command[position + 1 :] == [
-        *launcher,
-        *("--sdk_container_image=image:1", "--sdk_location=container"),
-        "--number_of_worker_harness_threads=2",
-    ]
-
-
-def test_parameters_are_checked_by_the_template():
-    parameters = launch.flex_template_metadata()["parameters"]
-    verb, arguments = (re.compile(p["regexes"][0]) for p in parameters)
-    assert all(verb.match(name) for name in launch.VERBS)
-    assert not verb.match("pretrain") and not verb.match("corpus ")
-    assert arguments.match(shlex.join(EXAMPLES[1:]))
-    assert arguments.match("--output=gs://bucket/c")
-    assert not arguments.match("--output /tmp/c")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"template": "t.json"}, "--template expects gs://.* got 't.json'"),
-        ({"image": None}, "a template needs --sdk_container_image"),
-        ({"arguments": [*CORPUS, "--", "--region=x"]}, "takes no second `--`"),
-        ({"arguments": [*CORPUS, "--jsonl", "a~b"]}, "cannot contain '~'"),
-    ],
-)
-def test_what_cannot_be_a_template(changes, message):
-    given = {"arguments": CORPUS, "template": "gs://b/t.json", "image": "i", **changes}
-    with pytest.raises(InputError, match=message):
-        launch.flex_template_commands(
-            given["arguments"],
-            settings(sdk_container_image=given["image"]),
-            template=given["template"],
-            metadata_path="meta.json",
-        )
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("gcloud"), reason="needs Google's gcloud")
-def test_google_accepts_the_metadata(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "config"))
-    target = "--template gs://bucket/bert.json --sdk_container_image gcr.io/p/i:1 --"
-    arguments = ["launch", "flex-template", *LAUNCH[2:8], *shlex.split(target), *CORPUS]
-    assert cli.main(arguments) == 0
-    build = shlex.split(capsys.readouterr().out.splitlines()[0])
-    done = subprocess.run([*build, "--print-only"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout[done.stdout.index("{") :])
-    assert shown["image"] == "gcr.io/p/i:1"
-    names = [parameter["name"] for parameter in shown["metadata"]["parameters"]]
-    assert names == ["verb", "arguments"]

@@ -69,7 +69,19 @@ def test_runners_by_name(given, runner):
         (["--max_num_workers", "many"], "--max_num_workers: invalid int .*'many'"),
         (["gs://bucket"], "'gs://bucket' belongs to no option of Beam"),
         (["--extra_package", "none.whl"], "none.whl: no such file, to be staged"),
-        (["--runner", "PortableRunner"], "PortableRunner needs --job_endpoint"),
+        (
+            ["--runner", "PrismRunner"],
+            "--runner is one of FnApiRunner, .*'PrismRunner'",
+        ),
+        (
+            ["--runner", "PortableRunner"],
+            "PortableRunner needs --job_endpoint HOST:PORT",
+        ),
+        (
+            ["--runner", "FlinkRunner"],
+            "FlinkRunner needs --job_endpoint HOST:PORT of a",
+        ),
+        (["--runner", "spark"], "SparkRunner needs --job_endpoint HOST:PORT of a run"),
     ],
 )
 def test_mistakes(given, message):
@@ -166,49 +178,3 @@ def test_paths_that_workers_see():
         with pytest.raises(InputError, match=re.escape(what)):
             runner_options.check_paths(options, ["gs://bucket/a", path])
     runner_options.check_paths(runner_options.parse(), ["/data/dump.xml"])
-
-
-# Runners that need a program.
-
-
-def test_without_java(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    for runner in ("FlinkRunner", "SparkRunner"):
-        message = f"{runner} starts .* with Java, but there is no 'java' .*--job_endpo"
-        with pytest.raises(InputError, match=message):
-            runner_options.parse(["--runner", runner])
-
-
-@pytest.mark.parametrize(
-    ("runner", "option"),
-    [
-        ("FlinkRunner", "--flink_job_server_jar"),
-        ("SparkRunner", "--spark_job_server_jar"),
-        ("PrismRunner", "--prism_location"),
-    ],
-)
-def test_a_program_that_is_not_there(runner, option, tmp_path, monkeypatch):
-    java = tmp_path / "java"
-    java.touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    missing = str(tmp_path / "missing")
-    with pytest.raises(
-        InputError, match=f"{runner}: .* cannot be downloaded: .*{option} PAT"
-    ):
-        runner_options.parse(["--runner", runner, option, missing])
-    program = tmp_path / "program"
-    program.touch()
-    options = runner_options.parse(["--runner", runner, option, str(program)])
-    assert runner_of(options) == runner
-
-
-def test_a_program_that_cannot_be_fetched(tmp_path, monkeypatch):
-    java = tmp_path / "java"
-    java.touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    nowhere = "http://localhost:9/flink.jar"
-    options = ["--flink_job_server_jar", nowhere, "--jar_cache_dir", str(tmp_path)]
-    with pytest.raises(
-        InputError, match=rf"cannot be downloaded: .*{nowhere}.*refused"
-    ):
-        runner_options.parse(["--runner", "FlinkRunner", *options])
