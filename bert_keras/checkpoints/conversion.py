@@ -208,6 +208,8 @@ def convert(
             native.carry_over(files.path(input_path), temporary)
         elif to == "native":
             native.warn_of_pairs(wanted.task)
+        elif source_format == "native":
+            native.warn_of_long_texts(files.path(input_path), source.task, to=to)
         difference = _largest_difference(source, result, kept=kept)
         if has_same_outputs and difference > TOLERANCE:
             raise RuntimeError(

@@ -221,6 +221,20 @@ def warn_of_pairs(task: config.Task) -> None:
         )
 
 
+def warn_of_long_texts(source: Path, task: config.Task, *, to: str) -> None:
+    """Warns that another format than ours can only cut the long texts of a run."""
+    if task.kind not in _FORMS:
+        return
+    settings_type = finetuning_config.FinetuningConfig
+    settings = run_directory.read_settings(source, settings_type)
+    if settings is not None and settings.long_texts != "cut":
+        logger.warning(
+            f"the run reads long texts with long_texts={settings.long_texts}, which "
+            f"{to} cannot say: there, a text of more than {settings.max_seq_length} "
+            "tokens is cut and may get another answer; `export` keeps long_texts"
+        )
+
+
 def carry_over(source: Path, directory: Path) -> None:
     """Copies to a run that `write` made how its source, a run, was tuned to answer.
 

@@ -47,7 +47,7 @@ _CLASSES = {
 }
 _PIPELINE = _CODE.format(
     "from transformers import pipeline\n\n"
-    'answer = pipeline("{pipeline}", model="DIRECTORY")\n'
+    'answer = pipeline("{pipeline}", model="DIRECTORY"{options})\n'
     "print(answer({call}))"
 )
 _PAIR = '{"text": "A text.", "text_pair": "Another text."}'
@@ -64,24 +64,29 @@ _MODEL = _CODE.format(
 )
 _MODEL_CALLS = {
     "span": """\
-inputs = tokenizer("Who left?", "Ada left early.", return_tensors="pt")
+pair = "Who left?", "Ada left early."
+inputs = tokenizer(*pair, return_tensors="pt", truncation="only_second")
 outputs = model(**inputs)
 start, end = outputs.start_logits.argmax(), outputs.end_logits.argmax()
 print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))""",
     "choice": """\
 endings = ["sings.", "sleeps.", "runs.", "reads."]
-inputs = tokenizer(["She opens a book and"] * 4, endings, padding=True)
+beginnings = ["She opens a book and"] * 4
+inputs = tokenizer(beginnings, endings, truncation=True)
 inputs = tokenizer.pad(inputs, return_tensors="pt")
 logits = model(**{name: values[None] for name, values in inputs.items()}).logits
 print(endings[logits.argmax()])""",
-    "mean": """\
-inputs = tokenizer("A text.", return_tensors="pt")
-print(model(**inputs).last_hidden_state[0].mean(0))""",
-    "cls": """\
-inputs = tokenizer("A text.", return_tensors="pt")
-print(model(**inputs).last_hidden_state[0, 0])""",
+    "embedding": """\
+inputs = tokenizer("A text.", return_tensors="pt", truncation=True)
+vector = model(**inputs).last_hidden_state[0]{pooling}
+print({vector})""",
 }
-"""Calls of models without a pipeline, of vectors by their pooling."""
+"""Calls of models without a pipeline."""
+_POOLINGS = {"mean": ".mean(0)", "cls": "[0]"}
+_IDS_OF_TEXT = (
+    "which `vocab.txt` makes of text, with the case and the length in "
+    "`tokenizer_config.json`.\n\n"
+)
 _IDS = """\
 ids = np.array([{ids}], "int32")
 inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": 0 * ids}
@@ -116,7 +121,8 @@ USES = {
     ),
     "onnx": (
         "onnx",
-        "`model.onnx` takes ids, which `vocab.txt` makes of text.\n\n"
+        "`model.onnx` takes ids, "
+        + _IDS_OF_TEXT
         + _CODE.format(
             "import numpy as np, onnxruntime\n\n"
             + _IDS
@@ -126,7 +132,8 @@ USES = {
     ),
     "litert": (
         "tflite",
-        "`model.tflite` takes ids, which `vocab.txt` makes of text.\n\n"
+        "`model.tflite` takes ids, "
+        + _IDS_OF_TEXT
         + _CODE.format(
             "import numpy as np, tensorflow as tf\n\n"
             + _IDS
@@ -191,10 +198,16 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
 def _transformers_use(task: config.Task) -> str:
     kind = task.kind
     if model := _CLASSES.get(kind):
-        call = _MODEL_CALLS[task.pooling if kind == "embedding" else kind]
+        call = _MODEL_CALLS[kind]
+        if kind == "embedding":
+            vector = "vector / vector.norm()" if task.normalize else "vector"
+            call = call.replace("{vector}", vector)
+            call = call.replace("{pooling}", _POOLINGS[task.pooling])
         return _MODEL.format(model=model, call=call)
     call = _CALLS.get(kind) or (_PAIR if task.has_text_pair else '"A text."')
-    return _PIPELINE.format(pipeline=_PIPELINES[kind], call=call)
+    # Without it, theirs reads more of a long text than the run did.
+    options = ", truncation=True" if kind not in _CALLS else ""
+    return _PIPELINE.format(pipeline=_PIPELINES[kind], options=options, call=call)
 
 
 def _with_call(use: str, run: run_directory.Run) -> str:
@@ -416,8 +429,10 @@ def _limits(source: _Source) -> Iterator[str]:
     run, settings = source.run, source.settings
     yield f"- Text is {'lower-cased' if run.do_lower_case else 'read with its case'}."
     if length := settings.get("max_seq_length"):
-        how = settings.get("long_texts", "cut")
-        yield f"- It was tuned on at most {length:,} tokens a text; longer: `{how}`."
+        how = f"`{settings.get('long_texts', 'cut')}`"
+        if run.task.kind in ("span", "tagging"):
+            how = "overlapping windows"
+        yield f"- It was tuned on at most {length:,} tokens a text; longer: {how}."
     yield f"- It has {run.bert_config.max_position_embeddings:,} positions."
     if run.task.labels:
         names = ", ".join(map(markdown.literal, run.task.labels[:_MAX_LABELS]))

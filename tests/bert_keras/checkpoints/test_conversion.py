@@ -72,6 +72,18 @@ def test_a_run_is_read_as_it_was_written(kind, units, make_checkpoint, run_dir):
         assert array.tobytes() == found.arrays[name].tobytes()
 
 
+@pytest.mark.parametrize("long_texts", ["cut", "head_tail"])
+def test_long_texts_that_others_can_only_cut(long_texts, run_dir, tmp_path, caplog):
+    run = run_dir("classification")
+    (run / "config.yaml").write_text(f"max_seq_length: 9\nlong_texts: {long_texts}\n")
+    conversion.convert(run, tmp_path / "theirs", to="keras_hub")
+    message = (
+        "the run reads long texts with long_texts=head_tail, which keras_hub cannot "
+        "say: there, a text of more than 9 tokens is cut and may get another answer"
+    )
+    assert (message in caplog.text) == (long_texts != "cut")
+
+
 DATA = {
     "classification": ("a.tsv", "text\nw1 w2\nw3\n"),
     "regression": ("a.tsv", "text\nw1 w2\nw3\n"),

@@ -1,5 +1,6 @@
 """Presets of KerasHub: its own code reads ours, and ours reads its presets."""
 
+import itertools
 import json
 import logging
 import shutil
@@ -212,7 +213,7 @@ def our_numbers(checkpoint, texts) -> np.ndarray:
     ],
 )
 def test_their_classifier_answers_as_ours(hub, tmp_path, kind):
-    """Strings in; also pairs, as long as none is cut."""
+    """Strings in; long ones and pairs are cut alike."""
     checkpoint = make_classifier(kind)
     assert keras_hub.write(checkpoint, tmp_path) == {}
     theirs = hub.models.BertTextClassifier.from_preset(str(tmp_path))
@@ -221,7 +222,9 @@ def test_their_classifier_answers_as_ours(hub, tmp_path, kind):
     if kind == "multi_label":
         expected = 1 / (1 + np.exp(-expected))
     np.testing.assert_allclose(theirs.predict(TEXTS), expected, rtol=0, atol=1e-5)
+    lengths = itertools.product((1, 4, 5, 12), repeat=2)
     pairs = [("the café", "un"), ("the", "résumé the")]
+    pairs += [("the " * first, "! " * second) for first, second in lengths]
     expected = our_numbers(checkpoint, pairs)
     if kind == "multi_label":
         expected = 1 / (1 + np.exp(-expected))
