@@ -211,10 +211,9 @@ def _inspect(args: argparse.Namespace) -> None:
             args.examples,
             vocab_path=args.vocab,
             json_path=args.json,
-            tensorboard_dir=args.tensorboard,
         )
-    elif args.json or args.tensorboard:
-        raise InputError("--json and --tensorboard write the card: give --stats too")
+    elif args.json:
+        raise InputError("--json writes the card: give --stats too")
     else:
         lines = description.describe_examples(
             args.examples, vocab_path=args.vocab, limit=args.limit

@@ -142,9 +142,6 @@ def _add_example_verbs(verbs: Any) -> None:
     _add_number(inspect, "--limit", 5, "examples to print")
     _add_flag(inspect, "--stats", "read all examples and print a data card instead")
     inspect.add_argument("--json", help="JSON file to write the data card to")
-    inspect.add_argument(
-        "--tensorboard", help="directory to write the data card's histograms to"
-    )
 
 
 def _add_pretraining_verbs(verbs: Any) -> None:

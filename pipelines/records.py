@@ -7,11 +7,10 @@ import contextlib
 import gzip
 import hashlib
 import itertools
-import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, cast
+from typing import BinaryIO, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -24,11 +23,9 @@ VOCABULARY_NAME = "vocab.txt"
 
 # Keys of protobuf fields: field number << 3 | wire type; 2 is length-delimited.
 _FIELD_1, _FIELD_2, _FIELD_3 = b"\x0a", b"\x12", b"\x1a"
-_FLOAT_LIST, _INT64_LIST = 2, 3  # field numbers of the message Feature
-_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 
-# tf.train.Example, encoding.
+# tf.train.Example.
 #
 # Many messages at once: a message is a row of a matrix of bytes, of which some are
 # dropped, because a varint takes as few bytes as it can.
@@ -132,114 +129,6 @@ def _varints(values: np.ndarray, lengths: np.ndarray | None = None) -> _Columns:
 
 def _is_wide(values: np.ndarray) -> bool:
     return values.size > 0 and (values.min() < 0 or values.max() >= 1 << 32)
-
-
-# tf.train.Example, decoding.
-
-
-def decode_example(data: bytes) -> dict[str, list[int] | list[float]]:
-    """The features of a serialised `tf.train.Example`, by name.
-
-    Reads packed and unpacked lists, fields in any order, and passes over fields that
-    it does not know, as protobuf does.
-
-    Raises:
-        InputError: not an `Example`, or a feature of bytes.
-    """
-    features: dict[str, list[int] | list[float]] = {}
-    try:
-        for entry in _submessages(_submessage(data, 1), 1):
-            name = bytes(_submessage(entry, 1)).decode()
-            features[name] = _decode_feature(_submessage(entry, 2))
-    except (IndexError, struct.error, UnicodeDecodeError, _NotAnExample) as error:
-        raise InputError(
-            "expected a serialised tf.train.Example of numbers, got something else "
-            f"({error}); recreate the records with `bert-keras examples`"
-        ) from None
-    return features
-
-
-class _NotAnExample(Exception):
-    """The bytes are no message of the expected kind."""
-
-
-def _decode_feature(message: memoryview) -> list[int] | list[float]:
-    for number, wire_type, value in _fields(message):
-        if number == _INT64_LIST and wire_type == _LENGTH_DELIMITED:
-            return _decode_int64_list(value)
-        if number == _FLOAT_LIST and wire_type == _LENGTH_DELIMITED:
-            return _decode_float_list(value)
-    raise _NotAnExample("a feature without a list of numbers")
-
-
-def _decode_int64_list(message: memoryview) -> list[int]:
-    numbers: list[int] = []
-    for _, wire_type, value in _fields(message):
-        if wire_type == _VARINT:
-            numbers.append(value)
-            continue
-        if wire_type != _LENGTH_DELIMITED:
-            raise _NotAnExample("an integer of fixed width")
-        offset = 0
-        while offset < len(value):
-            number, offset = _read_varint(value, offset)
-            numbers.append(number)
-    return [n - (1 << 64) if n >> 63 else n for n in numbers]
-
-
-def _decode_float_list(message: memoryview) -> list[float]:
-    numbers: list[float] = []
-    for _, wire_type, value in _fields(message):
-        if wire_type not in (_FIXED32, _LENGTH_DELIMITED):
-            raise _NotAnExample("a float32 of another width")
-        numbers.extend(number for (number,) in struct.iter_unpack("<f", value))
-    return numbers
-
-
-def _submessages(message: bytes | memoryview, number: int) -> Iterator[memoryview]:
-    for found, wire_type, value in _fields(memoryview(message)):
-        if found == number and wire_type == _LENGTH_DELIMITED:
-            yield value
-
-
-def _submessage(message: bytes | memoryview, number: int) -> memoryview:
-    found = list(_submessages(message, number))
-    if not found:
-        raise _NotAnExample(f"field {number} is missing")
-    return found[-1]  # A field that comes twice: the last counts, as in protobuf.
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, int, Any]]:
-    """Field number, wire type and value of every field of a message."""
-    offset = 0
-    while offset < len(message):
-        key, offset = _read_varint(message, offset)
-        wire_type = key & 7
-        if wire_type == _VARINT:
-            value, offset = _read_varint(message, offset)
-            yield key >> 3, wire_type, value
-            continue
-        if wire_type == _LENGTH_DELIMITED:
-            length, offset = _read_varint(message, offset)
-        elif wire_type in (_FIXED32, _FIXED64):
-            length = 4 if wire_type == _FIXED32 else 8
-        else:
-            raise _NotAnExample(f"wire type {wire_type}")
-        if length > len(message) - offset:
-            raise _NotAnExample("a field longer than its message")
-        yield key >> 3, wire_type, message[offset : offset + length]
-        offset += length
-
-
-def _read_varint(message: memoryview, offset: int) -> tuple[int, int]:
-    number = 0
-    for shift in range(0, 70, 7):
-        byte = message[offset]
-        offset += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number & 0xFFFFFFFFFFFFFFFF, offset
-    raise _NotAnExample("a number of more than ten bytes")
 
 
 # TFRecord files.

@@ -15,6 +15,7 @@ import pytest
 
 from bert_keras import cli, manifest
 from bert_keras.pipelines import documents, records
+from tests.pipelines import example_messages
 
 PAGE = "<page><title>A</title><ns>0</ns><id>1</id><revision><text>{}</text></revision>"
 
@@ -278,7 +279,7 @@ class TestPretrain:
         shards = []
         for shard in made.shards:
             path = directory / shard.name
-            examples = [records.decode_example(r) for r in records.read_records(path)]
+            examples = [example_messages.decode(r) for r in records.read_records(path)]
             changed = [change(example) for example in examples]
             encoded = records.encode_examples(
                 {

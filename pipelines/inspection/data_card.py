@@ -243,20 +243,6 @@ def card_text(card: Mapping[str, Any], *, width: int = 100) -> Iterator[str]:
         yield ""
 
 
-def card_markdown(card: Mapping[str, Any]) -> str:
-    """The sections as tables, headed by their titles."""
-    lines = []
-    for title, rows in _sections(card):
-        lines += [f"| {title} | |", "|---|---|"]
-        lines += [f"| {_escaped(label)} | {_escaped(value)} |" for label, value in rows]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*")
-
-
 _Rows = list[tuple[str, str]]
 
 

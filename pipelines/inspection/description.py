@@ -16,7 +16,7 @@ from bert_keras.config import ExamplesConfig
 from bert_keras.data import features, masking, tokenization
 from bert_keras.errors import InputError
 from bert_keras.pipelines import records
-from bert_keras.pipelines.inspection import data_card, event_files, example_reading
+from bert_keras.pipelines.inspection import data_card, example_reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,16 +90,12 @@ def _open_examples(
 
 # The card of all examples.
 
-_NUM_SHOWN_BESIDE_CARD = 10
-"""Examples for TensorBoard."""
-
 
 def describe_all(
     examples_dir: str | Path,
     *,
     vocab_path: str | Path | None,
     json_path: str | Path | None,
-    tensorboard_dir: str | Path | None,
 ) -> Iterator[str]:
     """Lines of the data card, for which every example is read.
 
@@ -107,8 +103,6 @@ def describe_all(
         examples_dir: made by `examples` or `adopt`.
         vocab_path: `None`: the vocabulary kept with the examples.
         json_path: file for the card as JSON; `None`: none.
-        tensorboard_dir: directory for its histograms and texts for TensorBoard; `None`:
-            none.
 
     Raises:
         InputError: an unfinished directory, a truncated or changed shard, a record that
@@ -119,20 +113,6 @@ def describe_all(
     card = data_card.make_card(counts, found.made, found.config, found.vocabulary)
     if json_path is not None:
         files.write_json(json_path, card, indent=1, ensure_ascii=False)
-    if tensorboard_dir is not None:
-        shown = _describe_first(found, limit=_NUM_SHOWN_BESIDE_CARD, width=120)
-        event_files.write_card(
-            tensorboard_dir,
-            histograms={
-                "examples/tokens": counts.by_length,
-                "examples/hidden_tokens": counts.by_predictions,
-            },
-            texts={
-                "data_card": data_card.card_markdown(card),
-                # Indented: verbatim in Markdown.
-                "examples": "".join(f"    {line}\n" for line in shown),
-            },
-        )
     yield f"{examples_dir}: every example of {len(found.made.shards):,} files was read"
     yield ""
     yield from data_card.card_text(card, width=_terminal_width())
@@ -185,10 +165,6 @@ def describe_examples(
     if limit < 1:
         raise InputError(f"--limit must be at least 1, got {limit}")
     found = _open_examples(examples_dir, vocab_path)
-    yield from _describe_first(found, limit=limit, width=_terminal_width())
-
-
-def _describe_first(found: _Examples, *, limit: int, width: int) -> Iterator[str]:
     yield from _describe_manifest(found)
     noun = "instance" if found.config.pack_instances else "record"
     for shard, index, example in _first_examples(found, limit):
@@ -197,7 +173,7 @@ def _describe_first(found: _Examples, *, limit: int, width: int) -> Iterator[str
             example,
             found.vocabulary,
             title=f"{shard.name}, {noun} {index}",
-            width=width,
+            width=_terminal_width(),
         )
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from bert_keras.config import ExamplesConfig
 from bert_keras.data import batch_tokenizer, features, masking, tokenization
-from bert_keras.pipelines import buckets, instances, records
+from bert_keras.pipelines import buckets, instances
+from tests.pipelines import example_messages
 
 CLS, SEP, MASK = 2, 3, 4
 VOCABULARY = masking.MaskingVocabulary(
@@ -210,7 +211,7 @@ def test_records_hold_what_their_readers_are_told(settings):
     made, _ = encode(make_documents(), **settings)
     config = ExamplesConfig(**{"max_seq_length": 32, "dupe_factor": 2} | settings)
     for record in made:
-        example = records.decode_example(record)
+        example = example_messages.decode(record)
         for feature in features.record_features(config):
             values = example.pop(feature.name)
             if feature.length is None:
@@ -224,7 +225,7 @@ def test_records_hold_what_their_readers_are_told(settings):
 
 def test_counts_are_those_of_the_records():
     made, counts = encode(make_documents())
-    decoded = [records.decode_example(record) for record in made]
+    decoded = [example_messages.decode(record) for record in made]
     assert counts.pop("other_source_partners", 0) == 0
     assert counts == {
         "examples": len(decoded),
@@ -263,7 +264,7 @@ def test_a_bucket_without_one_kind_of_pair_has_no_balance():
 def test_a_bucket_with_one_document():
     (document,) = make_documents(1)
     made, counts = encode([document])
-    labels = {records.decode_example(r)["next_sentence_labels"][0] for r in made}
+    labels = {example_messages.decode(r)["next_sentence_labels"][0] for r in made}
     assert labels == {0}
     assert counts["pairs_without_partner"] == counts["examples"] == len(made) > 0
 

@@ -15,6 +15,7 @@ from bert_keras.data import features, tokenization
 from bert_keras.errors import InputError
 from bert_keras.pipelines import examples, instances, records
 from bert_keras.pipelines.engine import engines, passes
+from tests.pipelines import example_messages
 
 WORDS = [f"w{i}" for i in range(300)]
 CONFIG = ExamplesConfig(max_seq_length=32, dupe_factor=3)
@@ -103,7 +104,7 @@ def read_all(directory):
     made = manifest.read_manifest(directory, kind="examples", verb="examples")
     manifest.verify_shards(directory, made)
     return [
-        records.decode_example(record)
+        example_messages.decode(record)
         for shard in made.shards
         for record in records.read_records(directory / shard.name)
     ]
@@ -452,7 +453,7 @@ def test_empty_buckets_have_no_file(tmp_path, vocab_path):
 def labels_by_shard(directory):
     return {
         shard.name: {
-            records.decode_example(record)["next_sentence_labels"][0]
+            example_messages.decode(record)["next_sentence_labels"][0]
             for record in records.read_records(directory / shard.name)
         }
         for shard in manifest.read_manifest(

@@ -7,7 +7,7 @@ from bert_keras.data import masking, tokenization
 from bert_keras.errors import InputError
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import description, example_reading
-from tests.pipelines import test_examples
+from tests.pipelines import example_messages, test_examples
 
 CONFIG = test_examples.CONFIG.model_copy(update={"max_seq_length": 64})
 PACKED = CONFIG.model_copy(update={"pack_instances": True})
@@ -55,9 +55,7 @@ def test_another_engine_gives_the_same_bytes(
 
 
 def card(directory):
-    lines = description.describe_all(
-        directory, vocab_path=None, json_path=None, tensorboard_dir=None
-    )
+    lines = description.describe_all(directory, vocab_path=None, json_path=None)
     return list(lines)[1:]
 
 
@@ -100,7 +98,7 @@ def test_instances_are_shown_one_by_one(build):
 def test_a_row_that_breaks_a_rule_is_named(build, vocab_path, change, message):
     directory = build(PACKED)
     path = sorted(directory.glob("*.tfrecord"))[0]
-    row = records.decode_example(next(iter(records.read_records(path))))
+    row = example_messages.decode(next(iter(records.read_records(path))))
     row = {name: np.array(values) for name, values in row.items()}
     row["masked_lm_weights"] = row["masked_lm_weights"].astype(np.float32)
     row["instance_ids"][62:] = 0

@@ -14,6 +14,7 @@ from bert_keras import manifest
 from bert_keras.data import tfrecords
 from bert_keras.errors import InputError
 from bert_keras.pipelines import records
+from tests.pipelines import example_messages
 
 EXAMPLE = bytes.fromhex(
     "0a1d"  # Features, 29 bytes
@@ -64,13 +65,13 @@ def row_of(values, lengths, row):
 def test_example_bytes():
     values = {"b": np.array([[1, 300]]), "a": np.array([[1.0]], np.float32)}
     assert records.encode_examples(values) == [EXAMPLE]
-    assert records.decode_example(EXAMPLE) == {"a": [1.0], "b": [1, 300]}
+    assert example_messages.decode(EXAMPLE) == {"a": [1.0], "b": [1, 300]}
 
 
 def test_negative_integers_take_ten_bytes():
     (encoded,) = records.encode_examples({"a": np.array([[-2]])})
     assert encoded.endswith(bytes.fromhex("1a0c 0a0a feffffffffffffffff01"))
-    assert records.decode_example(encoded) == {"a": [-2]}
+    assert example_messages.decode(encoded) == {"a": [-2]}
 
 
 def test_each_example_has_its_own_length():
@@ -97,56 +98,7 @@ def test_examples_are_those_of_tensorflow(tf):
                 feature = example.features.feature[name]
                 getattr(feature, kind).value.extend(numbers)
             assert encoded == example.SerializeToString(deterministic=True)
-            assert records.decode_example(encoded) == expected
-
-
-def test_unpacked_lists_and_unknown_fields_are_read():
-    entries = b"\x08\x01" + b"\x08\xac\x02"  # Field 1, varint, twice.
-    feature = b"\x1a" + bytes([len(entries)]) + entries
-    floats = b"\x0d\x00\x00\x80\x3f" + b"\x0a\x04\x00\x00\x00\x40"  # One of each kind.
-    float_feature = b"\x12" + bytes([len(floats)]) + floats
-    message = b"\x78\x01"  # Field 15, which no Example has.
-    body = b""
-    for name, value in ((b"b", feature), (b"c", float_feature)):
-        # The value before the key, and a fixed64 that means nothing.
-        entry = b"\x12" + bytes([len(value)]) + value + b"\x0a\x01" + name
-        entry += b"\x79" + bytes(8)
-        body += b"\x0a" + bytes([len(entry)]) + entry
-    message += b"\x0a" + bytes([len(body)]) + body
-    assert records.decode_example(message) == {"b": [1, 300], "c": [1.0, 2.0]}
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"BERT",
-        b"\xff" * 20,
-        EXAMPLE[:-1],
-        EXAMPLE[:10],
-        EXAMPLE.replace(b"\x1a\x05\x0a\x03", b"\x0a\x05\x0a\x03"),  # a BytesList
-        EXAMPLE.replace(b"\x0a\x01a", b"\x0a\x01\xff"),  # a name that is not UTF-8
-        EXAMPLE.replace(b"\x1a\x05\x0a\x03", b"\x1a\x05\x0b\x03"),  # a group
-        EXAMPLE.replace(b"\x01\xac\x02", b"\x01\xac\x82"),  # a number without end
-    ],
-)
-def test_what_is_no_example_is_refused(data):
-    with pytest.raises(InputError, match=r"expected a serialised tf\.train\.Example"):
-        records.decode_example(data)
-
-
-def test_no_damage_of_an_example_escapes():
-    rng, num_refused = random.Random(1), 0
-    for _ in range(3000):
-        data = bytearray(EXAMPLE)
-        for _ in range(rng.randrange(1, 4)):
-            data[rng.randrange(len(data))] = rng.randrange(256)
-        try:
-            records.decode_example(bytes(data[: rng.randrange(len(data) + 1)]))
-        except InputError:
-            num_refused += 1
-    # Changed numbers are read as other numbers.
-    assert 0 < num_refused < 3000
+            assert example_messages.decode(encoded) == expected
 
 
 @pytest.mark.reference

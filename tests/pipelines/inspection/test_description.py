@@ -12,6 +12,7 @@ from bert_keras.data import dynamic_masking, features, masking, tokenization
 from bert_keras.errors import InputError
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import description
+from tests.pipelines import example_messages
 
 TOKENS = (
     *features.SPECIAL_TOKENS,
@@ -230,7 +231,7 @@ def test_a_record_that_cannot_be_shown(tmp_path, changed, message):
 def test_names_and_compression_of_another_kind(tmp_path, examples_dir):
     renamed = []
     for example in (FIRST, SECOND):
-        values = records.decode_example(encode(example))
+        values = example_messages.decode(encode(example))
         arrays = {
             features.V2_NAMES.get(name, name): np.array(
                 [numbers], np.float32 if name == "masked_lm_weights" else np.int64
@@ -323,7 +324,7 @@ COUNTERS = {
 
 
 def card_lines(directory, **changes):
-    arguments = {"vocab_path": None, "json_path": None, "tensorboard_dir": None}
+    arguments = {"vocab_path": None, "json_path": None}
     return list(description.describe_all(directory, **arguments | changes))
 
 
@@ -429,16 +430,6 @@ def test_the_card_as_json(carded, tmp_path):
         "wikipedia": {"documents": 1000, "words": 40_000},
     }
     assert list(card["corpus"]["left_out"].values()) == [900, 70, 30, 8, 2]
-
-
-def test_the_card_for_tensorboard(carded, tmp_path):
-    card_lines(carded, tensorboard_dir=tmp_path / "logs")
-    (path,) = (tmp_path / "logs").iterdir()
-    events = b"".join(records.read_records(path))
-    for tag in (b"examples/tokens", b"examples/hidden_tokens", b"data_card"):
-        assert tag in events
-    assert "    A  [CLS] the [MASK→capital] of france→france is".encode() in events
-    assert b"| rejected/not UTF-8 | 2 |" in events
 
 
 def test_a_card_of_examples_made_elsewhere(tmp_path):
