@@ -10,6 +10,8 @@ import os
 import shlex
 import signal
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -21,6 +23,7 @@ from bert_keras import (
     messages,
     requirements,
     settings_reference,
+    stores,
     tuning_commands,
     verbs,
 )
@@ -482,9 +485,48 @@ def _stop(*_: object) -> NoReturn:
     raise Stopped("stopped by SIGTERM; give the same command again to resume")
 
 
+_GRACE_SECONDS = 20.0
+"""Time between a signal and the end of a process that a silent store holds up, without
+`_ANSWER_SECONDS`: clouds give 30 in all."""
+_ANSWER_SECONDS = 5.0
+"""Time in which a store that is there answers."""
+
+
+def _end_in_an_outage() -> None:
+    """Has SIGTERM and Ctrl-C end this process even if a store does not answer.
+
+    Python's handlers wait for the call that the main thread is in, such as TensorFlow's
+    read of a batch, which may take minutes then. So a thread hears of the signal, asks
+    the stores, and ends the process, whose state may be in the middle of a step.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    # A signal to a forked process is none to this one.
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+
+    def watch() -> None:
+        number = 0
+        while number not in (signal.SIGTERM, signal.SIGINT):
+            number = os.read(reading, 1)[0]
+        time.sleep(_GRACE_SECONDS)
+        while stores.all_answer(seconds=_ANSWER_SECONDS):
+            time.sleep(1)
+        name = signal.Signals(number).name
+        messages.last_words(
+            f"bert-keras: stopped by {name} while a store does not answer, and not "
+            "saved; give the same command again to resume from the last checkpoint",
+            level=logging.WARNING,
+        )
+        os._exit(128 + number)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def entry_point() -> NoReturn:
     """The process of `bert-keras`: runs `main` and ends."""
     signal.signal(signal.SIGTERM, _stop)
+    _end_in_an_outage()
     try:
         code = main()
         sys.stdout.flush()

@@ -19,6 +19,7 @@ import pathlib
 import posixpath
 import random
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple, TypeVar
@@ -64,6 +65,9 @@ _NOT_TRANSIENT = re.compile(
 )
 _NO_CREDENTIALS = re.compile(r"169\.254\.|metadata\.google\.internal|MissingCredential")
 
+_USED: list[Any] = []
+"""Clients of the buckets that this process has used."""
+
 Result = TypeVar("Result")
 
 
@@ -103,11 +107,36 @@ def _client(scheme: str, bucket: str, process_id: int) -> Any:
         with contextlib.suppress(Exception):
             options["credential_provider"] = boto3.Boto3CredentialProvider()
     try:
-        return _STORES[scheme](
+        client = _STORES[scheme](
             bucket, client_options=_CLIENT_OPTIONS, retry_config=_RETRIES, **options
         )
     except exceptions.BaseError as error:
         raise InputError(f"{scheme}://{bucket}: {_reason(error)}") from None
+    _USED.append(client)
+    return client
+
+
+def all_answer(*, seconds: float) -> bool:
+    """Whether each bucket that this process has used answers within some seconds."""
+    answers = []
+
+    def ask(client: Any) -> None:
+        try:
+            obstore.head(client, "bert-keras-asks-for-an-answer")
+        except (exceptions.BaseError, OSError) as error:
+            if is_transient(error):
+                return
+        answers.append(client)
+
+    clients = list(_USED)
+    # Not a pool, whose end waits for its threads.
+    threads = [threading.Thread(target=ask, args=(c,), daemon=True) for c in clients]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return len(answers) == len(clients)
 
 
 def is_transient(error: BaseException) -> bool:

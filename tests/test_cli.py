@@ -1,7 +1,10 @@
 import argparse
+import http.server
+import os
 import re
 import subprocess
 import sys
+from concurrent import futures
 
 import pytest
 
@@ -391,3 +394,45 @@ def test_sigterm_is_not_taken_for_the_end():
     assert ended.stderr == (
         "bert-keras config: stopped by SIGTERM; give the same command again to resume\n"
     )
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_signal_ends_a_process_that_a_silent_store_holds_up(answers):
+    """The main thread is in a call that hears of no signal, as TensorFlow's may be."""
+
+    class Missing(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            self.send_error(404)
+
+    program = (
+        "import ctypes, os, sys, threading\n"
+        "from bert_keras import cli, stores\n"
+        "def block(_):\n"
+        "    stores.client_for('gs://bucket/directory')\n"
+        "    threading.Timer(0.3, os.kill, (os.getpid(), 15)).start()\n"
+        "    threading.Timer(4, os._exit, (0,)).start()\n"
+        "    lock, mutex = ctypes.CDLL(None).pthread_mutex_lock, ctypes.c_buffer(99)\n"
+        "    lock(mutex), lock(mutex)\n"
+        "cli._GRACE_SECONDS, cli._ANSWER_SECONDS = 0.2, 2\n"
+        "cli._VERBS['config'] = block\n"
+        "sys.argv = ['bert-keras', 'config', 'list']\n"
+        "cli.entry_point()\n"
+    )
+    with (
+        http.server.ThreadingHTTPServer(("localhost", 0), Missing) as server,
+        futures.ThreadPoolExecutor() as pool,
+    ):
+        if answers:
+            pool.submit(server.serve_forever)
+        address = f"http://localhost:{server.server_port}"
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "STORAGE_EMULATOR_HOST": address},
+            capture_output=True,
+            text=True,
+        )
+        if answers:
+            server.shutdown()
+    assert ended.returncode == (0 if answers else 143), ended.stderr
+    message = "stopped by SIGTERM while a store does not answer, and not saved"
+    assert (message in ended.stderr) != answers

@@ -164,6 +164,7 @@ class StopSignal:
         self.ends_at_once = False
         """Whether the signal raises `Stopped` wherever the process is: it may take
         minutes to build a graph or to evaluate."""
+        self._has_raised = False
 
     @property
     def received(self) -> bool:
@@ -176,15 +177,17 @@ class StopSignal:
                 self._previous[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        self._restore_reason(error)
 
     def _note(self, number: int, _: object) -> None:
         if number == signal.SIGINT and self.received:
             raise KeyboardInterrupt
         self.number = self.number or number
         if self.ends_at_once:
+            self._has_raised = True
             raise self.stopped()
         again = "; Ctrl-C again: at once" if number == signal.SIGINT else ""
         logger.info(
@@ -192,6 +195,15 @@ class StopSignal:
             signal.Signals(number).name,
             again,
         )
+
+    def _restore_reason(self, error: BaseException | None) -> None:
+        """Raises `Stopped` again where TensorFlow has made an error of it.
+
+        It does so where the handler is called while an error of C++ becomes one of
+        Python, such as that of a read that failed after minutes.
+        """
+        if self._has_raised and isinstance(error, Exception):
+            raise self.stopped() from error
 
     def stopped(self, step: int | None = None) -> Stopped:
         """Returns the end of a run whose signal came; its state is saved.
@@ -216,6 +228,9 @@ class StopSignal:
             if self.received:
                 raise self.stopped()
             yield
+        except Exception as error:
+            self._restore_reason(error)
+            raise
         finally:
             self.ends_at_once = before
 

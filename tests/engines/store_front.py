@@ -11,8 +11,8 @@ what goes wrong: a JSON object such as
 
 in which the kinds follow each other; `{"every": 1, "kinds": ["down"]}` is an outage.
 Numbers are HTTP's status codes; "cut" ends the connection in the middle of the answer,
-after the emulator has done what was asked; "slow" leaves the client waiting for it;
-without the file nothing goes wrong.
+after the emulator has done what was asked; "slow" leaves the client waiting for it,
+"silent" for good; without the file nothing goes wrong.
 """
 
 import http.client
@@ -57,6 +57,8 @@ class Front(http.server.BaseHTTPRequestHandler):
         with open(Path(FOLDER, "log"), "a") as log:
             place = self.headers.get("Range") or self.headers.get("Content-Range")
             log.write(f"{self.command} {self.path} {place} {fault or ''}\n")
+        if fault == "silent":
+            time.sleep(1000)
         if fault == "down":
             self.close_connection = True
         elif fault and fault.isdigit():

@@ -1,8 +1,11 @@
 """Training whose examples and run directory are on `gs://`."""
 
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 import urllib.parse
 
 import numpy as np
@@ -53,6 +56,36 @@ def test_a_run_on_a_store(store_front, cloud, tiny_examples, pretrained_run, tmp
     assert not os.path.exists("gs:")
     said = run(*arguments, environment=store_front.training)
     assert f"{run_dir}: finished already, at step 12" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["down", "silent"])
+def test_sigterm_while_tensorflow_reads_from_a_store_that_does_not_answer(
+    kind, store_front, cloud, tiny_examples, pretrained_run, tmp_path
+):
+    """Its retries go on for minutes, in which Python's handler is not called."""
+    examples = cloud.upload(tiny_examples, "examples")
+    command = [*COMMAND, "pretrain", "--strategy", "cpu", "--examples", examples]
+    command += ["--config", pretrained_run / "config.yaml", "--output_dir", tmp_path]
+    command += ["--set", "num_train_steps=100000"]
+    environment = {**os.environ, **store_front.training}
+    with subprocess.Popen(
+        [*map(str, command)], env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            while not (tmp_path / "checkpoints/step-0000000020.npz").exists():
+                assert process.poll() is None, process.stderr.read()
+                time.sleep(0.1)
+            store_front.fail(1, kind)
+            time.sleep(5)
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=30)
+        finally:
+            store_front.fail(0)
+            process.kill()
+    assert process.returncode == 143, said
+    *_, last = said.splitlines()
+    assert re.match("bert-keras.*: stopped by SIGTERM.*; give the same command", last)
 
 
 def names_below(directory) -> set[str]:

@@ -1,6 +1,9 @@
+import contextlib
 import itertools
 import os
 import signal
+import threading
+import time
 
 import keras
 import numpy as np
@@ -202,3 +205,21 @@ def test_a_signal_while_a_graph_is_built_keeps_its_name():
     with stopping.StopSignal() as stop_signal, stop_signal.ending_at_once():
         with pytest.raises(Stopped, match="SIGTERM; give the same"):
             build()
+
+
+def test_a_signal_while_an_error_of_c_plus_plus_is_raised_keeps_its_name():
+    """A read of a store that fails after minutes, in which the signal came."""
+    queue = tf.queue.FIFOQueue(1, tf.int32)
+
+    def send_then_fail():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.2)
+        queue.close()
+
+    for within in (contextlib.nullcontext, stopping.StopSignal.ending_at_once):
+        with pytest.raises(Stopped, match="SIGTERM; give the same"):
+            with stopping.StopSignal() as stop_signal, within(stop_signal):
+                stop_signal.ends_at_once = True
+                threading.Timer(0.2, send_then_fail).start()
+                queue.dequeue()
+        queue = tf.queue.FIFOQueue(1, tf.int32)
