@@ -304,8 +304,11 @@ def _check_ids(
         )
 
 
-# Keys of the configuration that say what is dropped.
+# Keys of the configuration, and an option, that say what is dropped.
 _KEYS = {
+    "overlap with evaluation data": "--exclude_overlap_with",
+    "repeated": "deduplicate_paragraphs",
+    "in another document": "deduplicate_paragraphs",
     "too short": "min_document_words",
     "too short without duplicates": "min_document_words",
     "list page": "drop_lists",
@@ -313,15 +316,20 @@ _KEYS = {
 }
 
 
-def _drops(counters: Mapping[str, int], config: CorpusConfig) -> str:
+def _drops(
+    counters: Mapping[str, int],
+    config: CorpusConfig,
+    groups: Collection[str] = ("dropped", "rejected"),
+) -> str:
     """The reasons why documents are left out, each with its key and number."""
     reasons = []
     for name, amount in sorted(counters.items()):
         group, _, reason = name.partition("/")
-        if group in ("dropped", "rejected") and amount:
+        if group in groups and amount:
             key = _KEYS.get(reason)
-            limit = f" ({key}={json.dumps(getattr(config, key))})" if key else ""
-            reasons.append(f"{reason}{limit} {amount:,}")
+            if key in CorpusConfig.model_fields:
+                key += f"={json.dumps(getattr(config, key))}"
+            reasons.append(f"{reason}{f' ({key})' if key else ''} {amount:,}")
     return ", ".join(reasons)
 
 
@@ -342,6 +350,8 @@ def _log(result: manifest.Manifest, config: CorpusConfig) -> None:
         logger.info("corpus: texts that are not UTF-8: %s", found)
     if drops := _drops(counters, config):
         logger.info("corpus: dropped of %s read: %s", counters["items_read"], drops)
+    if drops := _drops(counters, config, ["dropped_paragraphs"]):
+        logger.info("corpus: dropped paragraphs: %s", drops)
 
 
 # In a worker.

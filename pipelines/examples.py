@@ -142,7 +142,7 @@ def build_examples(
         counters=steps.sum_counters(results),
     )
     manifest.finish_output_directory(output_dir, finished)
-    _log_summary(finished, corpus)
+    _log_summary(finished, corpus, output_dir)
     return finished
 
 
@@ -305,7 +305,9 @@ class _Write(steps.Worker):
         yield steps.counted(counts, shard=shard.model_dump(mode="json"))
 
 
-def _log_summary(made: manifest.Manifest, corpus: manifest.Manifest) -> None:
+def _log_summary(
+    made: manifest.Manifest, corpus: manifest.Manifest, output_dir: str | Path
+) -> None:
     counts = Counter(made.counters)
     num_examples = counts["examples"]
     num_rows = made.num_records
@@ -313,12 +315,14 @@ def _log_summary(made: manifest.Manifest, corpus: manifest.Manifest) -> None:
     random_percent = 100 * counts["random_next_examples"] / num_examples
     has_pairs = made.config["packing"] == "sentence_pairs"
     logger.info(
-        "examples: %s%s from %s documents, in %s files; %s tokens, %.1f %% padding; "
-        "%s%.2f %% of the corpus's pieces are [UNK]",
+        "examples: %s%s from %s documents, in %s files of %s; %s tokens, which are "
+        "WordPieces, [CLS] and [SEP]; %.1f %% of the positions are padding; %s%.2f %% "
+        "of the corpus's WordPieces are [UNK]",
         f"{num_examples:,}",
         f" in {num_rows:,} rows" if made.config["pack_instances"] else "",
         f"{counts['documents']:,}",
         f"{len(made.shards):,}",
+        output_dir,
         f"{counts['example_tokens']:,}",
         100 * (1 - counts["example_tokens"] / capacity),
         f"B is random in {random_percent:.1f} %; " if has_pairs else "",
@@ -329,6 +333,14 @@ def _log_summary(made: manifest.Manifest, corpus: manifest.Manifest) -> None:
             "%s documents left out: another one has the same id",
             f"{counts['duplicate_documents']:,}",
         )
+    left_out = {
+        "empty_documents": "documents left out: no sentence of theirs has a token",
+        "dropped_unbalanced_pairs": "pairs left out: next_sentence=balanced",
+        "dropped_single_sentences": "sentences left out: alone in their shard",
+    }
+    for name, reason in left_out.items():
+        if counts[name]:
+            logger.info("examples: %s %s", f"{counts[name]:,}", reason)
     if counts["pairs_without_partner"]:
         logger.warning(
             "%s examples come from documents that are alone in their shard, so their B "

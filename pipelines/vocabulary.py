@@ -138,12 +138,19 @@ def build_vocabulary(
         # The next command will differ, and cannot use these counts.
         files.delete_tree(work.work_dir)
         raise
-    _log_summary(merged, words)
     tokenization.Vocabulary(tuple(tokens)).save(output_path)
     files.write_json(
         inputs_path, {"inputs": digest, "sha256": files.sha256(output_path)}
     )
     files.delete_tree(work.work_dir)
+    logger.info(
+        "vocab: %s entries in %s, learnt from the %s most frequent of %s different "
+        "words",
+        f"{len(tokens):,}",
+        output_path,
+        f"{len(words):,}",
+        f"{sum(result['num_words'] for result in merged):,}",
+    )
 
 
 def _digest(corpus: manifest.Manifest, vocab_size: int, do_lower_case: bool) -> str:
@@ -338,11 +345,3 @@ def _sum_characters(results: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     for result in results:
         total.update(result["characters"])
     return total
-
-
-def _log_summary(results: Iterable[Mapping[str, Any]], words: Sequence[Any]) -> None:
-    logger.info(
-        "vocab: learnt from the %s most frequent of %s words",
-        f"{len(words):,}",
-        f"{sum(result['num_words'] for result in results):,}",
-    )

@@ -285,7 +285,8 @@ def paragraphs(output):
     return {key: [" ".join(p) for p in d["paragraphs"]] for key, d in found.items()}
 
 
-def test_a_paragraph_stays_in_one_document(tmp_path):
+def test_a_paragraph_stays_in_one_document(tmp_path, caplog):
+    caplog.set_level("INFO")
     texts = {
         "a": f"{PARAGRAPH}\n\nOnly in a.",
         "b": f"Only in b.\n\n{PARAGRAPH}\n\nShort and twice.\n\nShort and twice.",
@@ -308,6 +309,10 @@ def test_a_paragraph_stays_in_one_document(tmp_path):
     assert found == expected
     assert result.counters["dropped_paragraphs/in another document"] == 2
     assert result.counters["dropped_paragraphs/repeated"] == 1
+    assert caplog.messages[-1] == (
+        "corpus: dropped paragraphs: in another document (deduplicate_paragraphs=true) "
+        "2, repeated (deduplicate_paragraphs=true) 1"
+    )
     build(
         tmp_path / "all",
         jsonl=lines,
@@ -387,8 +392,8 @@ def test_what_is_filtered(tmp_path, caplog):
     )
     assert caplog.messages[-1] == (
         "corpus: dropped of 5 read: disambiguation page (drop_lists=true) 1, list page "
-        "(drop_lists=true) 1, overlap with evaluation data 1, too short "
-        "(min_document_words=10) 1"
+        "(drop_lists=true) 1, overlap with evaluation data (--exclude_overlap_with) 1, "
+        "too short (min_document_words=10) 1"
     )
     assert set(documents(tmp_path / "out")) == {"xwiki:3:Ships"}
     dropped = {k: v for k, v in result.counters.items() if k.startswith("dropped/")}

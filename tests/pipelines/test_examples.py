@@ -528,13 +528,14 @@ def test_documents_with_one_id_are_used_once(tmp_path, vocab_path, caplog):
 
 def test_summary(tmp_path, corpus_dir, vocab_path, caplog):
     caplog.set_level("INFO", logger="bert_keras")
-    build(corpus_dir, vocab_path, tmp_path / "made")
-    assert re.search(
-        r"^examples: [\d,]+ from 40 documents, in 2 files; [\d,]+ tokens, "
-        r"\d+\.\d % padding; B is random in \d+\.\d %; "
-        r"0\.00 % of the corpus's pieces are \[UNK\]$",
-        caplog.messages[-1],
-    )
+    config = CONFIG.model_copy(update={"next_sentence": "balanced"})
+    build(corpus_dir, vocab_path, tmp_path / "made", config=config)
+    assert caplog.messages == [
+        f"examples: 288 from 40 documents, in 2 files of {tmp_path / 'made'}; 6,938 "
+        "tokens, which are WordPieces, [CLS] and [SEP]; 24.7 % of the positions are "
+        "padding; B is random in 50.0 %; 0.00 % of the corpus's WordPieces are [UNK]",
+        "examples: 34 pairs left out: next_sentence=balanced",
+    ]
 
 
 # Bad input.

@@ -252,9 +252,13 @@ def test_an_existing_output_is_left_alone(tmp_path, caplog):
         build(corpus, output)
     assert output.read_text() == "mine"
     output.unlink()
-    build(corpus, output)
-    made = output.read_bytes(), output.stat().st_mtime_ns
     caplog.set_level("INFO")
+    build(corpus, output)
+    assert caplog.messages[-1] == (
+        f"vocab: 500 entries in {output}, learnt from the 2 most frequent of 2 "
+        "different words"
+    )
+    made = output.read_bytes(), output.stat().st_mtime_ns
     build(corpus, output)
     assert "vocab.txt: finished already, with the same corpus" in caplog.text
     assert (output.read_bytes(), output.stat().st_mtime_ns) == made
