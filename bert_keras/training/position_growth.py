@@ -14,6 +14,9 @@ from collections.abc import Mapping
 
 import keras
 import numpy as np
+import tensorflow as tf
+
+from bert_keras.training import replicas
 
 logger = logging.getLogger(__name__)
 
@@ -65,9 +68,15 @@ def _nearest_rotation(matrix: np.ndarray) -> np.ndarray:
 
 
 def grow(
-    state: Mapping[str, keras.Variable], *, num_trained: int, num_rows: int
+    state: Mapping[str, keras.Variable],
+    *,
+    strategy: tf.distribute.Strategy,
+    num_trained: int,
+    num_rows: int,
 ) -> None:
     """Continues the position table of a training, on all replicas.
+
+    All workers take the first one's rows: other processors round otherwise.
 
     In the new rows the optimizer's mean of squared gradients becomes the mean of the
     trained ones: an estimate that begins at 0 so late in a run, where no optimizer
@@ -79,6 +88,7 @@ def grow(
 
     Args:
         state: see `training_state.named_variables`.
+        strategy: the workers'.
         num_trained: see `extrapolated`.
         num_rows: see `extrapolated`.
     """
@@ -86,13 +96,12 @@ def grow(
     for name, variable in state.items():
         if name.startswith("weights/") and name.endswith("position_embeddings"):
             table = keras.ops.convert_to_numpy(variable)
-            variable.assign(
-                extrapolated(table, num_trained=num_trained, num_rows=num_rows)
-            )
+            table = extrapolated(table, num_trained=num_trained, num_rows=num_rows)
+            variable.assign(replicas.of_first_worker(strategy, table))
         elif name.endswith("position_embeddings_v"):
             squares = np.array(keras.ops.convert_to_numpy(variable))
             squares[new] = squares[1 : num_trained - 1].mean(axis=0)
-            variable.assign(squares)
+            variable.assign(replicas.of_first_worker(strategy, squares))
     logger.info(
         "positions %d to %d go on from those before", num_trained - 1, num_rows - 1
     )

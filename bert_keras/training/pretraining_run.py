@@ -299,7 +299,10 @@ class PretrainingRun:
             and 0 < num_trained < num_rows
         ):
             position_growth.grow(
-                self._state, num_trained=num_trained, num_rows=num_rows
+                self._state,
+                strategy=self.strategy,
+                num_trained=num_trained,
+                num_rows=num_rows,
             )
 
     def _keepers(self, phase: phases.Phase) -> list[keras.callbacks.Callback]:

@@ -231,16 +231,45 @@ def _bit_sums(value):
     return tf.stack([tf.reduce_sum(bits), tf.reduce_sum(bits * places)])
 
 
+def of_first_worker(
+    strategy: tf.distribute.Strategy, numbers: np.ndarray
+) -> np.ndarray:
+    """Returns the first worker process's numbers, bit for bit, in all processes.
+
+    All workers call it at the same point, with numbers of the same shape.
+    """
+    if not is_multi_worker(strategy):
+        return numbers
+
+    def of_first_replica(own: tf.Tensor) -> tf.Tensor:
+        context = tf.distribute.get_replica_context()
+        is_first = tf.equal(context.replica_id_in_sync_group, 0)
+        return tf.where(is_first, own, tf.zeros_like(own))
+
+    return _sum(strategy, numbers, of_first_replica).astype(numbers.dtype)
+
+
 def _sum_over_workers(
     strategy: tf.distribute.Strategy, numbers: np.ndarray
 ) -> np.ndarray:
     """Sums of each process's numbers, counted once for each of its replicas."""
     if not is_multi_worker(strategy):
         return numbers * strategy.num_replicas_in_sync
+    return _sum(strategy, numbers, lambda own: own)
+
+
+def _sum(
+    strategy: tf.distribute.Strategy,
+    numbers: np.ndarray,
+    share: Callable[[tf.Tensor], tf.Tensor],
+) -> np.ndarray:
+    """Sums over all replicas, in float64, what `share` makes of each one's numbers."""
 
     @tf.function
     def total():
-        return strategy.run(lambda: sum_over_replicas(tf.constant(numbers, tf.float64)))
+        return strategy.run(
+            lambda: sum_over_replicas(share(tf.constant(numbers, tf.float64)))
+        )
 
     return strategy.experimental_local_results(total())[0].numpy()
 

@@ -83,7 +83,7 @@ def test_table_and_squares_change_on_all_replicas_and_nothing_else(name):
     before = training_state.copy_of(state)
 
     for _ in range(2):
-        position_growth.grow(state, num_trained=10, num_rows=20)
+        position_growth.grow(state, strategy=strategy, num_trained=10, num_rows=20)
         after = training_state.copy_of(state)
         changed = [key for key in state if not np.array_equal(before[key], after[key])]
         assert len(changed) == 2

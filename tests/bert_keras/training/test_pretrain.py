@@ -335,7 +335,7 @@ class TestTwoPhases:
     ):
         """From those of the first to those of the second, after its last step."""
 
-        def grow(state, *, num_trained, num_rows):
+        def grow(state, *, strategy, num_trained, num_rows):
             step = state["optimizer/bert_adamw/iteration"]
             raise Stopped(f"{num_trained} to {num_rows} after {int(step)}")
 
@@ -362,7 +362,7 @@ class TestTwoPhases:
         """Those that no earlier phase trained, where asked, of a table of our own."""
         calls = []
         monkeypatch.setattr(
-            position_growth, "grow", lambda _, **rows: calls.append(rows)
+            position_growth, "grow", lambda _, *, strategy, **rows: calls.append(rows)
         )
         planned = [
             types.SimpleNamespace(
@@ -374,6 +374,7 @@ class TestTwoPhases:
         ]
         run = types.SimpleNamespace(
             settings=settings(grow_positions=option),
+            strategy=CPU,
             planned=planned,
             _is_further_training=is_further,
             _state={},

@@ -15,6 +15,8 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import config, config_files, strict_model
+from bert_keras.pipelines import examples
+from bert_keras.pipelines.engine import engines
 from bert_keras.training import pretrain
 
 pytestmark = pytest.mark.slow
@@ -61,7 +63,7 @@ def start_workers(examples, run, second=(), *, program=COMMAND_LINE, **changes):
     for index in range(2):
         command = [
             *(sys.executable, *program, "pretrain"),
-            *("--examples", str(examples), "--output_dir", str(run)),
+            *("--examples", *map(str, np.ravel(examples)), "--output_dir", str(run)),
             *("--config", str(path), "--workers", addresses),
             *("--worker_index", str(index)),
             *(second if index else ()),
@@ -229,6 +231,48 @@ def test_files_of_their_own(tiny_examples, tmp_path):
     )
     assert finish(processes)[0] == 2
     assert "input_sharding" in log_of(tmp_path / "few", 0)
+
+
+OTHER_ROUNDING = """
+import sys
+import numpy as np
+from bert_keras import cli
+
+compute = np.linalg.svd
+def rounded(*arguments, **options):
+    return [factor * (1 + 1e-12) for factor in compute(*arguments, **options)]
+if sys.argv[sys.argv.index("--worker_index") + 1] == "1":
+    np.linalg.svd = rounded
+cli.entry_point()
+"""
+
+
+def test_both_take_the_positions_that_the_first_one_continues(
+    tiny_examples, tiny_vocab, tmp_path
+):
+    """The second one's processor rounds otherwise; a checkpoint compares the bits."""
+    examples.build_examples(
+        tiny_examples.parent / "corpus",
+        tiny_vocab,
+        tmp_path / "longer",
+        config=config.ExamplesConfig(max_seq_length=64, dupe_factor=2),
+        do_lower_case=True,
+        num_shards=3,
+        engine=engines.make_engine(),
+    )
+    run = tmp_path / "run"
+    processes = start_workers(
+        [tiny_examples, tmp_path / "longer"],
+        run,
+        program=("-c", OTHER_ROUNDING),
+        model={**SETTINGS["model"], "max_position_embeddings": 64},
+        num_train_steps=4,
+        save_checkpoint_steps=2,
+        phases=[{"fraction": 0.5}, {"fraction": 0.5}],
+        grow_positions="extrapolate",
+    )
+    assert finish(processes) == [0, 0], log_of(run, 0)
+    assert "positions 31 to 63 go on from those before" in log_of(run, 1)
 
 
 def test_workers_that_are_given_something_else(tiny_examples, tmp_path):
