@@ -44,6 +44,12 @@ MAX_DEFAULT_SHARDS = 1024
 RARE = 10
 """Documents of a source for each shard: with fewer, some are alone in their shard."""
 
+FEW = 4
+"""Documents of a source, two in each of two shards, of which one is evaluated on: of
+fewer, each is cut into parts."""
+SENTENCES_PER_PART = 100
+"""At least."""
+
 _DOCUMENTS = "documents"
 
 
@@ -55,13 +61,22 @@ class Work:
     config: ExamplesConfig
     do_lower_case: bool
     num_shards: int
+    num_parts: Mapping[str, int] = field(default_factory=dict)
+    """Parts of the documents that are cut, by id."""
     moves: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """By source, see `instances.join_lone`."""
 
-    def shard_of(self, document: instances.Document) -> int:
-        """Returns the number of the shard that a document goes to."""
-        bucket = instances.bucket_of(document.id, self.num_shards)
-        return self.moves.get(document.source, {}).get(bucket, bucket)
+    def by_shard(
+        self, document: instances.Document
+    ) -> Iterator[tuple[int, instances.Document]]:
+        """Returns a document, or each part of it, with the number of its shard."""
+        parts = [document]
+        if num_parts := self.num_parts.get(document.id):
+            parts = instances.parts_of(document, num_parts)
+        moves = self.moves.get(document.source, {})
+        for part in parts:
+            bucket = instances.bucket_of(part.id, self.num_shards)
+            yield moves.get(bucket, bucket), part
 
     @property
     def vocab_path(self) -> str:
@@ -121,7 +136,7 @@ def build_examples(
         return manifest.read_manifest(
             output_dir, kind="examples", verb="bert-keras examples"
         )
-    work = replace(work, moves=_moves_of_rare(corpus_dir, corpus, work.num_shards))
+    work = _spread_rare(work, _find_rare(corpus_dir, corpus, work.num_shards))
     vocabulary.save(work.vocab_path)
     done = engine.run(_job(work, corpus_dir, corpus))
     results = [result for of_step in done.values() for result in of_step]
@@ -161,25 +176,26 @@ def default_num_shards(corpus: manifest.Manifest) -> int:
     return min(wanted, MAX_DEFAULT_SHARDS)
 
 
-def _moves_of_rare(
+def _find_rare(
     corpus_dir: str | Path, corpus: manifest.Manifest, num_shards: int
-) -> dict[str, dict[int, int]]:
-    """Returns the moves of documents that would be the only one of a source in a shard.
+) -> dict[str, dict[str, int]]:
+    """Returns the documents of sources that have few for so many shards.
 
-    Reads the corpus if it has a source with few documents for so many shards. Depends
-    on nothing else, so that examples of every length have the same documents in a
-    shard.
+    Reads the corpus if it has such a source.
+
+    Returns:
+        By source and id, the number of sentences.
     """
-    ids: dict[str, set[str]] = {
-        name.removeprefix("documents/"): set()
+    found: dict[str, dict[str, int]] = {
+        name.removeprefix("documents/"): {}
         for name, number in corpus.counters.items()
-        if name.startswith("documents/") and 1 < number < RARE * num_shards
+        if name.startswith("documents/") and number < RARE * num_shards
     }
-    if not ids or num_shards == 1:
+    if not found or num_shards == 1:
         return {}
     num_read = 0
     with progress.Progress(
-        f"counting {', '.join(ids)}",
+        f"counting {', '.join(found)}",
         total=corpus.num_records,
         unit="documents",
         read=lambda: num_read,
@@ -189,22 +205,44 @@ def _moves_of_rare(
             for document in documents.read_shard(files.join(corpus_dir, shard.name)):
                 num_read += 1
                 source = instances.source_name(document["source"])
-                if source in ids:
-                    ids[source].add(document["id"])
-    moves = {}
-    for source, of_source in ids.items():
-        counts = Counter(instances.bucket_of(key, num_shards) for key in of_source)
+                if source in found:
+                    num_sentences = sum(map(len, document["paragraphs"]))
+                    found[source][document["id"]] = num_sentences
+    return found
+
+
+def _spread_rare(work: Work, rare: Mapping[str, Mapping[str, int]]) -> Work:
+    """Places the documents of rare sources so that none is alone in its shard.
+
+    Depends on the corpus and the number of shards alone, so that examples of every
+    length have the same documents in a shard.
+    """
+    num_parts: dict[str, int] = {}
+    moves: dict[str, dict[int, int]] = {}
+    for source, num_sentences in rare.items():
+        ids = []
+        for key, number in num_sentences.items():
+            parts = min(number // SENTENCES_PER_PART, 2 * work.num_shards)
+            if len(num_sentences) < FEW and parts > 1:
+                num_parts[key] = parts
+                ids += [instances.part_id(key, part) for part in range(parts)]
+            else:
+                ids.append(key)
+        counts = Counter(instances.bucket_of(key, work.num_shards) for key in ids)
         moves[source] = instances.join_lone(counts)
+        noun = "document" if len(num_sentences) == 1 else "documents"
+        what = f"examples: {len(num_sentences):,} {noun} of {source}"
+        if len(ids) > len(num_sentences):
+            logger.info("%s, too few: cut into %s parts", what, f"{len(ids):,}")
         if moves[source]:
             logger.info(
-                "examples: %s documents of %s in %s shards: %s that would be alone in "
-                "a shard join others, which random next sentences can come from",
-                f"{len(of_source):,}",
-                source,
-                f"{num_shards:,}",
+                "%s in %s shards: %s that would be alone in a shard join others, which "
+                "random next sentences can come from",
+                what,
+                f"{work.num_shards:,}",
                 f"{len(moves[source]):,}",
             )
-    return moves
+    return replace(work, num_parts=num_parts, moves=moves)
 
 
 def _settings(
@@ -266,9 +304,9 @@ class _Tokenize(steps.Worker):
         counts: Counter[str] = Counter()
         found = documents.read_shard(path)
         for document in buckets.tokenize_documents(found, self._tokenizer, counts):
-            if document.sentence_ends:
-                packed = buckets.pack(document)
-                yield steps.Send(_DOCUMENTS, self._work.shard_of(document), packed)
+            for bucket, part in self._work.by_shard(document):
+                if part.sentence_ends:
+                    yield steps.Send(_DOCUMENTS, bucket, buckets.pack(part))
         self._heartbeat.add(num_bytes)
         yield steps.counted(counts)
 
@@ -344,8 +382,11 @@ def _log_summary(
     if counts["pairs_without_partner"]:
         logger.warning(
             "%s examples come from documents that are alone in their shard, so their B "
-            "is never random: use fewer --num_shards or more documents",
+            "is never random: give more documents%s",
             f"{counts['pairs_without_partner']:,}",
+            ", or a larger --num_shards (20), for which a long one is cut into parts"
+            if made.config["num_shards"] == 1
+            else "",
         )
     num_foreign = counts["other_source_partners"]
     if num_foreign and made.config["partner"] == "same_source":

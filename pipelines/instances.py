@@ -18,11 +18,12 @@ distribution, except that
 
 import bisect
 import hashlib
+import itertools
 import random
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -106,6 +107,26 @@ def source_name(source: str) -> str:
     """
     site = _SITE.match(source)
     return site[1].lower() if site else source
+
+
+def part_id(document_id: str, part: int) -> str:
+    """Returns the id of a part of a document."""
+    return f"{document_id}#{part}"
+
+
+def parts_of(document: Document, num_parts: int) -> Iterator[Document]:
+    """Cuts a document into parts of about as many sentences, each a document."""
+    ends = document.sentence_ends
+    limits = [len(ends) * part // num_parts for part in range(num_parts + 1)]
+    for part, (first, last) in enumerate(itertools.pairwise(limits)):
+        start = _start(ends, first)
+        sentence_ends = array("I", [end - start for end in ends[first:last]])
+        yield replace(
+            document,
+            id=part_id(document.id, part),
+            token_ids=document.token_ids[start : _start(ends, last)],
+            sentence_ends=sentence_ends,
+        )
 
 
 def join_lone(counts: Mapping[int, int]) -> dict[int, int]:

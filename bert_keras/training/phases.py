@@ -144,8 +144,8 @@ def _read_phase(
     if len(found.shards) == 1 and settings.num_eval_shards is None:
         logger.warning(
             "%s: a single shard, which is trained on, so there is no evaluation: make "
-            "the examples again with a larger --num_shards (20) from four documents or "
-            "more, and the last one is kept for it",
+            "the examples again with a larger --num_shards (20), and the last one is "
+            "kept for it",
             directory,
         )
     if phase.num_train_records < 1:

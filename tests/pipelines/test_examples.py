@@ -476,6 +476,25 @@ def test_no_document_is_alone_in_its_shard(tmp_path, vocab_path, number):
     assert (len(labels) > 1) == (number > 3)
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_few_long_documents_are_cut(tmp_path, vocab_path, caplog, number):
+    """A book of 10 MB has random next sentences, and a part that is evaluated on."""
+    caplog.set_level("INFO", logger="bert_keras")
+    corpus_dir = write_corpus(
+        tmp_path / "documents", numbered_documents(number, num_sentences=1200)
+    )
+    made = build(corpus_dir, vocab_path, tmp_path / "made", num_shards=10)
+    assert made.counters["pairs_without_partner"] == 0
+    assert made.counters["other_source_partners"] == 0
+    assert made.counters["sentences"] == 1200 * number
+    labels = labels_by_shard(tmp_path / "made")
+    assert set(map(frozenset, labels.values())) == {frozenset((0, 1))}
+    assert len(labels) > 2
+    assert (
+        "examples: 1 document of books, too few: cut into 12 parts"
+    ) in caplog.messages
+
+
 def test_random_next_sentences_of_few_books_are_of_books(tmp_path, vocab_path, caplog):
     caplog.set_level("INFO", logger="bert_keras")
     documents = numbered_documents(100)
@@ -512,7 +531,11 @@ def test_a_document_alone_has_no_random_next(tmp_path, vocab_path, caplog):
     corpus_dir = write_corpus(tmp_path / "documents", numbered_documents(1))
     made = build(corpus_dir, vocab_path, tmp_path / "made")
     assert made.counters["pairs_without_partner"] == made.num_records > 0
-    assert "examples come from documents that are alone in their shard" in caplog.text
+    assert caplog.messages[-1] == (
+        f"{made.num_records} examples come from documents that are alone in their "
+        "shard, so their B is never random: give more documents, or a larger "
+        "--num_shards (20), for which a long one is cut into parts"
+    )
 
 
 def test_documents_with_one_id_are_used_once(tmp_path, vocab_path, caplog):

@@ -113,6 +113,14 @@ def test_none_is_alone_afterwards():
         assert all(counts[bucket] == 1 for bucket in moves)
 
 
+def test_parts_are_the_document():
+    document = make_document("a", [3, 1, 4, 1, 5, 9, 2])
+    parts = list(instances.parts_of(document, 3))
+    assert [part.id for part in parts] == ["a#0", "a#1", "a#2"]
+    assert [list(part.sentence_ends) for part in parts] == [[3, 4], [4, 5], [5, 14, 16]]
+    assert [token for part in parts for token in part.token_ids] == list(range(10, 35))
+
+
 @pytest.mark.parametrize(
     ("source", "name"),
     [

@@ -31,8 +31,8 @@ def test_a_run_without_an_evaluation_is_warned_of(one_shard, tiny_examples, capl
     [record] = [r for r in caplog.records if r.levelname == "WARNING"]
     assert record.getMessage() == (
         f"{one_shard}: a single shard, which is trained on, so there is no evaluation: "
-        "make the examples again with a larger --num_shards (20) from four documents "
-        "or more, and the last one is kept for it"
+        "make the examples again with a larger --num_shards (20), and the last one is "
+        "kept for it"
     )
     caplog.clear()
     phases.read_phases(
