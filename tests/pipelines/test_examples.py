@@ -529,7 +529,7 @@ def test_the_only_document_of_a_source_is_warned_of(tmp_path, vocab_path, caplog
 
 def test_a_document_alone_has_no_random_next(tmp_path, vocab_path, caplog):
     corpus_dir = write_corpus(tmp_path / "documents", numbered_documents(1))
-    made = build(corpus_dir, vocab_path, tmp_path / "made")
+    made = build(corpus_dir, vocab_path, tmp_path / "made", num_shards=1)
     assert made.counters["pairs_without_partner"] == made.num_records > 0
     assert caplog.messages[-1] == (
         f"{made.num_records} examples come from documents that are alone in their "
