@@ -96,7 +96,7 @@ def _cells(verdict: dict) -> list[str]:
     score, sizes = verdict["score"], verdict["bytes"]
     cells = [
         f"{verdict['metric']} {score['float32']:.2f} -> {score['quantised']:.2f}",
-        f"{verdict['changed_answers']:,} of {verdict['examples']:,}",
+        f"{verdict['changed_answers']['quantised']:,} of {verdict['examples']:,}",
         f"{sizes['float32'] / 1e6:.1f} -> {sizes['quantised'] / 1e6:.1f}",
         f"{100 * sizes['quantised'] / sizes['float32']:.1f} %",
     ]

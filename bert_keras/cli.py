@@ -315,6 +315,7 @@ def _export(args: argparse.Namespace) -> None:
         long_texts=args.long_texts,
         top_k=args.top_k,
         quantize=args.quantize,
+        reduce_range=args.reduce_range,
         dev=args.dev,
         max_drop=args.max_drop,
         serving=args.serving,

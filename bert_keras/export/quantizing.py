@@ -25,12 +25,17 @@ _QUANTISERS = {
 """The module that quantises each format, and the extra that installs it."""
 
 
-def check(to: str, quantize: str) -> None:
+def check(to: str, quantize: str, *, reduce_range: bool = False) -> None:
     """Looks for the way to quantise, and for its packages.
 
     Raises:
         InputError: there is none, or a package is missing.
     """
+    if reduce_range and (to, quantize) != ("onnx", "int8"):
+        raise InputError(
+            f"--reduce_range is for --to onnx --quantize int8, got --to {to} "
+            f"--quantize {quantize}"
+        )
     if quantize not in PRECISIONS.get(to, ()):
         known = ", ".join(
             f"--to {form} --quantize {precision}"
@@ -54,9 +59,19 @@ def check(to: str, quantize: str) -> None:
         ) from None
 
 
-def quantize(directory: Path, to: str) -> None:
-    """Replaces the float32 file by one with 8-bit weights."""
-    {"onnx": quantize_onnx, "litert": quantize_litert}[to](directory)
+def quantize(directory: Path, to: str, *, reduce_range: bool = False) -> None:
+    """Replaces the float32 file by one with 8-bit weights.
+
+    Args:
+        directory: of the file.
+        to: its format, `onnx` or `litert`.
+        reduce_range: whether ONNX weights have 7 bits, so that no sum overflows its 16
+            bits on x86 processors without VNNI.
+    """
+    if to == "onnx":
+        quantize_onnx(directory, reduce_range=reduce_range)
+    else:
+        quantize_litert(directory)
 
 
 def quantize_litert(directory: Path) -> None:
@@ -84,8 +99,8 @@ def quantize_litert(directory: Path) -> None:
     quantised.replace(path)
 
 
-def quantize_onnx(directory: Path) -> None:
-    """Replaces the float32 file by one with 8-bit weights.
+def quantize_onnx(directory: Path, *, reduce_range: bool = False) -> None:
+    """Replaces the float32 file by one with 8-bit weights, see `quantize`.
 
     Weights of products have a scale for each column, tables of embeddings one each;
     what goes into a product gets its scale when it is computed, from all of its batch.
@@ -114,5 +129,6 @@ def quantize_onnx(directory: Path) -> None:
         path,
         op_types_to_quantize=["MatMul", "Gather"],
         per_channel=True,
+        reduce_range=reduce_range,
         weight_type=quantization.QuantType.QInt8,
     )

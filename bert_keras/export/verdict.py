@@ -23,6 +23,9 @@ FILE_NAME = "quantization.json"
 _BATCH_SIZE = 32
 _REPETITIONS = 5
 
+_ALONE = "one_at_a_time"
+"""Key of a quantised export's answers to inputs that are not in a batch."""
+
 Run = Callable[[Mapping[str, np.ndarray]], dict]
 """From ids to numbers."""
 
@@ -65,12 +68,12 @@ class DevFile:
         )
         self._inputs = self._data.encode(self._task, model.tokenizer, settings)
 
-    def answer(self, run: Run) -> dataset.Answers:
-        """Answers to all examples."""
+    def answer(self, run: Run, *, batch_size: int = _BATCH_SIZE) -> dataset.Answers:
+        """Answers all examples."""
         inputs, outputs = self._inputs, np.zeros(0, np.float32)
         order = np.argsort(-inputs.lengths, kind="stable")
-        for start in range(0, len(order), _BATCH_SIZE):
-            rows = order[start : start + _BATCH_SIZE]
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
             found = _logits(run(_ids(inputs.batch(rows))))
             places = inputs.places(rows)
             if not start:
@@ -80,9 +83,16 @@ class DevFile:
         return self._data.answer(outputs, inputs, self._task, self._settings)
 
     def compare(self, exact: Run, quantised: Run) -> dict[str, Any]:
-        """Scores, changed answers and latencies of two exports, as JSON values."""
-        runs = {"float32": exact, "quantised": quantised}
-        given = {name: self.answer(run) for name, run in runs.items()}
+        """Scores, changed answers and latencies of two exports, as JSON values.
+
+        The quantised export answers twice, in batches and one input at a time: a scale
+        that is computed from a batch depends on all of its inputs and on padding.
+        """
+        given = {
+            "float32": self.answer(exact),
+            "quantised": self.answer(quantised),
+            _ALONE: self.answer(quantised, batch_size=1),
+        }
         metric = catalogue.main_metric(self._settings, self._task.labels)
         scores = {
             name: a.scores(threshold=self._threshold) for name, a in given.items()
@@ -93,18 +103,23 @@ class DevFile:
         # Those of questions are in percent, others are fractions.
         unit = 1 if self._task.kind == "span" else 100
         points = {name: unit * float(s[metric]) for name, s in scores.items()}
-        first, second = (
-            [
+        predictions = {
+            name: [
                 record.model_dump()["prediction"]
                 for record in a.records(threshold=self._threshold)
             ]
-            for a in given.values()
-        )
+            for name, a in given.items()
+        }
+
+        def changed(name: str) -> int:
+            pairs = zip(predictions["float32"], predictions[name], strict=True)
+            return sum(first != second for first, second in pairs)
+
         return {
             "metric": metric,
             "examples": len(self._data),
             "score": points,
-            "changed_answers": sum(a != b for a, b in zip(first, second, strict=True)),
+            "changed_answers": {n: changed(n) for n in ("quantised", _ALONE)},
             "latency_ms": {
                 str(size): self._latency(
                     {"float32": exact, "quantised": quantised}, size
@@ -152,40 +167,40 @@ def _logits(found: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.stack([found["start_logits"], found["end_logits"]], axis=-1)
 
 
-def drop_of(verdict: Mapping[str, Any]) -> float:
-    """Points that are lost; NaN if a score is none."""
-    return verdict["score"]["float32"] - verdict["score"]["quantised"]
-
-
 def check_drop(verdict: Mapping[str, Any], *, max_drop: float) -> None:
     """Refuses an export that loses too much.
 
     Raises:
         InputError: the score drops by more than `max_drop` points, or is no number.
     """
-    drop = drop_of(verdict)
-    if not drop <= max_drop:
-        raise InputError(
-            f"quantised, the model loses {drop:.2f} points of {verdict['metric']} on "
-            f"the dev file, more than --max_drop {max_drop:g}: nothing was written; "
-            "export it without --quantize, or allow more"
-        )
+    scores = verdict["score"]
+    for name, how in (("quantised", "in batches"), (_ALONE, "one at a time")):
+        drop = scores["float32"] - scores[name]
+        if not drop <= max_drop:
+            raise InputError(
+                f"quantised, the model loses {drop:.2f} points of {verdict['metric']} "
+                f"on the dev file, read {how}, more than --max_drop {max_drop:g}: "
+                "nothing was written; export it without --quantize, or allow more"
+            )
 
 
 def table(verdict: Mapping[str, Any]) -> str:
     """The verdict as lines of text."""
+    alone = "  one at a time"
+    changed = verdict["changed_answers"]
     return "".join(
         [
             f"{'':<22}{'float32':>12}{verdict['quantize']:>12}\n",
             _line(verdict, verdict["metric"], "score", "{:.2f}"),
+            f"{alone:<34}{verdict['score'][_ALONE]:>12.2f}\n",
             _line(verdict, "bytes", "bytes", "{:,}"),
             *(
                 f"{f'ms, batch of {size}':<22}{row['float32']:>12.2f}"
                 f"{row['quantised']:>12.2f}\n"
                 for size, row in verdict["latency_ms"].items()
             ),
-            f"answers changed: {verdict['changed_answers']:,} of "
-            f"{verdict['examples']:,}\n",
+            f"answers changed, of {verdict['examples']:,}: {changed['quantised']:,} in "
+            f"batches of {_BATCH_SIZE}, {changed[_ALONE]:,} one at a time\n",
         ]
     )
 

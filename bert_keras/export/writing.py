@@ -58,6 +58,7 @@ def export_model(
     long_texts: config.LongTexts | None = None,
     top_k: int | None = None,
     quantize: str | None = None,
+    reduce_range: bool = False,
     dev: str | Path | None = None,
     max_drop: float | None = None,
     serving: str | None = None,
@@ -92,6 +93,7 @@ def export_model(
             answers have it from training. `None`: they are cut.
         top_k: number of guesses for each `[MASK]`; `None`: 5.
         quantize: one of `quantizing.PRECISIONS[to]`; `None`: float32.
+        reduce_range: whether int8 ONNX weights have 7 bits, see `quantizing.quantize`.
         dev: labelled file to compare a quantised export with the float32 one on.
         max_drop: points of the task's main metric that it may lose; `None`: 0.5.
         serving: one of `config.ModelServer`, whose files are written too.
@@ -108,7 +110,7 @@ def export_model(
         RuntimeError: the export does not answer as the model does.
     """
     wanted = _Wanted(to, embedding, layers, long_texts, top_k)
-    _check_quantize(wanted, quantize, dev, max_drop)
+    _check_quantize(wanted, quantize, reduce_range, dev, max_drop)
     _check_wanted(wanted)
     output_dir = files.path(output_dir).absolute()
     server = _find_server(serving, to=to, output_dir=output_dir, image=image)
@@ -129,8 +131,9 @@ def export_model(
         else:
             _write_and_check(model, temporary, to)
         if dev_file:
-            found = found or _quantize(temporary, to, dev_file)
-            found = {"to": to, "quantize": quantize, "dev": str(dev), **found}
+            found = found or _quantize(temporary, to, dev_file, reduce_range)
+            options = {"to": to, "quantize": quantize, "reduce_range": reduce_range}
+            found = {**options, "dev": str(dev), **found}
             verdict.check_drop(found, max_drop=0.5 if max_drop is None else max_drop)
             files.write_json(temporary / verdict.FILE_NAME, found)
         # Its own name is a number, if it is for TensorFlow Serving.
@@ -155,14 +158,15 @@ def _find_server(serving: str | None, **options: Any) -> model_servers.Server | 
 def _check_quantize(
     wanted: "_Wanted",
     quantize: str | None,
+    reduce_range: bool,
     dev: str | Path | None,
     max_drop: float | None,
 ) -> None:
     if quantize is None:
-        if dev is not None or max_drop is not None:
-            raise InputError("--dev and --max_drop are for --quantize")
+        if reduce_range or dev is not None or max_drop is not None:
+            raise InputError("--dev, --max_drop and --reduce_range are for --quantize")
         return
-    quantizing.check(wanted.to, quantize)
+    quantizing.check(wanted.to, quantize, reduce_range=reduce_range)
     if wanted.embedding is not None:
         raise InputError(
             "--quantize is for the answers of tuned models, whose scores on a dev file "
@@ -174,11 +178,13 @@ def _check_quantize(
         raise InputError(f"--max_drop is from 0 to 100 points, got {max_drop}")
 
 
-def _quantize(directory: Path, to: str, dev_file: verdict.DevFile) -> dict[str, Any]:
+def _quantize(
+    directory: Path, to: str, dev_file: verdict.DevFile, reduce_range: bool
+) -> dict[str, Any]:
     """Replaces an export by a quantised one; its verdict."""
     load = formats.ID_FORMATS[to][1]
     exact, num_bytes = load(directory), _num_bytes(directory, to)
-    quantizing.quantize(directory, to)
+    quantizing.quantize(directory, to, reduce_range=reduce_range)
     found = dev_file.compare(exact, load(directory))
     sizes = {"float32": num_bytes, "quantised": _num_bytes(directory, to)}
     return {**found, "bytes": sizes}

@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.special
 import tensorflow as tf
 
 from bert_keras import cli, config, export, finetuning_config, run_directory
@@ -137,21 +139,27 @@ def test_the_verdict_is_what_the_files_do(exported, folder, made, dev, to):
     # The longest first, in batches of 32, whose activations share their scales.
     order = np.argsort(-inputs.lengths, kind="stable")
     run = LOAD[to](exported)
-    found = {}
-    for rows in (order[:32], order[32:]):
-        batch = {
-            name: values
-            for name, values in inputs.batch(rows).items()
-            if name in ("input_ids", "input_mask", "segment_ids")
-        }
-        best = run(batch)["logits"].argmax(-1)
-        found.update(zip(rows, best, strict=True))
-    given = [("x", "y")[found[i]] for i in range(40)]
-    changed = sum(a != b for a, b in zip(given, right, strict=True))
     assert (verdict["metric"], verdict["examples"]) == ("accuracy", 40)
-    assert verdict["changed_answers"] == changed
     assert verdict["score"]["float32"] == 100
-    assert verdict["score"]["quantised"] == pytest.approx(100 * (1 - changed / 40))
+    probabilities = []
+    for name, size in (("quantised", 32), ("one_at_a_time", 1)):
+        logits = np.zeros((40, 2), np.float32)
+        for first in range(0, 40, size):
+            rows = order[first : first + size]
+            batch = {
+                name: values
+                for name, values in inputs.batch(rows).items()
+                if name in ("input_ids", "input_mask", "segment_ids")
+            }
+            logits[rows] = run(batch)["logits"]
+        given = [("x", "y")[best] for best in logits.argmax(-1)]
+        changed = sum(a != b for a, b in zip(given, right, strict=True))
+        assert verdict["changed_answers"][name] == changed
+        assert verdict["score"][name] == pytest.approx(100 * (1 - changed / 40))
+        probabilities.append(scipy.special.softmax(logits, axis=-1))
+    # LiteRT has a scale for each row.
+    difference = np.abs(probabilities[0] - probabilities[1]).max()
+    assert difference > 1e-3 if to == "onnx" else difference < 1e-5
     size = (exported / NAMES[to]).stat().st_size
     assert verdict["bytes"]["quantised"] == size
     # Names of nodes have numbers that differ.
@@ -159,6 +167,22 @@ def test_the_verdict_is_what_the_files_do(exported, folder, made, dev, to):
     assert verdict["bytes"]["float32"] == pytest.approx(size, rel=0.01)
     assert set(verdict["latency_ms"]) == {"1", "32"}
     assert all(ms > 0 for row in verdict["latency_ms"].values() for ms in row.values())
+
+
+def test_a_reduced_range(made, dev, tmp_path):
+    """Sums of products of 8 and 7 bits fit into 16, where 8 and 8 would overflow."""
+    import onnx
+
+    output = tmp_path / "new"
+    options = {"to": "onnx", "quantize": "int8", "reduce_range": True}
+    found = export.export_model(made, output, **options, dev=dev, max_drop=100)
+    assert found["reduce_range"]
+    largest = max(
+        np.abs(onnx.numpy_helper.to_array(tensor).astype(int)).max()
+        for tensor in onnx.load(output / "model.onnx").graph.initializer
+        if tensor.data_type == onnx.TensorProto.INT8
+    )
+    assert largest == 64
 
 
 @pytest.mark.slow
@@ -185,7 +209,7 @@ def test_a_saved_model_in_half_precision(made, dev, tmp_path, precision):
         label.decode() != right
         for label, (_, right) in zip(answers.numpy(), rows, strict=True)
     )
-    assert found["changed_answers"] == changed
+    assert found["changed_answers"]["quantised"] == changed
     assert found["score"]["quantised"] == pytest.approx(100 * (1 - changed / 40))
     files = [path for path in (tmp_path / "small").rglob("*") if path.is_file()]
     beside = ("README.md", "quantization.json")
@@ -194,7 +218,7 @@ def test_a_saved_model_in_half_precision(made, dev, tmp_path, precision):
 
 
 def test_a_large_drop_leaves_nothing(made, dev, tmp_path, monkeypatch, capsys):
-    def ruin(directory):
+    def ruin(directory, *, reduce_range):
         import onnx
 
         model = onnx.load(directory / "model.onnx")
@@ -218,7 +242,11 @@ def test_a_large_drop_leaves_nothing(made, dev, tmp_path, monkeypatch, capsys):
     assert "more than --max_drop 0.5: nothing was written" in error
     assert list(tmp_path.iterdir()) == []
     assert cli.main([*arguments, "--max_drop", "100"]) == 0
-    assert "answers changed: " in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert re.search("\n  one at a time +0.00\n", printed)
+    assert (
+        "\nanswers changed, of 40: 40 in batches of 32, 40 one at a time\n" in printed
+    )
 
 
 @pytest.mark.parametrize(
@@ -232,6 +260,11 @@ def test_a_large_drop_leaves_nothing(made, dev, tmp_path, monkeypatch, capsys):
         ({"to": "onnx", "quantize": "int8", "embedding": "mean"}, "not for --embeddin"),
         ({"to": "onnx", "quantize": "int8", "max_drop": -1}, "from 0 to 100 points"),
         ({"to": "onnx"}, "are for --quantize"),
+        ({"dev": None, "reduce_range": True}, "--reduce_range are for --quantize"),
+        (
+            {"to": "litert", "quantize": "int8", "reduce_range": True},
+            "--reduce_range is for --to onnx --quantize int8, got --to litert --quant",
+        ),
     ],
 )
 def test_options_that_do_not_go_together(made, dev, tmp_path, options, message):
