@@ -1,17 +1,16 @@
 """What recipes of pre-training reach for what they cost: one protocol for all.
 
-    python benchmarks/compute.py text --data ../shared/data --work WORK
-    taskset -c 1 python benchmarks/compute.py train --work WORK [--only RECIPE ...]
-    python benchmarks/compute.py tasks --data ../shared/data --work WORK
-    python benchmarks/compute_page.py --work WORK --picture compute.png
+    python -m benchmarks.compute text --data ../shared/data --work WORK
+    taskset -c 1 python -m benchmarks.compute train --work WORK [--only RECIPE ...]
+    python -m benchmarks.compute tasks --data ../shared/data --work WORK
+    python -m benchmarks.compute page --work WORK
 
 `text` makes what `benchmarks/long_run.py` was given, and examples of more lengths: the
 same shards of documents are held out at every length, from every run. `train` runs the
-recipes of `compute.yaml`: first short trials of each one's rates, if it has several,
-then the best with each seed; and scores them. `tasks` tunes the results, with the rate
-that was best on dev for the first of them. Cost is the processor
-time of the whole training: start, evaluations and all, scoring left out. What was done
-before is not done again; an interrupted run resumes. Linux only.
+recipes of `compute.yaml` with each seed, and scores them. `tasks` tunes the results.
+`page` prints tables and draws `compute.png` in WORK, beside the run of two hours. Cost
+is the processor time of the whole training: start, evaluations and all, scoring left
+out. Finished work is not done again; an unfinished run begins again. Linux only.
 """
 
 import argparse
@@ -19,44 +18,56 @@ import csv
 import itertools
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import yaml
 
+from benchmarks import long_run, measuring
 from bert_keras import files
 
-BERT_KERAS = [sys.executable, "-m", "bert_keras.cli"]
 NUM_SHARDS, NUM_HELD_OUT = 64, 4
 NUM_SCORED, NUM_ON_CURVE = {"plain_64": 50, "128": 100, "512": 50}, 50
 """Batches of 32 that the end of a run is scored on, and the points of its curve."""
 SAMPLE_SECONDS = 1.0
-FLOOR = "no pre-training"
+SHOWN = ("128", "512")
+"""Lengths in the table."""
 SETTINGS = [
     f"num_eval_shards={NUM_HELD_OUT}",
     # Every point is scored afterwards.
-    "num_checkpoints=1000",
-    "num_eval_steps=20",
-    "evaluate_steps=1020",
+    *("num_checkpoints=1000", "num_eval_steps=20", "evaluate_steps=1020"),
     # Pictures for TensorBoard are no part of the training.
     "draw_steps=1000000",
 ]
 """What all runs have in common."""
-Plan = dict[str, Any]
-"""What `compute.yaml` holds."""
-Terms = dict[str, float]
-"""Losses and accuracies by name."""
-
-
-def read_plan() -> Plan:
-    path = Path(__file__).with_name("compute.yaml")
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+PLAN: dict[str, Any] = yaml.safe_load(
+    Path(__file__).with_name("compute.yaml").read_text(encoding="utf-8")
+)
+LONG_RUN_STEPS = [*range(500, 15501, 500), 15750, *range(16000, 17501, 500)]
+LONG_RUN = {
+    "masked_lm_accuracy": [
+        *(8.6, 11.1, 12.8, 13.4, 13.5, 13.7, 14.1, 14.2, 14.2, 14.3, 14.4, 14.5),
+        *(14.6, 14.9, 15.0, 15.3, 15.6, 15.9, 17.5, 19.5, 22.1, 23.4, 24.6, 25.5),
+        *(26.0, 26.7, 27.1, 27.5, 27.9, 28.5, 28.7, 28.9, 19.5, 20.1, 21.5, 22.2),
+    ],
+    "masked_lm_loss": [
+        *(6.59, 6.38, 6.26, 6.18, 6.13, 6.12, 6.08, 6.08, 6.06, 6.03, 6.02, 6.00),
+        *(5.98, 5.96, 5.93, 5.91, 5.88, 5.82, 5.66, 5.42, 5.09, 4.89, 4.76, 4.66),
+        *(4.59, 4.51, 4.46, 4.41, 4.36, 4.32, 4.30, 4.29, 5.37, 5.30, 5.11, 5.02),
+    ],
+}
+"""Held-out masked tokens found by the run of two hours, %, and its loss: read off the
+pictures in `results/long_run`, whose run is gone."""
+LONG_RUN_SECONDS = {15750: 5026.0, 17500: 7571.0}
+"""Its wall time up to two steps: 2:06:11 in all, 22 sequences a second at the end."""
+BUSY_CORES = 1.85
+"""Of two, in `results/disk_and_rate.md`: the run's processor time was not recorded."""
 
 
 class Run(NamedTuple):
@@ -64,253 +75,144 @@ class Run(NamedTuple):
 
     recipe: str
     """Its name in the plan."""
-    rate: str
     seed: int
-    is_trial: bool = False
-
-    @property
-    def name(self) -> str:
-        kind = "trial" if self.is_trial else "run"
-        return f"{self.recipe},{kind},rate={self.rate},seed={self.seed}"
-
-    @property
-    def title(self) -> str:
-        kind = "trial" if self.is_trial else f"seed {self.seed}"
-        return f"{self.recipe}, rate {self.rate}, {kind}"
 
     def path(self, work: Path, suffix: str = "") -> Path:
-        return work / "runs" / f"{self.name}{suffix}"
+        return work / "runs" / f"{self.recipe},seed={self.seed}{suffix}"
+
+    def scores(self, work: Path) -> dict[str, dict[str, dict[str, float]]]:
+        """Returns terms: `points` by step, at its phase's length; `end` by length."""
+        return json.loads(self.path(work, ".json").read_text(encoding="utf-8"))
+
+    def costs(self, work: Path) -> list[tuple[float, int]]:
+        """Returns processor seconds and steps, sampled."""
+        with open(self.path(work, ".cost.csv"), encoding="utf-8", newline="") as file:
+            return [(float(cpu), int(step)) for cpu, step in csv.reader(file)]
 
 
-class Sample(NamedTuple):
-    """How far a run was."""
-
-    cpu_seconds: float
-    step: int
+def finished_runs(work: Path) -> dict[str, list[Run]]:
+    """Returns scored runs by recipe, in the plan's order."""
+    runs = {
+        recipe: [Run(recipe, seed) for seed in facts["seeds"]]
+        for recipe, facts in PLAN["recipes"].items()
+    }
+    done = {
+        k: [r for r in v if r.path(work, ".json").is_file()] for k, v in runs.items()
+    }
+    return {recipe: runs for recipe, runs in done.items() if runs}
 
 
 # Text.
 
 
-def make_text(data: Path, work: Path, plan: Plan) -> None:
-    """Corpus, vocabulary and examples, as those of the run of two hours.
+def make_text(data: Path, work: Path) -> None:
+    """Makes corpus, vocabulary and examples as those of the run of two hours.
 
     That run also read extracted articles in the `<doc>` form of WikiExtractor.
     """
     corpus, vocab = work / "corpus", work / "vocab.txt"
-    sources = ["--wikipedia", f"{data}/wikipedia/*.bz2"]
-    sources += ["--books", f"{data}/books/gutenberg/*.txt", "--output", corpus]
-    make_once(corpus, "corpus", *sources)
-    words = ["--corpus", corpus, "--vocab_size", "8000", "--output", vocab]
-    make_once(vocab, "vocab", *words)
-    for name, settings in plan["examples"].items():
-        target = examples_path(work, name)
-        words = ["--corpus", corpus, "--vocab", vocab, "--num_shards", NUM_SHARDS]
-        sets = as_options([*settings, "masking=dynamic", "dupe_factor=4"])
-        make_once(target, "examples", *words, *sets, "--output", target)
-
-
-def examples_path(work: Path, name: object) -> Path:
-    return work / f"examples_{name}"
+    sources = ("--wikipedia", f"{data}/wikipedia/*.bz2")
+    make_once(corpus, "corpus", *sources, "--books", f"{data}/books/gutenberg/*.txt")
+    make_once(vocab, "vocab", "--corpus", corpus, "--vocab_size", "8000")
+    for name, settings in PLAN["examples"].items():
+        words = ("--corpus", corpus, "--vocab", vocab, "--num_shards", NUM_SHARDS)
+        sets = measuring.set_options([*settings, "masking=dynamic", "dupe_factor=4"])
+        make_once(work / f"examples_{name}", "examples", *words, *sets)
 
 
 def make_once(output: Path, *words: Any) -> None:
-    """Runs a command unless its output is there; ours appear whole."""
+    """Runs a command unless its output exists; outputs appear whole."""
     if not output.exists():
-        subprocess.run([*BERT_KERAS, *map(str, words)], check=True)
-
-
-def as_options(settings: Iterable[str]) -> list[str]:
-    return [word for setting in settings for word in ("--set", setting)]
+        measuring.bert_keras(*words, "--output", output)
 
 
 # Runs.
 
 
-def trials(plan: Plan, recipe: str) -> list[Run]:
-    """Short runs of a recipe, one for each rate; none if it has a single rate."""
-    facts = plan["recipes"][recipe]
-    rates = facts["rates"] if len(facts["rates"]) > 1 else []
-    return [Run(recipe, rate, facts["seeds"][0], is_trial=True) for rate in rates]
-
-
-def full_runs(work: Path, plan: Plan, recipe: str) -> list[Run]:
-    """A recipe's runs, with the rate that has the lowest loss of its scored trials."""
-    facts = plan["recipes"][recipe]
-    rate = facts["rates"][0]
-    if tried := trials(plan, recipe):
-        first = str(facts["scored"][0])
-        losses = {
-            run.rate: read_scores(work, run)["end"][first]["masked_lm_loss"]
-            for run in tried
-        }
-        rate = min(losses, key=losses.__getitem__)
-    return [Run(recipe, rate, seed) for seed in facts["seeds"]]
-
-
-def finished_runs(work: Path, plan: Plan) -> dict[str, list[Run]]:
-    """Scored runs by recipe, in the plan's order; recipes without any left out."""
-    found = {}
-    for recipe in plan["recipes"]:
-        try:
-            runs = full_runs(work, plan, recipe)
-        except FileNotFoundError:  # Its trials are not made.
-            continue
-        runs = [run for run in runs if run.path(work, ".json").is_file()]
-        found |= {recipe: runs} if runs else {}
-    return found
-
-
-def train(work: Path, plan: Plan, only: Sequence[str]) -> None:
+def train(work: Path, only: Sequence[str]) -> None:
     """Makes and scores all runs of the plan that are missing."""
-    for recipe in only or plan["recipes"]:
-        for run in trials(plan, recipe):
-            make_run(work, plan, run)
-        for run in full_runs(work, plan, recipe):
-            make_run(work, plan, run)
+    for recipe in only or PLAN["recipes"]:
+        for seed in PLAN["recipes"][recipe]["seeds"]:
+            run = Run(recipe, seed)
+            if not (run.path(work) / "results.json").is_file():
+                train_and_count(work, run)
+            # A process of its own: TensorFlow's memory is given back.
+            make_answer = ("benchmarks.compute", work, recipe, seed)
+            path = run.path(work, ".json")
+            measuring.once(path, lambda words=make_answer: measuring.ask_once(*words))
 
 
-def make_run(work: Path, plan: Plan, run: Run) -> None:
-    """Trains and scores one run, unless that was done."""
-    if not (run.path(work) / "results.json").is_file():
-        train_and_count(run.path(work), command(work, plan, run))
-    if not run.path(work, ".json").is_file():
-        # A process of its own: TensorFlow's memory is given back.
-        script = [sys.executable, __file__, "score", "--work", str(work)]
-        subprocess.run([*script, "--only", run.name], check=True)
-
-
-def command(work: Path, plan: Plan, run: Run) -> list[str]:
-    """The training's words: a trial has less steps, all on the first examples."""
-    facts = plan["recipes"][run.recipe]
+def command(work: Path, run: Run) -> list[object]:
+    facts = PLAN["recipes"][run.recipe]
     settings = [*facts.get("set", []), *SETTINGS, f"seed={run.seed}"]
-    settings += [f"optimizer.learning_rate={run.rate}"]
-    names = facts["examples"]
-    if run.is_trial:
-        names, num_steps = names[:1], facts["trial_steps"]
-        settings += [f"num_train_steps={num_steps}"]
-        settings += [f"save_checkpoint_steps={num_steps}"]
-    examples = [str(examples_path(work, name)) for name in names]
+    examples = [work / f"examples_{name}" for name in facts["examples"]]
     words = ["pretrain", "--config", facts["config"], "--examples", *examples]
-    return [*BERT_KERAS, *words, *as_options(settings)]
+    return [*measuring.BERT_KERAS, *words, *measuring.set_options(settings)]
 
 
-def train_and_count(directory: Path, words: list[str]) -> None:
-    """Runs a training and writes what it cost beside it.
-
-    A resumed one goes on from the cost of its last checkpoint.
-    """
-    log_path, cost_path = Path(f"{directory}.log"), Path(f"{directory}.cost.csv")
+def train_and_count(work: Path, run: Run) -> None:
+    """Runs a training and writes its cost beside it."""
+    directory, log_path = run.path(work), run.path(work, ".log")
+    shutil.rmtree(directory, ignore_errors=True)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    samples = read_samples(cost_path)
+    lines, ended = [], 0
     with open(log_path, "wb") as log:
-        process = subprocess.Popen(
-            [*words, "--output_dir", str(directory)], stdout=log, stderr=log
-        )
-        before, ended = None, 0
+        words = [*map(str, command(work, run)), "--output_dir", str(directory)]
+        process = subprocess.Popen(words, stdout=log, stderr=log)
+        probe = psutil.Process(process.pid)
         while not ended:
             time.sleep(SAMPLE_SECONDS)
-            cpu = _cpu_seconds(process.pid)
+            cpu = sum(probe.cpu_times()[:2])
             ended, status, usage = os.wait4(process.pid, os.WNOHANG)
             if ended:
                 cpu = usage.ru_utime + usage.ru_stime
             text = log_path.read_text(encoding="utf-8", errors="replace")
-            if before is None and (step := first_step(text)) is not None:
-                samples = [sample for sample in samples if sample.step <= step]
-                before = samples[-1].cpu_seconds if samples else 0.0
-            if before is not None:
-                samples.append(Sample(before + cpu, last_step(text)))
-                _write_samples(cost_path, samples)
+            lines.append(f"{cpu:.1f},{long_run.last_step(text)}\n")
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         sys.exit(f"exit code {process.returncode}: see {log_path}")
+    files.write_atomically(run.path(work, ".cost.csv"), "".join(lines).encode())
 
 
-_STEP = re.compile(r"^step (\d+)/\d+ ", re.MULTILINE)
-_RESUMED = re.compile(r"^resuming after step (\d+) ", re.MULTILINE)
-
-
-def last_step(log: str) -> int:
-    """The step of the last progress line; without any, that which it resumed from."""
-    found = _STEP.findall(log) or _RESUMED.findall(log)
-    return int(found[-1]) if found else 0
-
-
-def first_step(log: str) -> int | None:
-    """The step that a process began from; `None`: it does not say yet."""
-    if found := _RESUMED.search(log):
-        return int(found[1])
-    return 0 if _STEP.search(log) else None
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Processor time of a process that has no others below it."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def read_samples(path: Path) -> list[Sample]:
-    """What `_write_samples` wrote; empty: nothing."""
-    if not path.is_file():
-        return []
-    with open(path, encoding="utf-8", newline="") as file:
-        return [Sample(float(cpu), int(step)) for cpu, step in csv.reader(file)]
-
-
-def _write_samples(path: Path, samples: Sequence[Sample]) -> None:
-    lines = [f"{cpu:.1f},{step}\n" for cpu, step in samples]
-    files.write_atomically(path, "".join(lines).encode())
-
-
-def cost_at(samples: Sequence[Sample], step: int) -> float:
-    """Processor seconds when a step was logged, in a line between samples."""
-    before = max((s for s in samples if s.step <= step), default=Sample(0.0, 0))
-    after = min((s for s in samples if s.step >= step), default=before)
-    if after.step == before.step:
-        return before.cpu_seconds
-    share = (step - before.step) / (after.step - before.step)
-    return before.cpu_seconds + share * (after.cpu_seconds - before.cpu_seconds)
+def cost_at(costs: Sequence[tuple[float, int]], step: int) -> float:
+    """Returns processor seconds when a step was logged, in a line between samples."""
+    before = max((s for s in costs if s[1] <= step), default=(0.0, 0))
+    after = min((s for s in costs if s[1] >= step), default=before)
+    if after[1] == before[1]:
+        return before[0]
+    share = (step - before[1]) / (after[1] - before[1])
+    return before[0] + share * (after[0] - before[0])
 
 
 # Scores.
 
 
-def score(work: Path, plan: Plan, names: Sequence[str]) -> None:
-    """Scores runs, by name, on the held-out shards, as a run's own evaluations do.
+def make_answer(work: str, recipe: str, seed: str) -> Any:
+    return lambda _: score(Path(work), Run(recipe, int(seed)))
+
+
+def score(work: Path, run: Run) -> dict[str, Any]:
+    """Scores a run on the held-out shards, as its own evaluations do.
 
     Each checkpoint at the length that it was trained on, with 15 % of tokens masked and
     single examples, and the last at all lengths.
     """
-    for name in names:
-        directory = work / "runs" / name
-        lasts = phase_ends(directory)
-        # A trial has one length.
-        recipe = plan["recipes"][name.partition(",")[0]]
-        lengths = [str(length) for length in recipe["scored"]][: len(lasts)]
-        end = {
-            length: _score_at(work, directory, length, NUM_SCORED[length])
-            for length in lengths
-        }
-        points = {lasts[-1]: end[lengths[-1]]}
-        for path in sorted((directory / "checkpoints").glob("step-*.npz")):
-            step = int(path.stem.partition("-")[2])
-            length = next(n for n, e in zip(lengths, lasts, strict=True) if step <= e)
-            if step not in points:
-                points[step] = _score_at(work, path, length, NUM_ON_CURVE)
-        found = {"points": dict(sorted(points.items())), "end": end}
-        text = json.dumps(found, indent=1)
-        files.write_atomically(work / "runs" / f"{name}.json", text.encode())
+    directory = run.path(work)
+    lasts = phase_ends(directory)
+    lengths = [str(length) for length in PLAN["recipes"][run.recipe]["scored"]]
+    end = {n: _score_at(work, directory, n, NUM_SCORED[n]) for n in lengths}
+    points = {lasts[-1]: end[lengths[-1]]}
+    for path in sorted((directory / "checkpoints").glob("step-*.npz")):
+        step = int(path.stem.partition("-")[2])
+        length = next(n for n, e in zip(lengths, lasts, strict=True) if step <= e)
+        if step not in points:
+            points[step] = _score_at(work, path, length, NUM_ON_CURVE)
+    return {"points": dict(sorted(points.items())), "end": end}
 
 
 def phase_ends(directory: Path) -> list[int]:
-    """Last steps of a run's phases."""
+    """Returns the last steps of a run's phases."""
     facts = read_settings(directory)
-    inputs = json.loads((directory / "inputs.json").read_text(encoding="utf-8"))
-    if isinstance(inputs["examples_sha256"], str):
-        return [facts["num_train_steps"]]
     shares = itertools.accumulate(phase["fraction"] for phase in facts["phases"])
     return [round(share * facts["num_train_steps"]) for share in shares]
 
@@ -319,15 +221,11 @@ def read_settings(directory: Path) -> dict[str, Any]:
     return yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
 
 
-def _score_at(work: Path, checkpoint: Path, name: str, num_batches: int) -> Terms:
+def _score_at(work: Path, checkpoint: Path, name: str, num_batches: int) -> Any:
     from bert_keras.inference import fill_mask
 
-    batches = held_out_batches(
-        examples_path(work, name),
-        num_held_out=NUM_HELD_OUT,
-        batch_size=32,
-        num_batches=num_batches,
-    )
+    sizes = {"num_held_out": NUM_HELD_OUT, "batch_size": 32, "num_batches": num_batches}
+    batches = held_out_batches(work / f"examples_{name}", **sizes)
     return mean_terms(fill_mask.load_pretrainer(checkpoint)[1], batches)
 
 
@@ -374,77 +272,166 @@ def mean_terms(network: Any, batches: Any) -> dict[str, float]:
     return {name: total / max(weight, 1.0) for name, (total, weight) in totals.items()}
 
 
-def read_scores(work: Path, run: Run) -> dict[str, dict[str, Terms]]:
-    """`points`, terms by step, each at the length of its phase; `end`, by length."""
-    return json.loads(run.path(work, ".json").read_text(encoding="utf-8"))
-
-
 # Tasks.
 
 
-def tune(work: Path, data: Path, plan: Plan, only: Sequence[str]) -> None:
-    """Tunes every scored run, and random weights, on every task.
+def tune(work: Path, data: Path) -> None:
+    """Tunes every scored run, and random weights, on every task."""
+    runs = list(itertools.chain(*finished_runs(work).values()))
+    for task, facts in PLAN["tasks"].items():
+        for run in [*runs, None]:
+            target = task_path(work, run, task)
+            if target.is_file():
+                continue
+            words = ["--init", (run or runs[0]).path(work)]
+            words += [] if run else ["--from_scratch"]
+            words += ["--task", task, "--data", data / facts["folder"]]
+            tuned = work / "tuned"
+            shutil.rmtree(tuned, ignore_errors=True)
+            words += [*measuring.set_options(facts["set"]), "--output_dir", tuned]
+            measuring.bert_keras("finetune", *words)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            files.write_atomically(target, (tuned / "results.json").read_bytes())
 
-    The first run is tuned with each of a task's rates, the others with the best.
+
+def task_path(work: Path, run: Run | None, task: str) -> Path:
+    """Returns the file of a fine-tuning's results; `None`: random weights."""
+    name = f"{run.recipe},seed={run.seed}" if run else "no pre-training"
+    return work / "tasks" / name / f"{task}.json"
+
+
+# The page.
+
+
+def print_page(work: Path) -> None:
+    """Prints costs and scores, a row a run and a mean of several runs; and tasks."""
+    finished = finished_runs(work)
+    loss, found = LONG_RUN["masked_lm_loss"], LONG_RUN["masked_lm_accuracy"]
+    rows = [["two hours", f"about {long_run_costs()[-1]:,.0f}", "17,500", ""]]
+    rows[0] += [min(loss), max(found), loss[-1], found[-1]]
+    for runs in finished.values():
+        rows += [score_row(work, [run]) for run in runs]
+        rows += [score_row(work, runs)] if len(runs) > 1 else []
+    header = ["run", "processor seconds", "steps", "PFLOP"]
+    header += [word for n in SHOWN for word in (f"loss at {n}", "found, %")]
+    measuring.print_table(header, rows)
+    rows = []
+    for name, runs in [*finished.items(), ("no pre-training", [None])]:
+        cells = []
+        for task, facts in PLAN["tasks"].items():
+            paths = [task_path(work, run, task) for run in runs]
+            results = [json.loads(p.read_text()) for p in paths if p.is_file()]
+            scores = [100 * found["eval"][facts["score"]] for found in results]
+            cells.append(measuring.mean_and_deviation(scores))
+        rows.append([f"{name} ({len(runs)})", *cells])
+    header = [f"{name}, {facts['score']}" for name, facts in PLAN["tasks"].items()]
+    measuring.print_table(["weights", *header], rows)
+    draw(work, finished)
+
+
+def score_row(work: Path, runs: Sequence[Run]) -> list[str]:
+    """Returns means of runs that differ in the seed."""
+    costs = [run.costs(work)[-1] for run in runs]
+    seeds = "mean" if len(runs) > 1 else f"seed {runs[0].seed}"
+    cells = [f"{runs[0].recipe}, {seeds}"]
+    cells += [measuring.mean_and_deviation([cpu for cpu, _ in costs], ",.0f")]
+    cells += [f"{costs[0][1]:,}", f"{petaflops(work, runs[0]):.2f}"]
+    for length in SHOWN:
+        ends = [run.scores(work)["end"].get(length) for run in runs]
+        losses = [end["masked_lm_loss"] for end in ends if end]
+        found = [100 * end["masked_lm_accuracy"] for end in ends if end]
+        cells += [measuring.mean_and_deviation(losses, ".3f")]
+        cells += [measuring.mean_and_deviation(found)]
+    return cells
+
+
+def petaflops(work: Path, run: Run) -> float:
+    """Returns operations of a whole run's matrix products, forward and backward.
+
+    Six for each weight and token and 12 for each hidden unit, token and token attended
+    to, of each layer: `bert_keras.model.flops`.
     """
-    runs = list(itertools.chain(*finished_runs(work, plan).values()))
-    for task in only or plan["tasks"]:
-        for rate in plan["tasks"][task]["rates"]:
-            tune_once(work, data, plan, runs[0], task=task, rate=rate)
-        best = best_rate(work, plan, runs[0], task)
-        for run in [*runs[1:], None]:
-            tune_once(work, data, plan, run, task=task, rate=best)
+    from bert_keras import config, manifest, strict_model
+    from bert_keras.data import features
+    from bert_keras.model import flops
+
+    directory = run.path(work)
+    facts, lasts, total = read_settings(directory), phase_ends(directory), 0
+    bert = json.loads((directory / "bert_config.json").read_text(encoding="utf-8"))
+    sizes = strict_model.build_config(config.BertConfig, bert)
+    names = PLAN["recipes"][run.recipe]["examples"]
+    for name, phase, first, last in zip(
+        names, facts["phases"], [0, *lasts[:-1]], lasts, strict=True
+    ):
+        path = work / f"examples_{name}"
+        made = manifest.read_manifest(path, kind="examples", verb="examples")
+        examples = features.examples_config(made.config, origin=path)
+        batch_size = phase["global_batch_size"] or facts["global_batch_size"]
+        each = flops.pretraining_flops_per_example(
+            sizes,
+            max_seq_length=examples.max_seq_length,
+            num_predictions=examples.num_row_predictions,
+            next_sentence=facts["next_sentence"],
+            num_instances=examples.num_slots,
+        )
+        total += (last - first) * batch_size * each
+    return total / 1e15
 
 
-def best_rate(work: Path, plan: Plan, first: Run, task: str) -> str:
-    """That of the highest score on dev."""
-    found = {
-        rate: task_score(work, plan, first, task=task, rate=str(rate))
-        for rate in plan["tasks"][task]["rates"]
-    }
-    return max(found, key=lambda rate: found[rate] or 0.0)
+def long_run_costs() -> list[float]:
+    """Returns processor seconds of the points of the run of two hours."""
+    change, end = LONG_RUN_SECONDS
+    before, total = LONG_RUN_SECONDS.values()
+
+    def seconds(step: int) -> float:
+        if step <= change:
+            return before * step / change
+        return before + (total - before) * (step - change) / (end - change)
+
+    return [BUSY_CORES * seconds(step) for step in LONG_RUN_STEPS]
 
 
-def tune_once(
-    work: Path, data: Path, plan: Plan, run: Run | None, *, task: str, rate: str
-) -> None:
-    """One fine-tuning, of which only `results.json` stays; `None`: random weights."""
-    facts, target = plan["tasks"][task], task_path(work, run, task=task, rate=rate)
-    if target.is_file():
-        return
-    first = next(itertools.chain(*finished_runs(work, plan).values()))
-    words = ["--init", (run or first).path(work), *([] if run else ["--from_scratch"])]
-    tuned = work / "tuned"
-    shutil.rmtree(tuned, ignore_errors=True)
-    settings = [*facts.get("set", []), f"learning_rate={rate}"]
-    words += ["--task", task, "--data", data / facts["folder"], *as_options(settings)]
-    words = ["finetune", *words, "--output_dir", tuned]
-    subprocess.run([*BERT_KERAS, *map(str, words)], check=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    files.write_atomically(target, (tuned / "results.json").read_bytes())
+def draw(work: Path, finished: dict[str, list[Run]]) -> None:
+    """Draws held-out loss and accuracy by cost: mean and deviation over seeds."""
+    import numpy as np
+    from matplotlib import figure
 
+    from bert_keras.report import drawing
 
-def task_path(work: Path, run: Run | None, *, task: str, rate: str) -> Path:
-    """File of a fine-tuning's results."""
-    return work / "tasks" / (run.name if run else FLOOR) / f"{task},rate={rate}.json"
+    def draw_term(axes, term: str, scale: float) -> None:
+        look = {"color": drawing.GREY, "marker": "o", "markersize": 3}
+        axes.plot(long_run_costs(), LONG_RUN[term], label="two hours", **look)
+        for recipe, runs in finished.items():
+            points = [run.scores(work)["points"] for run in runs]
+            steps = list(points[0])
+            costs = [[cost_at(r.costs(work), int(s)) for s in steps] for r in runs]
+            found = [[scale * at[step][term] for step in steps] for at in points]
+            x, y = np.mean(costs, 0), np.mean(found, 0)
+            spread = np.std(found, 0, ddof=min(1, len(runs) - 1))
+            (line,) = axes.plot(x, y, "o-", markersize=3, label=recipe)
+            low, high = y - spread, y + spread
+            axes.fill_between(x, low, high, color=line.get_color(), alpha=0.3)
+        axes.set(xlabel="processor seconds")
 
+    def picture():
+        drawn = figure.Figure(figsize=(13, 5), layout="constrained")
+        loss, accuracy = drawn.subplots(1, 2)
+        draw_term(loss, "masked_lm_loss", 1)
+        loss.set(title="held-out masked-LM loss")
+        # Both have the same lines.
+        loss.legend(frameon=False)
+        draw_term(accuracy, "masked_lm_accuracy", 100)
+        accuracy.set(title="held-out masked tokens found, %", ylim=0)
+        return drawn
 
-def task_score(
-    work: Path, plan: Plan, run: Run | None, *, task: str, rate: str
-) -> float | None:
-    """Score on dev, %; `None`: not tuned yet."""
-    path = task_path(work, run, task=task, rate=rate)
-    if not path.is_file():
-        return None
-    found = json.loads(path.read_text(encoding="utf-8"))["eval"]
-    return 100 * found[plan["tasks"][task]["score"]]
+    files.write_atomically(work / "compute.png", drawing.as_png(picture))
 
 
 STAGES = {
-    "text": lambda args, plan: make_text(args.data, args.work, plan),
-    "train": lambda args, plan: train(args.work, plan, args.only),
-    "score": lambda args, plan: score(args.work, plan, args.only),
-    "tasks": lambda args, plan: tune(args.work, args.data, plan, args.only),
+    "text": lambda args: make_text(args.data, args.work),
+    "train": lambda args: train(args.work, args.only),
+    "tasks": lambda args: tune(args.work, args.data),
+    "page": lambda args: print_page(args.work),
 }
 
 
@@ -453,12 +440,10 @@ def main() -> None:
     parser.add_argument("stage", choices=STAGES)
     parser.add_argument("--work", type=Path, required=True, help="for all that is made")
     parser.add_argument("--data", type=Path, help="dumps, books and labelled files")
-    parser.add_argument("--only", nargs="+", default=[], help="recipes, runs or tasks")
+    parser.add_argument("--only", nargs="+", default=[], help="recipes")
     args = parser.parse_args()
-    if args.stage in ("text", "tasks") and args.data is None:
-        parser.error(f"{args.stage} needs --data")
-    STAGES[args.stage](args, read_plan())
+    STAGES[args.stage](args)
 
 
 if __name__ == "__main__":
-    main()
+    measuring.start(main, make_answer)

@@ -1,35 +1,32 @@
 """Speed of answers: exports and `predict` beside transformers and others.
 
-    taskset -c 1 python benchmarks/latency.py --work DIR --results results/latency.md \\
-        --tuned RUN --vectors DIRECTORY --texts train.tsv
+    taskset -c 1 python -m benchmarks.latency --work DIR --tuned RUN \
+        --vectors DIRECTORY --texts train.tsv [--count 2000]
 
 Latency: BERT-BASE with random weights, rows of 128 tokens, one row and 32. The same
 weights go through our exports, transformers, torch.compile and ONNX Runtime on
 transformers' own export. Throughput: answers of a tuned run and vectors of a
 sentence-transformers directory, for the first texts of a file, from strings to numbers.
 Each contender has a process of its own. Latencies are medians of processor time, in
-turns; throughput is texts by processor second: others on the machine change both less
-than wall time, and on one core they are that of an idle machine. DIR keeps models and
-figures: given again, it makes only what is missing.
+turns; throughput is texts by processor second. DIR keeps models and figures: given
+again, it makes only what is missing.
 """
 
 import argparse
+import contextlib
 import csv
-import datetime
-import importlib.metadata
 import itertools
 import json
-import os
 import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import measuring
+
+MODULE = "benchmarks.latency"
 LENGTH, ROWS = 128, (1, 32)
 TURNS = {1: 12, 32: 3}
 """Turns of each contender, by number of rows."""
@@ -37,12 +34,13 @@ BATCH_SIZES = (8, 32, 64)
 """Batch sizes that the other side chooses from, on the first texts."""
 NUM_TRIED = 500
 NAMES = ("input_ids", "input_mask", "segment_ids")
+THEIR_NAMES = ["input_ids", "attention_mask", "token_type_ids"]
 
 Answer = Callable[[np.ndarray], np.ndarray]
 """From `(rows, LENGTH)` ids to `(rows, 2)` logits."""
 
 
-# === Models ===
+# Models.
 
 
 def make_models(work: Path) -> None:
@@ -90,17 +88,14 @@ def make_models(work: Path) -> None:
             _transformers_model(work, "float32"),
             tuple(_torch_inputs(np.zeros((2, LENGTH), np.int64)).values()),
             str(path),
-            input_names=["input_ids", "attention_mask", "token_type_ids"],
+            input_names=THEIR_NAMES,
             output_names=["logits"],
-            dynamic_axes={
-                name: {0: "rows", 1: "length"}
-                for name in ("input_ids", "attention_mask", "token_type_ids")
-            },
+            dynamic_axes=dict.fromkeys(THEIR_NAMES, {0: "rows", 1: "length"}),
             dynamo=False,
         )
 
 
-# === Contenders of latency ===
+# Contenders of latency.
 
 
 def saved_model(work: Path, name: str) -> Answer:
@@ -125,28 +120,11 @@ def saved_model(work: Path, name: str) -> Answer:
     return run
 
 
-def our_onnx(work: Path) -> Answer:
+def onnx_model(path: Path, make_inputs: Callable) -> Answer:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(work / "onnx" / "model.onnx")
-
-    def run(ids):
-        values = (ids, np.ones_like(ids), np.zeros_like(ids))
-        return session.run(["logits"], dict(zip(NAMES, values, strict=True)))[0]
-
-    return run
-
-
-def their_onnx(work: Path) -> Answer:
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(work / "transformers.onnx")
-
-    def run(ids):
-        arrays = {k: v.numpy() for k, v in _torch_inputs(ids).items()}
-        return session.run(["logits"], arrays)[0]
-
-    return run
+    session = onnxruntime.InferenceSession(path)
+    return lambda ids: session.run(["logits"], dict(make_inputs(ids)))[0]
 
 
 def torch_model(work: Path, precision: str, *, is_compiled: bool = False) -> Answer:
@@ -176,25 +154,30 @@ def _torch_inputs(ids: np.ndarray) -> dict[str, Any]:
     import torch
 
     tensor = torch.from_numpy(ids.astype(np.int64))
-    return {
-        "input_ids": tensor,
-        "attention_mask": torch.ones_like(tensor),
-        "token_type_ids": torch.zeros_like(tensor),
-    }
+    values = tensor, torch.ones_like(tensor), torch.zeros_like(tensor)
+    return dict(zip(THEIR_NAMES, values, strict=True))
 
 
 CONTENDERS: Mapping[str, Callable[[Path], Answer]] = {
     "our SavedModel, float32": lambda work: saved_model(work, "saved_model"),
-    "our ONNX, float32": our_onnx,
+    "our ONNX, float32": lambda work: onnx_model(
+        work / "onnx/model.onnx",
+        lambda ids: zip(
+            NAMES, (ids, np.ones_like(ids), np.zeros_like(ids)), strict=True
+        ),
+    ),
     "transformers, float32": lambda work: torch_model(work, "float32"),
     "torch.compile, float32": lambda w: torch_model(w, "float32", is_compiled=True),
-    "ONNX Runtime on transformers' export": their_onnx,
+    "ONNX Runtime on transformers' export": lambda work: onnx_model(
+        work / "transformers.onnx",
+        lambda ids: ((name, x.numpy()) for name, x in _torch_inputs(ids).items()),
+    ),
     "our SavedModel, bfloat16": lambda work: saved_model(work, "saved_model_bfloat16"),
     "transformers, bfloat16": lambda work: torch_model(work, "bfloat16"),
 }
 
 
-# === Contenders of throughput ===
+# Contenders of throughput.
 
 
 def our_answers(path: str, precision: str) -> Callable:
@@ -233,222 +216,132 @@ PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 """What transformers and we call them."""
 
 
-# === Processes and turns ===
+# Processes and turns.
 
 
-class Process:
-    """A contender in a process of its own, which waits until it is asked."""
-
-    def __init__(self, *words: object):
-        command = [sys.executable, __file__, "serve", *map(str, words)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def ask(self, question: Any) -> Any:
-        """Raises a `RuntimeError` if the process has died."""
-        print(json.dumps(question), file=self._process.stdin, flush=True)
-        for line in self._process.stdout:
-            if line.startswith("answer "):
-                return json.loads(line.removeprefix("answer "))
-        raise RuntimeError(f"the process ended: {self._process.args}")
-
-    def close(self) -> None:
-        self._process.stdin.close()
-        self._process.wait()
+def make_answer(kind: str, *words: str) -> Callable[[Any], Any]:
+    makers = {"prepare": prepare, "latency": answer_latency, "texts": answer_texts}
+    return makers[kind](*words)
 
 
-def serve(kind: str, *words: str) -> None:
-    """Answers questions on stdin until it ends."""
-    answer = serve_latency(*words) if kind == "latency" else serve_texts(*words)
-    for line in sys.stdin:
-        print("answer", json.dumps(answer(json.loads(line))), flush=True)
+def prepare(work: str) -> Callable[[Any], None]:
+    return lambda _: make_models(Path(work))
 
 
-def serve_latency(name: str, work: str) -> Callable[[int], dict]:
+def answer_latency(name: str, work: str) -> Callable[[int], dict]:
     run = CONTENDERS[name](Path(work))
     draw = np.random.default_rng(0)
     rows = {n: draw.integers(5, 30522, (n, LENGTH), dtype=np.int32) for n in ROWS}
 
-    def answer(num_rows):
-        started = time.process_time()
-        found = run(rows[num_rows])
-        seconds = time.process_time() - started
-        return {"ms": 1000 * seconds, "margins": (found[:, 1] - found[:, 0]).tolist()}
+    def answer(num_rows: int) -> dict:
+        logits: list[np.ndarray] = []
+        times = measuring.timed(lambda: logits.append(run(rows[num_rows])))
+        margins = (logits[0][:, 1] - logits[0][:, 0]).tolist()
+        return {"ms": 1000 * times.cpu, "margins": margins}
 
     return answer
 
 
-def serve_texts(task: str, side: str, path: str, precision: str, texts: str):
+def answer_texts(task: str, side: str, path: str, precision: str, texts: str):
     run = TASKS[task][int(side)][1](path, precision)
     rows = json.loads(Path(texts).read_text(encoding="utf-8"))
 
-    def answer(question):
-        some = rows[: question["count"]]
-        started = time.process_time()
-        run(some, question["batch_size"])
-        return len(some) / (time.process_time() - started)
+    def answer(question: list[int]) -> float:
+        count, size = question
+        return len(rows[:count]) / measuring.timed(lambda: run(rows[:count], size)).cpu
 
     return answer
 
 
-def measure_latency(work: Path) -> dict[str, dict[str, float]]:
-    """Median milliseconds by contender and rows; checks that the answers agree."""
-    processes = {name: Process("latency", name, work) for name in CONTENDERS}
-    found: dict[str, dict[str, float]] = {name: {} for name in CONTENDERS}
-    for rows in ROWS:
-        times: dict[str, list[float]] = {name: [] for name in CONTENDERS}
-        wanted = None
-        # The first turn traces, compiles and warms up.
-        for turn in range(1 + TURNS[rows]):
-            for name, process in processes.items():
-                answer = process.ask(rows)
-                if turn:
-                    times[name].append(answer["ms"])
-                    continue
-                wanted = wanted or answer["margins"]
-                error = np.abs(np.subtract(answer["margins"], wanted)).max()
+def measure_latency(work: Path) -> dict[str, list[float]]:
+    """Returns median milliseconds by contender; checks that the answers agree."""
+    medians: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+    with contextlib.ExitStack() as stack:
+        workers = {
+            name: stack.enter_context(measuring.Worker(MODULE, "latency", name, work))
+            for name in CONTENDERS
+        }
+        for rows in ROWS:
+            # The first turn traces, compiles and warms up.
+            first, *turns = [
+                {name: worker.ask(rows) for name, worker in workers.items()}
+                for _ in range(1 + TURNS[rows])
+            ]
+            expected = next(iter(first.values()))["margins"]
+            for name, answer in first.items():
+                error = np.abs(np.subtract(answer["margins"], expected)).max()
                 if not error < (0.03 if "bfloat16" in name else 1e-4):
                     raise RuntimeError(f"{name} answers differently, by {error}")
-        for name, values in times.items():
-            found[name][str(rows)] = statistics.median(values)
-            print(name, rows, found[name][str(rows)], flush=True)
-    for process in processes.values():
-        process.close()
-    return found
+                milliseconds = [turn[name]["ms"] for turn in turns]
+                medians[name].append(statistics.median(milliseconds))
+    return medians
 
 
-def measure_texts(paths: Mapping[str, Any], texts: Path, count: int) -> dict:
-    """Texts a second by task, side and precision, and the other side's batch size.
-
-    Raises:
-        RuntimeError: a process has died.
-    """
-    found = {}
+def measure_texts(paths: Mapping[str, Any], texts: Path, count: int) -> Iterator[list]:
+    """Yields a row for each task and precision, the other side with its best batch."""
     for task, precision in itertools.product(TASKS, PRECISIONS):
-        sides = [
-            Process("texts", task, side, paths[task][side], name, texts)
-            for side, name in enumerate((PRECISIONS[precision], precision))
-        ]
-        tried = {
-            size: sides[1].ask({"count": NUM_TRIED, "batch_size": size})
-            for size in BATCH_SIZES
-        }
-        size = max(tried, key=tried.__getitem__)
-        sides[0].ask({"count": NUM_TRIED, "batch_size": None})
-        question = {"count": count, "batch_size": size}
-        key = f"{task}, {precision}"
-        found[key] = [*(side.ask(question) for side in sides), size]
-        print(key, found[key], flush=True)
-        for side in sides:
-            side.close()
-    return found
-
-
-# === The page ===
-
-
-def page(latency: Mapping[str, Mapping[str, float]], texts: Mapping, count: int) -> str:
-    from bert_keras.report import markdown
-
-    packages = ("tensorflow", "torch", "transformers", "sentence-transformers")
-    versions = ", ".join(
-        f"{name} {importlib.metadata.version(name)}"
-        for name in (*packages, "onnxruntime")
-    )
-    cores = len(os.sched_getaffinity(0))
-    rows = [
-        [name, *(f"{milliseconds[str(n)]:.0f}" for n in ROWS)]
-        for name, milliseconds in latency.items()
-    ]
-    return "\n".join(
-        [
-            "# Speed of answers",
-            "",
-            f"{datetime.date.today().isoformat()}: {cores} core(s), {_processor()}, "
-            f"{versions}. Made by `benchmarks/latency.py`.",
-            "",
-            f"BERT-BASE, rows of {LENGTH} tokens, milliseconds of processor "
-            f"time, medians of {' and '.join(str(TURNS[n]) for n in ROWS)} turns:",
-            "",
-            markdown.table(["", *(f"{n} row(s)" for n in ROWS)], rows),
-            "",
-            *(_throughput(texts, count) if texts else ()),
-        ]
-    )
-
-
-def _throughput(texts: Mapping[str, Any], count: int) -> list[str]:
-    from bert_keras.report import markdown
-
-    rows = [
-        [
-            key,
-            f"{ours:.0f}",
-            f"{theirs:.0f} ({TASKS[key.partition(',')[0]][1][0]}, batches of {size})",
-            f"{ours / theirs:.2f}",
-        ]
-        for key, (ours, theirs, size) in texts.items()
-    ]
-    return [
-        f"{count:,} texts, from strings to answers or vectors, texts by processor "
-        "second:",
-        "",
-        markdown.table(["", "`predict`", "the others", "times"], rows),
-        "",
-    ]
-
-
-def once(path: Path, measure: Callable[[], dict]) -> dict:
-    """Figures of a file, which are measured unless it is there."""
-    if not path.exists():
-        path.write_text(json.dumps(measure()), encoding="utf-8")
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
-    return names[0] if names else "unknown"
+        names = (PRECISIONS[precision], precision)
+        with contextlib.ExitStack() as stack:
+            ours, theirs = (
+                stack.enter_context(
+                    measuring.Worker(
+                        *(MODULE, "texts", task, side, paths[task][side], name, texts)
+                    )
+                )
+                for side, name in enumerate(names)
+            )
+            tried = {size: theirs.ask([NUM_TRIED, size]) for size in BATCH_SIZES}
+            size = max(tried, key=tried.__getitem__)
+            ours.ask([NUM_TRIED, size])
+            rates = [side.ask([count, size]) for side in (ours, theirs)]
+        other = f"{rates[1]:.0f} ({TASKS[task][1][0]}, batches of {size})"
+        times = f"{rates[0] / rates[1]:.2f}"
+        yield [f"{task}, {precision}", f"{rates[0]:.0f}", other, times]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    for option in ("--work", "--results", "--texts"):
+    for option in ("--work", "--texts"):
         parser.add_argument(option, type=Path, required=True)
     parser.add_argument("--tuned", required=True, help="run on single texts")
     parser.add_argument("--vectors", required=True, help="of sentence-transformers")
     parser.add_argument("--column", default="sentence", help="of the texts")
     parser.add_argument("--count", type=int, default=10_000)
-    arguments = parser.parse_args()
-    work = arguments.work
-    subprocess.run([sys.executable, __file__, "prepare", str(work)], check=True)
+    args = parser.parse_args()
+    work = args.work
+    work.mkdir(parents=True, exist_ok=True)
+    measuring.ask_once(MODULE, "prepare", work)
     if not (theirs := work / "tuned").exists():
-        command = [sys.executable, "-m", "bert_keras.cli", "convert"]
-        command += ["--input", arguments.tuned, "--output", str(theirs)]
-        subprocess.run([*command, "--to", "hugging_face"], check=True)
-    with arguments.texts.open(encoding="utf-8", newline="") as lines:
+        words = ("convert", "--input", args.tuned, "--output", theirs)
+        measuring.bert_keras(*words, "--to", "hugging_face")
+    with args.texts.open(encoding="utf-8", newline="") as lines:
         reader = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-        rows = itertools.islice(reader, arguments.count)
-        texts = [row[arguments.column].strip() for row in rows]
+        rows = itertools.islice(reader, args.count)
+        texts = [row[args.column].strip() for row in rows]
     (work / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
-    latency = once(work / "latency.json", lambda: measure_latency(work))
+    packages = ("tensorflow", "torch", "transformers", "sentence-transformers")
+    print(measuring.machine(*packages, "onnxruntime"))
+    latency = measuring.once(work / "latency.json", lambda: measure_latency(work))
+    rows = [
+        [name, *(f"{ms:.0f}" for ms in medians)] for name, medians in latency.items()
+    ]
+    measuring.print_table(["ms", *(f"{n} row(s)" for n in ROWS)], rows)
     paths = {
-        "answers": (arguments.tuned, theirs),
-        "vectors": (arguments.vectors, arguments.vectors),
+        "answers": (args.tuned, theirs),
+        "vectors": (args.vectors, args.vectors),
     }
-    found = once(
+    rows = measuring.once(
         work / "throughput.json",
-        lambda: measure_texts(paths, work / "texts.json", len(texts)),
+        lambda: list(measure_texts(paths, work / "texts.json", len(texts))),
     )
-    arguments.results.write_text(page(latency, found, len(texts)), encoding="utf-8")
+    header = [
+        f"{len(texts):,} texts, by CPU second",
+        "`predict`",
+        "the others",
+        "times",
+    ]
+    measuring.print_table(header, rows)
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["serve", *words]:
-            serve(*words)
-        case ["prepare", work]:
-            make_models(Path(work))
-        case _:
-            main()
+    measuring.start(main, make_answer)

@@ -1,9 +1,8 @@
 """Strings into ONNX: where onnxruntime-extensions' BertTokenizer is not our tokenizer.
 
     pip install onnxruntime-extensions==0.15.2
-    python benchmarks/onnx_strings.py --golden ../shared/data/tokenization \
-        --vocabularies ../shared/data/vocab \
-        --results benchmarks/results/onnx_strings.md
+    python -m benchmarks.onnx_strings --golden ../shared/data/tokenization \
+        --vocabularies ../shared/data/vocab
 
 Asks both for the ids of every code point within a word, with a vocabulary that holds
 every character, so that no difference hides in an `[UNK]`; and of the golden texts with
@@ -11,13 +10,8 @@ their own vocabularies. The operator takes one text or one pair, no batch.
 """
 
 import argparse
-import collections
-import datetime
-import importlib.metadata
 import json
-import platform
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -26,6 +20,7 @@ import onnx
 import onnxruntime
 import onnxruntime_extensions
 
+from benchmarks import measuring
 from bert_keras.data import features, tokenization
 
 _AT_ONCE = 256
@@ -123,76 +118,43 @@ def _same(ours: Callable, theirs: Callable, text: str) -> bool:
         return False
 
 
-def golden(path: Path) -> list[dict]:
-    """Texts and the ids of the original tokenizer."""
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+def code_point_rows() -> Iterator[list[str]]:
+    characters, total = every_character(), sum(1 for _ in _code_points())
+    for name, lower in (("uncased", True), ("cased", False)):
+        ours = tokenization.Tokenizer(characters, do_lower_case=lower)
+        points = differing(ours.encode, in_onnx(characters, do_lower_case=lower))
+        yield [name, f"{len(points):,} of {total:,}"]
 
 
-def _by_category(points: Sequence[int]) -> str:
-    counts = collections.Counter(unicodedata.category(chr(point)) for point in points)
-    return ", ".join(f"{name} {count:,}" for name, count in counts.most_common())
+def golden_rows(golden: Path, vocabularies: Path) -> Iterator[list[object]]:
+    for name, folder in _VOCABULARIES.items():
+        vocabulary = tokenization.Vocabulary.load(vocabularies / folder / "vocab.txt")
+        lower = name in ("uncased", "chinese")
+        ours = tokenization.Tokenizer(vocabulary, do_lower_case=lower)
+        theirs = in_onnx(vocabulary, do_lower_case=lower)
+        of_words = in_onnx(vocabulary, do_lower_case=False, do_basic_tokenize=False)
+        lines = (golden / f"{name}.jsonl").read_text("utf-8").splitlines()
+        cases = list(map(json.loads, lines))
+        ways = (
+            lambda case, encode=ours.encode: encode(case["text"]),
+            lambda case, encode=theirs: encode(case["text"]),
+            lambda case, encode=of_words: encode(" ".join(case["basic_tokens"])),
+        )
+        counts = [sum(case["ids"] != way(case) for case in cases) for way in ways]
+        yield [name, len(cases), *counts]
 
 
 def main() -> None:
-    """Measures and writes the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--golden", type=Path, required=True)
     parser.add_argument("--vocabularies", type=Path, required=True)
-    parser.add_argument("--results", type=Path, required=True)
     args = parser.parse_args()
-    version = importlib.metadata.version("onnxruntime-extensions")
-    lines = [
-        "# Strings into ONNX",
-        "",
-        f"`benchmarks/onnx_strings.py`, {datetime.date.today()}, "
-        f"onnxruntime-extensions {version}, onnxruntime "
-        f"{onnxruntime.__version__}, Python {platform.python_version()} (Unicode "
-        f"{unicodedata.unidata_version}).",
-        "",
-        "| every code point within a word | differ | assigned ones | by category |",
-        "|---|---|---|---|",
-    ]
-    characters = every_character()
-    for do_lower_case in (True, False):
-        ours = tokenization.Tokenizer(characters, do_lower_case=do_lower_case)
-        theirs = in_onnx(characters, do_lower_case=do_lower_case)
-        points = differing(ours.encode, theirs)
-        assigned = [p for p in points if unicodedata.category(chr(p)) != "Cn"]
-        name = "uncased" if do_lower_case else "cased"
-        total = sum(1 for _ in _code_points())
-        lines.append(
-            f"| {name} | {len(points):,} of {total:,} | {len(assigned):,} | "
-            f"{_by_category(points)} |"
-        )
-        print(lines[-1], flush=True)
-    lines += [
-        "",
-        "| golden texts | | ours differs | BertTokenizer differs | given the right "
-        "words, it still differs |",
-        "|---|---|---|---|---|",
-    ]
-    for name, folder in _VOCABULARIES.items():
-        lines.append(_golden_row(name, args.golden, args.vocabularies / folder))
-        print(lines[-1], flush=True)
-    args.results.write_text("\n".join(lines) + "\n", "utf-8")
-
-
-def _golden_row(name: str, folder: Path, vocabulary_folder: Path) -> str:
-    vocabulary = tokenization.Vocabulary.load(vocabulary_folder / "vocab.txt")
-    do_lower_case = name in ("uncased", "chinese")
-    ours = tokenization.Tokenizer(vocabulary, do_lower_case=do_lower_case)
-    theirs = in_onnx(vocabulary, do_lower_case=do_lower_case)
-    of_words = in_onnx(vocabulary, do_lower_case=False, do_basic_tokenize=False)
-    cases = golden(folder / f"{name}.jsonl")
-    counts = [
-        sum(case["ids"] != encode(case) for case in cases)
-        for encode in (
-            lambda case: ours.encode(case["text"]),
-            lambda case: theirs(case["text"]),
-            lambda case: of_words(" ".join(case["basic_tokens"])),
-        )
-    ]
-    return f"| {name} | {len(cases)} | {' | '.join(map(str, counts))} |"
+    print(measuring.machine("onnxruntime-extensions", "onnxruntime"))
+    header = ["every code point within a word", "differ"]
+    measuring.print_table(header, code_point_rows())
+    header = ["golden texts", "", "ours differs", "BertTokenizer differs"]
+    header.append("given the right words, it still differs")
+    measuring.print_table(header, golden_rows(args.golden, args.vocabularies))
 
 
 if __name__ == "__main__":

@@ -1,122 +1,84 @@
 """Whole dev files through exported models: are the answers those of `predict`?
 
-    python benchmarks/served_answers.py --results benchmarks/results/served_answers.md \
-        --run SST-2=RUN:DEV.tsv --run SQuAD=RUN:DEV.json --run CoNLL-2003=RUN:DEV.txt
+    python -m benchmarks.served_answers --run SST-2=RUN:dev.tsv \
+        --run CoNLL-2003=RUN:eng.testa
 
 A run of `bert-keras finetune` is exported as a SavedModel, which is then loaded in a
 process that has nothing of this project but its readers of files, and asked with
-strings. `predict` computes in the precision of the training, an export in float32; the
-comparison is with `predict` in float32, and changes by bfloat16 are counted separately.
+strings, 64 examples a request. `predict` computes in the precision of the training, an
+export in float32; the comparison is with `predict` in float32, and changes by the
+run's own precision are counted separately.
 """
 
 import argparse
-import datetime
-import importlib.metadata
-import json
-import platform
-import subprocess
-import sys
+import itertools
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import step
+from benchmarks import measuring
 
 BATCH_SIZE = 64
-"""Questions in one request."""
 
 
-# === In processes of their own ===
-
-
-def predicted(run: Path, dev: Path, precision: str | None) -> list[Any]:
-    """Answers of `predict`: labels, scores, tags or texts, one per example."""
+def predicted(run: str, dev: str, precision: str | None) -> list[Any]:
+    """Returns the answers of `predict`: labels or tags, one item per example."""
     from bert_keras.inference import tuned
     from bert_keras.tasks import forms
 
-    model = tuned.TunedModel.load(run, precision=precision)
-    answers = model.answer(model.read(dev, has_labels=True))
-    if isinstance(answers, forms.SpanAnswers):
-        texts = answers.predictions.answers(
-            null_score_diff_threshold=model.threshold or 0.0
-        )
-        return [texts[question.id] for question in answers.questions.questions]
+    model = tuned.TunedModel.load(Path(run), precision=precision)
+    answers = model.answer(model.read(Path(dev), has_labels=True))
     if isinstance(answers, forms.TaggingAnswers):
         return [list(tags) for tags in answers.tags()]
     return [record.prediction for record in answers.records()]
 
 
-def served(exported: Path, run: Path, dev: Path) -> list[Any]:
-    """Answers of the export, one per example."""
+def served(run: str, dev: str, exported: str) -> list[Any]:
+    """Returns the answers of the export, one item per example."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (its operations)
 
     from bert_keras import config_files, finetuning_config
-    from bert_keras.tasks import catalogue
+    from bert_keras.tasks import catalogue, forms
 
     settings = config_files.load(
-        finetuning_config.FinetuningConfig, run / "config.yaml"
+        finetuning_config.FinetuningConfig, Path(run, "config.yaml")
     )
-    data = catalogue.read(dev, settings)
-    signatures = tf.saved_model.load(str(exported)).signatures
-    requests, name, read = _requests(data, signatures)
-    found: list[Any] = []
-    for request in requests:
-        outputs = signatures[name](**request)
-        found += read({key: value.numpy() for key, value in outputs.items()})
-    return found
+    data = catalogue.read(Path(dev), settings)
+    # Signatures are gone with their model.
+    model = tf.saved_model.load(exported)
+    if not isinstance(data, forms.TaggingDataset):
+        columns = {"text": [row.text for row in data.rows]}
+        if data.rows[0].text_pair is not None:
+            columns["text_pair"] = [row.text_pair for row in data.rows]
+        answer = model.signatures["serving_default"]
+        replies = [answer(**batch)["label"] for batch in _batches(columns, tf.constant)]
+        return [text.decode() for reply in replies for text in reply.numpy()]
+    requests = _batches({"words": [s.words for s in data.sentences]}, _pad)
+    name = "documents" if "documents" in model.signatures else "words"
+    if name == "documents":
+        requests = _documents(data.sentences)
+    replies = [model.signatures[name](**request)["tags"] for request in requests]
+    rows = [row for reply in replies for row in reply.numpy()]
+    return [[tag.decode() for tag in row if tag] for row in rows]
 
 
-def _requests(
-    data: Any, signatures: Mapping[str, Any]
-) -> tuple[Iterator[dict[str, Any]], str, Callable]:
-    """Requests, their signature, and a function that reads the answers."""
-    import tensorflow as tf
-
-    from bert_keras.tasks import forms
-
-    if isinstance(data, forms.SpanDataset):
-        columns = {
-            "question": [q.question for q in data.questions.questions],
-            "context": [q.context for q in data.questions.questions],
-        }
-        return _batches(columns, tf.constant), "serving_default", _read_texts("answer")
-    if isinstance(data, forms.TaggingDataset):
-        if "documents" in signatures:
-            return _documents(data.sentences, tf.constant), "documents", _read_tags
-        columns = {"words": [s.words for s in data.sentences]}
-        return _batches(columns, _pad), "words", _read_tags
-    columns = {"text": [row.text for row in data.rows]}
-    if data.rows[0].text_pair is not None:
-        columns["text_pair"] = [row.text_pair for row in data.rows]
-    wanted = signatures["serving_default"].structured_outputs
-    read = _read_texts("label") if "label" in wanted else _read_scores
-    return _batches(columns, tf.constant), "serving_default", read
-
-
-def _batches(
-    columns: Mapping[str, Sequence[Any]], convert: Callable
-) -> Iterator[dict[str, Any]]:
-    (num_rows,) = {len(values) for values in columns.values()}
+def _batches(columns: Mapping[str, Sequence[Any]], convert: Callable) -> Iterator[dict]:
+    num_rows = len(next(iter(columns.values())))
     for first in range(0, num_rows, BATCH_SIZE):
-        yield {
-            name: convert(values[first : first + BATCH_SIZE])
-            for name, values in columns.items()
-        }
+        part = slice(first, first + BATCH_SIZE)
+        yield {name: convert(values[part]) for name, values in columns.items()}
 
 
-def _documents(sentences: Sequence[Any], convert: Callable) -> Iterator[dict[str, Any]]:
-    """One request per document."""
-    import itertools
+def _documents(sentences: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """Yields a request per document."""
+    import tensorflow as tf
 
     for document, group in itertools.groupby(sentences, key=lambda s: s.document):
         words = [sentence.words for sentence in group]
-        yield {
-            "words": _pad(words),
-            "document": convert([str(document)] * len(words)),
-        }
+        names = tf.constant([str(document)] * len(words))
+        yield {"words": _pad(words), "document": names}
 
 
 def _pad(rows: Sequence[Sequence[str]]) -> Any:
@@ -126,117 +88,42 @@ def _pad(rows: Sequence[Sequence[str]]) -> Any:
     return tf.constant([[*row, *[""] * (longest - len(row))] for row in rows])
 
 
-def _read_texts(name: str) -> Callable:
-    return lambda outputs: [text.decode() for text in outputs[name]]
-
-
-def _read_scores(outputs: Mapping[str, np.ndarray]) -> list[float]:
-    return outputs["score"].tolist()
-
-
-def _read_tags(outputs: Mapping[str, np.ndarray]) -> list[list[str]]:
-    return [[tag.decode() for tag in row if tag] for row in outputs["tags"]]
-
-
-# === Comparison ===
-
-
-def num_different(ours: Sequence[Any], theirs: Sequence[Any]) -> int:
-    """Answers that are not equal; numbers may differ by 1e-3."""
-    pairs = zip(ours, theirs, strict=True)
-    if isinstance(ours[0], float):
-        return sum(abs(a - b) > 1e-3 for a, b in pairs)
-    return sum(a != b for a, b in pairs)
-
-
-def compare(name: str, run: Path, dev: Path, work: Path) -> dict[str, Any]:
-    """Exports a run and compares; a row of the page."""
-    exported = work / name / "1"
-    _call("-m", "bert_keras.cli", "export", "--model", run, "--output", exported)
-    found = {}
-    for part in ("served", "float32", "as_trained"):
-        path = work / f"{name}.{part}.json"
-        _call(Path(__file__).resolve(), "--part", part, run, dev, exported, path)
-        found[part] = json.loads(path.read_text(encoding="utf-8"))
-    answers = found["served"]
-    return {
-        "name": name,
-        "num_examples": len(answers),
-        "num_different": num_different(answers, found["float32"]),
-        "num_changed": num_different(found["as_trained"], found["float32"]),
+def make_answer(run: str, dev: str, exported: str) -> Callable[[str], list[Any]]:
+    """Returns the answer of a worker, to the name of a way."""
+    ways = {
+        "served": lambda: served(run, dev, exported),
+        "float32": lambda: predicted(run, dev, "float32"),
+        "as trained": lambda: predicted(run, dev, None),
     }
+    return lambda way: ways[way]()
 
 
-def _call(*arguments: Any) -> None:
-    subprocess.run([sys.executable, *map(str, arguments)], check=True)
-
-
-def do_part(part: str, run: Path, dev: Path, exported: Path, path: Path) -> None:
-    if part == "served":
-        found = served(exported, run, dev)
-    else:
-        precision = "float32" if part == "float32" else None
-        found = predicted(run, dev, precision)
-    path.write_text(json.dumps(found), encoding="utf-8")
-
-
-def render(rows: Sequence[Mapping[str, Any]]) -> str:
-    names = ("bert-keras", "tensorflow", "tensorflow-text", "keras")
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
-    lines = [
-        "# Whole dev files through exported models",
-        "",
-        "Made by `python benchmarks/served_answers.py`, "
-        f"{datetime.date.today()}, {step.num_cores()} cores of {step.processor()}, "
-        f"Python {platform.python_version()}, {versions}.",
-        "",
-        "Each dev file is asked of the SavedModel as strings, "
-        f"{BATCH_SIZE} examples a request (a document a request where documents are "
-        "read around sentences), and compared with `bert-keras predict` on the file: "
-        "labels, texts of answers, tags of sentences. `predict` computes as the run "
-        "was trained, here in bfloat16, an export in float32: what that changes is "
-        "beside it.",
-        "",
-        "| task | examples | served otherwise than predicted (float32) "
-        "| predicted otherwise in the run's precision |",
-        "|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row['name']} | {row['num_examples']:,} | {row['num_different']} "
-        f"| {row['num_changed']} |"
-        for row in rows
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--run", action="append", metavar="NAME=RUN:DEV")
-    parser.add_argument("--results", type=Path, help="page to write")
-    parser.add_argument("--part", nargs=5, help=argparse.SUPPRESS)
-    args = parser.parse_args(arguments)
-    if not (args.run or args.part):
-        parser.error("give --run")
-    return args
+def rows(runs: Sequence[str]) -> Iterator[list[object]]:
+    for text in runs:
+        name, _, paths = text.partition("=")
+        run, _, dev = paths.partition(":")
+        with tempfile.TemporaryDirectory() as work:
+            exported = Path(work, name, "1")
+            measuring.bert_keras("export", "--model", run, "--output", exported)
+            expected, *others = (
+                measuring.ask_once(
+                    *("benchmarks.served_answers", run, dev, exported), question=way
+                )
+                for way in ("float32", "served", "as trained")
+            )
+        pairs = [zip(answers, expected, strict=True) for answers in others]
+        yield [name, len(expected), *(sum(a != b for a, b in pair) for pair in pairs)]
 
 
 def main() -> None:
-    args = parse()
-    if args.part:
-        part, *paths = args.part
-        do_part(part, *map(Path, paths))
-        return
-    rows = []
-    with tempfile.TemporaryDirectory() as work:
-        for text in args.run:
-            name, _, paths = text.partition("=")
-            run, _, dev = paths.partition(":")
-            rows.append(compare(name, Path(run), Path(dev), Path(work)))
-            print(rows[-1], flush=True)
-    if args.results:
-        args.results.parent.mkdir(parents=True, exist_ok=True)
-        args.results.write_text(render(rows), encoding="utf-8")
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--run", action="append", required=True, metavar="NAME=RUN:DEV")
+    args = parser.parse_args()
+    print(measuring.machine("bert-keras", "tensorflow", "tensorflow-text", "keras"))
+    header = ["task", "examples", "served otherwise than predicted (float32)"]
+    header.append("predicted otherwise in the run's precision")
+    measuring.print_table(header, rows(args.run))
 
 
 if __name__ == "__main__":
-    main()
+    measuring.start(main, make_answer)

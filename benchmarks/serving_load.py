@@ -1,7 +1,6 @@
 """A SavedModel asked by many clients at once: the answers of `predict`, how fast?
 
-    python benchmarks/serving_load.py --run RUN --dev SST-2/dev.tsv \
-        --results benchmarks/results/serving_load.md
+    python -m benchmarks.serving_load --run RUN --dev SST-2/dev.tsv
 
 Exports a run on texts with `--serving tf`; starts `serving_server.py` of the tests,
 which speaks TensorFlow Serving's protocol in a process that has nothing of this
@@ -13,10 +12,8 @@ Needs tensorflow-serving-api. Clients and server share the machine.
 import argparse
 import concurrent.futures
 import contextlib
-import datetime
 import http.client
 import json
-import platform
 import shutil
 import subprocess
 import sys
@@ -27,6 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from benchmarks import measuring
 
 SERVER = (
     Path(__file__).resolve().parents[1] / "tests/bert_keras/export/serving_server.py"
@@ -163,62 +162,47 @@ def differences(found: Load, records: Sequence[Any]) -> tuple[int, float]:
     return labels, float(np.abs(served - wanted).max())
 
 
-def measure(version: Path, columns: Any, records: Any, *, clients: int) -> list[str]:
-    """Rows of the table for a version."""
+def rows(version: Path, columns: Any, records: Any, clients: int) -> Iterator[list]:
     batching = "yes" if (version / "batching_params.pbtxt").exists() else "no"
-    lines = []
     with serving(version) as found:
-        print(f"warmed up: {found['warmed_up']}", flush=True)
-        model = version.parent.name
         for name, connect in (
             ("gRPC", lambda: over_grpc(found)),
-            ("REST", lambda: over_rest(found, model)),
+            ("REST", lambda: over_rest(found, version.parent.name)),
         ):
             for count in (1, clients):
                 share = {k: v if count > 1 else v[:100] for k, v in columns.items()}
                 got = load(connect, share, clients=count)
-                labels, change = differences(got, records[: len(got.answers)])
-                p50, p99 = np.percentile(got.seconds, (50, 99)) * 1000
-                lines.append(
-                    f"| {name} | {batching} | {count} | {len(got.answers)} | {labels} "
-                    f"| {change:.1e} | {p50:.0f} | {p99:.0f} "
-                    f"| {len(got.answers) / got.wall:.0f} |"
-                )
-                print(lines[-1], flush=True)
-    return lines
+                num = len(got.answers)
+                labels, change = differences(got, records[:num])
+                times = [
+                    f"{ms:.0f}" for ms in np.percentile(got.seconds, (50, 99)) * 1e3
+                ]
+                cells = [f"{change:.1e}", *times, f"{num / got.wall:.0f}"]
+                yield [name, batching, count, num, labels, *cells]
 
 
-def main() -> None:
-    """Measures and writes the page."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--dev", type=Path, required=True)
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--results", type=Path, required=True)
-    args = parser.parse_args()
+def all_rows(args: argparse.Namespace) -> Iterator[list]:
     from bert_keras import export
 
     columns, records = predicted(args.run, args.dev)
     with tempfile.TemporaryDirectory() as folder:
         version = Path(folder) / "mine" / "1"
         export.export_model(args.run, version, serving="tf")
-        rows = measure(version, columns, records, clients=args.clients)
+        yield from rows(version, columns, records, args.clients)
         alone = shutil.copytree(version, Path(folder) / "alone" / "1")
         (alone / "batching_params.pbtxt").unlink()
-        rows += measure(alone, columns, records, clients=args.clients)
-    lines = [
-        "# Many clients at once",
-        "",
-        f"`benchmarks/serving_load.py`, {datetime.date.today()}, {platform.machine()}, "
-        f"{args.dev.parent.name}/{args.dev.name}, one text in a request; latencies in "
-        "ms of wall time, clients and server on the same shared cores.",
-        "",
-        "| | batching | clients | requests | other labels | largest change of a "
-        "probability | p50 | p99 | requests/s |",
-        "|---|---|---|---|---|---|---|---|---|",
-        *rows,
-    ]
-    args.results.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        yield from rows(alone, columns, records, args.clients)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--dev", type=Path, required=True)
+    parser.add_argument("--clients", type=int, default=64)
+    print(measuring.machine("tensorflow"))
+    header = ["", "batching", "clients", "requests", "other labels"]
+    header += ["largest change of a probability", "p50, ms", "p99, ms", "requests/s"]
+    measuring.print_table(header, all_rows(parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Fast tests of model, training and fine-tuning with the wheels for TPUs.
 
     make install-tpu PYTHON=python3.12 && .venv-tpu/bin/python -m pip install pytest
-    python benchmarks/tpu_wheels.py .venv-tpu --results benchmarks/results/tpu_wheels.md
+    python -m benchmarks.tpu_wheels .venv-tpu
 
 On the processor: no TPU was there. tensorflow-tpu has no XLA for processors, so tests
 that ask for it fail with one message; they are counted apart. Any other failure ends
@@ -9,15 +9,15 @@ with code 1.
 """
 
 import argparse
-import datetime
 import json
 import os
 import subprocess
 import sys
 import tempfile
-import textwrap
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+
+from benchmarks import measuring
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FOLDERS = ("tests/bert_keras/model", "tests/bert_keras/training")
@@ -54,48 +54,24 @@ def run_tests(python: Path, folder: str) -> dict[str, list[str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("environments", nargs="+", type=Path)
-    parser.add_argument("--results", type=Path, required=True)
-    arguments = parser.parse_args()
+    parser.add_argument("environment", type=Path)
+    python = (parser.parse_args().environment / "bin/python").absolute()
     # Off Google's machines, libtpu asks a server that is not there, for minutes.
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
-    _, commands, about = __doc__.strip().split("\n\n")
-    lines = ["# The wheels for TPUs, on a processor", "", f"{datetime.date.today()}."]
-    lines += [about, "", "```", textwrap.dedent(commands), "```", ""]
-    all_failed: list[str] = []
-    apart: set[str] = set()
-    for environment in arguments.environments:
-        python = (environment / "bin/python").absolute()
-        done = subprocess.run(
-            [python, "-W", "ignore", "-c", FACTS], capture_output=True, text=True
-        )
-        facts = json.loads(done.stdout.splitlines()[-1])
-        found = subprocess.run(
-            [python, "-W", "ignore", "-m", "bert_keras.cli", "doctor", "--json"]
-            + ["--for", "tpu"],
-            capture_output=True,
-            text=True,
-        )
-        rows = {row["name"]: row for row in json.loads(found.stdout)}
-        lines += [f"## Python {facts['python']}", ""]
-        lines += [", ".join(f"{name} {value}" for name, value in facts.items()) + "."]
-        lines += [f"`doctor --for tpu`: {rows['packages']['found']}.", ""]
-        lines += [
-            "| tests | passed | skipped | ask for XLA on the processor | failed |"
-        ]
-        lines += ["|---|---|---|---|---|"]
-        for folder in FOLDERS:
-            tests = run_tests(python, folder)
-            counts = " | ".join(str(len(names)) for names in tests.values())
-            lines.append(f"| `{folder}` | {counts} |")
-            all_failed += tests["failed"]
-            apart |= {name.partition("[")[0] for name in tests["XLA"]}
-        lines += [""]
-    lines += ["Tests that ask for XLA on the processor:", ""]
-    lines += [f"- `{name}`" for name in sorted(apart)]
-    lines += [f"- failed: `{name}`" for name in all_failed]
-    arguments.results.write_text("\n".join(lines).rstrip() + "\n")
-    return 1 if all_failed else 0
+    subprocess.run([python, "-W", "ignore", "-c", FACTS], check=True)
+    words = ("-m", "bert_keras.cli", "doctor", "--json", "--for", "tpu")
+    found = subprocess.run([python, *words], capture_output=True, text=True).stdout
+    rows = {row["name"]: row for row in json.loads(found)}
+    print(f"`doctor --for tpu`: {rows['packages']['found']}.")
+    tests = {folder: run_tests(python, folder) for folder in FOLDERS}
+    rows = [[folder, *map(len, names.values())] for folder, names in tests.items()]
+    header = ["tests", "passed", "skipped", "ask for XLA on the processor", "failed"]
+    measuring.print_table(header, rows)
+    apart = {n.partition("[")[0] for names in tests.values() for n in names["XLA"]}
+    failed = [name for names in tests.values() for name in names["failed"]]
+    print(*(f"- asks for XLA: `{name}`" for name in sorted(apart)), sep="\n")
+    print(*(f"- failed: `{name}`" for name in failed), sep="\n")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

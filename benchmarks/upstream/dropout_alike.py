@@ -39,12 +39,3 @@ def ours() -> dict[str, float]:
         return strategy.run(lambda seed: layer(ONES, seed, training=True), (seeds,))
 
     return {"kept alike": kept_alike(call), "right": 0.5}
-
-
-if __name__ == "__main__":
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * 2,
-    )
-    print(f"Keras {keras.__version__}, TensorFlow {tf.__version__}: {stock()}")
-    print(f"bert_keras: {ours()}")

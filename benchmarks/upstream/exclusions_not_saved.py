@@ -27,8 +27,3 @@ def ours() -> dict[str, float]:
     optimizer = optimization.BertAdamW(1.0, weight_decay_rate=0.1, not_decayed=["bias"])
     copy = optimization.BertAdamW.from_config(optimizer.get_config())
     return {"bias": after_a_step(optimizer), "by a copy": after_a_step(copy)}
-
-
-if __name__ == "__main__":
-    print(f"Keras {keras.__version__}, TensorFlow {tf.__version__}: {stock()}")
-    print(f"bert_keras: {ours()}")

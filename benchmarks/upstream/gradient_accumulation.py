@@ -1,52 +1,19 @@
 """`gradient_accumulation_steps` fails under `MirroredStrategy` (keras#20582)."""
 
 import keras
-import numpy as np
-import tensorflow as tf
-
-X = np.arange(48, dtype=np.float32).reshape(24, 2)
+from stock import X, mirrored, outcome
 
 
-class Slope(keras.Model):
-    """`x . w`: the gradient of its mean is the mean of `x`."""
-
-    def build(self, input_shape):
-        self.w = self.add_weight(shape=(2, 1), initializer="zeros")
-
-    def call(self, x):
-        return keras.ops.matmul(x, self.w)
+def options() -> dict[str, object]:
+    sgd = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+    return {"optimizer": sgd, "loss": "mse"}
 
 
 def stock() -> dict[str, str]:
-    with tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]).scope():
-        model = Slope()
-        model.build((8, 2))
-        model.compile(
-            keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), loss="mse"
-        )
-    batches = tf.data.Dataset.from_tensor_slices((X, X[:, :1])).batch(8).repeat()
-    try:
-        model.fit(batches, steps_per_epoch=3, verbose=0)
-    except Exception as error:
-        return {"fit": f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"}
-    return {"fit": "works"}
+    return outcome(mirrored(options), slice(120))
 
 
 def ours() -> dict[str, str]:
     import slope
 
-    batches = {"x": X}
-    options = {"batch_size": 8, "num_steps": 3}
-    one = slope.train(batches, num_replicas=1, **options)
-    two = slope.train(batches, num_replicas=2, **options, num_parts=2)
-    same = np.allclose(slope.weights(one), slope.weights(two), rtol=1e-6)
-    return {"fit": "works" if same else "differs from one device"}
-
-
-if __name__ == "__main__":
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * 2,
-    )
-    print(f"Keras {keras.__version__}, TensorFlow {tf.__version__}: {stock()}")
-    print(f"bert_keras: {ours()}")
+    return slope.compare_with_one_device(X, num_parts=2)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import keras
 import numpy as np
-import tensorflow as tf
 from tensorflow.python.framework import ops
 
 X = np.ones((8, 2), np.float32)
@@ -56,8 +55,3 @@ def ours() -> dict[str, bool]:
         slope.train({"x": X}, network=Twice)
 
     return {"is kept": _num_kept(train) > 0}
-
-
-if __name__ == "__main__":
-    print(f"Keras {keras.__version__}, TensorFlow {tf.__version__}: {stock()}")
-    print(f"bert_keras: {ours()}")

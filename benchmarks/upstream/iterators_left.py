@@ -66,12 +66,3 @@ def ours() -> dict[str, int]:
         lambda: slope.fit(trained, {"x": X}, batch_size=8, num_steps=2)
     )
     return {"iterators left": num_left, "right": 0}
-
-
-if __name__ == "__main__":
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * 2,
-    )
-    print(f"Keras {keras.__version__}, TensorFlow {tf.__version__}: {stock()}")
-    print(f"bert_keras: {ours()}")

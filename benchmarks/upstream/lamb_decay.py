@@ -25,8 +25,3 @@ def ours() -> dict[str, float]:
 
     optimizer = optimization.Lamb(0.1, weight_decay_rate=0.01)
     return {"weight": after_a_step(optimizer), "right": 0.9}
-
-
-if __name__ == "__main__":
-    print(f"Keras {keras.__version__}, TensorFlow {tf.__version__}: {stock()}")
-    print(f"bert_keras: {ours()}")

@@ -53,15 +53,7 @@ def build(
     network: type[Slope] = Slope,
     **options: Any,
 ) -> learner.Learner:
-    """A learner whose weights are 0.
-
-    Args:
-        num_replicas: CPUs, unless there is a `strategy`.
-        strategy: to train under.
-        max_grad_norm: see `learner.Learner`.
-        network: what it trains.
-        **options: others of `learner.Learner`.
-    """
+    """Returns a learner whose weights are 0, on `num_replicas` CPUs or a strategy."""
     if strategy is None and num_replicas == 1:
         strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     elif strategy is None:
@@ -87,14 +79,7 @@ def fit(
     batch_size: int,
     num_steps: int,
 ) -> None:
-    """Trains up to a step; step N has the Nth batch of the endlessly repeated examples.
-
-    Args:
-        trained: what `build` made, perhaps with steps behind it.
-        examples: in the order in which they are taken.
-        batch_size: over all replicas.
-        num_steps: until when.
-    """
+    """Trains up to a step; step N has the Nth batch of the repeated examples."""
     if isinstance(examples, dict):
         examples = tf.data.Dataset.from_tensor_slices(examples)
     start_step = replicas.optimizer_step(trained)
@@ -134,3 +119,12 @@ def weights(trained: learner.Learner) -> list[float]:
     """The two weights, to three places."""
     both = keras.ops.convert_to_numpy(trained.network.w)[:, 0]
     return [round(float(weight), 3) for weight in both]
+
+
+def compare_with_one_device(x: np.ndarray, **options: Any) -> dict[str, str]:
+    """Returns whether two replicas with options make the weights of one device."""
+    sizes = {"batch_size": 8, "num_steps": 3}
+    one = train({"x": x}, num_replicas=1, **sizes)
+    two = train({"x": x}, num_replicas=2, **sizes, **options)
+    same = np.allclose(weights(one), weights(two), rtol=1e-6)
+    return {"fit": "works" if same else "differs from one device"}

@@ -38,8 +38,3 @@ def ours() -> dict[str, float]:
         LEARNING_RATE, mode="corrected", weight_decay_rate=0.0
     )
     return {"first step / learning rate": first_step(optimizer), "right": 1.0}
-
-
-if __name__ == "__main__":
-    print(f"Keras {keras.__version__}, TensorFlow {tf.__version__}: {stock()}")
-    print(f"bert_keras: {ours()}")
