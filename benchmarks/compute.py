@@ -232,7 +232,7 @@ def _score_at(work: Path, checkpoint: Path, name: str, num_batches: int) -> Any:
 def held_out_batches(
     examples: Path, *, num_held_out: int, batch_size: int, num_batches: int
 ) -> Any:
-    """Batches of the last shards, in the order of a run's own evaluation.
+    """Returns batches of the last shards, in the order of a run's own evaluation.
 
     Fewer if the shards hold no more.
     """
@@ -256,7 +256,7 @@ def held_out_batches(
 
 
 def mean_terms(network: Any, batches: Any) -> dict[str, float]:
-    """Means of a network's losses and accuracies over all that they count."""
+    """Returns means of a network's losses and accuracies over all batches."""
     import tensorflow as tf
 
     @tf.function

@@ -38,7 +38,7 @@ _PAIRS = (("[[", "]]"), ("{{", "}}"), ("&lt;ref", "&lt;/ref"), ("&lt;", "&gt;"))
 
 
 def pieces_of(line: str) -> list[str]:
-    """The sentences of a line of prose, as wikitext; none if it is something else."""
+    """Returns the sentences of a line of prose, as wikitext; of other lines none."""
     if len(line) < 60 or not (line[0].isalpha() or line[0] in "'["):
         return []
     pieces = _END.split(line)
@@ -51,7 +51,7 @@ def pieces_of(line: str) -> list[str]:
 
 
 def recombined_pages(pages: list[str], copy: int) -> Iterator[str]:
-    """The pages of a dump, their sentences shuffled if `copy` is not 0."""
+    """Yields the pages of a dump, their sentences shuffled if `copy` is not 0."""
     texts = [_TEXT.search(page) for page in pages]
     lines = [text[0].split("\n") if text else [] for text in texts]
     split = [list(map(pieces_of, page)) for page in lines]
@@ -97,7 +97,7 @@ def make_dump(path: Path, output: Path, num_copies: int) -> None:
 
 
 def read_documents(kind: str, path: Path) -> list[list[list[str]]]:
-    """The documents of a file of `corpus`: sentences of paragraphs."""
+    """Returns the documents of a file of `corpus`: sentences of paragraphs."""
     return [
         [sentences.split_sentences(paragraph) for paragraph in found.paragraphs]
         for item in readers.find_inputs({kind: [str(path)]})
@@ -108,7 +108,7 @@ def read_documents(kind: str, path: Path) -> list[list[list[str]]]:
 
 
 def read_lines(_: str, path: Path) -> list[list[list[str]]]:
-    """Lines of five words or more, twenty in a document, five in a paragraph."""
+    """Returns lines of five words or more, five a paragraph, twenty a document."""
     if path.suffix == ".tokens":
         read = path.read_text().split("\n")
     else:
@@ -120,7 +120,7 @@ def read_lines(_: str, path: Path) -> list[list[list[str]]]:
 
 
 def recombined(documents: list, copy: int) -> Iterator[list[list[str]]]:
-    """Documents of the same shapes, their sentences shuffled if `copy` is not 0."""
+    """Yields documents of these shapes, shuffled if `copy` is not 0."""
     if not copy:
         yield from documents
         return

@@ -44,10 +44,10 @@ Answer = Callable[[np.ndarray], np.ndarray]
 
 
 def make_models(work: Path) -> None:
-    """A run with random weights, our exports, and transformers' directory and export.
+    """Makes a run with random weights, our exports, and transformers' own.
 
-    The file for the verdict on the smaller export has four texts: nothing is read off
-    it here.
+    The file for the verdict on the smaller export has four texts: the verdict is not
+    used here.
     """
     from bert_keras import config, export, finetuning_config, run_directory
     from bert_keras.checkpoints import conversion, run_weights

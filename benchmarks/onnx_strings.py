@@ -41,7 +41,7 @@ def in_onnx(
     do_lower_case: bool,
     do_basic_tokenize: bool = True,
 ) -> Callable[[str], list[int]]:
-    """The operator, as a function from a text to its ids, `[CLS]` and `[SEP]` left out.
+    """Returns the operator: a text's ids without `[CLS]` and `[SEP]`.
 
     `strip_accents` is on where letters become small, as in the original. Without
     `do_basic_tokenize` it only splits at spaces, then words into pieces.
@@ -82,7 +82,7 @@ def in_onnx(
 
 
 def every_character() -> tokenization.Vocabulary:
-    """A vocabulary with an entry for every character that can be one."""
+    """Returns a vocabulary with an entry for every character that can be one."""
     kept = [c for c in map(chr, _code_points()) if c not in "\n" and c == c.strip()]
     continued = [tokenization.CONTINUATION_PREFIX + c for c in kept]
     return tokenization.Vocabulary((*features.SPECIAL_TOKENS, *kept, *continued))
@@ -96,7 +96,7 @@ def _code_points() -> Iterator[int]:
 def differing(
     ours: Callable[[str], Sequence[int]], theirs: Callable[[str], Sequence[int]]
 ) -> list[int]:
-    """Code points in the middle of a word whose ids differ."""
+    """Returns code points in the middle of a word whose ids differ."""
     found, all_points = [], list(_code_points())
     for first in range(0, len(all_points), _AT_ONCE):
         points = all_points[first : first + _AT_ONCE]

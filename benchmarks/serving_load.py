@@ -47,7 +47,7 @@ class Load(NamedTuple):
 
 @contextlib.contextmanager
 def serving(version: Path) -> Iterator[dict[str, Any]]:
-    """A server of a version of a model, and what it says of itself."""
+    """Starts a server of a version of a model; yields its ports."""
     command = [sys.executable, str(SERVER), str(version)]
     pipe = subprocess.PIPE
     # It ends with its standard input, which `Popen` closes.
@@ -62,7 +62,7 @@ def serving(version: Path) -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def over_grpc(found: Mapping[str, Any]) -> Iterator[Ask]:
-    """A client of `PredictionService`, with a channel of its own."""
+    """Yields a client of `PredictionService`, with a channel of its own."""
     import grpc
     import tensorflow as tf
     from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
@@ -86,7 +86,7 @@ def over_grpc(found: Mapping[str, Any]) -> Iterator[Ask]:
 def over_rest(
     found: Mapping[str, Any], model: str, *, in_rows: bool = True
 ) -> Iterator[Ask]:
-    """A client of `:predict` that keeps its connection."""
+    """Yields a client of `:predict` that keeps its connection."""
     connection = http.client.HTTPConnection("localhost", found["rest"])
 
     def ask(columns: Mapping[str, list[str]]) -> dict[str, list[Any]]:
@@ -140,7 +140,7 @@ def load(
 
 
 def predicted(run: Path, dev: Path) -> tuple[dict[str, list[str]], list[Any]]:
-    """Columns of the texts, and the records of `predict` in float32."""
+    """Returns columns of the texts, and the records of `predict` in float32."""
     from bert_keras.inference import tuned
 
     model = tuned.TunedModel.load(run, precision="float32")
@@ -152,7 +152,7 @@ def predicted(run: Path, dev: Path) -> tuple[dict[str, list[str]], list[Any]]:
 
 
 def differences(found: Load, records: Sequence[Any]) -> tuple[int, float]:
-    """Labels that differ from `predict`'s, and the largest change of a probability."""
+    """Returns the number of other labels, and the largest change of a probability."""
     labels = sum(
         answer["label"] != record.prediction
         for answer, record in zip(found.answers, records, strict=True)

@@ -38,7 +38,7 @@ def fit_ours() -> str:
 
 
 def two_workers(fit: str) -> dict[str, str]:
-    """What `fit` comes to in the first of two processes."""
+    """Returns what comes of `fit` in the first of two processes."""
     sockets = [socket.create_server(("localhost", 0)) for _ in range(2)]
     addresses = [f"localhost:{held.getsockname()[1]}" for held in sockets]
     for held in sockets:

@@ -108,7 +108,7 @@ def train(
     num_steps: int = 1,
     **options: Any,
 ) -> learner.Learner:
-    """`build` and `fit`; `batch_size` may be left out: all examples of a dict."""
+    """Builds and fits; without `batch_size` on all examples of a dict at once."""
     trained = build(**options)
     batch_size = batch_size or len(examples["x"])
     fit(trained, examples, batch_size=batch_size, num_steps=num_steps)
@@ -116,7 +116,7 @@ def train(
 
 
 def weights(trained: learner.Learner) -> list[float]:
-    """The two weights, to three places."""
+    """Returns the two weights, to three places."""
     both = keras.ops.convert_to_numpy(trained.network.w)[:, 0]
     return [round(float(weight), 3) for weight in both]
 
