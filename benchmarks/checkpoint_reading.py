@@ -19,6 +19,7 @@ from pathlib import Path
 
 from benchmarks import measuring, step
 
+FORMATS = ("native", "google", "hugging_face", "keras_hub", "model_garden")
 PARTS = ("read", "build", "assign")
 
 
@@ -47,9 +48,9 @@ def write_all(size: str, folder: Path) -> None:
         ),
         do_lower_case=True,
     )
-    for name, form in conversion.FORMATS.items():
+    for name in FORMATS:
         (folder / name).mkdir(parents=True)
-        form.write(checkpoint, folder / name)
+        conversion.FORMATS[name].write(checkpoint, folder / name)
 
 
 def read_one(folder: Path) -> dict[str, float]:
