@@ -43,7 +43,8 @@ _EXPANSION = {".bz2": 4, ".gz": 3}
 _BYTES_PER_PARTITION = 100_000_000
 
 _MAX_SOURCES = 100
-"""Sources that the counters name; the documents of all smaller ones are one source."""
+"""Sources that the counters name, of each shard and of all; the documents of the
+smaller ones are counted together."""
 _OTHER_SOURCES = "other sources"
 
 _SHARED_ID = "dropped/id of another document"

@@ -195,7 +195,7 @@ def _find_rare(
         return {}
     num_read = 0
     with progress.Progress(
-        f"counting {', '.join(found)}",
+        "examples: find rare sources",
         total=corpus.num_records,
         unit="documents",
         read=lambda: num_read,
@@ -230,18 +230,22 @@ def _spread_rare(work: Work, rare: Mapping[str, Mapping[str, int]]) -> Work:
                 ids.append(key)
         counts = Counter(instances.bucket_of(key, work.num_shards) for key in ids)
         moves[source] = instances.join_lone(counts)
-        noun = "document" if len(num_sentences) == 1 else "documents"
-        what = f"examples: {len(num_sentences):,} {noun} of {source}"
-        if len(ids) > len(num_sentences):
-            logger.info("%s, too few: cut into %s parts", what, f"{len(ids):,}")
-        if moves[source]:
-            logger.info(
-                "%s in %s shards: %s that would be alone in a shard join others, which "
-                "random next sentences can come from",
-                what,
-                f"{work.num_shards:,}",
-                f"{len(moves[source]):,}",
-            )
+    if num_parts:
+        logger.info(
+            "examples: %s documents, of sources that have fewer than %s, are cut into "
+            "%s parts, which count as documents",
+            f"{len(num_parts):,}",
+            FEW,
+            f"{sum(num_parts.values()):,}",
+        )
+    if any(moves.values()):
+        joined = [f"{len(of):,} of {source}" for source, of in moves.items() if of]
+        logger.info(
+            "examples: documents that would be the only one of their source in one of "
+            "%s shards join others, which random next sentences can come from: %s",
+            f"{work.num_shards:,}",
+            ", ".join(joined[:5]) + (", ..." if joined[5:] else ""),
+        )
     return replace(work, num_parts=num_parts, moves=moves)
 
 

@@ -8,7 +8,7 @@ The pairs equal those of the original's `create_instances_from_document` in
 distribution, except that
 
 - B is never drawn from the document of A (the original tries ten times, then takes
-  it anyway, and calls it random);
+  it anyway, and calls it random), but for parts of documents, see `parts_of`;
 - a random B comes from a document of the same source, unless `partner` is
   `any_source`. Books are a few hundredths of the documents but a quarter of the words:
   drawn among all documents, the B of nearly every book would be encyclopedia, and the
@@ -115,7 +115,11 @@ def part_id(document_id: str, part: int) -> str:
 
 
 def parts_of(document: Document, num_parts: int) -> Iterator[Document]:
-    """Cuts a document into parts of about as many sentences, each a document."""
+    """Cuts a document into parts of about as many sentences, each a document.
+
+    For sources with hardly another document: a sentence of another part is not the
+    next one either, but for the first of the part that follows.
+    """
     ends = document.sentence_ends
     limits = [len(ends) * part // num_parts for part in range(num_parts + 1)]
     for part, (first, last) in enumerate(itertools.pairwise(limits)):

@@ -42,7 +42,8 @@ def split_shards(
     """Splits off the last shards for evaluation.
 
     A shard is a bucket of documents, and random next sentences come from within it, so
-    no document is both trained and evaluated on.
+    no document is both trained and evaluated on (of a source with fewer than four, no
+    part of a document).
 
     Args:
         shards: all, in order.

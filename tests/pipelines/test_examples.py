@@ -491,7 +491,8 @@ def test_few_long_documents_are_cut(tmp_path, vocab_path, caplog, number):
     assert set(map(frozenset, labels.values())) == {frozenset((0, 1))}
     assert len(labels) > 2
     assert (
-        "examples: 1 document of books, too few: cut into 12 parts"
+        f"examples: {number} documents, of sources that have fewer than 4, are cut "
+        f"into {12 * number} parts, which count as documents"
     ) in caplog.messages
 
 
@@ -505,8 +506,9 @@ def test_random_next_sentences_of_few_books_are_of_books(tmp_path, vocab_path, c
     assert made.counters["other_source_partners"] == 0
     assert "another source" not in caplog.text
     assert (
-        "examples: 9 documents of books in 20 shards: 2 that would be alone in a shard "
-        "join others, which random next sentences can come from"
+        "examples: documents that would be the only one of their source in one of 20 "
+        "shards join others, which random next sentences can come from: 2 of books, "
+        "2 of wikipedia"
     ) in caplog.messages
 
 
