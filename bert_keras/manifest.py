@@ -203,7 +203,10 @@ def claim_output_directory(
                 f"{directory}: begun by another run, with {key}={was!r} where this "
                 f"one has {is_now!r}; choose another directory or delete it"
             )
-    elif set(files.list_directory(directory)) - {ownership.OWNER_NAME}:
+    elif any(
+        name != ownership.OWNER_NAME and not _is_leftover(name)
+        for name in files.list_directory(directory)
+    ):
         raise InputError(
             f"{directory}: not empty and not made by this command; choose another "
             "directory"
@@ -255,6 +258,10 @@ def finish_output_directory(directory: str | Path, manifest: Manifest) -> None:
 def _delete_leftovers(directory: str | Path) -> None:
     files.delete_tree(files.join(directory, WORK_NAME))
     for name in files.list_directory(directory):
-        # Processes that were killed while writing left them.
-        if name.startswith(".") and name.endswith(".tmp"):
+        if _is_leftover(name):
             files.delete(files.join(directory, name))
+
+
+def _is_leftover(name: str) -> bool:
+    """Whether a process that was killed while it wrote a file left this one."""
+    return name.startswith(".") and name.endswith(".tmp")

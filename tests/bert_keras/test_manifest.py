@@ -125,6 +125,11 @@ class TestClaim:
         with pytest.raises(InputError, match="not empty and not made by this command"):
             manifest.claim_output_directory(tmp_path, {"seed": 1})
 
+    def test_what_a_killed_process_left_is_no_other_file(self, tmp_path):
+        (tmp_path / ".inputs.json.0123abcd.tmp").touch()
+        manifest.claim_output_directory(tmp_path, {"seed": 1})
+        assert (tmp_path / "inputs.json").is_file()
+
     def test_finished(self, finished, caplog):
         """The same command has nothing to do, and another one must not touch it."""
         with pytest.raises(InputError, match="holds a finished output already, and no"):
