@@ -58,11 +58,11 @@ def layer(called: keras.layers.Layer, *tensors: Any, **options: Any):
     """Calls a layer; the backward pass computes it again.
 
     Args:
-        called: built; returns a tensor; all its variables are trained.
+        called: built; returns a tensor; some of its variables may be frozen.
         *tensors: its arguments that are tensors.
         **options: others.
     """
-    variables = called.trainable_variables
+    variables = called.weights
 
     def with_values(*arguments):
         inputs, values = arguments[: len(tensors)], arguments[len(tensors) :]

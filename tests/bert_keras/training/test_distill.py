@@ -170,10 +170,11 @@ def test_a_student_becomes_like_its_teacher_without_labels(places, tmp_path):
     assert "accuracy" not in results["train"]
 
 
-def test_a_run_on_plain_texts_ends_well(places, tmp_path):
-    """It has no dev file, so no answers that could be drawn."""
+@pytest.mark.parametrize("recompute", ["none", "layers"])
+def test_a_run_on_plain_texts_ends_well(recompute, places, tmp_path):
+    """It has no dev file, so no answers that could be drawn, and frozen weights."""
     options = {"teacher": places["plain_teacher"], "train": places["plain"]}
-    changes = {"max_seq_length": 16, "num_train_epochs": 0.1}
+    changes = {"max_seq_length": 16, "num_train_epochs": 0.1, "recompute": recompute}
     results = learn(places, tmp_path / "run", **options, dev=None, changes=changes)
     assert run_directory.read_results(tmp_path / "run") == results
     assert results["train"].keys() >= {"loss", "relation_loss"}
