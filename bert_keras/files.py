@@ -107,16 +107,26 @@ def read_text(path: Path, *, expected: str = "a file of texts") -> str:
     Raises:
         InputError: it cannot be read, or is not UTF-8 (with the line).
     """
+    return "".join(read_lines(path, expected=expected))
+
+
+def read_lines(path: Path, *, expected: str = "a file of texts") -> Iterator[str]:
+    """Reads the lines of a UTF-8 file one by one, with their ends.
+
+    Args and Raises: see `read_text`.
+    """
+    number = 0
     try:
-        return read_bytes(path).decode("utf-8-sig")
+        with open_to_read(path) as file:
+            for number, line in enumerate(file, start=1):
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
     except OSError as error:
         raise InputError(
             f"{path}: expected {expected}, cannot read it: {error.strerror}"
         ) from None
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
+    except UnicodeDecodeError:
         raise InputError(
-            f"{path}: line {line}: not UTF-8: save it as UTF-8 (Excel: CSV UTF-8; or "
+            f"{path}: line {number}: not UTF-8: save it as UTF-8 (Excel: CSV UTF-8; or "
             "iconv -f CP1252 -t UTF-8, if it is of Windows)"
         ) from None
 

@@ -4,12 +4,17 @@ One pass over the shards, without Beam. Which pairs are made, and which document
 held out, follows from their ids alone.
 """
 
+import array
+import bisect
 import hashlib
 import logging
+import tempfile
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bert_keras import config, files, manifest, progress
 from bert_keras.errors import InputError, check_choice
@@ -113,24 +118,38 @@ def _write(
     per_document: int,
     dev_percent: float,
 ) -> dict[str, int]:
-    known: set[int] = set()
-    held_out: list[tuple[str, str]] = []
-    num_trained = 0
-    with open(directory / TRAIN_NAME, "w", encoding="utf-8", newline="\n") as file:
-        file.write(_HEADER)
-        for document in read:
-            found = pairs_of(document, kind=kind, per_document=per_document)
-            if _number(document["id"]) < dev_percent / 100 * 2**64:
-                held_out += found
-                continue
-            for pair in found:
-                known.update(map(_number, pair))
-                file.write("\t".join(pair) + "\n")
-                num_trained += 1
-    kept = [pair for pair in held_out if known.isdisjoint(map(_number, pair))]
-    with open(directory / DEV_NAME, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines([_HEADER, *("\t".join(pair) + "\n" for pair in kept)])
-    return {TRAIN_NAME: num_trained, DEV_NAME: len(kept)}
+    # Eight bytes for each text, where a set has 82; the texts themselves are on disk.
+    trained = array.array("Q")
+    num_trained = num_held_out = 0
+    options: dict[str, Any] = {"encoding": "utf-8", "newline": "\n"}
+    with tempfile.TemporaryFile("w+", dir=directory, **options) as candidates:
+        with open(directory / TRAIN_NAME, "w", **options) as file:
+            file.write(_HEADER)
+            for document in read:
+                found = pairs_of(document, kind=kind, per_document=per_document)
+                lines = ["\t".join(pair) + "\n" for pair in found]
+                if _number(document["id"]) < dev_percent / 100 * 2**64:
+                    candidates.writelines(lines)
+                    continue
+                trained.extend(_number(text) for pair in found for text in pair)
+                file.writelines(lines)
+                num_trained += len(lines)
+        np.asarray(trained).sort()
+        candidates.seek(0)
+        with open(directory / DEV_NAME, "w", **options) as file:
+            file.write(_HEADER)
+            for line in candidates:
+                texts = line.removesuffix("\n").split("\t")
+                if not any(_is_in(trained, _number(text)) for text in texts):
+                    file.write(line)
+                    num_held_out += 1
+    return {TRAIN_NAME: num_trained, DEV_NAME: num_held_out}
+
+
+def _is_in(numbers: Sequence[int], number: int) -> bool:
+    """Whether ascending numbers have one."""
+    place = bisect.bisect_left(numbers, number)
+    return place < len(numbers) and numbers[place] == number
 
 
 def pairs_of(

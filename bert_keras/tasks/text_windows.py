@@ -6,8 +6,9 @@ text counts as much as one without windows. Its logits are the mean over its win
 for each label the greatest. No TensorFlow.
 """
 
+import array
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,20 +51,24 @@ def cut(
     """Makes model inputs, `[CLS] window [SEP]`.
 
     Args:
-        texts: one or more.
+        texts: read once.
         tokenizer: of the model.
         max_seq_length: tokens of an input at most.
         stride: see `config.window_stride`.
     """
     room = max_seq_length - 2
     step = config.window_stride(max_seq_length, stride)
-    windows, counts, whole_lengths = [], [], []
-    for text in texts:
-        ids = tokenizer.encode(text)
-        spans = tokenized.window_spans(len(ids), room, step)
-        windows += [ids[start:end] for start, end in spans]
-        counts.append(len(spans))
-        whole_lengths.append(len(ids) + 2)
+    counts, whole_lengths = array.array("q"), array.array("q")
+
+    def windows() -> Iterator[list[int]]:
+        for text in texts:
+            ids = tokenizer.encode(text)
+            spans = tokenized.window_spans(len(ids), room, step)
+            counts.append(len(spans))
+            whole_lengths.append(len(ids) + 2)
+            for start, end in spans:
+                yield ids[start:end]
+
     pack = functools.partial(
         tokenization.pack_pair,
         ids_b=None,
@@ -71,9 +76,9 @@ def cut(
         vocabulary=tokenizer.vocabulary,
     )
     return TextWindows(
-        inputs=tokenized.TokenizedTexts.join(map(pack, windows)),
-        counts=np.array(counts, np.int64),
-        whole_lengths=np.array(whole_lengths, np.int64),
+        inputs=tokenized.TokenizedTexts.join(map(pack, windows())),
+        counts=np.asarray(counts),
+        whole_lengths=np.asarray(whole_lengths),
     )
 
 

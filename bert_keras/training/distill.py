@@ -48,7 +48,7 @@ def distill(
         teacher: run directory or checkpoint of any format, with its vocabulary.
         student: what it is and begins with, see `students.read`; `None`: as
             `distillation.init_layers` says.
-        train: file of the task, or of plain texts (see `lessons.read_plain`).
+        train: file of the task, or of plain texts (see `lessons.plain_texts`).
         dev: labelled files to evaluate on, as for `finetune`; `None` for plain texts.
         data: in place of both, the folder of the task's data set.
         has_labels: learn from labels of `train`, too.

@@ -1,10 +1,20 @@
 """Lessons of a distillation: its settings made whole, and the texts that are learnt."""
 
-from collections.abc import Sequence
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_keras import config, files, finetuning_config, run_directory
+from bert_keras import (
+    config,
+    errors,
+    files,
+    finetuning_config,
+    manifest,
+    run_directory,
+)
 from bert_keras.checkpoints import native, weights
 from bert_keras.errors import InputError
 from bert_keras.inference import tuned
@@ -13,9 +23,9 @@ from bert_keras.tasks import (
     data_report,
     dataset,
     held_out,
-    reading,
     text,
     text_forms,
+    text_windows,
 )
 from bert_keras.training import settings_check, tuning_run
 
@@ -247,22 +257,17 @@ def read(
     Raises:
         InputError: a file cannot be read, or is of another task than the teacher's.
     """
+    is_plain = not is_tuned(teacher)
     recorded = {
-        "train_sha256": held_out.digest(train),
+        "train_sha256": held_out.digest(_listing(train) if is_plain else train),
         "dev_sha256": held_out.digests(dev),
         "has_labels": has_labels,
     }
-    if not is_tuned(teacher):
-        data = held_out.fraction(
-            read_plain(train, settings), settings.train_fraction, seed=settings.seed
-        )
+    if is_plain:
+        inputs = _plain_inputs(train, teacher, settings)
         task = config.Task(kind="encoder")
-        # Windows end to end: every token of a text is read once.
-        windows = {"long_texts": "windows_mean", "window_stride": 1 << 30}
-        inputs = data.encode(
-            task, teacher.tokenizer, settings.model_copy(update=windows)
-        )
-        return Lesson(task, inputs, len(data), (), recorded, None, {})
+        num_texts = len(inputs.windows.counts)
+        return Lesson(task, inputs, num_texts, (), recorded, None, {})
     names, data = _read_files(settings, teacher, path, train, dev, has_labels)
     task = teacher.task.model_copy(
         update={
@@ -352,27 +357,86 @@ def _check_pairs(data: dataset.Dataset, theirs: config.Task, path: str | Path) -
     return has_pairs
 
 
-def read_plain(
-    path: str | Path, settings: finetuning_config.FinetuningConfig
-) -> text_forms.TextDataset:
-    """Reads plain texts: lines of a `.txt` file, or a column of a table.
+def _plain_inputs(
+    path: str | Path,
+    teacher: weights.Checkpoint,
+    settings: finetuning_config.FinetuningConfig,
+) -> text_windows.WindowedInputs:
+    """Returns the tokens of plain texts; the texts themselves are not held in memory.
 
     Raises:
-        InputError: it cannot be read, or holds no text.
+        InputError: see `plain_texts`; or there is no text.
     """
-    path = files.path(path)
-    if path.suffix.lower() in (".tsv", ".csv", ".jsonl"):
-        rows = text.read_texts(
-            path, settings.columns, has_text_pair=False, has_label=False
-        )
-    else:
-        rows = [
-            text.LabelledText(line, None, None, number)
-            for number, line in enumerate(reading.read_lines(path), start=1)
-            if line.strip()
-        ]
-    if not rows:
-        raise InputError(f"{path}: expected a text a line, found none")
-    return text_forms.TextDataset(
-        path=path, rows=rows, has_labels=False, kind="classification"
+    texts = plain_texts(path, settings)
+    if settings.train_fraction != 1:
+        keys = (f"{text}\0" for text in plain_texts(path, settings))
+        rows = held_out.chosen_rows(keys, settings.train_fraction, seed=settings.seed)
+        numbers = set(rows.tolist())
+        texts = (text for number, text in enumerate(texts) if number in numbers)
+    windows = text_windows.cut(
+        texts,
+        teacher.tokenizer,
+        max_seq_length=settings.max_seq_length,
+        # End to end: every token of a text is read once.
+        stride=settings.max_seq_length,
     )
+    if not len(windows.counts):
+        raise InputError(f"{path}: expected a text a line, found none")
+    return text_windows.WindowedInputs(windows=windows, labels={})
+
+
+def plain_texts(
+    path: str | Path, settings: finetuning_config.FinetuningConfig
+) -> Iterator[str]:
+    """Reads plain texts one by one.
+
+    They are the lines of a `.txt` file, a column of a table (which is read whole), or
+    the paragraphs of a directory that `bert-keras corpus` made.
+
+    Raises:
+        InputError: they cannot be read.
+    """
+    if _is_corpus(path):
+        yield from _paragraphs(path)
+    elif files.path(path).suffix.lower() in (".tsv", ".csv", ".jsonl"):
+        for row in text.read_texts(
+            path, settings.columns, has_text_pair=False, has_label=False
+        ):
+            yield row.text
+    else:
+        for line in files.read_lines(path):
+            if line.strip():
+                yield line.removesuffix("\n").removesuffix("\r")
+
+
+def _is_corpus(path: str | Path) -> bool:
+    if not files.is_remote(path):
+        return files.path(path).is_dir()
+    return files.exists(_manifest_path(path))
+
+
+def _manifest_path(directory: str | Path) -> str:
+    return files.join(directory, manifest.MANIFEST_NAME)
+
+
+def _listing(path: str | Path) -> str | Path:
+    """Returns the file whose hash stands for plain texts: it may list the others'."""
+    return _manifest_path(path) if _is_corpus(path) else path
+
+
+def _paragraphs(directory: str | Path) -> Iterator[str]:
+    corpus = manifest.read_manifest(
+        directory, kind="documents", verb="bert-keras corpus"
+    )
+    manifest.verify_shards(directory, corpus, hashes=False)
+    for shard in corpus.shards:
+        path = files.join(directory, shard.name)
+        try:
+            with files.open_to_read(path) as file, gzip.open(file) as lines:
+                for line in lines:
+                    for sentences in json.loads(line)["paragraphs"]:
+                        yield " ".join(sentences)
+        except (EOFError, zlib.error, ValueError, gzip.BadGzipFile) as error:
+            raise InputError(
+                f"{path}: damaged: {errors.one_line(error)}; make the corpus again"
+            ) from None

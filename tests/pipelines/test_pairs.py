@@ -1,6 +1,7 @@
 """Pairs of texts out of documents."""
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,15 @@ def test_corpora_without_such_pairs(tmp_path):
     (corpus / "manifest.json").unlink()
     with pytest.raises(InputError, match="not a finished output of `bert-keras"):
         pairs.write_pairs(corpus, tmp_path / "p", kind="titles")
+
+
+def test_some_bytes_are_held_for_each_text(tmp_path):
+    given = (document(number) for number in range(4000))
+    tracemalloc.start()
+    counts = pairs._write(tmp_path, given, "neighbours", 4, 40.0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    num_texts = 2 * sum(counts.values())
+    assert num_texts == 24_000
+    # 8, and while the array grows 17; buffers of files besides.
+    assert peak < 20 * num_texts + 100_000

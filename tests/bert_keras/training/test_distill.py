@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import logging
+import tracemalloc
+import types
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ from bert_keras.training import (
     students,
     teacher_answers,
 )
+from tests import conftest
 from tests.bert_keras.training import test_finetune_tasks as tasks
 from tests.bert_keras.training.test_finetune import (
     BERT_CONFIG,
@@ -179,6 +182,63 @@ def test_a_run_on_plain_texts_ends_well(recompute, places, tmp_path):
     assert run_directory.read_results(tmp_path / "run") == results
     assert results["train"].keys() >= {"loss", "relation_loss"}
     assert not (tmp_path / "run/dev_answers.jsonl").exists()
+
+
+def test_plain_texts_of_a_corpus_are_those_of_a_file(tmp_path):
+    """Read one by one: the paragraphs of its shards, or the lines; or a share."""
+    texts = [f"{text} {number}" for number, (text, _) in enumerate(opinions(50, 3))]
+    half = [[sentence] for sentence in texts[:25]]
+    documents = [{"paragraphs": half}, {"paragraphs": [t.split() for t in texts[25:]]}]
+    conftest.write_documents(tmp_path / "corpus", documents)
+    (tmp_path / "texts.txt").write_bytes(
+        b"\xef\xbb\xbf" + "\r\n\n".join(texts).encode()
+    )
+    found = [
+        list(lessons.plain_texts(tmp_path / name, SETTINGS))
+        for name in ("corpus", "texts.txt")
+    ]
+    assert found == [texts, texts]
+    teacher = types.SimpleNamespace(
+        task=config.Task(kind="encoder"),
+        tokenizer=tokenization.Tokenizer(VOCABULARY, do_lower_case=True),
+    )
+    for share, count in ((1.0, 50), (0.3, 15)):
+        settings = SETTINGS.model_copy(update={"train_fraction": share})
+        corpus, file = (
+            lessons.read(
+                settings, teacher, "teacher", tmp_path / name, (), has_labels=False
+            )
+            for name in ("corpus", "texts.txt")
+        )
+        assert corpus.num_train_examples == file.num_train_examples == count
+        rows = np.arange(count)
+        for name, values in file.inputs.batch(rows).items():
+            np.testing.assert_array_equal(corpus.inputs.batch(rows)[name], values)
+    (shard,) = (tmp_path / "corpus").glob("documents*")
+    shard.write_bytes(shard.read_bytes()[:-20] + bytes(20))
+    with pytest.raises(InputError, match="damaged: .*; make the corpus again"):
+        list(lessons.plain_texts(tmp_path / "corpus", SETTINGS))
+    with pytest.raises(InputError, match="not a finished output of"):
+        list(lessons.plain_texts(tmp_path, SETTINGS))
+
+
+def test_plain_texts_are_not_held_in_memory(tmp_path):
+    """Some bytes for each token are, not the text."""
+    with open(tmp_path / "texts.txt", "w") as file:
+        file.writelines(f"ba {number} be\n" * 100 for number in range(3000))
+    teacher = types.SimpleNamespace(
+        task=config.Task(kind="encoder"),
+        tokenizer=tokenization.Tokenizer(VOCABULARY, do_lower_case=True),
+    )
+    tracemalloc.start()
+    lesson = lessons.read(
+        SETTINGS, teacher, "teacher", tmp_path / "texts.txt", (), has_labels=False
+    )
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    num_tokens = int(lesson.inputs.lengths.sum())
+    assert len(lesson.inputs.lengths) == 300_000
+    assert peak < 11 * num_tokens + 24 * 300_000
 
 
 @pytest.mark.slow
