@@ -171,7 +171,12 @@ def _pretrain(
     )
     if owner is not None:
         run_weights.finish_run(run, under_way.trained.network, results)
-        logger.info("model and results in %s", run.directory)
+        logger.info(
+            "wrote %s and %s in %s",
+            run_directory.WEIGHTS_NAME,
+            run_directory.RESULTS_NAME,
+            run.directory,
+        )
     # To the others a worker that leaves early looks as if it had been killed.
     replicas.wait_for_all(strategy)
     return results

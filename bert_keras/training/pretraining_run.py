@@ -252,10 +252,12 @@ class PretrainingRun:
 
     def _fit(self, phase: phases.Phase, step: int, last_step: int) -> None:
         logger.info(
-            "steps %d to %d: %d examples of %d tokens, %d a step; %d for evaluation",
+            "steps %d to %d: %d %s of %d word pieces, [CLS], [SEP] and padding "
+            "included, %d a step; %d for evaluation",
             step + 1,
             last_step,
             phase.num_train_records,
+            "rows" if phase.examples.pack_instances else "examples",
             phase.examples.max_seq_length,
             phase.batch_size,
             sum(shard.num_records for shard in phase.eval_shards),

@@ -135,8 +135,8 @@ def step_line(
 ) -> str:
     """`step 1200/100000  loss 6.412  ...  lr 1.2e-05  812 seq/s  1:02:03 left`.
 
-    With `tokens_per_example` and `tokens` of a step, `97% tokens` too: the rest is
-    padding.
+    With `tokens_per_example` and `tokens` of a step, `3% padding` too: the rest are
+    word pieces, `[CLS]` and `[SEP]` included.
     """
     shown = [
         f"{name} {value:.3f}"
@@ -149,8 +149,8 @@ def step_line(
         f"lr {logs['learning_rate']:.2g}",
     ]
     if tokens_per_example and "tokens" in logs:
-        share = logs["tokens"] / (batch_size * tokens_per_example)
-        parts.append(f"{share:.0%} tokens")
+        share = 1 - logs["tokens"] / (batch_size * tokens_per_example)
+        parts.append(f"{share:.0%} padding")
     if sequences_per_second:
         seconds = (num_train_steps - step) * batch_size / sequences_per_second
         parts.append(f"{sequences_per_second:.0f} seq/s")

@@ -148,7 +148,12 @@ def run(
             _finish(directory, trained.network, results, stop_signal)
         # To the others a worker that leaves early looks as if it had been killed.
         replicas.wait_for_all(strategy)
-    logger.info("model and results in %s", directory.directory)
+    logger.info(
+        "wrote %s and %s in %s",
+        run_directory.WEIGHTS_NAME,
+        run_directory.RESULTS_NAME,
+        directory.directory,
+    )
     return results
 
 

@@ -128,7 +128,7 @@ def taught_run(places, tmp_path_factory) -> tuple[Path, dict]:
     return directory, learn(places, directory, labels=True, changes=EVERY)
 
 
-def test_a_student_is_a_run_like_any_other(taught_run, places, tmp_path):
+def test_a_student_is_a_run_like_any_other(taught_run, places, tmp_path, caplog):
     directory, results = taught_run
     assert results["steps"] == 12
     logged = {tag for where, tag, _ in scalars(directory) if where == "train"}
@@ -148,8 +148,10 @@ def test_a_student_is_a_run_like_any_other(taught_run, places, tmp_path):
     )
     tuned.predict(directory, places["dev"], tmp_path / "answers.tsv")
     assert len((tmp_path / "answers.tsv").read_text().splitlines()) == 18
+    caplog.set_level(logging.INFO, logger="bert_keras")
     scores = tuned.evaluate(directory, places["dev"])
     assert scores["loss"] == pytest.approx(results["eval"]["loss"], abs=1e-6)
+    assert "dev.tsv: scores of whole texts; no file is written" in caplog.text
     conversion.convert(directory, tmp_path / "hugging_face", to="hugging_face")
     page = writing.write_report(directory, tmp_path / "report") / "report.md"
     assert "Fine-tuning for classification, finished at step 12" in page.read_text()

@@ -154,7 +154,6 @@ def model(tiny_config):
     network.build()
     model = Trained(network)
     model.built = True
-    model.next_stop = lambda step: step + 1
     model.compile(optimizer=keras.optimizers.SGD(0.05), jit_compile=False)
     model.optimizer.build(model.trainable_variables)
     return model

@@ -111,17 +111,21 @@ def test_what_a_run_leaves_behind(finished):
     ],
 )
 def test_a_resumed_run_ends_like_an_uninterrupted_one(
-    finished, tiny_examples, tmp_path, last, changes
+    finished, tiny_examples, tmp_path, last, changes, caplog
 ):
     """As after a kill before the next checkpoint: bit for bit, dropout and all, also
     where settings change that do not decide the outcome."""
     resumed = broken_off(finished, tmp_path / "resumed", last)
     earlier = event_log.read_log(resumed / "logs/train").seconds
+    caplog.set_level(logging.INFO, logger="bert_keras")
     done = pretrain.pretrain(
         settings(**changes), [tiny_examples], resumed, strategy=CPU
     )
     assert done["seconds"] > earlier + 1
     assert_same_state(finished, resumed)
+    pieces = "examples of 32 word pieces, [CLS], [SEP] and padding included, 8 a step"
+    assert pieces in caplog.text and "% padding" in caplog.text
+    assert f"wrote model.weights.h5 and results.json in {resumed}" in caplog.text
 
 
 def test_muon_is_told_the_precision(tiny_examples, tmp_path, monkeypatch):

@@ -40,7 +40,7 @@ def test_the_share_of_positions_that_are_no_padding():
         batch_size=32,
         tokens_per_example=128,
     )
-    assert line == "step 1/10  loss 1.000  lr 0  97% tokens"
+    assert line == "step 1/10  loss 1.000  lr 0  3% padding"
 
 
 def test_first_line_has_no_rate():
