@@ -188,7 +188,9 @@ def test_a_run_on_plain_texts_ends_well(recompute, places, tmp_path):
 
 def test_plain_texts_of_a_corpus_are_those_of_a_file(tmp_path):
     """Read one by one: the paragraphs of its shards, or the lines; or a share."""
-    texts = [f"{text} {number}" for number, (text, _) in enumerate(opinions(50, 3))]
+    texts = [
+        f"{text} {number}" for number, (text, _) in enumerate(opinions(50, seed=3))
+    ]
     half = [[sentence] for sentence in texts[:25]]
     documents = [{"paragraphs": half}, {"paragraphs": [t.split() for t in texts[25:]]}]
     conftest.write_documents(tmp_path / "corpus", documents)
