@@ -54,17 +54,13 @@ class Interval(NamedTuple):
 
 def can_resample(kind: config.TaskKind, metric: str) -> bool:
     """Whether `statistics` knows a task's metric."""
-    is_of_label = kind == "classification" and metric.startswith(_F1_OF)
-    return is_of_label or metric in _METRICS.get(kind, ())
-
-
-_F1_OF = "f1 of "
+    return metric in _METRICS.get(kind, ())
 
 
 _METRICS: Mapping[str, tuple[str, ...]] = {
-    "classification": ("accuracy", "f1", "macro_f1", "matthews"),
+    "classification": ("accuracy", "f1", "matthews"),
     "choice": ("accuracy",),
-    "multi_label": ("best_macro_f1", "macro_f1"),
+    "multi_label": ("best_macro_f1",),
     "regression": ("pearson", "spearman"),
     "tagging": ("f1", "accuracy"),
 }
@@ -99,12 +95,15 @@ def statistics(
         return Statistics(rows=_entity_counts(truth, given), score=_f1)
     return Statistics(
         rows=_label_counts([[t] for t in truth], [[g] for g in given], labels),
-        score=lambda sums: _of_classes(sums, metric, labels),
+        score=lambda sums: _of_classes(sums, metric),
     )
 
 
-def _of_classes(sums: np.ndarray, metric: str, labels: Sequence[Any]) -> np.ndarray:
-    """From right, true and given answers by class, `(..., 3 * num_labels)`."""
+def _of_classes(sums: np.ndarray, metric: str) -> np.ndarray:
+    """From right, true and given answers by class, `(..., 3 * num_labels)`.
+
+    F1 is that of the second of two labels, as in GLUE.
+    """
     right, true, given = np.split(sums, 3, axis=-1)
     total = true.sum(axis=-1)
     if metric == "accuracy":
@@ -115,10 +114,7 @@ def _of_classes(sums: np.ndarray, metric: str, labels: Sequence[Any]) -> np.ndar
             total**2 - (given**2).sum(axis=-1)
         )
         return np.where(spread > 0, between / np.sqrt(np.maximum(spread, _TINY)), 0.0)
-    if metric != "macro_f1" and right.shape[-1] == 2:
-        positive = 1 if metric == "f1" else labels.index(metric.removeprefix(_F1_OF))
-        return _f1(np.stack([right, true, given], axis=-1)[..., positive, :])
-    return _macro_f1(sums)
+    return _f1(np.stack([right, true, given], axis=-1)[..., 1, :])
 
 
 def _label_counts(

@@ -34,26 +34,17 @@ def test_scores_of_classes_are_those_of_scikit_learn(labels):
     records = classified(200, labels, seed=1)
     truth = [record["label"] for record in records]
     given = [record["prediction"] for record in records]
-    f1 = {"average": "macro"} if len(labels) > 2 else {"pos_label": "y"}
     expected = {
         "accuracy": sklearn.metrics.accuracy_score(truth, given),
-        "f1": sklearn.metrics.f1_score(truth, given, **f1),
-        "macro_f1": sklearn.metrics.f1_score(truth, given, average="macro"),
         "matthews": sklearn.metrics.matthews_corrcoef(truth, given),
     }
     if len(labels) == 2:
-        expected["f1 of x"] = sklearn.metrics.f1_score(truth, given, pos_label="x")
+        expected["f1"] = sklearn.metrics.f1_score(truth, given, pos_label="y")
     for metric, value in expected.items():
         found = paired.statistics(
             records, kind="classification", metric=metric, labels=labels
         )
         assert whole(found) == pytest.approx(value, abs=1e-12)
-    # A class that neither occurs nor is answered does not count.
-    found = paired.statistics(
-        records, kind="classification", metric="f1", labels=(*labels, "w")
-    )
-    if len(labels) > 2:
-        assert whole(found) == pytest.approx(expected["f1"])
 
 
 def test_scores_of_other_kinds():
@@ -270,7 +261,7 @@ FEW_OR_MANY = [
 
 @pytest.mark.parametrize(
     ("num_models", "num_seeds", "deviation", "num_examples"),
-    [(2, 3, 0.03, 60), (5, 2, 0.06, 250), *FEW_OR_MANY],
+    [(2, 3, 0.03, 60), (5, 2, 0.06, 900), *FEW_OR_MANY],
 )
 def test_equal_models_are_rarely_called_different(
     num_models, num_seeds, deviation, num_examples
