@@ -43,11 +43,16 @@ class LoadedModel:
         """The network's encoder, which may be all of it.
 
         A network that does not use the pooler, such as one for vectors of texts,
-        freezes it; the encoder by itself has it trainable.
+        freezes it. This encoder is then a copy, whose pooler is trainable.
         """
         found = getattr(self.network, "encoder", self.network)
-        found.pooler.trainable = True
-        return found
+        if found.pooler.trainable:
+            return found
+        copy = type(found).from_config(found.get_config())
+        copy.build()
+        for weight, value in zip(copy.weights, found.weights, strict=True):
+            weight.assign(value)
+        return copy
 
     def encode(
         self,

@@ -40,8 +40,9 @@ class EncoderWithHead(encoder.BertNetwork):
     Call arguments:
         features: a dict with `input_ids`, `input_mask` and `segment_ids` as in
             `bert_keras.data.features`, and `dropout_seeds` as the encoder takes it;
-            other keys are ignored. `BertClassifier` and `BertTagger`, where they have
-            no BiLSTM and attend to both sides, take packed rows too.
+            labels are ignored, and unknown keys refused. `BertClassifier` and
+            `BertTagger`, where they have no BiLSTM and attend to both sides, take
+            packed rows too.
         return_all_layers: add `encoder_outputs`, see `BertEncoder`.
 
     Returns:

@@ -23,7 +23,8 @@ class BertPretrainer(encoder.BertNetwork):
     Call arguments:
         features: a dict with `input_ids`, `input_mask`, `segment_ids` and
             `masked_lm_positions` as in `bert_keras.data.features`, of packed rows
-            `instance_ids` in place of `input_mask`; other keys are ignored.
+            `instance_ids` in place of `input_mask`; labels are ignored, and unknown
+            keys refused.
 
     Returns:
         A dict.

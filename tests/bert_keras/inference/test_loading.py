@@ -178,9 +178,15 @@ def test_the_encoder_of_vectors_is_trained_whole(run, tmp_path):
     path = tmp_path / "vectors"
     conversion.convert(run("embedding"), path, to="sentence_transformers")
     model = bert_keras.load(path)
-    assert not model.network.encoder.pooler.trainable
     encoder = model.encoder
     assert len(encoder.trainable_variables) == len(encoder.weights)
+    pooler = model.network.encoder.pooler
+    assert len(model.network.trainable_variables) == len(model.network.weights) - 2
+    assert not pooler.trainable
+    inputs = model.encode(["a b", "c"])
+    expected = model.network.encoder(inputs)
+    for name, values in encoder(inputs).items():
+        np.testing.assert_array_equal(values, expected[name])
     encoder.pooler.trainable = False
     assert not model.encoder.pooler.trainable
 
