@@ -243,6 +243,13 @@ def init(tmp_path_factory):
             TUNE + "--init owner/name",
             "hf download owner/name --local-dir name",
         ),
+        *(
+            (
+                f"{verb} --model bert-base-uncased --input ok.csv",
+                "hf download google-bert/bert-base-uncased --local-dir bert-base-uncas",
+            )
+            for verb in ("evaluate", "predict --output new.csv")
+        ),
         (
             "predict --model exported --input ok.csv --output out.tsv",
             "exported: an export for serving (a SavedModel), which "

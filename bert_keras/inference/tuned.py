@@ -178,8 +178,9 @@ class TunedModel:
 
 def _is_third_party(path: str | Path) -> bool:
     # Names of a run directory, finished or not, come first: its errors are better.
-    is_run = (files.path(path) / run_directory.TASK_NAME).is_file()
-    return not is_run and files.path(path).exists()
+    path = files.path(path)
+    is_run = (path / run_directory.TASK_NAME).is_file()
+    return not is_run and (path.exists() or conversion.hub_name(path) is not None)
 
 
 def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float | int]:
