@@ -83,7 +83,7 @@ class EmbeddingConfig(StrictModel):
 
 
 class DistillationConfig(StrictModel):
-    """What a student learns from its teacher, with `bert-keras distill`."""
+    """Settings of a student that learns from a teacher, with `bert-keras distill`."""
 
     soft_weight: float | None = pydantic.Field(default=None, ge=0)
     """Weight of the teacher's answers in the loss: divergence of the student's

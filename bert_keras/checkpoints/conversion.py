@@ -65,11 +65,11 @@ class Conversion:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pruned:
-    """What was left out of the vocabulary."""
+    """Sizes of a vocabulary and of the weights, before and after pruning."""
 
     num_kept: int
     num_pieces: int
-    """As many there were."""
+    """Of the source."""
     num_bytes: int
     """Of the weights that are left, in float32."""
     num_bytes_before: int
@@ -95,7 +95,7 @@ def recognize(path: str | Path) -> str:
 
 def _problem(path: Path) -> str:
     """Why a path is no checkpoint, and what to give instead."""
-    if name := _hub_name(path):
+    if name := hub_name(path):
         return (
             "no such directory; if it is a model of the Hugging Face hub, download it "
             f"first: hf download {name} --local-dir {path.name}"
@@ -120,8 +120,8 @@ def _problem(path: Path) -> str:
     )
 
 
-def _hub_name(path: Path) -> str | None:
-    """The `OWNER/NAME` that somebody gave who expected a download."""
+def hub_name(path: Path) -> str | None:
+    """Returns the `OWNER/NAME` of the hub's model that a missing path looks like."""
     name = str(path)
     if path.exists():
         return None

@@ -110,7 +110,7 @@ def facts(report: Report) -> dict[str, Any]:
 
 
 def sentences(report: Report) -> list[str]:
-    """What the figures allow to say: whether a model is worth it, and which."""
+    """Returns sentences on whether a model is worth it, and which one."""
     worth = [ranking.model_is_worth_it for ranking in report.rankings]
     # From which number of labels on it stays so.
     place = len(worth)

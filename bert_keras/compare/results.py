@@ -1,4 +1,4 @@
-"""What a comparison has measured: scores by model, share of the labels and seed."""
+"""Scores of a comparison by model, share of the labels and seed; their ranking."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """All that have learnt the same share of the labels."""
+    """Models and floors that learnt the same share of the labels, best first."""
 
     fraction: float
     num_examples: int
@@ -72,7 +72,7 @@ def rank(
     metric: str,
     labels: Sequence[str],
 ) -> Ranking | None:
-    """Compares all that have learnt a share of the labels; `None`: none has.
+    """Ranks the contenders that learnt a share of the labels; `None`: none did.
 
     Raises:
         InputError: a file of answers is damaged or is of other examples.

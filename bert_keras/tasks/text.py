@@ -269,7 +269,7 @@ def label_features(
     labels: Sequence[str],
     settings: FinetuningConfig,
 ) -> dict[str, np.ndarray]:
-    """What the loss of classes reads, by the names in `data.features`, of all texts.
+    """Returns the inputs of the loss of classes, by their names in `data.features`.
 
     Args:
         true_label_ids: `(num_examples,)` places in `labels`.

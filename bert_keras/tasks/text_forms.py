@@ -121,7 +121,7 @@ class TextDataset(dataset.Dataset):
         )
 
     def _positive_label(self, labels: Sequence[str]) -> str | None:
-        """Of two labels the one that is asked for, else the rarer, else the second."""
+        """Returns the label whose F1 is scored; `None`: there are not two labels."""
         if self.positive_label is not None:
             check_choice("`positive_label`", self.positive_label, labels)
         if len(labels) != 2:

@@ -57,7 +57,7 @@ _OF_TASKS = (
 
 
 class Lesson(NamedTuple):
-    """What a student is taught with."""
+    """The validated inputs of a student's training."""
 
     task: config.Task
     inputs: dataset.Inputs
@@ -67,7 +67,7 @@ class Lesson(NamedTuple):
     recorded: dict[str, Any]
     data_report: data_report.DataReport | None
     facts: dict[str, Any]
-    """All that the teacher's answers to `inputs` depend on, but for the teacher."""
+    """Everything but the teacher that its answers to `inputs` depend on."""
 
 
 def is_tuned(teacher: weights.Checkpoint) -> bool:
