@@ -299,9 +299,7 @@ def _scores(source: _Source) -> str:
             values = [run[metric] for run in runs if run.get(metric) is not None]
             row.append(_spread(values, len(runs)))
         if baseline:
-            # A score that is not finite is null in `results.json`.
-            score = baseline.get(metric)
-            row.append("–" if score is None else f"{score:.4f}")
+            row.append(_number(baseline.get(metric), ".4f"))
         rows.append(row)
     return (
         markdown.table(header, rows)
@@ -310,11 +308,16 @@ def _scores(source: _Source) -> str:
     )
 
 
+def _number(value: float | None, form: str) -> str:
+    """Formats a number of `results.json`, where one that is not finite is null."""
+    return "–" if value is None else format(value, form)
+
+
 def _thresholds(results: Mapping[str, Any]) -> Iterator[str]:
     """Yields the rule by which probabilities or scores became the run's answers."""
     threshold = run_directory.threshold_of(results)
     if isinstance(threshold, dict):
-        rows = [[markdown.literal(k), f"{v:.9g}"] for k, v in threshold.items()]
+        rows = [[markdown.literal(k), _number(v, ".9g")] for k, v in threshold.items()]
         yield (
             "A text has each label whose probability reaches its threshold, chosen on "
             "the same data:"

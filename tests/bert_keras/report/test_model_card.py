@@ -120,11 +120,12 @@ def test_names_are_literal_and_absent_baselines_a_dash(tmp_path):
 @pytest.mark.parametrize("form", model_card.USES)
 def test_thresholds_are_in_the_card(tmp_path, form):
     """Their exact values: an answer at the threshold depends on every digit."""
-    thresholds = {"*bad*": 0.1234567836523056, "good": 0.5}
+    thresholds = {"*bad*": 0.1234567836523056, "good": 0.5, "diverged": None}
     several = make_run(tmp_path / "several", thresholds=thresholds)
     card = model_card.text(several, name="mine", form=form)
     assert "| label | threshold |\n| --- | --- |\n" in card
-    assert "| &#42;bad&#42; | 0.123456784 |\n| good | 0.5 |\n" in card
+    rows = "| &#42;bad&#42; | 0.123456784 |\n| good | 0.5 |\n| diverged | – |\n"
+    assert rows in card
     odds = make_run(tmp_path / "odds", eval={"f1": 80.0, "best_f1_thresh": -1.5})
     card = model_card.text(odds, name="mine", form=form)
     assert "less that of the best answer is above -1.5, chosen on" in card
