@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, config_files, run_directory, strict_model
+from bert_keras import (
+    config,
+    config_files,
+    finetuning_config,
+    run_directory,
+    strict_model,
+)
 from bert_keras.checkpoints import conversion, run_weights, starting_point, weights
 from bert_keras.data import tokenization
 from bert_keras.errors import InputError
@@ -62,7 +68,7 @@ def make_run(directory, vocabulary, *, kind="pretraining", num_nans=0, **sizes):
     task = config.Task(kind=kind, labels=labels)
     run = run_directory.create_run(
         directory,
-        config.PretrainingConfig(),
+        finetuning_config.FinetuningConfig() if labels else config.PretrainingConfig(),
         task=task,
         bert_config=bert_config,
         vocabulary=vocabulary,

