@@ -27,8 +27,8 @@ def write_all(size: str, folder: Path) -> None:
     """Writes a pre-trained model in each format; KerasHub's has only the encoder."""
     import numpy as np
 
-    from bert_keras import config
     from bert_keras.checkpoints import conversion, weights
+    from bert_keras.core.settings import config
     from bert_keras.data import features, tokenization
 
     shape = step.SIZES[size].transformers_config(hidden_act="gelu_tanh")
@@ -55,8 +55,8 @@ def write_all(size: str, folder: Path) -> None:
 
 def read_one(folder: Path) -> dict[str, float]:
     """Reads a checkpoint; returns seconds of each part, and megabytes."""
-    from bert_keras import config
     from bert_keras.checkpoints import conversion, weights
+    from bert_keras.core.settings import config
     from bert_keras.model import networks
 
     tiny = step.SIZES["tiny"].bert_config(vocab_size=8)

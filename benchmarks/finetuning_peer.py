@@ -25,8 +25,12 @@ import transformers
 from transformers import trainer_pt_utils
 
 from benchmarks import measuring
-from bert_keras import config, config_files, files, finetuning_config
-from bert_keras.tasks import catalogue, dataset, forms, ner, text, text_forms
+from bert_keras.core import files
+from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.kinds import catalogue, forms
+from bert_keras.kinds.tagging import ner
+from bert_keras.kinds.text import text, text_forms
+from bert_keras.labelled import dataset
 
 MODELS = {
     "classification": transformers.BertForSequenceClassification,
@@ -40,7 +44,7 @@ IGNORED = -100
 """The label of a token that does not count, in torch."""
 
 Batch = dict[str, torch.Tensor]
-Settings = finetuning_config.FinetuningConfig
+Settings = finetuning.FinetuningConfig
 
 
 class Examples:
@@ -288,7 +292,7 @@ def main() -> None:
     parser.add_argument("--task", required=True)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args()
-    settings = config_files.load(Settings, None, [f"task={args.task}", *args.set])
+    settings = loading.load(Settings, None, [f"task={args.task}", *args.set])
     prepare_torch()
     results = finetune(settings, train=args.train, dev=args.dev, init=args.init)
     args.output_dir.mkdir(parents=True, exist_ok=True)

@@ -16,11 +16,13 @@ from pathlib import Path
 import tensorflow as tf
 
 from benchmarks import measuring
-from bert_keras import config_files, manifest
-from bert_keras.config import PretrainingConfig
+from bert_keras.core import manifest
+from bert_keras.core.settings import loading
+from bert_keras.core.settings.config import PretrainingConfig
 from bert_keras.data import features, masking, tokenization
 from bert_keras.model import pretrainer
-from bert_keras.training import fitting, learner, optimization, record_batches, replicas
+from bert_keras.training.pretraining import record_batches
+from bert_keras.training.step import fitting, learner, optimization, replicas
 
 BATCH_SIZES = {128: 64, 512: 16}
 RECIPES = ("bert_tiny", "bert_mini")
@@ -64,7 +66,7 @@ def training(
     recipe: str, examples: tf.data.Dataset, args: argparse.Namespace
 ) -> Callable[[], None]:
     """Returns a function that trains a model for some steps on one batch."""
-    settings = config_files.load(PretrainingConfig, recipe)
+    settings = loading.load(PretrainingConfig, recipe)
     vocabulary = tokenization.Vocabulary.load(args.vocab)
     bert_config = settings.model.with_vocab_size(len(vocabulary))
     (batch,) = examples.take(1)

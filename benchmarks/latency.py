@@ -49,8 +49,9 @@ def make_models(work: Path) -> None:
     The file for the verdict on the smaller export has four texts: the verdict is not
     used here.
     """
-    from bert_keras import config, export, finetuning_config, run_directory
-    from bert_keras.checkpoints import conversion, run_weights
+    from bert_keras import export
+    from bert_keras.checkpoints import conversion, run_directory, run_weights
+    from bert_keras.core.settings import config, finetuning
     from bert_keras.data import features, tokenization
     from bert_keras.model import networks
 
@@ -65,7 +66,7 @@ def make_models(work: Path) -> None:
     )
     if not run.directory.exists():
         run.directory.mkdir(parents=True)
-        settings = finetuning_config.FinetuningConfig(max_seq_length=LENGTH)
+        settings = finetuning.FinetuningConfig(max_seq_length=LENGTH)
         run_directory.describe_run(run, settings)
         network = networks.build(run.bert_config, run.task, seed=0)
         run_weights.finish_run(run, network, {"steps": 0})

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import compute, measuring
-from bert_keras.training import position_growth
+from bert_keras.training.pretraining import position_growth
 
 
 def repeated(table: np.ndarray, num_trained: int) -> np.ndarray:

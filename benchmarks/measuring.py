@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-BERT_KERAS = (sys.executable, "-m", "bert_keras.cli")
+BERT_KERAS = (sys.executable, "-m", "bert_keras.commands.main")
 _SAMPLE_SECONDS = 0.1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -82,7 +82,7 @@ def draw_scores(
     path: Path, scores: Mapping[str, Mapping[str, Sequence[float]]], title: str
 ) -> None:
     """Draws mean and deviation of each series over the columns of `scores`."""
-    from bert_keras.report import drawing
+    from bert_keras.pages import drawing
 
     series = list(dict.fromkeys(name for cells in scores.values() for name in cells))
 

@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import measuring
-from bert_keras.config import BertConfig
-from bert_keras.training import optimization
+from bert_keras.core.settings.config import BertConfig
+from bert_keras.training.step import optimization
 
 LEARNING_RATE, WEIGHT_DECAY_RATE = 1e-6, 0.01
 

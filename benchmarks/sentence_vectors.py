@@ -19,10 +19,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks import measuring
-from bert_keras import config, files, finetuning_config
 from bert_keras.checkpoints import starting_point
+from bert_keras.core import files
+from bert_keras.core.settings import config, finetuning
 from bert_keras.inference import tuned
-from bert_keras.tasks import catalogue
+from bert_keras.kinds import catalogue
 
 SEEDS = (1, 2, 3)
 _SHARED = ("max_seq_length=64", "num_train_epochs=1")
@@ -39,7 +40,7 @@ Scores = dict[str, float]
 def write_sts(glue: Path, directory: Path) -> None:
     """Writes STS-B with our names of columns."""
     directory.mkdir(parents=True, exist_ok=True)
-    settings = finetuning_config.FinetuningConfig(task="STS-B")
+    settings = finetuning.FinetuningConfig(task="STS-B")
     for name in ("train", "dev"):
         rows = catalogue.read(glue / "STS-B" / f"{name}.tsv", settings).rows
         lines = (

@@ -25,7 +25,7 @@ BATCH_SIZE = 64
 def predicted(run: str, dev: str, precision: str | None) -> list[Any]:
     """Returns the answers of `predict`: labels or tags, one item per example."""
     from bert_keras.inference import tuned
-    from bert_keras.tasks import forms
+    from bert_keras.kinds import forms
 
     model = tuned.TunedModel.load(Path(run), precision=precision)
     answers = model.answer(model.read(Path(dev), has_labels=True))
@@ -39,12 +39,10 @@ def served(run: str, dev: str, exported: str) -> list[Any]:
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (its operations)
 
-    from bert_keras import config_files, finetuning_config
-    from bert_keras.tasks import catalogue, forms
+    from bert_keras.core.settings import finetuning, loading
+    from bert_keras.kinds import catalogue, forms
 
-    settings = config_files.load(
-        finetuning_config.FinetuningConfig, Path(run, "config.yaml")
-    )
+    settings = loading.load(finetuning.FinetuningConfig, Path(run, "config.yaml"))
     data = catalogue.read(Path(dev), settings)
     # Signatures are gone with their model.
     model = tf.saved_model.load(exported)

@@ -39,7 +39,7 @@ class Size:
         return {128: 20, 512: 76}[self.length]
 
     def bert_config(self, vocab_size: int = VOCAB_SIZE) -> Any:
-        from bert_keras import config
+        from bert_keras.core.settings import config
 
         return config.BertConfig(**self.transformers_config(vocab_size=vocab_size))
 
@@ -89,9 +89,9 @@ def random_batch(size: Size) -> dict[str, np.ndarray]:
 
 def our_learner(shape: Any, batch: Any, precision: str, **options: Any) -> Any:
     """Returns a learner as `bert-keras pretrain` makes it, of a batch of tensors."""
-    from bert_keras import config
+    from bert_keras.core.settings import config
     from bert_keras.model import pretrainer
-    from bert_keras.training import learner, optimization
+    from bert_keras.training.step import learner, optimization
 
     return learner.build_learner(
         lambda: pretrainer.BertPretrainer(shape, seed=1, dtype=precision),

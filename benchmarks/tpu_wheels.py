@@ -59,7 +59,7 @@ def main() -> int:
     # Off Google's machines, libtpu asks a server that is not there, for minutes.
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
     subprocess.run([python, "-W", "ignore", "-c", FACTS], check=True)
-    words = ("-m", "bert_keras.cli", "doctor", "--json", "--for", "tpu")
+    words = ("-m", "bert_keras.commands.main", "doctor", "--json", "--for", "tpu")
     found = subprocess.run([python, *words], capture_output=True, text=True).stdout
     rows = {row["name"]: row for row in json.loads(found)}
     print(f"`doctor --for tpu`: {rows['packages']['found']}.")

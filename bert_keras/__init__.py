@@ -7,13 +7,13 @@ first used: `import bert_keras` alone loads neither Keras nor TensorFlow.
 import importlib
 from typing import Any
 
-from bert_keras import keras_names
+from bert_keras.model import keras_names
 
 __version__ = "0.1.0"
 
 # By name, because the door imports nothing that stands on it.
 _MODULES = {
-    "BertConfig": "bert_keras.config",
+    "BertConfig": "bert_keras.core.settings.config",
     "BertEncoder": "bert_keras.model.encoder",
     "BertClassifier": "bert_keras.model.networks",
     "BertMultiLabelClassifier": "bert_keras.model.networks",

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import files, manifest, ownership
-from bert_keras.config import CorpusConfig
-from bert_keras.errors import InputError
+from bert_keras.core import files, manifest, ownership
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings.config import CorpusConfig
 from bert_keras.pipelines import (
     document_records,
     documents,

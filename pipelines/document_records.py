@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_keras.config import CorpusConfig
+from bert_keras.core.settings.config import CorpusConfig
 from bert_keras.pipelines import duplicates, filters, sentences, words
 from bert_keras.pipelines.sources import readers
 

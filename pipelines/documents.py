@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_keras import files, manifest
-from bert_keras.errors import InputError
+from bert_keras.core import files, manifest
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines.engine import steps
 
 _LEVEL = 4

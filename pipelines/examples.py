@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bert_keras import files, manifest, ownership, progress
-from bert_keras.config import ExamplesConfig
+from bert_keras.core import files, manifest, ownership, progress
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings.config import ExamplesConfig
 from bert_keras.data import batch_tokenizer, masking, tokenization
-from bert_keras.errors import InputError
 from bert_keras.pipelines import buckets, documents, instances, records
 from bert_keras.pipelines.engine import steps
 

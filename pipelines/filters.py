@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines import sentences
 from bert_keras.pipelines import words as word_counts
 

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras.config import ExamplesConfig
+from bert_keras.core.settings.config import ExamplesConfig
 from bert_keras.data import chance, tokenization
 
 _SITE = re.compile(r"[a-z][a-z0-9+.-]*://([^/?#]+)", re.IGNORECASE)

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import config, files, manifest, progress
-from bert_keras.errors import InputError, check_choice
+from bert_keras.core import files, manifest, progress
+from bert_keras.core.errors import InputError, check_choice
+from bert_keras.core.settings import config
 from bert_keras.pipelines import documents, words
 
 logger = logging.getLogger(__name__)

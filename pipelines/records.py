@@ -14,9 +14,9 @@ from typing import BinaryIO, Literal, NamedTuple, cast
 
 import numpy as np
 
-from bert_keras import files, manifest
+from bert_keras.core import files, manifest
+from bert_keras.core.errors import InputError
 from bert_keras.data import tfrecords
-from bert_keras.errors import InputError
 
 VOCABULARY_NAME = "vocab.txt"
 """The vocabulary's copy in a directory of examples."""

@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import files, manifest, ownership
+from bert_keras.core import files, manifest, ownership
+from bert_keras.core.errors import InputError
 from bert_keras.data import tokenization
-from bert_keras.errors import InputError
 from bert_keras.pipelines import documents, wordpiece
 from bert_keras.pipelines.engine import steps
 

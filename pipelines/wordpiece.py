@@ -11,9 +11,9 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from bert_keras import progress
+from bert_keras.core import progress
+from bert_keras.core.errors import InputError
 from bert_keras.data import features, tokenization
-from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
 

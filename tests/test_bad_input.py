@@ -13,7 +13,8 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from bert_keras import cli, manifest
+from bert_keras.commands import main as cli
+from bert_keras.core import manifest
 from bert_keras.pipelines import documents, records
 from tests.pipelines import example_messages
 
@@ -120,7 +121,9 @@ class TestCorpus:
 
 def run(*words, cwd, file_blocks="unlimited"):
     """A command in a shell whose files cannot grow beyond some kilobytes."""
-    command = shlex.join([sys.executable, "-m", "bert_keras.cli", *map(str, words)])
+    command = shlex.join(
+        [sys.executable, "-m", "bert_keras.commands.main", *map(str, words)]
+    )
     return subprocess.run(
         ["bash", "-c", f"ulimit -f {file_blocks}; exec {command}"],
         capture_output=True,

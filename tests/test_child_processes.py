@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import demo
-from bert_keras.sweep import running
+from bert_keras.lab import demo
+from bert_keras.lab.sweep import running
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PROGRAM = "from bert_keras import cli\nif __name__ == '__main__': cli.entry_point()\n"
+PROGRAM = (
+    "from bert_keras.commands import main\n"
+    "if __name__ == '__main__': main.entry_point()\n"
+)
 """An installed `bert-keras`: its own folder is on the path, not that of the user."""
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPOSITORY)}

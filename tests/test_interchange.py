@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, manifest, strict_model
+from bert_keras.core import manifest
+from bert_keras.core.settings import config, strict
 from bert_keras.data import features, masking, tokenization
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
 from bert_keras.pipelines.inspection import adoption, description
-from bert_keras.training import pretrain, record_batches
+from bert_keras.training import pretrain
+from bert_keras.training.pretraining import record_batches
 
 LENGTH, PREDICTIONS = 32, 5
 NAMES = [f.name for f in features.pretraining_features(LENGTH, PREDICTIONS)]
@@ -231,7 +233,7 @@ def test_we_read_what_tf_models_made(gzip, v2, make_theirs, tiny_vocab):
 def test_adopted_records_are_trained_on_and_shown(make_theirs, tiny_vocab, tmp_path):
     directory = make_theirs(gzip=True, v2=True)
     adoption.adopt_examples(directory, tiny_vocab, do_lower_case=True)
-    settings = strict_model.build_config(
+    settings = strict.build_config(
         config.PretrainingConfig,
         {
             "model": {

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 import bert_keras
-from bert_keras import verbs
-from bert_keras.errors import InputError
+from bert_keras.commands import parser
+from bert_keras.core.errors import InputError
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BUILD = "from setuptools import build_meta; print(build_meta.build_{}('../out'))"
@@ -102,7 +102,7 @@ def test_the_tests_run_from_an_sdist(tmp_path):
     with tarfile.open(build("sdist", tmp_path)) as sdist:
         sdist.extractall(tmp_path, filter="data")
     (root,) = tmp_path.glob("bert_keras-*")
-    tests = ["tests/test_cli.py", "tests/test_architecture.py"]
+    tests = ["tests/bert_keras/commands/test_main.py", "tests/test_architecture.py"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         cwd=root,
@@ -166,7 +166,7 @@ def test_commands_in_docker_files_are_ours(path):
     text = path.read_text()
     for verb in re.findall(r"^#.* bert-keras ([a-z-]+) ", text, flags=re.MULTILINE):
         with pytest.raises(SystemExit) as end:
-            verbs.build_parser().parse_args([verb, "--help"])
+            parser.build_parser().parse_args([verb, "--help"])
         assert end.value.code == 0
     for program in re.findall(r'ENTRYPOINT \["(.*?)"', text):
         assert f"{program} = " in (REPOSITORY / "setup.cfg").read_text()
@@ -174,4 +174,4 @@ def test_commands_in_docker_files_are_ours(path):
 
 def test_a_verb_that_is_none_would_be_found():
     with pytest.raises(InputError, match="verb is one of"):
-        verbs.build_parser().parse_args(["pretrian", "--help"])
+        parser.build_parser().parse_args(["pretrian", "--help"])

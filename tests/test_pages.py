@@ -21,15 +21,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from bert_keras import (
-    cli,
-    config,
-    config_files,
-    sweep_config,
-    tuning_commands,
-    verbs,
-)
-from bert_keras.feature_based import configuration
+from bert_keras.commands import main as cli
+from bert_keras.commands import parser, tuning_commands
+from bert_keras.core.settings import config, loading, sweeps
+from bert_keras.lab.feature_based import configuration
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -348,13 +343,13 @@ def test_every_command_is_understood(page):
     text = joined(PAGES[page])
     lines = re.findall(r"^bert-keras [a-z-]+ .*$", text, re.MULTILINE)
     for line in lines:
-        arguments, rest = verbs.split_at_dashes(shlex.split(line)[1:])
-        parsed = verbs.build_parser().parse_args(arguments)
+        arguments, rest = parser.split_at_dashes(shlex.split(line)[1:])
+        parsed = parser.build_parser().parse_args(arguments)
         assert parsed.verb == arguments[0]
         check_settings(parsed)
         if parsed.verb == "launch":
-            arguments, _ = verbs.split_at_dashes(rest)
-            inner = verbs.build_parser().parse_args(arguments)
+            arguments, _ = parser.split_at_dashes(rest)
+            inner = parser.build_parser().parse_args(arguments)
             assert inner.verb == "corpus"
             check_settings(inner)
 
@@ -364,11 +359,9 @@ def check_settings(parsed: argparse.Namespace) -> None:
     if parsed.verb in ("finetune", "distill", "sweep", "compare"):
         assert tuning_commands.finetuning_settings(parsed)
     if parsed.verb == "sweep":
-        assert config_files.load(
-            sweep_config.SweepConfig, parsed.sweep, parsed.sweep_set
-        )
+        assert loading.load(sweeps.SweepConfig, parsed.sweep, parsed.sweep_set)
     if parsed.verb in CONFIG_TYPES:
-        assert config_files.load(CONFIG_TYPES[parsed.verb], parsed.config, parsed.set)
+        assert loading.load(CONFIG_TYPES[parsed.verb], parsed.config, parsed.set)
 
 
 def test_pages_that_are_run_elsewhere():
@@ -444,16 +437,15 @@ def test_files_that_are_named_exist(page):
 
 
 def test_the_drawing_of_the_floors_is_that_of_the_test():
-    """Every room, from the top down, with the rooms of its floor on its line."""
+    """Every folder is above those that it imports."""
     house = runpy.run_path(str(REPOSITORY / "tests/test_architecture.py"))
     section = PAGES["CONTRIBUTING.md"].split("## The floors")[1]
     drawing = re.search(r"```\n(.*?)```", section, re.DOTALL)[1]
-    floors = [set(re.findall(r"\w+", line)) for line in drawing.splitlines()]
-    for rooms in reversed(house["FLOORS"]):
-        rooms = {"door": {"config"}, "command line": {"cli"}}.get(min(rooms), rooms)
-        places = [n for n, names in enumerate(floors) if rooms <= names]
-        assert places, rooms
-        del floors[: places[0] + 1]
+    floors = [re.findall(r"\w+", line[:36]) for line in drawing.splitlines()]
+    above = {room: number for number, names in enumerate(floors) for room in names}
+    for room, below in house["FLOORS"].items():
+        assert above["commands"] < above[room]
+        assert all(above[room] < above[name] for name in below.split()), room
 
 
 def test_the_map_is_that_of_the_repository():

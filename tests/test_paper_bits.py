@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_keras import config, config_files
+from bert_keras.core.settings import config, loading
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
 from tests import conftest
@@ -110,9 +110,10 @@ def train(name: str, made: list[Path], run: Path) -> dict[str, Any]:
     # TensorFlow takes ten seconds: who only collects tests does without.
     import tensorflow as tf
 
-    from bert_keras.training import phases, pretrain
+    from bert_keras.training import pretrain
+    from bert_keras.training.pretraining import phases
 
-    settings = config_files.load(config.PretrainingConfig, name, SMALLER)
+    settings = loading.load(config.PretrainingConfig, name, SMALLER)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     pretrain.pretrain(settings, made, run, strategy=strategy)
     batches = {}
@@ -194,8 +195,7 @@ def test_bits_are_those_recorded(trained, name):
 def test_the_rest_differs_in_size_alone(name):
     """So what holds for `bert_base` holds for it."""
     base, other = (
-        config_files.load(config.PretrainingConfig, which)
-        for which in ("bert_base", name)
+        loading.load(config.PretrainingConfig, which) for which in ("bert_base", name)
     )
     sizes = {key: getattr(base.model, key) for key in SIZES}
     assert other.model_copy(update={"model": other.model.model_copy(update=sizes)}) == (
@@ -212,9 +212,9 @@ def test_the_rest_differs_in_size_alone(name):
 )
 def test_learning_rates(name, expected):
     """At steps 0 and 1, before and after the end of the warm-up, half-way and last."""
-    from bert_keras.training import optimization
+    from bert_keras.training.step import optimization
 
-    settings = config_files.load(config.PretrainingConfig, name)
+    settings = loading.load(config.PretrainingConfig, name)
     warmup, num = settings.optimizer.warmup_steps, settings.num_train_steps
     schedule = optimization.build_optimizer(
         settings.optimizer, num_train_steps=num

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import bert_keras
-from bert_keras import config
 from bert_keras.checkpoints import native, weights
+from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
 from bert_keras.model import networks
 from tests import test_pages

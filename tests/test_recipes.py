@@ -13,19 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import (
-    cli,
-    config,
-    config_files,
-    finetuning_config,
-    sweep_config,
-    tuning_commands,
-    verbs,
-)
-from bert_keras.feature_based import configuration
+from bert_keras.commands import main as cli
+from bert_keras.commands import parser, tuning_commands
+from bert_keras.core.settings import config, finetuning, loading, sweeps
+from bert_keras.kinds import catalogue
+from bert_keras.kinds.text import glue
+from bert_keras.lab.feature_based import configuration
+from bert_keras.lab.sweep import planning
 from bert_keras.model import flops
-from bert_keras.sweep import planning
-from bert_keras.tasks import catalogue, glue
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = (REPOSITORY / "docs/paper.md").read_text(encoding="utf-8")
@@ -33,14 +28,14 @@ PAGE = (REPOSITORY / "docs/paper.md").read_text(encoding="utf-8")
 CONFIG_TYPES = {
     "examples": config.ExamplesConfig,
     "pretrain": config.PretrainingConfig,
-    "finetune": finetuning_config.FinetuningConfig,
+    "finetune": finetuning.FinetuningConfig,
     "probe": configuration.ProbeConfig,
 }
 """Of `--config`, by verb."""
 
 OF_THE_DEMO = {
     "demo": config.PretrainingConfig,
-    "demo_finetune": finetuning_config.FinetuningConfig,
+    "demo_finetune": finetuning.FinetuningConfig,
 }
 """Recipes that have nothing to do with the paper; tests of the demo run them."""
 
@@ -59,14 +54,14 @@ def commands(text: str) -> list[str]:
     return re.findall(r"^bert-keras .*$", text, re.MULTILINE)
 
 
-PARSER = verbs.build_parser()
+PARSER = parser.build_parser()
 
 
 def parse(line: str) -> argparse.Namespace:
     return PARSER.parse_args(shlex.split(line)[1:])
 
 
-RECIPES = sorted(set(config_files.recipe_names()) - set(OF_THE_DEMO))
+RECIPES = sorted(set(loading.recipe_names()) - set(OF_THE_DEMO))
 ALL_COMMANDS = list(
     dict.fromkeys(
         [
@@ -86,9 +81,9 @@ def test_every_command_is_understood(line):
     if args.verb in ("finetune", "sweep"):
         assert tuning_commands.finetuning_settings(args)
     elif args.verb in CONFIG_TYPES:
-        assert config_files.load(CONFIG_TYPES[args.verb], args.config, args.set)
+        assert loading.load(CONFIG_TYPES[args.verb], args.config, args.set)
     if args.verb == "sweep":
-        assert config_files.load(sweep_config.SweepConfig, args.sweep, args.sweep_set)
+        assert loading.load(sweeps.SweepConfig, args.sweep, args.sweep_set)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -97,16 +92,16 @@ def test_a_header_says_how_its_recipe_is_used(name):
     found = set()
     for args in map(parse, commands(header(name))):
         if name == getattr(args, "sweep", None):
-            found.add(sweep_config.SweepConfig)
+            found.add(sweeps.SweepConfig)
         elif name == getattr(args, "config", None):
             found.add(CONFIG_TYPES[args.verb])
     assert len(found) == 1
-    assert config_files.load(found.pop(), name)
+    assert loading.load(found.pop(), name)
 
 
 @pytest.mark.parametrize(("name", "config_type"), OF_THE_DEMO.items())
 def test_recipes_of_the_demo(name, config_type):
-    assert config_files.load(config_type, name)
+    assert loading.load(config_type, name)
 
 
 def test_the_page_names_all_recipes_of_the_paper_and_no_others():
@@ -174,7 +169,7 @@ MASKING = {
 
 @pytest.mark.parametrize(("name", "expected"), FINETUNING.items())
 def test_fine_tuning(name, expected):
-    found = config_files.load(finetuning_config.FinetuningConfig, name)
+    found = loading.load(finetuning.FinetuningConfig, name)
     assert (
         found.task,
         found.batch_size,
@@ -186,7 +181,7 @@ def test_fine_tuning(name, expected):
     assert found.warmup_proportion == 0.1
     assert found.weight_decay_rate == 0.01
     assert found.document_context
-    assert found.span == finetuning_config.SpanConfig(
+    assert found.span == finetuning.SpanConfig(
         doc_stride=128, max_query_length=64, max_answer_length=30, n_best_size=20
     )
     assert found.bilstm_units == (768 if name == "ablation_ltr_bilstm" else 0)
@@ -199,7 +194,7 @@ def test_there_is_a_recipe_for_every_data_set_of_the_paper():
 
 
 def test_features():
-    found = config_files.load(configuration.ProbeConfig, "probe_conll2003")
+    found = loading.load(configuration.ProbeConfig, "probe_conll2003")
     assert found.representations == (
         "embeddings",
         "second_to_last",
@@ -215,7 +210,7 @@ def test_features():
 
 @pytest.mark.parametrize(("name", "size"), SIZES.items())
 def test_pre_training(name, size):
-    found = config_files.load(config.PretrainingConfig, name)
+    found = loading.load(config.PretrainingConfig, name)
     model, optimizer = found.model, found.optimizer
     assert size == (
         model.num_hidden_layers,
@@ -240,8 +235,8 @@ def test_pre_training(name, size):
 def test_fast_recipes_train_a_plain_model(name, usual):
     """One that any reader of BERT knows: the scale of its beginning and dropout, which
     are gone when it is read, are all that its configuration has of its own."""
-    found = config_files.load(config.PretrainingConfig, name)
-    model = config_files.load(config.PretrainingConfig, usual).model
+    found = loading.load(config.PretrainingConfig, name)
+    model = loading.load(config.PretrainingConfig, usual).model
     size = found.model.hidden_size
     assert found.model == model.model_copy(
         update={
@@ -259,7 +254,7 @@ def test_fast_recipes_train_a_plain_model(name, usual):
 
 @pytest.mark.parametrize(("name", "mix"), MASKING.items())
 def test_masking(name, mix):
-    found = config_files.load(config.ExamplesConfig, name)
+    found = loading.load(config.ExamplesConfig, name)
     assert (found.mask_token_prob, found.random_token_prob) == mix
     others = config.ExamplesConfig(
         mask_token_prob=mix[0],
@@ -281,9 +276,7 @@ def test_masking(name, mix):
 )
 def test_a_sweep_of_a_recipe(sweep, recipe, batches, rates, epochs):
     command = planning.Command(train="t", dev=("d",), init="i", recipe=recipe)
-    runs = planning.plan_runs(
-        config_files.load(sweep_config.SweepConfig, sweep), command
-    )
+    runs = planning.plan_runs(loading.load(sweeps.SweepConfig, sweep), command)
     assert len(runs) == len(batches) * len(rates) * len(epochs)
     assert {run.settings.batch_size for run in runs} == batches
     assert {run.settings.learning_rate for run in runs} == rates
@@ -317,7 +310,7 @@ FLOPS_PER_SECOND = 100e12
 
 @pytest.mark.parametrize(("name", "num_inputs"), NUM_INPUTS.items())
 def test_cost_of_fine_tuning(name, num_inputs):
-    found = config_files.load(finetuning_config.FinetuningConfig, name)
+    found = loading.load(finetuning.FinetuningConfig, name)
     length, epochs = found.max_seq_length, int(found.num_train_epochs)
     num_steps = epochs * -(-num_inputs // found.batch_size)
     num_sequences = epochs * num_inputs * (4 if name == "swag" else 1)
@@ -339,7 +332,7 @@ def test_cost_of_fine_tuning(name, num_inputs):
     ],
 )
 def test_cost_of_pre_training(name, recipe):
-    found = config_files.load(config.PretrainingConfig, recipe)
+    found = loading.load(config.PretrainingConfig, recipe)
     is_left_to_right = found.model.attention == "left_to_right"
     total, terms = 0, []
     for length, phase in zip((128, 512), found.phases, strict=True):
@@ -363,7 +356,7 @@ def test_cost_of_pre_training(name, recipe):
 
 
 def test_cost_of_features():
-    found = config_files.load(configuration.ProbeConfig, "probe_conll2003")
+    found = loading.load(configuration.ProbeConfig, "probe_conll2003")
     train_words, dev_words = 203_621, 51_362
     num_sentences, hidden_size = 14_041 + 3250, 768
     forward = encoder_flops(found.max_seq_length) // 3
@@ -470,8 +463,8 @@ def test_twenty_steps(place, path):
     if args.verb in ("pretrain", "finetune"):
         results = json.loads(Path(path, "results.json").read_text())
         assert results["steps"] == 20
-        written = config_files.load(CONFIG_TYPES[args.verb], f"{path}/config.yaml")
-        wanted = config_files.load(
+        written = loading.load(CONFIG_TYPES[args.verb], f"{path}/config.yaml")
+        wanted = loading.load(
             CONFIG_TYPES[args.verb],
             args.config,
             [*args.set, *shlex.split(SMALLER[args.verb])[1::2]],

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from bert_keras import cli, requirements
-from bert_keras.errors import InputError
+from bert_keras.commands import main as cli
+from bert_keras.core import requirements
+from bert_keras.core.errors import InputError
 
 SETUP = Path(__file__).resolve().parents[1] / "setup.cfg"
 

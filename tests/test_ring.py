@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config
 from bert_keras.checkpoints import conversion, native, weights
+from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
 from bert_keras.model import networks
 

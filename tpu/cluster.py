@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_keras import config, finetuning_config, strict_model
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning, strict
 from bert_keras.data import tokenization
-from bert_keras.errors import InputError
 from bert_keras.model import flops
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def pretraining(
         if last == first:
             continue
         batch_size = phase.global_batch_size or settings.global_batch_size
-        examples = strict_model.build_config(
+        examples = strict.build_config(
             config.ExamplesConfig, {"max_seq_length": length}
         )
         each = flops.pretraining_flops_per_example(
@@ -141,7 +141,7 @@ def pretraining(
 
 
 def finetuning(
-    settings: finetuning_config.FinetuningConfig,
+    settings: finetuning.FinetuningConfig,
     model: config.ModelConfig,
     train: str | Path,
     tokenizer: tokenization.Tokenizer,
@@ -157,11 +157,11 @@ def finetuning(
     # Not at the top: they load TensorFlow, which the plan of a pre-training needs not.
     import numpy as np
 
-    from bert_keras.tasks import held_out
-    from bert_keras.training import task_training
+    from bert_keras.kinds import held_out_parts
+    from bert_keras.training.finetuning import task_training
 
     sizes = model.with_vocab_size(len(tokenizer.vocabulary))
-    task, _, (data,) = held_out.read(train, [], settings)
+    task, _, (data,) = held_out_parts.read(train, [], settings)
     inputs = data.encode(task, tokenizer, settings)
     batches = list(_batches(settings, task, inputs.lengths))
     per_epoch, num_steps = task_training.num_steps(settings, len(inputs.lengths))
@@ -193,7 +193,7 @@ def finetuning(
 
 
 def _batches(
-    settings: finetuning_config.FinetuningConfig,
+    settings: finetuning.FinetuningConfig,
     task: config.Task,
     lengths: "np.ndarray",
 ) -> Iterator[tuple[int, int]]:
@@ -204,7 +204,7 @@ def _batches(
         task: that it learns.
         lengths: tokens of each input.
     """
-    from bert_keras.training import task_batches
+    from bert_keras.training.finetuning import task_batches
 
     fixed = settings.fixed_lengths(on_tpu=False)
     settings = settings.model_copy(update={"lengths": fixed})

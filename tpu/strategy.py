@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from bert_keras import gpus
-from bert_keras.errors import InputError, check_choice, one_line
+from bert_keras.core import gpus
+from bert_keras.core.errors import InputError, check_choice, one_line
 from bert_keras.tpu import STRATEGIES, cluster
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def _multi_worker_strategy(
     """One worker of several, once all of them are there.
 
     A worker that later dies or stops is noticed by TensorFlow's heartbeat after about
-    ten seconds (see `bert_keras.training.stopping`), so communication has no
+    ten seconds (see `bert_keras.training.step.stopping`), so communication has no
     time-out: one would also hit the chief while it writes a large checkpoint.
     """
     cluster.wait_for_peers(found, timeout_seconds=timeout_seconds)

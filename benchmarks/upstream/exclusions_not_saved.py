@@ -22,7 +22,7 @@ def stock() -> dict[str, float]:
 
 
 def ours() -> dict[str, float]:
-    from bert_keras.training import optimization
+    from bert_keras.training.step import optimization
 
     optimizer = optimization.BertAdamW(1.0, weight_decay_rate=0.1, not_decayed=["bias"])
     copy = optimization.BertAdamW.from_config(optimizer.get_config())

@@ -21,7 +21,7 @@ def stock() -> dict[str, float]:
 
 
 def ours() -> dict[str, float]:
-    from bert_keras.training import optimization
+    from bert_keras.training.step import optimization
 
     optimizer = optimization.Lamb(0.1, weight_decay_rate=0.01)
     return {"weight": after_a_step(optimizer), "right": 0.9}

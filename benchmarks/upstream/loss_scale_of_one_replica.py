@@ -31,7 +31,7 @@ def stock() -> dict[str, bool | float]:
 def ours() -> dict[str, bool | float]:
     import slope
 
-    from bert_keras.training import precision
+    from bert_keras.training.step import precision
 
     trained = slope.train({"x": X}, num_replicas=2, scales_loss=True)
     scale = keras.ops.convert_to_numpy(trained.loss_scale)

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.training import fitting, learner, optimization, replicas
+from bert_keras.training.step import fitting, learner, optimization, replicas
 
 
 class Slope(keras.Model):

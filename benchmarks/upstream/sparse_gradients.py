@@ -32,7 +32,7 @@ def stock() -> dict[str, float]:
 
 
 def ours() -> dict[str, float]:
-    from bert_keras.training import optimization
+    from bert_keras.training.step import optimization
 
     optimizer = optimization.BertAdamW(
         LEARNING_RATE, mode="corrected", weight_decay_rate=0.0

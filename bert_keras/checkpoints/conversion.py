@@ -9,19 +9,18 @@ from types import ModuleType
 import keras
 import numpy as np
 
-from bert_keras import config, files
-from bert_keras.checkpoints import (
+from bert_keras.checkpoints import native, pruning, weights
+from bert_keras.checkpoints.formats import (
     companions,
     google_tf1,
     hugging_face,
     keras_hub,
     model_garden,
-    native,
-    pruning,
     sentence_transformers,
-    weights,
 )
-from bert_keras.errors import InputError, check_choice
+from bert_keras.core import files
+from bert_keras.core.errors import InputError, check_choice
+from bert_keras.core.settings import config
 from bert_keras.model import networks
 
 FORMATS: dict[config.CheckpointFormat, ModuleType] = {

@@ -7,15 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_keras import config, config_files, finetuning_config, run_directory
-from bert_keras.checkpoints import (
-    companions,
-    keras_files,
-    npz_files,
-    run_weights,
-    weights,
-)
-from bert_keras.errors import InputError
+from bert_keras.checkpoints import run_directory, run_weights, weights
+from bert_keras.checkpoints.containers import keras_files, npz_files
+from bert_keras.checkpoints.formats import companions
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.model import networks
 
 logger = logging.getLogger(__name__)
@@ -73,9 +69,7 @@ def read(path: Path) -> weights.Checkpoint:
 def _max_seq_length(run: run_directory.Run) -> int | None:
     if run.task.kind not in _FORMS:
         return None
-    settings = run_directory.read_settings(
-        run.directory, finetuning_config.FinetuningConfig
-    )
+    settings = run_directory.read_settings(run.directory, finetuning.FinetuningConfig)
     return settings and settings.max_seq_length
 
 
@@ -225,7 +219,7 @@ def warn_of_long_texts(source: Path, task: config.Task, *, to: str) -> None:
     """Warns that another format than ours can only cut the long texts of a run."""
     if task.kind not in _FORMS:
         return
-    settings_type = finetuning_config.FinetuningConfig
+    settings_type = finetuning.FinetuningConfig
     settings = run_directory.read_settings(source, settings_type)
     if settings is not None and settings.long_texts != "cut":
         logger.warning(
@@ -246,10 +240,10 @@ def carry_over(source: Path, directory: Path) -> None:
     task = run_directory.read_task(source, kinds=config.TASK_KINDS, verb="finetune")
     if task.kind not in _FORMS:
         return
-    settings_type = finetuning_config.FinetuningConfig
+    settings_type = finetuning.FinetuningConfig
     settings = run_directory.read_settings(source, settings_type)
     if settings is not None:
-        config_files.save(settings, directory / run_directory.CONFIG_NAME)
+        loading.save(settings, directory / run_directory.CONFIG_NAME)
     results = run_directory.read_results(source) or {}
     threshold = run_directory.threshold_of(results)
     if threshold is None:
@@ -280,7 +274,7 @@ _LONGEST_INPUTS = {"tagging": 128, "span": 384, "choice": 128}
 
 def tuning_settings(
     checkpoint: weights.Checkpoint,
-) -> finetuning_config.FinetuningConfig | None:
+) -> finetuning.FinetuningConfig | None:
     """How a converted model makes its inputs; `None`: it was not tuned on a task."""
     task = checkpoint.task
     if task.kind not in _FORMS:
@@ -288,7 +282,7 @@ def tuning_settings(
     num_positions = checkpoint.bert_config.max_position_embeddings
     longest = checkpoint.max_seq_length or _LONGEST_INPUTS.get(task.kind, 512)
     vectors = {"pooling": task.pooling, "normalize": task.normalize}
-    return finetuning_config.FinetuningConfig(
+    return finetuning.FinetuningConfig(
         task=_FORMS[task.kind],
         regression=task.kind == "regression",
         multi_label=task.kind == "multi_label",

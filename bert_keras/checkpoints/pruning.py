@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_keras.checkpoints import companions, weights
+from bert_keras.checkpoints import weights
+from bert_keras.checkpoints.formats import companions
+from bert_keras.core.errors import InputError
 from bert_keras.data import vocabulary_pruning
-from bert_keras.errors import InputError
 
 _BY_PIECE = ("encoder/embeddings/word_embeddings", "masked_lm_head/output_bias")
 """Our names of all weights with a row for each piece."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import keras
 
-from bert_keras import files, run_directory
-from bert_keras.checkpoints import training_state, weights
-from bert_keras.errors import InputError, one_line
+from bert_keras.checkpoints import run_directory, training_state, weights
+from bert_keras.core import files
+from bert_keras.core.errors import InputError, one_line
 
 
 def finish_run(

@@ -11,10 +11,11 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from bert_keras import config
-from bert_keras.checkpoints import companions, conversion, weights
+from bert_keras.checkpoints import conversion, weights
+from bert_keras.checkpoints.formats import companions
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
 from bert_keras.data import tokenization, vocabulary_extension
-from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
 

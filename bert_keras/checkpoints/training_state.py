@@ -21,9 +21,9 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from bert_keras import files, ownership
-from bert_keras.checkpoints import npz_files
-from bert_keras.errors import InputError
+from bert_keras.checkpoints.containers import npz_files
+from bert_keras.core import files, ownership
+from bert_keras.core.errors import InputError
 
 logger = logging.getLogger(__name__)
 

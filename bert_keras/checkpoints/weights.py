@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple, Protocol
 import keras
 import numpy as np
 
-from bert_keras import config
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
 from bert_keras.data import tokenization
-from bert_keras.errors import InputError
 from bert_keras.model import encoder
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ run.
 
 import numpy as np
 
-from bert_keras.config import ExamplesConfig
+from bert_keras.core.settings.config import ExamplesConfig
 from bert_keras.data import chance, masking
 
 EVALUATION_EPOCH = -1

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bert_keras.config import ExamplesConfig, instances_per_row
-from bert_keras.strict_model import build_config
+from bert_keras.core.settings.config import ExamplesConfig, instances_per_row
+from bert_keras.core.settings.strict import build_config
 
 PAD_TOKEN = "[PAD]"
 UNK_TOKEN = "[UNK]"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras.config import ExamplesConfig
+from bert_keras.core.settings.config import ExamplesConfig
 from bert_keras.data import chance, tokenization, word_runs
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bert_keras import files
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
 from bert_keras.data import features
-from bert_keras.errors import InputError
 
 MAX_INPUT_CHARS_PER_WORD = 200
 """Length of a word above which it becomes `[UNK]`, as in the original."""

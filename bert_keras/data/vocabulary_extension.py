@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_keras import files
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
 from bert_keras.data import tokenization
-from bert_keras.errors import InputError
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.errors import InputError
-from bert_keras.export import answers, onnx_fusion
+from bert_keras.core.errors import InputError
+from bert_keras.export.quantized import onnx_fusion
+from bert_keras.kinds import served
 
 LITERT_NAME, ONNX_NAME = "model.tflite", "model.onnx"
 
@@ -24,7 +25,7 @@ LITERT_NAME, ONNX_NAME = "model.tflite", "model.onnx"
 _ONNX_OPSET = 17
 
 
-def write_saved_model(model: answers.Answers, directory: Path) -> None:
+def write_saved_model(model: served.Answers, directory: Path) -> None:
     """Writes all signatures."""
     signatures = {
         name: tf.function(signature.answer, autograph=False).get_concrete_function(
@@ -37,27 +38,27 @@ def write_saved_model(model: answers.Answers, directory: Path) -> None:
 
 
 def ask_saved_model(
-    directory: Path, probes: Iterable[answers.Probe]
+    directory: Path, probes: Iterable[served.Probe]
 ) -> Iterator[dict[str, np.ndarray]]:
     """Loads what was written and gives its answers to each probe."""
     signatures = tf.saved_model.load(str(directory)).signatures
     for probe in probes:
-        found = signatures[probe.signature](**answers.as_tensors(probe.inputs))
-        yield answers.as_arrays(found)
+        found = signatures[probe.signature](**served.as_tensors(probe.inputs))
+        yield served.as_arrays(found)
 
 
 def numbers_of(
-    model: answers.Answers,
+    model: served.Answers,
 ) -> Callable[[Mapping[str, np.ndarray]], dict]:
     """The model's graph from ids to numbers, which a SavedModel's answers come from."""
     run = tf.function(
         model.compute_in_order, input_signature=model.id_specs, autograph=False
     )
     names = [spec.name for spec in model.id_specs]
-    return lambda ids: answers.as_arrays(run(*(tf.constant(ids[n]) for n in names)))
+    return lambda ids: served.as_arrays(run(*(tf.constant(ids[n]) for n in names)))
 
 
-def write_litert(model: answers.Answers, directory: Path) -> None:
+def write_litert(model: served.Answers, directory: Path) -> None:
     """Writes the file, with one signature and any batch size and length."""
     function = tf.function(model.compute_in_order, autograph=False)
     concrete = function.get_concrete_function(*model.id_specs)
@@ -91,7 +92,7 @@ def check_onnx_installed() -> None:
             ) from None
 
 
-def write_onnx(model: answers.Answers, directory: Path) -> None:
+def write_onnx(model: served.Answers, directory: Path) -> None:
     """Writes the file, for any batch size and length."""
     import onnx
     import tf2onnx
@@ -130,7 +131,7 @@ def write_onnx(model: answers.Answers, directory: Path) -> None:
 
 
 def _axes_of(spec: tf.TensorSpec) -> tuple[str, ...]:
-    if spec.name not in answers.INPUT_NAMES:
+    if spec.name not in served.INPUT_NAMES:
         return "batch_size", "num_positions"
     if spec.shape.rank == 3:
         return "batch_size", "num_endings", "sequence_length"

@@ -11,22 +11,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import config, files
 from bert_keras.checkpoints import starting_point, weights
-from bert_keras.errors import InputError, check_choice
-from bert_keras.export import (
-    answers,
-    choices,
-    embeddings,
-    formats,
-    labels,
-    masked_words,
-    model_servers,
-    quantizing,
-    spans,
-    tags,
-    verdict,
-)
+from bert_keras.core import files
+from bert_keras.core.errors import InputError, check_choice
+from bert_keras.core.settings import config
+from bert_keras.export import formats
+from bert_keras.export.quantized import quantizing, verdict
+from bert_keras.export.servers import model_servers
+from bert_keras.kinds import served
+from bert_keras.kinds.choice import served_choices
+from bert_keras.kinds.masked_words import served_words
+from bert_keras.kinds.span import served_spans
+from bert_keras.kinds.tagging import served_tags
+from bert_keras.kinds.text import served_labels
+from bert_keras.kinds.vectors import served_embeddings
 from bert_keras.model import trace_registry
 from bert_keras.report import model_card
 
@@ -119,7 +117,7 @@ def export_model(
     # Its temporary name is no number, so that a server that watches the parent does not
     # take it for a model.
     found = None
-    if quantize and isinstance(model, embeddings.Embeddings):
+    if quantize and isinstance(model, served_embeddings.Embeddings):
         raise InputError(
             "--quantize is for answers that a dev file has scores of: not for vectors"
         )
@@ -192,8 +190,8 @@ def _quantize(
 
 def _write_smaller(
     directory: Path,
-    exact: answers.Answers,
-    small: answers.Answers,
+    exact: served.Answers,
+    small: served.Answers,
     dev_file: verdict.DevFile,
 ) -> dict[str, Any]:
     """Writes a SavedModel in half precision; its verdict."""
@@ -225,7 +223,11 @@ class _Wanted(NamedTuple):
 def _check_wanted(wanted: _Wanted) -> None:
     for option, value, known in (
         ("--to", wanted.to, FORMS),
-        ("--embedding", wanted.embedding or embeddings.KINDS[0], embeddings.KINDS),
+        (
+            "--embedding",
+            wanted.embedding or served_embeddings.KINDS[0],
+            served_embeddings.KINDS,
+        ),
         ("--long_texts", wanted.long_texts or _LONG_TEXTS[0], _LONG_TEXTS),
     ):
         check_choice(option, value, known)
@@ -254,7 +256,7 @@ def _check_wanted(wanted: _Wanted) -> None:
 
 def _read_model(
     path: Path, wanted: _Wanted, *, dtype: str = "float32"
-) -> answers.Answers:
+) -> served.Answers:
     """Reads a model that answers as asked for."""
     checkpoint = dataclasses.replace(
         starting_point.read_with_tokenizer(path), dtype=dtype
@@ -273,7 +275,7 @@ def _read_model(
         )
     if wanted.embedding is not None:
         layers = wanted.layers or (-1,)
-        return embeddings.Embeddings(
+        return served_embeddings.Embeddings(
             checkpoint,
             path=path,
             kind=wanted.embedding,
@@ -285,23 +287,23 @@ def _read_model(
 
 def _as_trained(
     checkpoint: weights.Checkpoint, path: Path, *, top_k: int
-) -> answers.Answers:
+) -> served.Answers:
     """The answers that a model was trained to give."""
     match checkpoint.task.kind:
         case "classification" | "regression":
-            return labels.Labels(checkpoint, path=path)
+            return served_labels.Labels(checkpoint, path=path)
         case "multi_label":
-            return labels.SeveralLabels(checkpoint, path=path)
+            return served_labels.SeveralLabels(checkpoint, path=path)
         case "span":
-            return spans.Spans(checkpoint, path=path)
+            return served_spans.Spans(checkpoint, path=path)
         case "tagging":
-            return tags.Tags(checkpoint, path=path)
+            return served_tags.Tags(checkpoint, path=path)
         case "embedding":
-            return embeddings.as_trained(checkpoint, path=path)
+            return served_embeddings.as_trained(checkpoint, path=path)
         case "choice":
-            return choices.Choices(checkpoint, path=path)
+            return served_choices.Choices(checkpoint, path=path)
         case "pretraining":
-            return masked_words.MaskedWords(checkpoint, path=path, top_k=top_k)
+            return served_words.MaskedWords(checkpoint, path=path, top_k=top_k)
     raise InputError(
         f"{path}: an encoder without a head, which answers nothing: --embedding mean "
         "exports its vectors"
@@ -309,7 +311,7 @@ def _as_trained(
 
 
 @trace_registry.custom_gradients_end()
-def _write_and_check(model: answers.Answers, directory: Path, to: str) -> None:
+def _write_and_check(model: served.Answers, directory: Path, to: str) -> None:
     # A GPU would round the factors of products to 10 bits.
     on_cpu = tf.device("CPU:0")
     if to == "saved_model":
@@ -324,7 +326,7 @@ def _write_and_check(model: answers.Answers, directory: Path, to: str) -> None:
             _check_for_ids(model, load(directory))
 
 
-def _write_saved_model(model: answers.Answers, directory: Path) -> None:
+def _write_saved_model(model: served.Answers, directory: Path) -> None:
     formats.write_saved_model(model, directory)
     if model.labels is not None:
         extra = directory / "assets.extra"
@@ -332,7 +334,7 @@ def _write_saved_model(model: answers.Answers, directory: Path) -> None:
         _write_labels(model.labels, extra)
 
 
-def _check_saved_model(model: answers.Answers, directory: Path) -> None:
+def _check_saved_model(model: served.Answers, directory: Path) -> None:
     """Compares all answers, of strings and of ids."""
     probes = model.probes()
     found = formats.ask_saved_model(directory, probes)
@@ -340,7 +342,7 @@ def _check_saved_model(model: answers.Answers, directory: Path) -> None:
         _check_close(outputs, probe.wanted, tolerance=_TOLERANCES[model.dtype])
 
 
-def _describe_inputs(model: answers.Answers, directory: Path) -> None:
+def _describe_inputs(model: served.Answers, directory: Path) -> None:
     """Writes the files that make ids of text."""
     model.vocabulary.save(directory / "vocab.txt")
     tokenizer_config = {
@@ -361,12 +363,12 @@ def _describe_inputs(model: answers.Answers, directory: Path) -> None:
 
 
 def _check_for_ids(
-    model: answers.Answers, run: Callable[[Mapping[str, np.ndarray]], dict]
+    model: served.Answers, run: Callable[[Mapping[str, np.ndarray]], dict]
 ) -> None:
     """Compares all numbers, of one batch and of texts by themselves."""
     for ids in _batches(model.id_probes()):
-        tensors = answers.as_tensors(ids)
-        wanted = answers.as_arrays(model.compute(tensors))
+        tensors = served.as_tensors(ids)
+        wanted = served.as_arrays(model.compute(tensors))
         _check_close(run(ids), wanted, tolerance=_TOLERANCES[model.dtype])
 
 
@@ -380,7 +382,7 @@ def _batches(ids: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
         length = int(lengths[row])
         yield {
             name: values[row : row + 1][
-                ..., : length if name in answers.INPUT_NAMES else 1
+                ..., : length if name in served.INPUT_NAMES else 1
             ]
             for name, values in ids.items()
         }

@@ -8,10 +8,10 @@ import keras
 import numpy as np
 
 from bert_keras.checkpoints import starting_point, weights
+from bert_keras.core.errors import InputError
 from bert_keras.data import features
-from bert_keras.errors import InputError
+from bert_keras.labelled import tokenized
 from bert_keras.model import pretrainer
-from bert_keras.tasks import tokenized
 
 
 class Guess(NamedTuple):

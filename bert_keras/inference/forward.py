@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import progress
+from bert_keras.core import progress
+from bert_keras.labelled import dataset, shapes
 from bert_keras.model import trace_registry
-from bert_keras.tasks import dataset, shapes
 
 TOKENS_PER_BATCH = 8192
 """Padding included; bounds the memory whatever the length."""

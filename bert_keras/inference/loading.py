@@ -9,13 +9,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_keras import config, files, run_directory
-from bert_keras.checkpoints import conversion
+from bert_keras.checkpoints import conversion, run_directory
+from bert_keras.core import files
+from bert_keras.core.errors import InputError, check_choice
+from bert_keras.core.settings import config
 from bert_keras.data import tokenization
-from bert_keras.errors import InputError, check_choice
 from bert_keras.inference import tuned
+from bert_keras.kinds import forms
+from bert_keras.labelled import answers, tokenized
 from bert_keras.model import encoder
-from bert_keras.tasks import answers, forms, tokenized
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,19 +11,23 @@ from typing import Any, Self
 
 import keras
 
-from bert_keras import config, config_files, files, finetuning_config, run_directory
 from bert_keras.checkpoints import (
     conversion,
     native,
+    run_directory,
     run_weights,
     starting_point,
     weights,
 )
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.data import tokenization
-from bert_keras.errors import InputError
 from bert_keras.inference import forward
+from bert_keras.kinds import catalogue, forms
+from bert_keras.kinds.text import glue, text_forms
+from bert_keras.labelled import answers, dataset
 from bert_keras.model import networks
-from bert_keras.tasks import answers, catalogue, dataset, forms, glue, text_forms
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +63,7 @@ class TunedModel:
     """Built, with its weights."""
     task: config.Task
     tokenizer: tokenization.Tokenizer
-    settings: finetuning_config.FinetuningConfig
+    settings: finetuning.FinetuningConfig
     """Settings of the run: lengths of inputs, search for answers."""
     threshold: dataset.Threshold = None
     """Chosen on the dev file."""
@@ -92,8 +96,8 @@ class TunedModel:
         run = run_weights.read_finished_run(
             directory, kinds=TASK_KINDS, verb="finetune"
         )
-        settings = config_files.load(
-            finetuning_config.FinetuningConfig,
+        settings = loading.load(
+            finetuning.FinetuningConfig,
             run.directory / run_directory.CONFIG_NAME,
         )
         network = networks.build(

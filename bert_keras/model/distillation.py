@@ -13,7 +13,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.config import TaskKind
+from bert_keras.core.settings.config import TaskKind
 from bert_keras.model import encoder, layers, networks, operations
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.config import BertConfig
+from bert_keras.core.settings.config import BertConfig
 from bert_keras.model import dropout, encoder, layers
 
 _LEAST_SQUARE = 1e-24

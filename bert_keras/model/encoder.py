@@ -8,8 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.config import BertConfig, Recompute
-from bert_keras.errors import InputError, nearest
+from bert_keras.core.errors import InputError, nearest
+from bert_keras.core.settings.config import BertConfig, Recompute
 from bert_keras.model import layers, packed_rows, recomputation
 
 

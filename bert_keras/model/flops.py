@@ -1,6 +1,6 @@
 """Arithmetic of a training step, counted from the model's shapes: no TensorFlow."""
 
-from bert_keras.config import BertConfig
+from bert_keras.core.settings.config import BertConfig
 
 
 def pretraining_flops_per_example(

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.config import BertConfig, Task
+from bert_keras.core.settings.config import BertConfig, Task
 from bert_keras.model import (
     dropout,
     embedder,

@@ -7,7 +7,7 @@ for padding. What the layers need follows from these numbers on the device. `ker
 
 from keras import ops
 
-from bert_keras.config import instances_per_row
+from bert_keras.core.settings.config import instances_per_row
 from bert_keras.model import operations
 
 # In comments: B batch, S sequence, K slots for instances.

@@ -11,7 +11,8 @@ import matplotlib
 import numpy as np
 from matplotlib import axes, figure, ticker
 
-from bert_keras.report import drawing, event_log, facts
+from bert_keras.pages import drawing
+from bert_keras.report import event_log, facts
 
 
 @dataclasses.dataclass(frozen=True)

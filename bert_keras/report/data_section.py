@@ -5,9 +5,12 @@ from pathlib import Path
 import numpy as np
 from matplotlib import axes, figure
 
-from bert_keras import files, run_directory, strict_model
-from bert_keras.report import drawing, markdown, sections
-from bert_keras.tasks import data_report
+from bert_keras.checkpoints import run_directory
+from bert_keras.core import files
+from bert_keras.core.settings import strict
+from bert_keras.kinds import sections
+from bert_keras.labelled import data_report
+from bert_keras.pages import drawing, markdown
 
 MAX_DRAWN_LABELS = 20
 """Labels in the picture, the commonest in the training file."""
@@ -24,7 +27,7 @@ def read_section(run_dir: Path) -> sections.Section | None:
     path = run_dir / run_directory.DATA_REPORT_NAME
     if not path.is_file():
         return None
-    report = strict_model.build_config(
+    report = strict.build_config(
         data_report.DataReport, files.read_json(path), origin=path
     )
     return describe(report)

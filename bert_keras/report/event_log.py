@@ -18,7 +18,7 @@ import numpy as np
 from tensorboard.compat.proto import event_pb2
 from tensorboard.util import tensor_util
 
-from bert_keras import files
+from bert_keras.core import files
 from bert_keras.data import tfrecords
 
 logger = logging.getLogger(__name__)

@@ -8,20 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import config, config_files, files, finetuning_config, run_directory
-from bert_keras.errors import InputError
+from bert_keras.checkpoints import run_directory
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.report import event_log
 
 _CONFIGS = {
     "pretraining": config.PretrainingConfig,
-    "classification": finetuning_config.FinetuningConfig,
-    "multi_label": finetuning_config.FinetuningConfig,
-    "regression": finetuning_config.FinetuningConfig,
-    "tagging": finetuning_config.FinetuningConfig,
-    "span": finetuning_config.FinetuningConfig,
-    "choice": finetuning_config.FinetuningConfig,
-    "embedding": finetuning_config.FinetuningConfig,
-    "encoder": finetuning_config.FinetuningConfig,
+    "classification": finetuning.FinetuningConfig,
+    "multi_label": finetuning.FinetuningConfig,
+    "regression": finetuning.FinetuningConfig,
+    "tagging": finetuning.FinetuningConfig,
+    "span": finetuning.FinetuningConfig,
+    "choice": finetuning.FinetuningConfig,
+    "embedding": finetuning.FinetuningConfig,
+    "encoder": finetuning.FinetuningConfig,
 }
 
 
@@ -118,7 +120,7 @@ def read_facts(directory: Path) -> Facts:
             "wait until the run has made its first steps, or resume it"
         )
     settings = run_directory.flat(
-        config_files.read_yaml(directory / run_directory.CONFIG_NAME)
+        loading.read_yaml(directory / run_directory.CONFIG_NAME)
     )
     inputs = files.read_json(directory / run_directory.INPUTS_NAME)
     return Facts(

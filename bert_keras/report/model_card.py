@@ -12,17 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_keras import (
-    config,
-    config_files,
-    files,
-    manifest,
-    run_directory,
-    strict_model,
-)
-from bert_keras.errors import InputError
-from bert_keras.report import facts, markdown
-from bert_keras.tasks import data_report
+from bert_keras.checkpoints import run_directory
+from bert_keras.core import files, manifest
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, loading, strict
+from bert_keras.labelled import data_report
+from bert_keras.pages import markdown
+from bert_keras.report import facts
 
 FILE_NAME = "README.md"
 
@@ -176,9 +172,7 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
             directory, kinds=tuple(_PIPELINES), verb=run_directory.VERBS
         ),
         results,
-        run_directory.flat(
-            config_files.read_yaml(directory / run_directory.CONFIG_NAME)
-        ),
+        run_directory.flat(loading.read_yaml(directory / run_directory.CONFIG_NAME)),
     )
     library, use = USES[form]
     sections = [
@@ -359,7 +353,7 @@ def _data(source: _Source) -> Iterator[str]:
     path, results = source.directory / run_directory.DATA_REPORT_NAME, source.results
     sources: set[str] = set()
     if path.is_file():
-        report = strict_model.build_config(
+        report = strict.build_config(
             data_report.DataReport, files.read_json(path), origin=path
         )
         for file in report.files:

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import progress, run_directory
-from bert_keras.report import event_log, facts, markdown, sections
+from bert_keras.checkpoints import run_directory
+from bert_keras.core import progress
+from bert_keras.kinds import sections
+from bert_keras.pages import markdown
+from bert_keras.report import event_log, facts
 
 NUM_SENTENCES = 3
 """Sentences to show with guesses for their masked words; TensorBoard shows all."""

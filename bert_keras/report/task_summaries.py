@@ -6,20 +6,18 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_keras import config, files, run_directory
-from bert_keras.report import (
-    answered_questions,
-    chosen_endings,
-    classified_texts,
-    drawing,
-    embedded_texts,
-    facts,
-    multi_label_texts,
-    rated_texts,
-    sections,
-    tagged_sentences,
-)
-from bert_keras.tasks import answers
+from bert_keras.checkpoints import run_directory
+from bert_keras.core import files
+from bert_keras.core.settings import config
+from bert_keras.kinds import sections
+from bert_keras.kinds.choice import chosen_endings
+from bert_keras.kinds.span import answered_questions
+from bert_keras.kinds.tagging import tagged_sentences
+from bert_keras.kinds.text import classified_texts, multi_label_texts, rated_texts
+from bert_keras.kinds.vectors import embedded_texts
+from bert_keras.labelled import answers
+from bert_keras.pages import drawing
+from bert_keras.report import facts
 
 
 def read_sections(run_dir: Path) -> list[sections.Section]:

@@ -3,8 +3,9 @@
 import logging
 from pathlib import Path
 
-from bert_keras import files, run_directory
-from bert_keras.errors import InputError
+from bert_keras.checkpoints import run_directory
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
 from bert_keras.report import curves, data_section, facts, page, task_summaries
 
 logger = logging.getLogger(__name__)

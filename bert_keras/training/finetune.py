@@ -6,16 +6,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras import config, finetuning_config, run_directory
-from bert_keras.checkpoints import starting_point, weights
+from bert_keras.checkpoints import run_directory, starting_point, weights
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning
 from bert_keras.data import tokenization
-from bert_keras.errors import InputError
-from bert_keras.tasks import embedding, held_out
-from bert_keras.training import settings_check, tuning_run
+from bert_keras.kinds import held_out_parts
+from bert_keras.kinds.vectors import embedding
+from bert_keras.training.finetuning import settings_check, tuning_run
 
 
 def finetune(
-    settings: finetuning_config.FinetuningConfig,
+    settings: finetuning.FinetuningConfig,
     *,
     train: str | Path,
     dev: Sequence[str | Path],
@@ -34,10 +35,10 @@ def finetune(
 
     Args:
         settings: the run's configuration, which names the task.
-        train: file to train on (see `bert_keras.tasks.catalogue`).
+        train: file to train on (see `bert_keras.kinds.catalogue`).
         dev: files to evaluate on, the main one first, which may be a part of `train`
-            that is not trained on (see `bert_keras.tasks.held_out`). The scores of the
-            others have their file's name before them.
+            that is not trained on (`bert_keras.kinds.held_out_parts`). The scores of
+            the others have their file's name before them.
         init: checkpoint of any format (see `checkpoints.conversion`): gives encoder,
             vocabulary and casing.
         from_scratch: take the sizes of that encoder, but random weights.
@@ -60,7 +61,7 @@ def finetune(
         lambda: _read_inputs(
             settings, train, dev, init, from_scratch=from_scratch, strategy=strategy
         ),
-        paths={"train": train, "dev": held_out.places(train, dev), "init": init},
+        paths={"train": train, "dev": held_out_parts.places(train, dev), "init": init},
         output_dir=output_dir,
         strategy=strategy,
         is_chief=is_chief,
@@ -68,7 +69,7 @@ def finetune(
 
 
 def _read_inputs(
-    settings: finetuning_config.FinetuningConfig,
+    settings: finetuning.FinetuningConfig,
     train: str | Path,
     dev: Sequence[str | Path],
     init: str | Path,
@@ -77,7 +78,7 @@ def _read_inputs(
     strategy: tf.distribute.Strategy,
 ) -> tuning_run.Inputs:
     start = _read_init(init, settings.max_seq_length)
-    if settings.distillation != finetuning_config.DistillationConfig():
+    if settings.distillation != finetuning.DistillationConfig():
         raise InputError("`distillation` is for `bert-keras distill`: leave it out")
     task, examples = _read_examples((train, *dev), settings, start.tokenizer)
     settings_check.check(settings, task, start.bert_config)
@@ -85,8 +86,8 @@ def _read_inputs(
         first_dev.check_metric()
     arrays = starting_point.tuning_arrays(start, task)
     recorded = {
-        "train_sha256": held_out.digest(train),
-        "dev_sha256": held_out.digests(dev),
+        "train_sha256": held_out_parts.digest(train),
+        "dev_sha256": held_out_parts.digests(dev),
         "init_sha256": starting_point.digest(start, arrays),
         "from_scratch": from_scratch,
     }
@@ -129,12 +130,12 @@ def _read_init(path: str | Path, max_seq_length: int) -> weights.Checkpoint:
 
 def _read_examples(
     paths: Sequence[str | Path],
-    settings: finetuning_config.FinetuningConfig,
+    settings: finetuning.FinetuningConfig,
     tokenizer: tokenization.Tokenizer,
 ) -> tuple[config.Task, list[tuning_run.Examples]]:
     """The task that the first file teaches, and the examples of all files."""
     train, *dev = paths
-    task, names, data = held_out.read(train, dev, settings)
+    task, names, data = held_out_parts.read(train, dev, settings)
     task = task.model_copy(update={"bilstm_units": settings.bilstm_units})
     return task, [
         tuning_run.Examples(name, examples, examples.encode(task, tokenizer, settings))

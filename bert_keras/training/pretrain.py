@@ -13,29 +13,23 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_keras import (
-    __version__,
-    config,
-    files,
-    ownership,
-    provenance,
-    run_directory,
-    stores,
-)
+from bert_keras import __version__
 from bert_keras.checkpoints import (
     conversion,
+    run_directory,
     run_weights,
     starting_point,
 )
+from bert_keras.core import files, ownership, provenance, stores
+from bert_keras.core.errors import InputError, Unavailable
+from bert_keras.core.settings import config
 from bert_keras.data import features
-from bert_keras.errors import InputError, Unavailable
 from bert_keras.model import pretrainer
-from bert_keras.training import (
+from bert_keras.training.pretraining import phases, pretraining_run
+from bert_keras.training.step import (
     learner,
     optimization,
-    phases,
     precision,
-    pretraining_run,
     replicas,
     self_check,
     stopping,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bert_keras.errors import InputError, nearest
+from bert_keras.core.errors import InputError, nearest
 from bert_keras.pipelines import sources
 from bert_keras.pipelines.engine import runner_options
 

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import bert_keras
-from bert_keras import __version__, files
-from bert_keras.errors import InputError
+from bert_keras import __version__
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
 
 DISTRIBUTION = "bert-keras"
 NAME = f"bert_keras-{__version__}-py3-none-any.whl"
@@ -80,7 +81,7 @@ def _metadata_files() -> dict[str, bytes]:
         f"{_INFO}/METADATA": ("\n".join(lines) + "\n").encode(),
         f"{_INFO}/WHEEL": f"{wheel}Tag: py3-none-any\n".encode(),
         f"{_INFO}/entry_points.txt": (
-            b"[console_scripts]\nbert-keras = bert_keras.cli:entry_point\n"
+            b"[console_scripts]\nbert-keras = bert_keras.commands.main:entry_point\n"
         ),
     }
 

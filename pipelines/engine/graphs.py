@@ -12,7 +12,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options import pipeline_options
 
-from bert_keras import files
+from bert_keras.core import files
 from bert_keras.pipelines.engine import runner_options, runners, steps
 
 _RESULTS_NAME = "results.json"

@@ -25,8 +25,8 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from bert_keras import files, progress
-from bert_keras.errors import InputError, Unavailable
+from bert_keras.core import files, progress
+from bert_keras.core.errors import InputError, Unavailable
 from bert_keras.pipelines.engine import child_processes, spills, steps
 
 _FAILURES = {

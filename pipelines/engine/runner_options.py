@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from apache_beam.options import pipeline_options
 
-from bert_keras import files
-from bert_keras.errors import InputError, nearest
+from bert_keras.core import files
+from bert_keras.core.errors import InputError, nearest
 
 DEFAULT_RUNNER = "FnApiRunner"
 

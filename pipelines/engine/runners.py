@@ -15,8 +15,8 @@ import apache_beam as beam
 from apache_beam.options import pipeline_options
 from apache_beam.runners.runner import PipelineResult
 
-from bert_keras import progress
-from bert_keras.errors import InputError, NotRun
+from bert_keras.core import progress
+from bert_keras.core.errors import InputError, NotRun
 from bert_keras.pipelines.engine import child_processes, runner_options, steps
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from bert_keras import files
+from bert_keras.core import files
 
 _LENGTH = struct.Struct("<I")
 _FOOTER = struct.Struct("<Q")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from bert_keras import manifest
+from bert_keras.core import manifest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import files, manifest, progress
-from bert_keras.config import ExamplesConfig
+from bert_keras.core import files, manifest, progress
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings.config import ExamplesConfig
 from bert_keras.data import features, masking, tokenization
-from bert_keras.errors import InputError
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import example_decoding, example_reading
 

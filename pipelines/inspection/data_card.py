@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pydantic
 
-from bert_keras import manifest
-from bert_keras.config import ExamplesConfig
+from bert_keras.core import manifest
+from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.core.settings.strict import StrictModel, build_config
 from bert_keras.data import features, masking, tokenization
-from bert_keras.strict_model import StrictModel, build_config
 
 NUM_COMMONEST = 20
 """Commonest tokens to list, without special ones."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras.errors import InputError
+from bert_keras.core.errors import InputError
 
 
 class Ragged(NamedTuple):

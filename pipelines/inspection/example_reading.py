@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_keras.config import ExamplesConfig
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings.config import ExamplesConfig
 from bert_keras.data import dynamic_masking, features, masking, packing
-from bert_keras.errors import InputError
 from bert_keras.pipelines.inspection import example_decoding
 
 BATCH_SIZE = 512

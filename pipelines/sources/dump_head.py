@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 from xml.etree import ElementTree
 
-from bert_keras.errors import InputError
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines.sources import multistream
 
 _MAX_HEAD_BYTES = 1 << 22

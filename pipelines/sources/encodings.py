@@ -9,7 +9,7 @@ import re
 
 import charset_normalizer
 
-from bert_keras.errors import InputError
+from bert_keras.core.errors import InputError
 
 _SAMPLE_BYTES = 1 << 16
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
-from bert_keras.errors import InputError
+from bert_keras.core.errors import InputError
 
 CHUNK_BYTES = 1 << 18
 _SEARCHED_BYTES = 1 << 25

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
-from bert_keras import files, progress
-from bert_keras.errors import InputError
+from bert_keras.core import files, progress
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines import duplicates, filters, wikitext
 from bert_keras.pipelines.sources import (
     KINDS,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import BinaryIO
 from xml.etree import ElementTree
 
-from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines.sources import dump_head, multistream, page_cutter
 
 _SEARCHED_END_BYTES = 1 << 16

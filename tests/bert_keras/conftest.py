@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from obstore import store
 
-from bert_keras import stores
-from bert_keras.config import BertConfig
+from bert_keras.core import stores
+from bert_keras.core.settings.config import BertConfig
 from tests import conftest
 
 # Before any test module makes a tensor: replicas on one processor need logical devices.

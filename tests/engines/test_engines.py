@@ -18,8 +18,9 @@ from apache_beam.portability import common_urns, python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners import runner
 
-from bert_keras import cli, files
-from bert_keras.errors import NotRun
+from bert_keras.commands import main as cli
+from bert_keras.core import files
+from bert_keras.core.errors import NotRun
 from bert_keras.pipelines.dataflow import wheel
 from bert_keras.pipelines.dataflow.launch import job_name
 from bert_keras.pipelines.sources import readers
@@ -88,7 +89,7 @@ def expected(made) -> dict[str, str]:
 def run(command: Sequence[str], **environment: str) -> subprocess.CompletedProcess:
     """Runs `bert-keras` in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "bert_keras.cli", *command],
+        [sys.executable, "-m", "bert_keras.commands.main", *command],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -273,7 +274,7 @@ def test_a_driver_that_is_gone(text, tmp_path, expected, cloud, monkeypatch):
     command += ["--", "--dataflow_endpoint", cloud.dataflow_endpoint]
     cloud.hold.touch()
     with subprocess.Popen(
-        [sys.executable, "-m", "bert_keras.cli", *command],
+        [sys.executable, "-m", "bert_keras.commands.main", *command],
         env={**os.environ, **cloud.environment},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -11,7 +11,7 @@ import urllib.parse
 import numpy as np
 import pytest
 
-COMMAND = [sys.executable, "-m", "bert_keras.cli"]
+COMMAND = [sys.executable, "-m", "bert_keras.commands.main"]
 
 
 def run(*arguments, environment, returncode=0) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras.checkpoints import keras_files
+from bert_keras.checkpoints.containers import keras_files
 
 STORE = "gs://bert-bucket/verbs"
 FAULTS = ("503", "429", "cut", "slow")

@@ -38,7 +38,7 @@ LABELLED = "text\tlabel\n" + "".join(
     for word, label in (("horse", "a"), ("letter", "b"), ("bridge", "a")) * 8
 )
 
-COMMAND = [sys.executable, "-m", "bert_keras.cli"]
+COMMAND = [sys.executable, "-m", "bert_keras.commands.main"]
 # Many verbs in one process: TensorFlow is loaded once.
 ALL = """
 import json, sys

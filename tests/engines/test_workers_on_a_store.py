@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-COMMAND = [sys.executable, "-m", "bert_keras.cli", "pretrain"]
+COMMAND = [sys.executable, "-m", "bert_keras.commands.main", "pretrain"]
 LONG = ["--set", "num_train_steps=400", "--set", "save_checkpoint_steps=100"]
 OUTAGE_SECONDS = 20
 """TensorFlow alone would give up after one, for the tests shorten its pauses."""

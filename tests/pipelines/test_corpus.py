@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import manifest
-from bert_keras.config import CorpusConfig
-from bert_keras.errors import InputError
+from bert_keras.core import manifest
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings.config import CorpusConfig
 from bert_keras.pipelines import corpus, instances
 from bert_keras.pipelines.engine import engines, passes
 from bert_keras.pipelines.sources import readers

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from bert_keras import files
-from bert_keras.errors import InputError, Unavailable
+from bert_keras.core import files
+from bert_keras.core.errors import InputError, Unavailable
 from bert_keras.pipelines import documents
 
 DOCUMENT = {"id": "a", "source": "s", "title": "é", "paragraphs": [["One.", "Two."]]}

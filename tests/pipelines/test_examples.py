@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import manifest
-from bert_keras.config import ExamplesConfig
+from bert_keras.core import manifest
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings.config import ExamplesConfig
 from bert_keras.data import features, tokenization
-from bert_keras.errors import InputError
 from bert_keras.pipelines import examples, instances, records
 from bert_keras.pipelines.engine import engines, passes
 from tests.pipelines import example_messages

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bert_keras.errors import InputError
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines import filters
 from bert_keras.pipelines.sources import wikipedia
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from bert_keras.core.errors import InputError
 from bert_keras.data import masking, tokenization
-from bert_keras.errors import InputError
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import description, example_reading
 from tests.pipelines import example_messages, test_examples

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import cli, manifest
-from bert_keras.errors import InputError
+from bert_keras.commands import main as cli
+from bert_keras.core import manifest
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines import documents, pairs
 
 LONG = "this sentence number {} has seven words"

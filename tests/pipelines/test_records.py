@@ -10,9 +10,9 @@ import google_crc32c
 import numpy as np
 import pytest
 
-from bert_keras import manifest
+from bert_keras.core import manifest
+from bert_keras.core.errors import InputError
 from bert_keras.data import tfrecords
-from bert_keras.errors import InputError
 from bert_keras.pipelines import records
 from tests.pipelines import example_messages
 

@@ -11,9 +11,9 @@ from collections import Counter
 
 import pytest
 
-from bert_keras import files, manifest
+from bert_keras.core import files, manifest
+from bert_keras.core.errors import InputError
 from bert_keras.data import tokenization
-from bert_keras.errors import InputError
 from bert_keras.pipelines import vocabulary, wordpiece
 from bert_keras.pipelines.engine import engines
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bert_keras.core.errors import InputError
 from bert_keras.data import tokenization
-from bert_keras.errors import InputError
 from bert_keras.pipelines import wordpiece
 
 WORDS = {

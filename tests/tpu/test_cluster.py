@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from bert_keras.errors import InputError
+from bert_keras.core.errors import InputError
 from bert_keras.tpu import cluster
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import cli
+from bert_keras.commands import main as cli
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/tpu.md"
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras import cli, config, config_files, finetuning_config
+from bert_keras.commands import main as cli
+from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.model import flops
 from bert_keras.tpu import plan
 
@@ -27,7 +28,7 @@ def planned(arguments: str, capsys) -> dict:
 
 @pytest.mark.parametrize("recipe", ["bert_base", "bert_large"])
 def test_hand_calculation_of_a_pre_training(recipe, capsys):
-    text = config_files.recipe_text(recipe).replace("\n# ", " ")
+    text = loading.recipe_text(recipe).replace("\n# ", " ")
     eflop, hours = re.search(r"= ([\d.]+) EFLOP: (\d+) hours at 100", text).groups()
     found = planned(
         f"--config {recipe} --teraflops 100 --price_per_hour 9.6 "
@@ -97,7 +98,7 @@ def test_fine_tuning_is_counted_by_the_lengths_in_the_file(
     (stage,) = found["stages"]
     assert stage["num_sequences"] == 18
     assert stage["num_tokens"] == 3 * sum(row * tokens for row, tokens in rows)
-    model = config_files.load(config.PretrainingConfig, "bert_tiny", []).model
+    model = loading.load(config.PretrainingConfig, "bert_tiny", []).model
     assert stage["training_flops"] == 3 * sum(
         row
         * flops.pretraining_flops_per_example(
@@ -112,10 +113,10 @@ def test_fine_tuning_is_counted_by_the_lengths_in_the_file(
 
 @pytest.mark.parametrize("batches", ["shuffled", "by_length"])
 def test_batches_are_those_of_training(batches):
-    from bert_keras.training import task_batches
+    from bert_keras.training.finetuning import task_batches
 
     lengths = np.random.default_rng(7).integers(3, 128, 1000)
-    settings = finetuning_config.FinetuningConfig(task="text", batches=batches)
+    settings = finetuning.FinetuningConfig(task="text", batches=batches)
     task = config.Task(kind="classification", labels=("0", "1"))
 
     def make_batch(rows):
@@ -206,7 +207,7 @@ def test_mistakes(arguments, message, capsys):
 
 def test_it_loads_nothing_heavy():
     program = (
-        "import sys; from bert_keras import cli; cli.main(['plan']); "
+        "import sys; from bert_keras.commands import main as cli; cli.main(['plan']); "
         "heavy = {'tensorflow', 'keras', 'numpy', 'apache_beam'}; "
         "print(sorted(heavy & {*sys.modules}))"
     )

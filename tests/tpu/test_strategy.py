@@ -8,8 +8,8 @@ import sys
 import pytest
 import tensorflow as tf
 
-from bert_keras import gpus
-from bert_keras.errors import InputError
+from bert_keras.core import gpus
+from bert_keras.core.errors import InputError
 from bert_keras.tpu import strategy
 
 needs_no_gpu = pytest.mark.skipif(

@@ -20,12 +20,13 @@ from tensorflow.python.distribute.cluster_resolver.tpu import tpu_cluster_resolv
 from tensorflow.python.eager import context
 from tensorflow.python.tpu import tpu_system_metadata
 
-from bert_keras import config
-from bert_keras.feature_based import bilstm_tagger
+from bert_keras.core.settings import config
 from bert_keras.inference import forward
+from bert_keras.lab.feature_based import bilstm_tagger
+from bert_keras.labelled import shapes
 from bert_keras.model import networks, pretrainer
-from bert_keras.tasks import shapes
-from bert_keras.training import learner, optimization, replicas, task_batches
+from bert_keras.training.finetuning import task_batches
+from bert_keras.training.step import learner, optimization, replicas
 
 NUM_REPLICAS = 2
 BATCH_SIZE, LENGTH, NUM_PREDICTIONS, VOCAB_SIZE = 8, 32, 5, 100

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from bert_keras import files
+from bert_keras.core import files
 from bert_keras.tpu.doctor import accelerators, packages, places, workers
 from bert_keras.tpu.doctor.findings import Finding
 

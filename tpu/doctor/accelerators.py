@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_keras import gpus
+from bert_keras.core import gpus
 from bert_keras.tpu.doctor.findings import Finding
 
 LOCK_FILE = "/tmp/libtpu_lockfile"

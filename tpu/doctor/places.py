@@ -10,8 +10,8 @@ import sys
 import uuid
 from collections.abc import Iterator
 
-from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
 from bert_keras.tpu.doctor.findings import Finding
 
 _MIN_DISK = 5e9

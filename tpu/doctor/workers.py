@@ -4,7 +4,7 @@ import os
 import socket
 from collections.abc import Iterator
 
-from bert_keras.errors import InputError
+from bert_keras.core.errors import InputError
 from bert_keras.tpu import cluster
 from bert_keras.tpu.doctor.findings import Finding
 

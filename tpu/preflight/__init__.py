@@ -9,10 +9,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from bert_keras import chips, config, files, finetuning_config, manifest, strict_model
+from bert_keras.core import chips, files, manifest
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning, strict
 from bert_keras.data import features
-from bert_keras.errors import InputError
-from bert_keras.tasks import catalogue, glue
+from bert_keras.kinds import catalogue
+from bert_keras.kinds.text import glue
 from bert_keras.tpu.preflight import compiling, steps
 
 
@@ -66,7 +68,7 @@ def plan(request: Request) -> list[steps.Step]:
     """
     settings, device = request.settings, request.device
     examples, vocab_size = _examples(request)
-    tuned = finetuning_config.FinetuningConfig(task=request.task or "text")
+    tuned = finetuning.FinetuningConfig(task=request.task or "text")
     task, optimizer = config.Task(kind="pretraining"), settings.optimizer
     batch_size = settings.global_batch_size
     if request.task is not None:
@@ -127,7 +129,7 @@ def _examples(request: Request) -> tuple[config.ExamplesConfig, int]:
         raise InputError("give the shapes with either --examples or --max_seq_length")
     if request.examples is None:
         values = {"max_seq_length": request.max_seq_length}
-        made_with = strict_model.build_config(config.ExamplesConfig, values)
+        made_with = strict.build_config(config.ExamplesConfig, values)
         return made_with, config.BertConfig().vocab_size
     found = manifest.read_manifest(
         request.examples, kind="examples", verb="bert-keras examples"
@@ -136,7 +138,7 @@ def _examples(request: Request) -> tuple[config.ExamplesConfig, int]:
     return features.examples_config(found.config, origin=path), found.vocab_size
 
 
-def _task(settings: finetuning_config.FinetuningConfig) -> config.Task:
+def _task(settings: finetuning.FinetuningConfig) -> config.Task:
     kind = catalogue.task_kind(settings)
     if kind == "embedding":
         raise InputError(

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import bert_keras
-from bert_keras import chips, files
-from bert_keras.errors import InputError, one_line
+from bert_keras.core import chips, files
+from bert_keras.core.errors import InputError, one_line
 from bert_keras.tpu.preflight import hlo, steps
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from tensorflow.python.framework import function_def_to_graph
 
 from bert_keras.model import networks, pretrainer, trace_registry
 from bert_keras.tpu.preflight import hlo, steps
-from bert_keras.training import learner, optimization
+from bert_keras.training.step import learner, optimization
 
 
 class OneOfManyChips(tf.distribute.Strategy):

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from bert_keras import config
+from bert_keras.core.settings import config
 from bert_keras.data import features
 
 Purpose = Literal["training", "evaluation"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from bert_keras import chips
+from bert_keras.core import chips
 from bert_keras.tpu import preflight
 
 

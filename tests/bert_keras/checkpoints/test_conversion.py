@@ -7,10 +7,12 @@ import h5py
 import numpy as np
 import pytest
 
-from bert_keras import cli, config
-from bert_keras.checkpoints import conversion, native, npz_files, weights
+from bert_keras.checkpoints import conversion, native, weights
+from bert_keras.checkpoints.containers import npz_files
+from bert_keras.commands import main as cli
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
-from bert_keras.errors import InputError
 from bert_keras.inference import tuned
 from bert_keras.model import networks
 

@@ -9,10 +9,12 @@ import keras
 import numpy as np
 import pytest
 
-from bert_keras import cli, config, files, finetuning_config, run_directory
-from bert_keras.checkpoints import conversion, native, weights
+from bert_keras.checkpoints import conversion, native, run_directory, weights
+from bert_keras.commands import main as cli
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
-from bert_keras.errors import InputError
 from bert_keras.inference import tuned
 from bert_keras.model import networks
 
@@ -108,7 +110,7 @@ def test_every_format_has_the_kept_rows(to, make_run):
 def test_a_tuned_run_answers_alike(make_run):
     """With its settings and the thresholds that were chosen for it."""
     run = make_run("multi_label")
-    settings = finetuning_config.FinetuningConfig(
+    settings = finetuning.FinetuningConfig(
         multi_label=True, max_seq_length=6, long_texts="head_tail"
     )
     run_directory.describe_run(

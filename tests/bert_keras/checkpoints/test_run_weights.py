@@ -3,10 +3,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_keras import config, run_directory
-from bert_keras.checkpoints import run_weights, training_state
+from bert_keras.checkpoints import run_directory, run_weights, training_state
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
 from bert_keras.data import tokenization
-from bert_keras.errors import InputError
 from bert_keras.model import networks
 
 TASK = config.Task(kind="regression")

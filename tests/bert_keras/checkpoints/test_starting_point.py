@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import (
-    config,
-    config_files,
-    finetuning_config,
+from bert_keras.checkpoints import (
+    conversion,
     run_directory,
-    strict_model,
+    run_weights,
+    starting_point,
+    weights,
 )
-from bert_keras.checkpoints import conversion, run_weights, starting_point, weights
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning, loading, strict
 from bert_keras.data import tokenization
-from bert_keras.errors import InputError
 from bert_keras.model import networks
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
@@ -49,7 +49,7 @@ def settings(**changes):
         "precision": "float32",
         **changes,
     }
-    return strict_model.build_config(config.PretrainingConfig, values)
+    return strict.build_config(config.PretrainingConfig, values)
 
 
 def still(**changes):
@@ -68,7 +68,7 @@ def make_run(directory, vocabulary, *, kind="pretraining", num_nans=0, **sizes):
     task = config.Task(kind=kind, labels=labels)
     run = run_directory.create_run(
         directory,
-        finetuning_config.FinetuningConfig() if labels else config.PretrainingConfig(),
+        finetuning.FinetuningConfig() if labels else config.PretrainingConfig(),
         task=task,
         bert_config=bert_config,
         vocabulary=vocabulary,
@@ -136,9 +136,7 @@ def test_it_begins_with_the_weights_and_their_architecture(
     assert_same_arrays(arrays_of(run), arrays_of(source), atol=1e-29)
     before = json.loads((source / "results.json").read_text())
     assert results["eval"] == pytest.approx(before["eval"], rel=1e-6)
-    old, new = (
-        config_files.read_bert_config(d / "bert_config.json") for d in (source, run)
-    )
+    old, new = (loading.read_bert_config(d / "bert_config.json") for d in (source, run))
     assert new == old.model_copy(update={"hidden_dropout_prob": 0.3})
     assert "initialized from" not in caplog.text
 
@@ -154,7 +152,7 @@ def test_optimizer_and_schedule_begin_anew(source, continued):
 def test_its_configuration_finds_the_same_run(source, continued, tiny_examples, caplog):
     """Also the one that was saved, in which every key is set."""
     caplog.set_level(logging.INFO, logger="bert_keras")
-    saved = config_files.load(config.PretrainingConfig, continued / "config.yaml")
+    saved = loading.load(config.PretrainingConfig, continued / "config.yaml")
     assert saved.model.hidden_act == "gelu_tanh"
     for options in (settings(), saved):
         pretrain.pretrain(
@@ -257,7 +255,7 @@ class TestExtendedVocabulary:
         tuned = make_run(tmp_path / "tuned", old, kind="classification")
         run = tmp_path / "run"
         pretrain.pretrain(still(), [new_examples], run, strategy=CPU, init=tuned)
-        bert_config = config_files.read_bert_config(run / "bert_config.json")
+        bert_config = loading.read_bert_config(run / "bert_config.json")
         assert bert_config.vocab_size == len(old) + 2
         task = config.Task(kind="pretraining")
         fresh = networks.build(bert_config, task, seed=SEED)

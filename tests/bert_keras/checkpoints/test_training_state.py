@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.checkpoints import npz_files, training_state
+from bert_keras.checkpoints import training_state
+from bert_keras.checkpoints.containers import npz_files
 from bert_keras.checkpoints.training_state import Facts
-from bert_keras.errors import InputError
+from bert_keras.core.errors import InputError
 
 
 def state(value=0.0):

@@ -3,10 +3,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_keras import config
 from bert_keras.checkpoints import weights
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
-from bert_keras.errors import InputError
 from bert_keras.model import networks
 
 ROWS = (

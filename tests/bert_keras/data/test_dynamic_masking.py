@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, files, strict_model
 from bert_keras.checkpoints import conversion, run_weights, weights
+from bert_keras.core import files
+from bert_keras.core.settings import config, strict
 from bert_keras.data import dynamic_masking, masking
 from bert_keras.model import pretrainer
 from bert_keras.training import pretrain
@@ -162,7 +163,7 @@ def settings(**changes):
         "shuffle_buffer_size": 100,
         **changes,
     }
-    return strict_model.build_config(config.PretrainingConfig, values)
+    return strict.build_config(config.PretrainingConfig, values)
 
 
 @pytest.fixture(

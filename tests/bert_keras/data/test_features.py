@@ -2,9 +2,9 @@
 
 import pytest
 
-from bert_keras.config import ExamplesConfig
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings.config import ExamplesConfig
 from bert_keras.data import features
-from bert_keras.errors import InputError
 
 STATIC = [
     ("input_ids", 16, "int64"),

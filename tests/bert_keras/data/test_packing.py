@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from bert_keras.config import ExamplesConfig, instances_per_row
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings.config import ExamplesConfig, instances_per_row
 from bert_keras.data import packing
-from bert_keras.errors import InputError
 
 CONFIG = ExamplesConfig(max_seq_length=32, pack_instances=True)
 """4 slots, 6 predictions a row and 5 an instance."""

@@ -10,8 +10,8 @@ import unicodedata
 
 import pytest
 
+from bert_keras.core.errors import InputError
 from bert_keras.data import tokenization
-from bert_keras.errors import InputError
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SMALL = (*SPECIAL, "un", "##want", "##ed", "runn", "##ing", ",", "σ", "##ς", "##σ")

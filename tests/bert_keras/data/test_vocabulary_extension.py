@@ -5,8 +5,8 @@ import logging
 import numpy as np
 import pytest
 
+from bert_keras.core.errors import InputError
 from bert_keras.data import features, tokenization, vocabulary_extension
-from bert_keras.errors import InputError
 
 ENTRIES = ("[unused1]", "[unused2]", "play", "##ing", "##s", "##in", "##g", "jazz")
 OLD = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *ENTRIES))

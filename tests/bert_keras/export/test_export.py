@@ -12,11 +12,12 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
-from bert_keras import config, export, finetuning_config, run_directory
-from bert_keras.checkpoints import run_weights
+from bert_keras import export
+from bert_keras.checkpoints import run_directory, run_weights
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
-from bert_keras.errors import InputError
-from bert_keras.export import graph_tokenizer
+from bert_keras.graphs import graph_tokenizer
 from bert_keras.inference import tuned
 from bert_keras.model import networks
 
@@ -51,9 +52,7 @@ def make_run(directory: Path, randomize, **task) -> Path:
     run_task = config.Task(**task)
     run = run_directory.create_run(
         directory,
-        finetuning_config.FinetuningConfig(
-            max_seq_length=20, precision="mixed_bfloat16"
-        ),
+        finetuning.FinetuningConfig(max_seq_length=20, precision="mixed_bfloat16"),
         task=run_task,
         bert_config=BERT_CONFIG,
         vocabulary=VOCABULARY,

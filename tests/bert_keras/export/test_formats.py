@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, export, finetuning_config, run_directory
-from bert_keras.checkpoints import run_weights, starting_point, weights
+from bert_keras import export
+from bert_keras.checkpoints import run_directory, run_weights, starting_point, weights
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
-from bert_keras.errors import InputError
-from bert_keras.export import embeddings, formats
+from bert_keras.export import formats
 from bert_keras.inference import fill_mask, tuned
+from bert_keras.kinds.vectors import served_embeddings
+from bert_keras.labelled import tokenized
 from bert_keras.model import networks
-from bert_keras.tasks import tokenized
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", *".,!?'[]")
@@ -88,7 +90,7 @@ def pretrained(folder, randomize) -> Path:
 
 @pytest.fixture(scope="module")
 def classifier(folder, randomize) -> Path:
-    settings = finetuning_config.FinetuningConfig(max_seq_length=20)
+    settings = finetuning.FinetuningConfig(max_seq_length=20)
     return make_run(
         folder / "classifier",
         randomize,
@@ -227,11 +229,13 @@ def means(vectors: np.ndarray, ids) -> np.ndarray:
     return np.stack([row[:length].mean(axis=0) for row, length in pairs])
 
 
-@pytest.mark.parametrize("kind", embeddings.KINDS)
+@pytest.mark.parametrize("kind", served_embeddings.KINDS)
 def test_vectors_are_those_of_the_encoder(classifier, kind):
     chosen = (-1,) if kind == "pooled" else (0, 1, -1)
     checkpoint = starting_point.read_with_tokenizer(classifier)
-    model = embeddings.Embeddings(checkpoint, path=classifier, kind=kind, layers=chosen)
+    model = served_embeddings.Embeddings(
+        checkpoint, path=classifier, kind=kind, layers=chosen
+    )
     ids = tokenize(TEXTS)
     encoded = outputs_of(classifier, "encoder", ids, return_all_layers=True)
     embedded, *layers = [layer.numpy() for layer in encoded["encoder_outputs"]]
@@ -396,9 +400,7 @@ def test_decisions_of_several_labels_are_those_of_the_run(folder, randomize):
     labels = ("übel", "so so", "good")
     run = make_run(
         *(folder / "several", randomize),
-        settings=finetuning_config.FinetuningConfig(
-            multi_label=True, max_seq_length=12
-        ),
+        settings=finetuning.FinetuningConfig(multi_label=True, max_seq_length=12),
         kind="multi_label",
         labels=labels,
     )

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras import config, export, finetuning_config, run_directory
-from bert_keras.checkpoints import run_weights
+from bert_keras import export
+from bert_keras.checkpoints import run_directory, run_weights
+from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.model import networks
 
@@ -18,7 +19,7 @@ pytest.importorskip("tensorflow_serving.apis.prediction_service_pb2_grpc")
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefg.[]", "the"))
-SPAN = finetuning_config.SpanConfig(doc_stride=7, max_query_length=9)
+SPAN = finetuning.SpanConfig(doc_stride=7, max_query_length=9)
 BERT_CONFIG = config.BertConfig(
     vocab_size=len(VOCABULARY),
     hidden_size=16,
@@ -58,7 +59,7 @@ def exported(folder: Path, randomize, *, task="text", **of_task) -> tuple[Path, 
         do_lower_case=True,
     )
     run.directory.mkdir()
-    settings = task and finetuning_config.FinetuningConfig(
+    settings = task and finetuning.FinetuningConfig(
         task=task, max_seq_length=20, precision="float32", span=SPAN
     )
     run_directory.describe_run(run, settings)

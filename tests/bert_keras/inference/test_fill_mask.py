@@ -5,9 +5,10 @@ import keras
 import numpy as np
 import pytest
 
-from bert_keras import config
-from bert_keras.checkpoints import conversion, hugging_face
-from bert_keras.errors import InputError
+from bert_keras.checkpoints import conversion
+from bert_keras.checkpoints.formats import hugging_face
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
 from bert_keras.inference import fill_mask
 
 

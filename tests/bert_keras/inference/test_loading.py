@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import bert_keras
-from bert_keras import config
 from bert_keras.checkpoints import conversion, native, weights
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
-from bert_keras.errors import InputError
 from bert_keras.inference import tuned
 from bert_keras.model import networks
 

@@ -15,8 +15,8 @@ import jax
 import keras
 import numpy as np
 
-from bert_keras import config
 from bert_keras.checkpoints import weights
+from bert_keras.core.settings import config
 from bert_keras.model import networks
 
 

@@ -16,7 +16,7 @@ import jax
 import keras
 import numpy as np
 
-from bert_keras.config import BertConfig
+from bert_keras.core.settings.config import BertConfig
 from bert_keras.model import dropout, pretrainer
 
 

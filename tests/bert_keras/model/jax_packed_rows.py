@@ -12,7 +12,7 @@ import sys
 import jax
 import numpy as np
 
-from bert_keras.config import BertConfig
+from bert_keras.core.settings.config import BertConfig
 from bert_keras.model import pretrainer
 
 

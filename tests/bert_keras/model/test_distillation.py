@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from bert_keras import config
+from bert_keras.core.settings import config
 from bert_keras.model import distillation, networks
 
 RNG = np.random.default_rng(5)

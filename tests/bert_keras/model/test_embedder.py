@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, finetuning_config
-from bert_keras.checkpoints import sentence_transformers as directories
 from bert_keras.checkpoints import weights
+from bert_keras.checkpoints.formats import sentence_transformers as directories
+from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
+from bert_keras.kinds.vectors import embedding
 from bert_keras.model import embedder, networks
-from bert_keras.tasks import embedding
-from bert_keras.training import replicas
+from bert_keras.training.step import replicas
 
 WORDS = "the film plot is so and a scene very with great lovely dull weak".split()
 VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *WORDS))
@@ -54,7 +54,7 @@ def batch_of(rows, labels=None) -> dict[str, np.ndarray]:
         ],
         has_labels=True,
     ).for_training()
-    settings = finetuning_config.FinetuningConfig(
+    settings = finetuning.FinetuningConfig(
         task="embedding", batch_size=len(rows), max_seq_length=32
     )
     return made.encode(made.describe(), TOKENIZER, settings).batch(np.arange(len(rows)))

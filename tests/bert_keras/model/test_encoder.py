@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from bert_keras.config import BertConfig
+from bert_keras.core.settings.config import BertConfig
 from bert_keras.model import dropout, encoder, networks
 
 BASE = BertConfig()

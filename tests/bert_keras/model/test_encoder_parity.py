@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.config import BertConfig
+from bert_keras.core.settings.config import BertConfig
 from bert_keras.model import encoder, pretrainer
 
 pytestmark = [

@@ -3,7 +3,7 @@ import math
 import pytest
 import tensorflow as tf
 
-from bert_keras import config
+from bert_keras.core.settings import config
 from bert_keras.model import flops, pretrainer
 
 

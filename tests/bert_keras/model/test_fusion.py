@@ -11,7 +11,7 @@ from bert_keras.model import (
     operations,
     recomputation,
 )
-from bert_keras.training import precision
+from bert_keras.training.step import precision
 
 pytestmark = pytest.mark.skipif(
     bool(tf.config.list_physical_devices("TPU_SYSTEM")),

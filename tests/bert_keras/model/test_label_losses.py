@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras import config, finetuning_config
-from bert_keras.checkpoints import hugging_face, weights
+from bert_keras.checkpoints import weights
+from bert_keras.checkpoints.formats import hugging_face
+from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features as records
 from bert_keras.data import tokenization
+from bert_keras.kinds.text import multi_label, text
 from bert_keras.model import networks
-from bert_keras.tasks import multi_label, text
 
 torch = pytest.importorskip("torch")
 LABELS = ("a", "b", "c")
@@ -20,8 +21,8 @@ TARGETS = np.float32(np.random.default_rng(2).random((6, 3)) < 0.4)
 CLASSES = np.array([2, 0, 0, 1, 0, 2])
 
 
-def settings(**changes) -> finetuning_config.FinetuningConfig:
-    return finetuning_config.FinetuningConfig(**changes)
+def settings(**changes) -> finetuning.FinetuningConfig:
+    return finetuning.FinetuningConfig(**changes)
 
 
 def mean_loss(network, features, logits=LOGITS) -> float:

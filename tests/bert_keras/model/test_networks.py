@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config
 from bert_keras.checkpoints import native, weights
+from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
 from bert_keras.model import networks
-from bert_keras.training import fitting, learner, optimization, replicas
+from bert_keras.training.step import fitting, learner, optimization, replicas
 from tests import conftest
 
 HERE = Path(__file__).parent

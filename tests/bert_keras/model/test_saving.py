@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import bert_keras
-from bert_keras import keras_names
-from bert_keras.model import layers
+from bert_keras.model import keras_names, layers
 from tests import conftest
 
 HERE = Path(__file__).parent

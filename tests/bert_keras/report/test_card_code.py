@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import bert_keras
-from bert_keras import cli, config, finetuning_config, run_directory
-from bert_keras.checkpoints import run_weights
+from bert_keras.checkpoints import run_directory, run_weights
+from bert_keras.commands import main as cli
+from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.inference import fill_mask
 from bert_keras.model import networks
@@ -45,7 +46,7 @@ def transformers():
 
 
 def make_run(directory: Path, randomize, kind: str) -> Path:
-    settings = finetuning_config.FinetuningConfig(
+    settings = finetuning.FinetuningConfig(
         max_seq_length=12, document_context=False, span={"max_query_length": 5}
     )
     task = config.Task(kind=kind, **TASKS[kind])

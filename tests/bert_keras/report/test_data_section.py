@@ -5,10 +5,10 @@ import io
 import pytest
 from PIL import Image
 
-from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.labelled import data_report
 from bert_keras.report import data_section
-from bert_keras.tasks import data_report
 
 
 def file_report(name="train.tsv", **changes) -> data_report.FileReport:

@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bert_keras import cli, config, files, finetuning_config, run_directory
+from bert_keras.checkpoints import run_directory
+from bert_keras.commands import main as cli
+from bert_keras.core import files
+from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
+from bert_keras.labelled import data_report
 from bert_keras.report import model_card
-from bert_keras.tasks import data_report
 from tests import conftest
 
-SETTINGS = finetuning_config.FinetuningConfig(
+SETTINGS = finetuning.FinetuningConfig(
     max_seq_length=16, seed=7, long_texts="head_tail", learning_rate=3e-5
 )
 BERT_CONFIG = config.BertConfig(

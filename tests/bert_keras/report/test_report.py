@@ -15,8 +15,10 @@ import tensorflow as tf
 import yaml
 from PIL import Image
 
-from bert_keras import config, config_files, finetuning_config, report, run_directory
-from bert_keras.errors import InputError
+from bert_keras import report
+from bert_keras.checkpoints import run_directory
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.report import curves, event_log, facts, writing
 
 
@@ -317,7 +319,7 @@ def test_the_settings_of_the_page_can_be_given_again(tmp_path):
     overrides = [
         b for a, b in zip(arguments, arguments[1:], strict=False) if a == "--set"
     ]
-    given = config_files.load(config.PretrainingConfig, overrides=overrides)
+    given = loading.load(config.PretrainingConfig, overrides=overrides)
     assert run_directory.flat(given.model_dump(mode="json")) == run.settings
 
 
@@ -334,7 +336,7 @@ def test_an_unfinished_run(tmp_path):
 def test_a_fine_tuning(tmp_path):
     write_settings(
         tmp_path / "sst",
-        finetuning_config.FinetuningConfig(learning_rate=1e-5),
+        finetuning.FinetuningConfig(learning_rate=1e-5),
         kind="classification",
         inputs={"train_sha256": "ef" * 32, "from_scratch": False},
     )

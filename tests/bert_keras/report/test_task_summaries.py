@@ -13,8 +13,9 @@ import tensorflow as tf
 import yaml
 from PIL import Image
 
-from bert_keras import config, finetuning_config, report
-from bert_keras.errors import InputError
+from bert_keras import report
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning
 from bert_keras.report import event_log, task_summaries
 from tests.bert_keras.report import test_report
 
@@ -82,7 +83,7 @@ PICTURES = {
 def finished_run(directory: Path, kind: str, **changes) -> Path:
     """A run directory with one curve and one answer."""
     directory.mkdir()
-    settings = finetuning_config.FinetuningConfig(task="MRPC", num_train_epochs=1)
+    settings = finetuning.FinetuningConfig(task="MRPC", num_train_epochs=1)
     files = {
         "config.yaml": yaml.safe_dump(settings.model_dump(mode="json")),
         "task.json": json.dumps(TASKS[kind].model_dump(mode="json")),

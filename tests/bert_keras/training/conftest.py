@@ -6,7 +6,7 @@ import keras
 import pytest
 
 from bert_keras.report import task_summaries
-from bert_keras.training import replicas
+from bert_keras.training.step import replicas
 
 
 @pytest.fixture(scope="module", autouse=True)

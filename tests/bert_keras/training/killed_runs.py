@@ -15,8 +15,8 @@ import time
 import keras
 import tensorflow as tf
 
-from bert_keras import config, config_files, finetuning_config
-from bert_keras.checkpoints import npz_files
+from bert_keras.checkpoints.containers import npz_files
+from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.training import finetune, pretrain
 
 
@@ -125,7 +125,7 @@ def run(*, verb, death, **order) -> None:
 
 def run_finetuning(*, settings, **paths) -> None:
     finetune.finetune(
-        config_files.load(finetuning_config.FinetuningConfig, settings),
+        loading.load(finetuning.FinetuningConfig, settings),
         from_scratch=False,
         strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
         **paths,
@@ -141,7 +141,7 @@ def run_pretraining(*, settings, examples, output_dir, num_replicas) -> None:
     strategy = tf.distribute.OneDeviceStrategy(devices[0])
     if num_replicas > 1:
         strategy = tf.distribute.MirroredStrategy(devices)
-    settings = config_files.load(config.PretrainingConfig, settings)
+    settings = loading.load(config.PretrainingConfig, settings)
     pretrain.pretrain(settings, examples, output_dir, strategy=strategy)
 
 

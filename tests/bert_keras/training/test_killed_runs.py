@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras import config, config_files, finetuning_config, strict_model
-from tests.bert_keras.training import (
+from bert_keras.core.settings import config, finetuning, loading, strict
+from tests.bert_keras.training.finetuning import (
     test_finetune,
     test_finetune_tasks,
     test_resumed_tuning,
@@ -36,7 +36,7 @@ TINY = {
 @pytest.fixture(scope="module")
 def settings_path(tmp_path_factory) -> Path:
     """Two phases, the second with smaller batches in two parts, dropout and all."""
-    settings = strict_model.build_config(
+    settings = strict.build_config(
         config.PretrainingConfig,
         {
             "model": TINY,
@@ -57,7 +57,7 @@ def settings_path(tmp_path_factory) -> Path:
         },
     )
     path = tmp_path_factory.mktemp("settings") / "config.yaml"
-    config_files.save(settings, path)
+    loading.save(settings, path)
     return path
 
 
@@ -180,7 +180,14 @@ def test_two_replicas_killed_ten_times(start, tmp_path):
 
 def test_stopped_by_sigterm(start, whole, settings_path, tiny_examples, tmp_path):
     command = [
-        *(sys.executable, "-m", "bert_keras.cli", "pretrain", "--strategy", "cpu"),
+        *(
+            sys.executable,
+            "-m",
+            "bert_keras.commands.main",
+            "pretrain",
+            "--strategy",
+            "cpu",
+        ),
         *("--config", str(settings_path), "--output_dir", str(tmp_path / "run")),
         *("--examples", str(tiny_examples), str(tiny_examples)),
     ]
@@ -204,16 +211,14 @@ def test_stopped_by_sigterm(start, whole, settings_path, tiny_examples, tmp_path
     assert_same_runs(tmp_path / "run", whole)
 
 
-TUNING = finetuning_config.FinetuningConfig(
+TUNING = finetuning.FinetuningConfig(
     max_seq_length=32,
     batch_size=8,
     num_train_epochs=6,
     learning_rate=1e-3,
     save_checkpoint_steps=3,
     save_checkpoint_minutes=None,
-    span=finetuning_config.SpanConfig(
-        doc_stride=8, max_query_length=4, max_answer_length=3
-    ),
+    span=finetuning.SpanConfig(doc_stride=8, max_query_length=4, max_answer_length=3),
 )
 NUM_TUNING_KILLS, NUM_KILLS_IN_WRITES = 20, 9
 SECONDS_PER_ARRAY = 0.02
@@ -229,7 +234,7 @@ SECONDS_PER_ARRAY = 0.02
 def test_a_finetuning_killed_twenty_times(live, task, keep, write, tmp_path):
     """Nine times while a checkpoint is written, which its unfinished file proves."""
     settings = TUNING.model_copy(update={"task": task, "keep": keep})
-    config_files.save(settings, tmp_path / "config.yaml")
+    loading.save(settings, tmp_path / "config.yaml")
     suffix = "json" if task == "span" else "txt"
     order = {
         "verb": "finetune",

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import config, config_files, strict_model
+from bert_keras.core.settings import config, loading, strict
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
 from bert_keras.training import pretrain
@@ -48,16 +48,14 @@ def free_addresses(count):
         return [f"127.0.0.1:{listener.getsockname()[1]}" for listener in sockets]
 
 
-COMMAND_LINE = ("-m", "bert_keras.cli")
+COMMAND_LINE = ("-m", "bert_keras.commands.main")
 
 
 def start_workers(examples, run, second=(), *, program=COMMAND_LINE, **changes):
     """Both processes of a run; what they say goes to `worker-N.log` beside it."""
     path = run.parent / "config.yaml"
-    settings = strict_model.build_config(
-        config.PretrainingConfig, {**SETTINGS, **changes}
-    )
-    config_files.save(settings, path)
+    settings = strict.build_config(config.PretrainingConfig, {**SETTINGS, **changes})
+    loading.save(settings, path)
     addresses = ",".join(free_addresses(2))
     processes = []
     for index in range(2):
@@ -128,7 +126,7 @@ def uninterrupted(tiny_examples, tmp_path_factory):
 def test_two_workers_equal_one_device(tiny_examples, tmp_path):
     run = tmp_path / "run"
     assert finish(start_workers(tiny_examples, run)) == [0, 0], log_of(run, 0)
-    settings = strict_model.build_config(config.PretrainingConfig, SETTINGS)
+    settings = strict.build_config(config.PretrainingConfig, SETTINGS)
     pretrain.pretrain(
         settings,
         [tiny_examples],

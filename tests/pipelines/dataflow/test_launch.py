@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import cli
-from bert_keras.errors import InputError
+from bert_keras.commands import main as cli
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines.dataflow import launch
 
 pytest.importorskip("google.cloud.dataflow")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras.errors import InputError
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines.dataflow import wheel
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -33,7 +33,10 @@ def test_pip_installs_the_files_that_are_here(tmp_path):
     assert found.metadata["Name"] == "bert-keras"
     assert found.requires == importlib.metadata.requires("bert-keras")
     (script,) = found.entry_points
-    assert (script.name, script.value) == ("bert-keras", "bert_keras.cli:entry_point")
+    assert (script.name, script.value) == (
+        "bert-keras",
+        "bert_keras.commands.main:entry_point",
+    )
 
 
 def files_below(root: Path) -> dict[str, bytes]:

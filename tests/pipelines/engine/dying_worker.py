@@ -5,7 +5,7 @@ import sys
 
 import apache_beam as beam
 
-from bert_keras.errors import InputError
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines.engine import runner_options, runners
 
 

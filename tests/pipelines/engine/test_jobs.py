@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras.errors import InputError, Unavailable
+from bert_keras.core.errors import InputError, Unavailable
 from bert_keras.pipelines.engine import engines, passes, steps
 
 TEXTS = ("to be or not to be", "that is the question", "be that as it may", "")

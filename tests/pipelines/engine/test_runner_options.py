@@ -6,7 +6,7 @@ import sys
 import pytest
 from apache_beam.options import pipeline_options
 
-from bert_keras.errors import InputError
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines.engine import runner_options
 
 DATAFLOW = {

@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from bert_keras import files, manifest
+from bert_keras.core import files, manifest
+from bert_keras.core.errors import InputError
 from bert_keras.data import features, tfrecords, tokenization
-from bert_keras.errors import InputError
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import adoption
 

@@ -6,10 +6,10 @@ import re
 import numpy as np
 import pytest
 
-from bert_keras import manifest
-from bert_keras.config import ExamplesConfig
+from bert_keras.core import manifest
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings.config import ExamplesConfig
 from bert_keras.data import dynamic_masking, features, masking, tokenization
-from bert_keras.errors import InputError
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import description
 from tests.pipelines import example_messages

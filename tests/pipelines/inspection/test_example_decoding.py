@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from bert_keras.errors import InputError
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import example_decoding
 from tests.pipelines import example_messages

@@ -8,8 +8,8 @@ import tracemalloc
 
 import pytest
 
-from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines.sources import multistream, wikipedia
 
 HEAD = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_keras.errors import InputError
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines.sources import books, encodings
 
 TEXTS = {

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from bert_keras.errors import InputError
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines.sources import multistream
 
 TEXTS = (b"one", b"", b"two" * 100, b"three")

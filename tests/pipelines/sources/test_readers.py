@@ -12,7 +12,7 @@ import random
 
 import pytest
 
-from bert_keras.errors import InputError
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines.sources import book_cutter, readers
 
 DUMP = (

@@ -6,8 +6,8 @@ import time
 import pytest
 from obstore import store as object_stores
 
-from bert_keras import files, stores
-from bert_keras.errors import InputError
+from bert_keras.core import files, stores
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines.sources import readers
 
 

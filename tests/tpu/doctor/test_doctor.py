@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import cli
+from bert_keras.commands import main as cli
 from bert_keras.tpu.doctor import accelerators, packages, places, workers
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -145,7 +145,17 @@ def test_broken_a_port_that_is_taken(monkeypatch, capsys):
 def doctor_process(address: str, path: str) -> dict[str, dict[str, str]]:
     """The doctor in a process of its own, whose environment names the store."""
     done = subprocess.run(
-        [*(sys.executable, "-W", "ignore", "-m", "bert_keras.cli", "doctor"), "--json"]
+        [
+            *(
+                sys.executable,
+                "-W",
+                "ignore",
+                "-m",
+                "bert_keras.commands.main",
+                "doctor",
+            ),
+            "--json",
+        ]
         + ["--for", "dataflow", "--path", path],
         env={
             **os.environ,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras import chips
-from bert_keras.errors import InputError
+from bert_keras.core import chips
+from bert_keras.core.errors import InputError
 from bert_keras.tpu import preflight
 from bert_keras.tpu.preflight import compiling
 from tests.tpu.preflight import test_preflight

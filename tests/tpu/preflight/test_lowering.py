@@ -3,7 +3,8 @@ import dataclasses
 import pytest
 import tensorflow as tf
 
-from bert_keras import chips, config
+from bert_keras.core import chips
+from bert_keras.core.settings import config
 from bert_keras.model import layers
 from bert_keras.tpu import preflight
 from bert_keras.tpu.preflight import compiling, hlo, lowering

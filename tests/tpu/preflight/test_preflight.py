@@ -4,8 +4,10 @@ import re
 
 import pytest
 
-from bert_keras import chips, cli, config
-from bert_keras.errors import InputError
+from bert_keras.commands import main as cli
+from bert_keras.core import chips
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
 from bert_keras.tpu import preflight
 from bert_keras.tpu.preflight import compiling, steps, table
 

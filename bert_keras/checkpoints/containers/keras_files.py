@@ -1,0 +1,131 @@
+"""Arrays of a Keras weights file, `*.weights.h5`, read with h5py alone.
+
+No link leads out of the file, and no memory is allocated before claims were checked
+against its size.
+"""
+
+import contextlib
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import h5py
+import ml_dtypes
+import numpy as np
+
+from bert_keras.core import files
+from bert_keras.core.errors import InputError, one_line
+
+
+class WeightsFile:
+    """An opened file: a `weights.Source`, whose arrays are read on demand.
+
+    It stays open, so the file may be renamed.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        InputError: not HDF5, damaged, or with data in other files.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        with _errors_of(path), files.local_copy(path) as copy:
+            self._file = h5py.File(copy, "r")
+            datasets = _plain_datasets(self._file, path)
+            self._shapes = {name: datasets[name].shape for name in datasets}
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Shapes of all arrays, by their names."""
+        return self._shapes
+
+    def read(self, name: str) -> np.ndarray:
+        """One array."""
+        with _errors_of(self._path):
+            dataset = self._file[name]
+            if _is_bfloat16(dataset):
+                return dataset[()].view(ml_dtypes.bfloat16)
+            return dataset[()]
+
+    def check_dtypes(self, names: Iterable[str]) -> None:
+        """Raises an `InputError` for anything but floating-point numbers."""
+        for name in names:
+            with _errors_of(self._path):
+                dataset = self._file[name]
+                is_float = dataset.dtype.kind == "f" or _is_bfloat16(dataset)
+            if not is_float:
+                raise InputError(
+                    f"{self._path}: {name} holds {dataset.dtype}, expected "
+                    "floating-point numbers; quantized models are not read"
+                )
+
+    def layer_names(self, name: str) -> tuple[str, ...]:
+        """Names of the layers that lead to an array, without the model's.
+
+        Keras stores them as attributes. The name of an array, such as
+        `layers/dense_1/vars/0`, comes from the attributes and classes of these layers.
+        """
+        *parents, _, _ = name.split("/")
+        with _errors_of(self._path):
+            places = ("/".join(parents[:end]) for end in range(1, len(parents) + 1))
+            # A list of layers has no name.
+            groups = [self._file.get(f"{place}/vars") for place in places]
+            return tuple(
+                str(group.attrs["name"]) for group in groups if group is not None
+            )
+
+
+def _is_bfloat16(dataset: h5py.Dataset) -> bool:
+    # HDF5 lacks the type: Keras writes two opaque bytes and an attribute with the name.
+    return dataset.dtype == np.dtype("V2") and dataset.attrs.get("dtype") == "bfloat16"
+
+
+@contextlib.contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    """Turns every sign of a damaged file into an `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except _SIGNS_OF_DAMAGE as error:
+        reason = one_line(error)
+        raise InputError(f"{path}: cannot be read as HDF5: {reason}") from None
+
+
+# Errors that h5py raises for those of HDF5; SystemError: a name that is not UTF-8.
+_SIGNS_OF_DAMAGE = (
+    OSError,
+    RuntimeError,
+    KeyError,
+    ValueError,
+    TypeError,
+    SystemError,
+)
+
+
+def _plain_datasets(file: h5py.File, path: Path) -> dict[str, h5py.Dataset]:
+    """All datasets of a file; none of them uses another file, or more memory than this
+    file has bytes."""
+    links = {}
+    # h5py would replace an error that a callback raises.
+    file.visititems_links(links.__setitem__)
+    for name, link in links.items():
+        if not isinstance(link, h5py.HardLink):
+            raise InputError(
+                f"{path}: {name} is a link to elsewhere, expected the data "
+                "itself: links are not followed"
+            )
+    found = {name: file[name] for name in links}
+    datasets = {k: v for k, v in found.items() if isinstance(v, h5py.Dataset)}
+    for name, dataset in datasets.items():
+        if dataset.is_virtual or dataset.external or dataset.chunks:
+            raise InputError(
+                f"{path}: {name} is compressed, or kept in another file: "
+                "expected what Keras writes"
+            )
+    size = os.path.getsize(file.filename)
+    if sum(math.prod(d.shape) * d.dtype.itemsize for d in datasets.values()) > size:
+        raise InputError(f"{path}: claims more than its {size} bytes")
+    return datasets

@@ -1,0 +1,227 @@
+"""`.npz` archives of named arrays, written as a stream and read with suspicion.
+
+No pickle, no compression, and no memory is allocated before a header's claims were
+checked against the size of the file. `numpy` alone: importing third-party checkpoints
+and exporting ours needs no TensorFlow.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import math
+import os
+import tokenize
+import zipfile
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from bert_keras.core import files
+from bert_keras.core.errors import InputError, one_line
+
+
+class UnreadableArchive(InputError):
+    """A file that is not a complete archive: truncated, damaged, or something else.
+
+    A disk or network that does not answer is another `InputError`: the file may be
+    whole.
+    """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArrayHeader:
+    """Shape and type of an array, as its file states them."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+def write_arrays(path: str | Path, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
+    """Writes an archive, whole or not at all.
+
+    Equal arrays give equal bytes. Once the function has returned, the file survives a
+    power failure.
+
+    Args:
+        path: of the file, usually `*.npz`.
+        arrays: names and values, consumed one by one; none is kept.
+
+    Raises:
+        InputError: the disk is full or not writable.
+    """
+    with files.open_atomically(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+    if not files.is_remote(path):
+        _sync_directory(Path(path).parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Makes new names in a directory survive a power failure."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        # Some network file systems do not support it.
+        with contextlib.suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_headers(path: str | Path) -> dict[str, ArrayHeader]:
+    """Reads the headers of an archive's arrays, by name, without data.
+
+    Raises:
+        UnreadableArchive: see `read_arrays`.
+    """
+    with _open(path) as archive:
+        return _read_headers(archive)
+
+
+def read_arrays(
+    path: str | Path, names: Collection[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Reads arrays of an archive, by name.
+
+    Args:
+        path: of the file.
+        names: of the arrays to read; `None`: all.
+
+    Raises:
+        UnreadableArchive: it is truncated or damaged, lacks a name, holds Python
+            objects or compressed members, or claims more bytes than it has.
+    """
+    with _open(path) as archive:
+        headers = _read_headers(archive, names)
+        return {name: _read_array(archive, name) for name in headers}
+
+
+def read_arrays_like(
+    path: str | Path, expected: dict[str, ArrayHeader]
+) -> tuple[dict[str, ArrayHeader], dict[str, np.ndarray] | None]:
+    """Reads all arrays of an archive, if they have the expected headers.
+
+    Returns:
+        The headers, and the arrays; `None` instead of arrays if the headers differ from
+        `expected` although the file is intact.
+
+    Raises:
+        UnreadableArchive: see `read_arrays`.
+    """
+    with _open(path) as archive:
+        headers = _read_headers(archive)
+        if headers == expected:
+            return headers, {name: _read_array(archive, name) for name in headers}
+        # Damage may be the reason why a header differs.
+        if damaged := archive.testzip():
+            raise ValueError(f"bad checksum of {damaged!r}")
+        return headers, None
+
+
+@contextlib.contextmanager
+def _open(path: str | Path) -> Iterator[zipfile.ZipFile]:
+    """Opens an archive; every sign of damage becomes an `UnreadableArchive`.
+
+    Raises:
+        InputError: the disk did not give the bytes, whatever they are.
+    """
+    try:
+        with files.open_to_read(path) as file, zipfile.ZipFile(file) as archive:
+            size = files.size(path)
+            if sum(member.file_size for member in archive.infolist()) > size:
+                raise ValueError(f"claims more than its {size} bytes")
+            yield archive
+    except (OSError, *_SIGNS_OF_DAMAGE) as error:
+        # A damaged offset leads to a place before the file's beginning.
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise InputError(
+                f"{path}: cannot be read: {error.strerror}; give the same command "
+                "again when it can be"
+            ) from None
+        raise UnreadableArchive(
+            f"{path}: cannot be read as a checkpoint: {one_line(error)}"
+        ) from None
+
+
+# NotImplementedError: zipfile meets an archive of a later version.
+_SIGNS_OF_DAMAGE = (
+    ValueError,
+    EOFError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+)
+
+_HEADER_READERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+# Flags of a member that do not matter here: sizes that follow the data, a UTF-8 name.
+_HARMLESS_FLAGS = 0x808
+
+
+def _read_headers(
+    archive: zipfile.ZipFile, names: Collection[str] | None = None
+) -> dict[str, ArrayHeader]:
+    """Headers of members, each checked against the member's size."""
+    headers = {}
+    for member in archive.infolist():
+        name = member.filename.removesuffix(".npy")
+        is_plain = (
+            member.compress_type == zipfile.ZIP_STORED
+            and not member.flag_bits & ~_HARMLESS_FLAGS
+            # A damaged length turns the members that follow into a comment.
+            and not member.comment
+        )
+        if not is_plain or name == member.filename or name in headers:
+            raise ValueError(
+                f"{member.filename!r} is not an uncompressed .npy, or there twice"
+            )
+        if names is None or name in names:
+            headers[name] = _read_header(archive, member)
+    if names is not None and (missing := set(names) - headers.keys()):
+        raise ValueError(f"no {', '.join(sorted(missing))} in it")
+    return headers
+
+
+def _read_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> ArrayHeader:
+    with archive.open(member) as file:
+        # Only if every byte is accounted for does reading reach the checksum.
+        return read_header(file, name=member.filename, num_bytes=member.file_size)
+
+
+def read_header(file: IO[bytes], *, name: str, num_bytes: int) -> ArrayHeader:
+    """Reads the header of an array's file, a `.npy`, and checks its claims.
+
+    Args:
+        file: at its beginning.
+        name: of the file, for messages.
+        num_bytes: size of the file.
+
+    Raises:
+        ValueError: it is damaged, of an unknown version, holds Python objects, or its
+            data do not fill the file.
+    """
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADER_READERS:
+        raise ValueError(f"{name!r}: unknown version {version}")
+    try:
+        shape, _, dtype = _HEADER_READERS[version](file)
+    except (tokenize.TokenError, SyntaxError):
+        # NumPy takes what it cannot parse for a header that Python 2 wrote.
+        raise ValueError(f"{name!r}: its header cannot be parsed") from None
+    if dtype.hasobject:
+        raise ValueError(f"{name!r} holds Python objects")
+    data_bytes = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or file.tell() + data_bytes != num_bytes:
+        raise ValueError(
+            f"{name!r}: {shape} of {dtype} do not fill its {num_bytes} bytes"
+        )
+    return ArrayHeader(shape=shape, dtype=dtype)
+
+
+def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    with archive.open(f"{name}.npy") as file:
+        return np.lib.format.read_array(file, allow_pickle=False)

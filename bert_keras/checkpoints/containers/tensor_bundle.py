@@ -1,0 +1,284 @@
+"""TensorFlow's checkpoint files: `NAME.index` and `NAME.data-00000-of-00001`.
+
+Savers of TF 1 and TF 2 write named tensors; those of TF 2 add a graph of objects.
+"""
+
+import contextlib
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf import message
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from bert_keras.core import files
+from bert_keras.core.errors import InputError, one_line
+
+GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+"""The tensor that holds the graph of objects."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+_INDEX = ".index"
+_STATE_NAME = "checkpoint"
+
+
+class Bundle:
+    """An opened checkpoint: a `weights.Source`, whose tensors are read on demand.
+
+    Args:
+        prefix: of its files, without `.index`.
+
+    Raises:
+        InputError: not a checkpoint, damaged, or incomplete.
+    """
+
+    def __init__(self, prefix: Path):
+        self.prefix = prefix
+        with self._errors():
+            self._reader = tf.compat.v1.train.NewCheckpointReader(str(prefix))
+            self._shapes = {
+                name: tuple(shape)
+                for name, shape in self._reader.get_variable_to_shape_map().items()
+            }
+            dtypes = self._reader.get_variable_to_dtype_map()
+        self._check_size(dtypes)
+
+    def shapes(self) -> Shapes:
+        """Shapes of all tensors, by their names."""
+        return self._shapes
+
+    def read(self, name: str) -> np.ndarray:
+        """One tensor, of whatever dtype it has.
+
+        Raises:
+            InputError: its bytes are missing or damaged.
+        """
+        with self._errors():
+            return self._reader.get_tensor(name)
+
+    def _check_size(self, dtypes: Mapping[str, tf.DType]) -> None:
+        """Checks claims of the index against the data before memory is allocated."""
+        found = _data_files(self.prefix)
+        claimed = sum(
+            math.prod(shape) * dtypes[name].size
+            for name, shape in self._shapes.items()
+            # Their values have any number of bytes, which the index does not tell.
+            if dtypes[name] not in (tf.string, tf.variant)
+        )
+        there = sum(files.size(path) for path in found)
+        if there < claimed:
+            raise InputError(
+                f"{self.prefix}.data-*: {there} bytes in {len(found)} files, but the "
+                f"tensors of {self.prefix.name}.index have {claimed}: cut or missing; "
+                "copy them again"
+            )
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except _ERRORS as error:
+            hint = ""
+            if re.search(r"[][*?\\]", str(self.prefix)):
+                hint = " (TensorFlow reads no path with any of [ ] * ? \\ in it)"
+            raise InputError(
+                f"{self.prefix}{_INDEX}: cannot be read as a TensorFlow checkpoint"
+                f"{hint}: " + one_line(error)
+            ) from None
+
+
+# A short read is an IndexError; names of damaged files may not be text.
+_ERRORS = (tf.errors.OpError, IndexError, ValueError, RuntimeError)
+
+
+class ObjectGraph:
+    """Numbered objects of a TF 2 checkpoint; the root is 0.
+
+    Args:
+        bundle: the checkpoint.
+
+    Raises:
+        InputError: it holds no graph.
+    """
+
+    def __init__(self, bundle: Bundle):
+        origin = f"{bundle.prefix}.index"
+        if GRAPH not in bundle.shapes():
+            raise InputError(
+                f"{origin}: expected an object checkpoint of TensorFlow 2, found no "
+                f"{GRAPH} in it"
+            )
+        try:
+            graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
+                bundle.read(GRAPH)
+            )
+        except (message.DecodeError, TypeError) as error:
+            raise InputError(f"{origin}: damaged graph of objects: {error}") from None
+        self.children = [
+            {
+                child.local_name: child.node_id
+                for child in node.children
+                if 0 <= child.node_id < len(graph.nodes)
+            }
+            for node in graph.nodes
+        ]
+        self._keys = [
+            {value.name: value.checkpoint_key for value in node.attributes}
+            for node in graph.nodes
+        ]
+
+    def find(self, node: int | None, path: str) -> int | None:
+        """Number of the object at a path of attributes; `None`: there is none."""
+        for name in path.split("/") if path else ():
+            if node is None:
+                return None
+            node = self.children[node].get(name)
+        return node
+
+    def key(self, node: int | None, path: str) -> str | None:
+        """Key of the tensor of the variable at a path."""
+        node = self.find(node, path)
+        return None if node is None else self._keys[node].get("VARIABLE_VALUE")
+
+    def from_root(self) -> list[int]:
+        """All objects that can be reached from the root, nearest first."""
+        found = [0] if self.children else []
+        seen = set(found)
+        # The list grows during the loop.
+        for node in found:
+            new = [c for c in self.children[node].values() if c not in seen]
+            seen.update(new)
+            found += dict.fromkeys(new)
+        return found
+
+    def add(self, children: dict[str, int]) -> int:
+        """Adds an object with these children; returns its number."""
+        self.children.append(children)
+        self._keys.append({})
+        return len(self.children) - 1
+
+
+def _data_files(prefix: Path) -> list[Path]:
+    """Data files of a checkpoint; their names tell how many there must be.
+
+    Raises:
+        InputError: a file is missing.
+    """
+    pattern = re.compile(re.escape(prefix.name) + r"\.data-\d{5}-of-(\d{5})")
+    matches = [pattern.fullmatch(path.name) for path in prefix.parent.iterdir()]
+    names = {match[0]: int(match[1]) for match in matches if match}
+    num_files = next(iter(names.values()), 1)
+    for index in range(num_files):
+        name = f"{prefix.name}.data-{index:05d}-of-{num_files:05d}"
+        if name not in names:
+            raise InputError(
+                f"{prefix.parent / name}: missing; put it next to {prefix.name}.index"
+            )
+    return [prefix.parent / name for name in names]
+
+
+def prefixes(directory: Path) -> list[Path]:
+    """The checkpoints of a directory, sorted by name."""
+    with contextlib.suppress(OSError):
+        return sorted(
+            path.with_name(path.name.removesuffix(_INDEX))
+            for path in directory.iterdir()
+            if path.name.endswith(_INDEX) and path.is_file()
+        )
+    return []
+
+
+def find_prefix(path: Path) -> Path:
+    """Prefix of the checkpoint that a path means.
+
+    Args:
+        path: its prefix, or a directory: with a single checkpoint, or with a state
+            file (`checkpoint`) that names the latest.
+
+    Raises:
+        InputError: there is none, or more than one and no state file.
+    """
+    if not path.is_dir():
+        prefix = path.with_name(path.name.removesuffix(_INDEX))
+        if prefix in prefixes(prefix.parent):
+            return prefix
+        raise InputError(f"{prefix}{_INDEX}: no such checkpoint")
+    found = prefixes(path)
+    if not found:
+        raise InputError(f"{path}: expected a TensorFlow checkpoint, found no *.index")
+    if len(found) == 1:
+        return found[0]
+    latest = _latest(path)
+    if latest not in found:
+        raise InputError(
+            f"{path}: several checkpoints: "
+            + ", ".join(prefix.name for prefix in found)
+            + f"; give one, such as {found[0]}"
+        )
+    return latest
+
+
+def _latest(directory: Path) -> Path | None:
+    """Prefix that the state file names, in this directory.
+
+    Its path is that of the machine that wrote it; only the last part counts.
+    """
+    try:
+        text = (directory / _STATE_NAME).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    match = re.search(r'^model_checkpoint_path: "([^"]+)"', text, re.MULTILINE)
+    return directory / Path(match[1]).name if match else None
+
+
+def names_at(path: Path) -> frozenset[str] | None:
+    """Names of tensors in the checkpoint that `path` means, or else in the first.
+
+    Never raises. `None`: there is no checkpoint. Empty: its index is unreadable.
+    """
+    with contextlib.suppress(OSError):
+        candidates = prefixes(path) if path.is_dir() else []
+        try:
+            prefix = find_prefix(path)
+        except InputError:
+            if not candidates:
+                return None
+            prefix = candidates[0]
+        with contextlib.suppress(*_ERRORS):
+            reader = tf.compat.v1.train.NewCheckpointReader(str(prefix))
+            return frozenset(reader.get_variable_to_shape_map())
+        # Other programs use the suffix too.
+        if any(prefix.parent.glob("*.data-?????-of-?????")):
+            return frozenset()
+    return None
+
+
+def write(prefix: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes a checkpoint of named tensors, as TF 1's saver does.
+
+    Raises:
+        InputError: the disk is full or not writable.
+    """
+    with errors_of_writing(prefix):
+        tf.raw_ops.SaveV2(
+            prefix=str(prefix),
+            tensor_names=list(tensors),
+            shape_and_slices=[""] * len(tensors),
+            tensors=[tf.constant(array) for array in tensors.values()],
+        )
+
+
+@contextlib.contextmanager
+def errors_of_writing(prefix: Path) -> Iterator[None]:
+    """Turns TensorFlow's errors of an unwritable file into an `InputError`."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise InputError(
+            f"{prefix}: cannot be written: {one_line(error)}; make room, or choose "
+            "another place"
+        ) from error

@@ -1,0 +1,117 @@
+"""Files next to a checkpoint, as in Google's releases: configuration and vocabulary.
+
+`bert_config.json` and `vocab.txt` do not say whether text is lower-cased. The letters
+of a vocabulary show it; where they do not, a `tokenizer_config.json` says it.
+"""
+
+from pathlib import Path
+
+from bert_keras.checkpoints import run_directory, weights
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, loading
+from bert_keras.data import tokenization
+
+# A run directory uses the same names.
+CONFIG_NAME = run_directory.BERT_CONFIG_NAME
+VOCABULARY_NAME = run_directory.VOCABULARY_NAME
+TOKENIZER_CONFIG_NAME = run_directory.TOKENIZER_CONFIG_NAME
+
+ACTIVATIONS = {"gelu_tanh": "gelu", "relu": "relu"}
+"""Our names to Google's, whose GELU is the tanh form."""
+
+
+def read_config(directory: Path) -> config.BertConfig:
+    """Reads `bert_config.json`; its `gelu` is our `gelu_tanh`."""
+    path = directory / CONFIG_NAME
+    if not path.is_file():
+        raise InputError(
+            f"{path}: missing; copy the {CONFIG_NAME} and {VOCABULARY_NAME} of the "
+            "release that the checkpoint was trained from to here"
+        )
+    bert_config = loading.read_bert_config(path)
+    ours = {theirs: ours for ours, theirs in ACTIVATIONS.items()}
+    hidden_act = ours.get(bert_config.hidden_act, bert_config.hidden_act)
+    return bert_config.model_copy(update={"hidden_act": hidden_act})
+
+
+def write_config(bert_config: config.BertConfig, directory: Path) -> None:
+    """Writes `bert_config.json` with the original's keys, and only these.
+
+    Raises:
+        InputError: the model attends from left to right, for which there is no key.
+    """
+    values = bert_config.model_dump()
+    if values.pop("attention") != "bidirectional":
+        raise InputError(
+            f"{CONFIG_NAME} cannot say that attention is {bert_config.attention}: "
+            "expected a bidirectional model"
+        )
+    values["hidden_act"] = ACTIVATIONS[bert_config.hidden_act]
+    files.write_json(directory / CONFIG_NAME, values, sort_keys=True)
+
+
+def read_vocabulary(directory: Path) -> tokenization.Vocabulary | None:
+    """Reads `vocab.txt`, if present."""
+    path = directory / VOCABULARY_NAME
+    return tokenization.Vocabulary.load(path) if path.is_file() else None
+
+
+def read_casing(
+    directory: Path, vocabulary: tokenization.Vocabulary | None
+) -> bool | None:
+    """Reads `do_lower_case`, which the original's files do not contain.
+
+    It is in a `tokenizer_config.json` that someone added; else capital letters in the
+    vocabulary tell. `None`: it has letters of neither case.
+    """
+    path = directory / TOKENIZER_CONFIG_NAME
+    if path.is_file():
+        value = files.read_json(path).get("do_lower_case")
+        if isinstance(value, bool):
+            return value
+    return None if vocabulary is None else casing_of(vocabulary)
+
+
+def casing_of(vocabulary: tokenization.Vocabulary) -> bool | None:
+    """The only `do_lower_case` that fits a vocabulary; `None`: both do."""
+    fitting = []
+    for do_lower_case in (True, False):
+        try:
+            tokenization.check_casing(vocabulary, do_lower_case)
+        except InputError:
+            continue
+        fitting.append(do_lower_case)
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def check_casing_is_known(
+    checkpoint: weights.Checkpoint, *, path: str | Path | None = None
+) -> None:
+    """Raises an `InputError` if nothing says whether text is lower-cased.
+
+    Args:
+        checkpoint: to check.
+        path: of the checkpoint, for the error.
+    """
+    if checkpoint.do_lower_case is None:
+        raise InputError(
+            (f"{path}: nothing in it says" if path else "the checkpoint does not say")
+            + f" whether text is lower-cased: put a {TOKENIZER_CONFIG_NAME} with "
+            '{"do_lower_case": true}, or false, next to it'
+        )
+
+
+def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
+    """Writes `bert_config.json`, `vocab.txt`, and, where that does not show the casing,
+    `tokenizer_config.json`."""
+    write_config(checkpoint.bert_config, directory)
+    vocabulary = checkpoint.vocabulary
+    if vocabulary is None:
+        return
+    vocabulary.save(directory / VOCABULARY_NAME)
+    lower = checkpoint.do_lower_case
+    if lower is not None and casing_of(vocabulary) != lower:
+        # Google's code ignores it; `read_casing` does not.
+        casing = {"do_lower_case": lower}
+        files.write_json(directory / TOKENIZER_CONFIG_NAME, casing, indent=None)

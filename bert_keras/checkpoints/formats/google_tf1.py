@@ -1,0 +1,188 @@
+"""Checkpoints of google-research/bert: its releases, and the output of its scripts.
+
+`bert_model.ckpt.index`, `bert_model.ckpt.data-00000-of-00001`, `bert_config.json` and
+`vocab.txt`. No file names the task of a fine-tuned model. `cls/squad/*` is a span.
+`output_weights` is the classifier of `run_classifier.py`, but also the tagger or the
+scorer of endings of other scripts: it is read as a classification, and with a single
+output as a regression.
+"""
+
+import logging
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from bert_keras.checkpoints import weights
+from bert_keras.checkpoints.containers import tensor_bundle
+from bert_keras.checkpoints.formats import companions
+from bert_keras.checkpoints.weights import Row
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
+
+logger = logging.getLogger(__name__)
+
+ACTIVATIONS = companions.ACTIVATIONS
+
+NAME = "bert_model.ckpt"
+
+_WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+_SHARED_LAYERS = "bert/encoder/transformer/group_"
+_OURS, _THEIRS = "encoder/layer_{i}", "bert/encoder/layer_{i}"
+_VARIABLES = {name: f"/{name}" for name in ("kernel", "bias", "gamma", "beta")}
+
+_ENCODER = {
+    "encoder/embeddings/word_embeddings": _WORD_EMBEDDINGS,
+    "encoder/embeddings/position_embeddings": "bert/embeddings/position_embeddings",
+    "encoder/embeddings/type_embeddings": "bert/embeddings/token_type_embeddings",
+    "encoder/embeddings/layer_norm": "bert/embeddings/LayerNorm",
+    f"{_OURS}/self_attention/query": f"{_THEIRS}/attention/self/query",
+    f"{_OURS}/self_attention/key": f"{_THEIRS}/attention/self/key",
+    f"{_OURS}/self_attention/value": f"{_THEIRS}/attention/self/value",
+    f"{_OURS}/self_attention/output_dense": f"{_THEIRS}/attention/output/dense",
+    f"{_OURS}/attention_layer_norm": f"{_THEIRS}/attention/output/LayerNorm",
+    f"{_OURS}/feed_forward/intermediate_dense": f"{_THEIRS}/intermediate/dense",
+    f"{_OURS}/feed_forward/output_dense": f"{_THEIRS}/output/dense",
+    f"{_OURS}/output_layer_norm": f"{_THEIRS}/output/LayerNorm",
+    "encoder/pooler": "bert/pooler/dense",
+}
+_MASKED_LM_HEAD = {
+    "masked_lm_head/transform": "cls/predictions/transform/dense",
+    "masked_lm_head/layer_norm": "cls/predictions/transform/LayerNorm",
+    "masked_lm_head/output_bias": "cls/predictions/output_bias",
+}
+
+
+def _classifier(ours: str, theirs: str) -> list[Row]:
+    return [
+        Row(f"{ours}/kernel", f"{theirs}output_weights", "transposed"),
+        Row(f"{ours}/bias", f"{theirs}output_bias"),
+    ]
+
+
+_HEAD_ROWS = {
+    "pretraining": [
+        *weights.rows(_MASKED_LM_HEAD, _VARIABLES),
+        *_classifier("next_sentence_head/classifier", "cls/seq_relationship/"),
+    ],
+    "encoder": [],
+    "span": _classifier("head/classifier", "cls/squad/"),
+}
+
+
+def _rows(kind: str, bert_config: config.BertConfig) -> list[Row]:
+    head_rows = _HEAD_ROWS.get(kind, _classifier("head/classifier", ""))
+    rows = [*weights.rows(_ENCODER, _VARIABLES), *head_rows]
+    return weights.expand(rows, bert_config.num_hidden_layers)
+
+
+def recognizes(path: Path) -> bool:
+    """Whether this is a checkpoint with the original's names, or a damaged one."""
+    names = tensor_bundle.names_at(path)
+    return names is not None and (not names or _WORD_EMBEDDINGS in names)
+
+
+def read(path: Path) -> weights.Checkpoint:
+    """Opens a checkpoint; its tensors are read on demand.
+
+    Args:
+        path: its directory, or its prefix, such as `model.ckpt-6910` in it.
+
+    Raises:
+        InputError: no such checkpoint, damaged, or without a matching
+            `bert_config.json`.
+    """
+    prefix = tensor_bundle.find_prefix(path)
+    bundle = tensor_bundle.Bundle(prefix)
+    names = bundle.shapes()
+    if _WORD_EMBEDDINGS not in names:
+        raise InputError(
+            f"{prefix}.index: expected the names of google-research/bert, such as "
+            f"{_WORD_EMBEDDINGS}, found " + ", ".join(sorted(names)[:3])
+        )
+    if any(name.startswith(_SHARED_LAYERS) for name in names):
+        raise InputError(
+            f"{prefix}.index: the model is an ALBERT, whose layers share their "
+            "weights, not a BERT"
+        )
+    bert_config = companions.read_config(prefix.parent)
+    layers = {re.match(r"bert/encoder/layer_\d+/|", name)[0] for name in names} - {""}
+    weights.check_num_layers(len(layers), bert_config, path=prefix)
+    kind = _kind(names)
+    shape = names.get("output_weights", ())
+    num_labels = 2 if kind == "span" else shape[0] if shape else 1
+    arrays = weights.Arrays(
+        bundle,
+        _rows(kind, bert_config),
+        bert_config,
+        num_labels=num_labels,
+        path=prefix,
+    )
+    used = arrays.their_names
+    vocabulary = companions.read_vocabulary(prefix.parent)
+    return weights.Checkpoint(
+        bert_config=bert_config,
+        task=weights.numbered_task(kind, num_labels),
+        arrays=arrays,
+        vocabulary=vocabulary,
+        do_lower_case=companions.read_casing(prefix.parent, vocabulary),
+        unused={
+            name: _why_unused(name, names) for name in sorted(names) if name not in used
+        },
+    )
+
+
+def _kind(names: Collection[str]) -> str:
+    """Kind of the heads in a file; a regression looks like a classification."""
+    if "cls/squad/output_weights" in names:
+        return "span"
+    if "output_weights" in names:
+        return "classification"
+    # The head is useless without the transform.
+    is_pretraining = "cls/predictions/transform/dense/kernel" in names
+    return "pretraining" if is_pretraining else "encoder"
+
+
+def _why_unused(name: str, names: Collection[str]) -> str:
+    parent, _, last = name.rpartition("/")
+    if last == "global_step":
+        return "step counter"
+    # `.../kernel/adam_m` next to `.../kernel`; powers belong to TensorFlow's own Adam.
+    if parent in names or last in ("beta1_power", "beta2_power"):
+        return "optimizer slot"
+    if name.startswith(("cls/predictions/", "cls/seq_relationship/")):
+        is_tuned = _kind(names) not in ("pretraining", "encoder")
+        return (
+            "a pre-training head, which the fine-tuned one replaces"
+            if is_tuned
+            else "a pre-training head without the masked-LM transform"
+        )
+    return "not part of BERT"
+
+
+def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
+    """Writes a checkpoint under the names of Google's releases.
+
+    A tagger and a scorer of endings become `output_weights`, as in scripts derived from
+    the original; read back, they are a classification and a regression.
+
+    Returns:
+        Our names of weights without a place there, and the reasons.
+
+    Raises:
+        InputError: attention is not bidirectional, or the disk is full.
+    """
+    kind = checkpoint.task.kind
+    companions.write(checkpoint, directory)
+    if kind in ("tagging", "choice", "multi_label"):
+        logger.warning(
+            "%s: the format does not name the task of a head: this one, for %s, is "
+            "read back as one for %s",
+            directory,
+            kind,
+            "regression" if checkpoint.task.num_labels == 1 else "classification",
+        )
+    rows = _rows(kind, checkpoint.bert_config)
+    tensors = weights.write_rows(rows, checkpoint.arrays, checkpoint.bert_config)
+    tensor_bundle.write(directory / NAME, dict(tensors))
+    reason = f"not part of Google's checkpoints for {kind}"
+    return weights.without_place(checkpoint, rows, reason)

@@ -1,0 +1,284 @@
+"""Hugging Face's directories of a BERT: `config.json`, `model.safetensors` or shards of
+it, and a tokenizer.
+
+Of their packages only safetensors is used; nothing that the files name is imported or
+run. `config.json` names the model's class; if it does not, the tensors tell as far as
+they can.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from bert_keras.checkpoints import weights
+from bert_keras.checkpoints.containers import safetensors_files
+from bert_keras.checkpoints.formats import hugging_face_config, hugging_face_tokenizer
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
+
+logger = logging.getLogger(__name__)
+
+ACTIVATIONS = hugging_face_config.ACTIVATIONS
+
+_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+_WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
+_OURS, _THEIRS = "encoder/layer_{i}", "bert.encoder.layer.{i}"
+_VARIABLES = {
+    **dict.fromkeys(("kernel", "gamma"), ".weight"),
+    **dict.fromkeys(("bias", "beta"), ".bias"),
+}
+
+_ENCODER = {
+    "encoder/embeddings/word_embeddings": _WORD_EMBEDDINGS,
+    "encoder/embeddings/position_embeddings": (
+        "bert.embeddings.position_embeddings.weight"
+    ),
+    "encoder/embeddings/type_embeddings": (
+        "bert.embeddings.token_type_embeddings.weight"
+    ),
+    "encoder/embeddings/layer_norm": "bert.embeddings.LayerNorm",
+    f"{_OURS}/self_attention/query": f"{_THEIRS}.attention.self.query",
+    f"{_OURS}/self_attention/key": f"{_THEIRS}.attention.self.key",
+    f"{_OURS}/self_attention/value": f"{_THEIRS}.attention.self.value",
+    f"{_OURS}/self_attention/output_dense": f"{_THEIRS}.attention.output.dense",
+    f"{_OURS}/attention_layer_norm": f"{_THEIRS}.attention.output.LayerNorm",
+    f"{_OURS}/feed_forward/intermediate_dense": f"{_THEIRS}.intermediate.dense",
+    f"{_OURS}/feed_forward/output_dense": f"{_THEIRS}.output.dense",
+    f"{_OURS}/output_layer_norm": f"{_THEIRS}.output.LayerNorm",
+    "encoder/pooler": "bert.pooler.dense",
+}
+_HEADS = {
+    "pretraining": {
+        "masked_lm_head/transform": "cls.predictions.transform.dense",
+        "masked_lm_head/layer_norm": "cls.predictions.transform.LayerNorm",
+        "masked_lm_head/output_bias": "cls.predictions.bias",
+        "next_sentence_head/classifier": "cls.seq_relationship",
+    },
+    "encoder": {},
+    "embedding": {},
+    "span": {"head/classifier": "qa_outputs"},
+}
+
+_NO_PLACE = {
+    "BertForMaskedLM": ("encoder/pooler/", "next_sentence_head/"),
+    "BertForNextSentencePrediction": ("masked_lm_head/",),
+    "BertForTokenClassification": ("encoder/pooler/",),
+    "BertForQuestionAnswering": ("encoder/pooler/",),
+}
+"""Prefixes of weights that a class lacks although its kind of task has them."""
+
+# Names of the same tensor, today's first. A file has one of them, or several if it was
+# made from copies.
+_SPELLINGS = (
+    ("LayerNorm.weight", "LayerNorm.gamma"),
+    ("LayerNorm.bias", "LayerNorm.beta"),
+    ("cls.predictions.bias", "cls.predictions.decoder.bias"),
+)
+_DECODER = "cls.predictions.decoder.weight"
+
+_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+
+
+def recognizes(path: Path) -> bool:
+    """Whether there are Hugging Face weights, of any model, readable or not.
+
+    A directory of sentence-transformers is not one, though it has all its files.
+    """
+    if (path / MODULES_NAME).is_file():
+        return False
+    return has_weights(path)
+
+
+MODULES_NAME = "modules.json"
+"""File of sentence-transformers, next to the rest."""
+
+
+def has_weights(path: Path) -> bool:
+    """Whether there are weights with a configuration."""
+    names = (safetensors_files.NAME, safetensors_files.INDEX_NAME, *_PICKLES)
+    has_config = (path / hugging_face_config.NAME).is_file()
+    return has_config and any((path / name).is_file() for name in names)
+
+
+def read(path: Path) -> weights.Checkpoint:
+    """Opens a directory; its tensors are read on demand.
+
+    Weights of other precisions become float32, which is logged.
+
+    Raises:
+        InputError: not a BERT, or one that computes something else; weights that are
+            damaged or only in a pickle; or another tokenizer.
+    """
+    config_path = path / hugging_face_config.NAME
+    values = files.read_json(config_path)
+    hugging_face_config.check_model(values, config_path)
+    architecture = hugging_face_config.named_architecture(values, config_path)
+    _check_weights_are_there(path, architecture or "BertModel")
+    source = safetensors_files.SafetensorsFiles(path)
+    shapes = source.shapes()
+    if architecture is None:
+        architecture = hugging_face_config.architecture_by_tensors(shapes, config_path)
+    bert_config = hugging_face_config.read_bert_config(values, config_path)
+    # Before making as many rows as the configuration claims.
+    weights.check_num_layers(_num_layers(shapes), bert_config, path=source.path)
+    task = hugging_face_config.read_task(values, architecture, shapes, config_path)
+    # A head that the class does not have may be anything.
+    names = [n for n in shapes if task.kind == "pretraining" or n[:4] != "cls."]
+    rows, copies = _resolve(_rows(task.kind, bert_config), names)
+    arrays = weights.Arrays(
+        source, rows, bert_config, num_labels=task.num_labels, path=source.path
+    )
+    dtypes = source.dtypes([*arrays.their_names, *copies]) - {"float32"}
+    if dtypes:
+        logger.warning(
+            "%s: weights are %s, read as float32", path, " and ".join(sorted(dtypes))
+        )
+    _check_copies(copies, source)
+    vocabulary, do_lower_case = hugging_face_tokenizer.read(path)
+    return weights.Checkpoint(
+        bert_config=bert_config,
+        task=task,
+        arrays=arrays,
+        vocabulary=vocabulary,
+        do_lower_case=do_lower_case,
+        max_seq_length=hugging_face_tokenizer.read_longest_input(
+            path, bert_config.max_position_embeddings
+        ),
+        unused={
+            name: _why_unused(name, architecture, copies)
+            for name in sorted(shapes)
+            if name not in arrays.their_names
+        },
+    )
+
+
+def _check_weights_are_there(path: Path, architecture: str) -> None:
+    names = (safetensors_files.NAME, safetensors_files.INDEX_NAME)
+    if any((path / name).is_file() for name in names):
+        return
+    found = [name for name in _PICKLES if (path / name).is_file()]
+    if not found:
+        raise InputError(f"{path}: expected {names[0]} or {names[1]}, found neither")
+    raise InputError(
+        f"{path}: the weights are in {found[0]}, a pickle, which can run any code when "
+        "it is read; if you trust it, convert it where transformers is installed: "
+        f'python -c "from transformers import {architecture} as M; '
+        f'M.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})"'
+    )
+
+
+def _rows(kind: str, bert_config: config.BertConfig) -> list[weights.Row]:
+    names = _ENCODER | _HEADS.get(kind, {"head/classifier": "classifier"})
+    rows = weights.rows(names, _VARIABLES, kernels="transposed")
+    return weights.expand(rows, bert_config.num_hidden_layers)
+
+
+def _num_layers(names: Iterable[str]) -> int:
+    matches = [re.match(r"(?:bert\.)?encoder\.layer\.(\d+)\.", n) for n in names]
+    return len({match[1] for match in matches if match})
+
+
+def _spellings(theirs: str) -> list[str]:
+    """All possible names of a tensor in a file, today's first."""
+    names = [theirs]
+    for new, old in _SPELLINGS:
+        names += [name.replace(new, old) for name in names if new in name]
+    names += [n.removeprefix("bert.") for n in names if n.startswith("bert.")]
+    return names + [_DECODER] if theirs == _WORD_EMBEDDINGS else names
+
+
+def _resolve(
+    rows: Iterable[weights.Row], found: Iterable[str]
+) -> tuple[list[weights.Row], dict[str, str]]:
+    """Replaces names in the table by those in a file.
+
+    Returns:
+        Rows whose tensor was found, and names of tensors that must be copies of these,
+        each with the name of its original.
+    """
+    found, resolved, copies = set(found), [], {}
+    for row in rows:
+        first, *others = [n for n in _spellings(row.theirs) if n in found] or [None]
+        if first is not None:
+            resolved.append(row._replace(theirs=first))
+            copies |= dict.fromkeys(others, first)
+    return resolved, copies
+
+
+def _check_copies(
+    copies: Mapping[str, str], source: safetensors_files.SafetensorsFiles
+) -> None:
+    for name, original in copies.items():
+        arrays = source.read(name), source.read(original)
+        if not np.array_equal(*arrays, equal_nan=True):
+            raise InputError(
+                f"{source.path}: {name!r} and {original!r} differ, but are one weight "
+                "of a BERT: a model that was trained with them apart cannot be "
+                "represented here"
+            )
+
+
+def _why_unused(name: str, architecture: str, copies: Mapping[str, str]) -> str:
+    if name in copies:
+        is_table = name == _DECODER
+        return f"a copy of {'the word embeddings' if is_table else copies[name]}"
+    if name.endswith(_BUFFERS):
+        return "numbers of positions, not a weight"
+    if name.startswith(("cls.", "classifier.", "qa_outputs.")):
+        return f"a {architecture} has no such head"
+    return "not part of BERT"
+
+
+def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
+    """Writes a directory for `from_pretrained` of their class.
+
+    A `BertModel` always has a pooler: transformers initializes one if it is missing.
+
+    Returns:
+        Our names of weights without a place in the class, and the reasons.
+
+    Raises:
+        InputError: nothing says whether the vocabulary's text is lower-cased, or the
+            disk is full.
+    """
+    architecture = hugging_face_config.choose_architecture(checkpoint)
+    rows = [
+        row
+        for row in _rows(checkpoint.task.kind, checkpoint.bert_config)
+        if not row.ours.startswith(_NO_PLACE.get(architecture, ()))
+    ]
+    if lacking := [row.ours for row in rows if row.ours not in checkpoint.arrays]:
+        logger.warning(
+            "%s: a %s has weights that the checkpoint lacks; transformers will "
+            "initialize them: %s",
+            directory,
+            architecture,
+            ", ".join(lacking),
+        )
+    hugging_face_tokenizer.write(checkpoint, directory)
+    _write_tensors(checkpoint, rows, directory / safetensors_files.NAME)
+    values = hugging_face_config.to_theirs(checkpoint, architecture)
+    files.write_json(directory / hugging_face_config.NAME, values)
+    return weights.without_place(
+        checkpoint, rows, f"a {architecture} has no such weight"
+    )
+
+
+def _write_tensors(
+    checkpoint: weights.Checkpoint, rows: Iterable[weights.Row], path: Path
+) -> None:
+    bert_config, num_labels = checkpoint.bert_config, checkpoint.task.num_labels
+    our_shapes = weights.all_shapes(bert_config, num_labels=num_labels)
+    shapes = {
+        row.theirs: weights.their_shape(row, our_shapes[row.ours], bert_config)
+        for row in rows
+        if row.ours in checkpoint.arrays
+    }
+    tensors = weights.write_rows(rows, checkpoint.arrays, bert_config)
+    safetensors_files.write(path, shapes, tensors)

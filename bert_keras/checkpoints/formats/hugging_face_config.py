@@ -1,0 +1,256 @@
+"""`config.json` of Hugging Face's directories: architecture and task of a model."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_keras.checkpoints import weights
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, strict
+
+NAME = "config.json"
+
+ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
+"""Our names to theirs; `gelu_new` is their oldest name for the tanh form."""
+
+_OUR_ACTIVATIONS = {
+    **{theirs: ours for ours, theirs in ACTIVATIONS.items()},
+    "gelu_python": "gelu",
+    **dict.fromkeys(("gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"), "gelu_tanh"),
+}
+
+KINDS: dict[str, config.TaskKind] = {
+    "BertForPreTraining": "pretraining",
+    "BertForMaskedLM": "pretraining",
+    "BertForNextSentencePrediction": "pretraining",
+    "BertModel": "encoder",
+    "BertForSequenceClassification": "classification",
+    "BertForTokenClassification": "tagging",
+    "BertForQuestionAnswering": "span",
+    "BertForMultipleChoice": "choice",
+}
+"""Kind of task, by their class; their classification may be a regression, or of several
+labels."""
+
+_MODEL_NAMES = {
+    "albert": "an ALBERT",
+    "camembert": "a CamemBERT",
+    "deberta": "a DeBERTa",
+    "deberta-v2": "a DeBERTa",
+    "distilbert": "a DistilBERT",
+    "electra": "an ELECTRA",
+    "modernbert": "a ModernBERT",
+    "mpnet": "an MPNet",
+    "roberta": "a RoBERTa",
+    "xlm-roberta": "an XLM-RoBERTa",
+}
+
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+)
+
+_ONLY_VALUES: dict[str, Any] = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "pruned_heads": {},
+    "quantization_config": None,
+}
+"""Values that a BERT must have; any other one makes it another function."""
+
+# Ours is 1e-12. With 1e-8 the outputs of a trained model of 6 layers and 384 units move
+# by 3e-6, with 1e-7 by 2e-5, and with 1e-5 by 2e-3.
+_LARGEST_EPSILON = 1e-8
+
+
+def check_model(values: Mapping[str, Any], path: Path) -> None:
+    """Raises an `InputError` for any model but BERT as published."""
+    model_type = values.get("model_type", "bert")
+    if model_type != "bert":
+        name = _MODEL_NAMES.get(str(model_type), f"of the type {model_type!r}")
+        raise InputError(f"{path}: the model is {name}, not a BERT")
+    for key, expected in _ONLY_VALUES.items():
+        if values.get(key) not in (None, expected):
+            raise InputError(
+                f'{path}: "{key}" is {values[key]!r}, only {expected!r} is '
+                "known here: such a model computes something else"
+            )
+
+
+def named_architecture(values: Mapping[str, Any], path: Path) -> str | None:
+    """Their class of the model, if the file names it.
+
+    Raises:
+        InputError: the class is unknown.
+    """
+    named = values.get("architectures")
+    if not named:
+        return None
+    for known in KINDS:
+        if named == [known]:
+            return known
+    raise InputError(
+        f'{path}: "architectures" is {named!r}, expected one of '
+        f"{', '.join(KINDS)}; take the key away to go by the tensors"
+    )
+
+
+def architecture_by_tensors(names: Iterable[str], path: Path) -> str:
+    """Their class of the model, by the names of its tensors.
+
+    Raises:
+        InputError: they fit more than one class.
+    """
+    heads = {name.rpartition(".")[0] for name in names}
+    if "classifier" in heads:
+        raise InputError(
+            f"{path}: nothing says what the classifier is for: put "
+            '"architectures": ["BertForSequenceClassification"] there, or '
+            "BertForTokenClassification or BertForMultipleChoice"
+        )
+    if "cls.predictions.transform.dense" in heads:
+        has_pairs = "cls.seq_relationship" in heads
+        return "BertForPreTraining" if has_pairs else "BertForMaskedLM"
+    if "cls.seq_relationship" in heads:
+        return "BertForNextSentencePrediction"
+    return "BertForQuestionAnswering" if "qa_outputs" in heads else "BertModel"
+
+
+def read_bert_config(values: Mapping[str, Any], path: Path) -> config.BertConfig:
+    """The encoder's configuration, in our keys.
+
+    Raises:
+        InputError: a key is missing, or its value is not supported.
+    """
+    # They have defaults, but no tensor would reveal a wrong number of heads.
+    if lacking := [key for key in _SIZES if key not in values]:
+        raise InputError(f"{path}: expected the keys {', '.join(lacking)} too")
+    epsilon = values.get("layer_norm_eps", 1e-12)
+    if not isinstance(epsilon, float | int) or not 0 <= epsilon <= _LARGEST_EPSILON:
+        raise InputError(
+            f'{path}: "layer_norm_eps" is {epsilon!r}, here it is 1e-12, and above '
+            f"{_LARGEST_EPSILON} the outputs would be others"
+        )
+    hidden_act = values.get("hidden_act", "gelu")
+    if not isinstance(hidden_act, str) or hidden_act not in _OUR_ACTIVATIONS:
+        raise InputError(
+            f'{path}: "hidden_act" is {hidden_act!r}, expected one of '
+            + ", ".join(_OUR_ACTIVATIONS)
+        )
+    known = config.BertConfig.model_fields.keys() - {"attention"}
+    kept = {key: value for key, value in values.items() if key in known}
+    kept["hidden_act"] = _OUR_ACTIVATIONS[hidden_act]
+    return strict.build_config(config.BertConfig, kept, origin=path)
+
+
+def read_task(
+    values: Mapping[str, Any],
+    architecture: str,
+    shapes: Mapping[str, Sequence[int]],
+    path: Path,
+) -> config.Task:
+    """Task of the model, with its labels.
+
+    Raises:
+        InputError: several numbers, or bad names of labels.
+    """
+    kind = KINDS[architecture]
+    labels = None
+    if kind in ("classification", "tagging"):
+        labels = _read_labels(values, shapes, path)
+        has_several = values.get("problem_type") == "multi_label_classification"
+        config.check_labels(labels, path=path, has_several=has_several)
+    if architecture == "BertForSequenceClassification":
+        problem_type = values.get("problem_type")
+        if problem_type == "multi_label_classification":
+            return config.Task(kind="multi_label", labels=labels)
+        if problem_type == "regression" and len(labels) > 1:
+            raise InputError(
+                f"{path}: a regression of {len(labels)} numbers, expected one"
+            )
+        # Without `problem_type`, transformers decides like this.
+        if len(labels) == 1 and problem_type != "single_label_classification":
+            kind, labels = "regression", None
+    has_text_pair = kind in ("span", "choice")
+    return config.Task(kind=kind, labels=labels, has_text_pair=has_text_pair)
+
+
+def _read_labels(
+    values: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], path: Path
+) -> tuple[str, ...]:
+    """`id2label` in the order of the logits; `LABEL_0`, ... if it is missing."""
+    id2label = values.get("id2label")
+    if id2label is None:
+        num_labels, *size = shapes.get("classifier.weight", (2,))
+        # Only then does the file have to be as long as the shape claims.
+        num_labels = num_labels if size == [values["hidden_size"]] else 2
+        return tuple(f"LABEL_{i}" for i in range(num_labels))
+    if isinstance(id2label, dict):
+        numbers = [str(i) for i in range(len(id2label))]
+        if numbers and id2label.keys() == set(numbers):
+            return tuple(str(id2label[number]) for number in numbers)
+    raise InputError(
+        f'{path}: expected "id2label" from "0", "1" and so on to the names of labels'
+    )
+
+
+def choose_architecture(checkpoint: weights.Checkpoint) -> str:
+    """Their class with a place for most of the weights."""
+    kind = checkpoint.task.kind
+    if kind != "pretraining":
+        alike = {"multi_label": "classification", "regression": "classification"}
+        kind = {**alike, "embedding": "encoder"}.get(kind, kind)
+        return next(name for name, theirs in KINDS.items() if theirs == kind)
+    has_masked_lm, has_pooler, has_next_sentence = (
+        f"{name}/kernel" in checkpoint.arrays
+        for name in (
+            "masked_lm_head/transform",
+            "encoder/pooler",
+            "next_sentence_head/classifier",
+        )
+    )
+    if not (has_pooler and has_next_sentence):
+        return "BertForMaskedLM"
+    return "BertForPreTraining" if has_masked_lm else "BertForNextSentencePrediction"
+
+
+def to_theirs(checkpoint: weights.Checkpoint, architecture: str) -> dict[str, Any]:
+    """Content of `config.json` for a model of a class.
+
+    Raises:
+        InputError: the model attends from left to right.
+    """
+    if checkpoint.bert_config.attention != "bidirectional":
+        raise InputError(
+            f"{NAME} cannot say that attention is {checkpoint.bert_config.attention}: "
+            "expected a bidirectional model"
+        )
+    values = checkpoint.bert_config.model_dump(exclude={"attention"})
+    values |= {
+        "model_type": "bert",
+        "architectures": [architecture],
+        "hidden_act": ACTIVATIONS[checkpoint.bert_config.hidden_act],
+        "layer_norm_eps": 1e-12,
+        "position_embedding_type": "absolute",
+        "pad_token_id": 0,
+    }
+    if checkpoint.task.kind == "regression":
+        return values | {"problem_type": "regression", "id2label": {"0": "LABEL_0"}}
+    labels = checkpoint.task.labels
+    if labels is not None:
+        values["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        values["label2id"] = {label: i for i, label in enumerate(labels)}
+    if (kind := checkpoint.task.kind) in _PROBLEM_TYPES:
+        values["problem_type"] = _PROBLEM_TYPES[kind]
+    return values
+
+
+_PROBLEM_TYPES = {
+    "classification": "single_label_classification",
+    "multi_label": "multi_label_classification",
+}

@@ -1,0 +1,273 @@
+"""Tokenizers in Hugging Face's directories: `vocab.txt` or `tokenizer.json`, and
+`tokenizer_config.json`.
+
+Text must be split here as it was for the model, so a tokenizer that differs from the
+original BERT's is refused, not approximated. What is read may still treat `[MASK]` and
+the like as special tokens anywhere in a text, drop private characters, and not know
+words of 101 to 200 characters; ours, like the original, does not. What is written does
+not either, but for special tokens, which others expect in a text. Of single characters
+809 of 1,112,064 differ, 369 in cased text: punctuation and marks that are new since
+Unicode 8 or since 14, Python's, and ideographs of extension E.
+"""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_keras.checkpoints import weights
+from bert_keras.checkpoints.formats import companions
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.data import features, tokenization
+
+logger = logging.getLogger(__name__)
+
+_VOCABULARY, _TOKENIZER = "vocab.txt", "tokenizer.json"
+_CONFIG = "tokenizer_config.json"
+
+# Tokenizers that split text as BERT's; the last two may be any tokenizer.json.
+_CLASSES = {
+    "BertTokenizer",
+    "DistilBertTokenizer",
+    "ElectraTokenizer",
+    "PreTrainedTokenizer",
+    "TokenizersBackend",
+}
+
+_SPECIAL_TOKENS = {
+    "pad_token": features.PAD_TOKEN,
+    "unk_token": features.UNK_TOKEN,
+    "cls_token": features.CLS_TOKEN,
+    "sep_token": features.SEP_TOKEN,
+    "mask_token": features.MASK_TOKEN,
+}
+
+_DROPPED = r"(?![\t\n\r])[\p{Cc}\p{Cf}\uFFFD]"
+"""`tokenization.is_dropped` as a regular expression."""
+
+_REMEDY = (
+    "here text would be split in another way than for the model; to read its weights "
+    f"alone, remove {_VOCABULARY}, {_TOKENIZER} and {_CONFIG}"
+)
+
+
+def read(directory: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
+    """Reads the vocabulary, and whether text is lower-cased, if the files say so.
+
+    Raises:
+        InputError: damaged, contradictory, or not the original BERT's tokenizer.
+    """
+    casings = set()
+    vocabulary = None
+    if (directory / _TOKENIZER).is_file():
+        path = directory / _TOKENIZER
+        values = files.read_json(path)
+        casings.add(_check_tokenizer(values, path))
+        if not (directory / _VOCABULARY).is_file():
+            vocabulary = _read_vocabulary(values, path)
+    if (directory / _VOCABULARY).is_file():
+        vocabulary = tokenization.Vocabulary.load(directory / _VOCABULARY)
+    if (directory / _CONFIG).is_file():
+        casings.add(_check_config(directory / _CONFIG))
+    casings.discard(None)
+    if len(casings) > 1:
+        raise InputError(
+            f"{directory}: {_TOKENIZER} and {_CONFIG} do not agree on whether text is "
+            "lower-cased: correct the one that is wrong"
+        )
+    return vocabulary, casings.pop() if casings else None
+
+
+def read_longest_input(directory: Path, num_positions: int) -> int | None:
+    """Returns the tokens to which inputs are cut; `None`: as many as positions.
+
+    Args:
+        directory: of `tokenizer_config.json`.
+        num_positions: of the model. A published model has as many or, for "no limit", a
+            number of 30 digits; only a lower one was chosen.
+    """
+    path = directory / _CONFIG
+    length = files.read_json(path).get("model_max_length") if path.is_file() else None
+    is_chosen = isinstance(length, int) and 4 <= length < num_positions
+    return int(length) if is_chosen else None
+
+
+def _check_config(path: Path) -> bool | None:
+    """Checks `tokenizer_config.json`; returns its `do_lower_case`, if any."""
+    values = files.read_json(path)
+    name = values.get("tokenizer_class") or "BertTokenizer"
+    if str(name).removesuffix("Fast") not in _CLASSES:
+        raise InputError(f"{path}: expected a BertTokenizer, found {name}: {_REMEDY}")
+    for key, expected in _SPECIAL_TOKENS.items():
+        token = values.get(key, expected)
+        token = token.get("content") if isinstance(token, dict) else token
+        if token not in (None, expected):
+            raise InputError(
+                f"{path}: {key} is {token!r}, expected {expected!r}: {_REMEDY}"
+            )
+    # Theirs lower-cases by default.
+    lowercase = _flag(values, "do_lower_case", path)
+    expected = {"do_basic_tokenize": True, "tokenize_chinese_chars": True}
+    _check_flags(values, path, expected | {"strip_accents": lowercase is not False})
+    return lowercase
+
+
+def _check_tokenizer(values: Mapping[str, Any], path: Path) -> bool:
+    """Checks `tokenizer.json`; returns whether it lower-cases."""
+    normalizer, pre_tokenizer, model = (
+        _part(values, key) for key in ("normalizer", "pre_tokenizer", "model")
+    )
+    is_ours = next((x for x in (True, False) if normalizer == _normalizer(x)), None)
+    kind = "BertNormalizer" if is_ours is not None else normalizer.get("type")
+    found = {
+        "normalizer": (kind, "BertNormalizer"),
+        "pre_tokenizer": (pre_tokenizer.get("type"), "BertPreTokenizer"),
+        # Early files lack it.
+        "model": (model.get("type", "WordPiece"), "WordPiece"),
+        "unk_token": (model.get("unk_token"), features.UNK_TOKEN),
+        "continuing_subword_prefix": (
+            model.get("continuing_subword_prefix"),
+            tokenization.CONTINUATION_PREFIX,
+        ),
+    }
+    for key, (value, expected) in found.items():
+        if value != expected:
+            raise InputError(
+                f"{path}: {key} is {value!r}, expected {expected!r}: {_REMEDY}"
+            )
+    if is_ours is not None:
+        return is_ours
+    lowercase = _flag(normalizer, "lowercase", path) is True
+    expected = {"strip_accents": lowercase, "clean_text": True}
+    _check_flags(normalizer, path, expected | {"handle_chinese_chars": True})
+    return lowercase
+
+
+def _part(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    part = values.get(key)
+    return part if isinstance(part, dict) else {}
+
+
+def _check_flags(
+    values: Mapping[str, Any], path: Path, expected: Mapping[str, bool]
+) -> None:
+    for key, flag in expected.items():
+        if _flag(values, key, path) not in (None, flag):
+            raise InputError(
+                f"{path}: {key} is {values[key]}, with the original BERT it is {flag}: "
+                + _REMEDY
+            )
+
+
+def _flag(values: Mapping[str, Any], key: str, path: Path) -> bool | None:
+    value = values.get(key)
+    if value is None or isinstance(value, bool):
+        return value
+    raise InputError(f"{path}: {key} is {value!r}, expected true or false")
+
+
+def _read_vocabulary(values: Mapping[str, Any], path: Path) -> tokenization.Vocabulary:
+    """The vocabulary in `tokenizer.json`, in the order of a `vocab.txt`."""
+    ids = _part(values, "model").get("vocab")
+    if not isinstance(ids, dict) or not all(type(i) is int for i in ids.values()):
+        raise InputError(f"{path}: expected model.vocab, from tokens to their numbers")
+    tokens = tuple(sorted(ids, key=ids.__getitem__))
+    if [ids[token] for token in tokens] != list(range(len(ids))):
+        raise InputError(
+            f"{path}: model.vocab has {len(ids)} tokens, whose numbers are not those "
+            f"from 0 to {len(ids) - 1}: number them without gaps"
+        )
+    # The published Chinese vocabulary contains a line separator. Their tokenizers read
+    # it as the end of a line and save an empty token. No text contains either.
+    tokens = tuple(token or "\u2028" for token in tokens)
+    try:
+        return tokenization.Vocabulary(tokens)
+    except InputError as error:
+        raise InputError(f"{path}: model.vocab: {error}") from None
+
+
+def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
+    """Writes `vocab.txt`, `tokenizer.json` and `tokenizer_config.json`, if there is a
+    vocabulary.
+
+    Raises:
+        InputError: nothing says whether text is lower-cased.
+    """
+    if checkpoint.vocabulary is None:
+        return
+    companions.check_casing_is_known(checkpoint)
+    values = {
+        # Their `BertTokenizer` reads the vocabulary alone.
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "do_lower_case": checkpoint.do_lower_case,
+        # Longer texts are cut as in the run: another cut may give another answer.
+        "model_max_length": checkpoint.max_seq_length
+        or checkpoint.bert_config.max_position_embeddings,
+        "strip_accents": None,
+        "tokenize_chinese_chars": True,
+        **_SPECIAL_TOKENS,
+    }
+    checkpoint.vocabulary.save(directory / _VOCABULARY)
+    files.write_json(directory / _CONFIG, values)
+    described = describe(checkpoint.vocabulary, do_lower_case=checkpoint.do_lower_case)
+    files.write_json(directory / _TOKENIZER, described)
+
+
+def describe(
+    vocabulary: tokenization.Vocabulary, *, do_lower_case: bool
+) -> dict[str, Any]:
+    """The content of a `tokenizer.json`, as the package `tokenizers` reads it."""
+    ids = {token: number for number, token in enumerate(vocabulary.tokens)}
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    first, second = (
+        [
+            {"Sequence": {"id": name, "type_id": number}},
+            {"SpecialToken": {"id": features.SEP_TOKEN, "type_id": number}},
+        ]
+        for number, name in enumerate("AB")
+    )
+    first.insert(0, {"SpecialToken": {"id": features.CLS_TOKEN, "type_id": 0}})
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": ids[token], "content": token, **plain, "special": True}
+            for token in _SPECIAL_TOKENS.values()
+        ],
+        "normalizer": _normalizer(do_lower_case),
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": first,
+            "pair": first + second,
+            "special_tokens": {
+                token: {"id": token, "ids": [ids[token]], "tokens": [token]}
+                for token in (features.CLS_TOKEN, features.SEP_TOKEN)
+            },
+        },
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": features.UNK_TOKEN,
+            "continuing_subword_prefix": "##",
+            # As the original; theirs has 100 where nothing is said.
+            "max_input_chars_per_word": 200,
+            "vocab": ids,
+        },
+    }
+
+
+def _normalizer(do_lower_case: bool) -> dict[str, Any]:
+    """Theirs would drop private characters too: the original leaves them."""
+    dropped = {"type": "Replace", "pattern": {"Regex": _DROPPED}, "content": ""}
+    rest = {
+        "type": "BertNormalizer",
+        "clean_text": False,
+        "handle_chinese_chars": True,
+        "strip_accents": None,
+        "lowercase": do_lower_case,
+    }
+    return {"type": "Sequence", "normalizers": [dropped, rest]}

@@ -1,0 +1,463 @@
+"""Checkpoints of tf-models-official (TensorFlow's Model Garden), without that package.
+
+`NAME-1.index`, `NAME-1.data-00000-of-00001`, `checkpoint`, and, if present, a
+`bert_config.json` or the `params.yaml` of a training run. A file holds a graph of
+objects. That of a `BertPretrainerV2`, as `write` makes it:
+
+    (root)
+    ├── encoder
+    │   ├── _embedding_layer, _position_embedding_layer, _type_embedding_layer
+    │   ├── _embedding_norm_layer
+    │   ├── _transformer_layers
+    │   │   └── 0, 1, ...
+    │   │       ├── _attention_layer: _query_dense, _key_dense, _value_dense, ...
+    │   │       └── _attention_layer_norm, _intermediate_dense, _output_dense, ...
+    │   └── _pooler_layer
+    ├── model
+    │   ├── encoder_network                 the same object as encoder
+    │   ├── masked_lm: dense, layer_norm, bias
+    │   └── classification_heads
+    │       └── 0: dense (a pooler of its own), out_proj
+    ├── masked_lm                           the same as in model
+    └── next_sentence.pooler_dense          the dense of that head
+
+In a fine-tuned model, `model` has `_network` (the encoder) and `classifier` or
+`span_labeling`. A weight's key is one of the paths to it, another one in each training
+script. So parts are found by the graph: an encoder wherever it is, and the heads of
+`BertPretrainerV2`, `BertPretrainer`, `BertClassifier`, `BertTokenClassifier` and
+`BertSpanLabeler` around it.
+"""
+
+import logging
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from bert_keras.checkpoints import weights
+from bert_keras.checkpoints.containers import tensor_bundle
+from bert_keras.checkpoints.formats import companions
+from bert_keras.checkpoints.weights import Row
+from bert_keras.core.errors import InputError, one_line
+from bert_keras.core.settings import config, loading, strict
+
+logger = logging.getLogger(__name__)
+
+ACTIVATIONS = companions.ACTIVATIONS
+
+NAME = "bert_model.ckpt"
+PARAMS_NAME = "params.yaml"
+
+
+_OURS, _THEIRS = "encoder/layer_{i}", "encoder/_transformer_layers/{i}"
+_ATTENTION = f"{_THEIRS}/_attention_layer"
+_EMBEDDINGS = "encoder/embeddings"
+
+_NAMES = {
+    f"{_EMBEDDINGS}/word_embeddings": "encoder/_embedding_layer/embeddings",
+    f"{_EMBEDDINGS}/position_embeddings": (
+        "encoder/_position_embedding_layer/embeddings"
+    ),
+    f"{_EMBEDDINGS}/type_embeddings": "encoder/_type_embedding_layer/embeddings",
+    f"{_EMBEDDINGS}/layer_norm": "encoder/_embedding_norm_layer",
+    f"{_OURS}/self_attention/query": f"{_ATTENTION}/_query_dense",
+    f"{_OURS}/self_attention/key": f"{_ATTENTION}/_key_dense",
+    f"{_OURS}/self_attention/value": f"{_ATTENTION}/_value_dense",
+    f"{_OURS}/self_attention/output_dense": f"{_ATTENTION}/_output_dense",
+    f"{_OURS}/attention_layer_norm": f"{_THEIRS}/_attention_layer_norm",
+    f"{_OURS}/feed_forward/intermediate_dense": f"{_THEIRS}/_intermediate_dense",
+    f"{_OURS}/feed_forward/output_dense": f"{_THEIRS}/_output_dense",
+    f"{_OURS}/output_layer_norm": f"{_THEIRS}/_output_layer_norm",
+    "encoder/pooler": "pooler",
+    "masked_lm_head/transform": "masked_lm/dense",
+    "masked_lm_head/layer_norm": "masked_lm/layer_norm",
+    "masked_lm_head/output_bias": "masked_lm/bias",
+    "next_sentence_head/classifier": "next_sentence",
+    "head/classifier": "classifier",
+}
+_ROWS = weights.rows(
+    _NAMES,
+    {name: f"/{name}" for name in ("kernel", "bias", "gamma", "beta")},
+    kernels="heads",
+)
+"""Their names are paths from a part of the model, such as `encoder` or `masked_lm`.
+`_find_parts` finds the parts in a graph, `_compose` makes a graph of them."""
+
+_QUERY = "_attention_layer/_query_dense/kernel"
+_FIRST_QUERY = f"_transformer_layers/0/{_QUERY}"
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+_PARAMS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_attention_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "dropout_rate": "hidden_dropout_prob",
+    "attention_dropout_rate": "attention_probs_dropout_prob",
+    "max_position_embeddings": "max_position_embeddings",
+    "type_vocab_size": "type_vocab_size",
+    "initializer_range": "initializer_range",
+}
+"""Keys of `task.model.encoder.bert` in `params.yaml`, and ours; defaults agree."""
+
+
+def recognizes(path: Path) -> bool:
+    """Whether this is an object checkpoint with an encoder of Model Garden."""
+    names = tensor_bundle.names_at(path) or ()
+    return any(name.endswith(f"/{_QUERY}{_VALUE}") for name in names)
+
+
+def read(path: Path) -> weights.Checkpoint:
+    """Opens a checkpoint; its tensors are read on demand.
+
+    Args:
+        path: its directory, or its prefix, such as `bert_model.ckpt-1` in it.
+
+    Raises:
+        InputError: no such checkpoint, damaged, another model, or not of the size that
+            the configuration states.
+    """
+    prefix = tensor_bundle.find_prefix(path)
+    bundle = tensor_bundle.Bundle(prefix)
+    shapes = bundle.shapes()
+    graph = tensor_bundle.ObjectGraph(bundle)
+    kind, parts = _find_parts(graph, shapes, path=prefix)
+    bert_config = _read_config(prefix, graph, parts, shapes)
+    weights.check_num_layers(_num_layers(graph, parts), bert_config, path=prefix)
+    rows = [
+        Row(row.ours, key, row.layout)
+        for row in weights.expand(_ROWS, bert_config.num_hidden_layers)
+        if (key := _key(graph, parts, row.theirs))
+    ]
+    shape = shapes.get(_key(graph, parts, "classifier/kernel") or "")
+    num_labels = shape[-1] if shape else 1
+    arrays = weights.Arrays(
+        bundle, rows, bert_config, num_labels=num_labels, path=prefix
+    )
+    used = arrays.their_names
+    poolers = {
+        _key(graph, parts, f"encoder/_pooler_layer/{name}")
+        for name in ("kernel", "bias")
+    }
+    vocabulary = companions.read_vocabulary(prefix.parent)
+    return weights.Checkpoint(
+        bert_config=bert_config,
+        task=weights.numbered_task(kind, num_labels),
+        arrays=arrays,
+        vocabulary=vocabulary,
+        do_lower_case=companions.read_casing(prefix.parent, vocabulary),
+        unused={
+            name: _why_unused(name, poolers)
+            for name in sorted(shapes)
+            if name not in used and name != tensor_bundle.GRAPH
+        },
+    )
+
+
+def _key(
+    graph: tensor_bundle.ObjectGraph, parts: Mapping[str, int], path: str
+) -> str | None:
+    """Key of the tensor at a path that begins with a part of the model."""
+    part, _, rest = path.partition("/")
+    return graph.key(parts.get(part), rest)
+
+
+def _find_parts(
+    graph: tensor_bundle.ObjectGraph, shapes: tensor_bundle.Shapes, *, path: Path
+) -> tuple[str, dict[str, int]]:
+    """Kind of task, and the objects of the parts that begin the names in `_ROWS`."""
+    nodes = graph.from_root()
+    encoder = _find_encoder(graph, nodes, path=path)
+    parts = {"encoder": encoder}
+    if (pooler := graph.find(encoder, "_pooler_layer")) is not None:
+        parts["pooler"] = pooler
+    heads: dict[str, int] = {}
+    for node in nodes:
+        if graph.key(node, "masked_lm/dense/kernel"):
+            heads.setdefault("masked_lm", graph.children[node]["masked_lm"])
+        heads |= _next_sentence_parts(graph, node, shapes)
+    if "masked_lm" in heads:
+        return "pretraining", parts | heads
+    for node in nodes:
+        if graph.find(node, "_network") == encoder:
+            kind, heads = _fine_tuned_parts(graph, node)
+            return kind, parts | heads
+    return "encoder", parts
+
+
+def _find_encoder(
+    graph: tensor_bundle.ObjectGraph, nodes: list[int], *, path: Path
+) -> int:
+    for node in nodes:
+        if graph.key(node, _FIRST_QUERY):
+            return node
+        if graph.key(node, f"layer_with_weights-4/{_QUERY}"):
+            _name_layers(graph, node)
+            return node
+    raise InputError(f"{path}.index: expected an encoder of Model Garden's BERT in it")
+
+
+def _name_layers(graph: tensor_bundle.ObjectGraph, encoder: int) -> None:
+    """Gives the layers of an encoder of 2020 today's names.
+
+    They have only numbers, in the order of computation, and the output of attention
+    belongs to the transformer layer.
+    """
+    children = graph.children[encoder]
+    layers: dict[str, int] = {}
+    while graph.key(encoder, f"layer_with_weights-{len(layers) + 4}/{_QUERY}"):
+        layer = children[f"layer_with_weights-{len(layers) + 4}"]
+        output = graph.find(layer, "_attention_output_dense")
+        if output is not None:
+            attention = graph.children[layer]["_attention_layer"]
+            graph.children[attention]["_output_dense"] = output
+        layers[str(len(layers))] = layer
+    children["_transformer_layers"] = graph.add(layers)
+    numbers = {
+        "_embedding_layer": 0,
+        "_position_embedding_layer": 1,
+        "_type_embedding_layer": 2,
+        "_embedding_norm_layer": 3,
+        "_pooler_layer": len(layers) + 4,
+    }
+    for name, number in numbers.items():
+        if (layer := graph.find(encoder, f"layer_with_weights-{number}")) is not None:
+            children.setdefault(name, layer)
+
+
+def _next_sentence_parts(
+    graph: tensor_bundle.ObjectGraph, node: int, shapes: tensor_bundle.Shapes
+) -> dict[str, int]:
+    """The next-sentence head of a pre-training model, and the head's own pooler.
+
+    Heads have no names: among several, the root's `next_sentence.pooler_dense` tells.
+    """
+    if graph.key(node, "masked_lm/dense/kernel"):
+        classifier = graph.find(node, "classification/layer_with_weights-0")
+        if graph.key(classifier, "kernel"):
+            return {"next_sentence": classifier}
+    heads = graph.find(node, "classification_heads")
+    candidates = [] if heads is None else list(graph.children[heads].values())
+    named = graph.find(0, "next_sentence.pooler_dense")
+    for head in candidates:
+        dense = graph.find(head, "dense")
+        shape = shapes.get(graph.key(head, "out_proj/kernel") or "", ())
+        is_meant = len(candidates) == 1 if named is None else dense == named
+        if is_meant and shape[-1:] == (2,) and dense is not None:
+            return {"next_sentence": graph.children[head]["out_proj"], "pooler": dense}
+    return {}
+
+
+def _fine_tuned_parts(
+    graph: tensor_bundle.ObjectGraph, model: int
+) -> tuple[str, dict[str, int]]:
+    """Kind and head of a fine-tuned model."""
+    for path, kind in _CLASSIFIERS.items():
+        classifier = graph.find(model, path)
+        if not graph.key(classifier, "kernel"):
+            continue
+        parts = {"classifier": classifier}
+        pooler = graph.find(model, "classifier/dense")
+        if kind == "classification" and pooler is not None:
+            parts["pooler"] = pooler
+        return kind, parts
+    return "encoder", {}
+
+
+_CLASSIFIERS = {
+    "classifier/out_proj": "classification",
+    "classifier/layer_with_weights-0": "classification",
+    "classifier": "tagging",
+    "span_labeling/layer_with_weights-0": "span",
+}
+"""Paths of the last layer of `BertClassifier` (today's and that of 2020),
+`BertTokenClassifier` and `BertSpanLabeler`."""
+
+
+def _why_unused(name: str, poolers: Collection[str | None]) -> str:
+    first = name.partition("/")[0]
+    if first in ("save_counter", "global_step"):
+        return "step counter"
+    if "/.OPTIMIZER_SLOT/" in name or first == "optimizer":
+        return "optimizer slot"
+    if name in poolers:
+        return "the head has a pooler of its own"
+    return "not part of BERT"
+
+
+def _num_layers(graph: tensor_bundle.ObjectGraph, parts: Mapping[str, int]) -> int:
+    return len(graph.children[graph.find(parts["encoder"], "_transformer_layers")])
+
+
+def _read_config(
+    prefix: Path,
+    graph: tensor_bundle.ObjectGraph,
+    parts: Mapping[str, int],
+    shapes: tensor_bundle.Shapes,
+) -> config.BertConfig:
+    """Reads `bert_config.json`, else `params.yaml`, else the shapes of tensors."""
+    directory = prefix.parent
+    if (directory / companions.CONFIG_NAME).is_file():
+        return companions.read_config(directory)
+    if (directory / PARAMS_NAME).is_file():
+        return _read_params(directory / PARAMS_NAME)
+    found = {}
+    for path, names in _SIZES.items():
+        shape = shapes.get(_key(graph, parts, f"encoder/{path}") or "", ())
+        if len(shape) != len(names):
+            raise InputError(
+                f"{prefix}.index: no {companions.CONFIG_NAME} next to it, and its "
+                f"tensors do not tell the sizes: {path} is missing or has the shape "
+                f"{shape}"
+            )
+        found |= dict(zip(names, shape, strict=True))
+    found.pop("")
+    logger.warning(
+        "%s: neither %s nor %s next to it: sizes are taken from its tensors, the "
+        "activation is taken to be Google's gelu, the dropout 0.1",
+        prefix,
+        companions.CONFIG_NAME,
+        PARAMS_NAME,
+    )
+    values = {
+        "num_hidden_layers": _num_layers(graph, parts),
+        "hidden_act": "gelu_tanh",
+        **found,
+    }
+    return strict.build_config(config.BertConfig, values, origin=prefix)
+
+
+_SIZES = {
+    "_embedding_layer/embeddings": ("vocab_size", "hidden_size"),
+    "_position_embedding_layer/embeddings": ("max_position_embeddings", ""),
+    "_type_embedding_layer/embeddings": ("type_vocab_size", ""),
+    _FIRST_QUERY: ("", "num_attention_heads", ""),
+    "_transformer_layers/0/_intermediate_dense/kernel": ("", "intermediate_size"),
+}
+"""Meaning of the axes of an encoder's tensors."""
+
+
+def _read_params(path: Path) -> config.BertConfig:
+    """Reads the configuration of a training run.
+
+    Raises:
+        InputError: not YAML, or not of BERT as published.
+    """
+    try:
+        values: Any = loading.read_yaml(path)
+        model = dict(values["task"]["model"])
+        encoder = dict(model["encoder"]["bert"])
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: expected YAML with task.model.encoder.bert: " + one_line(error)
+        ) from None
+    sizes = {ours: encoder[name] for name, ours in _PARAMS.items() if name in encoder}
+    activation = encoder.get("hidden_activation", "gelu")
+    widths = (None, sizes.get("hidden_size"))
+    for name, found, known in (
+        ("encoder.bert.norm_first", encoder.get("norm_first", False), (False,)),
+        ("encoder.bert.embedding_size", encoder.get("embedding_size"), widths),
+        ("encoder.bert.hidden_activation", activation, tuple(ACTIVATIONS.values())),
+        ("mlm_activation", model.get("mlm_activation", activation), (activation,)),
+    ):
+        if found not in known:
+            raise InputError(
+                f"{path}: task.model.{name} is {found!r}, BERT has "
+                + " or ".join(repr(value) for value in known)
+            )
+    theirs = {theirs: ours for ours, theirs in ACTIVATIONS.items()}
+    return strict.build_config(
+        config.BertConfig, {**sizes, "hidden_act": theirs[activation]}, origin=path
+    )
+
+
+def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
+    """Writes a checkpoint as Model Garden's own models do.
+
+    `tf.train.Checkpoint(encoder=...)` restores it into an encoder,
+    `tf.train.Checkpoint(model=...)` into the model of its task: `BertPretrainerV2`,
+    `BertClassifier`, `BertTokenClassifier` or `BertSpanLabeler`. The pooler is stored
+    twice, because pre-training models and classifiers have their own.
+
+    Returns:
+        Our names of weights without a place there, and the reasons: Model Garden has no
+        model for multiple choice.
+
+    Raises:
+        InputError: attention is not bidirectional, or the disk is full.
+    """
+    kind = checkpoint.task.kind
+    companions.write(checkpoint, directory)
+    # There is no model for multiple choice, so its head has no place.
+    placed = weights.parts_of("encoder" if kind == "choice" else kind)
+    rows = [
+        row
+        for row in weights.expand(_ROWS, checkpoint.bert_config.num_hidden_layers)
+        if row.ours.startswith(placed)
+    ]
+    parts: dict[str, Any] = {}
+    for path, array in weights.write_rows(
+        rows, checkpoint.arrays, checkpoint.bert_config
+    ):
+        *parents, name = path.split("/")
+        branch = parts
+        for parent in parents:
+            branch = branch.setdefault(parent, {})
+        branch[name] = array
+    with tensor_bundle.errors_of_writing(directory / NAME):
+        _compose(kind, parts).save(str(directory / NAME))
+    reason = f"Model Garden has no place for it in a {kind} checkpoint"
+    return weights.without_place(checkpoint, rows, reason)
+
+
+def _compose(kind: str, parts: dict[str, Any]) -> tf.train.Checkpoint:
+    """The graph in the module's docstring, made of parts of weights."""
+    pooler = parts.get("pooler")
+    own_pooler = {"_pooler_layer": pooler} if pooler else {}
+    encoder = _object(parts["encoder"] | own_pooler)
+    root: dict[str, Any] = {"encoder": encoder}
+    model: dict[str, Any] = {}
+    if kind == "pretraining":
+        model["encoder_network"] = encoder
+        if "masked_lm" in parts:
+            root["masked_lm"] = model["masked_lm"] = _object(parts["masked_lm"])
+        if "next_sentence" in parts:
+            head = _head(parts["next_sentence"], pooler)
+            model["classification_heads"] = [head]
+            if pooler:
+                root["next_sentence.pooler_dense"] = head.dense
+    elif "classifier" in parts:
+        model["_network"] = encoder
+        if kind == "tagging":
+            model["classifier"] = _object(parts["classifier"])
+        elif kind == "span":
+            labeling = {"layer_with_weights-0": parts["classifier"]}
+            model["span_labeling"] = _object(labeling)
+        else:
+            model["classifier"] = head = _head(parts["classifier"], pooler)
+            if pooler:
+                root["sentence_prediction.pooler_dense"] = head.dense
+    if model:
+        root["model"] = tf.train.Checkpoint(**model)
+    return tf.train.Checkpoint(**root)
+
+
+def _head(
+    classifier: dict[str, Any], pooler: dict[str, Any] | None
+) -> tf.train.Checkpoint:
+    return _object({"out_proj": classifier, **({"dense": pooler} if pooler else {})})
+
+
+def _object(tree: Mapping[str, Any]) -> Any:
+    """An object with attributes; a list of objects if their names are numbers."""
+    values = {
+        name: _object(value) if isinstance(value, dict) else tf.Variable(value)
+        for name, value in tree.items()
+    }
+    if "0" in values:
+        return [values[str(index)] for index in range(len(values))]
+    return tf.train.Checkpoint(**values)

@@ -1,0 +1,177 @@
+"""Directories of sentence-transformers: one of Hugging Face's, with steps that follow.
+
+`modules.json` lists the steps, of which these are known here: the encoder, its pooling
+(`1_Pooling/config.json`), and vectors of length 1 (`2_Normalize`, which has no file).
+They are written with the names that all versions from 2.0 on read. Of their package
+nothing is used.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_keras.checkpoints import weights
+from bert_keras.checkpoints.formats import hugging_face
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
+
+ACTIVATIONS = hugging_face.ACTIVATIONS
+
+_POOLING, _NORMALIZE = "1_Pooling", "2_Normalize"
+_ENCODER_CONFIG = "sentence_bert_config.json"
+_TOKENIZER_CONFIG = "tokenizer_config.json"
+_MODES: Mapping[str, config.TextPooling] = {"mean_tokens": "mean", "cls_token": "cls"}
+"""Their names in old files to ours; in new ones they are the same."""
+_OTHER_MODES = ("max_tokens", "mean_sqrt_len_tokens")
+
+
+def recognizes(path: Path) -> bool:
+    """Whether this is such a directory, readable or not."""
+    return (path / hugging_face.MODULES_NAME).is_file() and (
+        hugging_face.has_weights(path)
+    )
+
+
+def read(path: Path) -> weights.Checkpoint:
+    """Opens a directory, see `hugging_face.read`; its task is `embedding`.
+
+    Raises:
+        InputError: as there; or a step or a pooling that is not known here.
+    """
+    steps = _read_steps(path / hugging_face.MODULES_NAME)
+    pooling = _read_pooling(path / steps["Pooling"] / "config.json")
+    task = config.Task(
+        kind="embedding", pooling=pooling, normalize="Normalize" in steps
+    )
+    found = hugging_face.read(path)
+    values = _read_json(path / _ENCODER_CONFIG)
+    if values.get("do_lower_case") and not found.do_lower_case:
+        raise InputError(
+            f'{path / _ENCODER_CONFIG}: "do_lower_case" is true, but the tokenizer '
+            "keeps case: its tokenizer_config.json should say it"
+        )
+    length = values.get("max_seq_length")
+    if length is None:
+        # Since version 6; without a limit it is a number of 30 digits.
+        length = _read_json(path / _TOKENIZER_CONFIG).get("model_max_length")
+    longest = found.bert_config.max_position_embeddings
+    if length is not None and (not isinstance(length, int | float) or length < 4):
+        raise InputError(
+            f"{path}: the longest input has {length!r} tokens, expected 4 or more"
+        )
+    length = None if length is None else int(min(length, longest))
+    return dataclasses.replace(found, task=task, max_seq_length=length)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    return files.read_json(path) if path.is_file() else {}
+
+
+def _read_steps(path: Path) -> dict[str, str]:
+    """Folders of the steps, by the last part of their class's name."""
+    try:
+        listed = files.parse_json(files.read_text(path))
+    except ValueError as error:
+        raise InputError(f"{path}: expected JSON: {error}") from None
+    steps = {}
+    for step in listed if isinstance(listed, list) else []:
+        if not isinstance(step, dict) or not isinstance(step.get("type"), str):
+            raise _unknown(path, step)
+        steps[step["type"].rpartition(".")[2]] = str(step.get("path", ""))
+    order = [name for name in ("Transformer", "Pooling", "Normalize") if name in steps]
+    if list(steps) != order or order[:2] != ["Transformer", "Pooling"]:
+        raise _unknown(path, ", ".join(steps))
+    for folder in steps.values():
+        # A link can lead out as well.
+        place = (path.parent / folder).resolve()
+        if not place.is_relative_to(path.parent.resolve()):
+            raise InputError(
+                f"{path}: the path {folder!r} leaves the directory: expected a folder "
+                "in it"
+            )
+    if steps["Transformer"]:
+        raise InputError(
+            f"{path}: the encoder is in {steps['Transformer']!r}, expected next to it"
+        )
+    return steps
+
+
+def _unknown(path: Path, found: Any) -> InputError:
+    return InputError(
+        f"{path}: expected the steps Transformer, Pooling and maybe Normalize, got "
+        f"{found}: to read the encoder alone, remove this file"
+    )
+
+
+def _read_pooling(path: Path) -> config.TextPooling:
+    values = files.read_json(path)
+    if "pooling_mode" in values:
+        named = values["pooling_mode"]
+        modes = [named] if isinstance(named, str) else named
+    else:
+        prefix = "pooling_mode_"
+        modes = [
+            _MODES.get(key.removeprefix(prefix), key)
+            for key, value in values.items()
+            if key.startswith(prefix) and value is True
+        ]
+    for known in _MODES.values():
+        if modes == [known]:
+            return known
+    raise InputError(
+        f"{path}: expected the pooling mean or cls, got {modes}: to read the encoder "
+        f"alone, remove {hugging_face.MODULES_NAME}"
+    )
+
+
+def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
+    """Writes a directory that `SentenceTransformer` loads.
+
+    Returns:
+        See `hugging_face.write`.
+
+    Raises:
+        InputError: the model has no pooling or no vocabulary; see there.
+    """
+    task = checkpoint.task
+    if task.kind != "embedding":
+        raise InputError(
+            f"a model for {task.kind} does not say what a text's vector is: tune it "
+            "with `finetune --task embedding` first"
+        )
+    if checkpoint.vocabulary is None:
+        raise InputError(
+            "sentence-transformers needs a tokenizer: put vocab.txt next to the input"
+        )
+    left_out = hugging_face.write(checkpoint, directory)
+    length = checkpoint.max_seq_length or checkpoint.bert_config.max_position_embeddings
+    # Their tokenizer lower-cases as its own file says; this key does it once more.
+    _write(directory / _ENCODER_CONFIG, max_seq_length=length, do_lower_case=False)
+    modes = {f"pooling_mode_{name}": m == task.pooling for name, m in _MODES.items()}
+    modes |= {f"pooling_mode_{name}": False for name in _OTHER_MODES}
+    size = checkpoint.bert_config.hidden_size
+    (directory / _POOLING).mkdir()
+    _write(directory / _POOLING / "config.json", word_embedding_dimension=size, **modes)
+    _write(directory / "config_sentence_transformers.json", similarity_fn_name="cosine")
+    names = ["Transformer", "Pooling", *(["Normalize"] if task.normalize else [])]
+    if task.normalize:
+        (directory / _NORMALIZE).mkdir()
+    folders: Sequence[str] = ("", _POOLING, _NORMALIZE)
+    steps = [
+        {
+            "idx": number,
+            "name": str(number),
+            "path": folders[number],
+            "type": f"sentence_transformers.models.{name}",
+        }
+        for number, name in enumerate(names)
+    ]
+    path = directory / hugging_face.MODULES_NAME
+    files.write_atomically(path, f"{files.to_json(steps, indent=2)}\n".encode())
+    return left_out
+
+
+def _write(path: Path, **values: Any) -> None:
+    files.write_json(path, values)

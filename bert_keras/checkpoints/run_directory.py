@@ -1,0 +1,274 @@
+"""Files of a run directory: everything needed to use a model or to repeat its training.
+
+`config.yaml` (training with it repeats the run), `bert_config.json` with Google's keys,
+`vocab.txt`, `tokenizer_config.json`, `task.json` (kind and labels of the task),
+`checkpoints/`, `logs/`, and, written last, `model.weights.h5` and `results.json`. Only
+this module knows these names; it loads no Keras.
+"""
+
+import functools
+import socket
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from bert_keras.core import files, manifest
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, loading, strict
+from bert_keras.data import tokenization
+
+CONFIG_NAME = "config.yaml"
+INPUTS_NAME = manifest.INPUTS_NAME
+TASK_NAME = "task.json"
+BERT_CONFIG_NAME = "bert_config.json"
+TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
+VOCABULARY_NAME = "vocab.txt"
+CHECKPOINTS_NAME = "checkpoints"
+LOGS_NAME = "logs"
+"""Event files for TensorBoard, in the directories `train`, `eval` and `panels`."""
+WEIGHTS_NAME = "model.weights.h5"
+RESULTS_NAME = "results.json"
+THRESHOLDS = "thresholds"
+ANSWERS_NAME = "dev_answers.jsonl"
+"""Last evaluation of a fine-tuned run, example by example, for its report."""
+DATA_REPORT_NAME = "data_report.json"
+"""Labels, lengths and repeats of a fine-tuning's files, see `tasks.data_report`."""
+REPORT_NAME = "report"
+VERIFIED_NAME = "verified"
+"""Directory of notes on which examples each machine has hashed."""
+
+VERBS = "pretrain`, `bert-keras finetune` or `bert-keras distill"
+"""Commands that make run directories, for messages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Content of a run directory, without weights."""
+
+    directory: Path
+    task: config.Task
+    bert_config: config.BertConfig
+    vocabulary: tokenization.Vocabulary
+    do_lower_case: bool
+
+    @property
+    def tokenizer(self) -> tokenization.Tokenizer:
+        """The tokenizer of the run's data."""
+        return tokenization.Tokenizer(self.vocabulary, do_lower_case=self.do_lower_case)
+
+
+class _Casing(strict.StrictModel):
+    """The part of `tokenizer_config.json` that a run needs; others add keys."""
+
+    model_config = pydantic.ConfigDict(extra="ignore")
+
+    do_lower_case: pydantic.StrictBool
+
+
+class _Results(strict.StrictModel):
+    """The part of `results.json` that is read again; each kind of run adds its own."""
+
+    # Early runs wrote numbers that are not finite.
+    model_config = pydantic.ConfigDict(extra="ignore", allow_inf_nan=True)
+
+    steps: int = 0
+    seconds: float = 0.0
+    num_parameters: int = 0
+    skipped_steps: int = 0
+    train: dict[str, float | None] = {}
+    eval: dict[str, float | None] = {}
+    eval_baseline: dict[str, float | str | None] | None = None
+    environment: dict[str, str | list[str] | None] = {}
+
+
+def create_run(
+    directory: str | Path,
+    settings: strict.StrictModel,
+    *,
+    task: config.Task,
+    bert_config: config.BertConfig,
+    vocabulary: tokenization.Vocabulary,
+    do_lower_case: bool,
+    inputs: Mapping[str, Any],
+    changeable: Collection[str] = (),
+    is_chief: bool = True,
+) -> Run:
+    """Creates a run directory, or resumes an unfinished one of the same run.
+
+    Args:
+        directory: to create.
+        settings: configuration of the run.
+        task: kind and labels of the task.
+        bert_config: size and shape of the encoder.
+        vocabulary: of the data.
+        do_lower_case: whether the data's text was lower-cased.
+        inputs: everything else that affects the result (hashes of data and of initial
+            weights).
+        changeable: keys of `settings` that do not affect the result and may differ when
+            the run is resumed; `phases.*.KEY` for a key of each item of a list.
+        is_chief: whether this process writes.
+
+    Raises:
+        InputError: the directory holds another run or other files.
+    """
+    run = Run(
+        directory=files.path(directory),
+        task=task,
+        bert_config=bert_config,
+        vocabulary=vocabulary,
+        do_lower_case=do_lower_case,
+    )
+    if is_chief:
+        wanted, defaults = (
+            flat(values.model_dump(mode="json"))
+            for values in (settings, type(settings)())
+        )
+        manifest.claim_output_directory(
+            directory,
+            {**inputs, **wanted},
+            defaults=defaults,
+            compared=functools.partial(_decisive, changeable=changeable),
+        )
+        describe_run(run, settings)
+    return run
+
+
+def _decisive(
+    values: Mapping[str, Any], *, changeable: Collection[str]
+) -> dict[str, Any]:
+    """Flat values that affect the result of a run."""
+    kept = {}
+    for key, value in values.items():
+        if isinstance(value, list):
+            value = [
+                {k: v for k, v in item.items() if f"{key}.*.{k}" not in changeable}
+                if isinstance(item, Mapping)
+                else item
+                for item in value
+            ]
+        if key not in changeable:
+            kept[key] = value
+    return kept
+
+
+def describe_run(run: Run, settings: strict.StrictModel | None) -> None:
+    """Writes all files but weights and results; `settings` only if given."""
+    directory = run.directory
+    if settings is not None:
+        loading.save(settings, directory / CONFIG_NAME)
+    _write_json(directory / BERT_CONFIG_NAME, run.bert_config.model_dump())
+    casing = {"do_lower_case": run.do_lower_case}
+    _write_json(directory / TOKENIZER_CONFIG_NAME, casing)
+    run.vocabulary.save(directory / VOCABULARY_NAME)
+    # Last: its presence means that the description is complete.
+    _write_json(directory / TASK_NAME, run.task.model_dump(mode="json"))
+
+
+def read_verified(directory: str | Path) -> list[str]:
+    """Hashes of the manifests whose shards this machine hashed for the run."""
+    path = _verified_path(directory)
+    return files.read_json(path).get("manifests", []) if path.is_file() else []
+
+
+def write_verified(directory: str | Path, hashes: Sequence[str]) -> None:
+    """Notes what `read_verified` reads; each machine of a run has its own file."""
+    path = _verified_path(directory)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write_json(path, {"manifests": hashes})
+
+
+def _verified_path(directory: str | Path) -> Path:
+    return files.path(directory) / VERIFIED_NAME / f"{socket.gethostname()}.json"
+
+
+def write_results(directory: Path, results: Mapping[str, Any]) -> None:
+    """Writes the last file of a run: its presence means that the run is finished."""
+    _write_json(directory / RESULTS_NAME, results)
+
+
+def read_results(directory: str | Path) -> dict[str, Any] | None:
+    """Reads the results of a finished run; `None`: it is unfinished."""
+    path = files.path(directory) / RESULTS_NAME
+    if not path.is_file():
+        return None
+    results = files.read_json(path)
+    strict.build_config(_Results, results, origin=path)
+    return results
+
+
+def threshold_of(results: Mapping[str, Any]) -> float | dict[str, float] | None:
+    """The threshold of a finished run, from the content of its `results.json`.
+
+    That of questions without an answer, or one for each label where a text may have
+    several; both were chosen on the main dev file. `None`: the task has none.
+    """
+    return results.get(THRESHOLDS, results.get("eval", {}).get("best_f1_thresh"))
+
+
+def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run:
+    """Reads a run directory, finished or not.
+
+    Args:
+        directory: output of the command `verb`.
+        kinds: kinds of task that the caller supports.
+        verb: command to name in errors.
+
+    Raises:
+        InputError: not a run directory, damaged, or of another kind.
+    """
+    directory = files.path(directory)
+    task = read_task(directory, kinds=kinds, verb=verb)
+    path = directory / TOKENIZER_CONFIG_NAME
+    casing = strict.build_config(_Casing, files.read_json(path), origin=path)
+    return Run(
+        directory=directory,
+        task=task,
+        bert_config=loading.read_bert_config(directory / BERT_CONFIG_NAME),
+        vocabulary=tokenization.Vocabulary.load(directory / VOCABULARY_NAME),
+        do_lower_case=casing.do_lower_case,
+    )
+
+
+def read_task(
+    directory: str | Path, *, kinds: Collection[str], verb: str
+) -> config.Task:
+    """Reads the `task.json` of a run directory; see `read_run`."""
+    path = files.path(directory) / TASK_NAME
+    if not path.is_file():
+        raise InputError(
+            f"{directory}: expected a run directory made by `bert-keras {verb}`, found "
+            + (f"no {TASK_NAME} in it" if path.parent.is_dir() else "no such directory")
+        )
+    task = strict.build_config(config.Task, files.read_json(path), origin=path)
+    if task.kind not in kinds:
+        raise InputError(
+            f"{directory}: expected a run made by `bert-keras {verb}`, found one for "
+            f"{task.kind}"
+        )
+    return task
+
+
+def read_settings(
+    directory: str | Path, settings_type: type[strict.Config]
+) -> strict.Config | None:
+    """Reads the configuration of a run; `None`: a converted run may lack it."""
+    path = files.path(directory) / CONFIG_NAME
+    return loading.load(settings_type, path) if path.is_file() else None
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by dotted key, as `--set` names them."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found
+
+
+def _write_json(path: Path, values: Mapping[str, Any]) -> None:
+    files.write_json(path, values, ensure_ascii=False)

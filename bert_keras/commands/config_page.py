@@ -1,0 +1,203 @@
+"""Keys of all configurations with values, units and meanings: `bert-keras config`."""
+
+import math
+import shlex
+import textwrap
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import yaml
+from pydantic.fields import FieldInfo
+
+from bert_keras.core.settings import config, fields, finetuning, loading, strict, sweeps
+from bert_keras.lab.feature_based import configuration
+
+CONFIGURATIONS: dict[str, type[strict.StrictModel]] = {
+    "corpus": config.CorpusConfig,
+    "examples": config.ExamplesConfig,
+    "pretrain": config.PretrainingConfig,
+    "finetune": finetuning.FinetuningConfig,
+    "sweep": sweeps.SweepConfig,
+    "features": configuration.FeaturesConfig,
+    "probe": configuration.ProbeConfig,
+}
+"""Verbs with a configuration."""
+
+
+def option_of(verb: str | None, option: str, value: str) -> str:
+    """Returns `; it is a setting: --set KEY=VALUE`, or "" if there is no such key.
+
+    Args:
+        verb: one of `CONFIGURATIONS`, or `None`.
+        option: that the verb does not have, such as `--learning_rate`.
+        value: the argument after it.
+    """
+    model = CONFIGURATIONS.get(verb) if verb else None
+    name = option.lstrip("-").replace("-", "_")
+    keys = fields.keys_named(model, name) if model else []
+    value = "VALUE" if value.startswith("--") else value or "VALUE"
+    hint = " or ".join(f"--set {shlex.quote(f'{key}={value}')}" for key in keys)
+    return hint and f"; it is a setting: {hint}"
+
+
+_INTRODUCTION = """\
+# Configuration
+
+Seven verbs take settings from a YAML file or a recipe (`--config`) and from the
+command line (`--set KEY=VALUE`, repeatable; nested keys with dots). Settings that are
+not given have the defaults below; an unknown key is an error that names the nearest
+one. `sweep` reads its own from `--sweep` and `--sweep_set`, and hands `--config` and
+`--set` on to `finetune`. `distill` reads those of `finetune`.
+
+<!-- run -->
+```
+bert-keras config list
+bert-keras config pretrain --config bert_base --set optimizer.learning_rate=2e-5
+```
+
+`config list` prints the recipes. `config VERB` prints all settings with the values in
+force, as YAML that `--config` reads back. `bert-keras config page` writes this page.
+"""
+
+_BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+_WORDS = {
+    int: ["integer"],
+    float: ["number"],
+    str: ["text"],
+    bool: ["true", "false"],
+    type(None): ["null"],
+}
+
+
+def describe(verb: str, settings: strict.StrictModel) -> Iterator[str]:
+    """The lines of a YAML file with all settings of a verb, each below its meaning."""
+    yield f"# Settings of `bert-keras {verb}`. {_summary(type(settings))}"
+    yield from _describe(settings, indent="")
+
+
+def _describe(settings: strict.StrictModel, *, indent: str) -> Iterator[str]:
+    values = settings.model_dump(mode="json")
+    for name, field in type(settings).model_fields.items():
+        yield ""
+        nested = getattr(settings, name)
+        if isinstance(nested, strict.StrictModel):
+            yield from _comment(str(field.description), indent=indent)
+            yield f"{indent}{name}:"
+            yield from _describe(nested, indent=indent + "  ")
+            continue
+        yield from _comment(_meaning(field), indent=indent)
+        if item := fields.model_in(field.annotation):
+            for key, part in item.model_fields.items():
+                meaning = f"{key}: {_meaning(part)}"
+                yield from _comment(meaning, indent=indent, hanging="  ")
+        yield f"{indent}{name}: {_yaml(values[name])}"
+
+
+def _meaning(field: FieldInfo) -> str:
+    return f"{_kind(field)}. {field.description}"
+
+
+def _comment(text: str, *, indent: str, hanging: str = "") -> list[str]:
+    return textwrap.wrap(
+        " ".join(text.split()),
+        width=88,
+        initial_indent=f"{indent}# {hanging}",
+        subsequent_indent=f"{indent}# {hanging}{hanging}",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def _yaml(value: Any) -> str:
+    text = yaml.safe_dump(
+        value, default_flow_style=True, width=math.inf, sort_keys=False
+    )
+    return text.removesuffix("...\n").strip()
+
+
+def _summary(model: type[strict.StrictModel]) -> str:
+    return (model.__doc__ or "").partition("\n\n")[0]
+
+
+def _kind(field: FieldInfo) -> str:
+    """The values that a field takes: `integer > 0 or null`, `static or dynamic`."""
+    bounds = [
+        f" {sign} {getattr(bound, name):g}"
+        for bound in field.metadata
+        for name, sign in _BOUNDS.items()
+        if hasattr(bound, name)
+    ]
+    *first, last = _kinds(field.annotation, ",".join(bounds))
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _kinds(annotation: Any, bounds: str = "") -> list[str]:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return list(arguments)
+    if origin in (typing.Union, types.UnionType):
+        return [kind for part in arguments for kind in _kinds(part, bounds)]
+    if origin is dict:
+        value = arguments[1]
+        lists = typing.get_origin(value) is tuple
+        return ["lists of values by key" if lists else f"{_WORDS[value][0]}s by name"]
+    if origin is tuple:
+        item = arguments[0]
+        if fields.model_in(item):
+            return ["list of groups of keys"]
+        if typing.get_origin(item) is Literal:
+            return [f"list of {', '.join(typing.get_args(item))}"]
+        count = "" if arguments[-1] is ... else f"{len(arguments)} "
+        return [f"list of {count}{_WORDS[item][0]}s"]
+    words = _WORDS[annotation]
+    return [word + bounds if annotation in (int, float) else word for word in words]
+
+
+def recipes() -> Iterator[tuple[str, str, str]]:
+    """Each recipe's name, the verb that takes it, and its first line."""
+    for name in loading.recipe_names():
+        text = loading.recipe_text(name)
+        keys = set(yaml.safe_load(text))
+        verb = next(
+            verb
+            for verb, model in CONFIGURATIONS.items()
+            if keys <= set(model.model_fields)
+        )
+        yield name, verb, text.partition("\n")[0].removeprefix("# ")
+
+
+def recipe_lines() -> Iterator[str]:
+    """The lines of `bert-keras config list`."""
+    for name, verb, summary in recipes():
+        yield f"{name:22}{verb:10}{summary}"
+
+
+def page() -> Iterator[str]:
+    """The lines of docs/configuration.md."""
+    yield from _INTRODUCTION.splitlines()
+    for verb, model in CONFIGURATIONS.items():
+        yield from ("", f"## `{verb}`", "", _summary(model), "")
+        yield from ("| key | default | values | meaning |", "|---|---|---|---|")
+        for key, field in fields.walk(model):
+            if not field.is_required() and isinstance(
+                field.default, strict.StrictModel
+            ):
+                continue
+            default = "" if field.is_required() else f"`{_yaml(_plain(field.default))}`"
+            meaning = " ".join((field.description or "").split())
+            cells = (f"`{key}`", default, _kind(field), meaning)
+            yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    yield from ("", "## Recipes", "", "| name | verb | |", "|---|---|---|")
+    for name, verb, summary in recipes():
+        yield f"| `{name}` | `{verb}` | {summary} |"
+
+
+def _plain(value: Any) -> Any:
+    """A default as plain values; items of a tuple only as far as they are set."""
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, strict.StrictModel):
+        return value.model_dump(mode="json", exclude_unset=True)
+    return value

@@ -1,0 +1,145 @@
+"""Data sheets of accelerators, and the slices that TPUs are rented in.
+
+Bandwidth and speed of a TPU's chip: Google's pages on v4, v5e, v5p and v6e
+(docs.cloud.google.com/tpu/docs, read November 2026); speed of a GPU: NVIDIA's data
+sheets (dense products, the SXM form unless the name says PCIe). `usable_memory` is what
+the compiler of libtpu 0.0.42.1 says that a program may use.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+from bert_keras.core.errors import InputError, nearest
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chip:
+    """A TPU's chip with all of its cores."""
+
+    name: str
+    """As devices are named in options: `v5e`."""
+    device_name: str
+    """Part of the name, in capitals, that the machine gives it."""
+    flops: float
+    """Highest speed, in operations a second: TPUs multiply float32 in bfloat16, too."""
+    usable_memory: float
+    """Bytes that a program may use."""
+    bandwidth: float
+    """Bytes a second between the chip and its memory."""
+    chips_per_host: int = 8
+    """Most chips of one machine."""
+    cores_in_names: int = 1
+    """Cores of a chip that names of slices count: `v4-8` has four chips of two."""
+    slices: Mapping[int, str]
+    """Chips of each slice that can be rented, and how they are connected."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Device:
+    """Some chips that train together."""
+
+    name: str
+    chip: Chip
+    num_chips: int
+
+    @property
+    def num_hosts(self) -> int:
+        """Machines: a slice of several has four chips on each."""
+        if self.num_chips <= self.chip.chips_per_host:
+            return 1
+        return -(-self.num_chips // 4)
+
+    @property
+    def topology(self) -> str:
+        """How the chips are connected: `2x4`."""
+        return self.chip.slices[self.num_chips]
+
+
+_FLAT = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8"}
+_FLAT |= {128: "8x16", 256: "16x16"}
+_CUBES = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4"}
+_CUBES |= {128: "4x4x8", 256: "4x8x8", 512: "8x8x8", 1024: "8x8x16", 2048: "8x16x16"}
+
+
+def _tpu(name: str, teraflops: float, usable: float, bandwidth: float, **more) -> Chip:
+    """A TPU's chip; usable memory in GiB, bandwidth in GB/s."""
+    return Chip(
+        name=name,
+        flops=teraflops * 1e12,
+        usable_memory=usable * 2**30,
+        bandwidth=bandwidth * 1e9,
+        **more,
+    )
+
+
+_OF_CORES = {"chips_per_host": 4, "cores_in_names": 2, "slices": _CUBES}
+
+CHIPS: tuple[Chip, ...] = (
+    _tpu("v4", 275.0, 30.75, 1200, device_name="V4-", **_OF_CORES),
+    _tpu("v5e", 197.0, 15.75, 819, device_name="V5LITEPOD-", slices=_FLAT),
+    _tpu("v5p", 459.0, 95.74, 2765, device_name="V5P-", **_OF_CORES),
+    _tpu("v6e", 918.0, 31.25, 1640, device_name="V6E-", slices=_FLAT),
+)
+
+_HOPPER = {"float32": 494.7, "float16": 989.4, "bfloat16": 989.4}
+_AMPERE = {"float32": 156.0, "float16": 312.0, "bfloat16": 312.0}
+GPUS: Mapping[str, Mapping[str, float]] = {
+    "H200": _HOPPER,
+    "H100 PCIE": {"float32": 378.0, "float16": 756.0, "bfloat16": 756.0},
+    "H100": _HOPPER,
+    "A100": _AMPERE,
+    "L40S": {"float32": 183.0, "float16": 362.0, "bfloat16": 362.0},
+    "V100": {"float32": 15.7, "float16": 125.0},
+    "TESLA T4": {"float32": 8.1, "float16": 65.0},
+}
+"""Highest speed by the factors' dtype, in 10^12 operations a second; TensorFlow
+multiplies float32 in TF32 where a GPU has it. The first whose name is part of the
+driver's name, in capitals, is the GPU."""
+
+
+def peak_flops(device_name: str, dtype: str) -> float | None:
+    """Highest operations a second of a device; `None`: they are not known.
+
+    Args:
+        device_name: of a GPU by its driver, or the type of a TPU such as `v4-32`.
+        dtype: of the factors.
+    """
+    name = device_name.upper()
+    if dtype in ("float32", "bfloat16"):
+        for chip in CHIPS:
+            if chip.device_name in name:
+                return chip.flops
+    for part, teraflops in GPUS.items():
+        if part in name:
+            return teraflops[dtype] * 1e12 if dtype in teraflops else None
+    return None
+
+
+def parse_device(name: str) -> Device:
+    """The device of an option.
+
+    Args:
+        name: a TPU slice as Google names it, `v5e-8` or `v5litepod-8`, with the number
+            of chips, on v4 and v5p of cores.
+
+    Raises:
+        InputError: there is none of that name, or no slice of that size.
+    """
+    lowered = name.lower().replace("v5litepod-", "v5e-")
+    for chip in CHIPS:
+        if not (found := re.fullmatch(rf"{chip.name}-(\d+)", lowered)):
+            continue
+        count = int(found[1])
+        sizes = [size * chip.cores_in_names for size in chip.slices]
+        if count not in sizes:
+            raise InputError(
+                f"device {name!r}: {chip.name} comes in slices of "
+                + ", ".join(f"{chip.name}-{size}" for size in sizes)
+            )
+        return Device(name=lowered, chip=chip, num_chips=count // chip.cores_in_names)
+    known = [f"{chip.name}-8" for chip in CHIPS]
+    raise InputError(
+        f"no device {name!r}{nearest(lowered, known)}; expected a TPU slice such as "
+        f"v5e-8 (known: {', '.join(chip.name for chip in CHIPS)})"
+    )

@@ -1,0 +1,547 @@
+"""Files of the local disk and of `scheme://` stores, such as Google Cloud Storage.
+
+Local paths go through `os`, all others through `bert_keras.core.stores`.
+"""
+
+import contextlib
+import errno
+import glob
+import hashlib
+import json
+import math
+import os
+import pathlib
+import shutil
+import stat
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO, cast
+
+from bert_keras.core import stores
+from bert_keras.core.errors import InputError
+
+Path = str | os.PathLike[str]
+
+_MAX_NESTING = 100
+"""Lists in lists that any of our walks and Python's `repr` can follow."""
+
+_NOT_WRITABLE = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+)
+
+
+def is_remote(path: Path) -> bool:
+    """Whether a path begins with a scheme, such as `gs://`."""
+    return "://" in str(path)
+
+
+def path(name: Path) -> pathlib.Path:
+    """A name as a `pathlib.Path`, whose methods ask the store if it is remote."""
+    return stores.StorePath(name) if is_remote(name) else pathlib.Path(name)
+
+
+def join(directory: Path, name: str) -> str:
+    """The path of a file in a directory."""
+    if is_remote(directory):
+        return f"{str(directory).rstrip('/')}/{name}"
+    return os.path.join(directory, name)
+
+
+def name_of(path: Path) -> str:
+    """The last part of a path."""
+    return (
+        str(path).rstrip("/").rpartition("/")[2]
+        if is_remote(path)
+        else (os.path.basename(os.path.normpath(path)))
+    )
+
+
+def open_to_read(path: Path) -> BinaryIO:
+    """Opens a file for reading bytes, with `seek` and `tell`.
+
+    Raises:
+        OSError: it does not exist or cannot be read.
+        InputError: no such store, its package is not installed, or a pipe or device,
+            which may never end.
+    """
+    if is_remote(path):
+        return stores.open_to_read(str(path))
+    check_is_regular(path)
+    return open(path, "rb")
+
+
+def check_is_regular(path: Path) -> None:
+    """Raises an `InputError` for a local pipe, device or socket."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        # Opening it says why.
+        return
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        kinds = {stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
+        raise InputError(
+            f"{path}: expected a file, found a {kinds.get(stat.S_IFMT(mode), 'device')}"
+            ": write the data to a file first"
+        )
+
+
+def read_bytes(path: Path) -> bytes:
+    """All bytes of a file."""
+    with open_to_read(path) as file:
+        return file.read()
+
+
+def read_text(path: Path, *, expected: str = "a file of texts") -> str:
+    """The text of a UTF-8 file, without a byte order mark.
+
+    Args:
+        path: of the file.
+        expected: its content, for errors.
+
+    Raises:
+        InputError: it cannot be read, or is not UTF-8 (with the line).
+    """
+    return "".join(read_lines(path, expected=expected))
+
+
+def read_lines(path: Path, *, expected: str = "a file of texts") -> Iterator[str]:
+    """Reads the lines of a UTF-8 file one by one, with their ends.
+
+    Args and Raises: see `read_text`.
+    """
+    number = 0
+    try:
+        with open_to_read(path) as file:
+            for number, line in enumerate(file, start=1):
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except OSError as error:
+        raise InputError(
+            f"{path}: expected {expected}, cannot read it: {error.strerror}"
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(
+            f"{path}: line {number}: not UTF-8: save it as UTF-8 (Excel: CSV UTF-8; or "
+            "iconv -f CP1252 -t UTF-8, if it is of Windows)"
+        ) from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The keys and values of a JSON file.
+
+    Raises:
+        InputError: it cannot be read, is not JSON, or is JSON of another kind.
+    """
+    text = read_text(path, expected="JSON")
+    if not text.strip():
+        raise InputError(f"{path}: expected JSON, it is empty")
+    try:
+        values = parse_json(text)
+    except ValueError as error:
+        raise InputError(f"{path}: expected JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: expected keys and values, found {values!r:.80}")
+    return values
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is not JSON, or nested more than a hundred times.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("brackets are nested too deeply") from None
+    # So many brackets are rare: most texts are not walked through.
+    if text.count("[") + text.count("{") > _MAX_NESTING:
+        inner = [value]
+        for _ in range(_MAX_NESTING):
+            inner = [
+                item
+                for outer in inner
+                if isinstance(outer, dict | list)
+                for item in (outer.values() if isinstance(outer, dict) else outer)
+            ]
+        if any(isinstance(item, dict | list) for item in inner):
+            raise ValueError("brackets are nested too deeply")
+    return value
+
+
+def exists(path: Path) -> bool:
+    """Whether there is such a file (or local directory).
+
+    Raises:
+        OSError: the disk does not say; `os.path.exists` would take that for a no.
+    """
+    if not is_remote(path):
+        return pathlib.Path(path).exists()
+    return stores.exists(str(path))
+
+
+def size(path: Path) -> int:
+    """Bytes of a file.
+
+    Raises:
+        OSError: it does not exist.
+    """
+    if not is_remote(path):
+        return os.path.getsize(path)
+    return stores.size(str(path))
+
+
+def fingerprint(path: Path) -> dict[str, Any]:
+    """Facts that change with a file's bytes and with nothing else; JSON values.
+
+    Of a local file the size and a hash of all of it, so that a copy is the same file;
+    of a remote one the size and the entity tag that its store keeps.
+
+    Raises:
+        OSError: it does not exist or cannot be read.
+    """
+    if is_remote(path):
+        return {"bytes": size(path), "checksum": stores.checksum(str(path))}
+    return {"bytes": size(path), "sha256": sha256(path)}
+
+
+def match(pattern: str) -> list[str]:
+    """Files that match a pattern of `*`, `?`, `[...]` and (locally) `**`, sorted."""
+    if is_remote(pattern):
+        return stores.match(pattern)
+    # A name that the shell expanded may contain brackets.
+    if exists(pattern):
+        return [pattern]
+    return sorted(glob.glob(pattern, recursive=True))
+
+
+def list_directory(directory: Path) -> list[str]:
+    """Names in a directory, sorted; none if the directory does not exist.
+
+    Raises:
+        OSError: the disk does not say.
+    """
+    if is_remote(directory):
+        return stores.names_in(str(directory))
+    try:
+        return sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def make_directory(directory: Path) -> None:
+    """Makes a directory and its parents; remote stores need none.
+
+    Raises:
+        InputError: the disk does not let us, or there is a file of that name.
+    """
+    if is_remote(directory):
+        return
+    try:
+        os.makedirs(directory, exist_ok=True)
+    except FileExistsError:
+        raise InputError(f"{directory}: expected a directory, found a file") from None
+    except OSError as error:
+        raise InputError(
+            f"{directory}: cannot be made: {error.strerror}; choose another place"
+        ) from None
+
+
+def delete(path: Path) -> None:
+    """Deletes a file, if it exists."""
+    if not is_remote(path):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    else:
+        stores.delete([str(path)])
+
+
+def delete_tree(directory: Path) -> None:
+    """Deletes a directory and its content, if it exists."""
+    if not is_remote(directory):
+        shutil.rmtree(directory, ignore_errors=True)
+        return
+    stores.delete(stores.below(str(directory)))
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    with open_to_read(path) as file:
+        digest = hashlib.sha256()
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes a file that no reader ever sees half-written under its name."""
+    with open_atomically(path) as file:
+        file.write(data)
+
+
+def write_json(path: Path, values: Mapping[str, Any], **layout: Any) -> None:
+    """Writes keys and values as a JSON file, whole or not at all.
+
+    Args:
+        path: of the file.
+        values: to write, see `to_json`.
+        layout: options of `json.dumps`; without any, lines are indented by 2.
+    """
+    layout.setdefault("indent", 2)
+    write_atomically(path, (to_json(values, **layout) + "\n").encode())
+
+
+def to_json(values: Any, **layout: Any) -> str:
+    """Values as JSON, in which a number that is not finite is null.
+
+    Python would write `NaN`, which no other reader of JSON takes.
+    """
+    return json.dumps(_without_nan(values), allow_nan=False, **layout)
+
+
+def _without_nan(values: Any) -> Any:
+    if isinstance(values, Mapping):
+        return {key: _without_nan(value) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_without_nan(value) for value in values]
+    is_number = not isinstance(values, float) or math.isfinite(values)
+    return values if is_number else None
+
+
+@contextlib.contextmanager
+def open_atomically(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file for writing that gets its name when the block ends without error.
+
+    Until then it has a temporary name in the same directory, or, if it is for a store,
+    on the local disk. Two writers of one path do not disturb each other: the last one
+    wins.
+
+    Raises:
+        InputError: the disk or store is full or does not let us write.
+    """
+    if is_remote(path):
+        # On the local disk, so that it can be sent again from its beginning.
+        with (
+            _errors_of_writing(path, None),
+            tempfile.NamedTemporaryFile(prefix="bert_keras_") as file,
+        ):
+            yield cast(BinaryIO, file)
+            file.flush()
+            stores.put(file.name, str(path))
+        return
+    temporary = join(
+        os.path.dirname(str(path)), f".{name_of(path)}.{uuid.uuid4().hex[:8]}.tmp"
+    )
+    try:
+        with _errors_of_writing(path, temporary):
+            with _open_to_write(temporary) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+    finally:
+        # It may not be there, and a read-only disk refuses even to look.
+        with contextlib.suppress(OSError):
+            delete(temporary)
+
+
+@contextlib.contextmanager
+def _errors_of_writing(path: Path, temporary: str | None) -> Iterator[None]:
+    """Turns errors of a file that is written into an `InputError`.
+
+    Errors of files that are read meanwhile have other names.
+    """
+    try:
+        yield
+    except OSError as error:
+        is_ours = error.filename is None and error.errno in _NOT_WRITABLE
+        is_ours |= (
+            error.filename == temporary
+            if temporary
+            # Or of a file in it.
+            else (str(error.filename).startswith(str(path)))
+        )
+        if not is_ours:
+            raise
+        raise InputError(
+            f"{path}: cannot be written: {error.strerror}; make room, or choose "
+            "another place; the same command then continues where it stopped"
+        ) from error
+
+
+@contextlib.contextmanager
+def local_copy(path: Path) -> Iterator[pathlib.Path]:
+    """A file on the local disk with a file's bytes: itself, or a copy from a store.
+
+    The copy is deleted when the block ends; who opened it in the block may go on
+    reading.
+
+    Raises:
+        OSError: it does not exist or cannot be read.
+    """
+    if not is_remote(path):
+        yield pathlib.Path(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="bert_keras_") as directory:
+        copy = pathlib.Path(directory, name_of(path))
+        with open_to_read(path) as source, open(copy, "wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        yield copy
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[pathlib.Path]:
+    """A local file for a program to write, which then gets its name or goes to a store.
+
+    For programs that insist on a path; others write with `open_atomically`. It ends as
+    the name does.
+
+    Raises:
+        InputError: it cannot be put where it belongs.
+    """
+    if is_remote(path):
+        with tempfile.TemporaryDirectory(prefix="bert_keras_") as directory:
+            local = pathlib.Path(directory, name_of(path))
+            yield local
+            with _errors_of_writing(path, None):
+                stores.put(local, str(path))
+        return
+    local = pathlib.Path(path).with_name(f".partial.{name_of(path)}")
+    yield local
+    os.replace(local, path)
+
+
+@contextlib.contextmanager
+def added_to(directory: Path) -> Iterator[pathlib.Path]:
+    """A local directory for a program to write into, whose files are then in another.
+
+    On a disk it is that directory itself.
+
+    Raises:
+        InputError: they cannot be put there.
+    """
+    if not is_remote(directory):
+        yield pathlib.Path(directory)
+        return
+    with tempfile.TemporaryDirectory(prefix="bert_keras_") as temporary:
+        local = pathlib.Path(temporary)
+        yield local
+        with _errors_of_writing(directory, None):
+            for item in sorted(local.rglob("*")):
+                if item.is_file():
+                    name = item.relative_to(local).as_posix()
+                    stores.put(item, join(directory, name))
+
+
+def is_new(directory: Path) -> bool:
+    """Whether there is no such path, or an empty directory.
+
+    On a store also what `new_directory` was sending when it was killed.
+
+    Raises:
+        OSError: the disk does not say.
+    """
+    if is_remote(directory):
+        names = list_directory(directory)
+        return _UNFINISHED_NAME in names or not (names or exists(directory))
+    try:
+        return not os.listdir(directory)
+    except FileNotFoundError:
+        # A link to nowhere is something.
+        return not os.path.islink(directory)
+    except NotADirectoryError:
+        # Below a file there is nothing yet; making it says what is wrong.
+        return not os.path.lexists(directory)
+
+
+def check_is_new(directory: Path) -> None:
+    """Refuses to write into a directory that holds something.
+
+    Raises:
+        InputError: it does, or is a file.
+    """
+    if not is_new(directory):
+        raise InputError(f"{directory}: exists already; choose another directory")
+
+
+def check_is_local(directory: Path, what: str) -> None:
+    """Refuses a store's directory for processes that share this machine's disk.
+
+    Raises:
+        InputError: it is a store's.
+    """
+    if is_remote(directory):
+        raise InputError(
+            f"{directory}: {what} needs a directory on this machine's disk, which its "
+            "processes share: give one, and copy what you want to keep"
+        )
+
+
+@contextlib.contextmanager
+def new_directory(
+    directory: Path, *, replaces_earlier: bool = False
+) -> Iterator[pathlib.Path]:
+    """Makes a directory that gets its name when the block ends without error.
+
+    Until then it is a hidden one next to it, `.NAME.partial`; an error deletes that.
+    For a store it waits on the local disk; its files are then sent in the order in
+    which they were written.
+
+    Args:
+        directory: to make, see `check_is_new`; also those above it.
+        replaces_earlier: whether there may be one with content, which then goes.
+    """
+    if is_remote(directory):
+        with tempfile.TemporaryDirectory(prefix="bert_keras_") as local:
+            temporary = pathlib.Path(local, name_of(directory))
+            temporary.mkdir()
+            yield temporary
+            with _errors_of_writing(directory, None):
+                _send(temporary, str(directory))
+        return
+    directory = pathlib.Path(directory).absolute()
+    temporary, earlier = (
+        directory.with_name(f".{directory.name}.{end}") for end in ("partial", "old")
+    )
+    shutil.rmtree(temporary, ignore_errors=True)
+    # First, so that errors name it and not our own name.
+    make_directory(directory.parent)
+    make_directory(temporary)
+    try:
+        yield temporary
+        if replaces_earlier and directory.exists():
+            os.rename(directory, earlier)
+        os.rename(temporary, directory)
+        shutil.rmtree(earlier, ignore_errors=True)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _send(local: pathlib.Path, directory: str) -> None:
+    """Makes a remote directory of a local one's files, in place of what is there."""
+    names = {
+        item.relative_to(local).as_posix(): item
+        for item in sorted(local.rglob("*"), key=lambda item: item.stat().st_mtime_ns)
+        if item.is_file()
+    }
+    mark = join(directory, _UNFINISHED_NAME)
+    write_atomically(mark, b"")
+    earlier = [item for item in stores.below(directory) if item != mark]
+    new = {join(directory, name) for name in names}
+    stores.delete([item for item in earlier if item not in new])
+    for name, item in names.items():
+        stores.put(item, join(directory, name))
+    delete(mark)
+
+
+_UNFINISHED_NAME = ".unfinished"
+"""File in a remote directory whose other files are not all there yet."""
+
+
+def _open_to_write(path: str) -> BinaryIO:
+    return open(path, "wb")

@@ -1,0 +1,268 @@
+"""`manifest.json`: the last file written into a data directory.
+
+A directory without one is unfinished. No TensorFlow, no Beam: pipelines write it,
+training checks it.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Callable, Collection, Mapping
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+from bert_keras import __version__
+from bert_keras.core import files, ownership, progress
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings.strict import StrictModel, build_config
+
+logger = logging.getLogger(__name__)
+
+MANIFEST_NAME = "manifest.json"
+WORK_NAME = ".work"
+"""Directory in it for the files between the steps of a job."""
+INPUTS_NAME = "inputs.json"
+
+
+_NUM_HASHING_THREADS = 8
+"""Network disks give to several readers what they do not give to one."""
+
+
+class Shard(StrictModel):
+    """One file of a data directory."""
+
+    name: str
+    num_records: int
+    num_bytes: int
+    sha256: str
+
+
+class Manifest(StrictModel):
+    """Contents of a data directory, and how it was made."""
+
+    kind: str
+    """`documents` or `examples`."""
+    shards: tuple[Shard, ...]
+    config: dict[str, Any]
+    """Every setting that affects the bytes; the same ones give the same bytes."""
+    vocab_sha256: str | None = None
+    vocab_size: int | None = None
+    counters: dict[str, int] = {}
+    code_version: str = __version__
+
+    @property
+    def num_records(self) -> int:
+        """Records in all shards together."""
+        return sum(shard.num_records for shard in self.shards)
+
+
+def write_manifest(directory: str | Path, manifest: Manifest) -> None:
+    """Writes `manifest.json`, whole or not at all."""
+    path = files.join(directory, MANIFEST_NAME)
+    values = manifest.model_dump(mode="json")
+    files.write_json(path, values, indent=1, sort_keys=True)
+
+
+def read_manifest(directory: str | Path, *, kind: str, verb: str) -> Manifest:
+    """Reads the manifest of a finished directory.
+
+    Args:
+        directory: output of the command `verb`.
+        kind: expected content, see `Manifest.kind`.
+        verb: command to name in the error.
+
+    Raises:
+        InputError: no such directory, unfinished, or of another kind.
+    """
+    path = files.join(directory, MANIFEST_NAME)
+    if not files.exists(path):
+        if not files.is_remote(directory) and os.path.isfile(directory):
+            raise InputError(
+                f"{directory}: a file; give the directory that `{verb}` made"
+            )
+        if not files.is_remote(directory) and not os.path.isdir(directory):
+            raise InputError(f"{directory}: no such directory; make it with `{verb}`")
+        raise InputError(
+            f"{directory}: no {MANIFEST_NAME}, so this is not a finished output of "
+            f"`{verb}`: run that command (again) to the end"
+        )
+    manifest = build_config(Manifest, files.read_json(path), origin=path)
+    if manifest.kind != kind:
+        raise InputError(f"{directory}: expected {kind}, found {manifest.kind}")
+    for shard in manifest.shards:
+        is_name = files.name_of(shard.name) == shard.name and shard.name.isprintable()
+        if not is_name or shard.name in (".", ".."):
+            raise InputError(f"{path}: shard name {shard.name!r} leaves the directory")
+    return manifest
+
+
+def verify_shards(
+    directory: str | Path, manifest: Manifest, *, hashes: bool = True
+) -> None:
+    """Checks that every shard is there, whole and, if asked, unchanged.
+
+    Raises:
+        InputError: names the first shard that differs, and the difference.
+    """
+    for shard in manifest.shards:
+        path = files.join(directory, shard.name)
+        try:
+            size = files.size(path)
+        except OSError:
+            message = f"{path}: listed in {MANIFEST_NAME} but missing"
+            raise InputError(message) from None
+        if size != shard.num_bytes:
+            raise InputError(
+                f"{path}: {size} bytes, {MANIFEST_NAME} says {shard.num_bytes}: the "
+                "file was changed or cut; make the directory again"
+            )
+    if hashes:
+        _verify_hashes(directory, manifest)
+
+
+def _verify_hashes(directory: str | Path, manifest: Manifest) -> None:
+    done = 0
+    paths = [files.join(directory, shard.name) for shard in manifest.shards]
+    threads = futures.ThreadPoolExecutor(_NUM_HASHING_THREADS)
+    with progress.Progress(
+        f"checking {directory}",
+        total=sum(shard.num_bytes for shard in manifest.shards),
+        unit="bytes",
+        read=lambda: done,
+        only_if_long=True,
+    ):
+        try:
+            hashes = threads.map(files.sha256, paths)
+            for shard, path, found in zip(manifest.shards, paths, hashes, strict=True):
+                if found != shard.sha256:
+                    raise InputError(
+                        f"{path}: sha256 {found[:12]}…, {MANIFEST_NAME} says "
+                        f"{shard.sha256[:12]}…: the file was changed; make the "
+                        "directory again"
+                    )
+                done += shard.num_bytes
+        except OSError as error:
+            raise InputError(
+                f"{error.filename or directory}: cannot be read: {error.strerror}"
+            ) from None
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+
+def claim_output_directory(
+    directory: str | Path,
+    settings: Mapping[str, Any],
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    compared: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+    later: Collection[str] = (),
+) -> bool:
+    """Creates an output directory, or accepts one of the same settings.
+
+    Args:
+        directory: to create.
+        settings: all that affect the bytes; they go into `inputs.json`, which tells an
+            unfinished directory of this run from that of another.
+        defaults: values of settings that `inputs.json` may lack, because it was written
+            before there were such settings.
+        compared: gives the part of the settings that must not change; `dict`: all.
+        later: keys of the settings that have no default, and that directories begun by
+            earlier versions lack.
+
+    Returns:
+        Whether the directory is finished already, so that nothing is left to do.
+
+    Raises:
+        InputError: the directory holds other files, or was begun with other settings
+            (the first that differs is named) or by an earlier version.
+    """
+    if os.path.isfile(directory):
+        raise InputError(f"{directory}: expected a directory, found a file")
+    marker = files.join(directory, INPUTS_NAME)
+    wanted = compared(_plain(settings))
+    is_finished = files.exists(files.join(directory, MANIFEST_NAME))
+    if is_finished:
+        # A run that was killed just before its end left them.
+        _delete_leftovers(directory)
+        if not files.exists(marker):
+            raise InputError(
+                f"{directory}: holds a finished output already, and no {INPUTS_NAME} "
+                "that says of what; choose another directory or delete it"
+            )
+    if files.exists(marker):
+        found = compared({**_plain(defaults or {}), **files.read_json(marker)})
+        if unknown := [key for key in later if key not in found]:
+            raise InputError(
+                f"{directory}: begun by an earlier version, which did not note "
+                f"{unknown[0]}: delete it and give the command again, or choose "
+                "another directory"
+            )
+        if difference := _difference(found, wanted):
+            key, was, is_now = difference
+            raise InputError(
+                f"{directory}: begun by another run, with {key}={was!r} where this "
+                f"one has {is_now!r}; choose another directory or delete it"
+            )
+    elif any(
+        name != ownership.OWNER_NAME and not _is_leftover(name)
+        for name in files.list_directory(directory)
+    ):
+        raise InputError(
+            f"{directory}: not empty and not made by this command; choose another "
+            "directory"
+        )
+    if is_finished:
+        logger.info(
+            "%s: finished already, with the same inputs and settings", directory
+        )
+        return True
+    files.make_directory(directory)
+    files.write_json(marker, wanted, indent=1, sort_keys=True)
+    return False
+
+
+def _difference(
+    found: Mapping[str, Any], wanted: Mapping[str, Any], name: str = ""
+) -> tuple[str, Any, Any] | None:
+    """Name and both values of the first leaf that differs."""
+    for key in sorted(wanted.keys() | found.keys()):
+        was, is_now = found.get(key), wanted.get(key)
+        if isinstance(was, dict) and isinstance(is_now, dict):
+            if difference := _difference(was, is_now, f"{name}{key}: "):
+                return difference
+        elif was != is_now:
+            return name + key, was, is_now
+    return None
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as they come back from JSON."""
+    return json.loads(json.dumps(values))
+
+
+def finish_output_directory(directory: str | Path, manifest: Manifest) -> None:
+    """Writes the manifest, then deletes what only an unfinished directory needs.
+
+    Args:
+        directory: see `claim_output_directory`; all shards are in it.
+        manifest: to write.
+
+    Raises:
+        InputError: a shard is missing or has another size.
+    """
+    verify_shards(directory, manifest, hashes=False)
+    write_manifest(directory, manifest)
+    _delete_leftovers(directory)
+
+
+def _delete_leftovers(directory: str | Path) -> None:
+    files.delete_tree(files.join(directory, WORK_NAME))
+    for name in files.list_directory(directory):
+        if _is_leftover(name):
+            files.delete(files.join(directory, name))
+
+
+def _is_leftover(name: str) -> bool:
+    """Whether a process that was killed while it wrote a file left this one."""
+    return name.startswith(".") and name.endswith(".tmp")

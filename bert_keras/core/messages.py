@@ -1,0 +1,55 @@
+"""Messages of a command on stderr: for people, for programs, or errors alone."""
+
+import json
+import logging
+import sys
+import time
+
+PACKAGE = "bert_keras"
+
+
+class JsonLines(logging.Formatter):
+    """A message as a line of JSON: `time` in seconds since 1970, `level`, `message`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(
+            {
+                "time": round(record.created, 3),
+                "level": record.levelname.lower(),
+                "message": record.getMessage(),
+            }
+        )
+
+
+def configure(*, quiet: bool = False, as_json: bool = False) -> None:
+    """Decides what this process writes to stderr, and how.
+
+    Args:
+        quiet: only warnings and errors, and no progress.
+        as_json: each message is a line of JSON, also those on progress.
+    """
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logger = logging.getLogger(PACKAGE)
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    logger.handlers = []
+    logger.propagate = not as_json
+    if as_json:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(JsonLines())
+        logger.addHandler(handler)
+    # `progress.Progress` writes its lines by itself unless it is told otherwise here.
+    logging.getLogger("bert_keras.core.progress").disabled = quiet
+
+
+def is_json() -> bool:
+    """Whether messages are lines of JSON."""
+    return bool(logging.getLogger(PACKAGE).handlers)
+
+
+def last_words(text: str, *, level: int = logging.ERROR) -> None:
+    """Writes why a command ends."""
+    if is_json():
+        record = logging.LogRecord("bert_keras", level, "", 0, text, None, None)
+        record.created = time.time()
+        text = JsonLines().format(record)
+    print(text, file=sys.stderr)

@@ -1,0 +1,332 @@
+"""Owners of output directories: one process writes into a directory at a time.
+
+The file `.owner` in it names the process. On a local disk its lock (`flock`) decides.
+Where locks do not exist (stores such as `gs://`) or do not reach other machines (some
+network disks), the heartbeat decides: the owner writes the time every ten seconds, and
+an owner that writes nothing for a minute has gone. On stores each of these writes is
+conditional: it replaces the version that this process has seen, or fails.
+"""
+
+import contextlib
+import errno
+import fcntl
+import functools
+import inspect
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar, cast
+
+from bert_keras.core import files, stores
+from bert_keras.core.errors import InputError, Unavailable
+
+logger = logging.getLogger(__name__)
+
+OWNER_NAME = ".owner"
+HEARTBEAT_SECONDS = 10.0
+SILENCE_SECONDS = 60.0
+"""Time without a heartbeat after which an owner counts as gone."""
+_LONG_GONE_SECONDS = 600.0
+"""Age of a heartbeat that needs no watching, even if the machines' clocks differ."""
+_SETTLING_SECONDS = 2.0
+"""Time for two processes that took a directory at once to see each other."""
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+
+
+class Owner:
+    """This process as the owner of an output; see `owned`."""
+
+    def __init__(self, path: str, output: files.Path):
+        self._path = path
+        self._output = output
+        self._name = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            **_place_of_pids(),
+            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+            "token": uuid.uuid4().hex,
+        }
+        self.descriptor: int | None = None
+        """The open owner file, whose lock a child process that inherits it holds too;
+        `None` on a store."""
+        self._tag: dict[str, str] | None = None
+        """Of the file's version on a store that this process has seen last."""
+        self._is_taken = False
+        self._successor: dict[str, Any] | None = None
+        self._one_at_a_time = threading.Lock()
+
+    def check(self) -> None:
+        """Checks by the owner file that no other process took the output over.
+
+        Called before each write that matters: this process may have been suspended.
+
+        Raises:
+            InputError: another process did.
+            OSError, Unavailable: the disk or store does not answer.
+        """
+        self._renew()
+        if self._successor is not None:
+            raise self._refusal(self._successor)
+
+    def acquire(self) -> None:
+        """Takes the output, or raises `InputError` with the name of its owner."""
+        is_locked = self._lock()
+        found = self._read()
+        if found and not self._is_gone(found, is_locked=is_locked):
+            raise self._refusal(found)
+        if not files.is_remote(self._path):
+            self._write()
+            if not is_locked:
+                time.sleep(_SETTLING_SECONDS)
+        self.check()
+        self._is_taken = True
+
+    def beat_until(self, stopped: threading.Event) -> None:
+        """Writes the heartbeat until the event or a successor comes."""
+        while not stopped.wait(HEARTBEAT_SECONDS) and self._successor is None:
+            # A disk that does not answer now may answer the next time.
+            with contextlib.suppress(OSError, InputError, Unavailable):
+                self._renew()
+
+    def release(self) -> None:
+        """Gives the output up, if it was taken."""
+        with contextlib.suppress(OSError, InputError, Unavailable):
+            if self._is_taken:
+                # Nobody takes it within `SILENCE_SECONDS` of this heartbeat.
+                self._renew()
+                if self._successor is None:
+                    files.delete(self._path)
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+
+    def _renew(self) -> None:
+        """Writes the heartbeat, unless another process has taken the output over."""
+        with self._one_at_a_time:
+            if self._successor is not None:
+                return
+            if not files.is_remote(self._path):
+                found = self._read() or {}
+                if found.get("token") == self._name["token"]:
+                    self._write()
+                else:
+                    self._successor = found
+                return
+            try:
+                self._tag = stores.write_if_unchanged(
+                    self._path, self._line(), self._tag
+                )
+            except OSError as error:
+                is_missing = isinstance(error, FileNotFoundError) and self._tag
+                if not is_missing and not isinstance(error, FileExistsError):
+                    raise InputError(
+                        f"{self._output}: cannot be written: {error.strerror}; choose "
+                        "another place"
+                    ) from None
+                found = self._read() or {}
+                # Else it is our own: only the answer to its writing was lost.
+                if found.get("token") != self._name["token"]:
+                    self._successor = found
+
+    def _lock(self) -> bool:
+        """Locks the owner file; whether such a lock exists there."""
+        while not files.is_remote(self._path):
+            try:
+                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            except OSError as error:
+                raise InputError(
+                    f"{self._output}: cannot be written: {error.strerror}; choose "
+                    "another place"
+                ) from None
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in _NO_LOCKS:
+                    self.descriptor = descriptor
+                    return False
+                os.close(descriptor)
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise
+                raise self._refusal(self._read() or {}) from None
+            # The owner before may have deleted the file between our two calls.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
+                    self.descriptor = descriptor
+                    return True
+            os.close(descriptor)
+        return False
+
+    def _is_gone(self, found: dict[str, Any], *, is_locked: bool) -> bool:
+        same = {
+            name for name in _place_of_pids() if found.get(name) == self._name[name]
+        }
+        # A lock reaches all processes of one machine, a process id those of one
+        # container; containers of two machines may have the same host name.
+        if "boot" in same and (
+            is_locked or ("pid_namespace" in same and not _is_alive(found["pid"]))
+        ):
+            return True
+        if time.time() - found["time"] > _LONG_GONE_SECONDS:
+            return True
+        logger.info(
+            "%s: last used by %s; waiting up to %g s for a sign of it",
+            self._output,
+            _described(found),
+            SILENCE_SECONDS,
+        )
+        deadline = time.monotonic() + SILENCE_SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(min(1.0, SILENCE_SECONDS / 10))
+            asked = time.monotonic()
+            if (now := self._read()) != found:
+                # A finished owner deletes its name.
+                return now is None
+            # While a store does not answer us, its owner cannot write to it either.
+            deadline += time.monotonic() - asked
+        return True
+
+    def _refusal(self, owner: dict[str, Any]) -> InputError:
+        return InputError(
+            f"{self._output}: in use by {_described(owner)}: wait for its end, or "
+            "choose another directory"
+        )
+
+    def _read(self) -> dict[str, Any] | None:
+        """Name of the owner; `None`: there is none.
+
+        Nor is there one in a file that was damaged, or whose owner took it this moment
+        or was killed before it wrote its name.
+        """
+        try:
+            if files.is_remote(self._path):
+                self._tag = None
+                data, self._tag = stores.read_version(self._path)
+            else:
+                data = files.read_bytes(self._path)
+            found = files.parse_json(data.decode())
+        except (FileNotFoundError, ValueError):
+            return None
+        if not isinstance(found, dict) or not isinstance(found.get("time"), float):
+            return None
+        pid = found.get("pid")
+        return found if isinstance(pid, int) and 0 < pid < 2**31 else None
+
+    def _line(self) -> bytes:
+        return json.dumps({**self._name, "time": time.time()}).encode() + b"\n"
+
+    def _write(self) -> None:
+        line, descriptor = self._line(), cast(int, self.descriptor)
+        # In place: a renamed file would have no lock.
+        os.pwrite(descriptor, line, 0)
+        os.ftruncate(descriptor, len(line))
+        os.fsync(descriptor)
+
+
+def _place_of_pids() -> dict[str, str]:
+    """Returns within which processes a process id names only one."""
+    place = {"boot": "", "pid_namespace": ""}
+    with contextlib.suppress(OSError):
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            place["boot"] = file.read().strip()
+        place["pid_namespace"] = os.readlink("/proc/self/ns/pid")
+    return {name: value or uuid.uuid4().hex for name, value in place.items()}
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _described(owner: dict[str, Any]) -> str:
+    """`process 4711 on gpu-3, since 2026-11-22 14:03:11`."""
+    if not owner:
+        return "another process"
+    pid, host, since = (owner.get(key) for key in ("pid", "host", "since"))
+    return f"process {pid} on {host}, since {since}"
+
+
+@contextlib.contextmanager
+def owned(output: files.Path, *, is_file: bool = False) -> Iterator[Owner]:
+    """Makes this process the only one that writes an output until the block ends.
+
+    Args:
+        output: directory, made if it is missing, or a file to come.
+        is_file: it is a file; `.NAME.owner` is written next to it.
+
+    Raises:
+        InputError: another process owns it, which is named; or it cannot be made.
+    """
+    directory = os.path.dirname(str(output)) if is_file else str(output)
+    is_new = not is_file and not files.exists(directory)
+    try:
+        files.make_directory(directory or ".")
+    except OSError as error:
+        raise InputError(
+            f"{output}: cannot be made: {error.strerror}; choose another place"
+        ) from None
+    name = f".{files.name_of(output)}.owner" if is_file else OWNER_NAME
+    owner = Owner(files.join(directory, name), output)
+    stopped = threading.Event()
+    heart = threading.Thread(target=owner.beat_until, args=(stopped,), daemon=True)
+    try:
+        owner.acquire()
+        heart.start()
+        yield owner
+        owner.check()
+    finally:
+        stopped.set()
+        if heart.is_alive():
+            heart.join(HEARTBEAT_SECONDS)
+        owner.release()
+        if is_new and not files.is_remote(directory):
+            # Made for nothing: the command was refused.
+            with contextlib.suppress(OSError):
+                os.rmdir(directory)
+
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+def owns(
+    parameter: str,
+    *,
+    is_file: bool = False,
+    after: Callable[[dict[str, Any]], None] = lambda arguments: None,
+) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
+    """Decorator: `owned` holds for the output that an argument names.
+
+    Args:
+        parameter: name of the argument.
+        is_file: see `owned`.
+        after: a check of the arguments, by name, that comes before the output is
+            touched.
+    """
+
+    def decorate(
+        function: Callable[_Parameters, _Result],
+    ) -> Callable[_Parameters, _Result]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def own_and_call(
+            *args: _Parameters.args, **kwargs: _Parameters.kwargs
+        ) -> _Result:
+            arguments = signature.bind(*args, **kwargs).arguments
+            after(arguments)
+            with owned(arguments[parameter], is_file=is_file):
+                return function(*args, **kwargs)
+
+        return own_and_call
+
+    return decorate

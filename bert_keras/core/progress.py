@@ -1,0 +1,125 @@
+"""A progress line for anything that takes longer than ten seconds."""
+
+import collections
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from bert_keras.core import messages
+
+logger = logging.getLogger(__name__)
+
+LINE_SECONDS = 10.0
+"""Time between two lines in a log."""
+
+_WINDOW_SECONDS = 60.0
+"""Time whose rate tells how much is left: the start, or a pause, is soon forgotten."""
+
+
+class Progress:
+    """A line on stderr with share, rate and time left, while a block runs.
+
+    On a terminal the line is rewritten every half second; in a log, a new line is
+    added every ten seconds.
+
+    Args:
+        title: name of the work.
+        total: number of units to do.
+        unit: their name; `bytes` are shown in MB.
+        read: returns the number of units done.
+        only_if_long: print nothing for work of less than ten seconds.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        *,
+        total: int,
+        unit: str,
+        read: Callable[[], int],
+        only_if_long: bool = False,
+    ):
+        self._title, self._total, self._unit, self._read = title, total, unit, read
+        self._silent_seconds = LINE_SECONDS if only_if_long else 0.0
+        self._is_terminal = sys.stderr.isatty() and not messages.is_json()
+        # Seconds and units done, of the last lines.
+        self._seen = collections.deque([(0.0, 0)])
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Progress":
+        self._start = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        seconds = self._elapsed()
+        if self._is_terminal and not logger.disabled:
+            sys.stderr.write("\r\x1b[K")
+        if exception[0] is None and seconds >= self._silent_seconds:
+            self._write(f"{self._title}: done in {duration(seconds)}")
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.5 if self._is_terminal else LINE_SECONDS):
+            if self._elapsed() < self._silent_seconds:
+                continue
+            line = self.line(self._read(), self._elapsed())
+            if self._is_terminal:
+                self._write(f"\r{line}\x1b[K", end="")
+            else:
+                self._write(line)
+
+    def _write(self, text: str, *, end: str = "\n") -> None:
+        if messages.is_json():
+            logger.info(text)
+        elif not logger.disabled:
+            sys.stderr.write(text + end)
+            sys.stderr.flush()
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._start
+
+    def line(self, done: int, seconds: float) -> str:
+        """The line after `seconds`, with `done` units done."""
+        if not done:
+            # What loads before the first unit says nothing of the rate.
+            self._seen = collections.deque([(seconds, 0)])
+            return f"{self._title}: starting, {duration(seconds)}"
+        self._seen.append((seconds, done))
+        while len(self._seen) > 2 and self._seen[1][0] <= seconds - _WINDOW_SECONDS:
+            self._seen.popleft()
+        begin, done_before = self._seen[0]
+        rate = (done - done_before) / max(seconds - begin, 1e-9)
+        amount = _quantity(done, self._unit)
+        share = min(done / max(self._total, 1), 1)
+        if not rate:
+            return f"{self._title}: {share:4.0%}  {amount}  waiting"
+        left = duration(max(self._total - done, 0) / rate)
+        shown = _rate(rate, self._unit)
+        return f"{self._title}: {share:4.0%}  {amount}  {shown}  {left} left"
+
+
+def _rate(per_second: float, unit: str) -> str:
+    """In the largest time of a second, a minute and an hour that needs no fraction."""
+    if unit == "bytes" or per_second >= 1:
+        return f"{_quantity(per_second, unit)}/s"
+    if per_second * 60 >= 1:
+        return f"{_quantity(per_second * 60, unit)}/min"
+    return f"{_quantity(per_second * 3600, unit)}/h"
+
+
+def _quantity(amount: float, unit: str) -> str:
+    if unit != "bytes":
+        return f"{amount:,.0f} {unit}"
+    return f"{amount / 1e6:,.1f} MB" if amount >= 1e5 else f"{amount / 1e3:,.1f} kB"
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds, `1:02:03`; a day is 24 hours."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"

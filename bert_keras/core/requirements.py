@@ -1,0 +1,80 @@
+"""Before a verb loads its model: the packages, Keras's backend, TensorFlow's logs."""
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from bert_keras.core.errors import InputError
+
+TRAIN = (
+    "tensorflow",
+    "keras",
+    "tensorflow_text",
+    "tensorboard",
+    "sklearn",
+    "scipy",
+    "seqeval",
+    "h5py",
+    "safetensors",
+    "ml_dtypes",
+    "matplotlib",
+    "PIL",
+)
+"""The packages of the extra `train` in setup.cfg, by the names that are imported."""
+
+INSTALL_TRAIN = "run `pip install '.[train]' -c constraints.txt` in the checkout"
+
+
+def check_packages(verb: str) -> None:
+    """Raises InputError if a package that the model verbs need is missing."""
+    missing = [name for name in TRAIN if not _is_installed(name)]
+    if missing:
+        raise InputError(
+            f"`{verb}` needs {', '.join(missing)}, not installed here: {INSTALL_TRAIN}"
+        )
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ImportError:
+        return False
+
+
+def check_backend(verb: str, backends: Sequence[str]) -> None:
+    """Chooses the first backend unless the user's `KERAS_BACKEND` names another one.
+
+    Raises:
+        InputError: the backend is none of `backends`, or is not installed.
+    """
+    backend = os.environ.get("KERAS_BACKEND") or backends[0]
+    if backend not in backends:
+        raise InputError(
+            f"`{verb}` runs on {' or '.join(backends)}, got KERAS_BACKEND={backend}: "
+            f"set it to {backends[0]} or unset it"
+        )
+    if not _is_installed(backend):
+        raise InputError(f"KERAS_BACKEND={backend}: {backend} is not installed")
+    os.environ["KERAS_BACKEND"] = backend
+
+
+def quiet_native_logs() -> None:
+    """Silences what TensorFlow's libraries log before TensorFlow sets their level.
+
+    "Compiled cluster using XLA", for instance, heeds no `TF_CPP_MIN_LOG_LEVEL`, and
+    Python has no function for that level: it is called by its name in the library of
+    TensorFlow 2.20. Does nothing where there is none.
+    """
+    spec = importlib.util.find_spec("tensorflow")
+    if os.environ.get("KERAS_BACKEND") != "tensorflow" or not spec or not spec.origin:
+        return
+    library = Path(spec.origin).with_name("libtensorflow_framework.so.2")
+    with contextlib.suppress(OSError, AttributeError):
+        set_level = getattr(ctypes.CDLL(str(library)), _SET_MIN_LOG_LEVEL)
+        set_level(3)
+
+
+_SET_MIN_LOG_LEVEL = "_ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE"

@@ -1,0 +1,343 @@
+"""Settings of a fine-tuning run; unknown keys are refused."""
+
+import json
+import math
+from typing import Any, Literal, Self
+
+import pydantic
+
+from bert_keras.core.settings.config import (
+    AdamwMode,
+    LongTexts,
+    Precision,
+    Recompute,
+    Task,
+    TextPooling,
+    reads_windows,
+)
+from bert_keras.core.settings.strict import FixedLengths, StrictModel
+
+
+class TextColumns(StrictModel):
+    """Columns of a labelled file."""
+
+    text: str = "text"
+    """Column of the text."""
+    text_pair: str | None = None
+    """Column of the second text, for tasks on pairs; null: `text_pair`, if there."""
+    negative: str | None = None
+    """Of `embedding`: column of a text that does not belong to the first one, though it
+    looks so; null: `negative`, if there."""
+    label: str | tuple[str, ...] = "label"
+    """Column of the class or number; or, for texts with any number of labels, a column
+    of 0 and 1 for each label, such as [toxic, insult]."""
+    label_separator: str = pydantic.Field(default=",", min_length=1)
+    """Between the labels of a text in a cell of a table, with `multi_label`; JSON lines
+    have a list."""
+
+    @pydantic.field_validator("label")
+    @classmethod
+    def _columns_differ(cls, label: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if not isinstance(label, str) and not 0 < len({*label}) == len(label):
+            raise ValueError(
+                "`columns.label` is a column or several different ones, got "
+                f"{list(label)}"
+            )
+        return label
+
+
+class SpanConfig(StrictModel):
+    """How answers are looked for in a text, with the names of run_squad.py."""
+
+    doc_stride: int = pydantic.Field(default=128, gt=0)
+    """Tokens from the beginning of a window to that of the next."""
+    max_query_length: int = pydantic.Field(default=64, gt=0)
+    """Tokens of a question; the rest of it is cut off."""
+    max_answer_length: int = pydantic.Field(default=30, gt=0)
+    """Tokens of an answer at most."""
+    n_best_size: int = pydantic.Field(default=20, gt=0)
+    """Answers kept for each question."""
+
+
+class EmbeddingConfig(StrictModel):
+    """Vectors of texts, and what they are learnt from."""
+
+    pairs: Literal["columns", "dropout"] = "columns"
+    """Texts whose vectors become alike. `columns`: `text` and `text_pair` of a row.
+    `dropout`: each text and itself, seen through two dropout masks (SimCSE; Gao et al.,
+    2021), for plain texts. The other texts of a batch are what they are unlike; with a
+    `label`, a number for each pair, cosines become these numbers."""
+    scale: float = pydantic.Field(default=20.0, gt=0, allow_inf_nan=False)
+    """Cosines are multiplied by it before the softmax over a batch; its inverse is
+    called temperature."""
+    max_label: float = pydantic.Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Label of pairs that mean the same, which becomes a cosine of 1: 5 for STS-B."""
+    pooling: TextPooling = "mean"
+    """What a text's vector is made of."""
+    normalize: bool = True
+    """Vectors that are answered and exported have length 1."""
+    metric: Literal["recall_at_10", "spearman"] = "recall_at_10"
+    """What counts for `keep` and sweeps: the share of pairs whose second text is among
+    the ten nearest of all second texts of the dev file; or, of a dev file with labels,
+    the rank correlation of cosines with them."""
+
+
+class DistillationConfig(StrictModel):
+    """Settings of a student that learns from a teacher, with `bert-keras distill`."""
+
+    soft_weight: float | None = pydantic.Field(default=None, ge=0)
+    """Weight of the teacher's answers in the loss: divergence of the student's
+    probabilities from its teacher's, or squared difference of numbers. null: 1 if the
+    teacher is tuned."""
+    temperature: float = pydantic.Field(default=1.0, gt=0)
+    """Divides the logits of both, which makes unlikely answers count for more; the loss
+    is multiplied by its square (Hinton et al., 2015)."""
+    hard_weight: float | None = pydantic.Field(default=None, ge=0)
+    """Weight of the training file's own labels; null: 1 with `--labels`."""
+    hidden_weight: float = pydantic.Field(default=0.0, ge=0)
+    """Weight of the outputs of embeddings and layers: mean squared difference, summed
+    over layers, after a learnt matrix where sizes differ (TinyBERT; Jiao et al.,
+    2020)."""
+    hidden_layers: tuple[int, ...] | None = None
+    """Layer of the teacher that each of the student's is to be like, such as [2, 4, 6];
+    null: spread evenly, the last like the last."""
+    relation_weight: float | None = pydantic.Field(default=None, ge=0)
+    """Weight of the relations between tokens, by queries, keys and values of the
+    student's last layer (MiniLMv2; Wang et al., 2021). null: 1 if the teacher is not
+    tuned, else 0."""
+    relation_heads: int | None = pydantic.Field(default=None, gt=0)
+    """Parts into which those vectors are cut, a divisor of both hidden sizes; null: the
+    greatest one up to 48, as many as the paper has for BASE."""
+    relation_layer: int | None = pydantic.Field(default=None, gt=0)
+    """Layer of the teacher for relations, from 1; null: the last. The paper takes 21 of
+    LARGE's 24."""
+    init_layers: tuple[int, ...] | None = None
+    """Layers of the teacher that the student begins with, such as [2, 4, 6], and its
+    embeddings; null: `--student` says what it begins with."""
+    init_embeddings: bool = False
+    """A student of sizes alone begins with its teacher's embeddings, projected on as
+    many principal components as its own have numbers; else with random ones."""
+
+
+class FinetuningConfig(StrictModel):
+    """One fine-tuning run on labelled data."""
+
+    task: str = "text"
+    """Form of your own data (`text`, `tagging`, `span`, `choice`, `embedding`) or the
+    name of a data set, such as `MRPC`: see `bert_keras.kinds.catalogue`."""
+    columns: TextColumns = TextColumns()
+    """Names of the columns of a table or JSON lines."""
+    regression: bool = False
+    """Labels are numbers to predict, not classes."""
+    multi_label: bool = False
+    """A text has any number of labels, none included: `columns.label` holds several, or
+    is a list of columns."""
+    positive_label: str | None = None
+    """Of two classes of texts (`--task text`), the one whose F1 is scored, as `f1 of
+    LABEL`; null: the rarer in the training file. The data sets of the paper have their
+    own."""
+    class_weights: Literal["balanced"] | dict[str, float] | None = None
+    """Weights of labels in the loss of texts: by label, 1 for those not named, or
+    `balanced`: each class counts alike, rare ones more an example. With `multi_label`
+    they weigh the texts that have the label."""
+    label_smoothing: float = pydantic.Field(default=0.0, ge=0, lt=1)
+    """Share of each target that is spread evenly over the answers, in the loss of texts
+    with labels (Szegedy et al., 2016)."""
+    max_seq_length: int = pydantic.Field(default=128, ge=4)
+    """Tokens of an input, special tokens included. Longer inputs are cut, the longer
+    text of a pair first; those of `span` and `tagging` into windows."""
+    long_texts: LongTexts = "cut"
+    """What becomes of longer texts, or of a pair's longer one: `cut` keeps the
+    beginning; `head_tail` a quarter from the beginning and the rest from the end, 128
+    and 382 of 510 tokens (Sun et al., 2019). `windows_mean` and `windows_max`, of
+    single texts: overlapping windows all learn the text's label, and the mean of their
+    logits, or for each label the greatest, answers for the text."""
+    window_stride: int | None = pydantic.Field(default=None, gt=0)
+    """Tokens from the beginning of a window of `long_texts` to that of the next; null:
+    half of a window."""
+    document_context: bool = True
+    """`tagging`: put the sentences before and after next to each, as many as fit."""
+    span: SpanConfig = SpanConfig()
+    """Windows and answers of `span`."""
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    """Pairs and vectors of `embedding`."""
+    bilstm_units: int = pydantic.Field(default=0, ge=0)
+    """Cells in each direction of a BiLSTM below the head (paper, Table 5); 0: none."""
+    batch_size: int = pydantic.Field(default=32, gt=0)
+    """Examples per step, over all replicas."""
+    batches: Literal["auto", "shuffled", "by_length"] = "auto"
+    """Batches of random examples, or of examples of about the same length, which need
+    the least padding. `auto`: `shuffled` for `tagging`, where words of short sentences
+    would otherwise count for more than others, for `embedding`, where the length would
+    tell texts of a batch apart, and with `pack_examples`; `by_length` for the rest."""
+    pack_examples: bool = False
+    """Texts and `tagging`: put several examples of a training batch into each row, each
+    trained as in a row of its own. A step still has `batch_size` examples, in as few
+    rows as they fill: batches of random examples then cost what those by length do."""
+    train_fraction: float = pydantic.Field(default=1.0, gt=0, le=1)
+    """Share of the training file to learn from, for learning curves: chosen by a hash
+    of `seed` and of what an example is about, so that a smaller share is part of a
+    larger one. The labels are those of the whole file."""
+    num_train_epochs: float = pydantic.Field(default=3.0, gt=0)
+    """Passes over the training file."""
+    learning_rate: float = pydantic.Field(default=5e-5, gt=0)
+    """Peak learning rate."""
+    warmup_proportion: float = pydantic.Field(default=0.1, ge=0, lt=1)
+    """Fraction of the steps over which the rate rises; then it falls to 0, linearly."""
+    weight_decay_rate: float = pydantic.Field(default=0.01, ge=0)
+    """Decoupled weight decay, per unit of learning rate; layer norms and biases have
+    none."""
+    adamw_mode: Literal["auto"] | AdamwMode = "auto"
+    """`google`: as in the paper's results, without bias correction, which makes the
+    first updates up to six times as large; `corrected`: with it, which makes fewer
+    runs on small data fail (Mosbach et al., 2021). `auto`: `corrected` for
+    `embedding`, whose vectors such updates spoil, `google` for the rest."""
+    max_grad_norm: float | None = pydantic.Field(default=1.0, gt=0)
+    """Global norm that gradients are clipped to; null: no clipping."""
+    dropout_prob: float = pydantic.Field(default=0.1, ge=0, lt=1)
+    """Fraction of numbers that dropout zeroes before the head."""
+    hidden_dropout_prob: float | None = pydantic.Field(default=None, ge=0, lt=1)
+    """Dropout of the encoder's layers; null: that of the checkpoint's configuration."""
+    attention_probs_dropout_prob: float | None = pydantic.Field(
+        default=None, ge=0, lt=1
+    )
+    """Dropout of attention; null: that of the checkpoint's configuration."""
+    gradient_accumulation_steps: int = pydantic.Field(default=1, gt=0)
+    """Parts in which a replica computes its share of a batch, one after the other, to
+    need less memory; the result is that of the whole batch, up to rounding."""
+    recompute: Recompute = "none"
+    lengths: FixedLengths = None
+    """Fixed shapes: each batch has `batch_size` rows, those that lack have no weight,
+    and the least of these numbers of tokens that is enough, or `max_seq_length`. []:
+    batches are as long as their longest input. null: [64, 128, 384] on a TPU and with
+    `jit_compile`, else []."""
+    length_multiple: int = pydantic.Field(default=1, gt=0)
+    """Without `lengths`, pad training batches to a multiple of this many tokens, up to
+    `max_seq_length`: 8 suits the tensor cores of GPUs."""
+    jit_compile: bool = False
+    """Compile each replica's step with XLA, once for each shape of a batch."""
+    steps_per_execution: int | None = pydantic.Field(default=None, gt=0)
+    """Steps that the devices make without Python at most: those that follow each other
+    with one length of `lengths`, up to an evaluation or a checkpoint by steps. null: 50
+    on TPUs, 10 on GPUs, 1 on CPUs. May change on resume."""
+    evaluate_steps: int | None = pydantic.Field(default=None, gt=0)
+    """Steps between evaluations; null: a pass over the training file. The last step is
+    evaluated in any case."""
+    keep: Literal["last", "best"] = "last"
+    """Weights to keep: the last, as in the paper, or those with the best evaluation by
+    the task's main metric on the main dev file."""
+    early_stopping: int | None = pydantic.Field(default=None, gt=0)
+    """Evaluations in a row without gain in that metric after which training ends; null:
+    it goes on to the end."""
+    save_checkpoint_steps: int | None = pydantic.Field(default=None, gt=0)
+    """Steps between checkpoints, from which an interrupted run goes on; null: none.
+    May change on resume."""
+    save_checkpoint_minutes: float | None = pydantic.Field(default=10.0, gt=0)
+    """Minutes between checkpoints; null: none. May change on resume."""
+    max_skipped_steps: int = pydantic.Field(default=20, gt=0)
+    """Updates in a row that may be skipped because the loss or a gradient is not
+    finite; then the run stops. So it does if all of its updates are skipped.
+    May change on resume."""
+    distillation: DistillationConfig = DistillationConfig()
+    """What `distill` learns from a teacher; `finetune` has none."""
+    precision: Precision = "float32"
+    seed: int = 12345
+    """Seed of the head's initial weights, shuffling and dropout."""
+
+    @pydantic.field_validator("positive_label", mode="before")
+    @classmethod
+    def _is_text(cls, label: Any) -> Any:
+        # In YAML the label `1` is a number.
+        return json.dumps(label) if isinstance(label, bool | int | float) else label
+
+    @pydantic.field_validator("class_weights", mode="before")
+    @classmethod
+    def _weighs_labels(cls, weights: Any) -> Any:
+        if weights in (None, "balanced"):
+            return weights
+        if not isinstance(weights, dict) or not weights:
+            raise ValueError(
+                "`class_weights` is `balanced` or weights by label, such as {spam: "
+                f"3}}, got {weights!r}"
+            )
+        for label, weight in weights.items():
+            if not isinstance(weight, int | float) or not 0 < weight < math.inf:
+                raise ValueError(
+                    f"`class_weights.{label}` is a number above 0, got {weight!r}"
+                )
+        # YAML takes labels such as 1 or true for something else.
+        return {_label_name(label): weight for label, weight in weights.items()}
+
+    @pydantic.model_validator(mode="after")
+    def _windows_have_a_stride(self) -> Self:
+        if self.window_stride and not reads_windows(self.long_texts):
+            raise ValueError(
+                "`window_stride` is for `long_texts` windows_mean and windows_max, got "
+                f"{self.long_texts}: leave it out"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _labels_are_of_one_kind(self) -> Self:
+        if self.regression and self.has_several_labels:
+            raise ValueError(
+                "a label is a number or one of several: give `regression` or "
+                "`multi_label` (several columns in `columns.label` mean it), got both"
+            )
+        return self
+
+    @property
+    def has_several_labels(self) -> bool:
+        """Whether a text may have several labels."""
+        return self.multi_label or not isinstance(self.columns.label, str)
+
+    @pydantic.model_validator(mode="after")
+    def _packs_what_can_be_packed(self) -> Self:
+        if self.pack_examples and (self.bilstm_units or self.max_seq_length < 16):
+            raise ValueError(
+                "`pack_examples` needs `max_seq_length` of at least 16 and no BiLSTM, "
+                f"got {self.max_seq_length} and `bilstm_units` {self.bilstm_units}"
+            )
+        if self.pack_examples and self.length_multiple > 1:
+            raise ValueError(
+                "`pack_examples` makes rows of 16, 32, 64 tokens and so on: expected "
+                f"no `length_multiple`, got {self.length_multiple}"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _is_padded_one_way(self) -> Self:
+        if self.lengths and self.length_multiple > 1:
+            raise ValueError(
+                f"give `lengths` or `length_multiple`, got {list(self.lengths)} and "
+                f"{self.length_multiple}"
+            )
+        return self
+
+    def fixed_lengths(self, *, on_tpu: bool) -> tuple[int, ...]:
+        """Tokens that batches may have, the last is `max_seq_length`; empty: any."""
+        lengths = self.lengths
+        if lengths is None:
+            is_fixed = on_tpu or (self.jit_compile and self.length_multiple == 1)
+            lengths = (64, 128, 384) if is_fixed else ()
+        shorter = tuple(n for n in lengths if n < self.max_seq_length)
+        return (*shorter, self.max_seq_length) if lengths else ()
+
+    @property
+    def decided_adamw_mode(self) -> AdamwMode:
+        """`adamw_mode`, what is `auto` decided by the task."""
+        if self.adamw_mode == "auto":
+            return "corrected" if self.task == "embedding" else "google"
+        return self.adamw_mode
+
+    def are_batches_by_length(self, task: Task) -> bool:
+        """Whether batches of a task hold examples of about the same length."""
+        if self.batches == "auto":
+            is_mixed = task.kind in ("tagging", "embedding") or self.pack_examples
+            return not is_mixed
+        return self.batches == "by_length"
+
+
+def _label_name(label: Any) -> str:
+    """A label as data files have it, of YAML's value."""
+    return label if isinstance(label, str) else json.dumps(label)

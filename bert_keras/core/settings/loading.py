@@ -1,0 +1,207 @@
+"""Configurations from YAML files, recipes and `--set`.
+
+A name without a slash or a suffix is a recipe in `bert_keras/recipes/`.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from bert_keras.core import files
+from bert_keras.core.errors import InputError, nearest, one_line
+from bert_keras.core.settings.config import BertConfig
+from bert_keras.core.settings.strict import StrictModel, build_config
+
+Config = TypeVar("Config", bound=StrictModel)
+
+_MAX_TEXT = 200_000
+_MAX_VALUES = 10_000
+_MAX_NESTING = 50
+_TOO_MUCH = (
+    f"expected {_MAX_VALUES} values at most, those of aliases included, and "
+    f"{_MAX_NESTING} lists in each other"
+)
+
+
+def load(
+    config_type: type[Config],
+    source: str | Path | None = None,
+    overrides: Iterable[str] = (),
+) -> Config:
+    """Reads a configuration and applies overrides to it.
+
+    Args:
+        config_type: the model to build.
+        source: a YAML file, the name of a recipe, or `None` for the defaults.
+        overrides: `"dotted.key=value"` strings; a value is written as in YAML.
+
+    Raises:
+        InputError: no such file or recipe, an unknown key (with the nearest known
+            one), a value of the wrong type or out of range.
+    """
+    values = {} if source is None else _read_source(source)
+    for override in overrides:
+        _apply_override(values, override)
+    return build_config(config_type, values, origin=source)
+
+
+def save(config: StrictModel, path: str | Path) -> None:
+    """Writes a configuration as YAML that `load` reads back unchanged."""
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+    files.write_atomically(path, text.encode())
+
+
+def recipe_names() -> list[str]:
+    """The names of the recipes that come with the package."""
+    folder = resources.files("bert_keras") / "recipes"
+    return sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".yaml"))
+
+
+def recipe_text(name: str) -> str:
+    """The YAML of a recipe, with its comments."""
+    path = resources.files("bert_keras") / f"recipes/{name}.yaml"
+    return path.read_text(encoding="utf-8")
+
+
+def _read_source(source: str | Path) -> dict[str, Any]:
+    name = str(source)
+    if name in recipe_names():
+        return yaml.safe_load(recipe_text(name)) or {}
+    if files.path(name).is_file():
+        return read_yaml(source)
+    raise InputError(
+        f"no configuration {name!r}: neither a file nor one of the recipes "
+        + ", ".join(recipe_names())
+        + nearest(name, recipe_names())
+    )
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The keys and values of a YAML file; none of an empty one.
+
+    Raises:
+        InputError: it cannot be read, is not YAML, or is YAML of another kind.
+    """
+    text = files.read_text(path, expected="YAML")
+    try:
+        values = _parse(text) or {}
+    except ValueError as error:
+        raise InputError(f"{path}: not YAML: {one_line(error)}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: expected keys and values, found {values!r:.80}")
+    return values
+
+
+def _parse(text: str) -> Any:
+    """The value of a YAML text.
+
+    Raises:
+        ValueError: it is not YAML, or more than settings can be.
+    """
+    if len(text) > _MAX_TEXT:
+        raise ValueError(f"expected {_MAX_TEXT} characters at most, got {len(text)}")
+    try:
+        _check_amount(text)
+        return yaml.load(text, Loader=_Loader)
+    # A tag such as `!!bool x` is whatever Python's own types and dictionaries raise.
+    except (yaml.YAMLError, LookupError, AttributeError, TypeError) as error:
+        raise ValueError(one_line(error)) from None
+
+
+def _check_amount(text: str) -> None:
+    """Refuses brackets without end, and aliases that stand for millions of values.
+
+    PyYAML would read them until the memory or Python's stack is full.
+    """
+    # Before PyYAML, which looks for a colon after each bracket of a line.
+    steps = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[][{}]", text))
+    if max(itertools.accumulate(steps), default=0) > _MAX_NESTING:
+        raise ValueError(_TOO_MUCH)
+    sizes: dict[str | None, int] = {}
+    # The anchor of each open collection, and the values in it so far.
+    opened: list[tuple[str | None, int]] = [(None, 0)]
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            # Endless, if it is a part of itself.
+            sizes[event.anchor] = _MAX_VALUES
+            opened.append((event.anchor, 1))
+            size = 0
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = opened.pop()
+            sizes[anchor] = size
+        elif isinstance(event, yaml.AliasEvent):
+            size = sizes.get(event.anchor, 1)
+        else:
+            size = int(isinstance(event, yaml.ScalarEvent))
+        anchor, size_so_far = opened.pop()
+        opened.append((anchor, size_so_far + size))
+        if len(opened) > _MAX_NESTING or size_so_far + size > _MAX_VALUES:
+            raise ValueError(_TOO_MUCH)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads no integer that cannot be printed, and no key twice."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if isinstance(key, yaml.ScalarNode) and key.value in lines:
+                raise ValueError(
+                    f"the key {key.value!r} is there twice, in lines "
+                    f"{lines[key.value]} and {line}: keep one of them"
+                )
+            if isinstance(key, yaml.ScalarNode):
+                lines[key.value] = line
+        return node
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        value = super().construct_yaml_int(node)
+        if value.bit_length() > 63:
+            raise ValueError("expected integers of 64 bits")
+        return value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
+
+def _apply_override(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise InputError(f"--set takes key=value, got {override!r}")
+    *parents, leaf = key.strip().split(".")
+    for parent in parents:
+        values = values.setdefault(parent, {})
+        if not isinstance(values, dict):
+            raise InputError(f"--set {override!r}: {parent!r} holds no further keys")
+    try:
+        values[leaf] = _parse(text)
+    except ValueError as error:
+        raise InputError(
+            f"--set {override!r:.80}: {text!r:.80} is not a YAML value: "
+            f"{one_line(error)}"
+        ) from None
+
+
+def read_bert_config(path: str | Path) -> BertConfig:
+    """Reads a `bert_config.json`; keys that Google's own files add are left out."""
+    values = files.read_json(path)
+    values = {key: v for key, v in values.items() if key not in _UNUSED_GOOGLE_KEYS}
+    return build_config(BertConfig, values, origin=path)
+
+
+# Present in some published bert_config.json files, read by no released code.
+_UNUSED_GOOGLE_KEYS = {
+    "directionality",
+    "pooler_fc_size",
+    "pooler_num_attention_heads",
+    "pooler_num_fc_layers",
+    "pooler_size_per_head",
+    "pooler_type",
+}

@@ -1,0 +1,504 @@
+"""Objects of `gs://`, `s3://` and `az://`, by way of `obstore`.
+
+An object appears whole when its last byte is stored. Stores have no directories, and
+renaming copies. `obstore` itself retries for some seconds; `Backoff` goes on for
+minutes and tells the user.
+"""
+
+import contextlib
+import datetime
+import errno
+import fnmatch
+import functools
+import importlib.util
+import io
+import json
+import logging
+import os
+import pathlib
+import posixpath
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, NamedTuple, TypeVar
+
+import obstore
+from obstore import exceptions, store
+
+from bert_keras.core.errors import InputError, Unavailable
+
+logger = logging.getLogger(__name__)
+
+GIVES_UP_SECONDS = 300.0
+"""Time after the first failure of a request in which the request is retried."""
+_FIRST_DELAY_SECONDS = 0.5
+_LONGEST_DELAY_SECONDS = 16.0
+CHUNK_BYTES = 4 << 20
+
+_STORES: dict[str, Any] = {
+    "gs": store.GCSStore,
+    "s3": store.S3Store,
+    "az": store.AzureStore,
+}
+_RETRIES = {"max_retries": 6, "retry_timeout": datetime.timedelta(seconds=5)}
+_CLIENT_OPTIONS = {
+    "connect_timeout": "5s",
+    "read_timeout": "20s",
+    "timeout": "10m",
+    # Only stand-ins, whose address the user sets, speak plain HTTP.
+    "allow_http": True,
+}
+
+_TRANSIENT_NAMES = (
+    # TensorFlow's, which is not loaded everywhere, by `grpc`'s status codes.
+    "AbortedError",
+    "DeadlineExceededError",
+    "InternalError",
+    "ResourceExhaustedError",
+    "UnavailableError",
+    "UnknownError",
+)
+_NOT_TRANSIENT = re.compile(
+    r"status code: 4(?!08|29)\d\d|Generic (URL|Config) error|Received redirect"
+)
+_NO_CREDENTIALS = re.compile(r"169\.254\.|metadata\.google\.internal|MissingCredential")
+
+_USED: list[Any] = []
+"""Clients of the buckets that this process has used."""
+
+Result = TypeVar("Result")
+
+
+def client_for(path: str) -> tuple[Any, str]:
+    """Returns the client for the bucket of `path`, and the object's key in it.
+
+    Raises:
+        InputError: no store has such a scheme.
+    """
+    scheme, _, rest = path.partition("://")
+    bucket, _, key = rest.partition("/")
+    if scheme not in _STORES or not bucket:
+        raise InputError(
+            f"{path}: expected a local path or one of {', '.join(_STORES)}, such as "
+            "gs://bucket/directory"
+        )
+    return _client(scheme, bucket, os.getpid()), key.strip("/")
+
+
+@functools.cache
+def _client(scheme: str, bucket: str, process_id: int) -> Any:
+    del process_id  # a forked process needs connections of its own
+    options: dict[str, Any] = {}
+    if scheme == "gs" and (address := os.environ.get("STORAGE_EMULATOR_HOST")):
+        url = address if "://" in address else f"http://{address}"
+        key = {"gcs_base_url": url.rstrip("/"), "disable_oauth": True}
+        key |= dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+        options["service_account_key"] = json.dumps(key)
+    elif (
+        scheme == "s3"
+        and "AWS_ACCESS_KEY_ID" not in os.environ
+        and importlib.util.find_spec("boto3")
+    ):
+        # Profiles and logins of the `aws` command, which obstore does not read.
+        from obstore.auth import boto3
+
+        with contextlib.suppress(Exception):
+            options["credential_provider"] = boto3.Boto3CredentialProvider()
+    try:
+        client = _STORES[scheme](
+            bucket, client_options=_CLIENT_OPTIONS, retry_config=_RETRIES, **options
+        )
+    except exceptions.BaseError as error:
+        raise InputError(f"{scheme}://{bucket}: {_reason(error)}") from None
+    _USED.append(client)
+    return client
+
+
+def all_answer(*, seconds: float) -> bool:
+    """Whether each bucket that this process has used answers within some seconds."""
+    answers = []
+
+    def ask(client: Any) -> None:
+        try:
+            obstore.head(client, "bert-keras-asks-for-an-answer")
+        except (exceptions.BaseError, OSError) as error:
+            if is_transient(error):
+                return
+        answers.append(client)
+
+    clients = list(_USED)
+    # Not a pool, whose end waits for its threads.
+    threads = [threading.Thread(target=ask, args=(c,), daemon=True) for c in clients]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return len(answers) == len(clients)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same request may succeed later."""
+    if isinstance(error, exceptions.GenericError):
+        text = str(error)
+        return not (_NOT_TRANSIENT.search(text) or _NO_CREDENTIALS.search(text))
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return (
+        isinstance(error, ConnectionError | TimeoutError)
+        or not names.isdisjoint(_TRANSIENT_NAMES)
+        or bool(re.search("resolve (host|proxy)", str(error)))
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """Returns the cause that an error names; `obstore` puts its own state around it."""
+    text = str(error).strip().partition("\n\nDebug source")[0]
+    return " ".join(text.rpartition(" - ")[2].split()) or type(error).__name__
+
+
+def _as_os_error(error: Exception, path: str) -> OSError:
+    """Returns the `OSError` that a local file would raise."""
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, "No such file or bucket", path)
+    if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
+        return FileExistsError(errno.EEXIST, "Changed by another process", path)
+    if _NO_CREDENTIALS.search(str(error)):
+        return PermissionError(errno.EACCES, "no credentials for this store", path)
+    names = ("PermissionDeniedError", "UnauthenticatedError")
+    number = errno.EACCES if type(error).__name__ in names else errno.EIO
+    return OSError(number, _reason(error)[:300], path)
+
+
+class Backoff:
+    """Pauses between the attempts of one request, until `GIVES_UP_SECONDS` are over.
+
+    The pauses double, from half a second to 16, and are partly random, so that many
+    workers do not come back at once.
+
+    Args:
+        path: the object, for messages.
+    """
+
+    def __init__(self, path: str):
+        self._path = path
+        self._deadline: float | None = None
+        self._delay = _FIRST_DELAY_SECONDS
+
+    def wait(self, error: Exception) -> None:
+        """Waits before the next attempt.
+
+        Args:
+            error: of the last attempt.
+
+        Raises:
+            FileNotFoundError: the object or bucket does not exist.
+            FileExistsError: the condition of a conditional write does not hold.
+            OSError: the store refuses the request.
+            Unavailable: the store still fails after `GIVES_UP_SECONDS`.
+        """
+        if not is_transient(error):
+            raise _as_os_error(error, self._path) from error
+        now = time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + GIVES_UP_SECONDS
+        pause = self._delay * random.uniform(0.5, 1.0)
+        if now + pause > self._deadline:
+            raise Unavailable(
+                f"{self._path}: the store failed for {GIVES_UP_SECONDS:.0f} s "
+                f"({_reason(error)[:200]}); give the same command again when the store "
+                "answers"
+            ) from error
+        logger.warning(
+            "%s: the store fails (%s): trying again for up to %.0f s",
+            self._path,
+            _reason(error)[:120],
+            self._deadline - now,
+        )
+        time.sleep(pause)
+        self._delay = min(2 * self._delay, _LONGEST_DELAY_SECONDS)
+
+
+def _retried(path: str, request: Callable[[Any, str], Result]) -> Result:
+    """Returns the result of `request(client, key)`; raises as `Backoff.wait` does."""
+    client, key = client_for(path)
+    backoff = Backoff(path)
+    while True:
+        try:
+            return request(client, key)
+        except (exceptions.BaseError, OSError) as error:
+            backoff.wait(error)
+
+
+class Version(NamedTuple):
+    """Bytes of an object, and what a conditional write must find unchanged."""
+
+    data: bytes
+    tag: dict[str, str]
+
+
+def _tag(facts: Any) -> dict[str, str]:
+    return {name: facts[name] for name in ("e_tag", "version") if facts.get(name)}
+
+
+def read_version(path: str) -> Version:
+    """Reads a small object in one request; raises `OSError`."""
+
+    def read(client: Any, key: str) -> Version:
+        answer = obstore.get(client, key)
+        return Version(bytes(answer.bytes()), _tag(answer.meta))
+
+    return _retried(path, read)
+
+
+def write_if_unchanged(
+    path: str, data: bytes, tag: dict[str, str] | None
+) -> dict[str, str]:
+    """Writes an object if its version is still `tag`; returns the new version's tag.
+
+    Args:
+        path: of the object.
+        data: its new bytes.
+        tag: of the version to replace; `None`: the object must not exist.
+
+    Raises:
+        FileExistsError: another process changed it; also where the answer to our own
+            write was lost, so read it then.
+        FileNotFoundError: another process deleted it.
+    """
+    mode: Any = tag or "create"
+    return _retried(
+        path, lambda client, key: _tag(obstore.put(client, key, data, mode=mode))
+    )
+
+
+class _Reader(io.RawIOBase):
+    """An object's bytes, read in ranges."""
+
+    def __init__(self, path: str):
+        super().__init__()
+        self.name = path
+        self._position = 0
+        # Now, so that opening a missing object fails as with a local file.
+        self._size = size(path)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        starts = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}
+        if starts[whence] + offset < 0:
+            raise OSError(errno.EINVAL, "Invalid argument", self.name)
+        self._position = starts[whence] + offset
+        return self._position
+
+    def readall(self) -> bytes:
+        # Python's own would ask for 8 KiB at a time.
+        return b"".join(iter(lambda: self.read(CHUNK_BYTES) or b"", b""))
+
+    def readinto(self, buffer: Any) -> int:
+        length = min(len(buffer), self._size - self._position)
+        if length <= 0:
+            return 0
+
+        def read(client: Any, key: str) -> Any:
+            data = obstore.get_range(client, key, start=self._position, length=length)
+            if len(data) != length:
+                raise ConnectionError("the object ends before its last byte")
+            return data
+
+        buffer[:length] = memoryview(_retried(self.name, read))
+        self._position += length
+        return length
+
+
+def open_to_read(path: str) -> BinaryIO:
+    """Opens an object for reading, with `seek` and `tell`; raises `OSError`."""
+    return io.BufferedReader(_Reader(path), CHUNK_BYTES)
+
+
+def put(local: str | os.PathLike[str], path: str) -> None:
+    """Makes an object of a local file's bytes, whole or not at all."""
+
+    def send(client: Any, key: str) -> None:
+        try:
+            obstore.put(client, key, pathlib.Path(local), max_concurrency=4)
+        except FileNotFoundError as error:
+            if "uploadId" in str(error):
+                raise ConnectionError("the store has forgotten the upload") from error
+            raise
+
+    os.stat(local)  # a missing local file is not one of the store
+    _retried(path, send)
+
+
+def size(path: str) -> int:
+    """Returns the bytes of an object; raises `OSError`."""
+    return _retried(path, obstore.head)["size"]
+
+
+def checksum(path: str) -> str:
+    """Returns the entity tag of an object, which changes with its bytes."""
+    return str(_retried(path, obstore.head)["e_tag"])
+
+
+def exists(path: str) -> bool:
+    """Whether there is such an object."""
+    try:
+        return size(path) >= 0
+    except FileNotFoundError:
+        return False
+
+
+def below(directory: str) -> list[str]:
+    """Returns the paths of all objects below a directory; [] if there is none."""
+
+    def list_all(client: Any, key: str) -> list[str]:
+        batches = obstore.list(client, key or None)
+        return [item["path"] for batch in batches for item in batch]
+
+    scheme, _, rest = directory.partition("://")
+    root = f"{scheme}://{rest.partition('/')[0]}"
+    return [f"{root}/{key}" for key in _listed(directory, list_all, [])]
+
+
+def names_in(directory: str) -> list[str]:
+    """Returns the sorted names of objects and directories in a directory."""
+
+    def list_here(client: Any, key: str) -> list[str]:
+        listing = obstore.list_with_delimiter(client, key or None)
+        objects = [item["path"] for item in listing["objects"]]
+        return [*listing["common_prefixes"], *objects]
+
+    return sorted({posixpath.basename(p) for p in _listed(directory, list_here, [])})
+
+
+def _listed(path: str, request: Callable[[Any, str], Result], empty: Result) -> Result:
+    try:
+        return _retried(path, request)
+    except OSError as error:
+        # A missing bucket is an empty one.
+        if "status code: 404" in str(error):
+            return empty
+        raise
+
+
+def match(pattern: str) -> list[str]:
+    """Returns the objects that match a pattern of `*`, `?` and `[...]`, sorted."""
+    parts = pattern.split("/")
+    fixed = next((n for n, part in enumerate(parts) if re.search(r"[*?[]", part)), None)
+    if fixed is None:
+        return [pattern] if exists(pattern) else []
+    found = below("/".join(parts[:fixed]))
+    return sorted(
+        path
+        for path in found
+        if path.count("/") == len(parts) - 1
+        and all(map(fnmatch.fnmatchcase, path.split("/"), parts))
+    )
+
+
+def delete(paths: list[str]) -> None:
+    """Deletes objects of one bucket, many at a time; missing ones are skipped."""
+    keys = [client_for(path)[1] for path in paths]
+    try:
+        if keys:
+            _retried(paths[0], lambda client, _: obstore.delete(client, keys))
+    except FileNotFoundError:
+        for path in paths if len(paths) > 1 else ():
+            delete([path])
+
+
+def rename(path: str, target: str) -> None:
+    """Copies an object to another name in the same bucket, and deletes the first."""
+    _, new_key = client_for(target)
+    _retried(path, lambda client, key: obstore.copy(client, key, new_key))
+    delete([path])
+
+
+class StorePath(pathlib.PosixPath):
+    """A path such as `gs://bucket/runs/one`, whose methods ask the store.
+
+    Making a directory does nothing, and a directory exists as long as there is
+    something below it. Other methods of `Path` fail as for a missing local file.
+    """
+
+    def __str__(self) -> str:
+        scheme, *names = self.parts or ("",)
+        # `pathlib` takes two slashes for one.
+        return f"{scheme}//{'/'.join(names)}" if scheme.endswith(":") else scheme
+
+    def __fspath__(self) -> str:
+        return str(self)
+
+    def relative_to(self, *other: Any) -> pathlib.PurePosixPath:  # pyright: ignore
+        parts = super().relative_to(*other).parts
+        return pathlib.PurePosixPath(*parts)
+
+    def absolute(self) -> "StorePath":
+        return self
+
+    def resolve(self, strict: bool = False) -> "StorePath":
+        scheme, rest = str(self).split("://", 1)
+        return type(self)(f"{scheme}://{posixpath.normpath(rest)}")
+
+    def exists(self, **_: Any) -> bool:
+        return self.is_file() or self.is_dir()
+
+    def is_file(self, **_: Any) -> bool:
+        return exists(str(self))
+
+    def is_dir(self, **_: Any) -> bool:
+        return bool(names_in(str(self)))
+
+    def iterdir(self) -> Iterator["StorePath"]:
+        return (self / name for name in names_in(str(self)))
+
+    def glob(self, pattern: str, **_: Any) -> Iterator["StorePath"]:
+        names = (name for name in self.iterdir() if name.match(pattern))
+        return iter([name for name in names if name.is_file()])
+
+    def rglob(self, pattern: str, **_: Any) -> Iterator["StorePath"]:
+        paths = map(type(self), below(str(self)))
+        return (path for path in paths if path.match(pattern))
+
+    def open(self, mode: str = "r", *_: Any, **options: Any) -> Any:
+        if mode not in ("r", "rb"):
+            raise OSError(errno.EINVAL, "a store's files are written whole", str(self))
+        file = open_to_read(str(self))
+        return file if mode == "rb" else io.TextIOWrapper(file, **options)
+
+    def read_bytes(self) -> bytes:
+        with self.open("rb") as file:
+            return file.read()
+
+    def read_text(self, encoding: str | None = None, *_: Any, **__: Any) -> str:
+        return self.read_bytes().decode(encoding or "utf-8")
+
+    def write_bytes(self, data: Any) -> int:
+        _retried(str(self), lambda client, key: obstore.put(client, key, bytes(data)))
+        return len(data)
+
+    def write_text(self, data: str, encoding: str | None = None, *_: Any) -> int:  # pyright: ignore
+        return self.write_bytes(data.encode(encoding or "utf-8"))
+
+    def mkdir(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        if not missing_ok and not self.is_file():
+            raise FileNotFoundError(errno.ENOENT, "No such file", str(self))
+        delete([str(self)])
+
+    def replace(self, target: Any) -> "StorePath":
+        rename(str(self), str(target))
+        return type(self)(target)
+
+    rename = replace  # pyright: ignore

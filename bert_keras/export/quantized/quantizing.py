@@ -1,0 +1,134 @@
+"""Exports with smaller weights, by the maintained quantisers of their formats."""
+
+import contextlib
+import importlib
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
+from bert_keras.export import formats
+
+PRECISIONS: Mapping[str, tuple[config.Quantization, ...]] = {
+    "onnx": ("int8",),
+    "litert": ("int8",),
+    "saved_model": ("bfloat16", "float16"),
+}
+"""What each format can be quantised to. A SavedModel's weights have half the bytes, and
+products are computed in their precision; normalisation is in float32."""
+
+_QUANTISERS = {
+    "onnx": ("onnxruntime.quantization", "onnx"),
+    "litert": ("ai_edge_quantizer", "litert"),
+}
+"""The module that quantises each format, and the extra that installs it."""
+
+
+def check(to: str, quantize: str, *, reduce_range: bool = False) -> None:
+    """Looks for the way to quantise, and for its packages.
+
+    Raises:
+        InputError: there is none, or a package is missing.
+    """
+    if reduce_range and (to, quantize) != ("onnx", "int8"):
+        raise InputError(
+            f"--reduce_range is for --to onnx --quantize int8, got --to {to} "
+            f"--quantize {quantize}"
+        )
+    if quantize not in PRECISIONS.get(to, ()):
+        known = ", ".join(
+            f"--to {form} --quantize {precision}"
+            for form, precisions in PRECISIONS.items()
+            for precision in precisions
+        )
+        raise InputError(
+            f"--to {to} --quantize {quantize}: there is no such export, but {known}"
+        )
+    if to == "saved_model":
+        return
+    if to == "onnx":
+        formats.check_onnx_installed()
+    name, extra = _QUANTISERS[to]
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        raise InputError(
+            f"--to {to} --quantize needs the quantiser {name} ({error}): run "
+            f"`pip install '.[{extra}]' -c constraints.txt` in the checkout"
+        ) from None
+
+
+def quantize(directory: Path, to: str, *, reduce_range: bool = False) -> None:
+    """Replaces the float32 file by one with 8-bit weights.
+
+    Args:
+        directory: of the file.
+        to: its format, `onnx` or `litert`.
+        reduce_range: whether ONNX weights have 7 bits, so that no sum overflows its 16
+            bits on x86 processors without VNNI.
+    """
+    if to == "onnx":
+        quantize_onnx(directory, reduce_range=reduce_range)
+    else:
+        quantize_litert(directory)
+
+
+def quantize_litert(directory: Path) -> None:
+    """Replaces the float32 file by one with 8-bit weights of products.
+
+    They have a scale for each output; what goes into a product gets its scale when it
+    is computed. The quantiser has no way for tables that rows are gathered from: those
+    of embeddings stay in float32.
+    """
+    from ai_edge_quantizer import quantizer, recipe
+
+    path = directory / formats.LITERT_NAME
+    quantised = directory / "quantised.tflite"
+    # It prints its progress and a summary.
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        work = quantizer.Quantizer(str(path))
+        work.load_quantization_recipe(recipe.dynamic_wi8_afp32())
+        work.quantize().export_model(str(quantised))
+    # The quantiser makes it a program.
+    quantised.chmod(path.stat().st_mode)
+    # Not written over: who reads the float32 file has it mapped into memory.
+    quantised.replace(path)
+
+
+def quantize_onnx(directory: Path, *, reduce_range: bool = False) -> None:
+    """Replaces the float32 file by one with 8-bit weights, see `quantize`.
+
+    Weights of products have a scale for each column, tables of embeddings one each;
+    what goes into a product gets its scale when it is computed, from all of its batch.
+    """
+    import onnx
+    import onnxruntime
+    from onnxruntime import quantization
+    from onnxruntime.quantization import quant_utils
+
+    path = directory / formats.ONNX_NAME
+    folded = directory / "folded.onnx"
+    # Weights of attention are reshaped before they are multiplied: the quantiser sees
+    # only those that are products' inputs themselves.
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = (
+        onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    )
+    options.optimized_model_filepath = str(folded)
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    model = onnx.load(folded)
+    folded.unlink()
+    # Else the quantiser asks for what was just done.
+    quant_utils.add_pre_process_metadata(model)
+    quantization.quantize_dynamic(
+        model,
+        path,
+        op_types_to_quantize=["MatMul", "Gather"],
+        per_channel=True,
+        reduce_range=reduce_range,
+        weight_type=quantization.QuantType.QInt8,
+    )

@@ -1,0 +1,211 @@
+"""A quantised export beside the float32 one, on all of a development file."""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_keras.checkpoints import native, run_directory, starting_point
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import finetuning
+from bert_keras.kinds import catalogue, held_out_parts, served
+from bert_keras.labelled import dataset
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "quantization.json"
+"""The verdict, next to the export."""
+
+_BATCH_SIZE = 32
+_REPETITIONS = 5
+
+_ALONE = "one_at_a_time"
+"""Key of a quantised export's answers to inputs that are not in a batch."""
+
+Run = Callable[[Mapping[str, np.ndarray]], dict]
+"""From ids to numbers."""
+
+
+class DevFile:
+    """A labelled file that a tuned model answers in several exports.
+
+    Args:
+        path: of the file.
+        model_dir: of the tuned run, or of a tuned model in another format, whose files
+            have the columns that a form of one's own data has unless told otherwise.
+        model: the same.
+
+    Raises:
+        InputError: the file is the one that the run was trained on, or cannot be read;
+            or the model was not tuned on a task.
+    """
+
+    def __init__(self, path: Path, model_dir: Path, model: served.Answers):
+        settings = _read_settings(model_dir, model)
+        if settings is None:
+            raise InputError(
+                f"{model_dir}: --quantize is for models that were tuned on a task, "
+                "which have a score to lose"
+            )
+        inputs = model_dir / run_directory.INPUTS_NAME
+        recorded = json.loads(files.read_text(inputs)) if inputs.is_file() else {}
+        if held_out_parts.digest(path) == recorded.get("train_sha256"):
+            raise InputError(
+                f"--dev {path}: the run was trained on this very file, which says "
+                "nothing about what is lost on other texts: give a file of others"
+            )
+        self._settings = settings
+        self._task = model.task
+        self._threshold = run_directory.threshold_of(
+            run_directory.read_results(model_dir) or {}
+        )
+        self._data = catalogue.read(
+            path, settings, has_text_pair=self._task.has_text_pair
+        )
+        self._inputs = self._data.encode(self._task, model.tokenizer, settings)
+
+    def answer(self, run: Run, *, batch_size: int = _BATCH_SIZE) -> dataset.Answers:
+        """Answers all examples."""
+        inputs, outputs = self._inputs, np.zeros(0, np.float32)
+        order = np.argsort(-inputs.lengths, kind="stable")
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            found = _logits(run(_ids(inputs.batch(rows))))
+            places = inputs.places(rows)
+            if not start:
+                width = found.shape[len(places.index) :]
+                outputs = np.zeros((inputs.num_answers, *width), np.float32)
+            outputs[places.ids] = found[places.index]
+        return self._data.answer(outputs, inputs, self._task, self._settings)
+
+    def compare(self, exact: Run, quantised: Run) -> dict[str, Any]:
+        """Scores, changed answers and latencies of two exports, as JSON values.
+
+        The quantised export answers twice, in batches and one input at a time: a scale
+        that is computed from a batch depends on all of its inputs and on padding.
+        """
+        given = {
+            "float32": self.answer(exact),
+            "quantised": self.answer(quantised),
+            _ALONE: self.answer(quantised, batch_size=1),
+        }
+        metric = catalogue.main_metric(self._settings, self._task.labels)
+        scores = {
+            name: a.scores(threshold=self._threshold) for name, a in given.items()
+        }
+        # The threshold is the run's, not one that is the best for each.
+        plain = metric.removeprefix("best_")
+        metric = plain if plain in scores["float32"] else metric
+        # Those of questions are in percent, others are fractions.
+        unit = 1 if self._task.kind == "span" else 100
+        points = {name: unit * float(s[metric]) for name, s in scores.items()}
+        predictions = {
+            name: [
+                record.model_dump()["prediction"]
+                for record in a.records(threshold=self._threshold)
+            ]
+            for name, a in given.items()
+        }
+
+        def changed(name: str) -> int:
+            pairs = zip(predictions["float32"], predictions[name], strict=True)
+            return sum(first != second for first, second in pairs)
+
+        return {
+            "metric": metric,
+            "examples": len(self._data),
+            "score": points,
+            "changed_answers": {n: changed(n) for n in ("quantised", _ALONE)},
+            "latency_ms": {
+                str(size): self._latency(
+                    {"float32": exact, "quantised": quantised}, size
+                )
+                for size in (1, _BATCH_SIZE)
+            },
+        }
+
+    def _latency(self, runs: Mapping[str, Run], size: int) -> dict[str, float]:
+        """Median milliseconds of a batch of inputs from all over the file; in turns,
+        for what else this machine does to weigh on both."""
+        count = min(_BATCH_SIZE, len(self._inputs.lengths))
+        rows = np.linspace(0, len(self._inputs.lengths) - 1, count).astype(int)
+        batches = [rows] if size > 1 else [rows[i : i + 1] for i in range(count)]
+        seconds = {name: [] for name in runs}
+        for _ in range(_REPETITIONS):
+            for batch in batches:
+                ids = _ids(self._inputs.batch(batch))
+                for name, run in runs.items():
+                    started = time.perf_counter()
+                    run(ids)
+                    seconds[name].append(time.perf_counter() - started)
+        return {name: 1000 * float(np.median(s)) for name, s in seconds.items()}
+
+
+def _read_settings(
+    model_dir: Path, model: served.Answers
+) -> finetuning.FinetuningConfig | None:
+    """How a dev file is read; `None`: the model was not tuned on a task."""
+    if model.task.kind in ("pretraining", "encoder"):
+        return None
+    found = served.read_settings(model_dir)
+    return found or native.tuning_settings(
+        starting_point.read_with_tokenizer(model_dir)
+    )
+
+
+def _ids(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: batch[name].astype(np.int32) for name in served.INPUT_NAMES}
+
+
+def _logits(found: Mapping[str, np.ndarray]) -> np.ndarray:
+    if "logits" in found:
+        return found["logits"]
+    return np.stack([found["start_logits"], found["end_logits"]], axis=-1)
+
+
+def check_drop(verdict: Mapping[str, Any], *, max_drop: float) -> None:
+    """Refuses an export that loses too much.
+
+    Raises:
+        InputError: the score drops by more than `max_drop` points, or is no number.
+    """
+    scores = verdict["score"]
+    for name, how in (("quantised", "in batches"), (_ALONE, "one at a time")):
+        drop = scores["float32"] - scores[name]
+        if not drop <= max_drop:
+            raise InputError(
+                f"quantised, the model loses {drop:.2f} points of {verdict['metric']} "
+                f"on the dev file, read {how}, more than --max_drop {max_drop:g}: "
+                "nothing was written; export it without --quantize, or allow more"
+            )
+
+
+def table(verdict: Mapping[str, Any]) -> str:
+    """The verdict as lines of text."""
+    alone = "  one at a time"
+    changed = verdict["changed_answers"]
+    return "".join(
+        [
+            f"{'':<22}{'float32':>12}{verdict['quantize']:>12}\n",
+            _line(verdict, verdict["metric"], "score", "{:.2f}"),
+            f"{alone:<34}{verdict['score'][_ALONE]:>12.2f}\n",
+            _line(verdict, "bytes", "bytes", "{:,}"),
+            *(
+                f"{f'ms, batch of {size}':<22}{row['float32']:>12.2f}"
+                f"{row['quantised']:>12.2f}\n"
+                for size, row in verdict["latency_ms"].items()
+            ),
+            f"answers changed, of {verdict['examples']:,}: {changed['quantised']:,} in "
+            f"batches of {_BATCH_SIZE}, {changed[_ALONE]:,} one at a time\n",
+        ]
+    )
+
+
+def _line(verdict: Mapping[str, Any], title: str, key: str, form: str) -> str:
+    cells = (form.format(verdict[key][name]) for name in ("float32", "quantised"))
+    return f"{title:<22}" + "".join(f"{cell:>12}" for cell in cells) + "\n"

@@ -1,0 +1,113 @@
+"""Requests that TensorFlow Serving answers while it loads a model, before anyone asks.
+
+The first request of a kind is slow: kernels, threads and buffers are made for it. The
+server asks those in `assets.extra/tf_serving_warmup_requests` itself, and is ready
+when they are answered.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data import features, tfrecords
+from bert_keras.kinds import served
+
+FILE_NAME = "tf_serving_warmup_requests"
+"""Name that the server looks for, below `assets.extra/`."""
+
+_BATCH_SIZES = (1, 8, 32)
+
+_LENGTHS = (16, 64)
+"""Tokens of an input; and as many as the model takes."""
+
+_MOST_TOKENS = 4096
+"""Of a request: a server of BERT-BASE on two cores is ready within a minute or so."""
+
+
+def write(model: served.Answers, path: Path) -> None:
+    """Writes the requests, a `PredictionLog` of TensorFlow Serving in each record."""
+    with path.open("wb") as file:
+        for signature, inputs in requests(model):
+            file.write(tfrecords.frame(_prediction_log(signature, inputs)))
+
+
+def requests(model: served.Answers) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Signatures and inputs: short, longer and full inputs, alone and in batches."""
+    longest = model.max_seq_length
+    lengths = sorted({min(length, longest) for length in (*_LENGTHS, longest)})
+    for name, signature in model.signatures().items():
+        for length in lengths:
+            for batch_size in _BATCH_SIZES:
+                if batch_size * length <= max(_MOST_TOKENS, longest):
+                    yield (
+                        name,
+                        {
+                            spec.name: _value(spec, model, batch_size, length)
+                            for spec in signature.inputs
+                        },
+                    )
+
+
+def _value(
+    spec: tf.TensorSpec, model: served.Answers, batch_size: int, length: int
+) -> np.ndarray:
+    """An input of a signature, such that inputs have `length` tokens or a few less."""
+    word = _word(model)
+    num_words = max(1, length - 4)
+    if spec.dtype == tf.int32:
+        fill = {
+            "input_ids": model.vocabulary.ids[word],
+            "segment_ids": 0,
+        }
+        last = 1 if spec.name == "masked_lm_positions" else length
+        shape = (batch_size, 2, last) if spec.shape.rank == 3 else (batch_size, last)
+        return np.full(shape, fill.get(spec.name, 1), np.int32)
+    if spec.name == "words":
+        return np.full((batch_size, num_words), word, object)
+    if spec.name == "document":
+        return np.array([str(row) for row in range(batch_size)], object)
+    # Of the texts that share an input, the last one is long.
+    is_long = spec.name in ("text", "text_pair", "context", "endings")
+    if "text_pair" in [other.name for other in _string_specs(model)]:
+        num_words //= 2
+    text = " ".join([word] * (num_words if is_long else 1))
+    if "masked_lm_positions" in [other.name for other in model.id_specs]:
+        text = f"{features.MASK_TOKEN} {text}"
+    return np.full((batch_size, *[2] * (spec.shape.rank - 1)), text, object)
+
+
+def _string_specs(model: served.Answers) -> tuple[tf.TensorSpec, ...]:
+    return model.signatures()[served.STRINGS].inputs
+
+
+def _word(model: served.Answers) -> str:
+    """A word that is one token."""
+    tokens, encode = model.vocabulary.tokens, model.tokenizer.encode
+    return next(
+        (t for i, t in enumerate(tokens) if t.isalpha() and encode(t) == [i]),
+        features.UNK_TOKEN,
+    )
+
+
+# Four messages of `tensorflow_serving/apis`, whose fields are all messages, strings or
+# maps: PredictionLog.predict_log.request is a PredictRequest.
+def _prediction_log(signature: str, inputs: dict[str, Any]) -> bytes:
+    model_spec = _field(3, signature.encode())
+    request = _field(1, model_spec)
+    for name, value in inputs.items():
+        tensor = tf.make_tensor_proto(value).SerializeToString()
+        request += _field(2, _field(1, name.encode()) + _field(2, tensor))
+    return _field(6, _field(1, request))
+
+
+def _field(number: int, data: bytes) -> bytes:
+    """A field of a protocol buffer that has a length."""
+    length = len(data)
+    groups = bytearray()
+    while length > 0x7F:
+        groups.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes((number << 3 | 2, *groups, length)) + data

@@ -1,0 +1,339 @@
+"""The tokenizer as graph operations, for models that take strings.
+
+It gives the ids of `tokenization.Tokenizer` for every text. tensorflow-text's own BERT
+normalisation does not (it folds case by NFKC, makes white space of control characters
+and counts a word's length in bytes), so characters go through tables made from
+`unicodedata`, and tensorflow-text only splits words into pieces. An exported graph
+therefore keeps the Unicode version of the Python that exported it.
+
+It also says which characters a piece stands for, as `token_offsets` does.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from bert_keras.data import features, tokenization
+from bert_keras.graphs import graph_characters
+
+
+class Pieces(NamedTuple):
+    """Pieces of texts, and the characters `text[start:end]` that they stand for.
+
+    The same as `token_offsets.TokenOffsets` for each text. All are `(batch_size,
+    None)` ragged int32.
+    """
+
+    ids: tf.RaggedTensor
+    starts: tf.RaggedTensor
+    ends: tf.RaggedTensor
+
+
+class GraphTokenizer(tf.Module):
+    """Strings to WordPiece ids, inside a graph.
+
+    Calling it with a `(batch_size,)` string tensor gives a `(batch_size, None)` ragged
+    int32 tensor: what `Tokenizer.encode` gives for each string. Bytes that are not
+    UTF-8 are skipped. The vocabulary is part of the graph.
+    """
+
+    def __init__(self, vocabulary: tokenization.Vocabulary, *, do_lower_case: bool):
+        super().__init__(name="tokenizer")
+        self._characters = graph_characters.CharacterTable(do_lower_case=do_lower_case)
+        self._unk_id = vocabulary.unk_id
+        prefix = tokenization.CONTINUATION_PREFIX
+        self._piece_lengths = tf.constant(
+            [len(token.removeprefix(prefix)) for token in vocabulary.tokens]
+        )
+        self._wordpiece = tf_text.FastWordpieceTokenizer(
+            vocab=list(vocabulary.tokens),
+            suffix_indicator=tokenization.CONTINUATION_PREFIX,
+            unknown_token=features.UNK_TOKEN,
+            # Length is counted here, in characters: `_Words.spell`.
+            max_bytes_per_word=4 * tokenization.MAX_INPUT_CHARS_PER_WORD,
+            token_out_type=tf.int32,
+            no_pretokenization=True,
+        )
+
+    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        return self.locate(decode(texts)).ids
+
+    def locate(self, code_points: tf.RaggedTensor) -> Pieces:
+        """Cuts texts into pieces that know where they are.
+
+        Args:
+            code_points: `(batch_size, None)` int32, as from `decode`.
+        """
+        words = _find_words(self._characters(code_points))
+        pieces = self._wordpiece.tokenize(words.spell())
+        nested = tf.RaggedTensor.from_value_rowids(
+            pieces, words.texts(), nrows=code_points.nrows(), validate=False
+        )
+        ids = nested.merge_dims(1, 2)
+        return Pieces(ids, *self._lay_along(words, pieces, code_points, ids))
+
+    def _lay_along(
+        self,
+        words: "_Words",
+        pieces: tf.RaggedTensor,
+        code_points: tf.RaggedTensor,
+        ids: tf.RaggedTensor,
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Starts and ends of pieces. They cover the characters of words without gaps:
+        nothing is between words, and no word has a rest."""
+        word_lengths = tf.gather(words.lengths(), pieces.value_rowids())
+        lengths = tf.where(
+            # No word is spelled [UNK]: brackets are words of their own.
+            pieces.flat_values == self._unk_id,
+            word_lengths,
+            tf.gather(self._piece_lengths, pieces.flat_values),
+        )
+        after = tf.cumsum(lengths)
+        first_of_text = tf.gather(
+            tf.cast(code_points.row_starts(), tf.int32), ids.value_rowids()
+        )
+        starts = tf.gather(words.characters.starts, after - lengths)
+        ends = tf.gather(words.characters.ends, after - 1)
+        return (
+            ids.with_values(starts - first_of_text),
+            ids.with_values(ends - first_of_text),
+        )
+
+
+class WordSplitter(tf.Module):
+    """Finds the words of texts inside a graph, as `ner.split_words` does."""
+
+    def __init__(self):
+        super().__init__(name="word_splitter")
+        self._characters = graph_characters.CharacterTable(do_lower_case=False)
+
+    def __call__(
+        self, code_points: tf.RaggedTensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Starts and ends of words, in characters of their text.
+
+        Args:
+            code_points: `(batch_size, None)` int32, as from `decode`.
+
+        Returns:
+            Two `(batch_size, None)` ragged int64.
+        """
+        words = _find_words(self._characters(code_points))
+        texts = words.texts()
+        first_of_text = tf.gather(code_points.row_starts(), texts)
+        last = words.first + tf.cast(words.lengths(), tf.int64) - 1
+        starts = tf.gather(words.characters.starts, words.first)
+        ends = tf.gather(words.characters.ends, last)
+        return tuple(
+            tf.RaggedTensor.from_value_rowids(
+                tf.cast(places, tf.int64) - first_of_text,
+                texts,
+                nrows=code_points.nrows(),
+                validate=False,
+            )
+            for places in (starts, ends)
+        )
+
+
+def decode(texts: tf.Tensor) -> tf.RaggedTensor:
+    """The characters of texts, as Python counts them.
+
+    Args:
+        texts: `(batch_size,)` strings. Bytes that are not UTF-8 become U+FFFD, as
+            `bytes.decode(errors="replace")` has it.
+
+    Returns:
+        `(batch_size, None)` ragged int32 code points.
+    """
+    return tf.strings.unicode_decode(texts, "UTF-8")
+
+
+def cut(
+    code_points: tf.RaggedTensor, texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+) -> tf.Tensor:
+    """Parts of texts, `text[start:end]`.
+
+    Args:
+        code_points: `(batch_size, None)` int32, as from `decode`.
+        texts: `(num_parts,)` int64: number of each part's text.
+        starts: `(num_parts,)` int64, in characters.
+        ends: the same shape.
+
+    Returns:
+        `(num_parts,)` strings.
+    """
+    first_of_text = tf.gather(code_points.row_starts(), texts)
+    places = tf.ragged.range(first_of_text + starts, first_of_text + ends)
+    parts = places.with_values(tf.gather(code_points.flat_values, places.values))
+    return tf.strings.unicode_encode(parts, "UTF-8")
+
+
+def pack_pairs(
+    ids_a: tf.RaggedTensor,
+    ids_b: tf.RaggedTensor | None,
+    *,
+    max_seq_length: int,
+    vocabulary: tokenization.Vocabulary,
+    pad_to_max_seq_length: bool = False,
+    keeps_tail: bool = False,
+) -> dict[str, tf.Tensor]:
+    """Packs texts or pairs of texts into model inputs: `pack_pair` for a batch.
+
+    Args:
+        ids_a: `(batch_size, None)` int32, ids of the first texts.
+        ids_b: ids of the second texts; an empty row has no second text.
+        max_seq_length: tokens at most, special tokens included; at least 3.
+        vocabulary: gives the special tokens.
+        pad_to_max_seq_length: pad to this length, not to the longest of the batch.
+        keeps_tail: see `tokenization.pack_pair`.
+
+    Returns:
+        `input_ids`, `input_mask` (1 for a token, 0 for padding) and `segment_ids`, each
+        `(batch_size, sequence_length)` int32.
+    """
+    if max_seq_length < 3:
+        raise ValueError(f"`max_seq_length` must be at least 3, got {max_seq_length}")
+    if ids_b is None:
+        ids_b = tf.RaggedTensor.from_row_lengths(
+            tf.constant([], tf.int32), tf.zeros_like(ids_a.row_lengths())
+        )
+    lengths_a, lengths_b = ids_a.row_lengths(), ids_b.row_lengths()
+    has_b = tf.cast(lengths_b > 0, tf.int64)
+    lengths_a, lengths_b = _truncated_lengths(
+        lengths_a, lengths_b, max_seq_length - 2 - has_b
+    )
+    return _pack(
+        _shortened(ids_a, lengths_a, keeps_tail=keeps_tail),
+        _shortened(ids_b, lengths_b, keeps_tail=keeps_tail),
+        has_b,
+        vocabulary=vocabulary,
+        length=max_seq_length if pad_to_max_seq_length else None,
+    )
+
+
+def pack_windows(
+    queries: tf.RaggedTensor,
+    windows: tf.RaggedTensor,
+    *,
+    vocabulary: tokenization.Vocabulary,
+) -> dict[str, tf.Tensor]:
+    """Packs questions with parts of their contexts, as `tasks.squad.featurize` does.
+
+    Unlike a second text of `pack_pairs`, a window is there even when it is empty.
+
+    Args:
+        queries: `(batch_size, None)` int32 ids.
+        windows: `(batch_size, None)` int32 ids.
+        vocabulary: gives the special tokens.
+
+    Returns:
+        The same as `pack_pairs`, padded to the longest of the batch.
+    """
+    return _pack(
+        queries, windows, tf.ones_like(queries.row_lengths()), vocabulary=vocabulary
+    )
+
+
+def _pack(
+    ids_a: tf.RaggedTensor,
+    ids_b: tf.RaggedTensor,
+    has_b: tf.Tensor,
+    *,
+    vocabulary: tokenization.Vocabulary,
+    length: int | None = None,
+) -> dict[str, tf.Tensor]:
+    once = tf.ones_like(has_b)
+    sep = tf.constant(vocabulary.sep_id)
+    parts = [
+        _repeat(tf.constant(vocabulary.cls_id), once),
+        ids_a,
+        _repeat(sep, once),
+        ids_b,
+        _repeat(sep, has_b),
+    ]
+    segments = [tf.zeros_like(part) for part in parts[:3]]
+    segments += [tf.ones_like(part) for part in parts[3:]]
+    input_ids, segment_ids = tf.concat(parts, 1), tf.concat(segments, 1)
+    shape = [None, length]
+    return {
+        "input_ids": input_ids.to_tensor(vocabulary.pad_id, shape=shape),
+        "input_mask": tf.ones_like(input_ids).to_tensor(shape=shape),
+        "segment_ids": segment_ids.to_tensor(shape=shape),
+    }
+
+
+def _truncated_lengths(
+    lengths_a: tf.Tensor, lengths_b: tf.Tensor, totals: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`tokenization.truncated_lengths` for a batch."""
+    shorter = tf.minimum(lengths_a, lengths_b)
+    rest = totals - shorter
+    half = totals // 2
+    is_cut = lengths_a + lengths_b > totals
+    # Only the longer one is cut, unless half of the room is too little for the other.
+    cut_a = tf.where(lengths_a > lengths_b, rest, shorter)
+    cut_b = tf.where(lengths_a > lengths_b, shorter, rest)
+    both = 2 * shorter > totals
+    cut_a = tf.where(both, totals - half, cut_a)
+    cut_b = tf.where(both, half, cut_b)
+    return tf.where(is_cut, cut_a, lengths_a), tf.where(is_cut, cut_b, lengths_b)
+
+
+def _repeat(token_id: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+    values = tf.fill([tf.reduce_sum(lengths)], token_id)
+    return tf.RaggedTensor.from_row_lengths(values, lengths)
+
+
+def _shortened(
+    ids: tf.RaggedTensor, lengths: tf.Tensor, *, keeps_tail: bool
+) -> tf.RaggedTensor:
+    """`tokenization.shortened` to `lengths[i]`, none of them too large, of each row."""
+    row_lengths = ids.row_lengths()
+    position = tf.ragged.range(row_lengths).flat_values
+    if keeps_tail:
+        heads = tokenization.head_length(lengths)
+        tails = row_lengths - lengths + heads
+        is_kept = position < tf.repeat(heads, row_lengths)
+        is_kept |= position >= tf.repeat(tails, row_lengths)
+    else:
+        is_kept = position < tf.repeat(lengths, row_lengths)
+    values = tf.boolean_mask(ids.flat_values, is_kept)
+    return tf.RaggedTensor.from_row_lengths(values, lengths)
+
+
+class _Words(NamedTuple):
+    """Words in order, with nothing between them."""
+
+    characters: graph_characters.Characters
+    first: tf.Tensor
+    """`(num_words,)` int64: first character of each."""
+
+    def texts(self) -> tf.Tensor:
+        """`(num_words,)` int64: number of its text in the batch."""
+        return tf.gather(self.characters.text, self.first)
+
+    def lengths(self) -> tf.Tensor:
+        """`(num_words,)` int32, in characters."""
+        num_characters = tf.size(self.characters.text, tf.int64)
+        after = tf.concat([self.first, [num_characters]], 0)[1:]
+        return tf.cast(after - self.first, tf.int32)
+
+    def spell(self) -> tf.Tensor:
+        """`(num_words,)` strings."""
+        words = tf.RaggedTensor.from_row_starts(
+            self.characters.code_points, self.first, validate=False
+        )
+        strings = tf.strings.unicode_encode(words, "UTF-8")
+        is_too_long = words.row_lengths() > tokenization.MAX_INPUT_CHARS_PER_WORD
+        # The entry itself: text cannot spell it, since brackets are words of their own.
+        return tf.where(is_too_long, features.UNK_TOKEN, strings)
+
+
+def _find_words(characters: graph_characters.Characters) -> _Words:
+    is_space = characters.has(graph_characters.SPACE)
+    is_isolated = characters.has(graph_characters.ISOLATED)
+    after_end = tf.concat([[True], (is_space | is_isolated)[:-1]], 0)
+    begins_word = is_isolated | after_end | characters.begins_text()
+    begins_word = tf.boolean_mask(begins_word, ~is_space)
+    return _Words(characters.only(~is_space), tf.where(begins_word)[:, 0])

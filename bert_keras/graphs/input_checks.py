@@ -1,0 +1,104 @@
+"""Checks of requests inside an exported graph, which answer with a sentence.
+
+A server passes on what it is sent: without these a request that does not fit fails
+somewhere in the network, with the names of operations, or is answered wrongly. They
+look at shapes and ids only, which costs nothing beside a layer.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from bert_keras.core.settings import config
+
+
+def rows(
+    specs: Sequence[tf.TensorSpec], values: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Inputs of a signature, if each has its rank and all have as many rows.
+
+    Args:
+        specs: of the signature's inputs.
+        values: in their order.
+    """
+    checked = _checked(
+        values,
+        [
+            (tf.rank(hidden) == spec.shape.rank, _of_rank(spec), tf.shape(hidden))
+            for spec, hidden in zip(specs, map(_hide_shape, values), strict=True)
+        ],
+    )
+    if len(checked) == 1:
+        return checked
+    sizes = tf.stack([tf.shape(value)[0] for value in checked])
+    names = ", ".join(spec.name for spec in specs)
+    same = tf.reduce_all(sizes == sizes[0])
+    return _checked(checked, [(same, f"expected as many rows of {names}", sizes)])
+
+
+def _hide_shape(value: tf.Tensor) -> tf.Tensor:
+    """The same value, whose rank is not known before it comes.
+
+    A signature's inputs have their ranks in the graph, where a look at them is answered
+    at once; but a session takes others too.
+    """
+    return tf.raw_ops.PlaceholderWithDefault(input=value, shape=tf.TensorShape(None))
+
+
+def _of_rank(spec: tf.TensorSpec) -> str:
+    axes = ", ".join(["batch", "columns", "tokens"][: spec.shape.rank])
+    return f"expected {spec.name} of shape ({axes})"
+
+
+def ids(
+    values: Mapping[str, tf.Tensor], bert_config: config.BertConfig
+) -> dict[str, tf.Tensor]:
+    """Inputs in ids, by name, if the network can take them.
+
+    Args:
+        values: `input_ids`, `input_mask`, `segment_ids` and maybe
+            `masked_lm_positions`, int32.
+        bert_config: sizes of the network's tables.
+    """
+    shape = tf.shape(values["input_ids"])
+    length, longest = shape[-1], bert_config.max_position_embeddings
+    checks = [
+        (length <= longest, f"expected {longest} ids in a row at most", shape),
+        (
+            tf.reduce_all(shape[1:] > 0),
+            "expected at least one id in a row",
+            shape,
+        ),
+    ]
+    ends = {
+        "input_ids": bert_config.vocab_size,
+        "input_mask": 2,
+        "segment_ids": bert_config.type_vocab_size,
+        "masked_lm_positions": length,
+    }
+    for name, value in values.items():
+        if name in ("input_mask", "segment_ids"):
+            same = tf.reduce_all(tf.equal(tf.shape(value), shape))
+            both = tf.stack([shape, tf.shape(value)])
+            checks.append((same, f"expected input_ids and {name} of one shape", both))
+        known = (value >= 0) & (value < ends[name])
+        last = "length - 1" if name == "masked_lm_positions" else ends[name] - 1
+        what = "ids" if name == "input_ids" else name
+        wrong = tf.boolean_mask(value, ~known)
+        sentence = f"expected {what} from 0 to {last}"
+        checks.append((tf.reduce_all(known), sentence, wrong))
+    checked = _checked(list(values.values()), checks)
+    return dict(zip(values, checked, strict=True))
+
+
+def _checked(
+    values: Sequence[tf.Tensor], checks: Sequence[tuple[Any, str, tf.Tensor]]
+) -> list[tf.Tensor]:
+    """The same values, once all conditions hold: else a sentence, and what came."""
+    asserted = [
+        tf.debugging.Assert(condition, [f"{sentence}, got", found], summarize=12)
+        for condition, sentence, found in checks
+    ]
+    with tf.control_dependencies(asserted):
+        return [tf.identity(value) for value in values]

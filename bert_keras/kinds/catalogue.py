@@ -1,0 +1,314 @@
+"""All tasks by name: their files, and how to read one. No TensorFlow.
+
+A task is one of the forms of your own data, `FORMS`, or a data set in its official
+folder: those of GLUE by the names in `glue.TASKS`, and `DATASETS`.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import cast
+
+from bert_keras.core import files
+from bert_keras.core.errors import InputError, check_choice
+from bert_keras.core.settings import config, finetuning
+from bert_keras.kinds import forms
+from bert_keras.kinds.choice import swag
+from bert_keras.kinds.span import squad, triviaqa
+from bert_keras.kinds.tagging import ner
+from bert_keras.kinds.text import glue, text, text_forms
+from bert_keras.kinds.vectors import embedding
+from bert_keras.labelled import dataset
+
+logger = logging.getLogger(__name__)
+
+FORMS = ("text", "tagging", "span", "choice", "embedding")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Official:
+    """A data set outside GLUE. Paths are relative to its folder."""
+
+    form: str
+    train: str
+    dev: str
+    test: str | None = None
+    test_has_labels: bool = False
+
+
+DATASETS: Mapping[str, Official] = MappingProxyType(
+    {
+        "SQuAD1.1": Official(form="span", train="train-v1.1.json", dev="dev-v1.1.json"),
+        "SQuAD2.0": Official(form="span", train="train-v2.0.json", dev="dev-v2.0.json"),
+        "TriviaQA": Official(
+            form="span",
+            train="qa/wikipedia-train.json",
+            dev="qa/wikipedia-dev.json",
+            test="qa/wikipedia-test-without-answers.json",
+        ),
+        "SWAG": Official(
+            form="choice", train="train.csv", dev="val.csv", test="test.csv"
+        ),
+        "CODAH": Official(
+            form="choice",
+            train="train.tsv",
+            dev="dev.tsv",
+            test="test.tsv",
+            test_has_labels=True,
+        ),
+        "CoNLL-2003": Official(
+            form="tagging",
+            train="eng.train",
+            dev="eng.testa",
+            test="eng.testb",
+            test_has_labels=True,
+        ),
+    }
+)
+
+_OTHER_NAMES = {
+    **dict.fromkeys(("ner", "pos", "tags", "token-classification"), "tagging"),
+    **dict.fromkeys(("classification", "sentiment", "text-classification"), "text"),
+    "multi_label": "text --set multi_label=true",
+    "regression": "text --set regression=true",
+    **dict.fromkeys(("qa", "question-answering"), "span"),
+    "squad": "SQuAD1.1",
+    "squad2": "SQuAD2.0",
+    "squad_v2": "SQuAD2.0",
+    **dict.fromkeys(("multiple-choice", "multiple_choice"), "choice"),
+    **dict.fromkeys(("embeddings", "similarity", "sentence-similarity"), "embedding"),
+    "conll2003": "CoNLL-2003",
+    "sst2": "SST-2",
+    "stsb": "STS-B",
+}
+"""Names of tasks in other programs, and what to give for them."""
+
+NAMES = (*FORMS, *glue.TASKS, *DATASETS)
+"""Names of all tasks."""
+
+
+def check_name(name: str) -> None:
+    """Raises an `InputError` if there is no such task."""
+    by_lower_case = {known.lower(): known for known in NAMES}
+    meant = _OTHER_NAMES.get(name.lower()) or by_lower_case.get(name.lower())
+    if name not in NAMES and meant:
+        raise InputError(f"no task {name!r}; give --task {meant}")
+    check_choice("`task`", name, NAMES)
+
+
+def task_kind(settings: finetuning.FinetuningConfig) -> config.TaskKind:
+    """The kind of a task.
+
+    Raises:
+        InputError: there is no such task.
+    """
+    name = settings.task
+    check_name(name)
+    if name in glue.TASKS:
+        return "classification" if glue.TASKS[name].labels else "regression"
+    form = name if name in FORMS else DATASETS[name].form
+    if form == "text":
+        if settings.has_several_labels:
+            return "multi_label"
+        return "regression" if settings.regression else "classification"
+    return cast(config.TaskKind, form)
+
+
+def main_metric(
+    settings: finetuning.FinetuningConfig, labels: Sequence[str] | None = None
+) -> str:
+    """The usual metric of a task; for the paper's tasks, the paper's.
+
+    Args:
+        settings: that name the task.
+        labels: of the run; `None`: tags are taken for those of entities.
+    """
+    if labels and task_kind(settings) == "tagging" and ner.scheme_of(labels) == "plain":
+        return "accuracy"
+    if settings.task in glue.TASKS:
+        return glue.TASKS[settings.task].main_metric
+    if settings.task == "embedding":
+        return settings.embedding.metric
+    if settings.task == "SQuAD2.0":
+        # With the threshold that is best on dev (section 4.3).
+        return "best_f1"
+    return _MAIN_METRICS.get(task_kind(settings), "accuracy")
+
+
+_MAIN_METRICS = {
+    "regression": "pearson",
+    "multi_label": "best_macro_f1",
+    "tagging": "f1",
+    "span": "f1",
+}
+
+
+def training_files(name: str, directory: str | Path) -> tuple[Path, list[Path]]:
+    """The official files to train on and to evaluate on, the main one first.
+
+    Args:
+        name: of a data set.
+        directory: its folder; of GLUE the one with a folder for each task.
+
+    Raises:
+        InputError: no such data set, or it has nothing to train on; or, with their
+            names, files that are missing.
+    """
+    check_name(name)
+    if name in FORMS:
+        raise InputError(
+            f"`{name}` is a form of your own data: give its files with --train and "
+            "--dev; --data is for a data set in its official folder"
+        )
+    if name in glue.TASKS:
+        task = glue.TASKS[name]
+        if task.train is None:
+            raise InputError(
+                f"{name} has no training data: fine-tune on {task.same_model_as}; "
+                f"`predict --data` with that run answers {name} too"
+            )
+        paths = glue.find_files(directory, name)
+        return paths[task.train], [paths[split] for split in task.dev]
+    official = DATASETS[name]
+    paths = [files.path(directory) / file for file in (official.train, official.dev)]
+    missing = [file.name for file in paths if not file.is_file()]
+    if missing:
+        raise InputError(
+            f"{directory}: no {', '.join(missing)}: expected the folder of {name}; "
+            "files of other names go with --train and --dev"
+        )
+    return paths[0], paths[1:]
+
+
+def find_training_files(
+    name: str,
+    *,
+    train: str | Path | None = None,
+    dev: Sequence[str | Path] | None = None,
+    data: str | Path | None = None,
+) -> tuple[str | Path, Sequence[str | Path]]:
+    """The files to train on and to evaluate on: those given, or those of a folder.
+
+    Raises:
+        InputError: neither both files nor the folder are given; see `training_files`.
+    """
+    if data is not None and train is None and dev is None:
+        return training_files(name, data)
+    if data is not None or train is None or dev is None:
+        raise InputError(
+            "give the files with --train and --dev, or the folder of a data set with "
+            "--data"
+        )
+    return train, dev
+
+
+def read(
+    path: str | Path,
+    settings: finetuning.FinetuningConfig,
+    *,
+    has_labels: bool = True,
+    has_text_pair: bool | None = None,
+    reads_text: bool = False,
+) -> dataset.Dataset:
+    """Reads a file of a task.
+
+    Args:
+        path: of the file; of a GLUE task, in its official folder.
+        settings: name the task, and for `text` the columns.
+        has_labels: whether to read labels.
+        has_text_pair: for `text`, whether to read second texts; `None`: if the file has
+            them.
+        reads_text: for `tagging` without labels, see `config.Task`.
+
+    Raises:
+        InputError: with file and line: it cannot be read as such a file.
+    """
+    name, path = settings.task, files.path(path)
+    check_name(name)
+    if name in glue.TASKS:
+        return text_forms.TextDataset(
+            path=path,
+            rows=glue.read(path.parent.parent, name, path.stem),
+            has_labels=has_labels and path.stem not in glue.TASKS[name].submissions,
+            kind=task_kind(settings),
+            glue_task=name,
+        )
+    data_set = None if name in FORMS else name
+    match name if name in FORMS else DATASETS[name].form:
+        case "text":
+            rows = text.read_texts(
+                path,
+                settings.columns,
+                has_text_pair=has_text_pair,
+                has_label=has_labels,
+                has_several_labels=settings.has_several_labels,
+            )
+            return text_forms.TextDataset(
+                path=path,
+                rows=rows,
+                has_labels=has_labels,
+                kind=task_kind(settings),
+                columns=settings.columns,
+                positive_label=settings.positive_label,
+            )
+        case "embedding":
+            return embedding.EmbeddingDataset(
+                path=path,
+                rows=embedding.read(path, settings.columns, has_labels=has_labels),
+                has_labels=has_labels,
+                settings=settings.embedding,
+            )
+        case "tagging":
+            return forms.TaggingDataset(
+                path=path,
+                sentences=ner.read(path, has_tags=has_labels, has_lines=reads_text),
+                has_labels=has_labels,
+                name=data_set,
+            )
+        case "choice":
+            return forms.ChoiceDataset(
+                path=path,
+                questions=swag.read(path, has_label=has_labels),
+                has_labels=has_labels,
+                name=data_set,
+            )
+    return forms.SpanDataset(
+        path=path,
+        questions=_read_questions(path, name, has_answers=has_labels),
+        name=data_set,
+    )
+
+
+def _read_questions(path: Path, name: str, *, has_answers: bool) -> squad.QuestionSet:
+    if name == "TriviaQA":
+        evidence = path.parent.parent / "evidence"
+        questions = triviaqa.read_triviaqa(path, evidence, has_answers=has_answers)
+    else:
+        questions = squad.read_squad(path, has_answers=has_answers)
+    if questions.num_repaired_answers:
+        logger.warning(
+            "%s: %d answers were not where the file says, but in one other place",
+            path,
+            questions.num_repaired_answers,
+        )
+    _warn_of_skipped(path, questions.skipped)
+    return questions
+
+
+_MAX_SHOWN = 10
+
+
+def _warn_of_skipped(path: Path, skipped: Sequence[str]) -> None:
+    if not skipped:
+        return
+    lines = "".join(f"\n  {line}" for line in skipped[:_MAX_SHOWN])
+    more = len(skipped) - _MAX_SHOWN
+    logger.warning(
+        "%s: %d questions without a text that has the answer, not trained on:%s%s",
+        path,
+        len(skipped),
+        lines,
+        f"\n  and {more} more" if more > 0 else "",
+    )

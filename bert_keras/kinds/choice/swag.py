@@ -1,0 +1,213 @@
+"""The best of four endings: SWAG, CODAH and your own data of that shape.
+
+A `.csv` file has the columns of SWAG, of which `sent1`, `sent2`, `ending0` to `ending3`
+and `label` are read. A `.tsv` file is laid out as CODAH: no line of column names, but
+category, beginning, four endings and label. No TensorFlow.
+"""
+
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_keras.core import files
+from bert_keras.core.errors import InputError, nearest
+from bert_keras.data import tokenization
+from bert_keras.kinds.text import text
+from bert_keras.labelled import reading, tokenized
+
+NUM_ENDINGS = 4
+LABELS = tuple(str(number) for number in range(NUM_ENDINGS))
+"""Numbers of the endings, as classes in tables of answers."""
+
+_ENDINGS = tuple(f"ending{number}" for number in range(NUM_ENDINGS))
+_CODAH_COLUMNS = ("category", "prompt", *_ENDINGS, "label")
+
+
+class Question(NamedTuple):
+    """One row of a file."""
+
+    sentence: str
+    """Given text. Empty if CODAH begins with the sentence to be ended."""
+    beginning: str
+    """Beginning of the next sentence; may be empty."""
+    endings: tuple[str, ...]
+    """Four, each of which goes on with `beginning`."""
+    label: int | None
+    """Number of the right ending, from 0."""
+    line: int
+    """First line of the row in its file, from 1."""
+
+
+def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
+    """Reads all rows of a file.
+
+    Args:
+        path: `.csv` as SWAG or `.tsv` as CODAH.
+        has_label: whether to read labels; if not, `label` is `None`.
+
+    Raises:
+        InputError: with file and line: not such a file, no row, a missing column, not
+            four endings, nothing to end, a label other than 0 to 3.
+    """
+    path = files.path(path)
+    questions = [
+        _question(row, line, has_label=has_label, path=path)
+        for line, row in _numbered_rows(path)
+    ]
+    if not questions:
+        raise InputError(f"{path}: holds no rows, expected at least one")
+    return questions
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """All columns of each row of a file that `read` takes."""
+    return (row for _, row in _numbered_rows(path))
+
+
+def _numbered_rows(path: Path) -> reading.Rows:
+    read = _READERS.get(path.suffix.lower())
+    if read is None:
+        raise InputError(
+            f"{path}: expected a file named .csv (columns of SWAG) or .tsv (CODAH), "
+            f"got {path.suffix or 'no suffix'}"
+        )
+    return read(path)
+
+
+def _read_codah(path: Path) -> reading.Rows:
+    for number, line in enumerate(reading.read_lines(path), start=1):
+        if not line:
+            continue
+        fields = line.split("\t")
+        if len(fields) != len(_CODAH_COLUMNS):
+            raise InputError(
+                f"{path}: line {number}: expected {len(_CODAH_COLUMNS)} columns "
+                f"({', '.join(_CODAH_COLUMNS)}; no line of names), got {len(fields)}"
+            )
+        row = dict(zip(_CODAH_COLUMNS, fields, strict=True))
+        row["sent1"], row["sent2"] = _split_prompt(row["prompt"])
+        yield number, row
+
+
+def _split_prompt(prompt: str) -> tuple[str, str]:
+    """The given text and the beginning of a sentence; either may be empty."""
+    match = re.fullmatch(r"(.*[.!?][\"')]*)(?:\s+|$)(.*)", prompt)
+    return (match[1], match[2]) if match else ("", prompt)
+
+
+_READERS = {".csv": reading.read_csv, ".tsv": _read_codah}
+
+
+def _question(
+    row: Mapping[str, Any], line: int, *, has_label: bool, path: Path
+) -> Question:
+    columns = ["sent1", "sent2", *_ENDINGS] + ["label"] * has_label
+    for name in columns:
+        if name not in row:
+            raise InputError(
+                f"{path}: no column {name!r} (there: {', '.join(row)})"
+                f"{nearest(name, row)}; expected {', '.join(columns)}"
+            )
+    endings = {name for name in row if re.fullmatch("ending[0-9]+", name)}
+    if more := sorted(endings - set(_ENDINGS)):
+        raise InputError(
+            f"{path}: expected {NUM_ENDINGS} endings, but there is a column {more[0]!r}"
+        )
+    sentence, beginning = row["sent1"], row["sent2"]
+    if not (sentence + beginning).strip():
+        raise InputError(
+            f"{path}: line {line}: `sent1` and `sent2` are both empty: expected a text "
+            "to be ended"
+        )
+    if has_label and row["label"] not in LABELS:
+        raise InputError(
+            f"{path}: line {line}: expected a label from 0 to {NUM_ENDINGS - 1}, the "
+            f"number of the right ending, got {row['label']!r}"
+        )
+    label = int(row["label"]) if has_label else None
+    return Question(
+        sentence, beginning, tuple(row[name] for name in _ENDINGS), label, line
+    )
+
+
+def label_ids(questions: Sequence[Question]) -> np.ndarray:
+    """`(num_questions,)` int32: the right endings of labelled questions."""
+    return np.array([question.label for question in questions], np.int32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizedQuestions:
+    """Model inputs of many questions."""
+
+    endings: tokenized.TokenizedTexts
+    """An input for each ending, question after question."""
+
+    def __len__(self) -> int:
+        return len(self.endings) // NUM_ENDINGS
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """`(num_questions,)` int64: tokens of each question's longest input."""
+        return self.endings.lengths.reshape(-1, NUM_ENDINGS).max(axis=1)
+
+    @property
+    def whole_lengths(self) -> np.ndarray:
+        """`(num_questions,)` int64: as `lengths`, had nothing been cut off."""
+        return self.endings.whole_lengths.reshape(-1, NUM_ENDINGS).max(axis=1)
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The questions of some rows, padded to the longest input of them.
+
+        Returns:
+            `input_ids`, `input_mask` and `segment_ids`, int32, each `(len(rows), 4,
+            longest)`.
+        """
+        endings = np.asarray(rows)[:, None] * NUM_ENDINGS + np.arange(NUM_ENDINGS)
+        batch = self.endings.batch(endings.ravel())
+        return {
+            name: values.reshape(len(rows), NUM_ENDINGS, -1)
+            for name, values in batch.items()
+        }
+
+
+def tokenize(
+    questions: Sequence[Question],
+    tokenizer: tokenization.Tokenizer,
+    *,
+    max_seq_length: int,
+) -> TokenizedQuestions:
+    """Makes model inputs: `[CLS] sentence [SEP] beginning ending [SEP]` of each ending.
+
+    Section 4.4 of the paper. Long inputs are cut as all pairs are, see
+    `tokenization.pack_pair`.
+    """
+    return TokenizedQuestions(
+        endings=tokenized.tokenize(
+            (
+                (question.sentence, f"{question.beginning} {ending}")
+                for question in questions
+                for ending in question.endings
+            ),
+            tokenizer,
+            max_seq_length=max_seq_length,
+        )
+    )
+
+
+def scores(logits: np.ndarray, true_label_ids: np.ndarray) -> dict[str, float]:
+    """Scores of answers.
+
+    Args:
+        logits: `(num_questions, 4)`.
+        true_label_ids: as from `label_ids`.
+
+    Returns:
+        `loss` (mean cross entropy, nats) and `accuracy`, SWAG's metric.
+    """
+    values = text.scores(logits, true_label_ids)
+    return {name: values[name] for name in ("loss", "accuracy")}

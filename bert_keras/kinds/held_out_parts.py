@@ -1,0 +1,212 @@
+"""Parts of a training file: one held out for evaluation, `--dev 10%`, one to learn.
+
+Which examples are in a part follows from what they are about alone, so it is the same
+on every machine and in any order, and held-out duplicates are on one side. No
+TensorFlow.
+"""
+
+import hashlib
+import logging
+import math
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning
+from bert_keras.kinds import catalogue
+from bert_keras.labelled import dataset
+
+logger = logging.getLogger(__name__)
+
+_Dataset = TypeVar("_Dataset", bound=dataset.Dataset)
+
+
+class Part(NamedTuple):
+    """Examples of a training file, by where their numbers are among all numbers."""
+
+    name: str
+    """As it was given: `10%`, or `2/5` for the second of five folds."""
+    begin: float
+    """From 0, included."""
+    end: float
+    """To 1, not included."""
+
+    def holds(self, key: str) -> bool:
+        """Whether examples with a key belong to it."""
+        return self.begin * 2.0**64 <= _number(key) < self.end * 2.0**64
+
+
+def part_of(dev: Sequence[str | Path]) -> Part | None:
+    """The part of the training file that the first of several dev files stands for.
+
+    Args:
+        dev: files, of which the first may be a share in percent, such as `10%`, or a
+            fold: `1/5` to `5/5` are five parts that have each example once.
+
+    Returns:
+        Neither empty nor all; `None`: it is a file.
+
+    Raises:
+        InputError: a share or a fold that is none, or one that is not the first.
+    """
+    for path in dev[1:]:
+        if _is_part(path):
+            raise InputError(
+                f"--dev: a share of the training file comes first, got {path} after "
+                f"{dev[0]}"
+            )
+    if dev and _NUMBER.fullmatch(str(dev[0])) and not Path(dev[0]).is_file():
+        share = float(str(dev[0]))
+        percent = f"{100 * share if share < 1 else share:g}%"
+        raise InputError(
+            f"--dev {dev[0]}: no such file; {percent} of the training file is held "
+            f"out by --dev {percent}"
+        )
+    if not dev or not _is_part(dev[0]):
+        return None
+    name = str(dev[0])
+    if fold := _FOLD.fullmatch(name):
+        number, num_folds = map(int, fold.groups())
+        if not 1 <= number <= num_folds or num_folds < 2:
+            raise InputError(
+                f"--dev: expected a fold of two or more, such as 1/5 to 5/5, got {name}"
+            )
+        return Part(name, (number - 1) / num_folds, number / num_folds)
+    share = float(name[:-1]) / 100 if _NUMBER.fullmatch(name[:-1]) else 0.0
+    if not 0 < share < 1:
+        raise InputError(
+            f"--dev: expected a share above 0% and below 100%, such as 10%, got {name}"
+        )
+    return Part(name, 0.0, share)
+
+
+def _is_part(path: str | Path) -> bool:
+    if not isinstance(path, str) or Path(path).is_file():
+        return False
+    return path.endswith("%") or _FOLD.fullmatch(path) is not None
+
+
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?")
+_FOLD = re.compile(r"([0-9]+)/([0-9]+)")
+
+
+def digests(dev: Sequence[str | Path]) -> list[str]:
+    """`digest` of development files; a part of another stands for itself."""
+    part_of(dev)
+    return [str(path) if _is_part(path) else digest(path) for path in dev]
+
+
+def places(train: str | Path, dev: Sequence[str | Path]) -> list[str | Path]:
+    """Development files for people: a part of another is named after that."""
+    return [f"{train}, {path} held out" if _is_part(path) else path for path in dev]
+
+
+def digest(path: str | Path) -> str:
+    """SHA-256 of a data file; if it cannot be read, an `InputError`."""
+    try:
+        return files.sha256(files.path(path))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _number(key: str) -> int:
+    """A number below 2^64 that any key is as likely to have as another."""
+    # Surrogates that stand for broken bytes are no valid UTF-8.
+    digest = hashlib.sha256(key.encode("utf-8", errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+class Files(NamedTuple):
+    """Examples of all files of a training."""
+
+    task: config.Task
+    """What the whole training file teaches."""
+    names: tuple[str, ...]
+    """Of the files, for people: the training file, then those to evaluate on."""
+    data: tuple[dataset.Dataset, ...]
+    """Their examples, of the training file `train_fraction` of those not held out."""
+
+
+def read(
+    train: str | Path,
+    dev: Sequence[str | Path],
+    settings: finetuning.FinetuningConfig,
+) -> Files:
+    """Reads the files of a training.
+
+    Args:
+        train: file to train on, see `catalogue`.
+        dev: files to evaluate on, of which the first may be a share of `train`.
+        settings: name the task, and the share of `train` to learn from.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    whole = catalogue.read(train, settings)
+    # Before any is left out: its labels are known then.
+    task = whole.for_training().describe()
+    data = [whole.for_training()]
+    names = [files.path(path).name for path in (train, *dev)]
+    if part := part_of(dev):
+        trained, evaluated = split(whole, part)
+        data = [trained.for_training(), evaluated]
+        names[1] = f"{names[0]}, {dev[0]} held out"
+        logger.info(
+            "%s: %d of %d examples held out, by a hash of what they are about",
+            *(train, len(evaluated), len(whole)),
+        )
+    data[0] = fraction(data[0], settings.train_fraction, seed=settings.seed)
+    data += [
+        catalogue.read(path, settings, has_text_pair=task.has_text_pair)
+        for path in dev[len(data) - 1 :]
+    ]
+    return Files(task, tuple(names), tuple(data))
+
+
+def fraction(data: _Dataset, share: float, *, seed: int) -> _Dataset:
+    """A share of the examples, rounded up, in their order.
+
+    With the same seed a smaller share is part of a larger one. Labels are as frequent
+    as chance has it: a balanced share would be better data than one has.
+
+    Args:
+        data: to choose from.
+        share: above 0, at most 1.
+        seed: another one chooses others.
+    """
+    if share == 1:
+        return data
+    return data.subset(chosen_rows(data.keys(), share, seed=seed).tolist())
+
+
+def chosen_rows(keys: Iterable[str], share: float, *, seed: int) -> np.ndarray:
+    """Returns the numbers of the examples of a share, ascending; see `fraction`."""
+    numbers = np.fromiter((_number(f"{seed}\0{key}") for key in keys), np.uint64)
+    # 0.07 * 100 is a little above 7; one example is there however small the share.
+    count = max(1, math.ceil(round(share * len(numbers), 6)))
+    return np.sort(np.argsort(numbers, kind="stable")[:count])
+
+
+def split(data: _Dataset, part: Part) -> tuple[_Dataset, _Dataset]:
+    """The examples to train on, and those held out.
+
+    Raises:
+        InputError: one of the two would be empty.
+    """
+    keys = data.keys()
+    held_out = [part.holds(key) for key in keys]
+    num_held_out = sum(held_out)
+    if not 0 < num_held_out < len(keys):
+        raise InputError(
+            f"{data.path}: of {len(keys)} examples, which are about {len(set(keys))} "
+            f"different things, --dev {part.name} holds {num_held_out} out: give "
+            "another part, or a file"
+        )
+    trained = [row for row, is_out in enumerate(held_out) if not is_out]
+    evaluated = [row for row, is_out in enumerate(held_out) if is_out]
+    return data.subset(trained), data.subset(evaluated)

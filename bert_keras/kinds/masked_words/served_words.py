@@ -1,0 +1,150 @@
+"""Exported pre-trained models: guesses for every `[MASK]` of a text."""
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.checkpoints import weights
+from bert_keras.core.settings import config
+from bert_keras.data import features, tokenization
+from bert_keras.graphs import graph_tokenizer
+from bert_keras.kinds import served
+from bert_keras.labelled import tokenized
+
+_PROBES = (
+    "[MASK]",
+    "The quick [MASK] fox[MASK]s over the lazy [MASK], doesn't it?",
+    "Ein naïver Käfer … ΟΔΥΣΣΕΥΣ[MASK][MASK]Σ \u0301fährt nach İstanbul [mask]!",
+    "日本語と[MASK]がな, 한국어 🙂 \u200b\ufffd\x00\t[MASK",
+    "nothing is hidden",
+    "",
+    "[MASK]" + "long " * 600 + "[MASK]",
+)
+
+
+class MaskedWords(served.DirectAnswers):
+    """The likeliest tokens for every `[MASK]` of a text.
+
+    Strings: `text`, with `[MASK]` for each word to guess. Ids: `answers.INPUT_NAMES`
+    and `masked_lm_positions`, `(batch_size, num_positions)` int32, padded with 0.
+
+    Numbers: `masked_lm_logits`, `(batch_size, num_positions, vocab_size)` float32.
+    Answers: `num_masks`, `(batch_size,)` int32, the number of `[MASK]` in the text
+    before the place where a long one is cut; `masked_lm_positions`, `(batch_size,
+    num_positions)` int32, their places among the tokens, padded with 0 (there is always
+    one column); and for each the most probable tokens, best first: `tokens`,
+    `(batch_size, num_positions, top_k)` strings, padded with "", and `probabilities`,
+    the same shape, float32, padded with 0.
+
+    Args:
+        checkpoint: with a masked-LM head.
+        path: of the checkpoint.
+        top_k: guesses for each mask.
+
+    Raises:
+        InputError: the checkpoint has no masked-LM head.
+    """
+
+    string_specs = (tf.TensorSpec([None], tf.string, "text"),)
+    id_specs = (
+        *served.ID_SPECS,
+        tf.TensorSpec([None, None], tf.int32, "masked_lm_positions"),
+    )
+
+    def __init__(self, checkpoint: weights.Checkpoint, *, path: Path, top_k: int):
+        network = served.load_network(
+            checkpoint,
+            config.Task(kind="pretraining"),
+            needed=("masked_lm_head/",),
+            purpose="filling masks",
+            path=path,
+        )
+        super().__init__(checkpoint, network)
+        self._top_k = min(top_k, len(self.vocabulary))
+        self._tokens = tf.constant(self.vocabulary.tokens)
+
+    def encode(self, text):
+        ids = self._pack(encode_with_masks(text, self._tokenizer, self.vocabulary))
+        # No text can spell the id but by `[MASK]` itself.
+        places = tf.where(ids["input_ids"] == self.vocabulary.mask_id)
+        positions = tf.RaggedTensor.from_value_rowids(
+            tf.cast(places[:, 1], tf.int32), places[:, 0], tf.size(text, tf.int64)
+        ).to_tensor()
+        # No positions at all are no input for the head.
+        missing = tf.cast(tf.equal(tf.shape(positions)[1], 0), tf.int32)
+        return {**ids, "masked_lm_positions": tf.pad(positions, [[0, 0], [0, missing]])}
+
+    def compute(self, ids):
+        return {"masked_lm_logits": self.network(ids)["masked_lm_logits"]}
+
+    def present(self, ids, numbers):
+        probabilities = tf.nn.softmax(numbers["masked_lm_logits"])
+        # An embedding may have more rows than the vocabulary has entries.
+        probabilities, best = tf.math.top_k(
+            probabilities[..., : len(self.vocabulary)], self._top_k
+        )
+        positions = ids["masked_lm_positions"]
+        # The first token, [CLS], is never masked.
+        is_mask = (positions > 0)[..., tf.newaxis]
+        return {
+            "num_masks": tf.math.count_nonzero(positions, axis=1, dtype=tf.int32),
+            "masked_lm_positions": positions,
+            "tokens": tf.where(is_mask, tf.gather(self._tokens, best), ""),
+            "probabilities": tf.where(is_mask, probabilities, 0.0),
+        }
+
+    def id_probes(self):
+        rows = [self._python_row(text) for text in _PROBES]
+        positions = [np.flatnonzero(row == self.vocabulary.mask_id) for row in rows]
+        input_ids = _padded(rows)
+        return {
+            "input_ids": input_ids,
+            "input_mask": _padded([np.ones_like(row) for row in rows]),
+            "segment_ids": np.zeros_like(input_ids),
+            "masked_lm_positions": _padded(positions),
+        }
+
+    def string_probes(self):
+        return {"text": list(_PROBES)}
+
+    def _python_row(self, text: str) -> np.ndarray:
+        packed, _ = tokenization.pack_pair(
+            tokenized.encode_with_masks(text, self._python_tokenizer),
+            None,
+            max_seq_length=self.max_seq_length,
+            vocabulary=self.vocabulary,
+        )
+        return np.array(packed)
+
+
+def encode_with_masks(
+    texts: tf.Tensor,
+    tokenizer: graph_tokenizer.GraphTokenizer,
+    vocabulary: tokenization.Vocabulary,
+) -> tf.RaggedTensor:
+    """Ids of texts in which every literal `[MASK]` is one token.
+
+    Args:
+        texts: `(batch_size,)` strings.
+        tokenizer: splits `[MASK]` like any text.
+        vocabulary: has the token.
+
+    Returns:
+        `(batch_size, None)` int32.
+    """
+    parts = tf.strings.split(texts, features.MASK_TOKEN)
+    place_in_text = tf.ragged.range(parts.row_lengths()).flat_values
+    num_before = tf.cast(place_in_text > 0, tf.int64)
+    masks = tf.RaggedTensor.from_row_lengths(
+        tf.fill([tf.reduce_sum(num_before)], vocabulary.mask_id), num_before
+    )
+    ids = tf.concat([masks, tokenizer(parts.flat_values)], axis=1)
+    return parts.with_values(ids).merge_dims(1, 2)
+
+
+def _padded(rows: list[np.ndarray]) -> np.ndarray:
+    padded = np.zeros((len(rows), max(map(len, rows))), np.int32)
+    for row, values in zip(padded, rows, strict=True):
+        row[: len(values)] = values
+    return padded

@@ -1,0 +1,148 @@
+"""Parts of a page that several kinds of task share."""
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+from bert_keras.kinds import task_pictures
+from bert_keras.labelled import answers
+from bert_keras.pages import calibration, confusion, drawing, markdown
+
+NUM_MISTAKES = 20
+"""Mistakes to show."""
+
+MAX_LISTED_CLASSES = 200
+"""Classes to list in a table."""
+
+NUM_CONFUSIONS = 20
+"""Pairs of classes in the list of the commonest confusions."""
+
+
+AnyAnswer = TypeVar("AnyAnswer", answers.ClassifiedText, answers.ChosenEnding)
+
+
+class Section(NamedTuple):
+    """A part of a page about answers."""
+
+    title: str
+    name: str
+    """Stem of the picture's file name and of the tags for TensorBoard."""
+    text: str
+    """Markdown; may be empty."""
+    picture: bytes | None = None
+    """PNG."""
+
+
+def confusion_section(whole: confusion.Confusion, *, title: str, name: str) -> Section:
+    """The confusion matrix; for more than two classes the commonest confusions too.
+
+    Args:
+        whole: of all classes.
+        title: of the section and the picture.
+        name: of the section.
+    """
+    shown = whole._replace(names=tuple(drawing.short_names(whole.names)))
+    draw = functools.partial(task_pictures.draw_confusion, title, shown)
+    texts = []
+    if len(whole.names) > task_pictures.MAX_MATRIX_CLASSES:
+        texts.append(
+            f"Of {len(whole.names):,} classes the picture has those with most "
+            "mistakes; the others are pooled, with mistakes among them on the diagonal."
+        )
+    commonest = confusion.commonest(whole, NUM_CONFUSIONS)
+    if len(whole.names) > 2 and commonest:
+        rows = [
+            [
+                markdown.literal(right),
+                markdown.literal(answered),
+                f"{count:,}",
+                markdown.percent(share),
+            ]
+            for right, answered, count, share in commonest
+        ]
+        header = ["right", "answered", "how often", "share of the row"]
+        texts.append("The commonest confusions:\n\n" + markdown.table(header, rows))
+    return Section(title, name, "\n\n".join(texts), drawing.as_png(draw))
+
+
+def scores_section(
+    scores: Sequence[confusion.ClassScore], *, title: str, name: str, class_word: str
+) -> Section:
+    """Precision, recall and F1 of each class.
+
+    Args:
+        scores: of all classes, in the order of `confusion_section`.
+        title: of the section and the picture.
+        name: of the section.
+        class_word: the word for a class, "label" or "type".
+    """
+    short = drawing.short_names([score.name for score in scores])
+    drawn = [s._replace(name=n) for s, n in zip(scores, short, strict=True)]
+    draw = functools.partial(task_pictures.draw_class_scores, title, drawn)
+    header = [class_word, "precision", "recall", "F1", "in the file", "answered"]
+    rows = [_score_cells(score) for score in scores[:MAX_LISTED_CLASSES]]
+    if any(re.fullmatch("#[0-9]+", shown) for shown in short):
+        header = ["in pictures", *header]
+        names = [markdown.literal(shown) for shown in short[:MAX_LISTED_CLASSES]]
+        rows = [[shown, *cells] for shown, cells in zip(names, rows, strict=True)]
+    text = markdown.table(header, rows)
+    if len(scores) > MAX_LISTED_CLASSES:
+        text = f"The first {MAX_LISTED_CLASSES} of {len(scores):,}:\n\n{text}"
+    return Section(title, name, text, drawing.as_png(draw))
+
+
+def _score_cells(score: confusion.ClassScore) -> list[str]:
+    shares = (score.precision, score.recall, score.f1)
+    return [
+        markdown.literal(score.name),
+        *(markdown.percent(share) for share in shares),
+        f"{score.num_right:,}",
+        f"{score.num_answered:,}",
+    ]
+
+
+def calibration_section(
+    records: Sequence[answers.ClassifiedText | answers.ChosenEnding],
+) -> Section:
+    """Calibration: whether a model is right as often as it is confident."""
+    confidences = [record.confidence for record in records]
+    is_right = [record.label == record.prediction for record in records]
+    bins = calibration.reliability_bins(confidences, is_right)
+    error = calibration.expected_calibration_error(bins)
+    mean = sum(confidences) / len(confidences)
+    accuracy = sum(is_right) / len(is_right)
+    text = (
+        f"The model gives its answers a probability of {markdown.percent(mean)} on "
+        f"average, and {markdown.percent(accuracy)} of them are right. Expected "
+        f"calibration error, in {calibration.NUM_BINS} bins: {markdown.percent(error)}."
+    )
+    draw = functools.partial(task_pictures.draw_reliability, bins)
+    return Section("Calibration", "calibration", text, drawing.as_png(draw))
+
+
+def most_confident_mistakes(records: Sequence[AnyAnswer]) -> list[AnyAnswer]:
+    """Wrong answers, the most confident first."""
+    wrong = [record for record in records if record.label != record.prediction]
+    return sorted(wrong, key=lambda record: (-record.confidence, record.line))
+
+
+def mistakes_section(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    found: str,
+    order: str,
+) -> Section:
+    """A table of the worst mistakes.
+
+    Args:
+        header: of its columns.
+        rows: the worst first.
+        found: sentence about their number.
+        order: property of the worst.
+    """
+    text = f"{found}."
+    if rows:
+        text = f"{found}; the {len(rows)} {order}:\n\n{markdown.table(header, rows)}"
+    return Section("Worst mistakes", "worst_mistakes", text)

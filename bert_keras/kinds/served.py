@@ -1,0 +1,391 @@
+"""The base of all exported models: a network that answers questions."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.checkpoints import run_directory, weights
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning
+from bert_keras.data import tokenization
+from bert_keras.graphs import graph_tokenizer, input_checks
+from bert_keras.kinds.span import served_windows
+from bert_keras.labelled import text_windows, tokenized
+from bert_keras.model import networks
+
+INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
+"""Inputs of models that take ids."""
+
+ID_SPECS = tuple(tf.TensorSpec([None, None], tf.int32, name) for name in INPUT_NAMES)
+"""The same, each `(batch_size, sequence_length)`."""
+
+STRINGS, IDS = "serving_default", "ids"
+"""Signatures that every SavedModel has."""
+
+PROBES = (
+    "",
+    "The quick brown fox jumps over the lazy dog, doesn't it?",
+    "Ein naïver Ångström-Käfer … ΟΔΥΣΣΕΥΣ fährt nach İstanbul № 42!",
+    "日本語とひらがな, 한국어, русский, العربية 🙂 \u200b\ufffd\x00\ttab",
+    "long " * 600,
+)
+"""Texts on which an export must give the answers of the model itself."""
+
+
+class Signature(NamedTuple):
+    """One way to ask a SavedModel."""
+
+    function: Callable[..., dict[str, tf.Tensor]]
+    """From inputs, in their order, to outputs by name."""
+    inputs: tuple[tf.TensorSpec, ...]
+
+    def answer(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The function, with a sentence for shapes that do not fit."""
+        return self.function(*input_checks.rows(self.inputs, values))
+
+
+class Probe(NamedTuple):
+    """Questions to one signature of a SavedModel, and the right answers."""
+
+    signature: str
+    inputs: Mapping[str, Any]
+    """By name, as `tf.constant` takes them."""
+    wanted: Mapping[str, np.ndarray]
+    """Outputs, or some of them; where masked, several are right. Strings are not
+    compared: they follow from the numbers, and where two are equal, either may come
+    first."""
+
+
+_WINDOWS_AT_ONCE = 32
+"""Windows read together: memory depends on this, not on the length of texts."""
+
+
+class Network:
+    """A network for answers, hidden from TensorFlow.
+
+    A SavedModel holds all that it finds in a module, and would hold every weight of a
+    Keras model twice: modules keep their network in one of these, and `variables`
+    beside it.
+    """
+
+    def __init__(self, network: keras.Model):
+        self._network = network
+
+    def __call__(self, features: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+        return self._network(dict(features), training=False, **options)
+
+    @property
+    def weights(self) -> list[keras.Variable]:
+        return self._network.weights
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        return [weight.value for weight in self.weights]
+
+
+class Answers(tf.Module):
+    """A model that answers one kind of question.
+
+    A SavedModel has `signatures`; the formats that know nothing but numbers have
+    `compute`.
+
+    Args:
+        checkpoint: the model.
+        network: its network, from `load_network`.
+        max_seq_length: tokens of an input at most; longer texts are shortened, or read
+            in windows. `None`: as many as the network takes.
+        long_texts: what becomes of them, where they are not the task's own windows.
+        stride: of windows, see `config.window_stride`.
+    """
+
+    id_specs = ID_SPECS
+    """Inputs in ids, `(batch_size, ...)` int32 each; `INPUT_NAMES` first."""
+    labels: tuple[str, ...] | None = None
+
+    def __init__(
+        self,
+        checkpoint: weights.Checkpoint,
+        network: Network,
+        *,
+        max_seq_length: int | None = None,
+        long_texts: config.LongTexts = "cut",
+        stride: int | None = None,
+    ):
+        super().__init__()
+        self._bert_config = checkpoint.bert_config
+        longest = checkpoint.bert_config.max_position_embeddings
+        self.max_seq_length = min(max_seq_length or longest, longest)
+        self.long_texts: config.LongTexts = long_texts
+        self.stride = config.window_stride(self.max_seq_length, stride)
+        self.vocabulary = checkpoint.vocabulary
+        self.do_lower_case = checkpoint.do_lower_case
+        self.dtype = checkpoint.dtype
+        self.network = network
+        self._variables = network.variables
+        self._tokenizer = graph_tokenizer.GraphTokenizer(
+            self.vocabulary, do_lower_case=self.do_lower_case
+        )
+        self._python_tokenizer = checkpoint.tokenizer
+        self.task = checkpoint.task
+
+    @property
+    def tokenizer(self) -> tokenization.Tokenizer:
+        """The tokenizer in Python."""
+        return self._python_tokenizer
+
+    @property
+    def decisions(self) -> dict[str, Any]:
+        """Thresholds and limits that turn numbers into the run's answers, as JSON.
+
+        Callers of LiteRT and ONNX files, which give numbers alone, need them.
+        """
+        return {}
+
+    def compute(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """From ids to numbers, with operations that all formats have."""
+        raise NotImplementedError
+
+    def signatures(self) -> dict[str, Signature]:
+        """Ways to ask: `STRINGS`, `IDS`, and maybe more."""
+        raise NotImplementedError
+
+    def id_probes(self) -> dict[str, np.ndarray]:
+        """Ids to compare numbers on, by the names of `id_specs`."""
+        raise NotImplementedError
+
+    def probes(self) -> list[Probe]:
+        """Questions to compare answers on."""
+        raise NotImplementedError
+
+    def by_name(self, values: Sequence[Any]) -> dict[str, Any]:
+        """Ids one by one, as `id_specs` has them, with their names."""
+        names = [spec.name for spec in self.id_specs]
+        return dict(zip(names, values, strict=True))
+
+    def compute_in_order(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The same as `compute`, of the ids one by one."""
+        return self.compute(self.by_name(values))
+
+    def checked(self, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Ids by name; those that the network cannot take are refused in the graph."""
+        return input_checks.ids(self.by_name(values), self._bert_config)
+
+    def numbers_signature(self) -> Signature:
+        """The signature from ids to the outputs of `compute`."""
+        return Signature(lambda *v: self.compute(self.checked(v)), self.id_specs)
+
+    def numbers_probe(self) -> Probe:
+        """A probe of `numbers_signature`."""
+        ids = self.id_probes()
+        return Probe(IDS, ids, as_arrays(self.compute(as_tensors(ids))))
+
+    def _pack(
+        self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Inputs of ids, with at least one column even for no texts at all."""
+        packed = graph_tokenizer.pack_pairs(
+            ids_a,
+            ids_b,
+            max_seq_length=self.max_seq_length,
+            vocabulary=self.vocabulary,
+            keeps_tail=self.long_texts == "head_tail",
+        )
+        # Without texts there are no columns, but the pooler wants a first one.
+        missing = tf.cast(tf.equal(ids_a.nrows(), 0), tf.int32)
+        paddings = [[0, 0], [0, missing]]
+        return {name: tf.pad(packed[name], paddings) for name in INPUT_NAMES}
+
+    def _python_ids(
+        self, pairs: Sequence[tuple[str, str | None]]
+    ) -> dict[str, np.ndarray]:
+        """Inputs of texts, of their windows, or of pairs of them, made in Python."""
+        if config.reads_windows(self.long_texts):
+            windows = self._python_windows(text for text, _ in pairs)
+            return windows.inputs.batch(np.arange(len(windows.inputs)))
+        made = tokenized.tokenize(
+            pairs,
+            self._python_tokenizer,
+            max_seq_length=self.max_seq_length,
+            keeps_tail=self.long_texts == "head_tail",
+        )
+        return made.batch(np.arange(len(pairs)))
+
+    def _python_windows(self, texts: Iterable[str]) -> text_windows.TextWindows:
+        return text_windows.cut(
+            texts,
+            self._python_tokenizer,
+            max_seq_length=self.max_seq_length,
+            stride=self.stride,
+        )
+
+
+class DirectAnswers(Answers):
+    """A model for which a row of ids is one question, or a window of a long text.
+
+    With `long_texts` in windows, numbers of a text are the mean or the greatest of its
+    windows' numbers; who asks with ids gives windows, and gets the answer of each.
+    """
+
+    string_specs: tuple[tf.TensorSpec, ...]
+    """Inputs in strings, `(batch_size, ...)` each."""
+
+    def encode(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """From strings to ids, in the graph."""
+        raise NotImplementedError
+
+    def present(
+        self, ids: Mapping[str, tf.Tensor], numbers: Mapping[str, tf.Tensor]
+    ) -> dict[str, tf.Tensor]:
+        """From numbers to answers."""
+        raise NotImplementedError
+
+    def string_probes(self) -> Mapping[str, Any]:
+        """The texts of `id_probes`, by the names of `string_specs`."""
+        raise NotImplementedError
+
+    def signatures(self):
+        def answer(ids):
+            return self.present(ids, self.compute(ids))
+
+        def answer_texts(*texts):
+            if not config.reads_windows(self.long_texts):
+                return answer(self.encode(*texts))
+            ids, owners = self._windows_of(*texts)
+            pooled = self._pool(self._in_parts(ids), owners, tf.shape(*texts)[0])
+            return self.present(ids, pooled)
+
+        return {
+            STRINGS: Signature(answer_texts, self.string_specs),
+            IDS: Signature(lambda *v: answer(self.checked(v)), self.id_specs),
+        }
+
+    def probes(self):
+        ids = self.id_probes()
+        tensors = as_tensors(ids)
+        numbers = self.compute(tensors)
+        wanted = of_strings = as_arrays(self.present(tensors, numbers))
+        texts = self.string_probes()
+        if config.reads_windows(self.long_texts):
+            windows = self._python_windows(texts["text"])
+            pooled = {
+                name: tf.constant(windows.pool(values.numpy(), self.long_texts))
+                for name, values in numbers.items()
+            }
+            of_strings = as_arrays(self.present(tensors, pooled))
+        return [Probe(STRINGS, texts, of_strings), Probe(IDS, ids, wanted)]
+
+    def _windows_of(self, texts: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Ids of all windows of texts, and `(num_windows,)` the number of its text."""
+        tokens = self._tokenizer(texts)
+        num_tokens = tokens.row_lengths()
+        room = tf.fill(
+            tf.shape(num_tokens), tf.constant(self.max_seq_length - 2, tf.int64)
+        )
+        windows = served_windows.cut_windows(num_tokens, room, self.stride)
+        places = tf.ragged.range(windows.starts, windows.ends)
+        ids = places.with_values(tf.gather(tokens.flat_values, places.values))
+        return self._pack(ids), windows.examples
+
+    def _in_parts(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """`compute`, of `_WINDOWS_AT_ONCE` rows at a time."""
+        specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in ids}
+        compute = tf.function(self.compute).get_concrete_function(specs)
+        shapes = {k: v.shape for k, v in compute.structured_outputs.items()}
+        dtypes = {k: v.dtype for k, v in compute.structured_outputs.items()}
+        num_windows = tf.shape(ids["input_ids"])[0]
+
+        def read(first, numbers):
+            end = first + _WINDOWS_AT_ONCE
+            found = compute(**{name: values[first:end] for name, values in ids.items()})
+            return end, {k: tf.concat([v, found[k]], 0) for k, v in numbers.items()}
+
+        none = {k: tf.zeros([0, *shape[1:]], dtypes[k]) for k, shape in shapes.items()}
+        _, numbers = tf.while_loop(
+            lambda first, numbers: first < num_windows,
+            read,
+            (tf.constant(0), none),
+            shape_invariants=(tf.TensorShape([]), shapes),
+            # One after the other, or all would be in memory at once.
+            parallel_iterations=1,
+        )
+        return numbers
+
+    def _pool(
+        self, numbers: Mapping[str, tf.Tensor], owners: tf.Tensor, num_texts: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """`text_windows.TextWindows.pool` in the graph."""
+        pool = tf.math.unsorted_segment_mean
+        if self.long_texts == "windows_max":
+            pool = tf.math.unsorted_segment_max
+        return {k: pool(values, owners, num_texts) for k, values in numbers.items()}
+
+
+def as_tensors(values: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+    """The same values for TensorFlow."""
+    return {name: tf.constant(value) for name, value in values.items()}
+
+
+def as_arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
+    """The same values for NumPy."""
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+def load_network(
+    checkpoint: weights.Checkpoint,
+    task: config.Task,
+    *,
+    needed: tuple[str, ...],
+    unused: tuple[str, ...] = (),
+    purpose: str,
+    path: Path,
+) -> Network:
+    """Builds a network with the weights of a checkpoint.
+
+    Args:
+        checkpoint: the model.
+        task: of the network.
+        needed: beginnings of names of weights that answers come from.
+        unused: beginnings of such names that they do not come from.
+        purpose: of the answers, for the error.
+        path: of the checkpoint, for the error.
+
+    Raises:
+        InputError: the checkpoint lacks needed weights.
+    """
+    network = networks.build(
+        checkpoint.bert_config, task, seed=0, dtype=checkpoint.dtype
+    )
+    lacking = [
+        name
+        for name in weights.assign(network, checkpoint.arrays)
+        if name.startswith(needed) and not name.startswith(unused)
+    ]
+    if lacking:
+        raise InputError(
+            f"{path}: {purpose} needs {', '.join(lacking)}, which the model does not "
+            "have or was not trained with"
+        )
+    return Network(network)
+
+
+def tuned_network(
+    checkpoint: weights.Checkpoint, *, path: Path, needs_pooler: bool
+) -> Network:
+    """Builds the network of a fine-tuned model, see `load_network`."""
+    return load_network(
+        checkpoint,
+        checkpoint.task,
+        needed=("encoder/", "head/"),
+        unused=() if needs_pooler else ("encoder/pooler/",),
+        purpose=checkpoint.task.kind,
+        path=path,
+    )
+
+
+def read_settings(path: Path) -> finetuning.FinetuningConfig | None:
+    """The settings of a fine-tuned run; `None` if it has no `config.yaml`."""
+    return run_directory.read_settings(path, finetuning.FinetuningConfig)

@@ -1,0 +1,199 @@
+"""The answers of a run that finds answers to questions in a text."""
+
+# Records of a dev file have labels.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
+
+import functools
+import itertools
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bert_keras.kinds import sections, task_pictures
+from bert_keras.kinds.span import null_odds, squad_scores
+from bert_keras.labelled import answers
+from bert_keras.pages import drawing, markdown
+
+NO_ANSWER = "no answer"
+
+_MAX_PLACES = 50
+"""Occurrences of a text in another to consider."""
+
+
+def describe(
+    records: Sequence[answers.AnsweredQuestion], *, has_impossible: bool
+) -> list[sections.Section]:
+    """The parts of the page.
+
+    Args:
+        records: at least one.
+        has_impossible: whether a question may have no answer (SQuAD 2.0).
+    """
+    # Not by their ids, which are the data's own matter.
+    each = {
+        str(number): squad_scores.score_answer(
+            record.prediction, record.answers, has_impossible=has_impossible
+        )
+        for number, record in enumerate(records)
+    }
+    by_length = {
+        id: squad_scores.answer_length_group(record.answers)
+        for id, record in zip(each, records, strict=True)
+    }
+    by_word = {
+        id: squad_scores.question_word_group(record.question)
+        for id, record in zip(each, records, strict=True)
+    }
+    parts = [
+        _groups(
+            squad_scores.scores_by(
+                by_length, each, order=squad_scores.ANSWER_LENGTHS.index
+            ),
+            title="By words of the answer",
+            name="by_answer_length",
+        ),
+        _groups(
+            _commonest_first(squad_scores.scores_by(by_word, each)),
+            title="By question word",
+            name="by_question_word",
+        ),
+    ]
+    if has_impossible and all(record.null_odds is not None for record in records):
+        parts.append(_threshold(records))
+    return [*parts, _mistakes(records, list(each.values()))]
+
+
+def _commonest_first(
+    groups: Sequence[squad_scores.GroupScore],
+) -> list[squad_scores.GroupScore]:
+    return sorted(groups, key=lambda group: (-group.num_questions, group.group))
+
+
+def _groups(
+    groups: Sequence[squad_scores.GroupScore], *, title: str, name: str
+) -> sections.Section:
+    rows = [
+        [g.group, f"{g.num_questions:,}", f"{g.exact:.1f}", f"{g.f1:.1f}"]
+        for g in groups
+    ]
+    return sections.Section(
+        title,
+        name,
+        markdown.table(["group", "questions", "exact match", "F1"], rows),
+        drawing.as_png(functools.partial(task_pictures.draw_groups, title, groups)),
+    )
+
+
+def _threshold(records: Sequence[answers.AnsweredQuestion]) -> sections.Section:
+    ids = [str(number) for number in range(len(records))]
+    gold = {id: r.answers for id, r in zip(ids, records, strict=True)}
+    texts = {id: r.best_text for id, r in zip(ids, records, strict=True)}
+    odds = {id: r.null_odds for id, r in zip(ids, records, strict=True)}
+    curve = null_odds.threshold_curve(gold, texts, odds)
+    best = squad_scores.best_thresholds(gold, texts, odds)
+    header = ["", "best", "at the threshold"]
+    rows = [
+        [name, f"{best[f'best_{key}']:.2f}", f"{best[f'best_{key}_thresh']:.4f}"]
+        for name, key in (("F1", "f1"), ("exact match", "exact"))
+    ]
+    text = (
+        "A question is answered if its odds of having no answer do not exceed the "
+        "threshold. Chosen on these very questions:\n\n"
+    )
+    draw = functools.partial(
+        task_pictures.draw_null_odds, curve, best_threshold=best["best_f1_thresh"]
+    )
+    return sections.Section(
+        "Threshold of no answer",
+        "null_odds",
+        text + markdown.table(header, rows),
+        drawing.as_png(draw),
+    )
+
+
+class Mistake(NamedTuple):
+    """A wrong answer."""
+
+    record: answers.AnsweredQuestion
+    f1: float
+
+
+def worst(
+    records: Sequence[answers.AnsweredQuestion], scores: Sequence[squad_scores.Score]
+) -> list[Mistake]:
+    """Answers that are not exact, the lowest F1 first, then the most probable."""
+    wrong = [
+        Mistake(record, score.f1)
+        for record, score in zip(records, scores, strict=True)
+        if not score.exact
+    ]
+    return sorted(wrong, key=lambda m: (m.f1, -m.record.probability, m.record.id))
+
+
+def _mistakes(
+    records: Sequence[answers.AnsweredQuestion], scores: Sequence[squad_scores.Score]
+) -> sections.Section:
+    wrong = worst(records, scores)
+    rows = [
+        [
+            markdown.excerpt(record.question),
+            " / ".join(_distinct(record.answers)) or NO_ANSWER,
+            markdown.excerpt(record.prediction) if record.prediction else NO_ANSWER,
+            f"{100 * f1:.1f}",
+            markdown.percent(record.probability),
+            context_excerpt(record),
+        ]
+        for record, f1 in wrong[: sections.NUM_MISTAKES]
+    ]
+    section = sections.mistakes_section(
+        ["question", "right", "answered", "F1", "probability", "context"],
+        rows,
+        found=f"{len(wrong):,} of {len(records):,} answers are not exact",
+        order="of the lowest F1, the most probable of them",
+    )
+    note = "In the context the right answer is bold, the answer that was given italic."
+    return section._replace(text=f"{section.text}\n\n{note}") if rows else section
+
+
+def _distinct(texts: Sequence[str]) -> list[str]:
+    """Texts without those that differ only in ways that do not count."""
+    by_meaning: dict[str, str] = {}
+    for text in texts:
+        by_meaning.setdefault(squad_scores.normalize_answer(text), text)
+    return [markdown.excerpt(text) for text in by_meaning.values()]
+
+
+def context_excerpt(record: answers.AnsweredQuestion) -> str:
+    """The context around the right answer and around the given one.
+
+    If an answer occurs more than once, the pair of places nearest to each other is
+    shown.
+    """
+    right = _places(record.context, record.answers[:1])
+    given = _places(record.context, [record.prediction])
+    pairs = [(one, other) for one in right or [None] for other in given or [None]]
+    one, other = min(pairs, key=_distance)
+    places = ((one, "strong"), (other, "em"))
+    marks = [markdown.Mark(*place, tag) for place, tag in places if place]
+    return markdown.excerpt(record.context, marks)
+
+
+_Place = tuple[int, int]
+
+
+def _places(context: str, texts: Sequence[str]) -> list[_Place]:
+    """Places of the first text that occurs in the context, as whole words if any."""
+    for text in filter(None, texts):
+        words = re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", context)
+        anywhere = re.finditer(re.escape(text), context)
+        for matches in (words, anywhere):
+            if found := [m.span() for m in itertools.islice(matches, _MAX_PLACES)]:
+                return found
+    return []
+
+
+def _distance(pair: tuple[_Place | None, _Place | None]) -> int:
+    one, other = pair
+    if one is None or other is None:
+        return 0
+    return max(one[0] - other[1], other[0] - one[1], 0)

@@ -1,0 +1,278 @@
+"""Answers from a model's scores of tokens, as run_squad.py makes them.
+
+Answers are cut out of the context as it was written, by the places of their characters.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import scipy.special
+
+from bert_keras.core.errors import InputError
+from bert_keras.kinds.span import squad, squad_scores
+
+
+class Candidate(NamedTuple):
+    """One of the best answers to a question; an empty text says that there is none."""
+
+    text: str
+    probability: float
+    """Probability among the candidates of this question."""
+    start_logit: float
+    end_logit: float
+
+
+class Predictions(NamedTuple):
+    """Answers of a model to many questions, by question id."""
+
+    n_best: dict[str, list[Candidate]]
+    """Most probable first, all texts different."""
+    null_odds: dict[str, float] | None
+    """Score of "no answer" less that of the best answer; `None` if every question has
+    an answer."""
+
+    def best_texts(self) -> dict[str, str]:
+        """The best answer that is not empty; empty only where there is no text."""
+        return {
+            id: next((c.text for c in candidates if c.text), "")
+            for id, candidates in self.n_best.items()
+        }
+
+    def answers(self, *, null_score_diff_threshold: float = 0.0) -> dict[str, str]:
+        """The answers: an empty one where its odds are above the threshold."""
+        texts = self.best_texts()
+        if self.null_odds is None:
+            return texts
+        return {
+            id: "" if self.null_odds[id] > null_score_diff_threshold else text
+            for id, text in texts.items()
+        }
+
+    def to_files(self, *, null_score_diff_threshold: float = 0.0) -> dict[str, str]:
+        """The files that run_squad.py writes, in its forms: from name to content."""
+        answers = self.answers(null_score_diff_threshold=null_score_diff_threshold)
+        n_best = {
+            id: [candidate._asdict() for candidate in candidates]
+            for id, candidates in self.n_best.items()
+        }
+        contents = {"predictions.json": answers, "nbest_predictions.json": n_best}
+        if self.null_odds is not None:
+            contents["null_odds.json"] = self.null_odds
+        # In ASCII, as the original's: half of a surrogate pair can be written too.
+        return {
+            name: json.dumps(content, indent=4) + "\n"
+            for name, content in contents.items()
+        }
+
+
+def predict(
+    questions: Sequence[squad.Question],
+    windows: squad.Windows,
+    *,
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    has_impossible: bool,
+    n_best_size: int = 20,
+    max_answer_length: int = 30,
+) -> Predictions:
+    """Finds the best answers.
+
+    Of each window the `n_best_size` best first tokens are combined with as many best
+    last tokens. As only tokens of the context are ranked (in the original all are, and
+    those of the question are thrown out later), no answer of the original is missed.
+
+    Args:
+        questions: the questions.
+        windows: of just these questions, from `squad.featurize`.
+        start_logits: `(num_tokens,)`, end to end as in `windows.texts`.
+        end_logits: the same shape.
+        has_impossible: whether "no answer" is an answer (SQuAD 2.0); its score is that
+            of `[CLS]` in the window where it is lowest.
+        n_best_size: candidates that are kept of each question.
+        max_answer_length: tokens of an answer at most.
+
+    Raises:
+        InputError: logits that are not finite, or a number below 1.
+    """
+    for name, value in (
+        ("n_best_size", n_best_size),
+        ("max_answer_length", max_answer_length),
+    ):
+        if value < 1:
+            raise InputError(f"`{name}` must be at least 1, got {value}")
+    logits = np.stack([start_logits, end_logits]).astype(np.float64)
+    if not np.isfinite(logits).all():
+        raise InputError(
+            "the model's scores are not finite numbers: its training has failed"
+        )
+    n_best, null_odds = {}, {}
+    for rows in _blocks(windows.questions):
+        spans = _best_spans(windows, rows, logits, n_best_size, max_answer_length)
+        for number, of_question in _by_question(windows, rows, spans):
+            question = questions[number]
+            entries = _distinct(question.context, of_question, n_best_size)
+            if has_impossible:
+                null = _null_entry(windows, rows, number, logits)
+                null_odds[question.id] = _odds(null, entries)
+                entries = _with_null(entries, null, n_best_size)
+            n_best[question.id] = _candidates(entries)
+    return Predictions(n_best, null_odds if has_impossible else None)
+
+
+_WINDOWS_PER_BLOCK = 1024
+"""Some 50 MB for windows of 384 tokens and the 20 best of each end."""
+
+
+def _blocks(questions: np.ndarray) -> Iterator[np.ndarray]:
+    """Rows of windows, cut between questions."""
+    start = 0
+    while start < len(questions):
+        last = questions[min(start + _WINDOWS_PER_BLOCK, len(questions)) - 1]
+        end = int(np.searchsorted(questions, last, side="right"))
+        yield np.arange(start, end)
+        start = end
+
+
+class _Spans(NamedTuple):
+    """Possible answers to some questions, best first within each."""
+
+    questions: np.ndarray
+    char_starts: np.ndarray
+    char_ends: np.ndarray
+    start_logits: np.ndarray
+    end_logits: np.ndarray
+
+
+def _best_spans(
+    windows: squad.Windows,
+    rows: np.ndarray,
+    logits: np.ndarray,
+    n_best_size: int,
+    max_answer_length: int,
+) -> _Spans:
+    tokens, mask = windows.texts.tokens(rows)
+    is_context = mask & (windows.char_ends[tokens] > 0)
+    may_begin = mask & windows.has_max_context[tokens]
+    first, first_logits = _top(logits[0][tokens], may_begin, n_best_size)
+    last, last_logits = _top(logits[1][tokens], is_context, n_best_size)
+    length = last[:, None, :] - first[:, :, None] + 1
+    is_span = (length >= 1) & (length <= max_answer_length)
+    is_span &= np.isfinite(first_logits)[:, :, None]
+    is_span &= np.isfinite(last_logits)[:, None, :]
+    row, begin, end = np.nonzero(is_span)
+    starts, ends = first_logits[row, begin], last_logits[row, end]
+    questions = windows.questions[rows[row]]
+    # Stable: among equals the first window, then the better first token.
+    order = np.lexsort((-(starts + ends), questions))
+    row, begin, end = row[order], begin[order], end[order]
+    return _Spans(
+        questions=questions[order],
+        char_starts=windows.char_starts[tokens[row, first[row, begin]]],
+        char_ends=windows.char_ends[tokens[row, last[row, end]]],
+        start_logits=starts[order],
+        end_logits=ends[order],
+    )
+
+
+def _top(
+    logits: np.ndarray, may_be: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Columns of the best tokens of each row, and their logits; -inf for none."""
+    logits = np.where(may_be, logits, -np.inf)
+    columns = np.argsort(-logits, axis=1, kind="stable")[:, :count]
+    return columns, np.take_along_axis(logits, columns, axis=1)
+
+
+_Entry = tuple[str, float, float]
+"""Text, start logit and end logit."""
+
+
+def _by_question(
+    windows: squad.Windows, rows: np.ndarray, spans: _Spans
+) -> Iterator[tuple[int, Iterator[tuple[int, int, float, float]]]]:
+    """Each question with its spans, if any."""
+    numbers = np.unique(windows.questions[rows])
+    bounds = np.searchsorted(spans.questions, [*numbers, numbers[-1] + 1])
+    for number, (start, end) in zip(numbers, itertools.pairwise(bounds), strict=True):
+        columns = (column[start:end].tolist() for column in spans[1:])
+        yield int(number), zip(*columns, strict=True)
+
+
+def _distinct(
+    context: str, spans: Iterator[tuple[int, int, float, float]], n_best_size: int
+) -> list[_Entry]:
+    """The best of each text, which may be in more than one place."""
+    entries: dict[str, _Entry] = {}
+    for char_start, char_end, start_logit, end_logit in spans:
+        if len(entries) == n_best_size:
+            break
+        text = context[char_start:char_end]
+        entries.setdefault(text, (text, start_logit, end_logit))
+    return list(entries.values())
+
+
+def _null_entry(
+    windows: squad.Windows, rows: np.ndarray, number: int, logits: np.ndarray
+) -> _Entry:
+    of_question = rows[windows.questions[rows] == number]
+    start_logits, end_logits = logits[:, windows.texts.starts[of_question]]
+    lowest = np.argmin(start_logits + end_logits)
+    return "", float(start_logits[lowest]), float(end_logits[lowest])
+
+
+def _odds(null: _Entry, entries: list[_Entry]) -> float:
+    if not entries:
+        return _ODDS_WITHOUT_TEXT
+    _, start_logit, end_logit = entries[0]
+    return null[1] + null[2] - start_logit - end_logit
+
+
+_ODDS_WITHOUT_TEXT = 1e6
+"""More than any difference of logits: a context of spaces has no answer."""
+
+
+def _with_null(entries: list[_Entry], null: _Entry, n_best_size: int) -> list[_Entry]:
+    """Adds "no answer" where it belongs; last, beyond the number, if that is nowhere.
+
+    As in the original, so that its probability is always known.
+    """
+    place = sum(entry[1] + entry[2] >= null[1] + null[2] for entry in entries)
+    merged = [*entries[:place], null, *entries[place:]]
+    return merged[:n_best_size] if place < n_best_size else merged
+
+
+def _candidates(entries: list[_Entry]) -> list[Candidate]:
+    # The original answers "empty" where there is nothing to choose from.
+    entries = entries or [("", 0.0, 0.0)]
+    probabilities = scipy.special.softmax([start + end for _, start, end in entries])
+    return [
+        Candidate(text, float(probability), start_logit, end_logit)
+        for (text, start_logit, end_logit), probability in zip(
+            entries, probabilities, strict=True
+        )
+    ]
+
+
+def score_file(path: str | Path, predictions: str | Path) -> dict[str, float]:
+    """Scores a `predictions.json` of whichever system by the official rules.
+
+    Args:
+        path: in the layout of SQuAD 1.1 or 2.0, with answers.
+        predictions: a text for each question id, empty for "no answer".
+
+    Returns:
+        As `squad_scores.scores`.
+
+    Raises:
+        InputError: either is no such file.
+    """
+    questions = squad.read_squad(path)
+    return squad_scores.scores(
+        questions.gold_answers(),
+        squad.load_predictions(predictions),
+        has_impossible=questions.has_impossible,
+    )

@@ -1,0 +1,159 @@
+"""TriviaQA in its own layout: questions in `qa/*.json`, documents in `evidence/`.
+
+Each pair of a question and a document becomes a question as SQuAD has it, by the first
+place where the document names an answer. TriviaQA converted to SQuAD's layout is read
+by `squad`.
+"""
+
+import functools
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.kinds.span import squad, squad_scores
+
+# Folders below `evidence/`, by list of documents of a question.
+_FOLDERS = {"EntityPages": "wikipedia", "SearchResults": "web"}
+
+
+def read_triviaqa(
+    path: str | Path,
+    evidence: str | Path,
+    *,
+    max_words: int | None = 400,
+    has_answers: bool = True,
+) -> squad.QuestionSet:
+    """Reads a file of questions and their documents.
+
+    Ids are `QUESTION_ID--DOCUMENT`, as in TriviaQA's own conversion. Pairs whose
+    document is missing are skipped; those whose document does not name an answer cannot
+    be trained on.
+
+    Args:
+        path: such as `qa/wikipedia-dev.json`.
+        evidence: the folder with `wikipedia/` and `web/`.
+        max_words: words of a document that are kept; `None`: all. The paper trained
+            on the first 400 tokens (footnote 12).
+        has_answers: whether to look for answers; test files have none.
+
+    Raises:
+        InputError: with file and place: not such a file, a document outside of the
+            folder or not UTF-8, no pair at all.
+    """
+    content = files.read_json(path)
+    questions, skipped = {}, []
+    for place, node in squad.items(content, "Data", str(path)):
+        question = squad.field(node, "Question", str, place)
+        question_id = squad.field(node, "QuestionId", str, place)
+        names = _answer_names(node, place) if has_answers else []
+        pattern = _pattern(names)
+        for document, name in _documents(node, files.path(evidence), place):
+            pair_id = f"{question_id}--{name}"
+            context = _read_document(document, max_words)
+            answers = () if context is None else _answers(names, pattern, context)
+            if context is None:
+                skipped.append(f"{pair_id}: there is no {document}")
+            elif pair_id not in questions:
+                found = squad.Question(pair_id, question, context, answers)
+                questions[pair_id] = found
+                if has_answers and not found.has_place:
+                    skipped.append(f"{pair_id}: the text does not name an answer")
+    if not questions:
+        raise InputError(
+            f"{path}: no question has a document that can be used (for example "
+            f"{', '.join(skipped[:1]) or 'none lists one'}): give the folder that has "
+            "wikipedia/ and web/, or read more words of each document"
+        )
+    return squad.QuestionSet(
+        questions=tuple(questions.values()),
+        has_impossible=False,
+        num_repaired_answers=0,
+        skipped=tuple(skipped),
+    )
+
+
+def _documents(node: Any, evidence: Path, place: str) -> Iterator[tuple[Path, str]]:
+    """Path and name of each document of a question."""
+    for key, folder in _FOLDERS.items():
+        if key not in node:
+            continue
+        for document_place, document in squad.items(node, key, place):
+            # A page that could not be fetched has no file.
+            if isinstance(document, dict) and "Filename" not in document:
+                continue
+            name = squad.field(document, "Filename", str, document_place)
+            yield _path_inside(evidence / folder, name, document_place), name
+
+
+def _path_inside(folder: Path, name: str, place: str) -> Path:
+    """The path of a file that a name in the data says, which must stay in a folder."""
+    path = folder / name
+    # JSON can hold halves of characters, which no file name has.
+    is_bad = not name or re.search("[\0\\\\\ud800-\udfff]", name) or os.path.isabs(name)
+    # Not by ".." in the text alone: a link can lead out as well.
+    if is_bad or not path.resolve().is_relative_to(folder.resolve()):
+        raise InputError(
+            f"{place}: 'Filename': expected a path inside {folder}, got {name!r}"
+        )
+    return path
+
+
+def _read_document(path: Path, max_words: int | None) -> str | None:
+    """First words of a file, with their white space; `None` if there is no file."""
+    try:
+        content = path.read_bytes().decode("utf-8-sig")
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: byte {error.start}: not UTF-8") from None
+    if max_words is None:
+        return content
+    found = _first_words(max_words).match(content)
+    return found[0] if found else ""
+
+
+@functools.lru_cache(1)
+def _first_words(count: int) -> re.Pattern[str]:
+    # Possessive: nothing is tried twice, however long a document is.
+    return re.compile(rf"(?:\s*+\S++){{0,{count}}}+")
+
+
+def _answer_names(node: Any, place: str) -> list[str]:
+    """Names of the answer, longest first."""
+    answer = squad.field(node, "Answer", dict, place)
+    place = f"{place}.Answer"
+    names = [squad.field(answer, "Value", str, place)]
+    for key in ("Aliases", "NormalizedAliases"):
+        names += squad.field(answer, key, list, place) if key in answer else []
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"{place}: expected names that are strings, got {name!r}")
+    # Articles and signs alone would be found in any text.
+    kept = {name.strip() for name in names if squad_scores.normalize_answer(name)}
+    return sorted(kept, key=lambda name: (-len(name), name))
+
+
+def _pattern(names: list[str]) -> re.Pattern[str] | None:
+    """Pattern of any name as whole words, in any case; of two names that begin at one
+    place, the first wins."""
+    if not names:
+        return None
+    alternatives = "|".join(map(re.escape, names))
+    return re.compile(rf"(?<!\w)(?:{alternatives})(?!\w)", re.IGNORECASE)
+
+
+def _answers(
+    names: list[str], pattern: re.Pattern[str] | None, context: str
+) -> tuple[squad.Answer, ...]:
+    """The first answer that is named, with its place; then all other names."""
+    match = pattern and pattern.search(context)
+    if not match:
+        return tuple(squad.Answer(name, None) for name in names)
+    named = squad.Answer(match[0], match.start())
+    return (named, *(squad.Answer(name, None) for name in names if name != match[0]))

@@ -1,0 +1,166 @@
+"""Sentences with their documents around them, as model inputs with labels of words.
+
+No TensorFlow.
+"""
+
+import bisect
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert_keras.data import tokenization
+from bert_keras.kinds.tagging import ner
+from bert_keras.labelled import dataset, tokenized
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizedWords:
+    """Model inputs of sentences. A window's own words are those it has answers for.
+
+    Every word is a window's own exactly once, and the own words of all windows, one
+    after the other, are those of all sentences.
+    """
+
+    windows: tokenized.TokenizedTexts
+    num_words: np.ndarray
+    """`(num_windows,)` int64: each window's own."""
+    positions: np.ndarray
+    """`(num_words,)` int64: the place of a word's first piece in its window."""
+    whole_lengths: np.ndarray
+    """`(num_sentences,)` int64: tokens of each sentence alone, in one window."""
+    label_ids: np.ndarray | None = None
+    """`(num_words,)` int32, as from `ner.label_ids`; `None`: `batch` has no labels."""
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """`(num_windows,)` int64: tokens of each window."""
+        return self.windows.lengths
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Some windows, padded to the longest of them.
+
+        Returns:
+            `input_ids`, `input_mask`, `segment_ids` and, if there are labels,
+            `label_ids`: the label at the first piece of each own word, else -1. All
+            are int32, `(len(rows), longest)`.
+        """
+        batch = self.windows.batch(rows)
+        if self.label_ids is not None:
+            ids, index = self.places(rows)
+            batch["label_ids"] = np.full_like(batch["input_ids"], -1)
+            batch["label_ids"][index] = self.label_ids[ids]
+        return batch
+
+    @property
+    def num_answers(self) -> int:
+        """Words of all sentences: each has outputs."""
+        return len(self.positions)
+
+    def places(self, rows: np.ndarray) -> dataset.Places:
+        """Places of the outputs for a batch of windows, among all words.
+
+        The index is the row and the position of each own word's first piece.
+        """
+        counts = self.num_words[rows]
+        begins = (np.cumsum(self.num_words) - self.num_words)[rows]
+        ids = tokenized.ranges(begins, counts)
+        in_batch = np.repeat(np.arange(len(counts)), counts)
+        return dataset.Places(ids, (in_batch, self.positions[ids]))
+
+
+def tokenize(
+    sentences: Sequence[ner.Sentence],
+    tokenizer: tokenization.Tokenizer,
+    *,
+    max_seq_length: int,
+    label_ids: np.ndarray | None = None,
+    document_context: bool = True,
+) -> TokenizedWords:
+    """Makes a window `[CLS] pieces [SEP]` around each sentence, in their order.
+
+    Words are tokenized one by one. A word of no pieces (control characters) is
+    `[UNK]`, one of more than fit a window keeps those that fit. A sentence that does
+    not fit is cut into windows of its own words, each at most half a window, so that
+    words at the cuts are also seen with their neighbours.
+
+    Args:
+        sentences: as from `ner.read`.
+        tokenizer: cased for all known results.
+        max_seq_length: tokens of a window at most; at least 3.
+        label_ids: of all words, as from `ner.label_ids`; `None`: there are none.
+        document_context: fill windows with the words of the same document on either
+            side, as many as fit (section 5.3 of the paper); else only with those of
+            the same sentence.
+    """
+    if max_seq_length < 3:
+        raise ValueError(f"`max_seq_length` must be at least 3, got {max_seq_length}")
+    vocabulary = tokenizer.vocabulary
+    inputs, num_words, positions, whole_lengths = [], [], [], []
+    for texts in _contexts(sentences, document_context):
+        words = [word for sentence in texts for word in sentence.words]
+        pieces = [
+            tokenizer.encode(word)[: max_seq_length - 2] or [vocabulary.unk_id]
+            for word in words
+        ]
+        # First piece of each word, and the end of the last word.
+        starts = [0, *itertools.accumulate(map(len, pieces))]
+        ids = list(itertools.chain.from_iterable(pieces))
+        ends = itertools.accumulate(len(sentence.words) for sentence in texts)
+        borders = [0, *(starts[end] for end in ends)]
+        whole_lengths += [b - a + 2 for a, b in itertools.pairwise(borders)]
+        for begin, end in _own_spans(texts, starts, max_seq_length - 2):
+            first, last = _widen(begin, end, starts, max_seq_length - 2)
+            window = ids[starts[first] : starts[last]]
+            inputs.append([vocabulary.cls_id, *window, vocabulary.sep_id])
+            num_words.append(end - begin)
+            positions += [1 + start - starts[first] for start in starts[begin:end]]
+    return TokenizedWords(
+        windows=tokenized.TokenizedTexts.join((x, [0] * len(x)) for x in inputs),
+        num_words=np.array(num_words, np.int64),
+        positions=np.array(positions, np.int64),
+        whole_lengths=np.array(whole_lengths, np.int64),
+        label_ids=label_ids,
+    )
+
+
+def _contexts(
+    sentences: Sequence[ner.Sentence], document_context: bool
+) -> Iterator[list[ner.Sentence]]:
+    """Sentences whose words may be in the same window."""
+    if document_context:
+        documents = itertools.groupby(sentences, key=lambda s: s.document)
+        yield from (list(document) for _, document in documents)
+    else:
+        yield from ([sentence] for sentence in sentences)
+
+
+def _own_spans(
+    texts: Sequence[ner.Sentence], starts: Sequence[int], max_pieces: int
+) -> Iterator[tuple[int, int]]:
+    """Begin and end, in words, of each window's own words."""
+    begin = 0
+    for sentence in texts:
+        end = begin + len(sentence.words)
+        is_long = starts[end] - starts[begin] > max_pieces
+        longest = max_pieces // 2 if is_long else max_pieces
+        while begin < end:
+            fitting = bisect.bisect_right(starts, starts[begin] + longest) - 1
+            cut = min(end, max(begin + 1, fitting))
+            yield begin, cut
+            begin = cut
+
+
+def _widen(
+    begin: int, end: int, starts: Sequence[int], max_pieces: int
+) -> tuple[int, int]:
+    """Adds as many words as fit: half of the room on each side, and room that one side
+    leaves on the other."""
+    room = max_pieces - (starts[end] - starts[begin])
+    first = bisect.bisect_left(starts, starts[begin] - room // 2)
+    last = bisect.bisect_right(starts, starts[first] + max_pieces) - 1
+    return bisect.bisect_left(starts, starts[last] - max_pieces), last

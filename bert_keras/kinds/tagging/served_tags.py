@@ -1,0 +1,419 @@
+"""Exported taggers: the entities of a text, or a tag for each word of sentences."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import scipy.special
+import tensorflow as tf
+
+from bert_keras.checkpoints import weights
+from bert_keras.core.errors import InputError
+from bert_keras.graphs import graph_tokenizer
+from bert_keras.kinds import served
+from bert_keras.kinds.tagging import ner, ner_windows, served_windows
+
+WORDS = "words"
+"""Signature for sentences given as words."""
+
+DOCUMENTS = "documents"
+"""Signature for sentences given as words, with the names of their documents."""
+
+_LONGEST_INPUT = 128
+"""Tokens of an input, for a model that does not say how many it had in training."""
+
+_WINDOWS_AT_ONCE = 32
+"""Windows read together: memory depends on this, not on the length of texts."""
+
+_CLEAR_CUT = 1e-3
+"""Least difference of probabilities: nearer tags may change places with the rounding of
+another batch."""
+
+
+class Tags(served.Answers):
+    """Entities of texts, and tags of words.
+
+    Strings: `text`, `(batch_size,)`, whose words `graph_tokenizer.WordSplitter` finds.
+    Answers, the entities of each text in order: `num_entities`, `(batch_size,)` int32;
+    and, `(batch_size, num_entities)` each, padded with "" and 0, with one column at
+    least: `entity`, strings, as in the text; `type`, strings; `start` and `end`, int32:
+    `text[start:end]` in Python is the entity; `probability`, float32, the mean of its
+    words.
+
+    Signature `words`: `words`, `(batch_size, num_words)` strings, padded with "".
+    Answers, of the same shape: `tags`, strings, as `ner.decode` has them, and
+    `probability`, float32, of each tag; "" and 0 for padding.
+
+    Signature `documents`, if the model was trained with documents around its sentences:
+    `words` as before, and `document`, `(batch_size,)` strings. Consecutive sentences
+    with the same document are context for each other. Answers as for `words`.
+
+    Ids: `answers.INPUT_NAMES`. Numbers, also those of the signature of ids: `logits`,
+    `(batch_size, sequence_length, num_labels)` float32, of each token.
+
+    Without documents, a sentence has no context. Long ones go through windows, as in
+    `ner_windows.tokenize`. Labels of entities are read as in `tasks.ner`; with plain
+    ones but `O`, equal ones in a row are one entity.
+
+    Args:
+        checkpoint: of kind `tagging`.
+        path: of the checkpoint; its `config.yaml`, if there is one, has the length of
+            inputs in training.
+
+    Raises:
+        InputError: the checkpoint has no labels.
+    """
+
+    def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
+        if checkpoint.task.labels is None:
+            raise InputError(f"{path}: tagging needs labels, its task.json has none")
+        settings = served.read_settings(path)
+        super().__init__(
+            checkpoint,
+            served.tuned_network(checkpoint, path=path, needs_pooler=False),
+            max_seq_length=settings.max_seq_length if settings else _LONGEST_INPUT,
+        )
+        self.labels = checkpoint.task.labels
+        self.has_documents = settings is not None and settings.document_context
+        self._split = graph_tokenizer.WordSplitter()
+
+    def signatures(self):
+        text = tf.TensorSpec([None], tf.string, "text")
+        padded_words = tf.TensorSpec([None, None], tf.string, "words")
+        document = tf.TensorSpec([None], tf.string, "document")
+        found = {
+            served.STRINGS: served.Signature(self.find_entities, (text,)),
+            WORDS: served.Signature(self.tag_words, (padded_words,)),
+            served.IDS: self.numbers_signature(),
+        }
+        if self.has_documents:
+            inputs = (padded_words, document)
+            found[DOCUMENTS] = served.Signature(self.tag_words, inputs)
+        return found
+
+    def compute(self, ids):
+        return {"logits": self.network(ids)["logits"]}
+
+    def tag_words(
+        self, padded: tf.Tensor, document: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Tags of words, maybe with documents, see the class."""
+        places = tf.where(padded != "")
+        sentences = places[:, 0]
+        shape = tf.shape(padded, tf.int64)
+        spelled = tf.RaggedTensor.from_value_rowids(
+            tf.gather_nd(padded, places), sentences, nrows=shape[0], validate=False
+        )
+        documents = None if document is None else _number(document)
+        logits = self._logits(spelled.values, spelled.row_lengths(), documents)
+        tagged = _tag(logits, sentences, self.labels)
+        names = tf.constant([*self.labels, *map(_as_begin, self.labels)])
+        is_begin = tf.cast(tagged.begins_entity, tf.int32)
+        tags = tf.gather(names, tagged.label_ids + len(self.labels) * is_begin)
+        return {
+            "tags": tf.scatter_nd(places, tags, shape),
+            "probability": tf.scatter_nd(places, tagged.probabilities, shape),
+        }
+
+    def find_entities(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Entities of texts, see the class."""
+        code_points = graph_tokenizer.decode(text)
+        starts, ends = self._split(code_points)
+        sentences = starts.value_rowids()
+        spelled = graph_tokenizer.cut(
+            code_points, sentences, starts.values, ends.values
+        )
+        logits = self._logits(spelled, starts.row_lengths())
+        tagged = _tag(logits, sentences, self.labels)
+        first, last, probabilities = _entities(tagged)
+        sentence = tf.gather(sentences, first)
+        start = tf.gather(starts.values, first)
+        end = tf.gather(ends.values, last)
+        types = tf.constant([_type_of(label) for label in self.labels])
+        columns = {
+            "entity": graph_tokenizer.cut(code_points, sentence, start, end),
+            "type": tf.gather(types, tf.gather(tagged.label_ids, first)),
+            "start": tf.cast(start, tf.int32),
+            "end": tf.cast(end, tf.int32),
+            "probability": probabilities,
+        }
+        rows = {
+            name: tf.RaggedTensor.from_value_rowids(
+                values, sentence, nrows=tf.size(text, tf.int64), validate=False
+            )
+            for name, values in columns.items()
+        }
+        num_entities = rows["start"].row_lengths()
+        num_columns = tf.reduce_max(tf.concat([num_entities, [1]], 0))
+        shape = tf.stack([tf.size(text, tf.int64), num_columns])
+        padded = {name: values.to_tensor(shape=shape) for name, values in rows.items()}
+        return {"num_entities": tf.cast(num_entities, tf.int32), **padded}
+
+    def _logits(
+        self,
+        spelled: tf.Tensor,
+        num_words: tf.Tensor,
+        documents: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """`(num_words, num_labels)` float32, of all words.
+
+        Args:
+            spelled: `(num_words,)` strings, sentence after sentence.
+            num_words: `(batch_size,)` int64, of each sentence.
+            documents: as for `tag_windows.cut_windows`.
+        """
+        max_pieces = self.max_seq_length - 2
+        pieces = self._tokenizer(spelled)[:, :max_pieces]
+        # A word of control characters only.
+        is_unknown = tf.cast(pieces.row_lengths() == 0, tf.int64)
+        unknown = tf.RaggedTensor.from_row_lengths(
+            tf.fill([tf.reduce_sum(is_unknown)], self.vocabulary.unk_id), is_unknown
+        )
+        pieces = tf.concat([pieces, unknown], axis=1)
+        starts = pieces.row_splits
+        windows = served_windows.cut_windows(
+            num_words, starts, max_pieces=max_pieces, documents=documents
+        )
+        num_windows = tf.size(windows.begins)
+
+        def is_left(first, logits):
+            return first < num_windows
+
+        def read(first, logits):
+            rows = tf.range(first, tf.minimum(first + _WINDOWS_AT_ONCE, num_windows))
+            of_rows = served_windows.Windows(*(tf.gather(v, rows) for v in windows))
+            found = self._read(of_rows, pieces, starts)
+            return first + _WINDOWS_AT_ONCE, tf.concat([logits, found], 0)
+
+        num_labels = len(self.labels)
+        _, logits = tf.while_loop(
+            is_left,
+            read,
+            (0, tf.zeros([0, num_labels])),
+            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, num_labels])),
+            # One after the other, or all would be in memory at once.
+            parallel_iterations=1,
+        )
+        return logits
+
+    def _read(
+        self,
+        windows: served_windows.Windows,
+        pieces: tf.RaggedTensor,
+        starts: tf.Tensor,
+    ) -> tf.Tensor:
+        """The logits of the own words of some windows, one after another."""
+        first_pieces = tf.gather(starts, windows.begins)
+        tokens = tf.ragged.range(first_pieces, tf.gather(starts, windows.ends))
+        ids = self._pack(tokens.with_values(tf.gather(pieces.values, tokens.values)))
+        own = tf.ragged.range(windows.own_begins, windows.own_ends)
+        rows = own.value_rowids()
+        # After [CLS].
+        positions = 1 + tf.gather(starts, own.values) - tf.gather(first_pieces, rows)
+        return tf.gather_nd(
+            self.compute(ids)["logits"], tf.stack([rows, positions], axis=1)
+        )
+
+    def id_probes(self):
+        tokenized = self._python_words(_probe_sentences())
+        return tokenized.batch(np.arange(len(tokenized)))
+
+    def probes(self):
+        sentences = _probe_sentences()
+        probabilities = self._python_probabilities(sentences)
+        found = [
+            served.Probe(WORDS, *_of_words(sentences, probabilities)),
+            self._text_probe(sentences, probabilities),
+            self.numbers_probe(),
+        ]
+        if self.has_documents:
+            found.append(self._documents_probe())
+        return found
+
+    def _documents_probe(self) -> served.Probe:
+        """A probe of documents of two sentences."""
+        sentences = [
+            sentence._replace(document=number // 2)
+            for number, sentence in enumerate(_probe_sentences())
+        ]
+        inputs, wanted = _of_words(
+            sentences, self._python_probabilities(sentences, document_context=True)
+        )
+        names = np.array([str(sentence.document) for sentence in sentences], "O")
+        return served.Probe(DOCUMENTS, {**inputs, "document": names}, wanted)
+
+    def _text_probe(
+        self, sentences: Sequence[ner.Sentence], probabilities: Sequence[np.ndarray]
+    ) -> served.Probe:
+        """A probe of the texts whose tags are all clear, so that all entities are."""
+        rows, texts = [], []
+        for sentence, of_words, text in zip(
+            sentences, probabilities, served.PROBES, strict=True
+        ):
+            if not np.any(_margins(of_words) < _CLEAR_CUT):
+                tags = ner.decode(of_words, self.labels, [sentence])[0]
+                rows.append(_entity_rows(tags, of_words, ner.split_words(text)))
+                texts.append(text)
+        wanted = {"num_entities": np.array([len(row) for row in rows], np.int32)}
+        num_columns = max(1, *wanted["num_entities"])
+        for column, name in enumerate(("start", "end", "probability")):
+            values = np.zeros((len(rows), num_columns))
+            for row, entities in zip(values, rows, strict=True):
+                row[: len(entities)] = [entity[column] for entity in entities]
+            wanted[name] = values
+        inputs = {"text": np.array(texts, "O")}
+        return served.Probe(served.STRINGS, inputs, wanted)
+
+    def _python_words(
+        self, sentences: Sequence[ner.Sentence], *, document_context: bool = False
+    ) -> ner_windows.TokenizedWords:
+        return ner_windows.tokenize(
+            sentences,
+            self._python_tokenizer,
+            max_seq_length=self.max_seq_length,
+            document_context=document_context,
+        )
+
+    def _python_probabilities(
+        self, sentences: Sequence[ner.Sentence], *, document_context: bool = False
+    ) -> list[np.ndarray]:
+        """Probabilities `(num_words, num_labels)` for each sentence."""
+        tokenized = self._python_words(sentences, document_context=document_context)
+        num_words = [len(sentence.words) for sentence in sentences]
+        logits = np.zeros((sum(num_words), len(self.labels)), np.float32)
+        for first in range(0, len(tokenized), _WINDOWS_AT_ONCE):
+            rows = np.arange(first, min(first + _WINDOWS_AT_ONCE, len(tokenized)))
+            outputs = self.compute(served.as_tensors(tokenized.batch(rows)))
+            words = tokenized.places(rows)
+            logits[words.ids] = outputs["logits"].numpy()[words.index]
+        probabilities = scipy.special.softmax(logits, axis=-1)
+        return np.split(probabilities, np.cumsum(num_words)[:-1])
+
+
+_BEGINS, _ENDS = ("B-", "S-", "U-"), ("E-", "S-", "L-", "U-")
+"""Beginnings of the tags of an entity's first and last word, see `ner.scheme_of`."""
+
+
+class _Tagged(NamedTuple):
+    """The words of a batch with their tags, `(num_words,)` each."""
+
+    label_ids: tf.Tensor
+    """int32."""
+    probabilities: tf.Tensor
+    """float32, probability of the label."""
+    begins_entity: tf.Tensor
+    is_in_entity: tf.Tensor
+
+
+def _tag(logits: tf.Tensor, sentences: tf.Tensor, labels: Sequence[str]) -> _Tagged:
+    """Most probable tags, and beginnings of entities, see `ner.to_iob2`."""
+    probabilities = tf.nn.softmax(logits)
+    label_ids = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    types = [_type_of(label) for label in labels]
+    type_ids = tf.gather(tf.constant([types.index(name) for name in types]), label_ids)
+    begin_labels = tf.constant([label.startswith(_BEGINS) for label in labels])
+    end_labels = tf.constant([label.startswith(_ENDS) for label in labels])
+    is_over = _shift(tf.gather(end_labels, label_ids), False)
+    is_in_entity = tf.gather(tf.constant([name != "" for name in types]), label_ids)
+    continues_type = _shift(type_ids, -1) == type_ids
+    continues_sentence = _shift(sentences, -1) == sentences
+    continues = continues_type & continues_sentence & ~is_over
+    return _Tagged(
+        label_ids=label_ids,
+        probabilities=tf.reduce_max(probabilities, axis=-1),
+        begins_entity=is_in_entity & (tf.gather(begin_labels, label_ids) | ~continues),
+        is_in_entity=is_in_entity,
+    )
+
+
+def _shift(values: tf.Tensor, first: int | bool) -> tf.Tensor:
+    """The value before each, and `first` before the first."""
+    return tf.concat([tf.constant([first], values.dtype), values], 0)[:-1]
+
+
+def _entities(tagged: _Tagged) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """First word, last word and mean probability of each entity."""
+    words_in = tf.where(tagged.is_in_entity)[:, 0]
+    begins = tf.gather(tagged.begins_entity, words_in)
+    entity = tf.cumsum(tf.cast(begins, tf.int32)) - 1
+    return (
+        tf.boolean_mask(words_in, begins),
+        tf.math.segment_max(words_in, entity),
+        tf.math.segment_mean(tf.gather(tagged.probabilities, words_in), entity),
+    )
+
+
+def _type_of(label: str) -> str:
+    """Type of entity; "" for none."""
+    if label == ner.OUTSIDE:
+        return ""
+    return label[2:] if ner.PREFIXED.fullmatch(label) else label
+
+
+def _as_begin(label: str) -> str:
+    """The tag of the first word of an entity."""
+    return f"B-{label[2:]}" if label.startswith("I-") else label
+
+
+def _number(documents: tf.Tensor) -> tf.Tensor:
+    """`(batch_size,)` int64 numbers, ascending; equal strings in a row share one."""
+    # The first is not new; without any there is none.
+    changes = tf.concat(
+        [documents[:1] != documents[:1], documents[1:] != documents[:-1]], 0
+    )
+    return tf.cumsum(tf.cast(changes, tf.int64))
+
+
+def _probe_sentences() -> list[ner.Sentence]:
+    return [
+        ner.Sentence(
+            tuple(text[start:end] for start, end in ner.split_words(text)),
+            None,
+            document,
+            0,
+        )
+        for document, text in enumerate(served.PROBES)
+    ]
+
+
+def _of_words(
+    sentences: Sequence[ner.Sentence], probabilities: Sequence[np.ndarray]
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Words to ask for, and the probabilities of their tags."""
+    padded = np.full((len(sentences), max(len(s.words) for s in sentences)), "", "O")
+    wanted = np.zeros(padded.shape, np.float32)
+    for row, (sentence, of_words) in enumerate(
+        zip(sentences, probabilities, strict=True)
+    ):
+        padded[row, : len(sentence.words)] = sentence.words
+        wanted[row, : len(sentence.words)] = of_words.max(axis=-1)
+    return {"words": padded}, {"probability": wanted}
+
+
+def _margins(probabilities: np.ndarray) -> np.ndarray:
+    """`(num_words,)`: probability of the best tag less that of the second."""
+    if probabilities.shape[-1] == 1:
+        return np.ones(len(probabilities))
+    ranked = np.sort(probabilities, axis=-1)
+    return ranked[:, -1] - ranked[:, -2]
+
+
+def _entity_rows(
+    tags: Sequence[str], probabilities: np.ndarray, places: Sequence[tuple[int, int]]
+) -> list[tuple[int, int, float]]:
+    """Start, end and probability of each entity."""
+    entities: list[tuple[int, int, list[float]]] = []
+    previous = ner.OUTSIDE
+    for tag, of_word, (start, end) in zip(tags, probabilities, places, strict=True):
+        probability = of_word.max()
+        if tag != ner.OUTSIDE:
+            is_new = tag.startswith(_BEGINS) or previous.startswith(_ENDS)
+            is_new = is_new or _type_of(previous) != _type_of(tag)
+            if is_new:
+                entities.append((start, end, [probability]))
+            else:
+                first, _, of_words = entities[-1]
+                entities[-1] = (first, end, [*of_words, probability])
+        previous = tag
+    return [(start, end, float(np.mean(p))) for start, end, p in entities]

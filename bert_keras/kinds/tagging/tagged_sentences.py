@@ -1,0 +1,276 @@
+"""The answers of a run that tags words: entities, or plain tags."""
+
+# Records of a dev file have labels.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
+
+import collections
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_keras.kinds import sections
+from bert_keras.kinds.tagging import ner
+from bert_keras.labelled import answers
+from bert_keras.pages import confusion, markdown
+
+NO_ENTITY = "no entity"
+"""Placeholder for an entity that was missed or invented."""
+
+MAX_LISTED_MISTAKES = 8
+"""Mistakes, or entities found, to list for one sentence."""
+
+
+NUM_SAMPLES = 8
+"""Sentences to show with the entities that were found in them."""
+
+
+class Entity(NamedTuple):
+    """Words that name something."""
+
+    type: str
+    start: int
+    """The first word."""
+    end: int
+    """After the last word."""
+
+
+class Pair(NamedTuple):
+    """A right entity and the one found in its place; `None`: none."""
+
+    right: Entity | None
+    found: Entity | None
+
+    @property
+    def kind(self) -> str:
+        """One of `KINDS`."""
+        if self.found is None:
+            return "missed"
+        if self.right is None:
+            return "invented"
+        has_bounds = self.right[1:] == self.found[1:]
+        if self.right.type == self.found.type:
+            return "right" if has_bounds else "other bounds"
+        return "other type" if has_bounds else "other type and bounds"
+
+
+KINDS = (
+    "right",
+    "other type",
+    "other bounds",
+    "other type and bounds",
+    "missed",
+    "invented",
+)
+
+
+def entities(tags: Sequence[str]) -> list[Entity]:
+    """The entities of a sentence, with its tags read as by `conlleval`."""
+    # seqeval gives the last word, not the one after it.
+    found = ner.entities(tags)
+    return [Entity(name, start, end + 1) for name, start, end in found]
+
+
+def pair_entities(record: answers.TaggedSentence) -> list[Pair]:
+    """Pairs right entities with the found ones that share most words with them.
+
+    Returns:
+        In the order of the sentence. Each entity is in one pair.
+    """
+    right, found = entities(record.labels), entities(record.prediction)
+    place_of_word = {
+        word: place
+        for place, entity in enumerate(found)
+        for word in range(entity.start, entity.end)
+    }
+    shared = collections.Counter(
+        (place, place_of_word[word])
+        for place, entity in enumerate(right)
+        for word in range(entity.start, entity.end)
+        if word in place_of_word
+    )
+    partner: dict[int, int] = {}
+    taken: set[int] = set()
+    for one, other in sorted(shared, key=lambda pair: (-shared[pair], pair)):
+        if one not in partner and other not in taken:
+            partner[one] = other
+            taken.add(other)
+    pairs = [
+        Pair(entity, found[partner[place]] if place in partner else None)
+        for place, entity in enumerate(right)
+    ]
+    pairs += [Pair(None, e) for place, e in enumerate(found) if place not in taken]
+    return sorted(pairs, key=lambda pair: (pair.right or pair.found).start)
+
+
+def describe(records: Sequence[answers.TaggedSentence]) -> list[sections.Section]:
+    """The parts of the page."""
+    right, found = (
+        [tag for record in records for tag in getattr(record, name)]
+        for name in ("labels", "prediction")
+    )
+    if ner.scheme_of([*right, *found]) == "plain":
+        return _describe_plain(right, found)
+    pairs = [pair_entities(record) for record in records]
+    flat = [pair for of_sentence in pairs for pair in of_sentence]
+    types = sorted({e.type for pair in flat for e in pair if e is not None})
+    if not types:
+        text = f"No entity in {len(records):,} sentences, and none was found."
+        return [sections.Section("Entities", "entities", text)]
+    return [
+        sections.scores_section(
+            type_scores(records, flat),
+            title="Precision, recall and F1 by type",
+            name="scores_by_type",
+            class_word="type",
+        ),
+        _confusion(flat, types),
+        _sample(records),
+        _mistakes(records, pairs),
+    ]
+
+
+def _describe_plain(
+    right: Sequence[str], found: Sequence[str]
+) -> list[sections.Section]:
+    """The parts for tags that mark no entities, word by word."""
+    tags = sorted({*right, *found})
+    return [
+        sections.confusion_section(
+            confusion.confusion(right, found, tags),
+            title="Confusion of tags",
+            name="confusion_of_tags",
+        ),
+        sections.scores_section(
+            confusion.class_scores(right, found, tags),
+            title="Precision, recall and F1 by tag",
+            name="scores_by_tag",
+            class_word="tag",
+        ),
+    ]
+
+
+def type_scores(
+    records: Sequence[answers.TaggedSentence], pairs: Iterable[Pair]
+) -> list[confusion.ClassScore]:
+    """Scores of each type by whole entities, as by `conlleval`."""
+    by_type = ner.entity_scores_by_type(
+        [record.labels for record in records],
+        [record.prediction for record in records],
+    )
+    num_found = collections.Counter(p.found.type for p in pairs if p.found is not None)
+    return [
+        confusion.ClassScore(
+            name=name,
+            # seqeval's share of nothing is 0.
+            precision=score.precision if num_found[name] else np.nan,
+            recall=score.recall if score.num_entities else np.nan,
+            f1=score.f1,
+            num_right=score.num_entities,
+            num_answered=num_found[name],
+        )
+        for name, score in by_type.items()
+    ]
+
+
+def _confusion(pairs: Sequence[Pair], types: Sequence[str]) -> sections.Section:
+    right, found = (
+        [NO_ENTITY if entity is None else entity.type for entity in column]
+        for column in zip(*pairs, strict=True)
+    )
+    section = sections.confusion_section(
+        confusion.confusion(right, found, [*types, NO_ENTITY]),
+        title="Confusion of types",
+        name="confusion_of_types",
+    )
+    counts = collections.Counter(pair.kind for pair in pairs)
+    kinds = markdown.table(
+        ["what became of entities", "how many"],
+        [[kind, f"{counts[kind]:,}"] for kind in KINDS],
+    )
+    note = (
+        "An entity is compared with the one found in its words, or in some of them: "
+        "the bounds may differ."
+    )
+    texts = (note, kinds, section.text)
+    return section._replace(text="\n\n".join(text for text in texts if text))
+
+
+def _sample(records: Sequence[answers.TaggedSentence]) -> sections.Section:
+    """The first sentences with entities, right or found, as the model reads them."""
+    rows = []
+    for record in records:
+        found = entities(record.prediction)
+        if found or entities(record.labels):
+            pairs = [Pair(None, entity) for entity in found]
+            shown = found[:MAX_LISTED_MISTAKES]
+            names = "; ".join(_name(record.words, entity) for entity in shown)
+            text = _sentence(record.words, pairs)
+            rows.append([str(record.line), text, names or NO_ENTITY])
+        if len(rows) == NUM_SAMPLES:
+            break
+    text = f"The first {len(rows)} with entities:\n\n" + markdown.table(
+        ["line", "sentence", "entities found"], rows
+    )
+    return sections.Section("Sample", "sample", text)
+
+
+def worst(
+    records: Sequence[answers.TaggedSentence], pairs: Sequence[Sequence[Pair]]
+) -> list[tuple[answers.TaggedSentence, list[Pair]]]:
+    """Sentences with their mistakes, the one with most mistakes first."""
+    mistakes = [[p for p in of_one if p.kind != "right"] for of_one in pairs]
+    wrong = [both for both in zip(records, mistakes, strict=True) if both[1]]
+    return sorted(wrong, key=lambda both: (-len(both[1]), both[0].line))
+
+
+def _mistakes(
+    records: Sequence[answers.TaggedSentence], pairs: Sequence[Sequence[Pair]]
+) -> sections.Section:
+    wrong = worst(records, pairs)
+    rows = [
+        [
+            str(record.line),
+            _sentence(record.words, mistakes),
+            _list(record.words, mistakes),
+        ]
+        for record, mistakes in wrong[: sections.NUM_MISTAKES]
+    ]
+    return sections.mistakes_section(
+        ["line", "sentence", "mistakes"],
+        rows,
+        found=f"{len(wrong):,} of {len(records):,} sentences have mistakes",
+        order="with most of them",
+    )
+
+
+def _sentence(words: Sequence[str], mistakes: Sequence[Pair]) -> str:
+    starts = np.cumsum([0, *(len(word) + 1 for word in words)]).tolist()
+    marks = []
+    for pair in mistakes[:MAX_LISTED_MISTAKES]:
+        there = [entity for entity in pair if entity is not None]
+        first, last = min(e.start for e in there), max(e.end for e in there)
+        marks.append(markdown.Mark(starts[first], starts[last] - 1))
+    return markdown.excerpt(" ".join(words), marks)
+
+
+def _list(words: Sequence[str], mistakes: Sequence[Pair]) -> str:
+    shown = "; ".join(_mistake(words, p) for p in mistakes[:MAX_LISTED_MISTAKES])
+    rest = len(mistakes) - MAX_LISTED_MISTAKES
+    return shown + (f"; and {rest} more" if rest > 0 else "")
+
+
+def _mistake(words: Sequence[str], pair: Pair) -> str:
+    """`**Bank of China** ORG: **Bank** LOC`, for instance."""
+    right, found = (
+        NO_ENTITY if entity is None else _name(words, entity) for entity in pair
+    )
+    if pair.right is not None and pair.found is not None:
+        if pair.right[1:] == pair.found[1:]:
+            found = markdown.literal(pair.found.type)
+    return f"{right} → {found}"
+
+
+def _name(words: Sequence[str], entity: Entity) -> str:
+    text = markdown.literal(" ".join(words[entity.start : entity.end]))
+    return f"<em>{text}</em> {markdown.literal(entity.type)}"

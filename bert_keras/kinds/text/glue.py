@@ -1,0 +1,362 @@
+"""GLUE: the official folder in, scores and files for its leaderboard out.
+
+The eleven data sets of gluebenchmark.com, read as they are unpacked. No TensorFlow.
+"""
+
+import io
+import logging
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_keras.core import files
+from bert_keras.core.errors import InputError, nearest
+from bert_keras.core.settings.finetuning import TextColumns
+from bert_keras.kinds.text import text
+from bert_keras.labelled import reading
+
+logger = logging.getLogger(__name__)
+
+
+_SENTENCES = TextColumns(text="sentence1", text_pair="sentence2")
+
+
+class Submission(NamedTuple):
+    """File that the leaderboard wants for a test split."""
+
+    file_name: str
+    num_rows: int
+    """Rows of the official test file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A data set. Splits are named as their files, without `.tsv`."""
+
+    folder: str
+    columns: TextColumns = _SENTENCES
+    labels: tuple[str, ...] | None = ("0", "1")
+    """Classes in the order of `run_classifier.py`; `None`: numbers from 0 to 5."""
+    metrics: tuple[str, ...] = ("accuracy",)
+    """Official metrics, as `text.scores` names them; the paper's first."""
+    train: str | None = "train"
+    """Split to train on; `None`: use the model of `same_model_as`."""
+    dev: tuple[str, ...] = ("dev",)
+    submissions: Mapping[str, Submission]
+    """By test split."""
+    same_model_as: str | None = None
+    column_names: tuple[str, ...] | None = None
+    """Columns of `train` and `dev`, if those files have no header."""
+    max_broken_train_lines: int = 0
+    """Rows of `train` that a release may have cut in two, to be left out."""
+
+    @property
+    def main_metric(self) -> str:
+        """Metric that the paper reports."""
+        return self.metrics[0]
+
+
+_ENTAILMENT = ("entailment", "not_entailment")
+_MNLI_LABELS = ("contradiction", "entailment", "neutral")
+
+TASKS: Mapping[str, Task] = {
+    "CoLA": Task(
+        folder="CoLA",
+        columns=TextColumns(text="sentence"),
+        metrics=("matthews",),
+        submissions={"test": Submission("CoLA.tsv", 1063)},
+        column_names=("source", "label", "mark", "sentence"),
+    ),
+    "SST-2": Task(
+        folder="SST-2",
+        columns=TextColumns(text="sentence"),
+        submissions={"test": Submission("SST-2.tsv", 1821)},
+    ),
+    "MRPC": Task(
+        folder="MRPC",
+        columns=TextColumns(text="#1 String", text_pair="#2 String", label="Quality"),
+        metrics=("f1", "accuracy"),
+        submissions={"test": Submission("MRPC.tsv", 1725)},
+    ),
+    "STS-B": Task(
+        folder="STS-B",
+        columns=_SENTENCES.model_copy(update={"label": "score"}),
+        labels=None,
+        metrics=("spearman", "pearson"),
+        submissions={"test": Submission("STS-B.tsv", 1379)},
+    ),
+    "QQP": Task(
+        folder="QQP",
+        columns=TextColumns(
+            text="question1", text_pair="question2", label="is_duplicate"
+        ),
+        metrics=("f1", "accuracy"),
+        submissions={"test": Submission("QQP.tsv", 390_965)},
+        # Questions with a line end in them, in the release of 2018.
+        max_broken_train_lines=100,
+    ),
+    "MNLI": Task(
+        folder="MNLI",
+        # Files have 12 columns or, with the labels of five annotators, 16.
+        columns=_SENTENCES.model_copy(update={"label": "gold_label"}),
+        labels=_MNLI_LABELS,
+        dev=("dev_matched", "dev_mismatched"),
+        submissions={
+            "test_matched": Submission("MNLI-m.tsv", 9796),
+            "test_mismatched": Submission("MNLI-mm.tsv", 9847),
+        },
+    ),
+    "QNLI": Task(
+        folder="QNLI",
+        columns=TextColumns(text="question", text_pair="sentence"),
+        labels=_ENTAILMENT,
+        submissions={"test": Submission("QNLI.tsv", 5463)},
+    ),
+    "RTE": Task(
+        folder="RTE",
+        labels=_ENTAILMENT,
+        submissions={"test": Submission("RTE.tsv", 3000)},
+    ),
+    "WNLI": Task(
+        folder="WNLI",
+        submissions={"test": Submission("WNLI.tsv", 146)},
+    ),
+    "AX": Task(
+        folder="diagnostic",
+        labels=_MNLI_LABELS,
+        metrics=("matthews",),
+        train=None,
+        dev=(),
+        submissions={"diagnostic": Submission("AX.tsv", 1104)},
+        same_model_as="MNLI",
+    ),
+}
+
+
+def find_task(name: str) -> Task:
+    """Finds a task by name.
+
+    Raises:
+        InputError: no task has that name.
+    """
+    if name not in TASKS:
+        raise InputError(
+            f"expected a GLUE task ({', '.join(TASKS)}), got {name!r}"
+            f"{nearest(name, TASKS)}"
+        )
+    return TASKS[name]
+
+
+def find_files(
+    directory: str | Path, name: str, splits: Iterable[str] | None = None
+) -> dict[str, Path]:
+    """Finds the files of some splits of a task.
+
+    Args:
+        directory: the official folder, which holds one folder for each task.
+        name: of the task.
+        splits: `None`: those to train and to evaluate on.
+
+    Raises:
+        InputError: with all that are missing.
+    """
+    task = find_task(name)
+    if splits is None:
+        splits = [*([task.train] if task.train else []), *task.dev]
+    folder = files.path(directory) / task.folder
+    paths = {split: folder / f"{split}.tsv" for split in splits}
+    missing = [path.name for path in paths.values() if not path.is_file()]
+    if missing:
+        raise InputError(
+            f"{folder}: no {', '.join(missing)}: expected the folder of GLUE as it is "
+            f"unpacked, with {task.folder} in it"
+        )
+    return paths
+
+
+def read(directory: str | Path, name: str, split: str) -> list[text.LabelledText]:
+    """Reads all rows of a split; those of a test split have no label.
+
+    Raises:
+        InputError: with file and line: no such task or file, a missing column, a row
+            with too many or too few columns, a label that is not the task's, no row.
+    """
+    task = find_task(name)
+    path = find_files(directory, name, [split])[split]
+    has_label = split not in task.submissions
+    examples = [
+        _example(task, row, line, has_label=has_label, path=path)
+        for line, row in _rows(task, split, path)
+    ]
+    if not examples:
+        raise InputError(f"{path}: holds no rows, expected at least one")
+    return examples
+
+
+def read_rows(path: Path, name: str) -> Iterator[dict[str, str]]:
+    """All columns of each row of a task's file, which `read` takes."""
+    return (row for _, row in _rows(find_task(name), path.stem, path))
+
+
+def _rows(task: Task, split: str, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Line number and values by column of each row; quotes are ordinary characters."""
+    lines = reading.read_lines(path)
+    has_names = task.column_names is None or split in task.submissions
+    names = lines[0].split("\t") if has_names else list(task.column_names or ())
+    broken = []
+    for number, line in enumerate(lines, start=1):
+        fields = line.split("\t")
+        if number == 1 and has_names or fields == [""]:
+            continue
+        if len(fields) == len(names):
+            yield number, dict(zip(names, fields, strict=True))
+            continue
+        broken.append(number)
+        if split != task.train or len(broken) > task.max_broken_train_lines:
+            raise InputError(
+                f"{path}: line {number}: expected {len(names)} columns "
+                f"({', '.join(names)}), got {len(fields)}"
+            )
+    if broken:
+        logger.warning(
+            "%s: %d broken lines left out, the first is line %d",
+            path,
+            len(broken),
+            broken[0],
+        )
+
+
+def _example(
+    task: Task, row: Mapping[str, str], line: int, *, has_label: bool, path: Path
+) -> text.LabelledText:
+    columns = task.columns
+    wanted = [columns.text, columns.text_pair, columns.label if has_label else None]
+    for column in wanted:
+        if column is not None and column not in row:
+            raise InputError(
+                f"{path}: no column {column!r} (there: {', '.join(row)}): expected the "
+                "columns of GLUE"
+            )
+    second, label = [c if c is None else row[c] for c in wanted[1:]]
+    if label is not None and not _is_label(task, label):
+        known = "a number from 0 to 5"
+        if task.labels is not None:
+            known = f"one of {', '.join(task.labels)}"
+        raise InputError(
+            f"{path}: line {line}: expected a label that is {known}, got {label!r}"
+        )
+    return text.LabelledText(row[columns.text], second, label, line)
+
+
+def _is_label(task: Task, label: str) -> bool:
+    if task.labels is not None:
+        return label in task.labels
+    return bool(re.fullmatch(r"[0-9]+(\.[0-9]*)?", label)) and float(label) <= 5
+
+
+def scores(
+    name: str, logits: np.ndarray, true_label_ids: np.ndarray
+) -> dict[str, float]:
+    """Scores of answers by the official metrics of a task.
+
+    Args:
+        name: of the task.
+        logits: `(num_examples, num_labels)`, one column for STS-B.
+        true_label_ids: as from `text.label_ids`, with the labels of the task.
+
+    Returns:
+        `loss` and the task's metrics, fractions of 1. The F1 is that of label 1; it is
+        0 if no row has that label and none was given it. A correlation with something
+        constant counts as 0.
+    """
+    values = text.scores(logits, true_label_ids)
+    return {metric: values[metric] for metric in ("loss", *find_task(name).metrics)}
+
+
+def submission_tsv(name: str, logits: np.ndarray) -> str:
+    """Table of answers to a test file, as the leaderboard wants it.
+
+    Args:
+        name: of the task.
+        logits: `(num_rows, num_labels)`, in the order of the file.
+
+    Returns:
+        A line `index`, `prediction`, then a line for each row, from 0: the label as
+        the training file spells it; for STS-B the number, within 0 to 5.
+    """
+    labels = find_task(name).labels
+    if labels is None:
+        answers = [f"{number:.3f}" for number in np.clip(logits[:, 0], 0.0, 5.0)]
+    else:
+        answers = [labels[place] for place in logits.argmax(axis=-1)]
+    lines = [f"{index}\t{answer}\n" for index, answer in enumerate(answers)]
+    return "index\tprediction\n" + "".join(lines)
+
+
+def submission_names(model_task: str | None) -> list[str]:
+    """Files of a submission that a model of a task gives; none if it is not GLUE's."""
+    return [
+        submission.file_name
+        for name, task in TASKS.items()
+        if (task.same_model_as or name) == model_task
+        for submission in task.submissions.values()
+    ]
+
+
+def check_is_whole(file_names: Iterable[str]) -> None:
+    """Checks that files make a whole submission.
+
+    Raises:
+        InputError: files are missing; with the tasks whose runs would give them.
+    """
+    given = set(file_names)
+    wanted = {
+        file_name: name
+        for name, task in TASKS.items()
+        if task.same_model_as is None
+        for file_name in submission_names(name)
+    }
+    if missing := [file_name for file_name in wanted if file_name not in given]:
+        runs = dict.fromkeys(wanted[file_name] for file_name in missing)
+        raise InputError(
+            f"a submission to GLUE has {len(wanted)} files, missing: "
+            f"{', '.join(missing)}: give runs on {', '.join(runs)} too"
+        )
+
+
+def submission_zip(tables: Mapping[str, str]) -> bytes:
+    """Archive to upload; equal bytes for equal answers.
+
+    Args:
+        tables: from the file name of every `Submission` to its `submission_tsv`.
+
+    Raises:
+        InputError: a file is missing or too many, or has not as many rows as the
+            official test file: the leaderboard would refuse it.
+    """
+    check_is_whole(tables)
+    wanted = [s for task in TASKS.values() for s in task.submissions.values()]
+    unknown = sorted(set(tables) - {s.file_name for s in wanted})
+    if unknown:
+        raise InputError(f"no files of a submission to GLUE: {', '.join(unknown)}")
+    archive = io.BytesIO()
+    # Not compressed: releases of zlib differ in their bytes.
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
+        for submission in wanted:
+            table = tables[submission.file_name]
+            num_rows = table.count("\n") - 1
+            if num_rows != submission.num_rows:
+                raise InputError(
+                    f"{submission.file_name}: {num_rows:,} rows, but the official test "
+                    f"file has {submission.num_rows:,}: predict that one"
+                )
+            entry = zipfile.ZipInfo(submission.file_name)
+            # By default an entry names the system that wrote it.
+            entry.create_system, entry.external_attr = 3, 0o644 << 16
+            file.writestr(entry, table)
+    return archive.getvalue()

@@ -1,0 +1,199 @@
+"""Texts with any number of labels each: targets, thresholds, scores, tables.
+
+No TensorFlow.
+"""
+
+# Labels are None only in files without any, which are not asked for them.
+# scikit-learn and scipy have no types of their own.
+# pyright: reportArgumentType=false, reportOptionalIterable=false
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import scipy.special
+import sklearn.metrics
+
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import finetuning
+from bert_keras.data import features
+from bert_keras.kinds.text import text
+
+THRESHOLD = 0.5
+"""Probability from which on a label holds, where none was chosen."""
+
+
+def distinct_labels(
+    examples: Sequence[text.LabelledText], *, path: str | Path
+) -> tuple[str, ...]:
+    """All labels of a file, in the order of `text.sorted_labels`.
+
+    Raises:
+        InputError: there is none.
+    """
+    labels = {label for example in examples for label in example.label}
+    if not labels:
+        raise InputError(f"{path}: no row has a label, expected at least one")
+    return text.sorted_labels(labels)
+
+
+def targets(
+    examples: Sequence[text.LabelledText], labels: Sequence[str], *, path: str | Path
+) -> np.ndarray:
+    """1 where a label holds, else 0: `(num_examples, num_labels)` float32.
+
+    Raises:
+        InputError: with file and line: an unknown label.
+    """
+    places = {label: place for place, label in enumerate(labels)}
+    found = np.zeros((len(examples), len(labels)), np.float32)
+    for row, example in enumerate(examples):
+        for label in example.label:
+            if label not in places:
+                raise text.unknown_label(label, labels, path=path, line=example.line)
+            found[row, places[label]] = 1
+    return found
+
+
+def label_features(
+    true_targets: np.ndarray,
+    labels: Sequence[str],
+    settings: finetuning.FinetuningConfig,
+) -> dict[str, np.ndarray]:
+    """What the loss reads, by the names in `data.features`, of all texts.
+
+    Raises:
+        InputError: a weight of an unknown label.
+    """
+    targets = smoothed(true_targets, settings.label_smoothing)[:, None]
+    found = {features.LABEL_TARGETS: targets}
+    weights = settings.class_weights
+    if weights is not None:
+        if weights == "balanced":
+            by_label = positive_weights(true_targets)
+        else:
+            by_label = text.weight_row(weights, labels)
+        found[features.LABEL_WEIGHTS] = 1 + (by_label - 1) * targets
+    return found
+
+
+def smoothed(true_targets: np.ndarray, smoothing: float) -> np.ndarray:
+    """Targets of which a share is spread over both answers, yes and no."""
+    return true_targets * np.float32(1 - smoothing) + np.float32(smoothing / 2)
+
+
+def positive_weights(true_targets: np.ndarray) -> np.ndarray:
+    """Weights that make the texts with a label count as much as those without it.
+
+    Args:
+        true_targets: from `targets`.
+
+    Returns:
+        `(num_labels,)` float32, texts without over texts with it: the `pos_weight` of
+        torch's `BCEWithLogitsLoss`. 1 for a label that no text or every text has.
+    """
+    num_with = true_targets.sum(axis=0, dtype=np.float64)
+    num_without = len(true_targets) - num_with
+    is_varied = (num_with > 0) & (num_without > 0)
+    odds = num_without / np.maximum(num_with, 1)
+    return np.where(is_varied, odds, 1.0).astype(np.float32)
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """Probability of each label by itself, `(num_examples, num_labels)` float32."""
+    return scipy.special.expit(logits.astype(np.float32))
+
+
+def threshold_row(
+    thresholds: Mapping[str, float] | None, labels: Sequence[str]
+) -> np.ndarray:
+    """Thresholds in the order of the labels, `(num_labels,)` float32."""
+    chosen = thresholds or {}
+    return np.array([chosen.get(label, THRESHOLD) for label in labels], np.float32)
+
+
+def best_thresholds(
+    label_probabilities: np.ndarray, true_targets: np.ndarray
+) -> np.ndarray:
+    """For each label the threshold with the highest F1.
+
+    Between two probabilities it is their middle. Of several that are equally good, the
+    one nearest to 0.5 is taken.
+
+    Args:
+        label_probabilities: `(num_examples, num_labels)` float32.
+        true_targets: the same shape, 1 or 0.
+
+    Returns:
+        `(num_labels,)` float32; 0.5 where no example has the label.
+    """
+    columns = zip(label_probabilities.T, true_targets.T, strict=True)
+    return np.array([_best_threshold(*column) for column in columns], np.float32)
+
+
+def _best_threshold(label_probabilities: np.ndarray, true: np.ndarray) -> float:
+    if not true.any():
+        return THRESHOLD
+    # The label is given to all examples from a value on, the lowest first.
+    values = np.unique(label_probabilities)
+    order = np.argsort(label_probabilities, kind="stable")
+    num_below = np.searchsorted(label_probabilities[order], values)
+    right_below = np.concatenate([[0], np.cumsum(true[order])])[num_below]
+    num_right = true.sum() - right_below
+    num_given = len(true) - num_below
+    f1 = 2 * num_right / (num_given + true.sum())
+    middles = (values[1:].astype(np.float64) + values[:-1]) / 2
+    # Between neighbours in float32 there is none.
+    middles = middles.astype(np.float32)
+    middles = np.where(middles > values[:-1], middles, values[1:])
+    candidates = np.concatenate([[values[0] / 2], middles])
+    if candidates[0] < THRESHOLD <= values[0]:
+        candidates[0] = THRESHOLD
+    best = candidates[f1 == f1.max()]
+    return float(best[np.abs(best - THRESHOLD).argmin()])
+
+
+def scores(
+    logits: np.ndarray,
+    true_targets: np.ndarray,
+    thresholds: np.ndarray,
+) -> dict[str, float]:
+    """Scores of answers.
+
+    Args:
+        logits: `(num_examples, num_labels)`.
+        true_targets: the same shape, from `targets`.
+        thresholds: `(num_labels,)`, for all but the loss and the best scores.
+
+    Returns:
+        `loss` (mean binary cross entropy of a label, nats), `accuracy` (share of
+        examples of which all labels are right), `micro_f1` (over all labels of all
+        examples) and `macro_f1` (mean over labels that occur or are given);
+        `best_micro_f1` and `best_macro_f1` with the thresholds that are best for each
+        label on these very examples.
+    """
+    given = probabilities(logits)
+    values = logits.astype(float)
+    losses = np.logaddexp(0, values) - values * true_targets
+    found = _f1_scores(given >= thresholds, true_targets)
+    best = _f1_scores(given >= best_thresholds(given, true_targets), true_targets)
+    is_right = (given >= thresholds) == (true_targets > 0)
+    return {
+        "loss": float(losses.mean()),
+        "accuracy": float(is_right.all(axis=1).mean()),
+        **found,
+        **{f"best_{name}": score for name, score in best.items()},
+    }
+
+
+def _f1_scores(given: np.ndarray, true_targets: np.ndarray) -> dict[str, float]:
+    is_true = true_targets > 0
+    occurs = (given | is_true).any(axis=0)
+    if not occurs.any():
+        return {"micro_f1": 0.0, "macro_f1": 0.0}
+    by_label = [
+        sklearn.metrics.f1_score(is_true[:, label], given[:, label], zero_division=0.0)
+        for label in np.flatnonzero(occurs)
+    ]
+    micro = sklearn.metrics.f1_score(is_true.ravel(), given.ravel(), zero_division=0.0)
+    return {"micro_f1": float(micro), "macro_f1": float(np.mean(by_label))}

@@ -1,0 +1,111 @@
+"""Exported classifiers: a label, several or a number for a text or a pair of texts."""
+
+from pathlib import Path
+
+import tensorflow as tf
+
+from bert_keras.checkpoints import run_directory, weights
+from bert_keras.kinds import served
+from bert_keras.kinds.text import multi_label
+
+
+class Labels(served.DirectAnswers):
+    """Classes or numbers of texts.
+
+    Strings: `text`, and `text_pair` if the model was trained on pairs; an empty
+    `text_pair` is no second text. Ids: `answers.INPUT_NAMES`.
+
+    Numbers: `logits`, `(batch_size, num_labels)` float32, one column for a number.
+    Answers: for classes `probabilities`, `(batch_size, num_labels)` float32, and
+    `label`, `(batch_size,)` strings, the most probable one; for numbers `score`,
+    `(batch_size,)` float32.
+
+    Args:
+        checkpoint: of kind `classification` or `regression`.
+        path: of the checkpoint; its `config.yaml`, if there is one, has the length of
+            texts in training, and what becomes of longer ones.
+    """
+
+    def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
+        settings = served.read_settings(path)
+        super().__init__(
+            checkpoint,
+            served.tuned_network(checkpoint, path=path, needs_pooler=True),
+            max_seq_length=settings and settings.max_seq_length,
+            long_texts=settings.long_texts if settings else "cut",
+            stride=settings and settings.window_stride,
+        )
+        names = ("text", "text_pair")[: 1 + checkpoint.task.has_text_pair]
+        self.string_specs = tuple(
+            tf.TensorSpec([None], tf.string, name) for name in names
+        )
+        self.labels = checkpoint.task.labels
+
+    def encode(self, text, text_pair=None):
+        pair = None if text_pair is None else self._tokenizer(text_pair)
+        return self._pack(self._tokenizer(text), pair)
+
+    def compute(self, ids):
+        return {"logits": self.network(ids)["logits"]}
+
+    def present(self, ids, numbers):
+        logits = numbers["logits"]
+        if self.labels is None:
+            return {"score": logits[:, 0]}
+        return {
+            "probabilities": tf.nn.softmax(logits),
+            "label": tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1)),
+        }
+
+    def id_probes(self):
+        return self._python_ids(self._text_probes())
+
+    def string_probes(self):
+        columns = zip(*self._text_probes(), strict=True)
+        # Without pairs there is one name, and the second column is left.
+        names = [spec.name for spec in self.string_specs]
+        return dict(zip(names, map(list, columns), strict=False))
+
+    def _text_probes(self) -> list[tuple[str, str | None]]:
+        seconds = served.PROBES if len(self.string_specs) == 2 else (None,)
+        return [(first, second) for first in served.PROBES for second in seconds]
+
+
+class SeveralLabels(Labels):
+    """Labels of texts, of which each may have any number.
+
+    Strings, ids and numbers are those of `Labels`. Answers: `probabilities`,
+    `(batch_size, num_labels)` float32, each of its label by itself; `holds`, the same
+    shape, 1 where a probability reaches the threshold of its label, else 0 (int32); and
+    `labels`, the same shape, strings: the labels that hold, the most probable first,
+    then empty strings.
+
+    Args:
+        checkpoint: of kind `multi_label`.
+        path: of the checkpoint; its `results.json`, if there is one, has the
+            thresholds, else they are `multi_label.THRESHOLD`.
+    """
+
+    def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
+        super().__init__(checkpoint, path=path)
+        chosen = run_directory.threshold_of(run_directory.read_results(path) or {})
+        self._thresholds = multi_label.threshold_row(chosen, checkpoint.task.labels)
+
+    @property
+    def decisions(self):
+        pairs = zip(self.labels, self._thresholds.tolist(), strict=True)
+        return {run_directory.THRESHOLDS: dict(pairs)}
+
+    def present(self, ids, numbers):
+        probabilities = tf.sigmoid(numbers["logits"])
+        holds = probabilities >= self._thresholds
+        order = tf.argsort(probabilities, direction="DESCENDING", stable=True)
+        in_order = tf.gather(holds, order, batch_dims=1)
+        # Those that hold first, each group in the order of probabilities.
+        first = tf.argsort(tf.cast(~in_order, tf.int32), stable=True)
+        names = tf.where(in_order, tf.gather(tf.constant(self.labels), order), "")
+        return {
+            "probabilities": probabilities,
+            "holds": tf.cast(holds, tf.int32),
+            "labels": tf.gather(names, first, batch_dims=1),
+        }

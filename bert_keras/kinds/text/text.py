@@ -1,0 +1,456 @@
+"""Your own labelled texts: files in; labels, scores and tables of answers out.
+
+A file is tab-separated (`.tsv`; quotes are ordinary characters, as in GLUE),
+comma-separated (`.csv`; standard quoting) or JSON lines (`.jsonl`). No TensorFlow.
+"""
+
+# Labels are None only in files without any, which are not asked for them.
+# scikit-learn and scipy have no types of their own.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false, reportAttributeAccessIssue=false
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import scipy.special
+import scipy.stats
+import sklearn.metrics
+
+from bert_keras.core import files
+from bert_keras.core.errors import InputError, nearest
+from bert_keras.core.settings import config
+from bert_keras.core.settings.finetuning import FinetuningConfig, TextColumns
+from bert_keras.data import features
+from bert_keras.labelled import reading
+
+DEFAULT_TEXT_PAIR_COLUMN = "text_pair"
+"""Used when no other name is set and the file has it."""
+
+
+class LabelledText(NamedTuple):
+    """One row of a file."""
+
+    text: str
+    text_pair: str | None
+    label: str | tuple[str, ...] | None
+    """A tuple where a text may have several."""
+    line: int
+    """First line in its file, from 1."""
+
+
+def read_texts(
+    path: str | Path,
+    columns: TextColumns,
+    *,
+    has_text_pair: bool | None = None,
+    has_label: bool = True,
+    has_several_labels: bool = False,
+) -> list[LabelledText]:
+    """Reads all rows of a file; other columns are ignored.
+
+    A blank line is no row, but in a `.tsv` of one column it is an empty text.
+
+    Args:
+        path: `.tsv`, `.csv` or `.jsonl`, UTF-8, a byte order mark allowed; the first
+            two begin with a line of column names.
+        columns: names of the columns to read.
+        has_text_pair: whether to read second texts; `None`: if they have a column.
+        has_label: whether to read labels.
+        has_several_labels: whether a text has any number of labels: a cell that has
+            them between separators, a list in JSON lines, or a column of 0 and 1 each.
+
+    Raises:
+        InputError: with file and line: not such a file, no row, a missing column, a
+            row with too many or too few fields, a label that is empty or not text.
+    """
+    path = files.path(path)
+    read_label = _labels if has_several_labels else _label
+    wanted: dict[str, str] = {}
+    examples = []
+    for line, row in reader(path)(path):
+        place = Place(path, line)
+        wanted = wanted or _text_columns(columns, row, has_text_pair)
+        texts = {
+            role: place.string(row, name, key=role) for role, name in wanted.items()
+        }
+        label = read_label(row, columns, place) if has_label else None
+        examples.append(
+            LabelledText(texts["text"], texts.get("text_pair"), label, line)
+        )
+    if not examples:
+        raise InputError(f"{path}: holds no rows, expected at least one")
+    return examples
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """All columns of each row of a file that `read_texts` takes."""
+    return (row for _, row in reader(path)(path))
+
+
+def reader(path: Path) -> Callable[[Path], reading.Rows]:
+    read = _READERS.get(path.suffix.lower())
+    if read is None:
+        raise InputError(
+            f"{path}: expected a file named .tsv, .csv or .jsonl, got "
+            f"{path.suffix or 'no suffix'}"
+        )
+    return read
+
+
+def _text_columns(
+    columns: TextColumns, row: Mapping[str, Any], has_text_pair: bool | None
+) -> dict[str, str]:
+    """Names of the columns of texts, by key of `columns`."""
+    pair_name = columns.text_pair or DEFAULT_TEXT_PAIR_COLUMN
+    if has_text_pair is None:
+        has_text_pair = columns.text_pair is not None or pair_name in row
+    wanted = {"text": columns.text}
+    return wanted | {"text_pair": pair_name} if has_text_pair else wanted
+
+
+class Place(NamedTuple):
+    """A row of a file, for errors."""
+
+    path: Path
+    line: int
+
+    def error(self, problem: str) -> InputError:
+        return InputError(f"{self.path}: line {self.line}: {problem}")
+
+    def value(self, row: Mapping[str, Any], name: str, *, key: str) -> Any:
+        """A cell, by the name of its column, which a key of `columns` gives."""
+        if name in row:
+            return row[name]
+        problem = (
+            f"no column {name!r} (there: {', '.join(row)}){nearest(name, row)}; "
+            f"rename it, or fine-tune with --set columns.{key}=NAME"
+        )
+        # Only in JSON lines can one row lack what another has.
+        if self.path.suffix.lower() == ".jsonl":
+            raise self.error(problem)
+        raise InputError(f"{self.path}: {problem}")
+
+    def string(self, row: Mapping[str, Any], name: str, *, key: str) -> str:
+        value = self.value(row, name, key=key)
+        if not isinstance(value, str):
+            raise self.error(f"{name!r}: expected a string, got {value!r}")
+        return value
+
+    def label(self, name: str, value: Any) -> str:
+        """A label, of a string, a number or a truth value."""
+        if isinstance(value, bool | int | float):
+            value = json.dumps(value)
+        if isinstance(value, list):
+            raise self.error(
+                f"{name!r}: expected a label, got a list; --set multi_label=true is "
+                "for texts with several"
+            )
+        if not isinstance(value, str):
+            raise self.error(f"{name!r}: expected a string, got {value!r}")
+        # Labels become column names and lines of files.
+        if not value or config.NOT_IN_LABELS.search(value):
+            raise self.error(f"expected a label of one line, got {value!r}")
+        return value
+
+
+def _label(row: Mapping[str, Any], columns: TextColumns, place: Place) -> str:
+    name = cast(str, columns.label)
+    return place.label(name, place.value(row, name, key="label"))
+
+
+def _labels(
+    row: Mapping[str, Any], columns: TextColumns, place: Place
+) -> tuple[str, ...]:
+    """The labels of a text, each once."""
+    separator = columns.label_separator
+    if isinstance(columns.label, str):
+        found = _listed_labels(row, columns.label, separator, place)
+    else:
+        holds = (_holds(row, name, place) for name in columns.label)
+        found = itertools.compress(columns.label, holds)
+    labels = tuple(dict.fromkeys(found))
+    for label in labels:
+        if separator in label:
+            raise place.error(
+                f"{label!r} has {separator!r} in it, which stands between labels: "
+                "--set columns.label_separator=... names another separator"
+            )
+    return labels
+
+
+def _listed_labels(
+    row: Mapping[str, Any], name: str, separator: str, place: Place
+) -> list[str]:
+    value = place.value(row, name, key="label")
+    if place.path.suffix.lower() != ".jsonl":
+        # A text may have no label at all.
+        value = [v.strip() for v in value.split(separator)] if value.strip() else []
+    if not isinstance(value, list):
+        raise place.error(
+            f'{name!r}: with `multi_label` a list such as ["a", "b"], got {value!r}'
+        )
+    return [place.label(name, label) for label in value]
+
+
+def _holds(row: Mapping[str, Any], name: str, place: Place) -> bool:
+    value = place.value(row, name, key="label")
+    shown = value if isinstance(value, str) else json.dumps(value)
+    if shown not in _TRUTH_VALUES:
+        raise place.error(f"{name!r}: expected 0 or 1, got {value!r}")
+    return _TRUTH_VALUES[shown]
+
+
+_TRUTH_VALUES = {"0": False, "1": True, "false": False, "true": True}
+_READERS = {
+    ".tsv": reading.read_tsv,
+    ".csv": reading.read_csv,
+    ".jsonl": reading.read_jsonl_to_copy,
+}
+
+
+def distinct_labels(
+    examples: Sequence[LabelledText], *, path: str | Path
+) -> tuple[str, ...]:
+    """The labels, in the order of `sorted_labels`.
+
+    Raises:
+        InputError: fewer than two.
+    """
+    labels = {example.label for example in examples}
+    if len(labels) < 2:
+        raise InputError(
+            f"{path}: every row is labelled {labels.pop()!r}: expected two labels or "
+            "more to tell apart"
+        )
+    return sorted_labels(labels)
+
+
+def sorted_labels(labels: Collection[str]) -> tuple[str, ...]:
+    """Labels in order: as numbers if all are integers, else as text."""
+    if all(re.fullmatch("-?[0-9]+", label) for label in labels):
+        return tuple(sorted(labels, key=lambda label: (int(label), label)))
+    return tuple(sorted(labels))
+
+
+def label_ids(
+    examples: Sequence[LabelledText],
+    labels: Sequence[str] | None,
+    *,
+    path: str | Path,
+) -> np.ndarray:
+    """The right answers, as numbers.
+
+    Args:
+        examples: with labels.
+        labels: the classes; `None`: labels are numbers to be predicted.
+        path: of the examples, for errors.
+
+    Returns:
+        `(num_examples,)`: int32 places in `labels`, or float32 numbers.
+
+    Raises:
+        InputError: with file and line: an unknown label, or not a finite number.
+    """
+    if labels is None:
+        return np.array([_number(e, path) for e in examples], np.float32)
+    places = {label: place for place, label in enumerate(labels)}
+    for example in examples:
+        if example.label not in places:
+            raise unknown_label(example.label, labels, path=path, line=example.line)
+    return np.array([places[example.label] for example in examples], np.int32)
+
+
+def label_features(
+    true_label_ids: np.ndarray,
+    labels: Sequence[str],
+    settings: FinetuningConfig,
+) -> dict[str, np.ndarray]:
+    """Returns the inputs of the loss of classes, by their names in `data.features`.
+
+    Args:
+        true_label_ids: `(num_examples,)` places in `labels`.
+        labels: the classes.
+        settings: weights and smoothing.
+
+    Raises:
+        InputError: a weight of an unknown label.
+    """
+    found = {"label_ids": true_label_ids}
+    weights = settings.class_weights
+    by_label = None
+    if weights is not None:
+        if weights == "balanced":
+            by_label = balanced_weights(true_label_ids, len(labels))
+        else:
+            by_label = weight_row(weights, labels)
+        found[features.EXAMPLE_WEIGHTS] = by_label[true_label_ids]
+    if smoothing := settings.label_smoothing:
+        # As torch's `CrossEntropyLoss(weight=..., label_smoothing=...)`, in which each
+        # class of a smoothed target has its own weight. The loss multiplies by that of
+        # the true class.
+        targets = np.full((len(true_label_ids), len(labels)), smoothing / len(labels))
+        targets[np.arange(len(true_label_ids)), true_label_ids] += 1 - smoothing
+        if by_label is not None:
+            targets *= by_label / by_label[true_label_ids, None]
+        found[features.LABEL_TARGETS] = targets[:, None].astype(np.float32)
+    return found
+
+
+def balanced_weights(true_label_ids: np.ndarray, num_labels: int) -> np.ndarray:
+    """Weights with which the examples of all classes that occur weigh the same.
+
+    Those of scikit-learn's `compute_class_weight("balanced")`: examples over classes
+    times examples of the class.
+
+    Returns:
+        `(num_labels,)` float32; 1 for a class without examples.
+    """
+    counts = np.bincount(true_label_ids, minlength=num_labels)
+    weights = len(true_label_ids) / (np.count_nonzero(counts) * np.maximum(counts, 1))
+    return np.where(counts, weights, 1.0).astype(np.float32)
+
+
+def weight_row(weights: Mapping[str, float], labels: Sequence[str]) -> np.ndarray:
+    """Weights in the order of the labels, `(num_labels,)` float32; 1 if not given.
+
+    Raises:
+        InputError: a weight of an unknown label.
+    """
+    for label in weights:
+        if label not in labels:
+            raise InputError(
+                f"`class_weights` has {label!r}, which no text of the training file "
+                f"is labelled{nearest(label, labels)}"
+            )
+    return np.array([weights.get(label, 1.0) for label in labels], np.float32)
+
+
+def unknown_label(
+    label: str, labels: Sequence[str], *, path: str | Path, line: int
+) -> InputError:
+    """The error for a label that no text of the training had."""
+    shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+    return InputError(
+        f"{path}: line {line}: label {label!r} was not in the training data (known: "
+        f"{shown}){nearest(label, labels)}"
+    )
+
+
+def _number(example: LabelledText, path: str | Path) -> float:
+    try:
+        number = float(example.label)
+    except ValueError:
+        number = math.nan
+    # NaN fails this too.
+    if not abs(number) <= float(np.finfo(np.float32).max):
+        raise InputError(
+            f"{path}: line {example.line}: with `regression` a label is a number, got "
+            f"{example.label!r}"
+        )
+    return number
+
+
+def own_scores(
+    logits: np.ndarray, true_label_ids: np.ndarray, task: config.Task
+) -> dict[str, float]:
+    """Returns `scores`, with the label in the name of two classes' F1.
+
+    That is `f1 of LABEL`, of the task's positive label; of more classes `macro_f1`.
+    """
+    labels = task.labels
+    if labels is None:
+        return scores(logits, true_label_ids)
+    if len(labels) != 2:
+        found = scores(logits, true_label_ids)
+        return {"macro_f1" if k == "f1" else k: v for k, v in found.items()}
+    positive = task.positive_label or labels[1]
+    found = scores(logits, true_label_ids, positive=labels.index(positive))
+    return {f"f1 of {positive}" if k == "f1" else k: v for k, v in found.items()}
+
+
+def scores(
+    logits: np.ndarray, true_label_ids: np.ndarray, *, positive: int = 1
+) -> dict[str, float]:
+    """Scores of answers.
+
+    Args:
+        logits: `(num_examples, num_labels)`; one column: predicted numbers.
+        true_label_ids: as from `label_ids`.
+        positive: of two classes the one of `f1`.
+
+    Returns:
+        For classes `loss` (mean cross entropy, nats), `accuracy`, `f1` (for two classes
+        that of the positive one, for more the mean over those that occur) and
+        `matthews`; for numbers `loss` (mean squared error), `pearson` and `spearman`. A
+        correlation with a constant counts as 0.
+    """
+    if logits.shape[1] == 1:
+        return _regression_scores(logits[:, 0].astype(float), true_label_ids)
+    log_probabilities = scipy.special.log_softmax(logits.astype(float), axis=-1)
+    rows = np.arange(len(logits))
+    predicted = logits.argmax(axis=-1)
+    is_varied = _varies(predicted) and _varies(true_label_ids)
+    return {
+        "loss": float(-log_probabilities[rows, true_label_ids].mean()),
+        "accuracy": float(sklearn.metrics.accuracy_score(true_label_ids, predicted)),
+        "f1": float(
+            sklearn.metrics.f1_score(
+                true_label_ids,
+                predicted,
+                pos_label=positive,
+                average="binary" if logits.shape[1] == 2 else "macro",
+                zero_division=0.0,
+            )
+        ),
+        "matthews": (
+            float(sklearn.metrics.matthews_corrcoef(true_label_ids, predicted))
+            if is_varied
+            else 0.0
+        ),
+    }
+
+
+def _regression_scores(
+    predicted: np.ndarray, true_numbers: np.ndarray
+) -> dict[str, float]:
+    is_varied = _varies(predicted) and _varies(true_numbers)
+    correlations = {"pearson": 0.0, "spearman": 0.0}
+    if is_varied:
+        correlations = {
+            "pearson": float(scipy.stats.pearsonr(predicted, true_numbers).statistic),
+            "spearman": float(scipy.stats.spearmanr(predicted, true_numbers).statistic),
+        }
+    return {
+        "loss": float(sklearn.metrics.mean_squared_error(true_numbers, predicted)),
+        **correlations,
+    }
+
+
+def _varies(values: np.ndarray) -> bool:
+    return bool((values != values[0]).any())
+
+
+def predictions_tsv(logits: np.ndarray, labels: Sequence[str] | None) -> str:
+    """Classes or numbers as a table, one line for each row of the input, in its order.
+
+    Columns: `prediction`, and with `labels` a `p(label)` for each of them, the
+    probability that the model gives it.
+    """
+    if labels is None:
+        return table(["prediction"], ([f"{value:.6g}"] for value in logits[:, 0]))
+    probabilities = scipy.special.softmax(logits, axis=-1)
+    lines = (
+        [labels[row.argmax()], *(f"{probability:.6f}" for probability in row)]
+        for row in probabilities
+    )
+    return table(["prediction", *(f"p({label})" for label in labels)], lines)
+
+
+def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Tab-separated lines below one of names."""
+    return "".join("\t".join(fields) + "\n" for fields in (header, *lines))

@@ -1,0 +1,288 @@
+"""Texts and pairs of texts with labels or numbers, and the answers to them."""
+
+# Labels are None only in files without any, which are not asked for them.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOptionalIterable=false, reportOptionalMemberAccess=false
+
+import dataclasses
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.special
+
+from bert_keras.core.errors import check_choice
+from bert_keras.core.settings import config, finetuning
+from bert_keras.kinds.choice import swag
+from bert_keras.kinds.text import glue, multi_label, text
+from bert_keras.labelled import answers, dataset, tables, text_windows, tokenized
+
+logger = logging.getLogger(__name__)
+
+KINDS: tuple[config.TaskKind, ...] = ("classification", "multi_label", "regression")
+"""Kinds of tasks on texts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledInputs:
+    """Inputs with one row of outputs each."""
+
+    texts: tokenized.TokenizedTexts | swag.TokenizedQuestions
+    labels: Mapping[str, np.ndarray]
+    """Features `(num_inputs, ...)` that the loss reads; none where labels were not
+    read."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.texts.lengths
+
+    @property
+    def whole_lengths(self) -> np.ndarray:
+        return self.texts.whole_lengths
+
+    @property
+    def num_answers(self) -> int:
+        return len(self.texts)
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        labels = {name: values[rows] for name, values in self.labels.items()}
+        return self.texts.batch(rows) | labels
+
+    def places(self, rows: np.ndarray) -> dataset.Places:
+        return dataset.Places(rows, (np.arange(len(rows)),))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextDataset(dataset.Dataset):
+    """Texts or pairs of texts, with a class, several or a number each."""
+
+    path: Path
+    rows: Sequence[text.LabelledText]
+    has_labels: bool
+    kind: config.TaskKind
+    """One of `KINDS`."""
+    columns: finetuning.TextColumns = finetuning.TextColumns()
+    glue_task: str | None = None
+    """GLUE task that the file belongs to."""
+    positive_label: str | None = None
+    """See `FinetuningConfig.positive_label`."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def keys(self) -> list[str]:
+        return [f"{row.text}\0{row.text_pair or ''}" for row in self.rows]
+
+    def contents(self) -> dataset.Contents:
+        if self.rows[0].text_pair is None:
+            texts = [(row.text,) for row in self.rows]
+        else:
+            texts = [row[:2] for row in self.rows]
+        return dataset.Contents(texts, [row.label for row in self.rows])
+
+    def subset(self, rows) -> "TextDataset":
+        return dataclasses.replace(self, rows=[self.rows[row] for row in rows])
+
+    def with_columns(self, answers, *, suffix):
+        if self.glue_task is not None:
+            rows = glue.read_rows(self.path, self.glue_task)
+        else:
+            rows = text.read_rows(self.path)
+        separator = None
+        if self.kind == "multi_label":
+            separator = self.columns.label_separator
+        return tables.joined(rows, answers, suffix=suffix, separator=separator)
+
+    def describe(self) -> config.Task:
+        labels = positive_label = None
+        if self.glue_task is not None:
+            labels = glue.find_task(self.glue_task).labels
+        elif self.kind == "classification":
+            labels = text.distinct_labels(self.rows, path=self.path)
+            positive_label = self._positive_label(labels)
+        elif self.kind == "multi_label":
+            labels = self._several_labels()
+        return config.Task(
+            kind=self.kind,
+            name=self.glue_task,
+            labels=labels,
+            positive_label=positive_label,
+            has_text_pair=self.rows[0].text_pair is not None,
+        )
+
+    def _positive_label(self, labels: Sequence[str]) -> str | None:
+        """Returns the label whose F1 is scored; `None`: there are not two labels."""
+        if self.positive_label is not None:
+            check_choice("`positive_label`", self.positive_label, labels)
+        if len(labels) != 2:
+            return None
+        counts = Counter(row.label for row in self.rows)
+        first, second = labels
+        rarer = first if counts[first] < counts[second] else second
+        return self.positive_label or rarer
+
+    def _several_labels(self) -> tuple[str, ...]:
+        labels = multi_label.distinct_labels(self.rows, path=self.path)
+        if isinstance(self.columns.label, str):
+            return labels
+        for never in sorted({*self.columns.label} - {*labels}):
+            logger.warning("%s: no text has the label %r", self.path, never)
+        return self.columns.label
+
+    def encode(
+        self, task, tokenizer, settings
+    ) -> LabelledInputs | text_windows.WindowedInputs:
+        labels = self._label_features(task, settings) if self.has_labels else {}
+        if config.reads_windows(settings.long_texts):
+            windows = text_windows.cut(
+                (row.text for row in self.rows),
+                tokenizer,
+                max_seq_length=settings.max_seq_length,
+                stride=settings.window_stride,
+            )
+            return text_windows.WindowedInputs(windows=windows, labels=labels)
+        texts = tokenized.tokenize(
+            (row[:2] for row in self.rows),
+            tokenizer,
+            max_seq_length=settings.max_seq_length,
+            keeps_tail=settings.long_texts == "head_tail",
+        )
+        return LabelledInputs(texts=texts, labels=labels)
+
+    def _label_features(
+        self, task: config.Task, settings: finetuning.FinetuningConfig
+    ) -> dict[str, np.ndarray]:
+        true = self.targets(task)
+        if task.kind == "multi_label":
+            return multi_label.label_features(true, task.labels, settings)
+        if task.labels is None:
+            return {"label_ids": true}
+        return text.label_features(true, task.labels, settings)
+
+    def answer(self, outputs, inputs, task, settings) -> dataset.Answers:
+        if isinstance(inputs, text_windows.WindowedInputs):
+            outputs = inputs.windows.pool(outputs, settings.long_texts)
+        separator = settings.columns.label_separator
+        return self.answers_of(outputs, task, separator=separator)
+
+    def answers_of(
+        self, logits: np.ndarray, task: config.Task, *, separator: str = ","
+    ) -> dataset.Answers:
+        """Makes answers of logits `(num_rows, num_labels)`; `separator`: of labels."""
+        shared = {"rows": self.rows, "logits": logits, "task": task}
+        true = self.targets(task) if self.has_labels else None
+        if task.kind != "multi_label":
+            return TextAnswers(label_ids=true, **shared)
+        return MultiLabelAnswers(targets=true, separator=separator, **shared)
+
+    def targets(self, task: config.Task) -> np.ndarray:
+        """The right answers, as `text.label_ids` or `multi_label.targets` has them."""
+        if task.kind == "multi_label":
+            return multi_label.targets(self.rows, task.labels, path=self.path)
+        return text.label_ids(self.rows, task.labels, path=self.path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextAnswers(dataset.Answers):
+    """Classes or numbers that a model predicts for texts."""
+
+    rows: Sequence[text.LabelledText]
+    logits: np.ndarray
+    """`(num_rows, num_labels)` float32."""
+    label_ids: np.ndarray | None
+    task: config.Task
+
+    def scores(self, *, threshold=None) -> dict[str, float]:
+        if self.task.name is not None:
+            return glue.scores(self.task.name, self.logits, self.label_ids)
+        return text.own_scores(self.logits, self.label_ids, self.task)
+
+    def files(self, *, threshold=None) -> dict[str, str]:
+        return {"predictions.tsv": text.predictions_tsv(self.logits, self.task.labels)}
+
+    def records(self, *, threshold=None) -> Iterator[answers.Record]:
+        labels = self.task.labels
+        probabilities = scipy.special.softmax(self.logits.astype(float), axis=-1)
+        for row, logits, probs in zip(
+            self.rows, self.logits, probabilities, strict=True
+        ):
+            example = {"text": row.text, "text_pair": row.text_pair, "line": row.line}
+            if labels is None:
+                yield answers.RatedText(
+                    **example,
+                    label=None if row.label is None else float(row.label),
+                    prediction=float(logits[0]),
+                )
+            else:
+                yield answers.ClassifiedText(
+                    **example,
+                    label=row.label,
+                    prediction=labels[logits.argmax()],
+                    probabilities=dict(zip(labels, probs.tolist(), strict=True)),
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiLabelAnswers(dataset.Answers):
+    """Labels, any number of them, that a model predicts for texts.
+
+    `threshold` is that of each label, by its name; `None`: `multi_label.THRESHOLD`.
+    """
+
+    rows: Sequence[text.LabelledText]
+    logits: np.ndarray
+    """`(num_rows, num_labels)` float32."""
+    targets: np.ndarray | None
+    """The same shape, 1 where a label holds."""
+    task: config.Task
+    separator: str
+    """Between labels in a table."""
+
+    def best_threshold(self) -> dict[str, float]:
+        labels = self.task.labels
+        for label, count in zip(labels, self.targets.sum(axis=0), strict=True):
+            if not count:
+                logger.warning(
+                    "no text of the dev file has the label %r: its threshold stays %g",
+                    *(label, multi_label.THRESHOLD),
+                )
+        best = multi_label.best_thresholds(self._probabilities(), self.targets)
+        return dict(zip(labels, best.tolist(), strict=True))
+
+    def scores(self, *, threshold=None) -> dict[str, float]:
+        row = multi_label.threshold_row(threshold, self.task.labels)
+        return multi_label.scores(self.logits, self.targets, row)
+
+    def files(self, *, threshold=None) -> dict[str, str]:
+        header = ["prediction", *(f"p({label})" for label in self.task.labels)]
+        lines = (
+            [self.separator.join(labels), *(f"{p:.6f}" for p in probabilities)]
+            for labels, probabilities in self._predicted(threshold)
+        )
+        return {"predictions.tsv": text.table(header, lines)}
+
+    def records(self, *, threshold=None) -> Iterator[answers.Record]:
+        predicted = self._predicted(threshold)
+        for row, (labels, probs) in zip(self.rows, predicted, strict=True):
+            yield answers.MultiLabelText(
+                text=row.text,
+                text_pair=row.text_pair,
+                line=row.line,
+                labels=row.label,
+                prediction=labels,
+                probabilities=dict(zip(self.task.labels, probs.tolist(), strict=True)),
+            )
+
+    def _probabilities(self) -> np.ndarray:
+        return multi_label.probabilities(self.logits)
+
+    def _predicted(
+        self, threshold: Mapping[str, float] | None
+    ) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
+        """The labels that each text is given, and the probabilities of all."""
+        thresholds = multi_label.threshold_row(threshold, self.task.labels)
+        names = np.array(self.task.labels)
+        for row in self._probabilities():
+            yield tuple(names[row >= thresholds].tolist()), row

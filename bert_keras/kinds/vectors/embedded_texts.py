@@ -1,0 +1,97 @@
+"""The answers of a run that gives texts vectors."""
+
+# Records of a dev file have pairs, and a rank or a label.
+# pyright: reportArgumentType=false, reportOperatorIssue=false, reportOptionalOperand=false
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib import figure, ticker
+
+from bert_keras.kinds import sections
+from bert_keras.kinds.text import similarity
+from bert_keras.labelled import answers
+from bert_keras.pages import drawing, markdown
+
+
+def describe(records: Sequence[answers.EmbeddedText]) -> list[sections.Section]:
+    """The parts of the page."""
+    if records[0].label is not None:
+        return [_cosines(records)]
+    return [_search(records), _misses(records)]
+
+
+def _cosines(records: Sequence[answers.EmbeddedText]) -> sections.Section:
+    labels = np.array([record.label for record in records], np.float32)
+    found = np.array([record.prediction for record in records], np.float32)
+    scores = similarity.label_scores(found, labels)
+    rows = [[f"{name} correlation", f"{score:.3f}"] for name, score in scores.items()]
+    return sections.Section(
+        "Cosines and labels",
+        "cosines",
+        markdown.table(["", "all pairs"], rows),
+        drawing.as_png(functools.partial(_draw_cosines, labels, found)),
+    )
+
+
+def _draw_cosines(labels: np.ndarray, found: np.ndarray) -> figure.Figure:
+    picture, plot = drawing.new_plot("Cosines of pairs by their labels")
+    plot.scatter(
+        *(labels, found),
+        s=14,
+        alpha=float(np.clip(300 / len(labels), 0.03, 0.7)),
+        color=drawing.BLUE,
+        edgecolors="none",
+    )
+    plot.set(xlabel="label", ylabel="cosine")
+    return picture
+
+
+def _search(records: Sequence[answers.EmbeddedText]) -> sections.Section:
+    ranks = np.array([record.rank for record in records])
+    names = {
+        "recall_at_1": "second text is the nearest",
+        "recall_at_10": "it is among the ten nearest",
+        "mrr": "mean of 1 / rank",
+    }
+    scores = similarity.search_scores(ranks)
+    rows = [[what, markdown.percent(scores[name])] for name, what in names.items()]
+    rows.append(["median rank", f"{np.median(ranks):,.0f}"])
+    return sections.Section(
+        "Second texts found among all of the file",
+        "search",
+        markdown.table(["", f"{len(ranks):,} pairs"], rows),
+        drawing.as_png(functools.partial(_draw_ranks, ranks)),
+    )
+
+
+def _draw_ranks(ranks: np.ndarray) -> figure.Figure:
+    picture, plot = drawing.new_plot("Second texts among the nearest ones")
+    counts = np.unique(np.geomspace(1, max(ranks.max(), 2), 200).round())
+    shares = [(ranks <= count).mean() for count in counts]
+    plot.step(counts, shares, where="post", color=drawing.BLUE, linewidth=2)
+    plot.set(xlabel="texts shown", ylabel="share of pairs", xscale="log", ylim=(0, 1))
+    # The style of these pictures does not typeset powers.
+    plot.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
+    plot.axvline(similarity.RANK, color=drawing.GREY, linestyle="--")
+    return picture
+
+
+def _misses(records: Sequence[answers.EmbeddedText]) -> sections.Section:
+    missed = [record for record in records if record.rank > similarity.RANK]
+    missed.sort(key=lambda record: (-record.rank, record.line))
+    rows = [
+        [
+            str(record.line),
+            f"{record.rank:,}",
+            *map(markdown.excerpt, (record.text, record.text_pair, record.nearest)),
+        ]
+        for record in missed[: sections.NUM_MISTAKES]
+    ]
+    return sections.mistakes_section(
+        ["line", "rank", "text", "its second text", "nearest wrong one"],
+        rows,
+        found=f"{len(missed):,} of {len(records):,} second texts are not found",
+        order="farthest",
+    )

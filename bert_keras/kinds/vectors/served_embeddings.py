@@ -1,0 +1,120 @@
+"""Exported encoders: vectors of texts or of their tokens."""
+
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+from bert_keras.checkpoints import native, weights
+from bert_keras.core.settings import config
+from bert_keras.kinds import served
+from bert_keras.model import embedder
+from bert_keras.model.encoder import resolve_layers
+
+KINDS: tuple[str, ...] = typing.get_args(config.Embedding)
+"""Vectors: the first token's; the same through the pooler, `tanh(W x + b)`; the mean
+over all tokens, `[CLS]` and `[SEP]` but no padding, as in sentence-transformers; or one
+for each token."""
+
+_TEXT_NAME, _TOKENS_NAME = "embedding", "token_embeddings"
+
+
+def as_trained(checkpoint: weights.Checkpoint, *, path: Path) -> "Embeddings":
+    """The vectors that a run of `finetune --task embedding` has learnt."""
+    settings = served.read_settings(path) or native.tuning_settings(checkpoint)
+    return Embeddings(
+        checkpoint,
+        path=path,
+        kind=checkpoint.task.pooling,
+        layers=(-1,),
+        long_texts=settings.long_texts,
+        normalize=checkpoint.task.normalize,
+        max_seq_length=settings.max_seq_length,
+    )
+
+
+class Embeddings(served.DirectAnswers):
+    """Vectors of texts or of their tokens.
+
+    Strings: `text`. Ids: `answers.INPUT_NAMES`.
+
+    Numbers: `embedding`, `(batch_size, size)` float32, or, of kind `tokens`,
+    `token_embeddings`, `(batch_size, sequence_length, size)` float32; the vectors of
+    padding mean nothing. `size` is `hidden_size` for each layer, in order.
+    Answers: the same; of kind `tokens` also `tokens`, `(batch_size, sequence_length)`
+    strings, "" for padding.
+
+    Args:
+        checkpoint: of any kind; its heads are left out.
+        path: of the checkpoint.
+        kind: one of `KINDS`.
+        layers: layers whose outputs are taken, see `encoder.resolve_layers`.
+        long_texts: what becomes of texts that are longer than an input; in windows, not
+            of kind `tokens`, half of each is in the next.
+        normalize: whether vectors have length 1, not of kind `tokens` or in windows.
+        max_seq_length: see `answers.Answers`.
+
+    Raises:
+        InputError: the encoder lacks a layer or the pooler, or a layer is named twice.
+    """
+
+    string_specs = (tf.TensorSpec([None], tf.string, "text"),)
+
+    def __init__(
+        self,
+        checkpoint: weights.Checkpoint,
+        *,
+        path: Path,
+        kind: str,
+        layers: Sequence[int],
+        long_texts: config.LongTexts = "cut",
+        normalize: bool = False,
+        max_seq_length: int | None = None,
+    ):
+        self._kind, self._normalize = kind, normalize
+        self._layers = resolve_layers(
+            layers, checkpoint.bert_config.num_hidden_layers, path=path
+        )
+        network = served.load_network(
+            checkpoint,
+            config.Task(kind="encoder"),
+            needed=("encoder/pooler/",) if kind == "pooled" else (),
+            purpose="a pooled vector",
+            path=path,
+        )
+        super().__init__(
+            checkpoint, network, max_seq_length=max_seq_length, long_texts=long_texts
+        )
+        self._tokens = tf.constant(self.vocabulary.tokens)
+
+    def encode(self, text):
+        return self._pack(self._tokenizer(text))
+
+    def compute(self, ids):
+        encoded = self.network(ids, return_all_layers=True)
+        if self._kind == "pooled":
+            return {_TEXT_NAME: encoded["pooled_output"]}
+        outputs = [encoded["encoder_outputs"][layer] for layer in self._layers]
+        vectors = tf.concat(outputs, axis=-1)
+        if self._kind == "tokens":
+            return {_TOKENS_NAME: vectors}
+        pooled = embedder.pool(
+            vectors,
+            ids["input_mask"],
+            pooling=self._kind,
+            normalize=self._normalize,
+        )
+        return {_TEXT_NAME: pooled}
+
+    def present(self, ids, numbers):
+        if self._kind != "tokens":
+            return dict(numbers)
+        tokens = tf.gather(self._tokens, ids["input_ids"])
+        return {**numbers, "tokens": tf.where(ids["input_mask"] > 0, tokens, "")}
+
+    def id_probes(self):
+        return self._python_ids([(text, None) for text in served.PROBES])
+
+    def string_probes(self):
+        return {"text": list(served.PROBES)}

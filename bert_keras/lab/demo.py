@@ -1,0 +1,331 @@
+"""Life cycle of a model, in minutes, on text that is already on the machine.
+
+The text is the documentation in the installed packages: docstrings, read as text
+without importing anything. The stages are the commands that a user would type, each in
+a process of its own.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import json
+import logging
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_keras.checkpoints import run_directory
+from bert_keras.core import files, manifest, ownership, progress, requirements
+from bert_keras.core.errors import InputError, Stopped
+
+logger = logging.getLogger(__name__)
+
+LIBRARIES = ("apache_beam", "keras", "numpy", "scipy", "sklearn", "tensorflow")
+VOCAB_SIZE = 8000
+TRAIN_PER_LIBRARY = 50
+"""Labelled paragraphs to tune on: few, so that the gain of pre-training shows."""
+TEST_PER_LIBRARY = 100
+COMPARED = "compared"
+"""Directory of the comparison."""
+
+SENTENCES = (
+    "returns a [MASK] with the same shape as the input.",
+    "if the argument is not an [MASK], an error is raised.",
+    "the learning [MASK] of the optimizer.",
+)
+PARAGRAPHS = (
+    "Draws samples from a multivariate normal distribution.",
+    "Groups the elements of a collection by key and by window.",
+    "Fit the estimator to the training data and return the fitted object itself.",
+)
+
+
+class Document(NamedTuple):
+    """One docstring."""
+
+    id: str
+    library: str
+    paragraphs: tuple[str, ...]
+
+
+@ownership.owns(
+    "output_dir", after=lambda given: files.check_is_local(given["output_dir"], "demo")
+)
+def run(output_dir: str | Path) -> None:
+    """Runs the demo and prints its table; an interrupted one resumes.
+
+    Args:
+        output_dir: directory to create; everything is written into it.
+
+    Raises:
+        InputError: the directory holds something else, a package is missing or a
+            command failed.
+        Stopped: a command was stopped by a signal.
+    """
+    directory, text = Path(output_dir), Path(output_dir) / "text"
+    start = time.monotonic()
+    if not text.exists():
+        if set(files.list_directory(directory)) - {
+            ownership.OWNER_NAME,
+            ".text.partial",
+        }:
+            raise InputError(
+                f"{directory}: holds something else; choose another directory"
+            )
+        with files.new_directory(text) as made:
+            write_texts(made)
+    for command in commands(directory):
+        if not _is_done(command):
+            _run_command(command)
+    answers = _ask_saved_model(directory / "exported" / "1", PARAGRAPHS)
+    print(f"\nThe SavedModel in {directory / 'exported' / '1'} on raw strings:")
+    for paragraph, answer in zip(PARAGRAPHS, answers, strict=True):
+        print(f"  {answer:12} {paragraph}")
+    minutes = (time.monotonic() - start) / 60
+    print("\n" + "\n".join(table(directory)))
+    print(f"\n{minutes:.1f} minutes. Curves: tensorboard --logdir {directory / 'runs'}")
+
+
+def commands(directory: Path) -> list[list[str]]:
+    """Commands of the life cycle, as a user would type them."""
+    text, runs = directory / "text", directory / "runs"
+    corpus, vocab = directory / "corpus", directory / "vocab.txt"
+    examples, exported = directory / "examples", directory / "exported" / "1"
+    pretrained, tuned = runs / "pretrained", runs / "tuned"
+    labelled = (
+        f"--task text --config demo_finetune --train {text / 'train.tsv'} "
+        f"--dev {text / 'dev.tsv'}"
+    )
+    lines = [
+        f"corpus --wikipedia {text / 'articles.xml'} --jsonl {text / 'docs.jsonl'} "
+        f"--output {corpus}",
+        f"vocab --corpus {corpus} --vocab_size {VOCAB_SIZE} --output {vocab}",
+        f"examples --corpus {corpus} --vocab {vocab} --max_seq_length 64 "
+        f"--set dupe_factor=2 --output {examples}",
+        f"inspect {examples} --limit 1",
+        f"pretrain --config demo --examples {examples} --output_dir {pretrained}",
+        f"fill-mask --model {pretrained} {shlex.join(SENTENCES)}",
+        f"finetune {labelled} --init {pretrained} --output_dir {tuned}",
+        f"evaluate --model {tuned} --input {text / 'test.tsv'}",
+        f"export --model {tuned} --output {exported}",
+        f"compare {labelled} --models {pretrained} --from_scratch --fractions 0.3 1 "
+        f"--jobs 2 --output_dir {directory / COMPARED}",
+    ]
+    return [shlex.split(line) for line in lines]
+
+
+def _is_done(command: Sequence[str]) -> bool:
+    """Whether the output of a command is there, whole.
+
+    Verbs with `--output_dir` look at theirs themselves.
+    """
+    if "--output" not in command:
+        return False
+    output = Path(command[command.index("--output") + 1])
+    if command[0] in ("corpus", "examples"):
+        output /= manifest.MANIFEST_NAME
+    return output.exists()
+
+
+def _run_command(command: Sequence[str]) -> None:
+    """Prints and runs a `bert-keras` command."""
+    print(f"\n$ bert-keras {shlex.join(command)}", flush=True)
+    process = subprocess.run(
+        [sys.executable, "-P", "-m", "bert_keras.commands.main", *command]
+    )
+    if process.returncode > 128:
+        raise Stopped(
+            f"`bert-keras {command[0]}` was stopped; give the same command again to "
+            "resume",
+            signal_number=process.returncode - 128,
+        )
+    if process.returncode:
+        raise InputError(f"`bert-keras {command[0]}` failed for the reason above")
+
+
+def table(directory: Path) -> Iterator[str]:
+    """Lines of the closing table: accuracies of all models, and of what needs none.
+
+    Args:
+        directory: output directory of the demo.
+    """
+    pretrained = run_directory.read_results(directory / "runs" / "pretrained") or {}
+    baseline = pretrained["eval_baseline"]
+    rows = [
+        ("masked LM, pretrained", [pretrained["eval"]["masked_lm_accuracy"]]),
+        (
+            f"masked LM, always {baseline['commonest_token']!r}",
+            [baseline["masked_lm_accuracy"]],
+        ),
+    ]
+    compared = json.loads((directory / COMPARED / "comparison.json").read_text())
+    answered = [
+        (
+            f"which library, {contender['name']}",
+            [run["score"] for run in contender["runs"] if run["train_fraction"] == 1],
+        )
+        for contender in compared["contenders"]
+    ]
+    rows += sorted(answered, key=lambda row: -statistics.fmean(row[1]))
+    width = max(len(name) for name, _ in rows)
+    yield "held-out accuracy, mean and deviation"
+    yield "-" * (width + 16)
+    for name, scores in rows:
+        several = f" ± {statistics.stdev(scores):.1%}" if len(scores) > 1 else ""
+        yield f"{name:{width}}  {statistics.fmean(scores):6.1%}{several}"
+
+
+def write_texts(directory: Path) -> None:
+    """Writes the demo's raw text: an unlabelled corpus and labelled paragraphs.
+
+    One docstring in ten is kept out of the corpus. Labelled paragraphs come from these,
+    each file from docstrings of its own; paragraphs that name a library are left out,
+    because the question is which library they are about.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    articles = resources.files("bert_keras") / "demo_articles.xml"
+    (directory / "articles.xml").write_bytes(articles.read_bytes())
+    documents = list(read_docstrings(LIBRARIES))
+    shares: dict[str, list[Document]] = {"docs": [], "train": [], "dev": [], "test": []}
+    for document in documents:
+        shares[_share(document.id)].append(document)
+    with open(directory / "docs.jsonl", "w", encoding="utf-8") as file:
+        for document in shares["docs"]:
+            text = "\n\n".join(document.paragraphs)
+            line = {"id": document.id, "text": text, "source": "docstrings"}
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    known = {p for document in shares["docs"] for p in document.paragraphs}
+    for name, count in (
+        ("train", TRAIN_PER_LIBRARY),
+        ("dev", TEST_PER_LIBRARY),
+        ("test", TEST_PER_LIBRARY),
+    ):
+        rows = _labelled_rows(shares[name], per_library=count, known=known)
+        lines = ["text\tlabel", *(f"{text}\t{label}" for text, label in rows)]
+        path = directory / f"{name}.tsv"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    logger.info("%d docstrings written to %s", len(documents), directory)
+
+
+def read_docstrings(libraries: Iterable[str]) -> Iterator[Document]:
+    """Reads the docstrings of installed packages, each distinct text once.
+
+    Raises:
+        InputError: a package is not installed.
+    """
+    seen = set()
+    found = [(library, path) for library in libraries for path in _sources(library)]
+    done = 0
+    with progress.Progress(
+        "docstrings", total=len(found), unit="files", read=lambda: done
+    ):
+        for done, (library, path) in enumerate(found):  # noqa: B007
+            for docstring in docstrings(path.read_bytes()):
+                paragraphs = tuple(prose(docstring))
+                digest = hashlib.sha256("\n".join(paragraphs).encode()).hexdigest()
+                if len(" ".join(paragraphs)) < 150 or digest in seen:
+                    continue
+                seen.add(digest)
+                yield Document(f"{library}:{digest[:16]}", library, paragraphs)
+
+
+def _sources(library: str) -> list[Path]:
+    """Python files of a package in order, without its tests."""
+    found = importlib.util.find_spec(library)
+    if found is None or found.origin is None:
+        raise InputError(
+            f"the demo reads the documentation of {library}, which is not installed: "
+            f"{requirements.INSTALL_TRAIN}"
+        )
+    root = Path(found.origin).parent
+    # TensorFlow carries an old copy of Keras, which would have two labels.
+    skipped = re.compile(r"test|keras" if library == "tensorflow" else r"test")
+    paths = ((path.relative_to(root).as_posix(), path) for path in root.rglob("*.py"))
+    return [path for name, path in sorted(paths) if not skipped.search(name)]
+
+
+def docstrings(source: bytes) -> Iterator[str]:
+    """Docstrings of a module and of everything it defines."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(tree):
+        if isinstance(node, documented) and (docstring := ast.get_docstring(node)):
+            yield docstring
+
+
+_ROLE = re.compile(r":[\w:]+:`~?([^`<]*)[^`]*`")
+_LINK = re.compile(r"<?https?://\S+|`_+")
+_FENCE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
+_NOT_PROSE = re.compile(r">>>|\.\. |[|+=#*-]{3}|@|import |Copyright|Licen[sc]e")
+_WORD = re.compile(r"[A-Za-z]{2,}")
+
+
+def prose(docstring: str) -> Iterator[str]:
+    """Paragraphs of a docstring that are sentences: no code, tables or rules."""
+    docstring = _LINK.sub("", _ROLE.sub(r"\1", _FENCE.sub("\n\n", docstring)))
+    for block in re.split(r"\n\s*\n", docstring):
+        paragraph = " ".join(block.replace("`", "").split())
+        words = _WORD.findall(paragraph)
+        letters = sum(map(len, words))
+        if len(words) >= 8 and letters >= 0.65 * len(paragraph.replace(" ", "")):
+            if not _NOT_PROSE.search(paragraph):
+                yield paragraph
+
+
+def _share(document_id: str) -> str:
+    """File of a document: the corpus for 90 %, else `train`, `dev` or `test`."""
+    number = int(hashlib.sha256(document_id.encode()).hexdigest(), 16) % 100
+    if number >= 10:
+        return "docs"
+    return "train" if number < 3 else "dev" if number < 6 else "test"
+
+
+_NAMES_A_LIBRARY = re.compile(
+    r"tensorflow|keras|numpy|beam|scipy|sklearn|scikit|\b(tf|np|ps|sp)\b", re.IGNORECASE
+)
+
+
+def _labelled_rows(
+    documents: Iterable[Document], *, per_library: int, known: set[str]
+) -> Iterator[tuple[str, str]]:
+    """Equal numbers of paragraphs with their library, the libraries in turn.
+
+    Paragraphs in `known` are left out; those looked at are added to it.
+    """
+    paragraphs: dict[str, list[str]] = {library: [] for library in LIBRARIES}
+    for document in sorted(documents, key=lambda d: d.id.rpartition(":")[2]):
+        for paragraph in document.paragraphs:
+            if not _NAMES_A_LIBRARY.search(paragraph) and paragraph not in known:
+                known.add(paragraph)
+                paragraphs[document.library].append(paragraph)
+    for texts in zip(*(paragraphs[name] for name in LIBRARIES), strict=False):
+        if per_library == 0:
+            return
+        per_library -= 1
+        yield from zip(texts, LIBRARIES, strict=True)
+
+
+def _ask_saved_model(directory: Path, texts: Sequence[str]) -> list[str]:
+    """Answers of the SavedModel in a process that does not import this package."""
+    program = (
+        "import json, sys, tensorflow as tf, tensorflow_text\n"
+        "model = tf.saved_model.load(sys.argv[1])\n"
+        "serve = model.signatures['serving_default']\n"
+        "labels = serve(text=tf.constant(sys.argv[2:]))['label'].numpy()\n"
+        "print(json.dumps([label.decode() for label in labels]))\n"
+    )
+    command = [sys.executable, "-P", "-c", program, str(directory.resolve()), *texts]
+    process = subprocess.run(command, capture_output=True, text=True)
+    if process.returncode:
+        raise InputError(f"{directory}: cannot be loaded: {process.stderr[-500:]}")
+    return json.loads(process.stdout.splitlines()[-1])

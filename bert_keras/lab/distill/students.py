@@ -1,0 +1,243 @@
+"""Students of a distillation: their sizes, and the weights that they begin with."""
+
+import logging
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bert_keras.checkpoints import starting_point, weights
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.data import tokenization
+
+logger = logging.getLogger(__name__)
+
+_SIZE_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def read(
+    student: str | Path | None,
+    teacher: weights.Checkpoint,
+    settings: finetuning.FinetuningConfig,
+    *,
+    teacher_path: str | Path,
+) -> weights.Checkpoint:
+    """Sizes and initial weights of a student, which may be none.
+
+    Args:
+        student: a checkpoint of any format; or sizes: a recipe of `pretrain`, a YAML
+            file like it, or a `bert_config.json`. `None`: the teacher's sizes, with
+            the layers that it begins with.
+        teacher: that it learns from.
+        settings: whose `distillation.init_layers` begin with the teacher's weights.
+        teacher_path: of the teacher, for errors.
+
+    Raises:
+        InputError: not to be read, another vocabulary than the teacher's, too short
+            inputs, or the teacher's layers have no place in it.
+    """
+    init_layers = settings.distillation.init_layers
+    arrays = {}
+    if student is None and not init_layers:
+        raise InputError(
+            "--student is missing: a recipe such as bert_mini, a file of sizes or a "
+            "checkpoint; or --set 'distillation.init_layers=[2,4,6]' for a student of "
+            "the teacher's own layers"
+        )
+    if student is None:
+        changes = {"num_hidden_layers": len(init_layers)}
+        bert_config = teacher.bert_config.model_copy(update=changes)
+    elif _are_sizes(student):
+        bert_config = _read_sizes(student, len(teacher.vocabulary))
+    else:
+        found = starting_point.read_with_tokenizer(student)
+        check_vocabulary(found, teacher, student, teacher_path)
+        if init_layers is not None:
+            raise InputError(
+                f"--student {student} has weights of its own: leave out "
+                "`distillation.init_layers`, or give its sizes alone"
+            )
+        bert_config = found.bert_config
+        arrays = starting_point.encoder_arrays(found)
+    if init_layers is not None:
+        arrays = _layers_of(teacher, bert_config, init_layers)
+        if settings.bilstm_units != (units := teacher.task.bilstm_units):
+            raise InputError(
+                "`distillation.init_layers` begins with the teacher's head too, but "
+                f"`bilstm_units` is {settings.bilstm_units}, of the teacher {units}: "
+                f"--set bilstm_units={units}"
+            )
+    if settings.distillation.init_embeddings:
+        if arrays:
+            raise InputError(
+                "`distillation.init_embeddings` is for a student of sizes alone, this "
+                "one has weights: leave it out"
+            )
+        arrays = _embeddings_of(teacher, bert_config)
+    longest = bert_config.max_position_embeddings
+    if settings.max_seq_length > longest:
+        raise InputError(
+            f"`max_seq_length` is {settings.max_seq_length}, but the student takes "
+            f"{longest} tokens at most: --set max_seq_length={longest}"
+        )
+    _say_sizes(bert_config, teacher.bert_config)
+    return weights.Checkpoint(
+        bert_config=bert_config,
+        task=teacher.task,
+        arrays=arrays,
+        vocabulary=teacher.vocabulary,
+        do_lower_case=teacher.do_lower_case,
+    )
+
+
+def _are_sizes(student: str | Path) -> bool:
+    if str(student) in loading.recipe_names():
+        return True
+    path = files.path(student)
+    if not path.exists() and not files.match(f"{student}*"):
+        return True
+    return path.suffix.lower() in _SIZE_SUFFIXES and path.is_file()
+
+
+def _read_sizes(source: str | Path, num_tokens: int) -> config.BertConfig:
+    if str(source).lower().endswith(".json"):
+        found = loading.read_bert_config(source)
+        return found.model_copy(update={"vocab_size": num_tokens})
+    recipe = loading.load(config.PretrainingConfig, source)
+    return recipe.model.with_vocab_size(num_tokens)
+
+
+def check_vocabulary(
+    student: weights.Checkpoint,
+    teacher: weights.Checkpoint,
+    student_path: str | Path,
+    teacher_path: str | Path,
+) -> None:
+    """Raises an `InputError` unless both read the same ids of the same text."""
+    num_different = _num_different(student.vocabulary, teacher.vocabulary)
+    num_pieces = max(len(student.vocabulary), len(teacher.vocabulary))
+    if num_different:
+        raise InputError(
+            f"{student_path}: {num_different} of {num_pieces} pieces of the vocabulary "
+            f"are not those of its teacher, {teacher_path}, which has "
+            f"{len(teacher.vocabulary)}: begin with a checkpoint of the teacher's "
+            "vocabulary, or with sizes alone, such as bert_mini"
+        )
+    if student.do_lower_case != teacher.do_lower_case:
+        raise InputError(
+            f"{student_path}: of {_casing(student)} text, but its teacher, "
+            f"{teacher_path}, of {_casing(teacher)} text: take one of the same"
+        )
+
+
+def _num_different(
+    ours: tokenization.Vocabulary, theirs: tokenization.Vocabulary
+) -> int:
+    both = zip(ours.tokens, theirs.tokens, strict=False)
+    return sum(own != other for own, other in both) + abs(len(ours) - len(theirs))
+
+
+def _casing(checkpoint: weights.Checkpoint) -> str:
+    return "lower-cased" if checkpoint.do_lower_case else "cased"
+
+
+def check_layers(key: str, layers: Sequence[int], num_layers: int) -> None:
+    """Raises an `InputError` if the teacher has no such layer."""
+    for layer in layers:
+        if not 1 <= layer <= num_layers:
+            raise InputError(
+                f"`distillation.{key}`: the teacher has layers 1 to {num_layers}, got "
+                f"{layer}"
+            )
+
+
+def _layers_of(
+    teacher: weights.Checkpoint,
+    bert_config: config.BertConfig,
+    layers: Sequence[int],
+) -> dict[str, np.ndarray]:
+    """Weights of a student that has some layers of its teacher, with all else."""
+    theirs = teacher.bert_config
+    check_layers("init_layers", layers, theirs.num_hidden_layers)
+    if bert_config.num_hidden_layers != len(layers):
+        raise InputError(
+            f"`distillation.init_layers` has {len(layers)} layers, the student "
+            f"{bert_config.num_hidden_layers}: name one for each"
+        )
+    for name in starting_point.ARCHITECTURE:
+        ours, other = getattr(bert_config, name), getattr(theirs, name)
+        if name != "num_hidden_layers" and ours != other:
+            raise InputError(
+                f"`distillation.init_layers` needs a student of the teacher's sizes: "
+                f"`{name}` is {ours}, of the teacher {other}: leave --student out"
+            )
+    arrays = {}
+    for name, array in teacher.arrays.items():
+        part, slash, rest = name.removeprefix("encoder/").partition("/")
+        if not part.startswith("layer_"):
+            arrays[name] = array
+            continue
+        number = int(part.removeprefix("layer_")) + 1
+        for place in (n for n, layer in enumerate(layers) if layer == number):
+            arrays[f"encoder/layer_{place}{slash}{rest}"] = array
+    return arrays
+
+
+def _embeddings_of(
+    teacher: weights.Checkpoint, bert_config: config.BertConfig
+) -> dict[str, np.ndarray]:
+    """The teacher's embeddings along the principal components of its words.
+
+    As many as the student's vectors have numbers, not centred: words, positions and
+    segments are added, so all are projected alike.
+    """
+    size = bert_config.hidden_size
+    words = teacher.arrays[f"{_EMBEDDINGS}word_embeddings"]
+    if size > words.shape[1]:
+        raise InputError(
+            "`distillation.init_embeddings` needs a student whose `hidden_size` is at "
+            f"most its teacher's {words.shape[1]}, got {size}: leave it out"
+        )
+    basis = np.eye(size)
+    if size < words.shape[1]:
+        _, vectors = np.linalg.eigh(np.float64(words).T @ np.float64(words))
+        basis = vectors[:, : -size - 1 : -1]
+        # Which of both directions comes depends on the machine.
+        largest = np.abs(basis).argmax(axis=0)
+        basis = basis * np.sign(basis[largest, np.arange(size)])
+    num_rows = {
+        "word_embeddings": bert_config.vocab_size,
+        "position_embeddings": bert_config.max_position_embeddings,
+        "type_embeddings": bert_config.type_vocab_size,
+    }
+    found = {}
+    for name, count in num_rows.items():
+        table = teacher.arrays[_EMBEDDINGS + name]
+        # Rows that the teacher lacks begin from the seed.
+        if len(table) >= count:
+            found[_EMBEDDINGS + name] = np.float32(table[:count] @ basis)
+    return found
+
+
+_EMBEDDINGS = "encoder/embeddings/"
+
+
+def _say_sizes(student: config.BertConfig, teacher: config.BertConfig) -> None:
+    sizes = [
+        sum(
+            math.prod(shape)
+            for name, shape in weights.all_shapes(bert_config, num_labels=1).items()
+            if name.startswith("encoder/")
+        )
+        for bert_config in (student, teacher)
+    ]
+    shown = [f"{size / 1e6:.1f} million weights" for size in sizes]
+    if sizes[0] > sizes[1]:
+        logger.warning(
+            "the student is larger than its teacher: %s, the teacher %s", *shown
+        )
+    else:
+        logger.info("a student of %s, the teacher has %s", *shown)

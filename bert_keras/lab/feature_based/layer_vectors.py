@@ -1,0 +1,199 @@
+"""Outputs of an encoder's layers, a vector for each word, written to files.
+
+They are features for other models, while the encoder stays as it is (section 5.3 of the
+paper).
+"""
+
+import contextlib
+import logging
+import typing
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.checkpoints import starting_point, weights
+from bert_keras.core import files, progress
+from bert_keras.core.errors import InputError, check_choice
+from bert_keras.core.settings import config
+from bert_keras.inference import forward
+from bert_keras.lab.feature_based import configuration, vector_files, word_inputs
+from bert_keras.model import networks
+from bert_keras.model.encoder import resolve_layers
+
+logger = logging.getLogger(__name__)
+
+FORMATS: tuple[str, ...] = typing.get_args(configuration.VectorFormat)
+
+BYTES_AT_A_TIME = 1 << 28
+"""Bytes of vectors that are held before they are written."""
+
+
+def write(
+    model: str | Path,
+    input_path: str | Path,
+    output_dir: str | Path,
+    *,
+    settings: configuration.FeaturesConfig,
+    layers: Sequence[int] = (-1,),
+    pooling: str = "first",
+    to: str = "numpy",
+    form: str | None = None,
+) -> None:
+    """Writes the outputs of some layers for each word of a file.
+
+    The directory appears when it is finished. Memory depends on `BYTES_AT_A_TIME` and
+    on the text, not on the number of vectors.
+
+    Args:
+        model: checkpoint of any format (see `checkpoints.conversion`).
+        input_path: the file.
+        output_dir: directory to make.
+        settings: of the encoder's inputs.
+        layers: see `encoder.resolve_layers`.
+        pooling: one of `word_inputs.POOLINGS`.
+        to: one of `FORMATS`.
+        form: one of `word_inputs.FORMS`; `None`: by the file's name.
+
+    Raises:
+        InputError: the model, the file or the directory cannot be used, or there is no
+            such layer.
+    """
+    output_dir = files.path(output_dir).absolute()
+    files.check_is_new(output_dir)
+    form = form or word_inputs.form_of(input_path)
+    check_choice("--to", to, FORMATS)
+    check_choice("--pooling", pooling, word_inputs.POOLINGS)
+    check_choice("--form", form, word_inputs.FORMS)
+    examples = word_inputs.read(input_path, form=form, columns=settings.columns)
+    checkpoint = starting_point.read_with_tokenizer(model)
+    encoder = LayerReader(checkpoint, layers, path=model)
+    inputs = {
+        "max_seq_length": encoder.check_length(settings.max_seq_length),
+        "pooling": pooling,
+        "document_context": settings.document_context,
+    }
+    facts = {
+        "layers": encoder.layers,
+        "hidden_size": encoder.hidden_size,
+        "form": form,
+        **inputs,
+        "model_sha256": starting_point.digest(
+            checkpoint, starting_point.encoder_arrays(checkpoint)
+        ),
+        "input_sha256": files.sha256(input_path),
+        "num_examples": len(examples),
+    }
+    tokenizer = checkpoint.tokenizer
+    # As large as the model, and not needed any more.
+    del checkpoint
+    with files.new_directory(output_dir) as directory:
+        make_inputs = word_inputs.Aligner(tokenizer, **inputs)
+        facts |= _write_all(encoder, make_inputs, examples, directory, to=to)
+        files.write_json(directory / vector_files.FACTS_NAME, facts)
+    if facts["num_cut"]:
+        logger.warning(
+            "%s: %d texts are longer than %d tokens: there are no vectors for their "
+            "ends; cut them into shorter ones",
+            input_path,
+            facts["num_cut"],
+            facts["max_seq_length"],
+        )
+    logger.info("%d vectors of each layer in %s", facts["num_rows"], output_dir)
+
+
+def _write_all(
+    encoder: "LayerReader",
+    make_inputs: word_inputs.Aligner,
+    examples: Sequence[word_inputs.Example],
+    directory: Path,
+    *,
+    to: str,
+) -> dict[str, int]:
+    """Writes all files but the facts, and returns their counts."""
+    num_rows = num_cut = num_done = 0
+    # In the part that is being encoded.
+    examples_per_input = 0.0
+    with (
+        contextlib.ExitStack() as stack,
+        progress.Progress(
+            "features",
+            total=len(examples),
+            unit="texts",
+            read=lambda: num_done + int(examples_per_input * encoder.forward.num_done),
+            only_if_long=True,
+        ),
+    ):
+        writer: vector_files.Writer = vector_files.WRITERS[to](
+            directory, stack, layers=encoder.layers, hidden_size=encoder.hidden_size
+        )
+        for part in word_inputs.parts(examples):
+            made = make_inputs(part)
+            writer.describe(made.examples)
+            encoder.forward.num_done = 0
+            examples_per_input = len(part) / len(made.inputs)
+            for vectors in encoder.encode(made):
+                writer.add(vectors)
+                num_rows += len(vectors)
+            num_done, examples_per_input = num_done + len(part), 0.0
+            num_cut += made.num_cut
+        writer.finish()
+    return {"num_rows": num_rows, "num_cut": num_cut}
+
+
+class LayerReader:
+    """Outputs of some layers of an encoder.
+
+    Args:
+        checkpoint: of any kind; its heads are left out.
+        layers: see `encoder.resolve_layers`.
+        path: of the checkpoint, for errors.
+
+    Raises:
+        InputError: there is no such layer.
+    """
+
+    def __init__(
+        self, checkpoint: weights.Checkpoint, layers: Sequence[int], *, path: str | Path
+    ):
+        bert_config = checkpoint.bert_config
+        self.layers = resolve_layers(layers, bert_config.num_hidden_layers, path=path)
+        self.hidden_size = bert_config.hidden_size
+        self._longest, self._path = bert_config.max_position_embeddings, path
+        self._encoder = networks.build(bert_config, config.Task(kind="encoder"), seed=0)
+        weights.assign(self._encoder, checkpoint.arrays)
+        self.forward = forward.Forward(
+            self._compute, feature_names=(*forward.INPUT_NAMES, "pieces")
+        )
+
+    def check_length(self, max_seq_length: int | None) -> int:
+        """The maximal length of inputs; `None` becomes that of the encoder.
+
+        Raises:
+            InputError: the encoder takes fewer tokens.
+        """
+        if max_seq_length is not None and max_seq_length > self._longest:
+            raise InputError(
+                f"`max_seq_length` is {max_seq_length}, but the encoder of "
+                f"{self._path} takes {self._longest} tokens at most: leave it out"
+            )
+        return max_seq_length or self._longest
+
+    def encode(self, aligned: word_inputs.AlignedInputs) -> Iterator[np.ndarray]:
+        """The vectors of all rows, in their order, some at a time.
+
+        Yields:
+            `(some_rows, num_layers, hidden_size)` float32.
+        """
+        bytes_per_piece = 4 * len(self.layers) * self.hidden_size
+        for part in aligned.parts(max(1, BYTES_AT_A_TIME // bytes_per_piece)):
+            yield part.pool(self.forward(part, title=None))
+
+    def _compute(self, features):
+        """`(num_pieces, num_layers, hidden_size)`, at places `(row, position)`."""
+        inputs = {name: features[name] for name in forward.INPUT_NAMES}
+        encoded = self._encoder(inputs, training=False, return_all_layers=True)
+        outputs = [encoded["encoder_outputs"][layer] for layer in self.layers]
+        found = [tf.gather_nd(output, features["pieces"]) for output in outputs]
+        return tf.stack(found, axis=1)

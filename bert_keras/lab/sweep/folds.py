@@ -1,0 +1,105 @@
+"""Folds of a sweep: each run of a point learns from all of them but one."""
+
+import glob
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bert_keras.core.errors import InputError
+from bert_keras.kinds import catalogue, held_out_parts
+
+PLACE = "{fold}"
+"""Stands for the name of a fold in the names of files."""
+
+
+class Fold(NamedTuple):
+    """What the runs of one fold learn from, and what they are scored on."""
+
+    name: str
+    train: str
+    dev: tuple[str, ...]
+
+
+def find_folds(
+    task: str,
+    *,
+    train: str | None,
+    dev: Sequence[str] | None,
+    data: str | None,
+    num_folds: int | None,
+) -> tuple[Fold, ...]:
+    """The folds that a sweep is asked for; none, if it is asked for none.
+
+    Args:
+        task: name of the task.
+        train: file to train on; with `PLACE` in its name, one for each fold.
+        dev: files to evaluate on; with `PLACE`, too.
+        data: folder of a data set instead of both; with `PLACE`, one for each fold.
+        num_folds: parts of the training file, by a hash of what its examples are about
+            (see `tasks.held_out`), of which each is held out in turn.
+
+    Raises:
+        InputError: files that are missing, or that do not go with `num_folds`.
+    """
+    if any(PLACE in path for path in (train, data, *(dev or ())) if path):
+        if num_folds is not None:
+            raise InputError(
+                f"`folds` divides one training file, {PLACE} in the names of files "
+                "stands for files of folds: give one of them"
+            )
+        return _of_files(task, train, dev, data)
+    if num_folds is None:
+        return ()
+    if dev:
+        raise InputError(
+            f"`folds` holds each of {num_folds} parts of the training file out in turn:"
+            " leave --dev out"
+        )
+    if train is None and data is not None:
+        train = str(catalogue.find_training_files(task, data=data)[0])
+    if train is None:
+        raise InputError("`folds` divides a training file: give it with --train")
+    numbers = range(1, num_folds + 1)
+    return tuple(Fold(f"{n}", train, (f"{n}/{num_folds}",)) for n in numbers)
+
+
+def _of_files(
+    task: str, train: str | None, dev: Sequence[str] | None, data: str | None
+) -> tuple[Fold, ...]:
+    pattern = data or train or ""
+    if pattern.count(PLACE) != 1:
+        raise InputError(
+            f"--{'data' if data else 'train'}: expected {PLACE} once, as in --dev, got "
+            f"{pattern or 'nothing'}"
+        )
+    if dev and PLACE not in dev[0] and held_out_parts.part_of(dev) is None:
+        # Those of one fold would be among what the others learn from.
+        raise InputError(
+            f"--dev: expected {PLACE} in the first name, as in --train, got {dev[0]}"
+        )
+    before, after = pattern.split(PLACE)
+    found = glob.glob(f"{glob.escape(before)}*{glob.escape(after)}")
+    names = [path[len(before) : len(path) - len(after)] for path in found]
+    if len(names) < 2:
+        raise InputError(
+            f"{pattern}: expected such files for two folds or more, found {len(names)}"
+        )
+
+    def of(name: str, path: str | None) -> str | None:
+        return path and path.replace(PLACE, name)
+
+    folds = []
+    for name in sorted(names, key=_in_order):
+        paths = catalogue.find_training_files(
+            task,
+            train=of(name, train),
+            dev=dev and [path.replace(PLACE, name) for path in dev],
+            data=of(name, data),
+        )
+        folds.append(Fold(name, str(paths[0]), tuple(map(str, paths[1]))))
+    return tuple(folds)
+
+
+def _in_order(name: str) -> list[tuple[int, str]]:
+    """Numbers by their size: 2 before 10."""
+    return [(int(n or 0), text) for n, text in re.findall(r"(\d+)|(\D+)", name)]

@@ -1,0 +1,291 @@
+"""A sweep from start to choice: one `bert-keras finetune` process for each run."""
+
+import collections
+import logging
+import re
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bert_keras.core import files, ownership, progress
+from bert_keras.core.errors import InputError, Stopped
+from bert_keras.core.settings import sweeps
+from bert_keras.kinds import catalogue
+from bert_keras.lab.sweep import directory as sweep_directory
+from bert_keras.lab.sweep import planning, processes, scores, summary
+
+logger = logging.getLogger(__name__)
+
+RUNNER = (sys.executable, "-P", "-m", "bert_keras.commands.main")
+"""The program for the arguments of `bert-keras`. `-P`: it ignores modules in the
+current directory."""
+
+PROGRESS_SECONDS = 30.0
+"""Time between progress lines."""
+
+_POLL_SECONDS = 0.1
+
+
+def run_sweep(
+    settings: sweeps.SweepConfig,
+    command: planning.Command,
+    *,
+    output_dir: str | Path,
+    num_jobs: int = 1,
+    runner: Sequence[str] = RUNNER,
+) -> summary.State:
+    """Makes the unfinished runs of a sweep, and chooses one.
+
+    A failed run does not stop the others, and is tried again by the next command. Each
+    run adds to results.tsv and report.md; scores.png, best.json and `best` come at the
+    end.
+
+    Args:
+        settings: the grid, and how to choose.
+        command: the common part of all runs.
+        output_dir: directory to create or to resume. Finished runs of another grid in
+            it are compared too.
+        num_jobs: processes at the same time.
+        runner: their program.
+
+    Returns:
+        All runs, of which one at least has a score.
+
+    Raises:
+        InputError: the settings, the data or the directory cannot be used, the first
+            run was refused, or none has a score.
+        Stopped: SIGTERM or SIGHUP came; the processes were ended.
+        KeyboardInterrupt: Ctrl-C came; the same.
+    """
+    files.check_is_local(output_dir, "a sweep")
+    if num_jobs < 1:
+        raise InputError(f"--jobs must be at least 1, got {num_jobs}")
+    ruler = _make_ruler(settings, command)
+    planned = planning.plan_runs(settings, command)
+    directory = Path(output_dir)
+    with ownership.owned(directory) as owner:
+        sweep_directory.claim(directory, command)
+        sweep = _Sweep(directory, ruler)
+        sweep.resume(list(settings.grid), planned)
+        lock = owner.descriptor
+        with processes.Processes(runner, num_slots=num_jobs, lock=lock) as jobs:
+            _run_waiting(sweep, command, jobs)
+        return sweep.close()
+
+
+def _make_ruler(
+    settings: sweeps.SweepConfig, command: planning.Command
+) -> scores.Ruler:
+    base, labels = command.settings(), None
+    if settings.metric is None and catalogue.task_kind(base) == "tagging":
+        # Plain tags have no F1: the file tells.
+        labels = catalogue.read(command.train, base).describe().labels
+    has_folds = bool(command.folds)
+    return scores.make_ruler(settings, base, labels, has_folds=has_folds)
+
+
+class _Sweep:
+    """The runs of a directory, ended or not."""
+
+    def __init__(self, directory: Path, ruler: scores.Ruler):
+        self.directory = directory
+        self.ruler = ruler
+        self.keys: tuple[str, ...] = ()
+        self.runs: dict[str, planning.Run] = {}
+        """All runs by name, in their order."""
+        self.outcomes: dict[str, scores.Outcome] = {}
+        """Outcomes of the ended runs by name."""
+
+    def resume(self, keys: Sequence[str], planned: Sequence[planning.Run]) -> None:
+        """Finds the finished runs, and writes the plan."""
+        earlier_keys, earlier = sweep_directory.read_plan(self.directory)
+        planned, others = planning.merge_plans(earlier, planned)
+        for run in (*others, *planned):
+            self._read_outcome(run)
+        kept = [run for run in others if run.name in self.outcomes]
+        if others:
+            logger.info(
+                "resuming with another grid: of %d other runs %d are finished, and "
+                "compared with the new ones",
+                len(others),
+                len(kept),
+            )
+        self.runs = {run.name: run for run in (*kept, *planned)}
+        self.keys = tuple(dict.fromkeys((*earlier_keys, *keys)))
+        self._check_same_inputs()
+        sweep_directory.write_plan(self.directory, self.keys, [*others, *planned])
+
+    @property
+    def waiting(self) -> list[planning.Run]:
+        return [run for name, run in self.runs.items() if name not in self.outcomes]
+
+    @property
+    def state(self) -> summary.State:
+        return summary.State(
+            directory=self.directory,
+            task=next(iter(self.runs.values())).settings.task,
+            keys=self.keys,
+            ruler=self.ruler,
+            outcomes=tuple(
+                self.outcomes[name] for name in self.runs if name in self.outcomes
+            ),
+            num_runs=len(self.runs),
+        )
+
+    def end(self, job: processes.Job) -> None:
+        """Records the outcome of a run.
+
+        Raises:
+            InputError: it was refused before it began, and none has finished: the
+                others would be refused, too.
+        """
+        run = self.runs[job.name]
+        if job.process.returncode == 0:
+            self._read_outcome(run)
+        if job.name not in self.outcomes:
+            is_first = not any(o.score is not None for o in self.outcomes.values())
+            has_begun = sweep_directory.has_begun(self.directory, job.name)
+            if job.process.returncode == 2 and is_first and not has_begun:
+                said = processes.last_line(processes.read_tail(job.log))
+                raise InputError(f"{said} (said by the first run, see {job.log})")
+            self.outcomes[job.name] = scores.Outcome(
+                run=run, score=None, evaluation={}, failure=job.ending
+            )
+        self._check_same_inputs()
+        logger.info("%s", self._line_of(job))
+        summary.write_tables(self.state)
+
+    def close(self) -> summary.State:
+        """Writes the result of the sweep."""
+        state = self.state
+        summary.write_tables(state)
+        summary.write_picture(state)
+        report = self.directory / summary.PAGE_NAME
+        if state.chosen is None:
+            raise InputError(
+                f"no run has a score: {report} says why; the same command tries again"
+            )
+        summary.write_best(state)
+        logger.info("report in %s", report)
+        return state
+
+    def _read_outcome(self, run: planning.Run) -> None:
+        outcome = sweep_directory.read_outcome(
+            self.directory, run, metric=self.ruler.metric
+        )
+        if outcome is not None:
+            self.outcomes[run.name] = outcome
+
+    def _check_same_inputs(self) -> None:
+        finished = [o.run for o in self.outcomes.values() if o.evaluation]
+        sweep_directory.check_same_inputs(self.directory, finished)
+
+    def _line_of(self, job: processes.Job) -> str:
+        outcome = self.outcomes[job.name]
+        what = f"failed: {outcome.failure}"
+        if outcome.score is not None:
+            what = f"{self.ruler.metric} {outcome.score:.4f}"
+            if outcome.majority is not None:
+                what += f", at the majority class: {outcome.majority}"
+        count = f"[{len(self.outcomes)}/{len(self.runs)}]"
+        seconds = time.monotonic() - job.start
+        return f"{count} {job.name}: {what}; {progress.duration(seconds)}"
+
+
+def _run_waiting(
+    sweep: _Sweep, command: planning.Command, jobs: processes.Processes
+) -> None:
+    waiting = collections.deque(sweep.waiting)
+    clock = _Clock(waiting)
+    logger.info(
+        "%d runs, %d finished already", len(sweep.runs), len(sweep.runs) - len(waiting)
+    )
+    while waiting or jobs.jobs:
+        _check_signal(sweep, jobs.received)
+        while waiting and jobs.has_room:
+            run = waiting.popleft()
+            path = sweep_directory.run_path(sweep.directory, run.name)
+            jobs.start(
+                run.name,
+                command.arguments(run.overrides, str(path), run.fold),
+                sweep_directory.log_path(sweep.directory, run.name),
+            )
+        for job in jobs.ended():
+            sweep.end(job)
+            clock.note_end(job.name)
+        for line in clock.lines(jobs.jobs):
+            logger.info("%s", line)
+        time.sleep(_POLL_SECONDS)
+
+
+def _check_signal(sweep: _Sweep, received: int | None) -> None:
+    if received is None:
+        return
+    message = (
+        f"stopped by {processes.signal_name(received)} with {len(sweep.outcomes)} of "
+        f"{len(sweep.runs)} runs ended; the same command resumes with the others"
+    )
+    if received == signal.SIGINT:
+        logger.info("%s", message)
+        raise KeyboardInterrupt
+    raise Stopped(message, signal_number=received)
+
+
+class _Clock:
+    """Makes progress lines at intervals; `waiting`: runs to be made."""
+
+    def __init__(self, waiting: Sequence[planning.Run]):
+        self._epochs = {
+            run.name: run.settings.num_train_epochs * run.settings.train_fraction
+            for run in waiting
+        }
+        self._epochs_done = 0.0
+        self._num_ended = 0
+        self._start = self._last = time.monotonic()
+
+    def note_end(self, name: str) -> None:
+        self._num_ended += 1
+        self._epochs_done += self._epochs[name]
+
+    def lines(self, jobs: Sequence[processes.Job]) -> list[str]:
+        """Lines about the running jobs; none before the next interval."""
+        now = time.monotonic()
+        if now - self._last < PROGRESS_SECONDS or not jobs:
+            return []
+        self._last = now
+        said = {job.name: processes.read_tail(job.log) for job in jobs}
+        under_way = sum(self._epochs[n] * share_done(text) for n, text in said.items())
+        line = progress_line(
+            num_ended=self._num_ended,
+            num_runs=len(self._epochs),
+            share=(self._epochs_done + under_way) / sum(self._epochs.values()),
+            seconds=now - self._start,
+        )
+        return [line, *(f"  {n}: {processes.last_line(t)}" for n, t in said.items())]
+
+
+def progress_line(
+    *, num_ended: int, num_runs: int, share: float, seconds: float
+) -> str:
+    """Progress of a sweep in one line.
+
+    Args:
+        num_ended: runs that have ended since the first began.
+        num_runs: runs to be made.
+        share: trained part of all their epochs.
+        seconds: since the first began.
+    """
+    ended = f"sweep: {share:4.0%}  {num_ended}/{num_runs} runs"
+    if not share:
+        return f"{ended}  starting, {progress.duration(seconds)}"
+    rate = num_runs * share / seconds * 3600
+    left = progress.duration(seconds / share - seconds)
+    return f"{ended}  {rate:.3g} runs/h  {left} left"
+
+
+def share_done(said: str) -> float:
+    """Share of a run's steps done, from its last `step 12/48  loss 0.3`."""
+    found = re.findall(r"^step (\d+)/(\d+) ", said, re.MULTILINE)
+    return min(int(found[-1][0]) / max(int(found[-1][1]), 1), 1.0) if found else 0.0

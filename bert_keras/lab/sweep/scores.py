@@ -1,0 +1,217 @@
+"""Outcomes of the runs of a sweep, and the choice, without files and processes."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import finetuning, sweeps
+from bert_keras.kinds import catalogue
+from bert_keras.lab.sweep import planning
+from bert_keras.labelled import degenerate
+
+LARGEST = 1e100
+"""Numbers from here on count as infinite: no score is as large, and their sum is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ruler:
+    """How runs are measured and chosen."""
+
+    metric: str
+    """Name of a metric in `eval` of results.json."""
+    goal: Literal["max", "min"]
+    choose: Literal["best", "mean"]
+    """See `sweep_config.SweepConfig`."""
+
+    def key(self, score: float | None) -> float:
+        """Greater for better scores."""
+        value = cast(float, score)  # Of a run that has one.
+        return value if self.goal == "max" else -value
+
+
+def make_ruler(
+    settings: sweeps.SweepConfig,
+    base: finetuning.FinetuningConfig,
+    labels: Sequence[str] | None = None,
+    *,
+    has_folds: bool = False,
+) -> Ruler:
+    """The metric, goal and choice of a sweep, with the task's defaults.
+
+    Args:
+        settings: of the sweep.
+        base: of its runs.
+        labels: of the training file; `None`: see `catalogue.main_metric`.
+        has_folds: whether runs are scored on several folds.
+    """
+    metric = settings.metric or catalogue.main_metric(base, labels)
+    goal = settings.goal or ("min" if metric.endswith("loss") else "max")
+    # The best run of several folds had the easiest one.
+    choose = settings.choose or ("mean" if has_folds else "best")
+    return Ruler(metric=metric, goal=goal, choose=choose)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A run that has ended."""
+
+    run: planning.Run
+    score: float | None
+    """Value of the ruler's metric; `None`: the run failed."""
+    evaluation: Mapping[str, float]
+    """All metrics on dev."""
+    seconds: float | None = None
+    """Time of training."""
+    num_train_examples: int | None = None
+    """Labelled examples that it learnt from."""
+    failure: str | None = None
+    """Reason for the missing score."""
+    majority: str | None = None
+    """Sign that the run learnt nothing."""
+
+    @property
+    def state(self) -> Literal["finished", "majority", "failed"]:
+        if self.failure is not None:
+            return "failed"
+        return "finished" if self.majority is None else "majority"
+
+
+def judge(
+    run: planning.Run,
+    results: Mapping[str, Any],
+    answers: Sequence[Mapping[str, Any]] | None,
+    *,
+    metric: str,
+) -> Outcome:
+    """The outcome of a finished run, failed if a loss or its score is not finite.
+
+    Args:
+        run: that has ended.
+        results: from its results.json.
+        answers: from its dev_answers.jsonl; `None`: there are none.
+        metric: to choose by.
+
+    Raises:
+        InputError: there is no such metric.
+    """
+    evaluation = results.get("eval", {})
+    if metric not in evaluation:
+        raise InputError(
+            f"`metric` is one of {', '.join(evaluation)}, got {metric!r}: give it with "
+            "--sweep_set metric=NAME; no finished run is lost"
+        )
+    watched = {
+        "loss in training": results.get("train", {}).get("loss", 0.0),
+        "loss on dev": evaluation.get("loss", 0.0),
+        metric: evaluation[metric],
+    }
+    # Not finite is null in the file; NaN in those of earlier versions.
+    broken = [
+        f"{name} is not finite"
+        for name, value in watched.items()
+        if value is None or not abs(value) < LARGEST
+    ]
+    sign = None
+    if not broken:
+        kind = catalogue.task_kind(run.settings)
+        sign = degenerate.find_sign(kind, evaluation, answers)
+    return Outcome(
+        run=run,
+        score=None if broken else float(evaluation[metric]),
+        evaluation=evaluation,
+        seconds=results.get("seconds"),
+        num_train_examples=results.get("num_train_examples"),
+        failure=", ".join(broken) or None,
+        majority=sign,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A point of the grid, with the outcomes of its runs."""
+
+    values: tuple[Any, ...]
+    """Values of the sweep's keys."""
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def finished(self) -> list[Outcome]:
+        """Outcomes with a score."""
+        return [outcome for outcome in self.outcomes if outcome.score is not None]
+
+    @property
+    def scores(self) -> list[float]:
+        return [o.score for o in self.outcomes if o.score is not None]
+
+    @property
+    def mean(self) -> float | None:
+        return statistics.fmean(self.scores) if self.scores else None
+
+    @property
+    def deviation(self) -> float | None:
+        """Deviation of the sample, with n - 1; `None` for fewer than two runs."""
+        return statistics.stdev(self.scores) if len(self.scores) > 1 else None
+
+    @property
+    def num_failed(self) -> int:
+        return len(self.outcomes) - len(self.finished)
+
+    @property
+    def num_majority(self) -> int:
+        return sum(outcome.majority is not None for outcome in self.outcomes)
+
+    def best(self, ruler: Ruler) -> Outcome | None:
+        """The first run with the best score, of those that learnt something if any."""
+        return max(self.finished, key=lambda o: _rank(o, ruler), default=None)
+
+    @property
+    def has_learnt(self) -> bool:
+        """Whether a run is not at the majority class."""
+        return any(outcome.majority is None for outcome in self.finished)
+
+
+def _rank(outcome: Outcome, ruler: Ruler) -> tuple[bool, float]:
+    """Greater for better runs; those at the majority class come last."""
+    return outcome.majority is None, ruler.key(outcome.score)
+
+
+def points_of(outcomes: Iterable[Outcome], keys: Sequence[str]) -> list[Point]:
+    """Outcomes by grid point, in the order of the first run of each."""
+    by_values: dict[tuple[Any, ...], list[Outcome]] = {}
+    for outcome in outcomes:
+        values = tuple(planning.value_of(outcome.run.settings, key) for key in keys)
+        by_values.setdefault(values, []).append(outcome)
+    return [
+        Point(values=values, outcomes=tuple(those))
+        for values, those in by_values.items()
+    ]
+
+
+def choose(points: Sequence[Point], ruler: Ruler) -> tuple[Point, Outcome] | None:
+    """The chosen point and its best run; `None` if no run has a score.
+
+    `best`: the point of the best single run. `mean`: the point with the best mean among
+    those with the fewest failed runs, as a lucky run is no mean. The first of equals. A
+    run at the majority class, which learnt nothing, is chosen only if all are.
+    """
+    point = next(iter(best_points(points, ruler, 1)), None)
+    if point is None or not point.scores:
+        return None
+    return point, cast(Outcome, point.best(ruler))
+
+
+def best_points(points: Sequence[Point], ruler: Ruler, limit: int) -> list[Point]:
+    """The points that would be chosen first, in their own order."""
+
+    def merit(place: int) -> tuple[Any, ...]:
+        point = points[place]
+        if not point.scores:
+            return ()
+        if ruler.choose == "best":
+            return max(_rank(outcome, ruler) for outcome in point.finished)
+        return point.has_learnt, -point.num_failed, ruler.key(point.mean)
+
+    places = sorted(range(len(points)), key=merit, reverse=True)[:limit]
+    return [points[place] for place in sorted(places)]

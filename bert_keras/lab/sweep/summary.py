@@ -1,0 +1,267 @@
+"""The result of a sweep: results.tsv, report.md, pictures, best.json and `best`."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from bert_keras.core import files
+from bert_keras.lab.sweep import learning_curve, picture, planning, scores
+from bert_keras.pages import drawing, markdown
+
+PAGE_NAME = "report.md"
+_PICTURE_NAME = "scores.png"
+_CURVE_NAME = "learning_curve.png"
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """A sweep, finished or not."""
+
+    directory: Path
+    task: str
+    keys: tuple[str, ...]
+    """Keys of the grid."""
+    ruler: scores.Ruler
+    outcomes: tuple[scores.Outcome, ...]
+    """Outcomes of the ended runs, in the order of the plan."""
+    num_runs: int
+    """Planned runs."""
+
+    @property
+    def is_finished(self) -> bool:
+        return len(self.outcomes) == self.num_runs
+
+    @property
+    def points(self) -> list[scores.Point]:
+        return scores.points_of(self.outcomes, self.keys)
+
+    @property
+    def curve(self) -> list[learning_curve.Line]:
+        """Lines of a learning curve; none, if the grid has no `train_fraction`."""
+        return learning_curve.lines_of(self.points, self.keys)
+
+    @property
+    def num_folds(self) -> int:
+        """Folds of the ended runs; 0: all were scored on the same files."""
+        return len({o.run.fold for o in self.outcomes} - {None})
+
+    @property
+    def chosen(self) -> tuple[scores.Point, scores.Outcome] | None:
+        return scores.choose(self.points, self.ruler)
+
+
+def write_tables(state: State) -> None:
+    """Writes the table of the runs and the page, also of an unfinished sweep.
+
+    Raises:
+        InputError: the disk is full or not writable.
+    """
+    files.write_atomically(state.directory / "results.tsv", runs_tsv(state).encode())
+    files.write_atomically(state.directory / PAGE_NAME, page(state).encode())
+
+
+def write_picture(state: State) -> None:
+    """Draws the scores of all runs, and those of several fractions as a curve.
+
+    Raises:
+        InputError: the disk is full or not writable.
+    """
+    image = drawing.as_png(
+        lambda: picture.draw_scores(
+            state.points,
+            state.keys,
+            ruler=state.ruler,
+            title=f"{state.task}: {state.ruler.metric} on dev",
+        )
+    )
+    files.write_atomically(state.directory / _PICTURE_NAME, image)
+    if lines := state.curve:
+        image = drawing.as_png(
+            lambda: learning_curve.draw(
+                lines,
+                metric=f"{state.ruler.metric} on dev",
+                title=f"{state.task}: learning curve",
+            )
+        )
+        files.write_atomically(state.directory / _CURVE_NAME, image)
+
+
+def write_best(state: State) -> None:
+    """Writes best.json and makes `best` a link to the directory of the chosen run.
+
+    Raises:
+        InputError: the disk is full or not writable.
+    """
+    values = describe_best(state)
+    files.write_json(state.directory / "best.json", values, ensure_ascii=False)
+    temporary = state.directory / ".best.tmp"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(values["run"], target_is_directory=True)
+    temporary.replace(state.directory / "best")
+
+
+def describe_best(state: State) -> dict[str, Any]:
+    """Content of best.json about the chosen run; there must be one."""
+    point, best = cast(tuple[scores.Point, scores.Outcome], state.chosen)
+    return {
+        "run": f"runs/{best.run.name}",
+        "metric": state.ruler.metric,
+        "goal": state.ruler.goal,
+        "choose": state.ruler.choose,
+        "score": best.score,
+        "mean_of_point": point.mean,
+        "deviation_of_point": point.deviation,
+        "point": dict(zip(state.keys, point.values, strict=True)),
+        "seed": best.run.settings.seed,
+        **({} if best.run.fold is None else {"fold": best.run.fold}),
+        "eval": dict(best.evaluation),
+    }
+
+
+def runs_tsv(state: State) -> str:
+    """Each run on a line, with all its metrics."""
+    metrics = list(dict.fromkeys(n for o in state.outcomes for n in o.evaluation))
+    fold = ["fold"] if state.num_folds else []
+    rows = [["run", *state.keys, *fold, "seed", "state", *metrics, "seconds", "note"]]
+    for outcome in state.outcomes:
+        settings = outcome.run.settings
+        row = [
+            f"runs/{outcome.run.name}",
+            *(planning.show(planning.value_of(settings, key)) for key in state.keys),
+            *([outcome.run.fold] if state.num_folds else []),
+            settings.seed,
+            outcome.state,
+            *(outcome.evaluation.get(name, "") for name in metrics),
+            "" if outcome.seconds is None else outcome.seconds,
+            " ".join((outcome.failure or outcome.majority or "").split()),
+        ]
+        rows.append([str(cell) for cell in row])
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+def points_table(state: State) -> str:
+    """The grid points in Markdown, the chosen one in bold."""
+    chosen = state.chosen
+    rows = []
+    for point in state.points:
+        best = point.best(state.ruler)
+        row = [
+            *map(planning.show, point.values),
+            str(len(point.scores)),
+            _number(point.mean),
+            _number(point.deviation),
+            _number(None if best is None else best.score),
+            str(point.num_failed),
+            str(point.num_majority),
+        ]
+        is_chosen = chosen is not None and point.values == chosen[0].values
+        rows.append([f"**{c}**" if is_chosen and c else c for c in row])
+    header = [*state.keys, "n", "mean", "deviation", "best", "failed", "majority"]
+    return markdown.table(header, rows)
+
+
+def lines(state: State) -> list[str]:
+    """The table of grid points and the chosen run, for people."""
+    return [*points_table(state).splitlines(), chosen_line(state)]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def chosen_line(state: State) -> str:
+    """The chosen run, and the reason for the choice."""
+    if state.chosen is None:
+        return "No run has a score."
+    point, best = state.chosen
+    metric = state.ruler.metric
+    how = "the best single run"
+    if state.ruler.choose == "mean":
+        how = f"the best run of the point with the best mean, {point.mean:.4f}"
+        if point.deviation is not None:
+            how += f" ± {point.deviation:.4f}"
+        if state.num_folds:
+            how += f" over {state.num_folds} folds"
+    line = f"Chosen: {best.run.name}, {metric} {best.score:.4f} on dev, {how}."
+    if best.majority is not None:
+        line += f" All runs are at the majority class, this one {best.majority}."
+    return line
+
+
+def page(state: State) -> str:
+    """The whole of report.md."""
+    counts = [
+        sum(outcome.state == name for outcome in state.outcomes)
+        for name in ("failed", "majority")
+    ]
+    parts = [
+        f"# Sweep: {state.task}",
+        f"{len(state.outcomes)} of {state.num_runs} runs have ended, {counts[0]} of "
+        f"them failed and {counts[1]} at the majority class.",
+        chosen_line(state),
+        *_use(state),
+        points_table(state),
+        _EXPLANATION.format(metric=state.ruler.metric, how=_HOW[state.ruler.choose]),
+        *([_FOLDS] if state.num_folds else []),
+        *_picture(state),
+        *_notes("Failed runs", {o.run.name: o.failure for o in state.outcomes}),
+        *_notes(
+            "Runs at the majority class",
+            {o.run.name: o.majority for o in state.outcomes},
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+_HOW = {
+    "best": (
+        "the best single run, as in the paper (section 4.1). The best of many runs was "
+        "also lucky on dev: expect the mean of another run"
+    ),
+    "mean": (
+        "the point with the best mean among those with the fewest failed runs, and its "
+        "best run"
+    ),
+}
+
+_EXPLANATION = (
+    "n, mean, deviation (of the sample) and best: `{metric}` on dev of the runs that "
+    "did not fail, those at the majority class, which learnt nothing, included. Chosen "
+    "is {how}. Each run is in `results.tsv`, its output in `logs`."
+)
+
+_FOLDS = (
+    "Each run learnt from all folds but one and was scored on that one. With one point "
+    "the mean is what to expect of such a model on new data of this kind; the best of "
+    "several points was also lucky, and is expected to score lower there. The chosen "
+    "run has not seen its own fold; `finetune` on all data makes a model to keep."
+)
+
+
+def _use(state: State) -> Iterator[str]:
+    if state.chosen is not None and state.is_finished:
+        model = shlex.quote(str(state.directory / "best"))
+        yield (
+            f"`--model {model}` gives it to `bert-keras predict`, `evaluate` and "
+            "`export`."
+        )
+
+
+def _picture(state: State) -> Iterator[str]:
+    if state.is_finished:
+        yield f"![{state.ruler.metric} of each run]({_PICTURE_NAME})"
+        if state.curve:
+            yield f"![{state.ruler.metric} against labels]({_CURVE_NAME})"
+
+
+def _notes(title: str, notes: Mapping[str, str | None]) -> Iterator[str]:
+    lines = [
+        f"- `{name}`: {markdown.literal(note, max_length=markdown.MAX_TEXT_LENGTH)}"
+        for name, note in notes.items()
+        if note
+    ]
+    if lines:
+        yield f"## {title}"
+        yield "\n".join(lines)

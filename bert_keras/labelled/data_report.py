@@ -1,0 +1,381 @@
+"""What labelled files are like, before a model learns them: labels, lengths, repeats.
+
+It is made of what was read and tokenized anyway, in one pass. No TensorFlow.
+"""
+
+import collections
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_keras.core.settings import config, strict
+from bert_keras.labelled import dataset
+
+FEW = 5
+"""A label with fewer examples is named."""
+
+NOTABLE_SHARE = 0.01
+"""Share of repeated or too long examples from which on it is a problem."""
+
+MAX_LABELS = 500
+"""Labels whose counts are kept; the rest is one sum."""
+
+_NUM_SHOWN = 3
+_SHOWN_LENGTH = 80
+_NUM_BINS = 40
+_NO_LABEL = "(none)"
+
+
+class Lengths(strict.StrictModel):
+    """Tokens of examples as one input, had nothing been cut off."""
+
+    median: int
+    percentile_95: int
+    longest: int
+    num_long: int
+    """Examples with more than `max_seq_length` tokens."""
+    bin_width: int
+    counts: tuple[int, ...]
+    """Examples of 1 to `bin_width` tokens, and so on."""
+
+
+class Numbers(strict.StrictModel):
+    """Numbers to predict."""
+
+    least: float
+    mean: float
+    deviation: float
+    greatest: float
+
+
+class FileReport(strict.StrictModel):
+    """Examples of one file."""
+
+    file: str
+    num_examples: int
+    labels: dict[str, int] = {}
+    """How often each occurs, the commonest first: of words in `tagging`."""
+    num_other_labels: int = 0
+    """Occurrences of the labels that are not listed."""
+    num_unlisted: int = 0
+    """Labels that are not listed."""
+    num_rare_unlisted: int = 0
+    """Those of them with fewer than `FEW` examples."""
+    numbers: Numbers | None = None
+    """In place of labels, if they are numbers."""
+    lengths: Lengths
+    num_empty: int
+    """Examples with a text that is empty or only white space."""
+    num_repeated: int
+    """Examples whose text came before in the file."""
+    num_contradicted: int
+    """Examples whose text is elsewhere in the file with another label."""
+    contradicted: tuple[str, ...] = ()
+    """Beginnings of some such texts."""
+    num_in_training: int | None = None
+    """Examples whose text is in the training file; `None`: this is that file."""
+    in_training: tuple[str, ...] = ()
+    """Beginnings of some such texts."""
+
+
+class DataReport(strict.StrictModel):
+    """Files that a run learns and is evaluated on."""
+
+    kind: config.TaskKind
+    max_seq_length: int
+    long_texts: config.LongTexts = "cut"
+    files: tuple[FileReport, ...]
+    """The training file first."""
+
+
+def describe(
+    examples: Iterable[tuple[str, dataset.Dataset, dataset.EncodedInputs]],
+    *,
+    kind: config.TaskKind,
+    max_seq_length: int,
+    long_texts: config.LongTexts = "cut",
+) -> DataReport:
+    """Looks at all files of a run.
+
+    Args:
+        examples: name, examples and inputs of each file, the training file first.
+        kind: of the task.
+        max_seq_length: tokens of an input at most.
+        long_texts: what becomes of longer ones.
+    """
+    known: Mapping[Any, int] | None = None
+    reports = []
+    for name, data, inputs in examples:
+        texts, answers = data.contents()
+        first = _first_rows(texts)
+        lengths = _lengths(inputs.whole_lengths, max_seq_length)
+        reports.append(
+            FileReport(
+                file=name,
+                num_examples=len(texts),
+                lengths=lengths,
+                num_empty=sum(_lacks_text(parts, kind) for parts in texts),
+                **_describe_answers(answers, kind),
+                **_describe_repeats(texts, _comparable(answers, kind), first),
+                **({} if known is None else _describe_overlap(texts, known)),
+            )
+        )
+        known = first if known is None else known
+    return DataReport(
+        kind=kind,
+        max_seq_length=max_seq_length,
+        long_texts=long_texts,
+        files=tuple(reports),
+    )
+
+
+def _first_rows(texts: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], int]:
+    """The first row of each text."""
+    # The last to come stays in a dictionary.
+    return dict(zip(reversed(texts), reversed(range(len(texts))), strict=True))
+
+
+def _lacks_text(parts: Sequence[str], kind: config.TaskKind) -> bool:
+    # A choice may lack one of the two parts before its endings.
+    is_there = any if kind == "choice" else all
+    return not is_there(map(str.strip, parts[:2]))
+
+
+def _describe_answers(answers: Sequence[Any], kind: config.TaskKind) -> dict[str, Any]:
+    if answers[0] is None:
+        # Texts that are learnt without.
+        return {}
+    if kind == "embedding":
+        return {"numbers": _numbers(answers)}
+    if kind == "regression":
+        return {"numbers": _numbers([float(answer) for answer in answers])}
+    if kind == "tagging":
+        answers = tuple(itertools.chain.from_iterable(answers))
+    elif kind == "multi_label":
+        answers = tuple(
+            itertools.chain.from_iterable(a or (_NO_LABEL,) for a in answers)
+        )
+    elif kind == "span":
+        answers = tuple("answer" if answer else "no answer" for answer in answers)
+    counts = collections.Counter(answers).most_common()
+    common = counts[:MAX_LABELS]
+    unlisted = counts[MAX_LABELS:]
+    return {
+        "labels": {str(label): count for label, count in common},
+        "num_other_labels": len(answers) - sum(count for _, count in common),
+        "num_unlisted": len(unlisted),
+        "num_rare_unlisted": sum(count < FEW for _, count in unlisted),
+    }
+
+
+def _comparable(answers: Sequence[Any], kind: config.TaskKind) -> Sequence[Any]:
+    """Answers of which those that mean the same are equal, such as 1 and 1.0."""
+    make = {"multi_label": frozenset, "regression": float}.get(kind)
+    if make is None or answers[0] is None:
+        return answers
+    return [make(answer) for answer in answers]
+
+
+def _describe_repeats(
+    texts: Sequence[tuple[str, ...]],
+    answers: Sequence[Any],
+    first: Mapping[tuple[str, ...], int],
+) -> dict[str, Any]:
+    rows = {}
+    if len(first) < len(texts):
+        for row, parts in enumerate(texts):
+            if first[parts] != row:
+                rows.setdefault(parts, [first[parts]]).append(row)
+    contradicted = {
+        parts: those
+        for parts, those in rows.items()
+        if len({answers[row] for row in those}) > 1
+    }
+    return {
+        "num_repeated": len(texts) - len(first),
+        "num_contradicted": sum(map(len, contradicted.values())),
+        "contradicted": _shown(contradicted),
+    }
+
+
+def _describe_overlap(
+    texts: Sequence[tuple[str, ...]], known: Mapping[tuple[str, ...], int]
+) -> dict[str, Any]:
+    found = [parts for parts in texts if parts in known]
+    return {"num_in_training": len(found), "in_training": _shown(found)}
+
+
+def _numbers(values: Sequence[float]) -> Numbers:
+    array = np.array(values)
+    return Numbers(
+        least=float(array.min()),
+        mean=float(array.mean()),
+        deviation=float(array.std()),
+        greatest=float(array.max()),
+    )
+
+
+def _lengths(lengths: np.ndarray, max_seq_length: int) -> Lengths:
+    longest = int(lengths.max())
+    # The last bin has all that is far too long.
+    width = max(1, -(-min(longest, 4 * max_seq_length) // _NUM_BINS))
+    places = np.minimum((lengths - 1) // width, _NUM_BINS - 1)
+    return Lengths(
+        median=int(np.median(lengths)),
+        percentile_95=int(np.percentile(lengths, 95)),
+        longest=longest,
+        num_long=int((lengths > max_seq_length).sum()),
+        bin_width=width,
+        counts=tuple(np.bincount(places, minlength=_NUM_BINS).tolist()),
+    )
+
+
+def _shown(texts: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    joined = (" / ".join(parts) for parts in itertools.islice(texts, _NUM_SHOWN))
+    # Half of a surrogate pair cannot be written.
+    plain = (text.encode("utf-8", "replace").decode() for text in joined)
+    return tuple(
+        text if len(text) <= _SHOWN_LENGTH else f"{text[: _SHOWN_LENGTH - 1]}…"
+        for text in plain
+    )
+
+
+def lines(report: DataReport) -> list[str]:
+    """The report for people: problems first, then a line for each file."""
+    found = [f"problem: {problem}" for problem in problems(report)]
+    return [*found, *(_summary(file, report) for file in report.files)]
+
+
+def problems(report: DataReport, *, quotes: bool = True) -> list[str]:
+    """What may spoil a model or its scores, the training file's first.
+
+    Args:
+        report: of all files.
+        quotes: whether a text of theirs may be told as an example.
+    """
+    return [p for file in report.files for p in _problems(file, report, quotes)]
+
+
+def _problems(file: FileReport, report: DataReport, quotes: bool) -> Iterator[str]:
+    total, train = file.num_examples, report.files[0].file
+    what = _WORDS.get(report.kind, "texts")
+    if file.num_in_training:
+        yield (
+            f"{file.file}: {_share(file.num_in_training, total)} of the {what} are in "
+            f"{train} too, so their scores say little about new ones"
+            + _quoted(file.in_training, quotes)
+        )
+    if file.num_contradicted:
+        yield (
+            f"{file.file}: {_share(file.num_contradicted, total)} of the {what} are "
+            f"there again with another answer{_quoted(file.contradicted, quotes)}"
+        )
+    if file.num_empty:
+        yield f"{file.file}: {_share(file.num_empty, total)} of the {what} lack a text"
+    num_long = file.lengths.num_long
+    if num_long >= NOTABLE_SHARE * total:
+        fate = "lose their end"
+        if report.kind in ("tagging", "span") or config.reads_windows(
+            report.long_texts
+        ):
+            fate = "are divided into windows"
+        elif report.long_texts == "head_tail":
+            fate = "lose their middle"
+        yield (
+            f"{file.file}: {_share(num_long, total)} of the {what} are longer than "
+            f"max_seq_length={report.max_seq_length} and {fate}; the longest has "
+            f"{file.lengths.longest:,} tokens"
+        )
+    if file.num_in_training is None:
+        yield from _training_problems(file, report, what)
+
+
+def _training_problems(
+    file: FileReport, report: DataReport, what: str
+) -> Iterator[str]:
+    total = file.num_examples
+    if file.num_repeated >= NOTABLE_SHARE * total:
+        yield (
+            f"{file.file}: {_share(file.num_repeated, total)} of the {what} repeat an "
+            "earlier one and count more often"
+        )
+    if rare := _rare_labels(file, report.kind):
+        yield f"{file.file}: fewer than {FEW} examples of {rare}"
+    for alike in _labels_alike(file.labels):
+        yield (
+            f"{file.file}: labels that differ in spaces or capital letters only are "
+            f"learnt as different ones: {', '.join(map(repr, alike))}"
+        )
+
+
+def _labels_alike(labels: Iterable[str]) -> list[list[str]]:
+    """Labels that a person would take for one, as " Yes" and "yes"."""
+    groups: dict[str, list[str]] = {}
+    for label in labels:
+        groups.setdefault("".join(label.split()).casefold(), []).append(label)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _rare_labels(file: FileReport, kind: config.TaskKind) -> str:
+    """Labels with few examples, for people; empty if there are none."""
+    rare = [
+        name
+        for name, count in file.labels.items()
+        if count < FEW and (name != _NO_LABEL or kind != "multi_label")
+    ]
+    shown = ", ".join(map(repr, rare[:_NUM_SHOWN]))
+    rest = max(0, len(rare) - _NUM_SHOWN) + file.num_rare_unlisted
+    if not rest:
+        return shown
+    return f"{shown} and {rest:,} more" if rare else f"{rest:,} labels"
+
+
+_WORDS = {
+    "tagging": "sentences",
+    "span": "questions",
+    "choice": "questions",
+}
+
+
+def _share(count: int, total: int) -> str:
+    share = 100 * count / total
+    shown = "below 0.1" if 0 < share < 0.1 else f"{share:.1f}"
+    return f"{count:,} of {total:,} ({shown} %)"
+
+
+def _quoted(texts: Sequence[str], quotes: bool) -> str:
+    return f": {texts[0]!r}" if quotes else ""
+
+
+def _summary(file: FileReport, report: DataReport) -> str:
+    lengths = file.lengths
+    parts = [
+        f"{file.num_examples:,} {_WORDS.get(report.kind, 'texts')}",
+        f"tokens: median {lengths.median:,}, 95 % up to {lengths.percentile_95:,}, "
+        f"longest {lengths.longest:,}",
+    ]
+    if file.numbers is not None:
+        numbers = file.numbers
+        parts.insert(
+            1,
+            f"numbers {numbers.least:g} to {numbers.greatest:g}, mean "
+            f"{numbers.mean:.3g}",
+        )
+    elif file.labels:
+        parts.insert(1, f"labels: {_counted(file)}")
+    return f"{file.file}: {'; '.join(parts)}"
+
+
+def _counted(file: FileReport) -> str:
+    labels = list(file.labels.items())
+    shown = ", ".join(f"{name} {count:,}" for name, count in labels[:_NUM_COUNTED])
+    if len(labels) <= _NUM_COUNTED:
+        return shown
+    name, count = labels[-1]
+    last = "" if file.num_unlisted else f"{name} {count:,} "
+    return f"{shown}, ... {last}({len(labels) + file.num_unlisted:,} labels)"
+
+
+_NUM_COUNTED = 6

@@ -1,0 +1,179 @@
+"""Rows of labelled files: tab-separated, comma-separated and JSON lines, in UTF-8."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+Rows = Iterator[tuple[int, dict[str, Any]]]
+"""First line of each row, and its values by column."""
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """The lines of a file without their ends, LF or CRLF; the last one may lack it.
+
+    Raises:
+        InputError: see `files.read_text`.
+    """
+    # Not splitlines(): text may hold U+2028 and others that end no line here.
+    lines = files.read_text(path).removesuffix("\n").split("\n")
+    return [line.removesuffix("\r") for line in lines]
+
+
+def read_tsv(path: Path) -> Rows:
+    """The rows of a `.tsv` file with a line of column names; quotes are ordinary.
+
+    A blank line is no row, but in a file of one column it is an empty text.
+
+    Raises:
+        InputError: see `tasks.text.read_texts`.
+    """
+    lines = read_lines(path)
+    header = _checked_header(path, lines[0].split("\t"), separator="\t")
+    for number, line in enumerate(lines[1:], start=2):
+        fields = line.split("\t")
+        if fields != [""] or len(header) == 1:
+            yield number, _row(path, number, header, fields)
+
+
+def read_csv(path: Path) -> Rows:
+    """The rows of a `.csv` file with standard quoting and a line of column names.
+
+    Raises:
+        InputError: see `tasks.text.read_texts`.
+    """
+    # A text may be longer than the module's limit of 131,072 characters.
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.reader(io.StringIO(files.read_text(path), newline=""), strict=True)
+    header, end = None, 0
+    while True:
+        start, fields = end + 1, None
+        try:
+            fields = next(reader, None)
+        except csv.Error as error:
+            raise InputError(f"{path}: line {start}: not CSV: {error}") from None
+        end = reader.line_num
+        if fields is None:
+            break
+        if header is None:
+            header = _checked_header(path, fields, separator=",")
+        elif fields:
+            yield start, _row(path, start, header, fields)
+
+
+def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
+    """The objects of a file of JSON lines; blank lines are skipped.
+
+    Args:
+        path: of the file.
+        expected: an example of a row, for errors.
+
+    Raises:
+        InputError: see `tasks.text.read_texts`.
+    """
+    for number, line in enumerate(files.read_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = files.parse_json(line)
+        except ValueError as error:
+            raise InputError(f"{path}: line {number}: not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise InputError(
+                f"{path}: line {number}: expected {expected}, got {line.strip()[:60]}"
+            )
+        yield number, row
+
+
+def read_jsonl_to_copy(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
+    """As `read_jsonl`, for rows that are written again beside their answers.
+
+    Raises:
+        InputError: see there; or half of a surrogate pair, which no file can hold.
+    """
+    for number, row in read_jsonl(path, expected=expected):
+        if _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
+            raise InputError(
+                f"{path}: line {number}: half of a surrogate pair, such as \\ud83d "
+                "without its second half, is no character: was the text cut within "
+                "an emoji?"
+            )
+        yield number, row
+
+
+_SEPARATORS = {"\t": "tabs (.tsv)", ",": "commas (.csv)", ";": "semicolons"}
+
+
+_WAYS_OUT = {
+    "\t": "name it .tsv",
+    ",": "name it .csv",
+    ";": "save it with commas, as a .csv (Excel: the list separator of the region)",
+}
+
+
+def _checked_header(path: Path, names: list[str], *, separator: str) -> list[str]:
+    if names in ([], [""]):
+        raise InputError(f"{path}: expected a first line with names of columns")
+    for found, words in _SEPARATORS.items():
+        if len(names) == 1 and found in names[0]:
+            raise InputError(
+                f"{path}: expected {_SEPARATORS[separator]} between the columns, found "
+                f"{words}: {_WAYS_OUT[found]}"
+            )
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise InputError(f"{path}: two columns are named {name!r}: rename one")
+    return names
+
+
+def _row(path: Path, line: int, header: list[str], fields: list[str]) -> dict[str, str]:
+    if len(fields) != len(header):
+        raise InputError(
+            f"{path}: line {line}: expected {len(header)} columns "
+            f"({', '.join(header)}), got {len(fields)}"
+        )
+    return dict(zip(header, fields, strict=True))
+
+
+def read_strings(patterns: Iterable[str]) -> Iterator[str]:
+    """All text in files, in pieces whose ends are ends of words.
+
+    Of `.jsonl` and `.json` it is every string that is no key. Other files, such as
+    `.txt`, `.tsv` and `.csv`, are read line by line: what separates columns there also
+    separates words.
+
+    Args:
+        patterns: paths, or patterns of them.
+
+    Raises:
+        InputError: nothing matches; a file cannot be read, or is not UTF-8 or JSON.
+    """
+    for pattern in patterns:
+        paths = files.match(pattern)
+        if not paths:
+            raise InputError(f"{pattern}: no such file: expected files of texts")
+        for name in paths:
+            path = files.path(name)
+            if path.suffix.lower() == ".json":
+                yield from _strings(files.read_json(path))
+            elif path.suffix.lower() == ".jsonl":
+                for _, row in read_jsonl(path):
+                    yield from _strings(row)
+            else:
+                yield from read_lines(path)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _strings(part)

@@ -1,0 +1,89 @@
+"""Names under which Keras finds our classes in `.keras` files, without importing them.
+
+`keras.saving.load_model` knows a class of ours by its registered name only, and the
+decorator that registers it runs no earlier than its module is imported. So a stand-in
+is registered for each class as soon as Keras is there, and imports the class when a
+file has it. This module itself imports neither Keras nor TensorFlow.
+"""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from typing import Any
+
+CLASSES = {
+    "bert_keras.model.bilstm": ("BiLSTM",),
+    "bert_keras.model.dropout": ("Dropout",),
+    "bert_keras.model.embedder": ("BertEmbedder",),
+    "bert_keras.model.encoder": ("BertEncoder",),
+    "bert_keras.model.heads": (
+        "ClassificationHead",
+        "MaskedLanguageModelHead",
+        "NextSentenceHead",
+    ),
+    "bert_keras.model.layers": (
+        "Embeddings",
+        "FeedForward",
+        "LayerNorm",
+        "SelfAttention",
+        "TransformerLayer",
+    ),
+    "bert_keras.model.networks": (
+        "BertChooser",
+        "BertClassifier",
+        "BertMultiLabelClassifier",
+        "BertSpanPredictor",
+        "BertTagger",
+    ),
+    "bert_keras.model.pretrainer": ("BertPretrainer",),
+    "bert_keras.training.step.optimization": ("BertAdamW", "Lamb", "Muon"),
+    "bert_keras.training.step.schedules": ("WarmupDecay",),
+}
+"""All classes that a `.keras` file may hold, by module."""
+
+
+def register() -> None:
+    """Registers all `CLASSES`, now or when somebody imports Keras."""
+    if "keras" in sys.modules:
+        _register_stand_ins()
+    elif not any(isinstance(finder, _KerasFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _KerasFinder())
+
+
+class _StandIn:
+    """A class of ours for Keras, which asks it for nothing but `from_config`."""
+
+    def __init__(self, module: str, name: str):
+        self._module = module
+        self._name = name
+
+    def from_config(self, config: dict[str, Any]) -> Any:
+        found = getattr(importlib.import_module(self._module), self._name)
+        return found.from_config(config)
+
+
+def _register_stand_ins() -> None:
+    known = sys.modules["keras"].saving.get_custom_objects()
+    for module, names in CLASSES.items():
+        for name in names:
+            # A class that was imported already has registered itself.
+            known.setdefault(f"bert_keras>{name}", _StandIn(module, name))
+
+
+class _KerasFinder(importlib.abc.MetaPathFinder):
+    """Finds Keras where Python does, and registers once it has been imported."""
+
+    def find_spec(self, fullname, path, target=None):
+        if fullname != "keras":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_register(module):
+                execute(module)
+                _register_stand_ins()
+
+            spec.loader.exec_module = execute_and_register
+        return spec

@@ -1,8 +1,0 @@
-"""`bert-keras sweep`: fine-tuning as in the paper, many runs and a choice on dev."""
-
-from bert_keras.sweep.folds import find_folds
-from bert_keras.sweep.planning import Command
-from bert_keras.sweep.running import run_sweep
-from bert_keras.sweep.summary import lines
-
-__all__ = ["Command", "find_folds", "lines", "run_sweep"]

@@ -1,0 +1,297 @@
+"""Batches of labelled examples held in memory."""
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.core.settings import finetuning
+from bert_keras.data import features
+from bert_keras.labelled import packed_batches, shapes
+from bert_keras.training.pretraining import record_parsing
+from bert_keras.training.step import replicas
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchShapes:
+    """How long the rows of batches are, how many there are, and what shares one."""
+
+    ladder: Sequence[int] = ()
+    """Ascending lengths to one of which each batch is padded, with rows of no weight
+    where it lacks some: all shapes are fixed. Empty: they are not."""
+    padded_length: Callable[[int], int] | None = None
+    """Without a ladder, see `example_batches`."""
+    row_lengths: Sequence[int] = ()
+    """Tokens that a row of several examples may have, see `packed_batches.Packer`; with
+    a ladder its last length is the only one, and few numbers of rows. Empty: each
+    example has a row of its own."""
+
+    @classmethod
+    def of(cls, settings: finetuning.FinetuningConfig) -> "BatchShapes":
+        longest, packs = settings.max_seq_length, settings.pack_examples
+        return cls(
+            ladder=settings.lengths or (),
+            padded_length=shapes.multiple_length(settings.length_multiple, longest),
+            row_lengths=packed_batches.row_lengths(longest) if packs else (),
+        )
+
+    def length_of(self, num_replicas: int) -> Callable[[int], int] | None:
+        """`padded_length` of `example_batches`, for replicas of all processes."""
+        if self.ladder:
+            return shapes.ladder_length(self.ladder)
+        if num_replicas > 1 and self.padded_length is None:
+            # The same on all replicas, because dropout depends on it.
+            return int
+        return self.padded_length
+
+    def packer(
+        self, batch_size: int, num_replicas: int, num_parts: int
+    ) -> packed_batches.Packer | None:
+        """`packer` of `example_batches`; its numbers as for `fixed_multiple`."""
+        if not self.row_lengths:
+            return None
+        if not self.ladder:
+            return packed_batches.Packer(
+                lengths=self.row_lengths, num_replicas=num_replicas
+            )
+        return packed_batches.Packer(
+            lengths=self.row_lengths[-1:],
+            num_replicas=num_replicas,
+            row_multiple=packed_batches.fixed_multiple(
+                batch_size, num_replicas, num_parts
+            ),
+        )
+
+
+AS_THEY_COME = BatchShapes()
+"""Batches as long as their longest example."""
+
+
+def rows_of_replica(batch_size: int, num_replicas: int, num_parts: int) -> int:
+    """Rows of each replica's share of a batch that is filled up.
+
+    A replica computes them in `num_parts` parts of equally many rows.
+    """
+    return -(-batch_size // (num_replicas * num_parts)) * num_parts
+
+
+def example_batches(
+    lengths: np.ndarray,
+    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
+    *,
+    batch_size: int,
+    by_length: bool,
+    seed: int,
+    start_step: int = 0,
+    padded_length: Callable[[int], int] | None = None,
+    share: shapes.Share | None = None,
+    packer: packed_batches.Packer | None = None,
+) -> tf.data.Dataset:
+    """Endless batches of the rows of a data set.
+
+    `features.DROPOUT_SEEDS`, `(rows,)` int32, of (seed, epoch, row), are added to the
+    arrays of each batch, and `features.EXAMPLE_WEIGHTS` and `features.BATCH_LENGTHS`
+    where it is a share. Packed batches are those of `packed_batches.Packer`, with
+    seeds of the same shape as their weights.
+
+    Args:
+        lengths: `(num_examples,)` tokens of each example.
+        make_batch: makes the arrays of a batch from the numbers of its rows.
+        batch_size: rows of a batch; the last of an epoch may have fewer.
+        by_length: see `epoch_batches`.
+        seed: for the order; batch N is a function of (seed, N).
+        start_step: number of the first batch, from 0.
+        padded_length: from the tokens of a batch's longest example to those that the
+            batch is padded to; `None`: it is as long as `make_batch` makes it.
+        share: which rows of each batch there are, one element for each replica; `None`:
+            one element with all of them. With a packer, of the rows that it makes.
+        packer: puts several rows of the data set into one of a batch; `None`: none
+            does.
+    """
+    parts_of = _parts_of(
+        lengths, make_batch, padded_length=padded_length, share=share, packer=packer
+    )
+    signature = {
+        name: tf.TensorSpec([None] * array.ndim, array.dtype)
+        for name, array in next(parts_of(np.arange(1))).items()
+    }
+    signature["epoch"] = tf.TensorSpec([], tf.int64)
+
+    first_epoch, num_done = divmod(start_step, -(-len(lengths) // batch_size))
+
+    def batches() -> Iterator[dict[str, np.ndarray]]:
+        for epoch in itertools.count(first_epoch):
+            of_epoch = epoch_batches(
+                lengths,
+                batch_size=batch_size,
+                by_length=by_length,
+                seed=seed,
+                epoch=epoch,
+            )
+            for rows in of_epoch[num_done if epoch == first_epoch else 0 :]:
+                for batch in parts_of(rows):
+                    yield {**batch, "epoch": np.array(epoch)}
+
+    def with_seeds(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        seeds = record_parsing.dropout_seeds(
+            seed, batch.pop("epoch"), batch.pop(packed_batches.ROW_NUMBERS)
+        )
+        return batch | {features.DROPOUT_SEEDS: seeds}
+
+    # With unknown dimensions the training step is traced once, not for every length.
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    # Else a strategy asks before each batch whether all replicas have one.
+    endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+    batched = dataset.map(with_seeds).apply(endless)
+    return replicas.untuned(batched.prefetch(tf.data.AUTOTUNE))
+
+
+def _parts_of(
+    lengths: np.ndarray,
+    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
+    *,
+    padded_length: Callable[[int], int] | None,
+    share: shapes.Share | None,
+    packer: packed_batches.Packer | None,
+) -> Callable[[np.ndarray], Iterator[dict[str, np.ndarray]]]:
+    """From the rows of a batch to its elements; see `example_batches`."""
+
+    def parts_of(rows: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
+        longest = int(lengths[rows].max())
+        parts = [(rows, None)] if share is None else share.of(rows)
+        for part, weights in parts:
+            batch = make_batch(part)
+            if padded_length is not None:
+                batch = shapes.padded(batch, padded_length(longest))
+            if weights is not None:
+                own = batch.get(features.EXAMPLE_WEIGHTS, np.float32(1))
+                batch[features.EXAMPLE_WEIGHTS] = weights * own
+                batch[features.BATCH_LENGTHS] = np.full(len(part), longest, np.int32)
+            yield {**batch, packed_batches.ROW_NUMBERS: part}
+
+    if packer is None:
+        return parts_of
+
+    def packed_parts_of(rows: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
+        batch = packer.batch(make_batch, rows, lengths[rows])
+        return iter([batch]) if share is None else share.cut(batch)
+
+    return packed_parts_of
+
+
+def batch_spec(
+    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
+    *,
+    num_rows: int,
+    length: int,
+) -> dict[str, tf.TensorSpec]:
+    """What a replica is given where all shapes are fixed, by name.
+
+    Args:
+        make_batch: see `example_batches`.
+        num_rows: of a replica.
+        length: tokens of a row.
+    """
+    arrays = make_batch(np.arange(1))
+    mask_shape = arrays["input_mask"].shape
+
+    def shape(array: np.ndarray) -> tuple[int, ...]:
+        more = array.shape[len(mask_shape) :]
+        if array.shape[: len(mask_shape)] == mask_shape:
+            return (num_rows, *mask_shape[1:-1], length, *more)
+        return (num_rows, *array.shape[1:])
+
+    spec = {name: tf.TensorSpec(shape(a), a.dtype) for name, a in arrays.items()}
+    return spec | {
+        features.DROPOUT_SEEDS: tf.TensorSpec([num_rows], tf.int32),
+        features.EXAMPLE_WEIGHTS: tf.TensorSpec([num_rows], tf.float32),
+        features.BATCH_LENGTHS: tf.TensorSpec([num_rows], tf.int32),
+    }
+
+
+def specs_of_steps(
+    lengths: np.ndarray,
+    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
+    *,
+    batch_size: int,
+    by_length: bool,
+    seed: int,
+    padded_length: Callable[[int], int],
+    num_rows: int,
+    packer: packed_batches.Packer | None = None,
+) -> Callable[[int], dict[str, tf.TensorSpec]]:
+    """From the number of a batch, from 0, to its `batch_spec`.
+
+    The arguments are those of `example_batches`, and the rows of a replica where they
+    are not packed.
+    """
+    num_batches = -(-len(lengths) // batch_size)
+    order = {"batch_size": batch_size, "by_length": by_length, "seed": seed}
+
+    # An execution may end where the next epoch begins.
+    @functools.lru_cache(maxsize=2)
+    def of_epoch(epoch: int) -> list[tuple[int, int]]:
+        batches = epoch_batches(lengths, epoch=epoch, **order)
+        if packer is None:
+            longest = (int(lengths[rows].max()) for rows in batches)
+            return [(num_rows, padded_length(tokens)) for tokens in longest]
+        plans = (packer.plan(lengths[rows]) for rows in batches)
+        return [(plan.num_rows // packer.num_replicas, plan.length) for plan in plans]
+
+    @functools.cache
+    def spec(num_rows: int, length: int) -> dict[str, tf.TensorSpec]:
+        if packer is not None:
+            return _packed_spec(make_batch, num_rows=num_rows, length=length)
+        return batch_spec(make_batch, num_rows=num_rows, length=length)
+
+    return lambda step: spec(*of_epoch(step // num_batches)[step % num_batches])
+
+
+def _packed_spec(
+    make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
+    *,
+    num_rows: int,
+    length: int,
+) -> dict[str, tf.TensorSpec]:
+    """`batch_spec` of packed rows."""
+    packer = packed_batches.Packer(lengths=[length])
+    batch = packer.batch(make_batch, np.arange(1), np.ones(1, int))
+    seeds = batch.pop(packed_batches.ROW_NUMBERS)
+    spec = {
+        name: tf.TensorSpec([num_rows, *array.shape[1:]], array.dtype)
+        for name, array in batch.items()
+    }
+    seeds_spec = tf.TensorSpec([num_rows, *seeds.shape[1:]], tf.int32)
+    return spec | {features.DROPOUT_SEEDS: seeds_spec}
+
+
+# More batches to sort among pad less; fewer leave the batches more random.
+_MAX_BATCHES_SORTED_TOGETHER = 50
+
+
+def epoch_batches(
+    lengths: np.ndarray, *, batch_size: int, by_length: bool, seed: int, epoch: int
+) -> list[np.ndarray]:
+    """Row numbers of each batch of an epoch; every row comes once.
+
+    The rows are shuffled and cut into batches. If `by_length`, they are cut into chunks
+    of many batches, sorted by length within a chunk, and the batches shuffled; there
+    are at least four chunks if there are four batches, so that no two epochs have the
+    same batches.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    order = rng.permutation(len(lengths))
+    num_batches = -(-len(order) // batch_size)
+    chunk_batches = 1
+    if by_length:
+        chunk_batches = max(1, min(_MAX_BATCHES_SORTED_TOGETHER, num_batches // 4))
+    chunk_size = chunk_batches * batch_size
+    batches = []
+    for start in range(0, len(order), chunk_size):
+        chunk = order[start : start + chunk_size]
+        chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
+        batches += np.split(chunk, range(batch_size, len(chunk), batch_size))
+    return [batches[index] for index in rng.permutation(num_batches)]

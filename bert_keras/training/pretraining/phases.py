@@ -1,0 +1,348 @@
+"""Phases of pre-training, one after the other, each on examples of one length.
+
+The paper (A.2) trains on sequences of 128 tokens for 90 % of the steps and of 512 for
+the rest. From phase to phase the data changes; weights, optimizer state, schedule and
+step go on.
+"""
+
+import dataclasses
+import hashlib
+import logging
+from collections.abc import Callable, Collection, Sequence
+
+import tensorflow as tf
+
+from bert_keras.core import files, manifest
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
+from bert_keras.data import features, masking, tokenization
+from bert_keras.training.pretraining import record_batches
+from bert_keras.training.step import replicas
+
+logger = logging.getLogger(__name__)
+
+_VERB = "bert-keras examples"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Phase:
+    """Stretch of steps on one directory of examples, read and checked."""
+
+    directory: str
+    """On disk or on `gs://`."""
+    vocabulary: tokenization.Vocabulary
+    do_lower_case: bool
+    examples: config.ExamplesConfig
+    """Settings that the examples were made with."""
+    manifest_sha256: str
+    train_shards: list[record_batches.Shard]
+    eval_shards: list[record_batches.Shard]
+    first_step: int
+    """Steps of the run before the phase."""
+    last_step: int
+    """Steps of the run when the phase ends."""
+    batch_size: int
+    """Examples per step, over all replicas."""
+    num_parts: int
+    """Parts in which a replica computes its share of a batch."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Examples of a part of a batch, over all replicas, and their length."""
+        return self.batch_size // self.num_parts, self.examples.max_seq_length
+
+    @property
+    def num_train_records(self) -> int:
+        return sum(shard.num_records for shard in self.train_shards)
+
+    @property
+    def has_evaluation(self) -> bool:
+        return any(shard.num_records for shard in self.eval_shards)
+
+
+def read_phases(
+    settings: config.PretrainingConfig,
+    directories: Sequence[files.Path],
+    *,
+    vocab_path: files.Path | None,
+    num_replicas: int,
+    verified: Collection[str] | None = (),
+) -> list[Phase]:
+    """Reads and checks all directories, before anything is computed.
+
+    Args:
+        settings: the run's.
+        directories: made by `bert-keras examples`, one for each phase.
+        vocab_path: vocabulary to check the examples against; they bring their own.
+        num_replicas: number of replicas that share each batch.
+        verified: SHA-256 of manifests whose shards this machine hashed before: only
+            their sizes are checked, as are those of remote shards, which would be
+            downloaded for it; `None`: all shards are hashed.
+
+    Raises:
+        InputError: a directory is unusable, or does not go together with the others.
+    """
+    planned = settings.planned_phases(len(directories))
+    found = [
+        _read_phase(
+            settings,
+            plan,
+            directory,
+            vocab_path=vocab_path,
+            steps=steps,
+            num_replicas=num_replicas,
+            verified=verified,
+        )
+        for (plan, *steps), directory in zip(planned, directories, strict=True)
+    ]
+    for phase in found[1:]:
+        _check_same_documents(found[0], phase)
+        _check_same_text(found[0], phase, next_sentence=settings.next_sentence)
+    return [phase for phase in found if phase.last_step > phase.first_step]
+
+
+def _read_phase(
+    settings: config.PretrainingConfig,
+    plan: config.PhaseConfig,
+    directory: files.Path,
+    *,
+    vocab_path: files.Path | None,
+    steps: Sequence[int],
+    num_replicas: int,
+    verified: Collection[str] | None,
+) -> Phase:
+    found = manifest.read_manifest(directory, kind="examples", verb=_VERB)
+    manifest_sha256 = hashlib.sha256(found.model_dump_json().encode()).hexdigest()
+    hashes = verified is None or not (
+        files.is_remote(directory) or manifest_sha256 in verified
+    )
+    checked = "hashes" if hashes else "sizes"
+    logger.info("checking %s of %d shards of %s", checked, len(found.shards), directory)
+    manifest.verify_shards(directory, found, hashes=hashes)
+    made_with = features.examples_config(
+        found.config, origin=files.join(directory, manifest.MANIFEST_NAME)
+    )
+    first_shard = files.join(directory, found.shards[0].name)
+    record_batches.check_lengths(first_shard, made_with)
+    shards = record_batches.read_shards(directory, found)
+    train_shards, eval_shards = record_batches.split_shards(
+        shards, settings.num_eval_shards
+    )
+    phase = Phase(
+        directory=str(directory),
+        vocabulary=_read_vocabulary(directory, found, vocab_path),
+        do_lower_case=found.config["do_lower_case"],
+        examples=made_with,
+        manifest_sha256=manifest_sha256,
+        train_shards=train_shards,
+        eval_shards=eval_shards,
+        first_step=steps[0],
+        last_step=steps[1],
+        batch_size=plan.global_batch_size or settings.global_batch_size,
+        num_parts=(
+            plan.gradient_accumulation_steps or settings.gradient_accumulation_steps
+        ),
+    )
+    if len(found.shards) == 1 and settings.num_eval_shards is None:
+        logger.warning(
+            "%s: a single shard, which is trained on, so there is no evaluation: make "
+            "the examples again with a larger --num_shards (20), and the last one is "
+            "kept for it",
+            directory,
+        )
+    if phase.num_train_records < 1:
+        raise InputError(f"{directory}: its training shards hold no example")
+    _check_divisible(phase, num_replicas)
+    return phase
+
+
+def _read_vocabulary(
+    directory: files.Path, found: manifest.Manifest, vocab_path: files.Path | None
+) -> tokenization.Vocabulary:
+    source = vocab_path or files.join(directory, "vocab.txt")
+    vocabulary = tokenization.Vocabulary.load(source)
+    if vocabulary.sha256 != found.vocab_sha256:
+        raise InputError(
+            f"{source}: {len(vocabulary)} entries, not the vocabulary that "
+            f"{directory} was made with ({found.vocab_size} entries): give that one, "
+            "or make the examples again with this one"
+        )
+    return vocabulary
+
+
+def _check_divisible(phase: Phase, num_replicas: int) -> None:
+    if phase.batch_size % (num_replicas * phase.num_parts):
+        sharers = "1 replica" if num_replicas == 1 else f"{num_replicas} replicas"
+        raise InputError(
+            f"`global_batch_size` is {phase.batch_size}, which {sharers} "
+            f"with `gradient_accumulation_steps` {phase.num_parts} cannot share "
+            f"equally: make it a multiple of {num_replicas * phase.num_parts}"
+        )
+
+
+def _check_same_documents(first: Phase, other: Phase) -> None:
+    # A shard is a bucket of documents, the same one for every length.
+    if other.vocabulary.sha256 != first.vocabulary.sha256:
+        raise InputError(
+            f"{other.directory}: made with another vocabulary than {first.directory}; "
+            "make both with the same"
+        )
+    counts = [len(p.train_shards) + len(p.eval_shards) for p in (first, other)]
+    if counts[0] != counts[1]:
+        raise InputError(
+            f"{first.directory} has {counts[0]} shards, {other.directory} has "
+            f"{counts[1]}: one would train on documents that the other evaluates on; "
+            "make both with the same --num_shards"
+        )
+
+
+def _check_same_text(first: Phase, other: Phase, *, next_sentence: bool) -> None:
+    if other.do_lower_case != first.do_lower_case:
+        casings = {True: "lower-cased", False: "cased"}
+        raise InputError(
+            f"{first.directory} is {casings[first.do_lower_case]}, {other.directory} "
+            f"{casings[other.do_lower_case]}: make both with the same casing"
+        )
+    packings = first.examples.packing, other.examples.packing
+    if next_sentence and packings[0] != packings[1]:
+        raise InputError(
+            f"{first.directory} has `packing` {packings[0]}, {other.directory} "
+            f"{packings[1]}: only sentence pairs train next-sentence prediction: make "
+            "both with the same, or set `next_sentence=false`"
+        )
+
+
+def training_batches(
+    settings: config.PretrainingConfig,
+    phase: Phase,
+    strategy: tf.distribute.Strategy,
+    *,
+    start_step: int,
+) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+    """Endless batches for every replica, from step `start_step + 1` on."""
+
+    def of_worker(index: int, num_workers: int, num_replicas: int) -> tf.data.Dataset:
+        return _batches(settings, phase).to_train(
+            phase.train_shards,
+            start_step=start_step - phase.first_step,
+            worker=record_batches.Worker(
+                index, num_workers, num_replicas, settings.input_sharding
+            ),
+        )
+
+    return replicas.distribute(strategy, of_worker)
+
+
+def evaluation_batches(
+    settings: config.PretrainingConfig, phase: Phase, strategy: tf.distribute.Strategy
+) -> tuple[tf.data.Dataset | tf.distribute.DistributedDataset, int] | None:
+    """Endless batches for every replica and their number in one round, if any."""
+    if not phase.has_evaluation:
+        return None
+
+    def of_worker(*place: int) -> tf.data.Dataset:
+        worker = record_batches.Worker(*place)
+        return whole_evaluation_batches(settings, phase, worker=worker)[0]
+
+    # The length of a round is the same for every share of it.
+    num_batches = _batches(settings, phase).num_evaluation_batches(
+        phase.eval_shards, settings.num_eval_steps
+    )
+    return replicas.distribute(strategy, of_worker), num_batches
+
+
+def whole_evaluation_batches(
+    settings: config.PretrainingConfig,
+    phase: Phase,
+    *,
+    worker: record_batches.Worker = record_batches.ONLY_WORKER,
+) -> tuple[tf.data.Dataset, int]:
+    """Batches of `evaluation_batches`, whole or a worker's rows of them."""
+    return _batches(settings, phase).to_evaluate(
+        phase.eval_shards, num_batches=settings.num_eval_steps, worker=worker
+    )
+
+
+def _batches(
+    settings: config.PretrainingConfig, phase: Phase
+) -> record_batches.RecordBatches:
+    return record_batches.RecordBatches(
+        config=phase.examples,
+        vocabulary=masking.masking_vocabulary(phase.vocabulary),
+        batch_size=phase.batch_size,
+        seed=settings.seed,
+        shuffle_buffer_size=settings.shuffle_buffer_size,
+        attention=settings.model.attention,
+    )
+
+
+def placeholder_batches(
+    settings: config.PretrainingConfig, phase: Phase, strategy: tf.distribute.Strategy
+) -> list[tf.data.Dataset | tf.distribute.DistributedDataset]:
+    """Endless batches of zeros, shaped as those to train on and those to evaluate on.
+
+    Nothing is read for them.
+    """
+
+    def zeros_like(make_batches: Callable[[record_batches.Worker], tf.data.Dataset]):
+        def of_worker(*place: int) -> tf.data.Dataset:
+            spec = make_batches(record_batches.Worker(*place)).element_spec
+            zeros = {k: tf.zeros(part.shape, part.dtype) for k, part in spec.items()}
+            return tf.data.Dataset.from_tensors(zeros).repeat()
+
+        return replicas.distribute(strategy, of_worker)
+
+    batches = _batches(settings, phase)
+    return [
+        zeros_like(lambda worker: batches.to_train(phase.train_shards, worker=worker)),
+        zeros_like(
+            lambda worker: batches.to_evaluate(
+                phase.train_shards, num_batches=1, worker=worker
+            )[0]
+        ),
+    ]
+
+
+def largest(planned: Sequence[Phase], model: config.ModelConfig) -> Phase:
+    """The phase whose steps need the most memory; the first of equals.
+
+    The numbers that a layer keeps for its gradients, after Korthikanti et al. (2022),
+    "Reducing Activation Recomputation in Large Transformer Models", equation 2.
+    """
+
+    def num_activations(phase: Phase) -> int:
+        num_rows, length = phase.shape
+        per_token = 34 * model.hidden_size + 5 * model.num_attention_heads * length
+        return num_rows * length * per_token
+
+    return max(planned, key=num_activations)
+
+
+def out_of_memory_message(phase: Phase, *, num_replicas: int) -> str:
+    """One line about a device that has no memory for a step of a phase."""
+    num_rows = phase.batch_size // num_replicas
+    more = [n for n in range(phase.num_parts + 1, num_rows + 1) if num_rows % n == 0]
+    return (
+        f"a device has no memory for {num_rows // phase.num_parts} examples of "
+        f"{phase.examples.max_seq_length} tokens at once: "
+        + (
+            f"set `gradient_accumulation_steps` (here {phase.num_parts}) to {more[0]}"
+            if more
+            else "set `recompute` to layers, or take more devices, shorter examples or "
+            "a smaller model"
+        )
+        + " and give the same command again"
+    )
+
+
+def describe_data(
+    settings: config.PretrainingConfig, phase: Phase, first_step: int, last_step: int
+) -> str:
+    """Names of the shards that the batches of some steps came from."""
+    names = _batches(settings, phase).shards_of_steps(
+        phase.train_shards,
+        start_step=first_step - 1 - phase.first_step,
+        num_steps=last_step - first_step + 1,
+    )
+    more = f" and {len(names) - 5} others" if len(names) > 5 else ""
+    return f"{phase.directory}: {', '.join(names[:5])}{more}"

@@ -1,0 +1,388 @@
+"""Batches of pre-training examples: `tf.data` pipelines over TFRecord shards."""
+
+import bisect
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.core import files, manifest
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings.config import ExamplesConfig, instances_per_row
+from bert_keras.data import dynamic_masking, features, masking
+from bert_keras.training.pretraining import record_parsing
+from bert_keras.training.step import replicas
+
+
+class Shard(NamedTuple):
+    """File of examples."""
+
+    path: str
+    first_record: int
+    """Place of its first record among those of all shards of the directory."""
+    num_records: int
+
+
+def read_shards(directory: files.Path, made: manifest.Manifest) -> list[Shard]:
+    """Shards of a directory of examples, in the manifest's order."""
+    starts = itertools.accumulate((s.num_records for s in made.shards), initial=0)
+    return [
+        Shard(files.join(directory, shard.name), start, shard.num_records)
+        for shard, start in zip(made.shards, starts, strict=False)
+    ]
+
+
+def split_shards(
+    shards: Sequence[Shard], num_eval_shards: int | None
+) -> tuple[list[Shard], list[Shard]]:
+    """Splits off the last shards for evaluation.
+
+    A shard is a bucket of documents, and random next sentences come from within it, so
+    no document is both trained and evaluated on (of a source with fewer than four, no
+    part of a document).
+
+    Args:
+        shards: all, in order.
+        num_eval_shards: number to evaluate on; `None`: one in fifty, at least one if
+            there are two.
+
+    Returns:
+        The shards to train on, and those to evaluate on.
+    """
+    if num_eval_shards is None:
+        num_eval_shards = max(1, len(shards) // 50) if len(shards) > 1 else 0
+    if num_eval_shards >= len(shards):
+        raise InputError(
+            f"`num_eval_shards` is {num_eval_shards}, but the examples have only "
+            f"{len(shards)} shards, and one must be left to train on: lower it, or "
+            "make the examples with a larger --num_shards"
+        )
+    split = len(shards) - num_eval_shards
+    return list(shards[:split]), list(shards[split:])
+
+
+class Worker(NamedTuple):
+    """Place of a process among those that read parts of every batch."""
+
+    index: int = 0
+    num_workers: int = 1
+    num_replicas: int = 1
+    """Replicas of this worker; all workers have as many."""
+    sharding: Literal["record", "file"] = "record"
+    """`record`: each worker takes its rows of batches that are the same for any number
+    of workers. `file`: each reads its own shards only."""
+
+
+ONLY_WORKER = Worker()
+"""One process with one replica."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordBatches:
+    """Batches of the examples of one directory.
+
+    Args:
+        config: settings that the examples were made with.
+        vocabulary: the examples' vocabulary.
+        batch_size: examples per step, over all workers, whose replicas need equal
+            shares.
+        seed: for order, masks and dropout.
+        shuffle_buffer_size: records that are shuffled among themselves.
+        attention: with `left_to_right`, nothing is masked and every token is to be
+            predicted from those before it (paper, 5.1).
+    """
+
+    config: ExamplesConfig
+    vocabulary: masking.MaskingVocabulary
+    batch_size: int
+    seed: int
+    shuffle_buffer_size: int
+    attention: record_parsing.Attention = "bidirectional"
+
+    def to_train(
+        self,
+        shards: Sequence[Shard],
+        *,
+        start_step: int = 0,
+        worker: Worker = ONLY_WORKER,
+    ) -> tf.data.Dataset:
+        """Endless shuffled batches; batch N is a function of `seed` and N alone.
+
+        An epoch has every record once: the shards in another order each time, several
+        read at a time, their records shuffled in buffers. A batch may span two epochs.
+        Records that are not masked yet get other masks in every epoch. A resumed run
+        passes its step as `start_step`: little of what was drawn before is read again.
+
+        Returns:
+            One element for each replica of the worker and step, in turn, all of static
+            shape `{name: (rows, length)}`, integers as int32: `features.batch_features`
+            (with `left_to_right`, see `record_parsing.next_tokens`), and
+            `features.DROPOUT_SEEDS`, int32, of (seed, epoch, record).
+
+        Raises:
+            InputError: there are fewer shards than workers that read their own.
+        """
+        batch_size = self.batch_size
+        if worker.sharding == "file":
+            shards = _own_shards(shards, worker)
+            batch_size //= worker.num_workers
+            worker = worker._replace(index=0, num_workers=1)
+        num_records = sum(shard.num_records for shard in shards)
+        records = self._shuffled(shards, start_step * batch_size)
+        rows = tf.range(batch_size, dtype=tf.int64)
+
+        def with_epochs(step: tf.Tensor, batch: tuple) -> tuple:
+            return (step * batch_size + rows) // num_records, *batch
+
+        batches = records.batch(batch_size, drop_remainder=True).enumerate(start_step)
+        shares = _shares(batches.map(with_epochs), worker)
+        return self._parsed(shares, has_dropout=True)
+
+    def shards_of_steps(
+        self, shards: Sequence[Shard], *, start_step: int, num_steps: int
+    ) -> list[str]:
+        """Files that batches of `to_train` come from, shared by record."""
+        records = self._shuffled(shards, start_step * self.batch_size)
+        records = records.take(num_steps * self.batch_size)
+        numbers = [int(number) for number, _ in records.as_numpy_iterator()]
+        starts = [shard.first_record for shard in shards]
+        found = {bisect.bisect_right(starts, number) - 1 for number in numbers}
+        return sorted(Path(shards[index].path).name for index in found)
+
+    def to_evaluate(
+        self,
+        shards: Sequence[Shard],
+        *,
+        num_batches: int,
+        worker: Worker = ONLY_WORKER,
+    ) -> tuple[tf.data.Dataset, int]:
+        """First `num_batches` batches of the shards, or all, over and over.
+
+        The shards take turns, record by record, so that few batches show something of
+        all of them. Endless, because Keras takes a phantom step when data ends
+        unforeseen, and a strategy forgets a cardinality that was stated. Records that
+        are not masked yet get the same masks in every round. The last batch is filled
+        up with examples that do not count: a `[CLS]`, padding, `masked_lm_weights` 0
+        and `next_sentence_labels` -1.
+
+        Returns:
+            Batches as in `to_train`, without dropout and shared by record, and the
+            number of them in one round, in which no record comes twice.
+        """
+        num_batches = self.num_evaluation_batches(shards, num_batches)
+        records = tf.data.Dataset.from_tensor_slices(_shard_table(shards)).interleave(
+            self._numbered_records,
+            cycle_length=min(_SHARDS_AT_A_TIME, len(shards)),
+            block_length=1,
+        )
+        records = records.concatenate(self._padding().repeat(self.batch_size))
+        batches = records.batch(self.batch_size, drop_remainder=True)
+        epoch = tf.constant(dynamic_masking.EVALUATION_EPOCH, tf.int64)
+        epochs = tf.fill([self.batch_size], epoch)
+        with_epochs = (
+            batches.take(num_batches).repeat().map(lambda *batch: (epochs, *batch))
+        )
+        shares = _shares(with_epochs, worker)
+        return self._parsed(shares, has_dropout=False), num_batches
+
+    def num_evaluation_batches(self, shards: Sequence[Shard], num_batches: int) -> int:
+        """Batches of a round of `to_evaluate`."""
+        num_records = sum(shard.num_records for shard in shards)
+        return min(num_batches, -(-num_records // self.batch_size))
+
+    def _numbered_records(
+        self, path: tf.Tensor, first_record: tf.Tensor
+    ) -> tf.data.Dataset:
+        """Number and bytes of each record of a shard."""
+        records = tf.data.TFRecordDataset(path, _COMPRESSIONS[self.config.compression])
+        return records.enumerate(first_record)
+
+    def _blocks(self, path: tf.Tensor, first_record: tf.Tensor) -> tf.data.Dataset:
+        """As `_numbered_records`, block by block."""
+        records = tf.data.TFRecordDataset(path, _COMPRESSIONS[self.config.compression])
+
+        def with_numbers(index: tf.Tensor, block: tf.Tensor) -> tuple:
+            places = tf.range(tf.size(block, out_type=tf.int64))
+            return first_record + index * _BLOCK_LENGTH + places, block
+
+        return records.batch(_BLOCK_LENGTH).enumerate().map(with_numbers)
+
+    def _padding(self) -> tf.data.Dataset:
+        """A record in which nothing counts."""
+        record = record_parsing.padding_record(self.config, self.vocabulary.cls_id)
+        # Any number will do: nothing in it is drawn by chance.
+        return tf.data.Dataset.from_tensors((tf.constant(-1, tf.int64), record))
+
+    def _shuffled(self, shards: Sequence[Shard], start: int) -> tf.data.Dataset:
+        reader = _ShuffledReader(
+            shards=shards,
+            blocks=self._blocks,
+            shuffle_buffer_size=self.shuffle_buffer_size,
+            seed=self.seed,
+        )
+        return reader.records(start)
+
+    def _parsed(
+        self, batches: tf.data.Dataset, *, has_dropout: bool
+    ) -> tf.data.Dataset:
+        parse = record_parsing.Parser(
+            config=self.config,
+            vocabulary=self.vocabulary,
+            seed=self.seed,
+            attention=self.attention,
+            has_dropout=has_dropout,
+        )
+        parsed = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+        return replicas.untuned(parsed.prefetch(tf.data.AUTOTUNE))
+
+
+def check_lengths(path: files.Path, config: ExamplesConfig) -> None:
+    """Checks the features of a shard's first record.
+
+    Raises:
+        InputError: a feature is missing, its length is not the manifest's, or
+            TensorFlow, which reads the records, has no such store.
+    """
+    scheme = str(path).partition("://")[0]
+    if files.is_remote(path) and scheme not in tf.io.gfile.get_registered_schemes():
+        raise InputError(
+            f"{path}: TensorFlow reads examples from a disk or gs://, not from "
+            f"{scheme}://: copy them there"
+        )
+    dataset = tf.data.TFRecordDataset(str(path), _COMPRESSIONS[config.compression])
+    for record in dataset.take(1):
+        example = tf.train.Example.FromString(record.numpy())
+        for feature in features.record_features(config):
+            stored = example.features.feature.get(feature.name)
+            if stored is None:
+                raise InputError(f"{path}: its records have no feature {feature.name}")
+            found = len(stored.int64_list.value) + len(stored.float_list.value)
+            limit = config.max_seq_length
+            if feature.name == "next_sentence_labels":
+                limit = instances_per_row(limit)
+            wanted = feature.length or min(found, limit)
+            if found != wanted:
+                raise InputError(
+                    f"{path}: its records hold {found} {feature.name}, "
+                    f"{manifest.MANIFEST_NAME} says {wanted}: make the "
+                    "examples again with the max_seq_length and "
+                    "max_predictions_per_seq you want"
+                )
+
+
+_COMPRESSIONS = {"none": "", "gzip": "GZIP"}
+_MAX_SHARDS_PER_STRETCH = 64
+_SHARDS_AT_A_TIME = 16
+_BLOCK_LENGTH = 64
+"""Records that are read from one shard before the next has its turn."""
+
+
+def _own_shards(shards: Sequence[Shard], worker: Worker) -> Sequence[Shard]:
+    if len(shards) < worker.num_workers:
+        raise InputError(
+            f"`input_sharding` is file, but there are {len(shards)} shards to train on "
+            f"for {worker.num_workers} workers: set `input_sharding: record`, or make "
+            "the examples with a larger --num_shards"
+        )
+    own = shards[worker.index :: worker.num_workers]
+    if not any(shard.num_records for shard in own):
+        raise InputError(
+            f"`input_sharding` is file, but the {len(own)} shards of worker "
+            f"{worker.index} hold no example: set `input_sharding: record`"
+        )
+    return own
+
+
+def _shard_table(shards: Sequence[Shard]) -> tuple[tf.Tensor, tf.Tensor]:
+    paths = tf.constant([shard.path for shard in shards])
+    return paths, tf.constant([shard.first_record for shard in shards], tf.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ShuffledReader:
+    """Reads all records once in each epoch, in an order of (seed, epoch).
+
+    The shards of an epoch are shuffled and cut into stretches. Those of a stretch are
+    read several at a time, block by block, and `shuffle_buffer_size` records at a time
+    are shuffled among themselves. To start within an epoch, one stretch at most has to
+    be read.
+
+    All chance is in stateless operations: `Dataset.shuffle` would also depend on the
+    global seed of the process.
+    """
+
+    shards: Sequence[Shard]
+    blocks: Callable[[tf.Tensor, tf.Tensor], tf.data.Dataset]
+    """Gives numbers and bytes of the records of a shard, block by block, from its path
+    and the number of its first record."""
+    shuffle_buffer_size: int
+    seed: int
+
+    def records(self, start: int) -> tf.data.Dataset:
+        """Number and bytes of each record, endlessly, from the `start`-th on."""
+        sizes = np.array([shard.num_records for shard in self.shards])
+        epoch, num_passed = divmod(start, int(sizes.sum()))
+        order = self._order(tf.constant(epoch, tf.int64)).numpy()
+        ends = np.cumsum(np.add.reduceat(sizes[order], self._stretch_starts))
+        stretch = int(np.searchsorted(ends, num_passed, side="right"))
+        num_passed -= int(ends[stretch - 1]) if stretch else 0
+        first = epoch * len(self._stretch_starts) + stretch
+        stretches = tf.data.Dataset.counter(first, dtype=tf.int64)
+        # One shuffled buffer is drawn from while the next one is made.
+        buffers = stretches.flat_map(self._stretch).prefetch(1)
+        return buffers.unbatch().skip(num_passed)
+
+    @property
+    def _stretch_starts(self) -> range:
+        num_stretches = math.ceil(len(self.shards) / _MAX_SHARDS_PER_STRETCH)
+        return range(0, len(self.shards), math.ceil(len(self.shards) / num_stretches))
+
+    def _order(self, epoch: tf.Tensor) -> tf.Tensor:
+        """Indices of the shards in the order of an epoch."""
+        return tf.random.experimental.stateless_shuffle(
+            tf.range(len(self.shards)), self._seeds(epoch)
+        )
+
+    def _seeds(self, number: tf.Tensor) -> tf.Tensor:
+        return tf.stack([tf.constant(self.seed, tf.int64), number])
+
+    def _stretch(self, number: tf.Tensor) -> tf.data.Dataset:
+        """Shuffled buffers of a stretch; its number counts through all epochs."""
+        starts = self._stretch_starts
+        start = number % len(starts) * starts.step
+        order = self._order(number // len(starts))[start : start + starts.step]
+        table = tuple(tf.gather(column, order) for column in _shard_table(self.shards))
+        blocks = tf.data.Dataset.from_tensor_slices(table).interleave(
+            self.blocks,
+            cycle_length=min(_SHARDS_AT_A_TIME, len(self.shards)),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        buffers = blocks.rebatch(self.shuffle_buffer_size, drop_remainder=False)
+
+        def shuffle(index: tf.Tensor, columns: tuple) -> tuple[tf.Tensor, ...]:
+            order = tf.random.experimental.stateless_shuffle(
+                tf.range(tf.shape(columns[0])[0]),
+                tf.random.fold_in(self._seeds(number), index),
+            )
+            return tuple(tf.gather(column, order) for column in columns)
+
+        return buffers.enumerate().map(shuffle)
+
+
+def _shares(batches: tf.data.Dataset, worker: Worker) -> tf.data.Dataset:
+    """This worker's rows of every batch, an element for each of its replicas."""
+
+    def rows(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        shape = [worker.num_workers, worker.num_replicas, -1]
+        return tuple(
+            tf.reshape(column, [*shape, *column.shape[1:]])[worker.index]
+            for column in columns
+        )
+
+    return batches.map(rows).unbatch()

@@ -1,0 +1,375 @@
+"""The training step, and the only call of `compile`.
+
+A network states its loss as sums and weights: `loss_terms(features, outputs)` gives
+`{name: (sum, weight)}` over its examples, `loss_names` the terms that add up to the
+loss, and `loss_weights(features)` the weights of these before anything is computed,
+and perhaps `tokens`, for the log.
+Summed over replicas and over parts of a batch, they give the mean that one device would
+compute over the whole batch.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_keras.core.settings import config
+from bert_keras.model import recomputation
+from bert_keras.training.step import optimization, precision, replicas
+
+REQUESTS = ("stop_requested", "evaluation_requested")
+"""Wishes of one worker that all fulfil together."""
+
+MIN_WEIGHT = 1e-5
+"""Least divisor of a sum: a batch may have no prediction."""
+
+
+class Learner(replicas.ReplicatedModel):
+    """Trains a network on batches of features, labels included.
+
+    In a step the gradients of each part of each replica's batch are summed over parts
+    and replicas, clipped, and applied once. If the loss or a gradient is not finite,
+    weights and moments keep their values, but the step counts, so that step N always
+    has batch N.
+
+    Args:
+        network: has `loss_terms`, `loss_names` and `loss_weights` (see the module).
+        max_grad_norm: global norm to clip gradients to; `None`: no clipping.
+        num_parts: parts in which a replica computes its batch, one after the other,
+            in training and in evaluation.
+        compile_step: compile each replica's forward and backward pass with XLA.
+        scales_loss: multiply the loss by an adaptive scale, for float16.
+        branches: go around what a step need not do, clipping and updates that are not
+            finite. Elsewhere than on a CPU the host would have to wait for the device
+            at each branch, so there all is computed, in one program.
+    """
+
+    def __init__(
+        self,
+        network: keras.Model,
+        *,
+        max_grad_norm: float | None,
+        num_parts: int = 1,
+        compile_step: bool = False,
+        scales_loss: bool = False,
+        branches: bool = True,
+    ):
+        super().__init__(name="learner")
+        self.network = network
+        self.num_parts = num_parts
+        self._max_grad_norm = max_grad_norm
+        self._compile_step = compile_step
+        self._scales_loss = scales_loss
+        self._branches = branches
+        self._means: dict[str, keras.metrics.Mean] = {}
+        self._graphs: dict[int, tuple[Callable | None, Callable | None]] = {}
+
+    def call(self, batch, training=None):
+        return self.network(batch, training=training)
+
+    def describe(self, batch_size: int) -> str:
+        """Devices, precision and the like, as a line for people.
+
+        Args:
+            batch_size: examples of a step, on all replicas together.
+        """
+        num_replicas = self.distribute_strategy.num_replicas_in_sync
+        examples = f"{batch_size / num_replicas:g} examples each"
+        if self.num_parts > 1:
+            examples += f", in {self.num_parts} parts"
+        compiler = "with XLA" if self._compile_step else "without XLA"
+        return (
+            f"training on {replicas.describe_devices(self.distribute_strategy)}, "
+            f"{examples}; {self.network.dtype_policy.name}, {compiler}"
+        )
+
+    def build_on(self, batch: Mapping[str, Any]) -> None:
+        """Makes all variables; call it inside the strategy's scope."""
+        terms = self.network.loss_terms(batch, self.network(batch))
+        self._means = {name: keras.metrics.Mean(name=name) for name in terms}
+        self.skipped_steps = self._counter("skipped_steps")
+        self.skipped_in_a_row = self._counter("skipped_in_a_row")
+        if self._scales_loss:
+            self.loss_scale = self._counter(
+                "loss_scale", "float32", precision.INITIAL_LOSS_SCALE
+            )
+            self.good_steps = self._counter("good_steps")
+        self.optimizer.build(self.trainable_variables)
+        if replicas.is_multi_worker(self.distribute_strategy):
+            # Each process has its own values: whether it asks all for something.
+            self._requests = {
+                name: tf.Variable(
+                    0.0,
+                    trainable=False,
+                    synchronization=tf.VariableSynchronization.ON_READ,
+                    aggregation=tf.VariableAggregation.SUM,
+                    name=name,
+                )
+                for name in REQUESTS
+            }
+        self.built = True
+
+    def use_parts(self, num_parts: int) -> None:
+        """Changes the number of parts; graphs that were built for another one stay."""
+        self._graphs[self.num_parts] = self.train_function, self.test_function
+        self.num_parts = num_parts
+        self.train_function, self.test_function = self._graphs.get(
+            num_parts, (None, None)
+        )
+
+    def request(self, name: str, value: float = 1.0) -> None:
+        """Raises a request above 0 in all workers, or takes this one's back.
+
+        Args:
+            name: one of `REQUESTS`; all see it in the logs of their next step, and that
+                to stop in the next batch of an evaluation too.
+            value: 0: takes it back.
+        """
+        strategy = self.distribute_strategy
+        # Assigning to the variable as a whole would wait for the other workers.
+        for copy in strategy.experimental_local_results(self._requests[name]):
+            copy.assign(value)
+
+    def _counter(self, name: str, dtype: str = "int32", value: float = 0):
+        return self.add_weight(
+            name=name,
+            shape=(),
+            dtype=dtype,
+            initializer=keras.initializers.Constant(value),
+            trainable=False,
+            # All replicas assign the same value.
+            aggregation="only_first_replica",
+        )
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """Running means of the current evaluation."""
+        return list(self._means.values())
+
+    def train_step(self, batch):
+        """Makes a step; returns its own scalars, the same on all replicas."""
+        learning_rate = self.optimizer.learning_rate
+        weights = replicas.sum_over_replicas(self.network.loss_weights(batch))
+        scale = (
+            optimization.local_value(self.loss_scale)
+            if self._scales_loss
+            else tf.constant(1.0)
+        )
+        gradients, sums = self._gradients(batch, weights, scale)
+        gradients, sums = self._summed(gradients, sums)
+        if self._scales_loss:
+            gradients = [gradient / scale for gradient in gradients]
+        gradient_norm = self._apply(gradients, sums["loss"][0])
+        logs = {
+            name: total / tf.maximum(weight, MIN_WEIGHT)
+            for name, (total, weight) in sums.items()
+        }
+        return logs | {
+            "learning_rate": learning_rate,
+            "gradient_norm": gradient_norm,
+            "skipped_steps": optimization.local_value(self.skipped_steps),
+            **({"loss_scale": scale} if self._scales_loss else {}),
+            **({"tokens": weights["tokens"]} if "tokens" in weights else {}),
+        }
+
+    def _gradients(self, batch, weights, scale):
+        """Gradients and sums of this replica's batch, computed part by part."""
+        compute = self._forward_backward
+        if self._compile_step:
+            # One for each replica: a compiled function reads the variables of one
+            # device only.
+            compute = tf.function(compute, jit_compile=True, autograph=False)
+        return self._over_parts(batch, lambda part: compute(part, weights, scale))
+
+    def _over_parts(self, batch, compute):
+        """Sums of what `compute` gives for the parts of a batch, one by one."""
+        if self.num_parts == 1:
+            return compute(batch)
+        num_parts, part = _parts(batch, self.num_parts)
+
+        def add_part(index, totals):
+            more = compute(part(index))
+            return index + 1, tf.nest.map_structure(tf.add, totals, more)
+
+        _, totals = tf.while_loop(
+            lambda index, totals: index < num_parts,
+            add_part,
+            (tf.constant(1), compute(part(0))),
+            parallel_iterations=1,
+        )
+        return totals
+
+    def _forward(self, batch):
+        return self.network.loss_terms(batch, self(batch, training=False))
+
+    def _forward_backward(self, batch, weights, scale):
+        is_tpu = replicas.are_tpus(self.distribute_strategy)
+        with recomputation.compiled_whole(self._compile_step or is_tpu):
+            with tf.GradientTape() as tape:
+                terms = self.network.loss_terms(batch, self(batch, training=True))
+                # This part's share of the loss over the global batch.
+                loss = sum(
+                    terms[name][0] / tf.maximum(weights[name], MIN_WEIGHT)
+                    for name in self.network.loss_names
+                )
+                scaled = loss * scale
+            gradients = tape.gradient(scaled, self.trainable_variables)
+        return replicas.dense_gradients(gradients), terms | {"loss": (loss, 0.0)}
+
+    def _summed(self, gradients, sums):
+        """Gradients and sums added up over all replicas, in one exchange."""
+        flat = tf.nest.flatten(sums)
+        num_sums = len(flat)
+        if replicas.is_multi_worker(self.distribute_strategy):
+            flat += [request.read_value() for request in self._requests.values()]
+        numbers = tf.stack([tf.cast(value, tf.float32) for value in flat])
+        *gradients, numbers = replicas.sum_over_replicas([*gradients, numbers])
+        numbers = tf.unstack(numbers)
+        totals = tf.nest.pack_sequence_as(sums, numbers[:num_sums])
+        totals["loss"] = (totals["loss"][0], tf.constant(1.0))
+        if replicas.is_multi_worker(self.distribute_strategy):
+            for name, number in zip(REQUESTS, numbers[num_sums:], strict=True):
+                totals[name] = (number, tf.constant(1.0))
+        return gradients, totals
+
+    def _apply(self, gradients, loss):
+        """Updates the weights, unless something is not finite, and all counters.
+
+        Args:
+            gradients: summed and unscaled.
+            loss: the whole batch's.
+
+        Returns:
+            The gradients' global norm before they are clipped.
+        """
+        steps = optimization.local_value(self.optimizer.iterations)
+        num_updates = steps - tf.cast(
+            optimization.local_value(self.skipped_steps), steps.dtype
+        )
+        update = self._update
+        if self._compile_step and not self._branches:
+            update = tf.function(update, jit_compile=True, autograph=False)
+        gradient_norm, is_finite = update(gradients, loss, num_updates)
+        # An assignment to the variable as a whole would be exchanged between replicas.
+        assign, read = optimization.assign_local, optimization.local_value
+        # A step counts once its gradients are there. Without the dependency TensorFlow
+        # may count it before its batch is read, and keeps the count if reading fails.
+        with tf.control_dependencies([gradient_norm]):
+            assign(self.optimizer.iterations, steps + 1)
+        skipped = tf.cast(~is_finite, tf.int32)
+        assign(self.skipped_steps, read(self.skipped_steps) + skipped)
+        assign(self.skipped_in_a_row, (read(self.skipped_in_a_row) + 1) * skipped)
+        if self._scales_loss:
+            scale, good_steps = precision.next_loss_scale(
+                precision.LossScale(
+                    optimization.local_value(self.loss_scale),
+                    optimization.local_value(self.good_steps),
+                ),
+                is_finite,
+            )
+            assign(self.loss_scale, scale)
+            assign(self.good_steps, good_steps)
+        return gradient_norm
+
+    def _update(self, gradients, loss, num_updates):
+        """Clips and applies gradients; their norm, and whether all is finite."""
+        gradients, norm = optimization.clip_by_global_norm(
+            gradients, self._max_grad_norm, branches=self._branches
+        )
+        is_finite = tf.math.is_finite(norm) & tf.math.is_finite(loss)
+        apply = functools.partial(
+            self.optimizer.apply_in_replica, gradients, num_updates=num_updates
+        )
+        if self._branches:
+            tf.cond(is_finite, apply, lambda: None)
+        else:
+            apply(only_if=is_finite)
+        return norm, is_finite
+
+    def test_step(self, batch):
+        """Adds a batch to the running means, computed in as many parts as a step.
+
+        The sums of several parts may differ from those of the whole in the last bits.
+        """
+        terms = self._over_parts(batch, self._forward)
+        for name, (total, weight) in terms.items():
+            mean = total / tf.maximum(weight, MIN_WEIGHT)
+            self._means[name].update_state(mean, sample_weight=weight)
+        results = self.get_metrics_result()
+        if replicas.is_multi_worker(self.distribute_strategy):
+            results["stop_requested"] = replicas.sum_over_replicas(
+                self._requests["stop_requested"].read_value()
+            )
+        return results
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        """Means so far; the loss is the sum of its terms' means."""
+        results = {name: mean.result() for name, mean in self._means.items()}
+        results["loss"] = sum(results[name] for name in self.network.loss_names)
+        return results
+
+
+def _parts(
+    batch: Mapping[str, Any], num_parts: int
+) -> tuple[Any, Callable[[Any], dict[str, Any]]]:
+    """The number of parts of a batch, and a function from their numbers to them."""
+    first = next(iter(batch.values()))
+    if first.shape[0] is not None:
+        parts = {
+            name: tf.reshape(
+                value, [num_parts, value.shape[0] // num_parts, *value.shape[1:]]
+            )
+            for name, value in batch.items()
+        }
+        return num_parts, lambda index: {k: value[index] for k, value in parts.items()}
+    # Batches of labelled examples differ in size: the last parts may be missing.
+    num_rows = tf.shape(first)[0]
+    size = -(-num_rows // num_parts)
+
+    def part(index):
+        rows = slice(index * size, (index + 1) * size)
+        return {name: value[rows] for name, value in batch.items()}
+
+    return -(-num_rows // size), part
+
+
+def build_learner(
+    make_network: Callable[[], keras.Model],
+    batch: Mapping[str, Any],
+    *,
+    optimizer: Callable[[], keras.optimizers.Optimizer],
+    strategy: tf.distribute.Strategy,
+    max_grad_norm: float | None,
+    steps_per_execution: int = 1,
+    recompute: config.Recompute = "none",
+    **options: Any,
+) -> Learner:
+    """Builds and compiles a learner inside a strategy's scope.
+
+    Args:
+        make_network: makes the network to train.
+        batch: any batch; its shapes determine the variables'.
+        optimizer: makes the optimizer.
+        strategy: to train under.
+        max_grad_norm: see `Learner`, as for `options`.
+        steps_per_execution: steps between two calls of the callbacks.
+        recompute: see `BertEncoder.recompute`.
+        **options: see `Learner`.
+    """
+    options = {"branches": replicas.are_cpus(strategy)} | options
+    with strategy.scope():
+        network = make_network()
+        if recompute != "none":
+            network.encoder.recompute = recompute
+        learner = Learner(network, max_grad_norm=max_grad_norm, **options)
+        # XLA goes inside of the replica's step, never around the strategy.
+        learner.compile(
+            optimizer=optimizer(),
+            jit_compile=False,
+            auto_scale_loss=False,
+            steps_per_execution=steps_per_execution,
+        )
+        learner.build_on(batch)
+    return learner

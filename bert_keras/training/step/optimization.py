@@ -1,0 +1,467 @@
+"""BERT's optimizers and clipping.
+
+BERT's own Adam is that of the original's optimization.py (paper, A.2); LAMB is
+algorithm 2 of You et al. (2020), "Large Batch Optimization for Deep Learning"; Muon is
+Jordan et al.'s (2024).
+
+All are Keras optimizers that can also be applied within a replica: see
+`ReplicaOptimizer.apply_in_replica`. TensorFlow only.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.core.settings.config import OptimizerConfig
+from bert_keras.training.step import schedules
+
+NOT_DECAYED = (r"layer_norm", r"bias$")
+"""Patterns of weights without decay: layer norms and biases, as in the original."""
+HIDDEN = r"(?<!classifier)/kernel$"
+"""Pattern of the matrices between layers: neither tables nor the classes of a head."""
+MUON_SCALE = 0.2
+"""Root mean square of Muon's updates at a rate of 1, about that of Adam's."""
+
+
+class ReplicaOptimizer(keras.optimizers.Optimizer):
+    """Base of optimizers with two moments that can be applied within a replica.
+
+    A subclass writes `updated`, and `update_variable` too if it has a faster way.
+
+    Args:
+        learning_rate: a float or a schedule.
+        weight_decay_rate: for the decayed variables.
+        beta_1: decay of the mean of gradients.
+        beta_2: decay of the mean of squared gradients.
+        epsilon: added to the root.
+        not_decayed: regular expressions, searched in a variable's path.
+    """
+
+    def __init__(
+        self,
+        learning_rate=1e-4,
+        *,
+        weight_decay_rate: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        not_decayed: Sequence[str] = NOT_DECAYED,
+        **kwargs,
+    ):
+        # Keras's own `weight_decay` would come on top; given in `kwargs`, it raises.
+        super().__init__(learning_rate=learning_rate, weight_decay=None, **kwargs)
+        self.weight_decay_rate = weight_decay_rate
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.not_decayed = tuple(not_decayed)
+
+    def build(self, variables):
+        """Makes the moments `m` and `v` of each variable, named after its path."""
+        if self.built:
+            return
+        super().build(variables)
+        self._m, self._v = self._make_moments(variables)
+
+    def _make_moments(self, variables) -> tuple[list, list]:
+        return tuple(self.add_optimizer_variables(variables, ["m", "v"]))
+
+    def decays(self, path: str) -> bool:
+        """Whether the variable with this path is decayed."""
+        return not any(re.search(pattern, path) for pattern in self.not_decayed)
+
+    def apply_in_replica(
+        self, gradients: Sequence, *, num_updates, only_if=None
+    ) -> None:
+        """Updates this replica's copy of each variable; `iterations` stays.
+
+        For use where every replica has the same gradients: replicas do not
+        communicate, so the call may stand within a `tf.cond`. Other options of Keras's
+        `apply` (clipping, averages of weights) have no effect here.
+
+        Args:
+            gradients: dense, one for each variable given to `build`, in that order;
+                summed over replicas, unscaled and clipped.
+            num_updates: scalar, number of updates before this one; corrects the bias
+                of the moments. The learning rate follows `iterations`, which also
+                counts steps without an update.
+            only_if: boolean scalar: if it is false, all values stay, though the
+                gradients may not be finite. Nothing depends on it but the values
+                written, so the device needs not tell the host. `None`: true.
+        """
+        if len(gradients) != len(self._trainable_variables):
+            raise ValueError(
+                f"{len(gradients)} gradients for {len(self._trainable_variables)} "
+                "variables: give those of all variables that `build` was given"
+            )
+        learning_rate = tf.cast(self.learning_rate, tf.float32)
+        num_updates = tf.cast(num_updates, tf.float32)
+        for index, gradient in enumerate(gradients):
+            if only_if is None:
+                self.update_variable(index, gradient, learning_rate, num_updates)
+                continue
+            new = self.updated(index, gradient, learning_rate, num_updates)
+            for variable, value in zip(self._copies(index), new, strict=True):
+                old = local_value(variable)
+                assign_local(variable, tf.where(only_if, value, old))
+
+    def _copies(self, index: int) -> tuple[keras.Variable, ...]:
+        """A variable and its moments."""
+        return self._trainable_variables[index], self._m[index], self._v[index]
+
+    def update_step(self, gradient, variable, learning_rate):
+        """One update of one variable, for Keras's own `apply`."""
+        self.update_variable(
+            self._get_variable_index(variable),
+            # A sparse gradient has a slice for each occurrence of a row; the moments
+            # need their sums.
+            tf.convert_to_tensor(gradient),
+            tf.cast(learning_rate, tf.float32),
+            tf.cast(self.iterations, tf.float32),
+        )
+
+    def update_variable(self, index: int, gradient, learning_rate, num_updates) -> None:
+        """Updates this replica's copies of a variable and of its moments.
+
+        Args: see `updated`.
+        """
+        new = self.updated(index, gradient, learning_rate, num_updates)
+        for variable, value in zip(self._copies(index), new, strict=True):
+            assign_local(variable, value)
+
+    def updated(self, index: int, gradient, learning_rate, num_updates) -> tuple:
+        """New values of a variable and of its moments `m` and `v`.
+
+        Args:
+            index: the variable's, among those given to `build`.
+            gradient: dense, with the variable's shape.
+            learning_rate: float32 scalar.
+            num_updates: float32 scalar, number of updates before this one.
+        """
+        raise NotImplementedError
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        del config["weight_decay"]
+        return config | {
+            "weight_decay_rate": self.weight_decay_rate,
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+            "not_decayed": self.not_decayed,
+        }
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class BertAdamW(ReplicaOptimizer):
+    """Adam with decoupled weight decay, as BERT was trained or as it was published.
+
+    With `mode="google"` the moments' bias is not corrected, as in the original:
+    `w -= lr * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`. With `"corrected"`
+    `m` and `v` are divided by `1 - beta ** t` first (Loshchilov and Hutter, 2019).
+    Variables whose path matches one of `not_decayed` are not decayed.
+
+    tf-models-official's `AdamWeightDecay` is neither: it corrects the bias without
+    correcting `epsilon` (the "epsilon hat" of the Adam paper). It equals `"google"`
+    once `beta ** t` has vanished, after some ten thousand updates.
+
+    Args:
+        learning_rate: a float or a schedule.
+        mode: see above.
+        **kwargs: see `ReplicaOptimizer`.
+    """
+
+    def __init__(
+        self,
+        learning_rate=1e-4,
+        *,
+        mode: Literal["google", "corrected"] = "google",
+        name: str = "bert_adamw",
+        **kwargs,
+    ):
+        super().__init__(learning_rate, name=name, **kwargs)
+        if mode not in ("google", "corrected"):
+            raise ValueError(f'`mode` must be "google" or "corrected", got {mode!r}')
+        self.mode = mode
+
+    def update_variable(self, index: int, gradient, learning_rate, num_updates) -> None:
+        variable, m, v = self._copies(index)
+        beta_1_power, beta_2_power, epsilon = self._bias_terms(num_updates)
+        if self.weight_decay_rate and self.decays(variable.path):
+            decay = learning_rate * self.weight_decay_rate * local_value(variable)
+            _assign_sub(variable, decay)
+        # One pass over memory; single operations would take one each.
+        tf.raw_ops.ResourceApplyAdam(
+            var=_handle(variable),
+            m=_handle(m),
+            v=_handle(v),
+            beta1_power=beta_1_power,
+            beta2_power=beta_2_power,
+            lr=learning_rate,
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=epsilon,
+            grad=gradient,
+        )
+
+    def updated(self, index: int, gradient, learning_rate, num_updates) -> tuple:
+        # The kernel's own formula, which XLA makes one pass of; it rounds the betas
+        # before it subtracts them.
+        beta_1, beta_2 = np.float32(self.beta_1), np.float32(self.beta_2)
+        variable = self._trainable_variables[index]
+        weights, m, v = map(local_value, self._copies(index))
+        beta_1_power, beta_2_power, epsilon = self._bias_terms(num_updates)
+        if self.weight_decay_rate and self.decays(variable.path):
+            weights -= learning_rate * self.weight_decay_rate * weights
+        m += (1 - beta_1) * (gradient - m)
+        v += (1 - beta_2) * (tf.square(gradient) - v)
+        rate = learning_rate * tf.sqrt(1.0 - beta_2_power) / (1.0 - beta_1_power)
+        return weights - rate * m / (tf.sqrt(v) + epsilon), m, v
+
+    def _bias_terms(self, num_updates) -> tuple:
+        """Powers of the betas and the epsilon for the kernel's formula."""
+        if self.mode == "google":
+            return 0.0, 0.0, self.epsilon
+        beta_1_power = self.beta_1 ** (num_updates + 1.0)
+        beta_2_power = self.beta_2 ** (num_updates + 1.0)
+        # It is added to the root of the uncorrected `v`.
+        epsilon = self.epsilon * tf.sqrt(1.0 - beta_2_power)
+        return beta_1_power, beta_2_power, epsilon
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"mode": self.mode}
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class Lamb(ReplicaOptimizer):
+    """LAMB: Adam's update of each variable, rescaled to the variable's own norm.
+
+    `r = m_hat / (sqrt(v_hat) + epsilon) + weight_decay_rate * w`, then
+    `w -= lr * (norm(w) / norm(r)) * r`: algorithm 2 of the paper with the identity for
+    its phi. The ratio is 1 where either norm is 0. As in tf-models-official, variables
+    whose path matches one of `not_decayed` are neither decayed nor rescaled: a bias
+    starts at 0, and its own norm would keep it near there.
+
+    Args:
+        learning_rate: a float or a schedule.
+        **kwargs: see `ReplicaOptimizer`.
+    """
+
+    def __init__(self, learning_rate=1e-4, *, name: str = "lamb", **kwargs):
+        super().__init__(learning_rate, name=name, **kwargs)
+
+    def updated(self, index: int, gradient, learning_rate, num_updates) -> tuple:
+        variable = self._trainable_variables[index]
+        weights, m, v = map(local_value, self._copies(index))
+        m += (1.0 - self.beta_1) * (gradient - m)
+        v += (1.0 - self.beta_2) * (tf.square(gradient) - v)
+        m_hat = m / _bias(self.beta_1, num_updates)
+        v_hat = v / _bias(self.beta_2, num_updates)
+        update = m_hat / (tf.sqrt(v_hat) + self.epsilon)
+        if self.decays(variable.path):
+            update = update + self.weight_decay_rate * weights
+            learning_rate = learning_rate * trust_ratio(weights, update)
+        return weights - learning_rate * update, m, v
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class Muon(BertAdamW):
+    """Muon for the hidden matrices, Adam with its bias corrected for the rest.
+
+    A matrix moves by the momentum of its gradients (Nesterov's) made nearly orthogonal:
+    all its singular values become about 1, so rare directions move as fast as common
+    ones. After Jordan et al. (2024), "Muon: An optimizer for hidden layers in neural
+    networks"; scaled after Liu et al. (2025), "Muon is scalable for LLM training", so
+    that the update's root mean square is 0.2, about Adam's, and both share a rate.
+
+    Equal to `keras.optimizers.Muon` but for the query, key and value kernels, which lie
+    in one matrix here and are three to this optimizer, and for Adam's epsilon.
+
+    Args:
+        learning_rate: a float or a schedule.
+        momentum: decay of the sum of gradients of hidden matrices.
+        hidden: regular expression, found in the paths of the matrices that Muon moves.
+        products: number format of the iteration's matrix products. "bfloat16" as in
+            Jordan et al.'s code: the iteration forgives rounding, and the products are
+            the cost of a step.
+        **kwargs: see `ReplicaOptimizer`.
+    """
+
+    def __init__(
+        self,
+        learning_rate=1e-4,
+        *,
+        momentum: float = 0.95,
+        hidden: str = HIDDEN,
+        products: Literal["float32", "bfloat16"] = "float32",
+        name: str = "muon",
+        **kwargs,
+    ):
+        super().__init__(learning_rate, name=name, **kwargs)
+        self.momentum = momentum
+        self.hidden = hidden
+        self.products = products
+
+    def is_hidden(self, variable: keras.Variable) -> bool:
+        """Whether Muon moves this variable."""
+        return re.search(self.hidden, variable.path) is not None
+
+    def _make_moments(self, variables) -> tuple[list, list]:
+        rest = [v for v in variables if not self.is_hidden(v)]
+        (second,) = self.add_optimizer_variables(rest, ["v"])
+        (first,) = self.add_optimizer_variables(variables, ["m"])
+        second = iter(second)
+        # A hidden matrix has no mean of squares.
+        return first, [None if self.is_hidden(v) else next(second) for v in variables]
+
+    def _copies(self, index: int) -> tuple[keras.Variable, ...]:
+        copies = super()._copies(index)
+        return copies[:2] if copies[2] is None else copies
+
+    def update_variable(self, index: int, gradient, learning_rate, num_updates) -> None:
+        of = ReplicaOptimizer if self._v[index] is None else BertAdamW
+        of.update_variable(self, index, gradient, learning_rate, num_updates)
+
+    def updated(self, index: int, gradient, learning_rate, num_updates) -> tuple:
+        if self._v[index] is not None:
+            return super().updated(index, gradient, learning_rate, num_updates)
+        variable = self._trainable_variables[index]
+        weights, m = map(local_value, self._copies(index))
+        m = self.momentum * m + gradient
+        ahead = gradient + self.momentum * m
+        num_matrices = 3 if "query_key_value" in variable.path else 1
+        parts = [
+            orthogonalized(part, self.products)
+            for part in tf.split(ahead, num_matrices, axis=1)
+        ]
+        update = tf.concat(parts, axis=1) * MUON_SCALE * math.sqrt(max(parts[0].shape))
+        if self.decays(variable.path):
+            update += self.weight_decay_rate * weights
+        return weights - learning_rate * update, m
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "momentum": self.momentum,
+            "hidden": self.hidden,
+            "products": self.products,
+        }
+
+
+def orthogonalized(matrix, products: str = "float32"):
+    """The nearest matrix whose singular values are 1, roughly: they become 0.7 to 1.2.
+
+    Five steps of a quintic Newton-Schulz iteration, with the factors of Jordan et al.
+    """
+    is_high = matrix.shape[0] > matrix.shape[1]
+    x = tf.transpose(matrix) if is_high else matrix
+    x = tf.cast(x / (tf.norm(x) + 1e-7), products)
+    for _ in range(5):
+        square = tf.matmul(x, x, transpose_b=True)
+        x = 3.4445 * x + tf.matmul(
+            -4.7750 * square + 2.0315 * tf.matmul(square, square), x
+        )
+    x = tf.cast(x, matrix.dtype)
+    return tf.transpose(x) if is_high else x
+
+
+def _bias(beta: float, num_updates):
+    """`1 - beta ** (num_updates + 1)`, exact in float32 even near 0."""
+    if not beta:
+        return 1.0
+    return -tf.math.expm1((num_updates + 1.0) * math.log(beta))
+
+
+def trust_ratio(weights, update):
+    """`norm(weights) / norm(update)`, 1 where either is 0."""
+    weights_norm, update_norm = tf.norm(weights), tf.norm(update)
+    both = tf.logical_and(weights_norm > 0, update_norm > 0)
+    return tf.where(both, weights_norm / tf.where(both, update_norm, 1.0), 1.0)
+
+
+def build_optimizer(
+    config: OptimizerConfig, *, num_train_steps: int, precision: str = "float32"
+) -> ReplicaOptimizer:
+    """Builds the optimizer of a run of `num_train_steps` steps.
+
+    All weights and moments are float32; with `precision` "mixed_bfloat16" Muon
+    multiplies in bfloat16.
+    """
+    schedule = schedules.WarmupDecay(
+        config.learning_rate,
+        warmup_steps=config.warmup_steps,
+        num_train_steps=num_train_steps,
+        power=config.decay_power,
+        end=config.end_learning_rate,
+        decay_steps=config.decay_steps,
+    )
+    settings = {
+        "weight_decay_rate": config.weight_decay_rate,
+        "beta_1": config.beta_1,
+        "beta_2": config.beta_2,
+        "epsilon": config.epsilon,
+    }
+    if config.name == "lamb":
+        return Lamb(schedule, **settings)
+    if config.name == "muon":
+        products = "bfloat16" if precision == "mixed_bfloat16" else "float32"
+        return Muon(schedule, mode="corrected", products=products, **settings)
+    return BertAdamW(schedule, mode=config.adamw_mode, **settings)
+
+
+def clip_by_global_norm(
+    gradients: Sequence, max_norm: float | None, *, branches: bool = True
+) -> tuple[list, tf.Tensor]:
+    """Scales gradients down to a global norm of at most `max_norm`.
+
+    Args:
+        gradients: dense tensors.
+        max_norm: `None`: only compute the norm.
+        branches: leave the gradients alone where the norm is small enough. Most steps
+            of a long run are not clipped, and the product is one more pass over all
+            gradients; but an accelerator has to wait for the host to decide.
+
+    Returns:
+        The gradients, and their global norm before clipping, a float32 scalar. If it is
+        not finite, the gradients are useless.
+    """
+    halves = [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
+    norm = tf.sqrt(2.0 * tf.add_n(halves))
+    if max_norm is None:
+        return list(gradients), norm
+    if not branches:
+        factor = tf.minimum(1.0, max_norm / norm)
+        return [g * tf.cast(factor, g.dtype) for g in gradients], norm
+    clipped = tf.cond(
+        norm <= max_norm,
+        lambda: list(gradients),
+        lambda: [g * tf.cast(max_norm / norm, g.dtype) for g in gradients],
+    )
+    return clipped, norm
+
+
+# Under a strategy a keras.Variable refuses or reduces assignments within a replica; the
+# handle is always the local copy's.
+
+
+def _handle(variable: keras.Variable):
+    return variable.value.handle
+
+
+def local_value(variable: keras.Variable) -> tf.Tensor:
+    """Value now of a replica's own copy of a variable."""
+    dtype = tf.as_dtype(variable.dtype)
+    return tf.raw_ops.ReadVariableOp(resource=_handle(variable), dtype=dtype)
+
+
+def assign_local(variable: keras.Variable, value) -> None:
+    """Sets a replica's own copy of a variable; all replicas give the same value."""
+    tf.raw_ops.AssignVariableOp(resource=_handle(variable), value=value)
+
+
+def _assign_sub(variable: keras.Variable, value) -> None:
+    tf.raw_ops.AssignSubVariableOp(resource=_handle(variable), value=value)

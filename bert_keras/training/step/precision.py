@@ -1,0 +1,68 @@
+"""Precision of the computation: the hardware's best, and float16's loss scale."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_keras.core.settings import config
+from bert_keras.training.step import replicas
+
+INITIAL_LOSS_SCALE = 2.0**15
+LOSS_SCALE_GROWTH_STEPS = 2000
+"""Steps with finite gradients after which the scale doubles."""
+
+
+def resolve(
+    precision: config.Precision, strategy: tf.distribute.Strategy
+) -> config.Precision:
+    """Replaces `auto` by the precision that suits the devices of the strategy.
+
+    bfloat16 on TPUs, on GPUs from compute capability 8.0 on, and on processors that
+    multiply in it, else float32; never float16.
+    """
+    if precision != "auto":
+        return precision
+    return "mixed_bfloat16" if _multiplies_in_bfloat16(strategy) else "float32"
+
+
+def _multiplies_in_bfloat16(strategy: tf.distribute.Strategy) -> bool:
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return True
+    if replicas.are_gpus(strategy):
+        details = tf.config.experimental.get_device_details
+        capabilities = [
+            details(gpu).get("compute_capability", (0, 0))
+            for gpu in tf.config.list_physical_devices("GPU")
+        ]
+        return min(capabilities) >= (8, 0)
+    return processor_multiplies_in_bfloat16()
+
+
+def processor_multiplies_in_bfloat16(cpuinfo: str | Path = "/proc/cpuinfo") -> bool:
+    """Whether the processor has instructions for it; `False` if that is unknown."""
+    try:
+        text = Path(cpuinfo).read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return bool({"avx512_bf16", "amx_bf16"} & set(text.split()))
+
+
+class LossScale(NamedTuple):
+    """Factor of the loss, which keeps small float16 gradients from becoming 0."""
+
+    scale: tf.Tensor
+    """Scalar, float32."""
+    good_steps: tf.Tensor
+    """Scalar, int32: steps since the scale last changed."""
+
+
+def next_loss_scale(now: LossScale, is_finite: tf.Tensor) -> LossScale:
+    """Halves the scale after an overflow, doubles it after many steps without one."""
+    good_steps = tf.where(is_finite, now.good_steps + 1, 0)
+    grows = good_steps >= LOSS_SCALE_GROWTH_STEPS
+    scale = tf.where(grows, now.scale * 2.0, now.scale)
+    return LossScale(
+        scale=tf.where(is_finite, scale, now.scale / 2.0),
+        good_steps=tf.where(grows, 0, good_steps),
+    )

@@ -1,0 +1,181 @@
+"""Event files of TensorBoard, written so that a resumed run has no step twice."""
+
+import atexit
+import contextlib
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import tensorflow as tf
+
+from bert_keras.core import files, stores
+from bert_keras.core.errors import Unavailable
+from bert_keras.data import tfrecords
+from bert_keras.report import event_log
+
+_SEND_SECONDS = 60.0
+"""Time between two sendings of an event file to a store, but for those before a
+checkpoint: an object cannot grow, so all of it is sent."""
+
+_MAX_SENT_BYTES = 16 << 20
+"""Size from which an event file on a store is followed by a new one."""
+
+
+class EventWriter:
+    """Writer of event files; on a store, of local ones that are sent at times.
+
+    On a store a file that has grown to `_MAX_SENT_BYTES` is sent for the last time, and
+    the next one is begun: a long run does not send all of its history again and again.
+
+    Args:
+        directory: for the files.
+    """
+
+    def __init__(self, directory: Path):
+        self._directory = directory
+        # Of the writer, which is held for moments; and of requests to the store.
+        self._lock, self._sending = threading.Lock(), threading.Lock()
+        self._is_closed = False
+        self._sent_at = time.monotonic()
+        self._num_sent: dict[Path, int] = {}
+        self._finished: set[Path] = set()
+        self._local: Path | None = None
+        if files.is_remote(directory):
+            self._local = Path(tempfile.mkdtemp(prefix="bert_keras_events_"))
+            self._delete = weakref.finalize(self, files.delete_tree, self._local)
+            # What is left is sent first.
+            self._delete.atexit = False
+            _OF_STORES.add(self)
+        self._writer = self._open()
+
+    def _open(self) -> tf.summary.SummaryWriter:
+        return tf.summary.create_file_writer(str(self._local or self._directory))
+
+    @contextlib.contextmanager
+    def as_default(self, step: int) -> Iterator[None]:
+        """Within it, summaries go to this file."""
+        with self._writer.as_default(step):
+            yield
+
+    def flush(self) -> None:
+        """Makes what was written visible: at once, or on a store within a minute."""
+        self._writer.flush()
+        if self._local is None:
+            return
+        begun = set(self._local.iterdir()) - self._finished
+        if sum(path.stat().st_size for path in begun) >= _MAX_SENT_BYTES:
+            with self._lock:
+                self._writer.close()
+                self._finished |= begun
+                self._writer = self._open()
+        if time.monotonic() - self._sent_at > _SEND_SECONDS:
+            self._sent_at = time.monotonic()
+            # A store that does not answer must not hold the training up.
+            threading.Thread(target=self._send_if_it_goes, daemon=True).start()
+
+    def _send_if_it_goes(self) -> None:
+        with contextlib.suppress(OSError, Unavailable):
+            self.send()
+
+    def send(self) -> None:
+        """Sends what was written since the last time to the store.
+
+        Raises:
+            OSError, Unavailable: the store does not take it.
+        """
+        with self._lock:
+            # The thread that writes checkpoints may send while this one is closed.
+            if not self._is_closed:
+                self._writer.flush()
+        self._send_files()
+
+    def _send_files(self) -> None:
+        with self._sending:
+            if self._local is None:
+                return
+            # Before the sizes: a finished file grows no more.
+            finished = set(self._finished)
+            for local in sorted(self._local.iterdir()):
+                size = local.stat().st_size
+                if size > self._num_sent.get(local, 0):
+                    stores.put(local, files.join(self._directory, local.name))
+                self._num_sent[local] = size
+                if local in finished:
+                    local.unlink()
+            self._sent_at = time.monotonic()
+
+    def close(self) -> None:
+        """Writes and sends what is left."""
+        with self._lock:
+            self._is_closed = True
+            self._writer.close()
+        self._send_files()
+        self._forget()
+
+    def _forget(self) -> None:
+        with self._sending:
+            if self._local is not None:
+                self._delete()
+                self._local = None
+        _OF_STORES.discard(self)
+
+
+_OF_STORES: weakref.WeakSet[EventWriter] = weakref.WeakSet()
+"""Open writers of stores."""
+
+
+def send_all() -> None:
+    """Sends all events to their stores, so that a checkpoint has none behind it.
+
+    Raises:
+        OSError, Unavailable: a store does not take them.
+    """
+    for writer in list(_OF_STORES):
+        writer.send()
+
+
+@atexit.register
+def _send_last_words() -> None:
+    # An interrupted run is not closed.
+    for writer in list(_OF_STORES):
+        writer._send_if_it_goes()
+        writer._forget()
+
+
+def open_writer(directory: Path, step: int) -> EventWriter:
+    """Opens a new event file for a run that goes on after `step`.
+
+    A killed run may have written events of steps beyond its last checkpoint. These
+    steps come again, so their first events are removed: TensorBoard itself drops only
+    some of them, and other readers none.
+    """
+    directory = files.path(directory)
+    for path in sorted(directory.glob("events.out.tfevents.*")):
+        if any(_step_of(record) > step for record in event_log.read_records(path)):
+            _keep_events_until(path, step)
+    return EventWriter(directory)
+
+
+def _keep_events_until(path: Path, step: int) -> None:
+    # TensorBoard does not take this name for an event file.
+    temporary = path.with_name(".partial.events")
+    with files.open_atomically(temporary) as file:
+        for record in event_log.read_records(path):
+            if _step_of(record) <= step:
+                file.write(tfrecords.frame(record))
+    temporary.replace(path)
+
+
+def _step_of(record: bytes) -> int:
+    return tf.compat.v1.Event.FromString(record).step
+
+
+def write_scalars(writer: EventWriter, scalars: dict[str, float], step: int) -> None:
+    """Writes numbers by tag and flushes them, so that they are visible at once."""
+    with writer.as_default(step):
+        for name, value in scalars.items():
+            tf.summary.scalar(name, value)
+    writer.flush()

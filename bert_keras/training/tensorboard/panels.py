@@ -1,0 +1,317 @@
+"""TensorBoard panels that need the network itself; scalars of the steps are `curves`.
+
+At intervals: guesses for masked words and attention maps. Once: the graph, and a
+profile of the device.
+"""
+
+import contextlib
+import functools
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.core import files
+from bert_keras.data import features, tokenization
+from bert_keras.training.step import replicas, stopping
+from bert_keras.training.tensorboard import event_files
+
+logger = logging.getLogger(__name__)
+
+NUM_SENTENCES = 10
+"""Examples whose masked words are guessed."""
+
+TOP_K = 5
+"""Guesses for each mask."""
+
+MAX_ATTENTION_TOKENS = 16
+"""Tokens of the sentence whose attention is drawn."""
+
+
+@contextlib.contextmanager
+def _panels_only() -> Iterator[None]:
+    """What fails within it costs panels, not the training."""
+    try:
+        yield
+    except Exception as error:  # of TensorBoard, matplotlib, the device's memory, disks
+        logger.warning("TensorBoard's panels of this step are missing: %r", error)
+
+
+class EvaluationPanels(keras.callbacks.Callback):
+    """Shows how the network treats the same few examples as the training goes on.
+
+    A panel that cannot be drawn is a warning. Writes to `panels` in `directory`:
+
+    - text `masked_lm/example_*`: `NUM_SENTENCES` examples, for each masked token the
+      `TOP_K` likeliest tokens with their probabilities;
+    - images `attention/layer_*/heads_*`: each head's attention in one sentence;
+    - the graph of the network, once.
+
+    Args:
+        directory: for the run's event files.
+        tokenizer: the run's.
+        batch: features of a batch, see `bert_keras.data.features`; the first
+            `NUM_SENTENCES` examples are used. The same in every session of a run.
+        every_steps: steps between two drawings, which are ends of epochs.
+        timer: after which there is one more, before the next step.
+        last_step: step of one more drawing, the last of this `fit`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        tokenizer: tokenization.Tokenizer,
+        batch: Mapping[str, np.ndarray],
+        every_steps: int,
+        timer: stopping.Timer | None = None,
+        last_step: int | None = None,
+    ):
+        super().__init__()
+        self._directory = files.path(directory) / "panels"
+        self._vocabulary = tokenizer.vocabulary
+        # An evaluation's last batch is filled up with examples that predict nothing.
+        shown = np.flatnonzero(batch["masked_lm_weights"].any(axis=1))[:NUM_SENTENCES]
+        self._batch = {name: rows[shown] for name, rows in batch.items()}
+        self._every_steps = every_steps
+        self._timer = timer or stopping.Timer(None)
+        self._last_step = last_step
+
+    def on_train_begin(self, logs=None):
+        self._step = self._drawn_step = replicas.optimizer_step(self.model)
+        self._writer = event_files.open_writer(self._directory, self._step)
+        config = self.model.network.encoder.config
+        self._is_masked = config.attention == "bidirectional"
+        network, strategy = self.model.network, self.model.distribute_strategy
+        self._forward = replicas.on_replicas(
+            strategy, lambda batch: network(batch, training=False)
+        )
+        self._attend = replicas.on_replicas(
+            strategy,
+            lambda batch: network.encoder(batch, training=False, return_attention=True),
+        )
+        if self._step == 0:
+            with _panels_only(), self._writer.as_default(0):
+                batch = {name: tf.constant(rows) for name, rows in self._batch.items()}
+                tf.summary.graph(self._forward.get_concrete_function(batch).graph)
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self._timer.is_due and self._step != self._drawn_step:
+            self._draw()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._step = replicas.optimizer_step(self.model)
+
+    def on_epoch_end(self, epoch, logs=None):
+        is_due = self._step % self._every_steps == 0 or self._step == self._last_step
+        if is_due or self._timer.is_due:
+            self._draw()
+
+    def _draw(self) -> None:
+        self._drawn_step = self._step
+        self._timer.restart()
+        with _panels_only(), self._writer.as_default(self._step):
+            self._write_guesses()
+            self._write_attention()
+        with _panels_only():
+            self._writer.flush()
+
+    def _write_guesses(self) -> None:
+        batch = {name: tf.constant(rows) for name, rows in self._batch.items()}
+        logits = self._forward(batch)["masked_lm_logits"]
+        probabilities = tf.nn.softmax(tf.cast(logits, tf.float32)).numpy()
+        for row, guessed in enumerate(probabilities):
+            example = {name: values[row] for name, values in self._batch.items()}
+            text = guesses_markdown(
+                example,
+                guessed,
+                tokens=self._vocabulary.tokens,
+                top_k=TOP_K,
+                is_masked=self._is_masked,
+            )
+            tf.summary.text(f"masked_lm/example_{row + 1:02}", text)
+
+    def _write_attention(self) -> None:
+        # Not at the top: matplotlib is slow to load, and most processes draw nothing.
+        from bert_keras.pages import drawing
+        from bert_keras.training.tensorboard import attention_maps
+
+        example = {name: rows[0] for name, rows in self._batch.items()}
+        ids = first_sentence(
+            unmasked_ids(example) if self._is_masked else example["input_ids"],
+            max_tokens=MAX_ATTENTION_TOKENS,
+            sep_id=self._vocabulary.sep_id,
+        )
+        encoded = self._attend(
+            {
+                "input_ids": tf.constant(ids[None]),
+                "input_mask": tf.ones_like(ids[None]),
+                "segment_ids": tf.zeros_like(ids[None]),
+            }
+        )
+        tokens = [self._vocabulary.tokens[index] for index in ids]
+        for layer, attention in enumerate(encoded["attention_probs"]):
+            heads = keras.ops.convert_to_numpy(keras.ops.cast(attention[0], "float32"))
+            for first in range(0, len(heads), attention_maps.HEADS_PER_PICTURE):
+                some = heads[first : first + attention_maps.HEADS_PER_PICTURE]
+                draw = functools.partial(attention_maps.draw, some, tokens, first=first)
+                # Shown pixel by pixel, where a page of a report is made smaller.
+                png = drawing.as_png(draw, dpi=100)
+                tag = (
+                    f"attention/layer_{layer}/heads_{first}_to_{first + len(some) - 1}"
+                )
+                tf.summary.image(tag, drawing.pixels(png)[None])
+
+    def on_train_end(self, logs=None):
+        self._writer.close()
+
+
+class Profile(keras.callbacks.Callback):
+    """Runs TensorFlow's profiler from one step to another, both included.
+
+    For TensorBoard's Profile tab (package `tensorboard-plugin-profile`). A session that
+    begins after the first of these steps records nothing.
+
+    Args:
+        directory: for the profile; `plugins/profile` is made in it.
+        steps: first and last step, counted from 1; with several steps per execution,
+            whole executions around them.
+    """
+
+    def __init__(self, directory: Path, *, steps: tuple[int, int]):
+        super().__init__()
+        self._directory = directory
+        self._first_step, self._last_step = steps
+        self._profiler = contextlib.ExitStack()
+        # Without marks of the steps the profile has no overview.
+        self._mark = contextlib.ExitStack()
+        self._is_recording = False
+
+    def on_train_begin(self, logs=None):
+        self._step = replicas.optimizer_step(self.model)
+
+    def on_train_batch_begin(self, batch, logs=None):
+        next_step = self._step + self.model.steps_per_execution
+        if not self._is_recording and self._step < self._first_step <= next_step:
+            # On the local disk: a store that fails would cost the profile.
+            local = self._profiler.enter_context(files.added_to(self._directory))
+            profile = tf.profiler.experimental.Profile(str(local))
+            self._profiler.enter_context(profile)
+            self._is_recording = True
+        if self._is_recording:
+            mark = tf.profiler.experimental.Trace("train", step_num=next_step, _r=1)
+            self._mark.enter_context(mark)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._mark.close()
+        self._step = replicas.optimizer_step(self.model)
+        if self._step >= self._last_step:
+            self.on_train_end()
+
+    def on_train_end(self, logs=None):
+        if self._is_recording:
+            self._profiler.close()
+            self._is_recording = False
+            logger.info("profile up to step %d in %s", self._step, self._directory)
+
+
+def unmasked_ids(example: Mapping[str, np.ndarray]) -> np.ndarray:
+    """`input_ids` of an example with its true tokens."""
+    ids = np.array(example["input_ids"])
+    is_real = example["masked_lm_weights"] > 0
+    ids[example["masked_lm_positions"][is_real]] = example["masked_lm_ids"][is_real]
+    return ids
+
+
+def first_sentence(ids: np.ndarray, *, max_tokens: int, sep_id: int) -> np.ndarray:
+    """First sentence of an example as an input of its own, `(num_tokens,)` int32.
+
+    Args:
+        ids: `(max_seq_length,)`.
+        max_tokens: most tokens, `[CLS]` and `[SEP]` included.
+        sep_id: id of `[SEP]`, which ends the result even where it was cut.
+    """
+    ends = np.flatnonzero(ids == sep_id)
+    length = min(int(ends[0]) if len(ends) else len(ids), max_tokens - 1)
+    return np.append(ids[:length], sep_id).astype("int32")
+
+
+def guesses_markdown(
+    example: Mapping[str, np.ndarray],
+    probabilities: np.ndarray,
+    *,
+    tokens: Sequence[str],
+    top_k: int,
+    is_masked: bool = True,
+) -> str:
+    """Text of an example with numbered gaps, and a table of guesses for the gaps.
+
+    The table has the token that the model read (some of the chosen ones are replaced or
+    left as they are), the true token, and the likeliest ones; a right guess is bold.
+    For a left-to-right model the true token is the next one, and the text has no gaps.
+
+    Args:
+        example: features of one example or packed row, without a batch dimension.
+        probabilities: `(max_predictions_per_seq, vocab_size)`.
+        tokens: the vocabulary's.
+        top_k: guesses to show.
+        is_masked: whether a guess is for its own position, not for the next one.
+    """
+    mask = example["instance_ids" if "instance_ids" in example else "input_mask"]
+    pieces = [tokens[i] for i in example["input_ids"][mask > 0]]
+    gaps, rows = {}, []
+    slots = np.flatnonzero(example["masked_lm_weights"] > 0)
+    for number, slot in enumerate(slots, start=1):
+        position = int(example["masked_lm_positions"][slot])
+        if is_masked:
+            gaps[position] = f"**[{number}]**"
+        true = int(example["masked_lm_ids"][slot])
+        # The model may have more rows than the vocabulary has tokens.
+        known = probabilities[slot, : len(tokens)]
+        best = np.argsort(-known, kind="stable")[:top_k]
+        guesses = [_guess(tokens[i], known[i], is_right=i == true) for i in best]
+        cells = [str(number), escape_markdown(pieces[position])]
+        rows.append([*cells, escape_markdown(tokens[true]), *guesses])
+    header = ["gap", "read", "true", *(f"guess {k + 1}" for k in range(top_k))]
+    lines = [header, ["---"] * len(header), *rows]
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return f"{readable_text(pieces, gaps)}\n\n{table}"
+
+
+def _guess(token: str, probability: float, *, is_right: bool) -> str:
+    mark = "**" if is_right else ""
+    return f"{mark}{escape_markdown(token)}{mark} {probability:.1%}"
+
+
+def readable_text(pieces: Sequence[str], replaced: Mapping[int, str]) -> str:
+    """Joins word pieces into words, as markdown.
+
+    Args:
+        pieces: entries of a vocabulary.
+        replaced: markdown to show in place of some pieces, by position.
+    """
+    prefix = tokenization.CONTINUATION_PREFIX
+    text = ""
+    # A segment may begin within a word: its first piece keeps the prefix.
+    starts = (None, features.CLS_TOKEN, features.SEP_TOKEN)
+    before = None
+    for position, piece in enumerate(pieces):
+        if piece.startswith(prefix) and before not in starts:
+            shown = piece.removeprefix(prefix)
+        else:
+            shown = piece
+            text += " " if text else ""
+        text += replaced.get(position, escape_markdown(shown))
+        before = piece
+    return text
+
+
+def escape_markdown(token: str) -> str:
+    """Escapes a token so that markdown and HTML show it literally, in tables too."""
+    return "".join(
+        char if char.isalnum() or ord(char) > 127 else f"&#{ord(char)};"
+        for char in token
+    )

@@ -1,0 +1,637 @@
+"""Checkpoints of google-research/bert: published indexes, their converter, damage."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.checkpoints import weights
+from bert_keras.checkpoints.formats import companions, google_tf1
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
+from bert_keras.data import tokenization
+from bert_keras.model import networks
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+UNCASED = tokenization.Vocabulary((*SPECIAL, *"abcdefgh"))
+CASED = tokenization.Vocabulary((*SPECIAL, *"abcDEF"))
+WITHOUT_CASE = tokenization.Vocabulary((*SPECIAL, "一", "二"))
+
+BASE = {
+    "attention_probs_dropout_prob": 0.1,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "hidden_size": 768,
+    "initializer_range": 0.02,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "type_vocab_size": 2,
+    "vocab_size": 119547,
+}
+
+
+@pytest.fixture
+def bert_config(tiny_config):
+    return tiny_config.model_copy(update={"hidden_act": "gelu_tanh"})
+
+
+@pytest.fixture
+def make_checkpoint(bert_config, randomize):
+    """A function that makes a checkpoint of a task with random weights."""
+
+    def make(kind="pretraining", labels=None, *, without=(), **replaced):
+        task = config.Task(kind=kind, labels=labels)
+        network = networks.build(bert_config, task)
+        randomize(network)
+        values = {
+            "bert_config": bert_config,
+            "task": task,
+            "arrays": {
+                name: array
+                for name, array in weights.from_network(network).items()
+                if not name.startswith(tuple(without))
+            },
+            "vocabulary": UNCASED,
+            "do_lower_case": True,
+            **replaced,
+        }
+        return weights.Checkpoint(**values)
+
+    return make
+
+
+def save(prefix, tensors):
+    """Writes a checkpoint as TensorFlow's saver does, beside ours."""
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=[tf.constant(value) for value in tensors.values()],
+    )
+
+
+def load(prefix):
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {
+        name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
+    }
+
+
+def assert_same_arrays(found, expected):
+    assert set(found) == set(expected)
+    for name, array in expected.items():
+        assert found[name].dtype == np.float32
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+# === Published files ===
+
+PUBLISHED = {
+    "uncased_L-8_H-512_A-8/bert_model.ckpt": ("pretraining", 142),
+    "chinese_L-12_H-768_A-12/bert_model.ckpt": ("pretraining", 206),
+    "uncased_L-12_H-768_A-12_with_adam_slots/bert_model.ckpt": ("pretraining", 206),
+    "multi_cased_squad_finetuned/bert_model.ckpt": ("span", 201),
+    "multi_cased_squad_finetuned/model.ckpt-6910": ("span", 201),
+}
+
+
+def published_index(folder, name, directory):
+    """Puts a published index beside a file of zeros that is as long as its data."""
+    source = folder / f"{name}.index"
+    prefix = directory / source.name.removesuffix(".index")
+    shutil.copy(source, f"{prefix}.index")
+    config = source.parent / "bert_config.json"
+    values = json.loads(config.read_text()) if config.exists() else BASE
+    (directory / "bert_config.json").write_text(json.dumps(values))
+    tensors = json.loads((folder / f"{name}.tensors.json").read_text())
+    sizes = [
+        np.prod(tensor["shape"], dtype=int) * np.dtype(tensor["dtype"]).itemsize
+        for tensor in tensors
+    ]
+    with open(f"{prefix}.data-00000-of-00001", "wb") as file:
+        file.truncate(sum(sizes))
+    return prefix, tensors
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_indexes(name, shared_data, tmp_path):
+    kind, num_weights = PUBLISHED[name]
+    prefix, tensors = published_index(
+        shared_data / "checkpoint_indexes", name, tmp_path
+    )
+    assert google_tf1.recognizes(prefix)
+    checkpoint = google_tf1.read(prefix)
+
+    names = {tensor["name"] for tensor in tensors}
+    slots = {name for name in names if name.endswith(("/adam_m", "/adam_v"))}
+    steps = names & {"global_step"}
+    assert checkpoint.unused == {
+        **dict.fromkeys(slots, "optimizer slot"),
+        **dict.fromkeys(steps, "step counter"),
+    }
+    assert len(checkpoint.arrays) == num_weights == len(names - slots - steps)
+    # All that a network of the task has.
+    shapes = weights.all_shapes(checkpoint.bert_config, num_labels=2)
+    unneeded = "head/" if kind == "pretraining" else ("masked_lm", "next_sentence")
+    assert set(checkpoint.arrays) == {n for n in shapes if not n.startswith(unneeded)}
+    assert checkpoint.task == config.Task(kind=kind, has_text_pair=kind == "span")
+    assert checkpoint.bert_config.hidden_act == "gelu_tanh"
+    # Zeros are not what was written there.
+    with pytest.raises(InputError, match=r"index: cannot be read .*Checksum"):
+        checkpoint.arrays["encoder/pooler/kernel"]
+
+
+def test_writes_the_published_names(make_checkpoint, shared_data, tmp_path):
+    google_tf1.write(make_checkpoint(), tmp_path)
+    path = shared_data / "checkpoint_indexes/chinese_L-12_H-768_A-12"
+    published = json.loads((path / "bert_model.ckpt.tensors.json").read_text())
+    sizes = {21128: 40, 768: 16, 3072: 24, 512: 32, 2: 2}
+    assert {
+        name: (a.shape, a.dtype.name)
+        for name, a in load(tmp_path / "bert_model.ckpt").items()
+    } == {
+        tensor["name"]: (tuple(sizes[n] for n in tensor["shape"]), tensor["dtype"])
+        for tensor in published
+        if not any(f"layer_{i}/" in tensor["name"] for i in range(2, 12))
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "bert_config.json",
+        "bert_model.ckpt.data-00000-of-00001",
+        "bert_model.ckpt.index",
+        "vocab.txt",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_data_of_the_published_names_shapes_and_types(name, shared_data, tmp_path):
+    """In each tensor one number, its own, which must arrive at the right place."""
+    folder = shared_data / "checkpoint_indexes"
+    prefix, tensors = published_index(folder, name, tmp_path)
+    numbers = {tensor["name"]: i for i, tensor in enumerate(tensors)}
+    save(
+        prefix,
+        {
+            tensor["name"]: np.full(tensor["shape"], i, tensor["dtype"])
+            for i, tensor in enumerate(tensors)
+        },
+    )
+    found = google_tf1.read(prefix)
+    rows = google_tf1._rows(found.task.kind, found.bert_config)
+    theirs = {row.ours: row.theirs for row in rows}
+    used = {theirs[name] for name in found.arrays}
+    assert used | set(found.unused) == set(numbers)
+    assert not used & set(found.unused)
+    assert not used & {n for n in numbers if "adam" in n or n == "global_step"}
+    for ours, array in found.arrays.items():
+        assert (array == numbers[theirs[ours]]).all(), ours
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.slow
+def test_published_size(shared_data, tmp_path):
+    """A whole file of BERT-BASE, written by us, is the published one but for values."""
+    name = "chinese_L-12_H-768_A-12"
+    folder = shared_data / "checkpoint_indexes" / name
+    bert_config = companions.read_config(folder)
+    arrays = {
+        name: np.full(shape, number, np.float32)
+        for number, (name, shape) in enumerate(
+            weights.all_shapes(bert_config, num_labels=1).items()
+        )
+        if not name.startswith("head/")
+    }
+    checkpoint = weights.Checkpoint(
+        bert_config=bert_config,
+        task=config.Task(kind="pretraining"),
+        arrays=arrays,
+        vocabulary=None,
+        do_lower_case=None,
+    )
+    assert google_tf1.write(checkpoint, tmp_path) == {}
+    open_index = tf.compat.v1.train.NewCheckpointReader
+    ours = open_index(str(tmp_path / "bert_model.ckpt"))
+    published = open_index(str(folder / "bert_model.ckpt"))
+    assert ours.get_variable_to_shape_map() == published.get_variable_to_shape_map()
+    assert ours.get_variable_to_dtype_map() == published.get_variable_to_dtype_map()
+    result = google_tf1.read(tmp_path)
+    assert result.unused == {}
+    assert_same_arrays(result.arrays, arrays)
+    assert result.bert_config == bert_config
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.reference
+@pytest.mark.filterwarnings("ignore")
+def test_equals_the_converter_of_model_garden(
+    make_checkpoint, bert_config, make_batch, tmp_path
+):
+    """The converter to TF 2 reads what we write, and its model agrees with ours."""
+    pytest.importorskip("official.nlp.modeling.networks")
+    from official.legacy.bert import configs
+    from official.nlp.tools import tf2_bert_encoder_checkpoint_converter as converter
+
+    checkpoint = make_checkpoint()
+    google_tf1.write(checkpoint, tmp_path)
+    theirs_config = configs.BertConfig.from_json_file(tmp_path / "bert_config.json")
+    converter.convert_checkpoint(
+        theirs_config,
+        str(tmp_path / "converted" / "ckpt"),
+        str(tmp_path / "bert_model.ckpt"),
+        converted_model="pretrainer",
+    )
+    reference = converter._create_bert_pretrainer_model(theirs_config)
+    status = tf.train.Checkpoint(model=reference).read(
+        str(tmp_path / "converted" / "ckpt-1")
+    )
+    status.assert_existing_objects_matched().expect_partial()
+    batch = make_batch(bert_config)
+    theirs = reference(
+        {
+            "input_word_ids": batch["input_ids"],
+            "input_mask": batch["input_mask"],
+            "input_type_ids": batch["segment_ids"],
+            "masked_lm_positions": batch["masked_lm_positions"],
+        }
+    )
+    result = google_tf1.read(tmp_path)
+    network = networks.build(result.bert_config, result.task)
+    assert weights.assign(network, result.arrays) == []
+    logits = network(batch)["masked_lm_logits"]
+    np.testing.assert_allclose(logits, theirs["mlm_logits"], atol=1e-5)
+    pooled = network.encoder(batch)["pooled_output"]
+    np.testing.assert_allclose(pooled, theirs["pooled_output"], atol=1e-5)
+
+
+# === Tasks ===
+
+
+def test_round_trip(make_checkpoint, tmp_path):
+    checkpoint = make_checkpoint()
+    assert google_tf1.write(checkpoint, tmp_path) == {}
+    result = google_tf1.read(tmp_path)
+    assert_same_arrays(result.arrays, checkpoint.arrays)
+    assert result.bert_config == checkpoint.bert_config
+    assert result.task == checkpoint.task
+    assert result.vocabulary == UNCASED
+    assert result.do_lower_case is True
+    assert result.unused == {}
+    weights.check(result, path=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "names", "read_as"),
+    [
+        ("classification", ("no", "yes", "so"), "", "classification"),
+        ("regression", None, "", "regression"),
+        ("tagging", ("O", "B", "I"), "", "classification"),
+        ("choice", None, "", "regression"),
+        ("span", None, "cls/squad/", "span"),
+    ],
+)
+def test_fine_tuned(kind, labels, names, read_as, make_checkpoint, tmp_path, caplog):
+    checkpoint = make_checkpoint(kind, labels)
+    assert google_tf1.write(checkpoint, tmp_path) == {}
+    written = load(tmp_path / "bert_model.ckpt")
+    kernel = checkpoint.arrays["head/classifier/kernel"]
+    np.testing.assert_array_equal(written[f"{names}output_weights"], kernel.T)
+    bias = checkpoint.arrays["head/classifier/bias"]
+    np.testing.assert_array_equal(written[f"{names}output_bias"], bias)
+    assert ("read back as one for" in caplog.text) == (kind != read_as)
+
+    result = google_tf1.read(tmp_path)
+    assert_same_arrays(result.arrays, checkpoint.arrays)
+    assert result.task.kind == read_as
+    assert result.task.num_labels == checkpoint.task.num_labels
+    assert result.task.labels == (("0", "1", "2") if labels else None)
+    assert result.unused == {}
+
+
+@pytest.mark.parametrize(
+    ("without", "kind"),
+    [
+        (("next_sentence_head",), "pretraining"),
+        (("next_sentence_head", "encoder/pooler"), "pretraining"),
+        (("next_sentence_head", "masked_lm_head"), "encoder"),
+        (("next_sentence_head", "masked_lm_head", "encoder/pooler"), "encoder"),
+    ],
+)
+def test_parts_that_are_not_there(without, kind, make_checkpoint, tmp_path):
+    checkpoint = make_checkpoint(without=without)
+    google_tf1.write(checkpoint, tmp_path)
+    result = google_tf1.read(tmp_path)
+    assert result.task == config.Task(kind=kind)
+    assert_same_arrays(result.arrays, checkpoint.arrays)
+
+
+def test_no_place(make_checkpoint, tmp_path):
+    pretrained = make_checkpoint()
+    task = config.Task(kind="encoder")
+    checkpoint = make_checkpoint("encoder", arrays=pretrained.arrays, task=task)
+    left_out = google_tf1.write(checkpoint, tmp_path)
+    heads = ("masked_lm_head/", "next_sentence_head/")
+    assert left_out == {
+        name: "not part of Google's checkpoints for encoder"
+        for name in pretrained.arrays
+        if name.startswith(heads)
+    }
+
+
+def test_unused(make_checkpoint, tmp_path):
+    google_tf1.write(make_checkpoint(), tmp_path)
+    tensors = load(tmp_path / "bert_model.ckpt")
+    more = {
+        "bert/pooler/dense/kernel/Adam": np.float32(0),
+        "beta1_power": np.float32(0),
+        "global_step": np.int64(7),
+        "crf/transitions": np.float32(0),
+        "output_weights": tensors["cls/seq_relationship/output_weights"],
+        "output_bias": tensors["cls/seq_relationship/output_bias"],
+    }
+    save(tmp_path / "bert_model.ckpt", tensors | more)
+    result = google_tf1.read(tmp_path)
+    assert result.task == config.Task(kind="classification", labels=("0", "1"))
+    heads = [name for name in tensors if name.startswith("cls/")]
+    assert result.unused == {
+        **dict.fromkeys(
+            heads, "a pre-training head, which the fine-tuned one replaces"
+        ),
+        "bert/pooler/dense/kernel/Adam": "optimizer slot",
+        "beta1_power": "optimizer slot",
+        "global_step": "step counter",
+        "crf/transitions": "not part of BERT",
+    }
+
+
+def test_other_precisions(make_checkpoint, tmp_path):
+    checkpoint = make_checkpoint()
+    google_tf1.write(checkpoint, tmp_path)
+    tensors = load(tmp_path / "bert_model.ckpt")
+    halves = {name: tf.cast(array, "bfloat16") for name, array in tensors.items()}
+    save(tmp_path / "bert_model.ckpt", halves)
+    expected = {
+        name: tf.cast(tf.cast(array, "bfloat16"), "float32").numpy()
+        for name, array in checkpoint.arrays.items()
+    }
+    assert_same_arrays(google_tf1.read(tmp_path).arrays, expected)
+
+
+# === Configuration and vocabulary ===
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("gelu_tanh", "gelu"), ("relu", "relu")])
+def test_config(ours, theirs, make_checkpoint, bert_config, tmp_path):
+    bert_config = bert_config.model_copy(update={"hidden_act": ours})
+    google_tf1.write(make_checkpoint(bert_config=bert_config), tmp_path)
+    text = (tmp_path / "bert_config.json").read_text()
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "max_position_embeddings": 32,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "vocab_size": 40,
+    }
+    expected = {**BASE, **sizes, "hidden_act": theirs}
+    assert text == json.dumps(expected, indent=2, sort_keys=True) + "\n"
+    assert google_tf1.read(tmp_path).bert_config == bert_config
+
+
+def test_config_without_words_for_it(make_checkpoint, bert_config, tmp_path):
+    changed = bert_config.model_copy(update={"attention": "left_to_right"})
+    with pytest.raises(InputError, match="cannot say that attention is left_to_right"):
+        google_tf1.write(make_checkpoint(bert_config=changed), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "do_lower_case"),
+    [(UNCASED, True), (CASED, False), (WITHOUT_CASE, None), (None, None)],
+)
+def test_casing(vocabulary, do_lower_case, make_checkpoint, tmp_path, caplog):
+    checkpoint = make_checkpoint(vocabulary=vocabulary, do_lower_case=do_lower_case)
+    google_tf1.write(checkpoint, tmp_path)
+    assert caplog.text == ""
+    result = google_tf1.read(tmp_path)
+    assert result.vocabulary == vocabulary
+    assert result.do_lower_case is do_lower_case
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_casing_that_the_vocabulary_does_not_show(
+    do_lower_case, make_checkpoint, tmp_path
+):
+    google_tf1.write(
+        make_checkpoint(vocabulary=WITHOUT_CASE, do_lower_case=do_lower_case), tmp_path
+    )
+    assert google_tf1.read(tmp_path).do_lower_case is do_lower_case
+    path = tmp_path / "tokenizer_config.json"
+    path.unlink()
+    assert google_tf1.read(tmp_path).do_lower_case is None
+    path.write_text('{"do_lower_case": false}')
+    assert google_tf1.read(tmp_path).do_lower_case is False
+    path.write_text("{")
+    with pytest.raises(InputError, match=r"tokenizer_config\.json: expected JSON"):
+        google_tf1.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "do_lower_case"),
+    [("uncased", True), ("cased", False), ("chinese", True), ("multi_cased", False)],
+)
+def test_casing_of_published_vocabularies(name, do_lower_case, shared_data):
+    path = shared_data / f"vocab/{name}_L-12_H-768_A-12/vocab.txt"
+    vocabulary = tokenization.Vocabulary.load(path)
+    assert companions.casing_of(vocabulary) is do_lower_case
+
+
+# === Which checkpoint ===
+
+
+@pytest.fixture
+def two_checkpoints(make_checkpoint, tmp_path):
+    """A directory with `bert_model.ckpt` and `model.ckpt-2`, whose pooler is zero."""
+    google_tf1.write(make_checkpoint(), tmp_path)
+    tensors = load(tmp_path / "bert_model.ckpt")
+    tensors["bert/pooler/dense/bias"] *= 0
+    save(tmp_path / "model.ckpt-2", tensors)
+    return tmp_path
+
+
+def is_second(checkpoint):
+    return not checkpoint.arrays["encoder/pooler/bias"].any()
+
+
+def test_prefixes(two_checkpoints):
+    assert not is_second(google_tf1.read(two_checkpoints / "bert_model.ckpt"))
+    assert is_second(google_tf1.read(two_checkpoints / "model.ckpt-2"))
+    assert is_second(google_tf1.read(two_checkpoints / "model.ckpt-2.index"))
+    assert google_tf1.recognizes(two_checkpoints)
+    message = r"several checkpoints: bert_model\.ckpt, model\.ckpt-2; give one, such as"
+    with pytest.raises(InputError, match=message):
+        google_tf1.read(two_checkpoints)
+
+
+@pytest.mark.parametrize(
+    "named", ["model.ckpt-2", "/content/out/model.ckpt-2", "../elsewhere/model.ckpt-2"]
+)
+def test_state_file(named, two_checkpoints):
+    state = f'model_checkpoint_path: "{named}"\nall_model_checkpoint_paths: "{named}"\n'
+    (two_checkpoints / "checkpoint").write_text(state)
+    assert is_second(google_tf1.read(two_checkpoints))
+
+
+@pytest.mark.parametrize("named", ["model.ckpt-9", "..", "", "\\0"])
+def test_state_file_of_another_directory(named, two_checkpoints):
+    state = f'model_checkpoint_path: "{named}"\n'
+    (two_checkpoints / "checkpoint").write_text(state)
+    with pytest.raises(InputError, match="several checkpoints"):
+        google_tf1.read(two_checkpoints)
+
+
+def test_recognizes(make_checkpoint, tmp_path):
+    assert not google_tf1.recognizes(tmp_path)
+    assert not google_tf1.recognizes(tmp_path / "missing")
+    assert not google_tf1.recognizes(tmp_path / "missing" / "model.ckpt-1")
+    (tmp_path / "faiss.index").write_bytes(b"something else")
+    assert not google_tf1.recognizes(tmp_path)
+    (tmp_path / "faiss.index").unlink()
+    save(tmp_path / "other", {"electra/embeddings/word_embeddings": np.zeros(2)})
+    assert not google_tf1.recognizes(tmp_path)
+    google_tf1.write(make_checkpoint(), tmp_path)
+    assert google_tf1.recognizes(tmp_path / "bert_model.ckpt")
+    assert not google_tf1.recognizes(tmp_path / "other")
+
+
+# === Damage ===
+
+
+@pytest.fixture
+def written(make_checkpoint, tmp_path):
+    google_tf1.write(make_checkpoint(), tmp_path)
+    return tmp_path
+
+
+def test_cut_data(written):
+    path = written / "bert_model.ckpt.data-00000-of-00001"
+    num_bytes = path.stat().st_size
+    with open(path, "r+b") as file:
+        file.truncate(num_bytes - 1)
+    message = (
+        rf"bert_model\.ckpt\.data-\*: {num_bytes - 1} bytes in 1 files, but the "
+        rf"tensors of bert_model\.ckpt\.index have {num_bytes}: cut or missing"
+    )
+    with pytest.raises(InputError, match=message):
+        google_tf1.read(written)
+
+
+def test_claims_more_than_there_is(written):
+    """Before memory is taken for what an index claims."""
+    tensors = load(written / "bert_model.ckpt")
+    save(written / "bert_model.ckpt", {**tensors, "more": np.zeros(1 << 20, "f4")})
+    path = written / "bert_model.ckpt.data-00000-of-00001"
+    with open(path, "r+b") as file:
+        file.truncate(path.stat().st_size - (1 << 20))
+    with pytest.raises(InputError, match="cut or missing"):
+        google_tf1.read(written)
+
+
+def test_missing_data(written):
+    path = written / "bert_model.ckpt.data-00000-of-00001"
+    path.unlink()
+    with pytest.raises(InputError, match=f"{path.name}: missing; put it next to"):
+        google_tf1.read(written)
+    (written / "bert_model.ckpt.data-00001-of-00002").write_bytes(b"")
+    message = r"bert_model\.ckpt\.data-00000-of-00002: missing"
+    with pytest.raises(InputError, match=message):
+        google_tf1.read(written)
+
+
+def test_changed_data(written):
+    path = written / "bert_model.ckpt.data-00000-of-00001"
+    data = bytearray(path.read_bytes())
+    data[:] = bytes(byte ^ 1 for byte in data)
+    path.write_bytes(data)
+    arrays = google_tf1.read(written).arrays
+    with pytest.raises(InputError, match=r"index: cannot be read .*Checksum"):
+        arrays["encoder/pooler/bias"]
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint" * 100])
+def test_damaged_index(content, written):
+    (written / "bert_model.ckpt.index").write_bytes(content)
+    assert google_tf1.recognizes(written)
+    message = r"bert_model\.ckpt\.index: cannot be read as a TensorFlow checkpoint: "
+    with pytest.raises(InputError, match=message):
+        google_tf1.read(written)
+
+
+def test_path_that_tensorflow_cannot_read(written, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("run") / "run[1]"
+    shutil.copytree(written, directory)
+    with pytest.raises(InputError, match=r"reads no path with any of \[ \] \* \? "):
+        google_tf1.read(directory)
+
+
+def test_no_checkpoint(tmp_path):
+    with pytest.raises(InputError, match=r"found no \*\.index"):
+        google_tf1.read(tmp_path)
+    with pytest.raises(InputError, match=r"model\.ckpt-1\.index: no such checkpoint"):
+        google_tf1.read(tmp_path / "model.ckpt-1")
+
+
+def test_other_model(written):
+    save(written / "bert_model.ckpt", {"electra/embeddings/x": np.float32(0)})
+    message = r"expected the names of google-research/bert.*found electra/embeddings/x"
+    with pytest.raises(InputError, match=message):
+        google_tf1.read(written)
+
+
+def test_an_albert_is_named(written):
+    """Its embeddings have the names of a BERT."""
+    layer = "bert/encoder/transformer/group_0/inner_group_0/attention_1/self/query"
+    tensors = {
+        "bert/embeddings/word_embeddings": np.zeros((40, 8), "f4"),
+        f"{layer}/kernel": np.zeros((16, 16), "f4"),
+    }
+    save(written / "bert_model.ckpt", tensors)
+    assert google_tf1.recognizes(written)
+    message = r"bert_model\.ckpt\.index: the model is an ALBERT, .*, not a BERT"
+    with pytest.raises(InputError, match=message):
+        google_tf1.read(written)
+
+
+def test_no_config(written):
+    (written / "bert_config.json").unlink()
+    with pytest.raises(InputError, match=r"bert_config\.json: missing; copy the"):
+        google_tf1.read(written)
+
+
+def test_contradicting_config(written):
+    path = written / "bert_config.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({**values, "intermediate_size": 32}))
+    message = (
+        r"bert_model\.ckpt: tensor 'bert/encoder/layer_0/intermediate/dense/kernel' "
+        r"has the shape \(16, 24\), but by the configuration next to it, it has "
+        r"\(16, 32\)"
+    )
+    with pytest.raises(InputError, match=message):
+        google_tf1.read(written)
+    for number in (1, 3, 1000):
+        path.write_text(json.dumps({**values, "num_hidden_layers": number}))
+        message = f"has 2 layers, but by the configuration next to it {number}: they"
+        with pytest.raises(InputError, match=message):
+            google_tf1.read(written)
+
+
+def test_not_writable(make_checkpoint, tmp_path):
+    directory = tmp_path / "bert_model.ckpt.index"
+    checkpoint = make_checkpoint(vocabulary=None)
+    directory.mkdir()
+    (directory / "x").touch()
+    with pytest.raises(InputError, match=r"bert_model\.ckpt: cannot be written: "):
+        google_tf1.write(checkpoint, tmp_path)

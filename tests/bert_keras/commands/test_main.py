@@ -1,0 +1,447 @@
+import argparse
+import http.server
+import os
+import re
+import subprocess
+import sys
+from concurrent import futures
+
+import pytest
+
+from bert_keras.commands import main as cli
+from bert_keras.commands import parser as verbs
+from bert_keras.pipelines.engine import runner_options
+from tests.bert_keras.training.finetuning import test_finetune
+
+VERBS = (
+    "corpus vocab extend-vocab examples adopt inspect pretrain fill-mask finetune "
+    "sweep evaluate predict features probe report export convert config demo launch "
+    "preflight plan doctor"
+).split()
+
+
+def run(*arguments, capsys):
+    """Exit code, standard output, standard error."""
+    try:
+        code = cli.main(arguments)
+    except SystemExit as exit:
+        code = exit.code
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def error_of(*arguments, capsys):
+    """The one line that a mistake gets."""
+    code, out, err = run(*arguments, capsys=capsys)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1 and "Traceback" not in err
+    return err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_every_verb(verb, capsys):
+    code, out, _ = run(verb, "--help", capsys=capsys)
+    assert code == 0
+    assert f"usage: bert-keras {verb}" in out
+
+
+def test_help_lists_every_verb(capsys):
+    _, out, _ = run("--help", capsys=capsys)
+    assert all(f"  {verb}" in out for verb in VERBS)
+
+
+def parsers(parser):
+    """A parser and those of its verbs and targets."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers(below)
+
+
+@pytest.mark.parametrize(
+    "parser", list(parsers(verbs.build_parser())), ids=lambda parser: parser.prog
+)
+def test_every_option_says_what_and_its_default(parser):
+    # A percent sign is one for argparse, too.
+    assert parser.format_help().startswith("usage: bert-keras")
+    for action in parser._actions:
+        if not isinstance(action, argparse._SubParsersAction):
+            assert len(action.help.split()) >= 2, action
+        if action.type in (int, float) and action.default is not None:
+            assert "default: " in action.help, action
+
+
+def test_the_length_of_examples_is_that_of_the_configuration(tmp_path, monkeypatch):
+    """Unless it is given; a default of the option's would hide a file's value."""
+    built = []
+    monkeypatch.setattr(
+        "bert_keras.pipelines.examples.build_examples",
+        lambda *_, config, **__: built.append(config.max_seq_length),
+    )
+    (tmp_path / "c.yaml").write_text("max_seq_length: 64\n")
+    command = ["examples", "--corpus", "x", "--vocab", "y", "--output", "z"]
+    for options in ([], ["--max_seq_length", "512"]):
+        assert cli.main([*command, *options]) == 0
+        assert cli.main([*command, "--config", f"{tmp_path}/c.yaml", *options]) == 0
+    assert built == [128, 64, 512, 512]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    command = f"{sys.executable} -m bert_keras.commands.main config page | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("# Configuration\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["corpsu"], "verb is one of corpus, .* got 'corpsu'; did you mean 'corpus'"),
+        (["corpus"], "corpus: the following arguments are required: --output"),
+        (["corpus", "--ouput", "x"], "required: --output"),
+        (
+            ["corpus", "--output", "x", "--wikipdia", "y"],
+            "corpus: no option '--wikipdia'; did you mean '--wikipedia'",
+        ),
+        (
+            ["pretrain", "--examples", "x", "--output_dir", "y", "--sett", "a=1"],
+            "pretrain: no option '--sett'; did you mean '--set'",
+        ),
+        (["vocab", "--corpus", "x", "--output", "y", "--vocab_size", "many"], "'many'"),
+        (
+            [
+                "finetune",
+                "--task",
+                "textt",
+                "--train",
+                "a",
+                "--dev",
+                "b",
+                "--init",
+                "c",
+                "--output_dir",
+                "d",
+            ],
+            "`task` is one of text, tagging, .*, got 'textt'; did you mean 'text'",
+        ),
+        (
+            [
+                "pretrain",
+                "--config",
+                "bert_tinny",
+                "--examples",
+                "x",
+                "--output_dir",
+                "y",
+            ],
+            "no configuration 'bert_tinny': .*did you mean 'bert_tiny'",
+        ),
+        (
+            ["pretrain", "--set", "sed=1", "--examples", "x", "--output_dir", "y"],
+            "no key 'sed'; did you mean 'seed'",
+        ),
+        (
+            ["examples", "--corpus", "x", "--vocab", "v", "--output", "y"]
+            + ["--max_seq_length", "20", "--set", "max_predictions_per_seq=19"],
+            "must leave room",
+        ),
+        (
+            ["corpus", "--output", "x", "--", "--runer", "FnApiRunner"],
+            "Beam has no option '--runer'; did you mean '--runner'",
+        ),
+        (["corpus", "--output", "x", "--workers", "0"], "must be at least 1, got 0"),
+        (["inspect", "x", "--", "--runner", "y"], "`inspect` takes nothing after `--`"),
+        (["inspect", "x", "--json", "y"], "--json writes the card: give --stats too"),
+        (["adopt", "x"], "adopt: the following arguments are required: --vocab"),
+        (["adopt", "x", "--vocab", "y"], "y: expected a vocabulary, cannot read it"),
+    ],
+)
+def test_a_mistake_gets_one_line(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    error = error_of(*arguments, capsys=capsys)
+    assert error.startswith("bert-keras")
+    assert re.search(message, error), error
+    assert list(tmp_path.iterdir()) == []
+
+
+FILES = {
+    "ok.csv": b"text,label\na,x\nb,y\n",
+    "semicolons.csv": b"text;label\na;x\nb;y\n",
+    "windows.csv": "text,label\ncaf\u00e9,x\nb,y\n".encode("cp1252"),
+    "columns.csv": b"sentence,class\na,x\nb,y\n",
+    "labels.csv": b"text,class\na,x\nb,y\n",
+    "twice.yaml": b"batch_size: 8\nlearning_rate: 1e-5\nbatch_size: 16\n",
+    "exported/saved_model.pb": b"",
+    "onnx/model.onnx": b"",
+    "litert/model.tflite": b"",
+    "hugging_face/config.json": b'{"model_type": "bert"}',
+    "hugging_face/model.safetensors": b"",
+    "corpus/manifest.json": b"{}",
+}
+TUNE = "finetune --train ok.csv --dev ok.csv --init bert --output_dir run "
+READ = "finetune --set max_seq_length=64 --init {init} --output_dir run "
+READ += "--dev 10% --train "
+
+
+@pytest.fixture(scope="module")
+def init(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("init") / "run"
+    return test_finetune.make_init(folder, test_finetune.BERT_CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            TUNE + "--learning_rate 2e-5",
+            "finetune: no option '--learning_rate'; it is a setting: "
+            "--set learning_rate=2e-5",
+        ),
+        (TUNE + "--epochs=3", "a setting: --set num_train_epochs=3"),
+        (TUNE + "--lengths [64]", "it is a setting: --set 'lengths=[64]'"),
+        (TUNE + "--learning-rate 1", "it is a setting: --set learning_rate=1"),
+        (TUNE + "--bilstm-units --quiet", "a setting: --set bilstm_units=VALUE"),
+        (
+            "pretrain --examples x --output_dir y --vocab v --hidden_size 128",
+            "it is a setting: --set model.hidden_size=128",
+        ),
+        (TUNE + "--set lr=2e-5", "no key 'lr'; did you mean 'learning_rate'?"),
+        (TUNE + "--set epochs=3", "no key 'epochs'; did you mean 'num_train_epochs'?"),
+        (TUNE + "--task ner", "no task 'ner'; give --task tagging"),
+        (TUNE + "--task mrpc", "no task 'mrpc'; give --task MRPC"),
+        (TUNE + "--config twice.yaml", "'batch_size' is there twice, in lines 1 and 3"),
+        (
+            READ + "ok.csv --dev 0.1",
+            "--dev 0.1: no such file; 10% of the training file is held out by "
+            "--dev 10%",
+        ),
+        (
+            READ + "semicolons.csv",
+            "semicolons.csv: expected commas (.csv) between the columns, found "
+            "semicolons: save it with commas",
+        ),
+        (
+            READ + "windows.csv",
+            "windows.csv: line 2: not UTF-8: save it as UTF-8 (Excel: CSV UTF-8; or "
+            "iconv -f CP1252 -t UTF-8",
+        ),
+        (
+            READ + "columns.csv",
+            "no column 'text' (there: sentence, class); rename it, or fine-tune with "
+            "--set columns.text=NAME",
+        ),
+        (
+            READ + "labels.csv",
+            "no column 'label' (there: text, class); rename it, or fine-tune with "
+            "--set columns.label=NAME",
+        ),
+        (
+            TUNE + "--init bert-base-uncased",
+            "if it is a model of the Hugging Face hub, download it first: hf download "
+            "google-bert/bert-base-uncased --local-dir bert-base-uncased",
+        ),
+        (
+            TUNE + "--init owner/name",
+            "hf download owner/name --local-dir name",
+        ),
+        *(
+            (
+                f"{verb} --model bert-base-uncased --input ok.csv",
+                "hf download google-bert/bert-base-uncased --local-dir bert-base-uncas",
+            )
+            for verb in ("evaluate", "predict --output new.csv")
+        ),
+        (
+            "predict --model exported --input ok.csv --output out.tsv",
+            "exported: an export for serving (a SavedModel), which "
+            "tf.saved_model.load or TensorFlow Serving runs; give the run directory "
+            "that `export` made it from",
+        ),
+        ("evaluate --model onnx --input ok.csv", "(ONNX), which onnxruntime.Infere"),
+        ("evaluate --model litert --input ok.csv", "(LiteRT), which tf.lite.Inter"),
+        (
+            "evaluate --model hugging_face/model.safetensors --input ok.csv",
+            "a file of a checkpoint; give its directory, hugging_face",
+        ),
+        (
+            "pairs --corpus corpus/manifest.json --output x",
+            "corpus/manifest.json: a file; give the directory that `bert-keras "
+            "corpus` made",
+        ),
+    ],
+)
+def test_slips_have_a_way_out(command, message, init, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    assert message in error_of(*command.format(init=init).split(), capsys=capsys)
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_a_verb_there_is_an_overview(capsys):
+    assert cli.main([]) == 2
+    assert capsys.readouterr().err == cli.OVERVIEW + "\n"
+
+
+@pytest.mark.parametrize("verb", [[], ["finetune"]])
+def test_help_is_a_verb_too(verb, capsys):
+    pages = []
+    for arguments in (["help", *verb], [*verb, "--help"]):
+        with pytest.raises(SystemExit) as done:
+            cli.main(arguments)
+        assert done.value.code == 0
+        pages.append(capsys.readouterr().out)
+    assert pages[0] == pages[1]
+
+
+def test_help_loads_nothing_heavy():
+    program = (
+        "import sys; from bert_keras.commands import main as cli\n"
+        "try: cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'tensorflow', 'keras', 'numpy', 'apache_beam', 'scipy', 'sklearn'}\n"
+        "print(sorted(heavy & {*sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == "[]\n"
+
+
+def test_a_mistake_ends_a_process_with_code_2(tmp_path):
+    command = [sys.executable, "-m", "bert_keras", "inspect", str(tmp_path / "no")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    expected = f"bert-keras inspect: error: {tmp_path / 'no'}: no such directory; "
+    assert done.stderr == expected + "make it with `bert-keras examples`\n"
+
+
+def test_an_interrupt_is_no_traceback(monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli._VERBS, "inspect", interrupted)
+    code, _, err = run("inspect", "x", capsys=capsys)
+    assert (code, err) == (130, "bert-keras inspect: interrupted\n")
+
+
+class TestBeamOptions:
+    def test_the_runner_is_named(self):
+        """`DirectRunner` may download another runner and switch to it."""
+        for arguments in ([], ["--runner", "DirectRunner"]):
+            options = runner_options.parse(arguments).get_all_options()
+            assert options["runner"] == "FnApiRunner"
+
+    def test_several_workers_are_processes(self):
+        options = runner_options.parse(num_workers=3).get_all_options()
+        assert options["direct_num_workers"] == 3
+        assert options["direct_running_mode"] == "multi_processing"
+
+    def test_options_reach_beam(self):
+        arguments = ["--runner=PortableRunner", "--job_endpoint=embed"]
+        options = runner_options.parse(arguments).get_all_options()
+        assert options["runner"] == "PortableRunner"
+        assert options["job_endpoint"] == "embed"
+
+
+def test_answers_of_any_system_are_scored(shared_data, capsys):
+    """BERT's ensemble on SQuAD 1.1: the leaderboard has 86.2 and 92.2."""
+    squad = shared_data / "squad"
+    predictions = squad / "eval_reference/v1.1/predictions_bert_ensemble.json"
+    arguments = ["--input", str(squad / "v1.1/dev-v1.1.json")]
+    arguments += ["--predictions", str(predictions)]
+    assert cli.main(["evaluate", *arguments]) == 0
+    assert capsys.readouterr().out == (
+        "exact_match\t86.2062\nf1\t92.1956\ntotal\t10570\nnum_unanswered\t0\n"
+        "num_unknown\t0\n"
+    )
+    assert cli.main(["evaluate", *arguments, "--model", "run"]) == 2
+    assert "give a run with --model, or answers with --pre" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("finetune --task MRPX --data d", "got 'MRPX'; did you mean 'MRPC'?"),
+        ("finetune --task MRPC --train t", "give the files with --train and --dev, or"),
+        ("finetune --data d --train t --dev t", "give the files with --train and --de"),
+        ("finetune --task AX --data d", "AX has no training data: fine-tune on MNLI;"),
+        ("finetune --data d", "`text` is a form of your own data: give its files with"),
+    ],
+)
+def test_a_task_without_its_files(arguments, message, capsys):
+    verb, *rest = arguments.split()
+    assert cli.main([verb, *rest, "--init", "i", "--output_dir", "o"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_predict_takes_a_file_or_a_folder(capsys):
+    both = "predict --model a --input x --data y --output z"
+    several = "predict --model a b --input x --output z"
+    assert cli.main(both.split()) == 2
+    assert "give a file with --input, or GLUE's folder with" in capsys.readouterr().err
+    assert cli.main(several.split()) == 2
+    assert "several runs go together only with --data" in capsys.readouterr().err
+
+
+def test_sigterm_is_not_taken_for_the_end():
+    """As an exit code that `&&` and schedulers heed, and with what to do next."""
+    program = (
+        "import os, signal, sys, time\n"
+        "from bert_keras.commands import main as cli\n"
+        "cli._VERBS['config'] = lambda _: (os.kill(os.getpid(), 15), time.sleep(60))\n"
+        "sys.argv = ['bert-keras', 'config', 'list']\n"
+        "cli.entry_point()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True
+    )
+    assert ended.returncode == 143
+    assert ended.stderr == (
+        "bert-keras config: stopped by SIGTERM; give the same command again to resume\n"
+    )
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_signal_ends_a_process_that_a_silent_store_holds_up(answers):
+    """The main thread is in a call that hears of no signal, as TensorFlow's may be."""
+
+    class Missing(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            self.send_error(404)
+
+    program = (
+        "import ctypes, os, sys, threading\n"
+        "from bert_keras.commands import main as cli\n"
+        "from bert_keras.core import stores\n"
+        "def block(_):\n"
+        "    stores.client_for('gs://bucket/directory')\n"
+        "    threading.Timer(0.3, os.kill, (os.getpid(), 15)).start()\n"
+        "    threading.Timer(4, os._exit, (0,)).start()\n"
+        "    lock, mutex = ctypes.CDLL(None).pthread_mutex_lock, ctypes.c_buffer(99)\n"
+        "    lock(mutex), lock(mutex)\n"
+        "cli._GRACE_SECONDS, cli._ANSWER_SECONDS = 0.2, 2\n"
+        "cli._VERBS['config'] = block\n"
+        "sys.argv = ['bert-keras', 'config', 'list']\n"
+        "cli.entry_point()\n"
+    )
+    with (
+        http.server.ThreadingHTTPServer(("localhost", 0), Missing) as server,
+        futures.ThreadPoolExecutor() as pool,
+    ):
+        if answers:
+            pool.submit(server.serve_forever)
+        address = f"http://localhost:{server.server_port}"
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "STORAGE_EMULATOR_HOST": address},
+            capture_output=True,
+            text=True,
+        )
+        if answers:
+            server.shutdown()
+    assert ended.returncode == (0 if answers else 143), ended.stderr
+    message = "stopped by SIGTERM while a store does not answer, and not saved"
+    assert (message in ended.stderr) != answers

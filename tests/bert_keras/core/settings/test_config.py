@@ -1,0 +1,276 @@
+import pytest
+
+from bert_keras.commands import config_page
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning, loading, strict, sweeps
+
+
+def load(*overrides, config_type=config.PretrainingConfig, source=None):
+    return loading.load(config_type, source, overrides)
+
+
+def test_paper_defaults():
+    loaded = load()
+    assert loaded.global_batch_size == 256
+    assert loaded.num_train_steps == 1_000_000
+    assert loaded.optimizer == config.OptimizerConfig(
+        learning_rate=1e-4,
+        warmup_steps=10_000,
+        weight_decay_rate=0.01,
+        beta_1=0.9,
+        beta_2=0.999,
+        epsilon=1e-6,
+        max_grad_norm=1.0,
+    )
+
+
+def test_numbers_that_yaml_reads_as_text(tmp_path):
+    """PyYAML takes 1e-4 and 2e-05 for strings."""
+    path = tmp_path / "c.yaml"
+    path.write_text("optimizer: {learning_rate: 1e-4, epsilon: 2e-05}\n")
+    loaded = load("optimizer.weight_decay_rate=3e-3", source=path)
+    assert loaded.optimizer.learning_rate == 1e-4
+    assert loaded.optimizer.epsilon == 2e-5
+    assert loaded.optimizer.weight_decay_rate == 3e-3
+
+
+def test_saved_configuration_is_read_back_unchanged(tmp_path):
+    written = load("model.hidden_size=64", "model.num_attention_heads=4", "seed=3")
+    loading.save(written, tmp_path / "config.yaml")
+    read = load(source=tmp_path / "config.yaml")
+    assert read == written
+
+
+def test_recipe_sizes():
+    sizes = {
+        name: (
+            loaded.model.num_hidden_layers,
+            loaded.model.hidden_size,
+            loaded.model.num_attention_heads,
+            loaded.model.intermediate_size,
+        )
+        for name in ("bert_tiny", "bert_mini", "bert_base", "bert_large")
+        for loaded in [load(source=name)]
+    }
+    assert sizes == {
+        "bert_tiny": (2, 128, 2, 512),
+        "bert_mini": (4, 256, 4, 1024),
+        "bert_base": (12, 768, 12, 3072),
+        "bert_large": (24, 1024, 16, 4096),
+    }
+
+
+def test_only_the_demo_and_fast_recipes_depart_from_the_paper():
+    """Every other recipe has the original's initial scale, and Adam or LAMB."""
+    departing = set()
+    for name, verb, _ in config_page.recipes():
+        if verb != "pretrain":
+            continue
+        recipe = load(source=name)
+        changed = recipe.optimizer.name not in ("adamw", "lamb")
+        if changed or recipe.model.initializer_range != 0.02:
+            departing.add(name)
+    sizes = ("mini", "small", "base", "large")
+    assert departing == {"demo", *(f"bert_{size}_fast" for size in sizes)}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "optimizer.lerning_rate=1",
+            r"no key 'optimizer.lerning_rate'; did you mean 'l",
+        ),
+        (
+            "global_batch_sice=8",
+            r"no key 'global_batch_sice'; did you mean 'global_bat",
+        ),
+        ("global_batch_size=many", r"`global_batch_size`: .*got 'many'"),
+        ("optimizer.learning_rate=-1", r"`optimizer.learning_rate`: .*greater than 0"),
+        ("num_train_steps=10", r"`optimizer.warmup_steps` must be below.*10000 and 10"),
+        (
+            "optimizer.decay_steps=990001",
+            "must fit into .* 990001 of 1000000: lower one",
+        ),
+        ("model.hidden_size=10", r"multiple of `num_attention_heads`, got 10 and 12"),
+        ("seed.a=1", r"`seed`: .*valid integer"),
+        ("seed", r"--set takes key=value, got 'seed'"),
+        ("seed=[1", r"'\[1' is not a YAML value"),
+        ("model=3", r"`model`: .*got 3"),
+    ],
+)
+def test_bad_override(override, message):
+    with pytest.raises(InputError, match=message):
+        load(override)
+
+
+def test_override_below_a_plain_value():
+    with pytest.raises(InputError, match="'seed' holds no further keys"):
+        load("seed=1", "seed.a=2")
+
+
+def test_unknown_recipe_names_the_nearest():
+    with pytest.raises(InputError, match="no configuration 'bert_tinny'.*'bert_tiny'"):
+        load(source="bert_tinny")
+
+
+def test_file_that_is_not_yaml(tmp_path):
+    (tmp_path / "c.yaml").write_text("a: [1\n")
+    with pytest.raises(InputError, match="not YAML"):
+        load(source=tmp_path / "c.yaml")
+
+
+def test_file_without_keys(tmp_path):
+    (tmp_path / "c.yaml").write_text("- 1\n")
+    with pytest.raises(InputError, match="expected keys and values"):
+        load(source=tmp_path / "c.yaml")
+
+
+@pytest.mark.parametrize(("length", "slots"), [(128, 20), (512, 77), (64, 10)])
+def test_default_number_of_predictions(length, slots):
+    assert config.ExamplesConfig(max_seq_length=length).num_predictions == slots
+
+
+def test_predictions_must_fit_the_sequence():
+    with pytest.raises(InputError, match="leave room for .* got 126 and 128"):
+        load("max_predictions_per_seq=126", config_type=config.ExamplesConfig)
+
+
+def test_vocabulary_size_comes_from_the_vocabulary():
+    assert config.ModelConfig().with_vocab_size(8000).vocab_size == 8000
+    padded = config.ModelConfig(vocab_size=8064).with_vocab_size(8000)
+    assert padded.vocab_size == 8064
+    with pytest.raises(InputError, match="`model.vocab_size` is 7000.*8000 entries"):
+        config.ModelConfig(vocab_size=7000).with_vocab_size(8000)
+
+
+def test_google_bert_config_with_keys_of_other_checkpoints(tmp_path):
+    path = tmp_path / "bert_config.json"
+    path.write_text(
+        '{"hidden_size": 128, "num_attention_heads": 2, "pooler_fc_size": 7}'
+    )
+    assert loading.read_bert_config(path).hidden_size == 128
+    path.write_text('{"hidden_sizes": 128}')
+    with pytest.raises(
+        InputError, match="no key 'hidden_sizes'; did you mean 'hidden_s"
+    ):
+        loading.read_bert_config(path)
+    with pytest.raises(InputError, match=r"none\.json: expected JSON, cannot read"):
+        loading.read_bert_config(tmp_path / "none.json")
+
+
+def test_a_configuration_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        load().seed = 4
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("learning_rate=1", "no key 'learning_rate'; did you mean 'optimizer.lear"),
+        ("lerning_rate=1", "'lerning_rate'; did you mean 'optimizer.learning_rate'"),
+        ("hidden_size=8", "no key 'hidden_size'; did you mean 'model.hidden_size'.$"),
+        ("model.seed=8", "no key 'model.seed'; did you mean 'seed'.$"),
+        ("fraction=1", "no key 'fraction'; did you mean 'phases.fraction'.$"),
+        (
+            "model.global_batch_size=8",
+            "did you mean 'global_batch_size' or 'phases.global_batch_size'?",
+        ),
+        (
+            "phases=[{fraction: 1, fractoin: 2}]",
+            r"no key 'phases.0.fractoin'; did you mean 'fraction'\? \(keys here: fra",
+        ),
+        ("model.hidden=1", r"'model.hidden'; .*\(keys here: vocab_size, hidden_size"),
+    ],
+)
+def test_a_key_at_the_wrong_place_names_the_right_one(override, message):
+    with pytest.raises(InputError, match=message):
+        load(override)
+
+
+def _aliases(first, line, *, depth=9):
+    names = "abcdefghij"
+    lines = [first]
+    for inner, outer in zip(names, names[1:depth], strict=False):
+        lines.append(f"{outer}: &{outer} {line.format(', '.join(['*' + inner] * 9))}")
+    return "\n".join(lines)
+
+
+class TestHostileYaml:
+    """Each costs one line; the aliases would stand for 400 million values."""
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (_aliases("a: &a [1, 2]", "[{}]"), "not YAML: expected 10000 values"),
+            (_aliases("a: &a {x: 1}", "{{<<: [{}]}}"), "not YAML: expected 10000"),
+            ("seed: &a [*a]", "not YAML: expected 10000 values"),
+            ("a: " + "[" * 100_000, "not YAML: expected .* 50 lists in each other"),
+            ("a: " + "[a, " * 200, "not YAML: expected .* 50 lists in each other"),
+            ("- " * 1000, "not YAML: expected .* 50 lists in each other"),
+            ("a: " + "x" * 10**6, "not YAML: expected 200000 characters at most"),
+            ("seed: 0x" + "f" * 5000, "not YAML: expected integers of 64 bits"),
+            ("seed: 2001-99-99", "not YAML: month must be in 1..12"),
+            ("seed: !!bool x", "not YAML: 'x'"),
+            ("seed: !!timestamp x", "not YAML: "),
+            ("1: 2", "`1`: keys should be strings, got 1"),
+            ("phases: [{fraction: 1.0, x: 1}]", "no key 'phases.0.x'"),
+            ("optimizer: {learning_rate: .inf}", "rate`: input should be a finite num"),
+        ],
+    )
+    def test_is_refused(self, tmp_path, text, message):
+        (tmp_path / "c.yaml").write_text(text)
+        with pytest.raises(InputError, match=rf"c\.yaml: .*{message}") as refused:
+            loading.load(config.PretrainingConfig, tmp_path / "c.yaml")
+        assert "\n" not in str(refused.value)
+
+    def test_not_utf_8(self, tmp_path):
+        (tmp_path / "c.yaml").write_bytes(b"seed: 1\n# \xff\n")
+        with pytest.raises(InputError, match=r"c\.yaml: line 2: not UTF-8"):
+            loading.load(config.PretrainingConfig, tmp_path / "c.yaml")
+
+    def test_on_the_command_line(self):
+        message = "^--set 'seed=.*not a YAML value: expected 10000 values"
+        with pytest.raises(InputError, match=message):
+            loading.load(config.PretrainingConfig, None, ["seed=" + "[" * 9999])
+
+    def test_aliases_of_a_few_values_are_read(self, tmp_path):
+        (tmp_path / "c.yaml").write_text(
+            "grid: {seed: &seeds [1, 2], batch_size: *seeds}"
+        )
+        read = loading.load(sweeps.SweepConfig, tmp_path / "c.yaml")
+        assert read.grid == {"seed": (1, 2), "batch_size": (1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "lengths", "on_tpu"),
+    [
+        ({}, (), (64, 100)),
+        ({"jit_compile": True}, (64, 100), (64, 100)),
+        ({"jit_compile": True, "max_seq_length": 512}, *[(64, 128, 384, 512)] * 2),
+        ({"jit_compile": True, "length_multiple": 8}, (), (64, 100)),
+        ({"lengths": []}, (), ()),
+        ({"lengths": [16, 100]}, (16, 100), (16, 100)),
+        ({"lengths": [300]}, (100,), (100,)),
+    ],
+)
+def test_lengths_that_fine_tuning_has(settings, lengths, on_tpu):
+    made = strict.build_config(
+        finetuning.FinetuningConfig, {"max_seq_length": 100} | settings
+    )
+    assert made.fixed_lengths(on_tpu=False) == lengths
+    assert made.fixed_lengths(on_tpu=True) == on_tpu
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lengths": [64, 32]}, r"ascending numbers of .*, got \[64, 32\]"),
+        ({"lengths": [8, 8]}, r"ascending numbers of .*, got \[8, 8\]"),
+        ({"lengths": [0, 8]}, r"ascending numbers of .*, got \[0, 8\]"),
+        ({"lengths": [8], "length_multiple": 8}, r"`length_multiple`, got \[8\] and 8"),
+    ],
+)
+def test_lengths_that_are_none(settings, message):
+    with pytest.raises(InputError, match=message):
+        strict.build_config(finetuning.FinetuningConfig, settings)

@@ -1,0 +1,261 @@
+import errno
+import os
+
+import pytest
+
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+
+
+def test_sha256_of_a_known_text(tmp_path):
+    (tmp_path / "f").write_bytes(b"abc")
+    assert files.sha256(tmp_path / "f") == (
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    )
+
+
+@pytest.mark.parametrize(
+    ("directory", "path", "name"),
+    [
+        ("/a/b", "/a/b/c", "c"),
+        ("a", "a/c", "c"),
+        ("gs://bucket", "gs://bucket/c", "c"),
+        ("gs://bucket/a/", "gs://bucket/a/c", "c"),
+    ],
+)
+def test_paths(directory, path, name):
+    assert files.join(directory, name) == path
+    assert files.name_of(path) == name
+    assert files.name_of(f"{path}/") == name
+    assert files.is_remote(path) == directory.startswith("gs://")
+
+
+class TestJson:
+    def test_written_and_read(self, tmp_path):
+        path = tmp_path / "f.json"
+        files.write_json(path, {"b": "é", "a": [1.5]})
+        assert path.read_text() == ('{\n  "b": "\\u00e9",\n  "a": [\n    1.5\n  ]\n}\n')
+        assert files.read_json(path) == {"b": "é", "a": [1.5]}
+        files.write_json(path, {"b": "é", "a": 1}, indent=None, sort_keys=True)
+        assert path.read_text() == '{"a": 1, "b": "\\u00e9"}\n'
+
+    def test_numbers_that_are_not_finite_are_null(self, tmp_path):
+        values = {"a": float("nan"), "b": [1.5, {"c": -float("inf")}], "d": (True, 2)}
+        files.write_json(tmp_path / "f.json", values, indent=None)
+        text = (tmp_path / "f.json").read_text()
+        assert text == '{"a": null, "b": [1.5, {"c": null}], "d": [true, 2]}\n'
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"{", r"expected JSON: Expecting property name"),
+            (b"[1, 2]", r"expected keys and values, found \[1, 2\]"),
+            (b'{"a":\n"\xff"}', "line 2: not UTF-8: save it as UTF-8"),
+            (b" \n", "expected JSON, it is empty"),
+            (b"[" * 200_000, "expected JSON: brackets are nested too deeply"),
+            (b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}", "expected JSON: brackets"),
+        ],
+    )
+    def test_another_file_is_refused(self, tmp_path, content, message):
+        (tmp_path / "f.json").write_bytes(content)
+        with pytest.raises(InputError, match=r"f\.json: " + message):
+            files.read_json(tmp_path / "f.json")
+
+    def test_no_file(self, tmp_path):
+        with pytest.raises(InputError, match="none: expected JSON, cannot read it: No"):
+            files.read_json(tmp_path / "none")
+
+
+class TestWhatIsNoRegularFile:
+    """A pipe or a device may never end, or be empty when it is read again."""
+
+    def test_a_pipe(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(InputError, match="pipe: expected a file, found a pipe: wr"):
+            files.read_text(tmp_path / "pipe")
+
+    def test_a_device(self):
+        with pytest.raises(InputError, match="/dev/zero: expected a file, found a dev"):
+            files.open_to_read("/dev/zero")
+
+    def test_a_directory_and_nothing_are_errors_of_their_own(self, tmp_path):
+        with pytest.raises(IsADirectoryError):
+            files.open_to_read(tmp_path)
+        with pytest.raises(FileNotFoundError):
+            files.open_to_read(tmp_path / "none")
+
+
+def test_a_read_only_disk_is_named(tmp_path, monkeypatch):
+    """Its temporary file can neither be made nor looked for."""
+
+    def refuse(path, *rest):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(files, "_open_to_write", refuse)
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(InputError, match="cannot be written: Read-only file system"):
+        files.write_json(tmp_path / "f.json", {})
+
+
+def test_a_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    message = "file: expected a directory, found a file"
+    with (
+        pytest.raises(InputError, match=message),
+        files.new_directory(tmp_path / "file" / "made"),
+    ):
+        pass
+
+
+class TestNewDirectory:
+    def test_it_appears_when_it_is_whole(self, tmp_path):
+        directory = tmp_path / "above" / "made"
+        with files.new_directory(directory) as temporary:
+            (temporary / "a").write_text("1")
+            assert os.listdir(tmp_path / "above") == [temporary.name]
+            assert temporary.name == ".made.partial"
+        assert (directory / "a").read_text() == "1"
+        assert os.listdir(tmp_path / "above") == ["made"]
+
+    def test_an_error_leaves_nothing(self, tmp_path):
+        with pytest.raises(KeyError), files.new_directory(tmp_path / "made") as made:
+            (made / "a").touch()
+            raise KeyError
+        assert os.listdir(tmp_path) == []
+
+    def test_what_a_killed_process_left_goes(self, tmp_path):
+        (tmp_path / ".made.partial" / "b").mkdir(parents=True)
+        with files.new_directory(tmp_path / "made"):
+            pass
+        assert os.listdir(tmp_path) == ["made"] and not os.listdir(tmp_path / "made")
+
+    def test_an_earlier_one_is_replaced_if_asked(self, tmp_path):
+        (tmp_path / "made" / "b").mkdir(parents=True)
+        with pytest.raises(OSError), files.new_directory(tmp_path / "made"):
+            pass
+        assert os.listdir(tmp_path / "made") == ["b"]
+        with files.new_directory(tmp_path / "made", replaces_earlier=True) as made:
+            (made / "a").touch()
+        assert os.listdir(tmp_path) == ["made"]
+        assert os.listdir(tmp_path / "made") == ["a"]
+
+    def test_new_or_not(self, tmp_path):
+        (tmp_path / "file").touch()
+        (tmp_path / "link").symlink_to("nowhere")
+        (tmp_path / "empty").mkdir()
+        for name in ("none", "empty"):
+            files.check_is_new(tmp_path / name)
+        for path in (tmp_path, tmp_path / "file", tmp_path / "link"):
+            with pytest.raises(InputError, match=f"{path}: exists already; choose an"):
+                files.check_is_new(path)
+
+
+class TestMatch:
+    def test_patterns(self, tmp_path):
+        for name in ("b.txt", "a.txt", "d/e/c.txt", "x.csv"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).touch()
+        found = files.match(f"{tmp_path}/*.txt")
+        assert [os.path.basename(path) for path in found] == ["a.txt", "b.txt"]
+        assert len(files.match(f"{tmp_path}/**/*.txt")) == 3
+        assert files.match(f"{tmp_path}/*.xml") == []
+
+    def test_a_name_with_brackets_is_a_name(self, tmp_path):
+        path = tmp_path / "book[1].txt"
+        path.touch()
+        assert files.match(str(path)) == [str(path)]
+
+
+def test_list_directory(tmp_path):
+    (tmp_path / "b").touch()
+    (tmp_path / "a").mkdir()
+    assert files.list_directory(tmp_path) == ["a", "b"]
+    assert files.list_directory(tmp_path / "none") == []
+
+
+def test_delete_tree(tmp_path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/c").touch()
+    files.delete_tree(tmp_path / "a")
+    files.delete_tree(tmp_path / "a")
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_is_not_there(tmp_path):
+    assert not files.exists(tmp_path / "none")
+    files.delete(tmp_path / "none")
+    with pytest.raises(FileNotFoundError):
+        files.size(tmp_path / "none")
+    with pytest.raises(FileNotFoundError):
+        files.open_to_read(tmp_path / "none")
+
+
+class TestOpenAtomically:
+    def test_nobody_sees_a_part(self, tmp_path):
+        path = tmp_path / "f"
+        path.write_bytes(b"old")
+        with files.open_atomically(path) as file:
+            file.write(b"new")
+            assert path.read_bytes() == b"old"
+        assert path.read_bytes() == b"new"
+        assert os.listdir(tmp_path) == ["f"]
+
+    def test_an_interrupted_write_leaves_nothing(self, tmp_path):
+        with pytest.raises(KeyError), files.open_atomically(tmp_path / "f") as file:
+            file.write(b"abc")
+            raise KeyError
+        assert os.listdir(tmp_path) == []
+
+    def test_a_full_disk(self, tmp_path, monkeypatch):
+        def fail(_):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(files.os, "fsync", fail)
+        with pytest.raises(InputError) as caught:
+            files.write_atomically(tmp_path / "f", b"abc")
+        assert str(caught.value) == (
+            f"{tmp_path}/f: cannot be written: No space left on device; make room, or "
+            "choose another place; the same command then continues where it stopped"
+        )
+        assert os.listdir(tmp_path) == []
+
+    def test_errors_of_other_files_are_not_ours(self, tmp_path):
+        with (
+            pytest.raises(FileNotFoundError, match="none"),
+            files.open_atomically(tmp_path / "f"),
+        ):
+            open(tmp_path / "none")
+
+    def test_a_place_that_is_not_there(self, tmp_path):
+        message = "none/f: cannot be written: No such file or directory; make room"
+        with pytest.raises(InputError, match=message):
+            files.write_atomically(tmp_path / "none/f", b"abc")
+
+
+def test_new_directories_and_disks_that_do_not_say(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("nowhere")
+    names = {"file": False, "empty": True, "link": False, "none": True, "": False}
+    assert {name: files.is_new(tmp_path / name) for name in names} == names
+
+    def fail(*_, **__):
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    for ask in (files.is_new, files.list_directory):
+        with monkeypatch.context() as patched:
+            for name in ("lstat", "listdir", "scandir"):
+                patched.setattr(os, name, fail)
+            with pytest.raises(OSError, match="Stale"):
+                ask(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("ask", [files.open_to_read, files.exists, files.match])
+@pytest.mark.parametrize("path", ["nowhere://bucket/f", "hdfs://a/b", "gs://"])
+def test_a_store_that_nobody_knows(ask, path):
+    with pytest.raises(InputError) as caught:
+        ask(path)
+    assert str(caught.value) == (
+        f"{path}: expected a local path or one of gs, s3, az, such as "
+        "gs://bucket/directory"
+    )

@@ -1,0 +1,180 @@
+import json
+import re
+
+import pytest
+
+from bert_keras.core import files, manifest
+from bert_keras.core.errors import InputError
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """A finished directory with one shard of three bytes."""
+    (tmp_path / "shard").write_bytes(b"abc")
+    made = manifest.Manifest(
+        kind="documents",
+        shards=(
+            manifest.Shard(
+                name="shard",
+                num_records=2,
+                num_bytes=3,
+                sha256=files.sha256(tmp_path / "shard"),
+            ),
+        ),
+        config={"random_seed": 1},
+        counters={"documents": 2},
+    )
+    manifest.write_manifest(tmp_path, made)
+    return tmp_path
+
+
+def read(directory, kind="documents"):
+    return manifest.read_manifest(directory, kind=kind, verb="bert-keras corpus")
+
+
+def test_round_trip(finished):
+    found = read(finished)
+    assert found.num_records == 2
+    assert found.config == {"random_seed": 1}
+    manifest.verify_shards(finished, found)
+
+
+def test_same_content_gives_the_same_bytes(finished):
+    before = (finished / "manifest.json").read_bytes()
+    manifest.write_manifest(finished, read(finished))
+    assert (finished / "manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"abd", "sha256 .*, manifest.json says ba7816bf8f01.*: the file was changed"),
+        (b"abcd", "4 bytes, manifest.json says 3"),
+        (None, "listed in manifest.json but missing"),
+    ],
+)
+def test_a_shard_that_differs(finished, data, message):
+    found = read(finished)
+    if data is None:
+        (finished / "shard").unlink()
+    else:
+        (finished / "shard").write_bytes(data)
+    with pytest.raises(InputError, match=message):
+        manifest.verify_shards(finished, found)
+
+
+def test_directories_that_cannot_be_read(finished, tmp_path_factory):
+    with pytest.raises(InputError, match="no such directory; make it with `bert-keras"):
+        read(finished / "none")
+    with pytest.raises(InputError, match="expected examples, found documents"):
+        read(finished, kind="examples")
+    unfinished = tmp_path_factory.mktemp("unfinished")
+    with pytest.raises(
+        InputError, match="not a finished output of `bert-keras corpus`"
+    ):
+        read(unfinished)
+    (unfinished / "manifest.json").write_text("{")
+    with pytest.raises(InputError, match=r"manifest\.json: expected JSON: "):
+        read(unfinished)
+
+
+@pytest.mark.parametrize("name", ["../shard", "..", "a\nb", "a\0b"])
+def test_a_shard_name_cannot_leave_the_directory(finished, name):
+    values = json.loads((finished / "manifest.json").read_text())
+    values["shards"][0]["name"] = name
+    (finished / "manifest.json").write_text(json.dumps(values))
+    message = re.escape(f"{name!r} leaves the directory")
+    with pytest.raises(InputError, match=message):
+        read(finished)
+
+
+class TestClaim:
+    def test_a_new_directory_and_the_same_run_again(self, tmp_path):
+        for _ in range(2):
+            manifest.claim_output_directory(tmp_path / "out", {"seed": 1, "n": (1, 2)})
+        assert json.loads((tmp_path / "out/inputs.json").read_text()) == {
+            "n": [1, 2],
+            "seed": 1,
+        }
+
+    def test_another_run(self, tmp_path):
+        manifest.claim_output_directory(tmp_path, {"seed": 1})
+        with pytest.raises(InputError, match="with seed=1 where this one has 2"):
+            manifest.claim_output_directory(tmp_path, {"seed": 2})
+
+    def test_a_run_begun_before_there_was_a_setting(self, tmp_path):
+        manifest.claim_output_directory(tmp_path, {"seed": 1})
+        new = {"seed": 1, "size": 8}
+        with pytest.raises(InputError, match="with size=4 where this one has 8"):
+            manifest.claim_output_directory(tmp_path, new, defaults={"size": 4})
+        new["size"] = 4
+        manifest.claim_output_directory(tmp_path, new, defaults={"seed": 2, "size": 4})
+
+    def test_the_first_difference_within_a_setting(self, tmp_path):
+        manifest.claim_output_directory(
+            tmp_path, {"a": {"b": {"c": 1, "d": 2}}, "e": 3}
+        )
+        message = "with a: b: d=2 where this one has 4; choose"
+        with pytest.raises(InputError, match=message):
+            manifest.claim_output_directory(
+                tmp_path, {"a": {"b": {"c": 1, "d": 4}}, "e": 5}
+            )
+
+    def test_something_else_in_it(self, tmp_path):
+        (tmp_path / "thesis.doc").touch()
+        with pytest.raises(InputError, match="not empty and not made by this command"):
+            manifest.claim_output_directory(tmp_path, {"seed": 1})
+
+    def test_what_a_killed_process_left_is_no_other_file(self, tmp_path):
+        (tmp_path / ".inputs.json.0123abcd.tmp").touch()
+        manifest.claim_output_directory(tmp_path, {"seed": 1})
+        assert (tmp_path / "inputs.json").is_file()
+
+    def test_finished(self, finished, caplog):
+        """The same command has nothing to do, and another one must not touch it."""
+        with pytest.raises(InputError, match="holds a finished output already, and no"):
+            manifest.claim_output_directory(finished, {"seed": 1})
+        made = read(finished)
+        (finished / "manifest.json").unlink()
+        (finished / "inputs.json").write_text('{"seed": 1}')
+        assert manifest.claim_output_directory(finished, {"seed": 1}) is False
+        manifest.finish_output_directory(finished, made)
+        before = {path.name: path.read_bytes() for path in finished.iterdir()}
+        caplog.set_level("INFO")
+        assert manifest.claim_output_directory(finished, {"seed": 1}) is True
+        assert f"{finished}: finished already, with the same inputs" in caplog.text
+        with pytest.raises(InputError, match="begun by another run, with seed=1 wh"):
+            manifest.claim_output_directory(finished, {"seed": 2})
+        assert before == {path.name: path.read_bytes() for path in finished.iterdir()}
+
+    def test_a_file(self, tmp_path):
+        (tmp_path / "f").touch()
+        with pytest.raises(InputError, match="expected a directory, found a file"):
+            manifest.claim_output_directory(tmp_path / "f", {})
+
+
+class TestFinish:
+    def test_what_was_left_by_killed_processes_goes(self, finished):
+        made = read(finished)
+        (finished / "manifest.json").unlink()
+        (finished / ".work/Read").mkdir(parents=True)
+        (finished / ".work/Read/0.spill").touch()
+        (finished / ".shard.0123.tmp").write_bytes(b"a")
+        manifest.finish_output_directory(finished, made)
+        assert files.list_directory(finished) == ["manifest.json", "shard"]
+        assert read(finished) == made
+
+    def test_it_was_killed_before_they_went(self, finished):
+        (finished / ".work").mkdir()
+        with pytest.raises(InputError, match="holds a finished output already"):
+            manifest.claim_output_directory(finished, {})
+        assert files.list_directory(finished) == ["manifest.json", "shard"]
+
+    def test_a_shard_that_is_gone(self, finished):
+        made = read(finished)
+        (finished / "manifest.json").unlink()
+        (finished / "shard").unlink()
+        (finished / ".work").mkdir()
+        with pytest.raises(InputError, match="shard: listed .* but missing"):
+            manifest.finish_output_directory(finished, made)
+        assert files.list_directory(finished) == [".work"]

@@ -1,0 +1,270 @@
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from bert_keras.core import files, ownership, stores
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
+from bert_keras.pipelines import corpus, examples, vocabulary
+from bert_keras.pipelines.engine import engines
+
+OWN_AND_WAIT = """
+import sys, time
+from bert_keras import ownership
+with ownership.owned(sys.argv[1]):
+    print("owned", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def first(tmp_path):
+    """Another process that owns a directory."""
+    command = [sys.executable, "-c", OWN_AND_WAIT, str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "owned\n"
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def no_locks(monkeypatch):
+    """A disk without locks, and little patience."""
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(ownership, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(ownership, "_SETTLING_SECONDS", 0.0)
+
+
+def named(directory, **changes):
+    """Writes an owner file as a process of another machine would; `None`: ours."""
+    ours = ownership._place_of_pids()
+    changes = {k: ours.get(k) if v is None else v for k, v in changes.items()}
+    name = {"host": "gpu-3", "pid": 4711, "since": "2026-11-22 14:03:11", "token": "t"}
+    name |= {"boot": "b", "pid_namespace": "n", "time": time.time(), **changes}
+    files.make_directory(directory)
+    files.path(directory).joinpath(".owner").write_text(json.dumps(name))
+
+
+def test_the_second_process_is_refused_and_told_of_the_first(first, tmp_path):
+    host = os.uname().nodename
+    message = (
+        rf"out: in use by process {first.pid} on {host}, since \d{{4}}-\d\d-\d\d "
+        r"\d\d:\d\d:\d\d: wait for its end, or choose another directory"
+    )
+    with pytest.raises(InputError, match=message):
+        with ownership.owned(tmp_path / "out"):
+            pass
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    with ownership.owned(tmp_path / "out"):
+        assert json.loads((tmp_path / "out/.owner").read_text())["pid"] == os.getpid()
+
+
+def test_nothing_is_left(tmp_path):
+    for made in (tmp_path / "new", tmp_path / "made"):
+        (tmp_path / "made").mkdir(exist_ok=True)
+        with ownership.owned(made):
+            assert [path.name for path in made.iterdir()] == [".owner"]
+    with ownership.owned(tmp_path / "vocab.txt", is_file=True):
+        assert (tmp_path / ".vocab.txt.owner").is_file()
+    assert [path.name for path in tmp_path.rglob("*")] == ["made"]
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_an_owner_on_another_machine(tmp_path, request, monkeypatch, locks):
+    """Whether its lock does not reach this one or there are no locks at all."""
+    monkeypatch.setattr(ownership, "SILENCE_SECONDS", 0.5)
+    if not locks:
+        request.getfixturevalue("no_locks")
+    named(tmp_path)
+    heart = threading.Timer(0.2, named, [tmp_path])
+    heart.start()
+    with pytest.raises(InputError, match="in use by process 4711 on gpu-3, since 2026"):
+        with ownership.owned(tmp_path):
+            pass
+    heart.join()
+    # Now it is silent.
+    with ownership.owned(tmp_path):
+        assert json.loads((tmp_path / ".owner").read_text())["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"time": time.time() - 3600},
+        {"pid": 2**22 + 1, "boot": None, "pid_namespace": None},
+    ],
+)
+def test_an_owner_long_gone_needs_no_waiting(tmp_path, no_locks, monkeypatch, change):
+    monkeypatch.setattr(ownership, "SILENCE_SECONDS", 600.0)
+    named(tmp_path, **{"host": os.uname().nodename, **change})
+    start = time.monotonic()
+    with ownership.owned(tmp_path):
+        assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"boot": None}, {"pid_namespace": None}, {"pid": os.getpid()}]
+)
+@pytest.mark.parametrize("locks", [True, False])
+def test_containers_with_one_host_name(tmp_path, request, monkeypatch, change, locks):
+    """A process id of another container says nothing, nor does a lock that does not
+    reach the other machine."""
+    monkeypatch.setattr(ownership, "SILENCE_SECONDS", 0.5)
+    if not locks:
+        request.getfixturevalue("no_locks")
+    elif "boot" in change:
+        pytest.skip("one machine, where a lock is a lock")
+    name = {"host": os.uname().nodename, "pid": 2**22 + 1} | change
+    named(tmp_path, **name)
+    heart = threading.Timer(0.2, named, [tmp_path], name)
+    heart.start()
+    with pytest.raises(InputError, match="in use by process"):
+        with ownership.owned(tmp_path):
+            pass
+    heart.join()
+
+
+def test_an_owner_who_slept_finds_its_file_gone(tmp_path):
+    """Its successor on another machine has finished already."""
+    with pytest.raises(InputError, match="in use by another process"):
+        with ownership.owned(tmp_path) as owner:
+            (tmp_path / ".owner").unlink()
+            owner.check()
+            raise AssertionError
+
+
+class TestOnAStore:
+    def test_an_owner_who_slept(self, memory_store, monkeypatch):
+        for found in ("gone", "taken"):
+            with pytest.raises(InputError, match="in use by"):
+                with ownership.owned(memory_store) as owner:
+                    owner.check()
+                    if found == "gone":
+                        files.delete(f"{memory_store}/.owner")
+                    else:
+                        named(memory_store)
+                    owner.check()
+                    raise AssertionError
+            assert files.exists(f"{memory_store}/.owner") == (found == "taken")
+
+    def test_an_answer_that_was_lost(self, memory_store, monkeypatch):
+        write = stores.write_if_unchanged
+
+        def write_twice(path, data, tag):
+            write(path, data, tag)
+            return write(path, data, tag)
+
+        with ownership.owned(memory_store) as owner:
+            monkeypatch.setattr(stores, "write_if_unchanged", write_twice)
+            owner.check()
+            owner.check()
+        assert files.list_directory(memory_store) == []
+
+    def test_waiting_says_nothing_of_failures(self, memory_store, monkeypatch, caplog):
+        monkeypatch.setattr(ownership, "HEARTBEAT_SECONDS", 0.001)
+        monkeypatch.setattr(ownership, "SILENCE_SECONDS", 0.5)
+        with ownership.owned(memory_store):
+            for _ in range(5):
+                with pytest.raises(InputError, match="in use by process"):
+                    with ownership.owned(memory_store):
+                        pass
+        assert "fails" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff",
+        b"[" * 100_000,
+        b'"x"',
+        b"{}",
+        b'{"host": "HOST", "pid": 1e99, "time": 0.0}',
+        b'{"host": "HOST", "pid": 99999999999999999999, "time": 0.0}',
+        b'{"host": "HOST", "pid": -1, "time": 1e99}',
+        b'{"host": "HOST", "pid": 1, "time": "now"}',
+    ],
+)
+def test_a_damaged_name_is_no_owner(tmp_path, no_locks, content):
+    host = os.uname().nodename.encode()
+    (tmp_path / ".owner").write_bytes(content.replace(b"HOST", host))
+    with ownership.owned(tmp_path) as owner:
+        owner.check()
+    assert not (tmp_path / ".owner").exists()
+
+
+def test_an_owner_that_was_taken_over_learns_of_it(tmp_path, no_locks, monkeypatch):
+    monkeypatch.setattr(ownership, "HEARTBEAT_SECONDS", 0.05)
+    with pytest.raises(InputError, match="in use by process 4711 on gpu-3"):
+        with ownership.owned(tmp_path) as owner:
+            owner.check()
+            named(tmp_path)
+            time.sleep(0.3)
+            owner.check()
+            raise AssertionError
+    assert "gpu-3" in (tmp_path / ".owner").read_text()
+
+
+def test_the_heart_beats(tmp_path, monkeypatch):
+    monkeypatch.setattr(ownership, "HEARTBEAT_SECONDS", 0.05)
+    with ownership.owned(tmp_path):
+        before = json.loads((tmp_path / ".owner").read_text())
+        time.sleep(0.3)
+        after = json.loads((tmp_path / ".owner").read_text())
+    assert after.pop("time") > before.pop("time")
+    assert after == before
+
+
+def test_places_that_cannot_be_owned(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file: expected a directory, found a file"):
+        with ownership.owned(tmp_path / "file"):
+            pass
+    with pytest.raises(InputError, match="below: cannot be made: Not a directory; cho"):
+        with ownership.owned(tmp_path / "file/below"):
+            pass
+
+
+def test_data_commands_refuse_before_they_read(tmp_path):
+    out, engine = tmp_path / "out", engines.make_engine()
+    with ownership.owned(out), ownership.owned(tmp_path / "v.txt", is_file=True):
+        with pytest.raises(InputError, match="out: in use by process"):
+            corpus.build_corpus(
+                out,
+                sources={},
+                config=config.CorpusConfig(),
+                exclude_overlap_with=(),
+                max_bad_fraction=0.0,
+                engine=engine,
+            )
+        with pytest.raises(InputError, match="out: in use by process"):
+            examples.build_examples(
+                tmp_path / "none",
+                tmp_path / "none",
+                out,
+                config=config.ExamplesConfig(),
+                do_lower_case=True,
+                num_shards=None,
+                engine=engine,
+            )
+        with pytest.raises(InputError, match="v.txt: in use by process"):
+            vocabulary.build_vocabulary(
+                tmp_path / "none",
+                tmp_path / "v.txt",
+                vocab_size=100,
+                do_lower_case=True,
+                engine=engine,
+            )

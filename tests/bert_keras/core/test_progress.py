@@ -1,0 +1,100 @@
+import io
+import json
+import logging
+import time
+
+import pytest
+
+from bert_keras.core import messages, progress
+
+
+def line(done, seconds, *, total=1000, unit="documents"):
+    made = progress.Progress("examples", total=total, unit=unit, read=lambda: done)
+    return made.line(done, seconds)
+
+
+def test_line():
+    assert line(0, 3) == "examples: starting, 0:00:03"
+    assert (
+        line(250, 10) == "examples:  25%  250 documents  25 documents/s  0:00:30 left"
+    )
+    assert line(2_500_000, 10, total=5_000_000, unit="bytes") == (
+        "examples:  50%  2.5 MB  0.2 MB/s  0:00:10 left"
+    )
+    assert line(9_000, 10, total=10_000, unit="bytes") == (
+        "examples:  90%  9.0 kB  0.9 kB/s  0:00:01 left"
+    )
+    assert line(1, 10) == "examples:   0%  1 documents  6 documents/min  2:46:30 left"
+
+
+def test_time_left_is_that_of_the_last_minute():
+    made = progress.Progress("read", total=1000, unit="pages", read=lambda: 0)
+    assert made.line(0, 300) == "read: starting, 0:05:00"
+    assert made.line(10, 310) == "read:   1%  10 pages  1 pages/s  0:16:30 left"
+    for seconds in range(320, 400, 10):
+        made.line(100 + seconds, seconds)
+    # From 430 pages after 330 seconds.
+    assert made.line(730, 390) == "read:  73%  730 pages  5 pages/s  0:00:54 left"
+    made = progress.Progress("read", total=1000, unit="pages", read=lambda: 0)
+    made.line(500, 10)
+    for seconds in range(20, 90, 10):
+        last = made.line(500, seconds)
+    assert last == "read:  50%  500 pages  waiting"
+
+
+class TestForms:
+    @pytest.fixture(autouse=True)
+    def as_before(self):
+        yield
+        messages.configure()
+
+    def work(self):
+        with progress.Progress("vocab", total=1, unit="words", read=lambda: 1):
+            logging.getLogger("bert_keras.pipelines.x").info("as it was")
+            logging.getLogger("bert_keras.pipelines.x").warning("look")
+
+    def test_quiet(self, capsys):
+        messages.configure(quiet=True, as_json=True)
+        self.work()
+        (line,) = capsys.readouterr().err.splitlines()
+        assert json.loads(line)["message"] == "look"
+        messages.configure(quiet=True)
+        self.work()
+        assert "vocab" not in capsys.readouterr().err
+
+    def test_json(self, capsys):
+        messages.configure(as_json=True)
+        self.work()
+        messages.last_words("bert-keras: error: no")
+        lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+        assert [(line["level"], line["message"]) for line in lines] == [
+            ("info", "as it was"),
+            ("warning", "look"),
+            ("info", "vocab: done in 0:00:00"),
+            ("error", "bert-keras: error: no"),
+        ]
+        assert abs(lines[0]["time"] - time.time()) < 60
+
+
+def test_durations():
+    assert progress.duration(0.4) == "0:00:00"
+    assert progress.duration(59.6) == "0:01:00"
+    assert progress.duration(26 * 3600 + 62) == "26:01:02"
+
+
+def test_more_work_than_was_foreseen_is_all_of_it():
+    assert "100%" in line(1200, 10)
+
+
+def test_nothing_is_said_of_what_failed(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    try:
+        with progress.Progress("vocab", total=1, unit="words", read=lambda: 1):
+            raise ValueError
+    except ValueError:
+        pass
+    assert "done" not in stream.getvalue()
+    with progress.Progress("vocab", total=1, unit="words", read=lambda: 1):
+        pass
+    assert "vocab: done in 0:00:00" in stream.getvalue()

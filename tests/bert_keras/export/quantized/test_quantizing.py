@@ -1,0 +1,298 @@
+"""Quantised exports and what they lose."""
+
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.special
+import tensorflow as tf
+
+from bert_keras import export
+from bert_keras.checkpoints import run_directory, run_weights
+from bert_keras.commands import main as cli
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning
+from bert_keras.data import features, tokenization
+from bert_keras.export import formats
+from bert_keras.export.quantized import quantizing
+from bert_keras.inference import tuned
+from bert_keras.model import networks
+
+VOCABULARY = tokenization.Vocabulary(
+    (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz")
+)
+BERT_CONFIG = config.BertConfig(
+    vocab_size=len(VOCABULARY),
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=256,
+    max_position_embeddings=64,
+)
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def write_table(path: Path, labels: list[str]) -> Path:
+    rows = [
+        f"{' '.join(np.roll(list(LETTERS), i)[: 1 + i % 20])}\t{label}\n"
+        for i, label in enumerate(labels)
+    ]
+    path.write_text("text\tlabel\n" + "".join(rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    pytest.importorskip("tf2onnx")
+    pytest.importorskip("onnxruntime")
+    return tmp_path_factory.mktemp("quantized")
+
+
+@pytest.fixture(scope="module")
+def made(folder, randomize) -> Path:
+    """A run with random weights."""
+    settings = finetuning.FinetuningConfig(max_seq_length=32)
+    run = run_directory.Run(
+        directory=folder / "run",
+        task=config.Task(kind="classification", labels=("x", "y"), has_text_pair=False),
+        bert_config=BERT_CONFIG,
+        vocabulary=VOCABULARY,
+        do_lower_case=True,
+    )
+    run.directory.mkdir()
+    run_directory.describe_run(run, settings)
+    network = networks.build(BERT_CONFIG, run.task)
+    randomize(network, stddev=0.2)
+    run_weights.finish_run(run, network, {"steps": 0})
+    return run.directory
+
+
+@pytest.fixture(scope="module")
+def dev(folder, made) -> Path:
+    """Texts with the answers that the model itself gives: its score is 100."""
+    texts = write_table(folder / "texts.tsv", ["x", "y"] * 20)
+    model = tuned.TunedModel.load(made)
+    given = model.answer(model.read(texts, has_labels=True)).records()
+    return write_table(folder / "dev.tsv", [record.prediction for record in given])
+
+
+NAMES = {"onnx": "model.onnx", "litert": "model.tflite"}
+LOAD = {"onnx": formats.load_onnx, "litert": formats.load_litert}
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def to(request) -> str:
+    if request.param == "litert":
+        pytest.importorskip("ai_edge_quantizer")
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def exported(folder, made, dev, to) -> Path:
+    output = folder / f"{to}_int8"
+    export.export_model(made, output, to=to, quantize="int8", dev=dev, max_drop=100)
+    return output
+
+
+def float32_tables_of_onnx(path: Path) -> list[tuple[int, ...]]:
+    import onnx
+
+    return [
+        tuple(tensor.dims)
+        for tensor in onnx.load(path).graph.initializer
+        if tensor.data_type == onnx.TensorProto.FLOAT
+    ]
+
+
+def float32_tables_of_litert(path: Path) -> list[tuple[int, ...]]:
+    interpreter = tf.lite.Interpreter(str(path))
+    return [
+        tuple(tensor["shape"].tolist())
+        for tensor in interpreter.get_tensor_details()
+        if tensor["dtype"] == np.float32
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
+def test_products_have_no_weights_in_float32(exported, to):
+    tables = {"onnx": float32_tables_of_onnx, "litert": float32_tables_of_litert}[to]
+    # Biases and scales are left, of 256 numbers at most, and tables that nothing is
+    # multiplied by: ONNX cuts that of positions, LiteRT's quantiser knows no lookup.
+    large = [shape for shape in tables(exported / NAMES[to]) if np.prod(shape) > 256]
+    expected = {"onnx": [(64, 64)], "litert": [(len(VOCABULARY), 64), (64, 64)]}
+    assert sorted(large) == sorted(expected[to])
+    assert not (exported / NAMES[to]).stat().st_mode & 0o111
+    assert {path.name for path in exported.iterdir()} == {
+        *(NAMES[to], "vocab.txt", "tokenizer_config.json", "labels.txt"),
+        "quantization.json",
+    }
+
+
+def test_the_verdict_is_what_the_files_do(exported, folder, made, dev, to):
+    export.export_model(made, folder / f"{to}_float32", to=to)
+    verdict = json.loads((exported / "quantization.json").read_text())
+    model = tuned.TunedModel.load(made)
+    data = model.read(dev, has_labels=True)
+    inputs = data.encode(model.task, model.tokenizer, model.settings)
+    right = [record.prediction for record in model.answer(data).records()]
+    # The longest first, in batches of 32, whose activations share their scales.
+    order = np.argsort(-inputs.lengths, kind="stable")
+    run = LOAD[to](exported)
+    assert (verdict["metric"], verdict["examples"]) == ("accuracy", 40)
+    assert verdict["score"]["float32"] == 100
+    probabilities = []
+    for name, size in (("quantised", 32), ("one_at_a_time", 1)):
+        logits = np.zeros((40, 2), np.float32)
+        for first in range(0, 40, size):
+            rows = order[first : first + size]
+            batch = {
+                name: values
+                for name, values in inputs.batch(rows).items()
+                if name in ("input_ids", "input_mask", "segment_ids")
+            }
+            logits[rows] = run(batch)["logits"]
+        given = [("x", "y")[best] for best in logits.argmax(-1)]
+        changed = sum(a != b for a, b in zip(given, right, strict=True))
+        assert verdict["changed_answers"][name] == changed
+        assert verdict["score"][name] == pytest.approx(100 * (1 - changed / 40))
+        probabilities.append(scipy.special.softmax(logits, axis=-1))
+    # LiteRT has a scale for each row.
+    difference = np.abs(probabilities[0] - probabilities[1]).max()
+    assert difference > 1e-3 if to == "onnx" else difference < 1e-5
+    size = (exported / NAMES[to]).stat().st_size
+    assert verdict["bytes"]["quantised"] == size
+    # Names of nodes have numbers that differ.
+    size = (folder / f"{to}_float32" / NAMES[to]).stat().st_size
+    assert verdict["bytes"]["float32"] == pytest.approx(size, rel=0.01)
+    assert set(verdict["latency_ms"]) == {"1", "32"}
+    assert all(ms > 0 for row in verdict["latency_ms"].values() for ms in row.values())
+
+
+def test_a_reduced_range(made, dev, tmp_path):
+    """Sums of products of 8 and 7 bits fit into 16, where 8 and 8 would overflow."""
+    import onnx
+
+    output = tmp_path / "new"
+    options = {"to": "onnx", "quantize": "int8", "reduce_range": True}
+    found = export.export_model(made, output, **options, dev=dev, max_drop=100)
+    assert found["reduce_range"]
+    largest = max(
+        np.abs(onnx.numpy_helper.to_array(tensor).astype(int)).max()
+        for tensor in onnx.load(output / "model.onnx").graph.initializer
+        if tensor.data_type == onnx.TensorProto.INT8
+    )
+    assert largest == 64
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_a_saved_model_in_half_precision(made, dev, tmp_path, precision):
+    found = export.export_model(
+        *(made, tmp_path / "small"),
+        quantize=precision,
+        dev=dev,
+        max_drop=100,
+    )
+    loaded = tf.saved_model.load(str(tmp_path / "small"))
+    dtypes = {
+        (variable.shape.rank, variable.dtype.name)
+        for variable in loaded.signatures["serving_default"].variables
+    }
+    # Normalisation is in float32, and biases of products are not.
+    assert dtypes == {(2, precision), (1, precision), (1, "float32")}
+    rows = [line.split("\t") for line in dev.read_text().splitlines()[1:]]
+    answers = loaded.signatures["serving_default"](
+        text=tf.constant([text for text, _ in rows])
+    )["label"]
+    changed = sum(
+        label.decode() != right
+        for label, (_, right) in zip(answers.numpy(), rows, strict=True)
+    )
+    assert found["changed_answers"]["quantised"] == changed
+    assert found["score"]["quantised"] == pytest.approx(100 * (1 - changed / 40))
+    files = [path for path in (tmp_path / "small").rglob("*") if path.is_file()]
+    beside = ("README.md", "quantization.json")
+    size = sum(path.stat().st_size for path in files if path.name not in beside)
+    assert found["bytes"]["quantised"] == size < found["bytes"]["float32"]
+
+
+def test_a_large_drop_leaves_nothing(made, dev, tmp_path, monkeypatch, capsys):
+    def ruin(directory, *, reduce_range):
+        import onnx
+
+        model = onnx.load(directory / "model.onnx")
+        for tensor in model.graph.initializer:
+            if tensor.name.endswith("word_embeddings.embeddings"):
+                values = onnx.numpy_helper.to_array(tensor)[::-1] * 9
+                tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+        for node in model.graph.node:
+            # Swaps what the two classes get.
+            node.output[:] = [n if n != "logits" else "turned" for n in node.output]
+        model.graph.node.append(onnx.helper.make_node("Neg", ["turned"], ["logits"]))
+        onnx.save(model, directory / "model.onnx")
+
+    monkeypatch.setattr(quantizing, "quantize_onnx", ruin)
+    output = tmp_path / "new"
+    arguments = ["export", "--model", str(made), "--output", str(output)]
+    arguments += ["--to", "onnx", "--quantize", "int8", "--dev", str(dev)]
+    assert cli.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert "points of accuracy" in error
+    assert "more than --max_drop 0.5: nothing was written" in error
+    assert list(tmp_path.iterdir()) == []
+    assert cli.main([*arguments, "--max_drop", "100"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search("\n  one at a time +0.00\n", printed)
+    assert (
+        "\nanswers changed, of 40: 40 in batches of 32, 40 one at a time\n" in printed
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"to": "saved_model", "quantize": "int8"},
+            "such export, but --to onnx --quan",
+        ),
+        ({"to": "onnx", "quantize": "int8", "dev": None}, "needs --dev FILE"),
+        ({"to": "onnx", "quantize": "int8", "embedding": "mean"}, "not for --embeddin"),
+        ({"to": "onnx", "quantize": "int8", "max_drop": -1}, "from 0 to 100 points"),
+        ({"to": "onnx"}, "are for --quantize"),
+        ({"dev": None, "reduce_range": True}, "--reduce_range are for --quantize"),
+        (
+            {"to": "litert", "quantize": "int8", "reduce_range": True},
+            "--reduce_range is for --to onnx --quantize int8, got --to litert --quant",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together(made, dev, tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        export.export_model(made, tmp_path / "new", **{"dev": dev, **options})
+
+
+def test_the_training_file_is_no_dev_file(made, dev, tmp_path):
+    digest = hashlib.sha256(dev.read_bytes()).hexdigest()
+    (made / "inputs.json").write_text(json.dumps({"train_sha256": digest}))
+    try:
+        with pytest.raises(InputError, match="was trained on this very file"):
+            export.export_model(
+                made, tmp_path / "new", to="onnx", quantize="int8", dev=dev
+            )
+    finally:
+        (made / "inputs.json").unlink()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("to", "name"),
+    [("onnx", "onnxruntime.quantization"), ("litert", "ai_edge_quantizer")],
+)
+def test_a_quantiser_that_is_missing(made, dev, tmp_path, monkeypatch, to, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(InputError, match=rf"quantiser .*pip install '.\[{to}\]' -c"):
+        export.export_model(made, tmp_path / "new", to=to, quantize="int8", dev=dev)

@@ -1,0 +1,206 @@
+"""Verdicts on quantised exports of all kinds of tuned models."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_keras import export
+from bert_keras.checkpoints import (
+    conversion,
+    run_directory,
+    run_weights,
+    starting_point,
+)
+from bert_keras.core.settings import config, finetuning
+from bert_keras.data import features, tokenization
+from bert_keras.export.quantized import verdict
+from bert_keras.inference import tuned
+from bert_keras.kinds import served
+from bert_keras.kinds.choice import served_choices
+from bert_keras.kinds.span import served_spans
+from bert_keras.kinds.tagging import served_tags
+from bert_keras.kinds.text import served_labels
+from bert_keras.model import networks
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *LETTERS))
+BERT_CONFIG = config.BertConfig(
+    vocab_size=len(VOCABULARY),
+    hidden_size=32,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=64,
+    max_position_embeddings=64,
+)
+TEXTS = [" ".join(np.roll(list(LETTERS), i)[: 2 + 3 * i % 25]) for i in range(40)]
+
+
+def table(path: Path, header: str, cells) -> Path:
+    rows = [f"{t}\t{cell}\n" for t, cell in zip(TEXTS, cells, strict=True)]
+    path.write_text(f"text\t{header}\n" + "".join(rows))
+    return path
+
+
+def sentences(path: Path) -> Path:
+    blocks = [
+        "".join(f"{w} {'B-PER' if i % 3 else 'O'}\n" for i, w in enumerate(t.split()))
+        for t in TEXTS
+    ]
+    path.write_text("\n".join(blocks))
+    return path
+
+
+def questions(path: Path) -> Path:
+    paragraphs = [
+        {
+            "context": text,
+            "qas": [
+                {
+                    "id": str(i),
+                    "question": "a b",
+                    "answers": [{"text": text[:1], "answer_start": 0}],
+                }
+            ],
+        }
+        for i, text in enumerate(TEXTS)
+    ]
+    path.write_text(json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]}))
+    return path
+
+
+def endings(path: Path) -> Path:
+    names = ["sent1", "sent2", *(f"ending{i}" for i in range(4)), "label"]
+    rows = [
+        f"{text},,{','.join(LETTERS[(i + j) % 26] for j in range(4))},{i % 4}\n"
+        for i, text in enumerate(TEXTS)
+    ]
+    path.write_text(f"{','.join(names)}\n" + "".join(rows))
+    return path
+
+
+CLASSES = {"kind": "classification", "labels": ("x", "y"), "has_text_pair": False}
+SPAN = {"doc_stride": 4, "max_query_length": 4}
+WINDOWS = {"task": "text", "max_seq_length": 8, "long_texts": "windows_mean"}
+KINDS = {
+    "windows": (
+        served_labels.Labels,
+        CLASSES,
+        WINDOWS,
+        "accuracy",
+        lambda p: table(p, "label", "xy" * 20),
+    ),
+    "regression": (
+        served_labels.Labels,
+        {"kind": "regression", "has_text_pair": False},
+        {"task": "text", "regression": True},
+        "pearson",
+        lambda p: table(p, "label", np.linspace(-1, 1, 40)),
+    ),
+    "multi_label": (
+        served_labels.SeveralLabels,
+        {**CLASSES, "kind": "multi_label"},
+        {"task": "text", "multi_label": True},
+        "macro_f1",
+        lambda p: table(p, "label", ["x", "x,y", "y", ""] * 10),
+    ),
+    "tagging": (
+        served_tags.Tags,
+        {"kind": "tagging", "labels": ("O", "B-PER")},
+        {"task": "tagging", "document_context": False, "max_seq_length": 16},
+        "f1",
+        sentences,
+    ),
+    "span": (
+        served_spans.Spans,
+        {"kind": "span"},
+        {"task": "span", "max_seq_length": 16, "span": SPAN},
+        "f1",
+        questions,
+    ),
+    "choice": (
+        served_choices.Choices,
+        {"kind": "choice"},
+        {"task": "choice"},
+        "accuracy",
+        endings,
+    ),
+}
+SUFFIXES = {"span": ".json", "choice": ".csv", "tagging": ".txt"}
+
+
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in list(KINDS)[1:]]
+
+
+@pytest.fixture(scope="module", params=["windows", *SLOW])
+def made(request, tmp_path_factory, randomize):
+    """A run with random weights, and a dev file of its kind."""
+    folder = tmp_path_factory.mktemp(request.param)
+    _, task, settings, _, write = KINDS[request.param]
+    settings = {"max_seq_length": 32, **settings}
+    run = run_directory.Run(
+        directory=folder / "run",
+        task=config.Task(**task),
+        bert_config=BERT_CONFIG,
+        vocabulary=VOCABULARY,
+        do_lower_case=True,
+    )
+    run.directory.mkdir()
+    run_directory.describe_run(run, finetuning.FinetuningConfig(**settings))
+    network = networks.build(BERT_CONFIG, run.task)
+    randomize(network, stddev=0.3)
+    run_weights.finish_run(run, network, {"steps": 0})
+    dev = write(folder / f"dev{SUFFIXES.get(request.param, '.tsv')}")
+    return request.param, run.directory, dev
+
+
+@pytest.mark.slow
+def test_scores_are_those_of_evaluate(made):
+    kind, directory, dev = made
+    form, *_, metric, _ = KINDS[kind]
+    model = form(starting_point.read_with_tokenizer(directory), path=directory)
+
+    def exact(ids):
+        return served.as_arrays(model.compute(served.as_tensors(ids)))
+
+    def turned(ids):
+        return {name: -values for name, values in exact(ids).items()}
+
+    found = verdict.DevFile(dev, directory, model).compare(exact, turned)
+    assert (found["metric"], found["examples"]) == (metric, 40)
+    unit = 1 if kind == "span" else 100
+    score = unit * tuned.evaluate(directory, dev)[metric]
+    assert found["score"]["float32"] == pytest.approx(score, abs=1e-3)
+    assert found["score"]["quantised"] != found["score"]["float32"]
+    assert 20 < found["changed_answers"]["quantised"] <= 40
+
+
+@pytest.mark.slow
+def test_every_kind_is_quantised(made, tmp_path):
+    pytest.importorskip("tf2onnx")
+    _, directory, dev = made
+    options = {"to": "onnx", "quantize": "int8", "dev": dev, "max_drop": 100}
+    found = export.export_model(directory, tmp_path / "small", **options)
+    assert found["bytes"]["quantised"] < found["bytes"]["float32"]
+    assert found["examples"] == 40
+
+
+def test_models_of_hugging_face_have_a_verdict(made, tmp_path):
+    kind, directory, dev = made
+    if kind in ("windows", "span"):
+        pytest.skip("their configuration does not say how long texts are read")
+    theirs = tmp_path / "theirs"
+    conversion.convert(directory, theirs, to="hugging_face")
+    form, *_, metric, _ = KINDS[kind]
+    model = form(starting_point.read_with_tokenizer(theirs), path=theirs)
+
+    def exact(ids):
+        return served.as_arrays(model.compute(served.as_tensors(ids)))
+
+    found = verdict.DevFile(dev, theirs, model).compare(exact, exact)
+    score = (1 if kind == "span" else 100) * tuned.evaluate(theirs, dev)[metric]
+    assert found["score"]["float32"] == pytest.approx(score, abs=1e-3)
+    assert found["changed_answers"]["quantised"] == 0
+    if kind != "regression":  # numbers are rounded by the batch
+        assert found["changed_answers"]["one_at_a_time"] == 0

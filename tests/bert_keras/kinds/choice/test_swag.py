@@ -1,0 +1,194 @@
+"""Questions of four endings: SWAG's files, CODAH's, own ones."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_keras.core.errors import InputError
+from bert_keras.data import features, tokenization
+from bert_keras.kinds.choice import swag
+
+TOKENIZER = tokenization.Tokenizer(
+    tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh")),
+    do_lower_case=True,
+)
+PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, H = range(13)
+
+
+def write(path: Path, content: str) -> Path:
+    path.write_text(content, encoding="utf-8", newline="")
+    return path
+
+
+def test_official_files_are_read(shared_data):
+    folder = shared_data / "multiple_choice" / "swag_sample"
+    assert swag.read(folder / "train.csv")[1] == (
+        "A drum line passes by walking down the street playing their instruments.",
+        "Members of the procession",
+        (
+            "are playing ping pong and celebrating one left each in quick.",
+            "wait slowly towards the cadets.",
+            "continues to play as well along the crowd along with the band being "
+            "interviewed.",
+            "continue to play marching, interspersed.",
+        ),
+        3,
+        3,
+    )
+    # The last row of these has no line end.
+    assert [q.label for q in swag.read(folder / "val.csv")] == [2, 2, 2, 2]
+    assert len(swag.read(folder / "val_12_rows.csv")) == 11
+    test = swag.read(folder / "test.csv", has_label=False)
+    assert test[0].beginning == "Then, the person"
+    assert [question.label for question in test] == [None] * 4
+    with pytest.raises(InputError, match="test.csv: no column 'label'"):
+        swag.read(folder / "test.csv")
+
+
+def test_codah_is_the_same_in_its_own_files_and_in_swags_columns(shared_data):
+    folder = shared_data / "multiple_choice"
+    splits = {"train": ("train", 1665), "dev": ("val", 556), "test": ("test", 555)}
+    for split, (name, num_rows) in splits.items():
+        has_label = split != "test"
+        own = swag.read(
+            folder / "codah" / "cv_fold_0" / f"{split}.tsv", has_label=has_label
+        )
+        path = folder / "codah_swag_format" / f"{name}.csv"
+        derived = swag.read(path, has_label=has_label)
+        assert len(own) == num_rows
+        assert [q._replace(line=q.line + 1) for q in own] == derived
+    assert len(swag.read(folder / "codah" / "full_data.tsv")) == 2776
+
+
+def test_own_files_need_no_other_columns(tmp_path):
+    content = (
+        "label,sent1,ending3,ending2,ending1,ending0,sent2\r\n"
+        '1,"a, ""b""","d\nd",c,b,a,x\r\n\r\n0,,h,g,f,e,y\r\n'
+    )
+    assert swag.read(write(tmp_path / "a.CSV", content)) == [
+        ('a, "b"', "x", ("a", "b", "c", "d\nd"), 1, 2),
+        ("", "y", ("e", "f", "g", "h"), 0, 5),
+    ]
+
+
+def test_a_prompt_is_split_after_its_last_whole_sentence(tmp_path):
+    prompts = {
+        "He came. He said": ("He came.", "He said"),
+        'He said "no!" Mr. B': ('He said "no!" Mr.', "B"),
+        "It rains.": ("It rains.", ""),
+        "At 3.50 he": ("", "At 3.50 he"),
+    }
+    rows = [f"o\t{prompt}\ta\tb\tc\td\t0\n" for prompt in prompts]
+    questions = swag.read(write(tmp_path / "a.tsv", "".join(rows)))
+    split = [(q.sentence, q.beginning) for q in questions]
+    assert split == list(prompts.values())
+
+
+CSV = "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.txt",
+            "",
+            r"a.txt: expected a file named .csv \(columns of SWAG\) or .tsv \(CODAH\), "
+            "got .txt$",
+        ),
+        ("a.csv", CSV, "a.csv: holds no rows, expected at least one"),
+        ("a.tsv", "\n", "a.tsv: holds no rows"),
+        (
+            "a.csv",
+            "sent1,sent2,ending0,ending1,ending2,label\na,b,c,d,e,0\n",
+            r"a.csv: no column 'ending3' \(there: sent1, sent2, ending0, ending1, "
+            r"ending2, label\); did you mean '.*'\?; expected sent1, sent2, ending0, ",
+        ),
+        (
+            "a.csv",
+            CSV.replace("label", "ending4,label") + "a,b,c,d,e,f,g,0\n",
+            "a.csv: expected 4 endings, but there is a column 'ending4'",
+        ),
+        ("a.csv", CSV.replace("sent2", "sent") + "a,b,c,d,e,f,0\n", "column 'sent2'"),
+        (
+            "a.csv",
+            CSV + "a,b,c,d,e,f,0\na,b,c,d,e,f,4\n",
+            "a.csv: line 3: expected a label from 0 to 3, the number of the right "
+            "ending, got '4'",
+        ),
+        ("a.csv", CSV + "a,b,c,d,e,f,-1\n", "line 2: expected a label .*, got '-1'"),
+        ("a.csv", CSV + "a,b,c,d,e,f,\n", "line 2: expected a label .*, got ''"),
+        ("a.csv", CSV + "a,b,c,d,e,f\n", "line 2: expected 7 columns .*, got 6"),
+        ("a.csv", CSV + " ,,c,d,e,f,0\n", "line 2: `sent1` and `sent2` are both empty"),
+        (
+            "a.tsv",
+            "o\ta\tb\tc\td\te\t0\no\ta\tb\tc\td\t0\n",
+            r"a.tsv: line 2: expected 7 columns \(category, prompt, ending0, ending1, "
+            r"ending2, ending3, label; no line of names\), got 6",
+        ),
+        ("a.tsv", "o\ta\tb\tc\td\te\t5\n", "a.tsv: line 1: expected a label .*'5'"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, name, content, message):
+    with pytest.raises(InputError, match=message):
+        swag.read(write(tmp_path / name, content))
+
+
+QUESTIONS = [
+    swag.Question("a b", "c", ("d", "e e", "", "f g h"), 2, 2),
+    swag.Question("", "h", ("a", "b", "c", "z"), 0, 3),
+    swag.Question("a b c d e f g h", "", ("a", "b", "c", "a b c d e"), 3, 4),
+]
+
+
+def test_inputs_pair_the_sentence_with_each_continuation():
+    texts = swag.tokenize(QUESTIONS, TOKENIZER, max_seq_length=9)
+    assert len(texts) == 3
+    assert texts.lengths.tolist() == [9, 5, 9]
+    batch = texts.batch(np.arange(3))
+    assert batch["input_ids"].tolist() == [
+        [
+            [CLS, A, B, SEP, C, D, SEP, PAD, PAD],
+            [CLS, A, B, SEP, C, E, E, SEP, PAD],
+            [CLS, A, B, SEP, C, SEP, PAD, PAD, PAD],
+            [CLS, A, B, SEP, C, F, G, H, SEP],
+        ],
+        [
+            [CLS, SEP, H, A, SEP, PAD, PAD, PAD, PAD],
+            [CLS, SEP, H, B, SEP, PAD, PAD, PAD, PAD],
+            [CLS, SEP, H, C, SEP, PAD, PAD, PAD, PAD],
+            [CLS, SEP, H, UNK, SEP, PAD, PAD, PAD, PAD],
+        ],
+        [
+            [CLS, A, B, C, D, E, SEP, A, SEP],
+            [CLS, A, B, C, D, E, SEP, B, SEP],
+            [CLS, A, B, C, D, E, SEP, C, SEP],
+            [CLS, A, B, C, SEP, A, B, C, SEP],
+        ],
+    ]
+    assert batch["segment_ids"][0, 0].tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0]
+    assert batch["input_mask"][0, 2].tolist() == [1, 1, 1, 1, 1, 1, 0, 0, 0]
+
+
+def test_batches_hold_the_rows_that_were_asked_for():
+    texts = swag.tokenize(QUESTIONS, TOKENIZER, max_seq_length=9)
+    whole = texts.batch(np.arange(3))
+    for rows in ([2], [1, 0], [0, 0, 2]):
+        batch = texts.batch(np.array(rows))
+        longest = texts.lengths[rows].max()
+        for name, values in batch.items():
+            assert values.dtype == np.int32
+            np.testing.assert_array_equal(values, whole[name][rows, :, :longest])
+
+
+def test_labels_and_scores():
+    label_ids = swag.label_ids(QUESTIONS)
+    assert (label_ids.tolist(), label_ids.dtype) == ([2, 0, 3], np.int32)
+    logits = np.log(
+        [[0.1, 0.2, 0.5, 0.2], [0.25, 0.5, 0.2, 0.05], [0.1, 0.1, 0.2, 0.6]]
+    )
+    assert swag.scores(logits, label_ids) == pytest.approx(
+        {"loss": -np.log([0.5, 0.25, 0.6]).mean(), "accuracy": 2 / 3}
+    )
+    assert swag.LABELS == ("0", "1", "2", "3")

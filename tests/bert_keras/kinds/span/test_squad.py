@@ -1,0 +1,370 @@
+"""SQuAD's files and the windows that are made of them."""
+
+import collections
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from bert_keras.core.errors import InputError
+from bert_keras.data import features, tokenization
+from bert_keras.kinds.span import squad
+
+TOKENIZER = tokenization.Tokenizer(
+    tokenization.Vocabulary(
+        (*features.SPECIAL_TOKENS, *"abcdefghij", *(f"##{c}" for c in "abcdefghij"))
+    ),
+    do_lower_case=True,
+)
+PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, H, I, J = range(15)  # noqa: E741
+
+
+def qas(id="q", answers=(("cat", 4),), **more) -> dict:
+    answers = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"id": id, "question": "what?", "answers": answers, **more}
+
+
+def content(*questions, context="the cat sat on the mat", **more) -> str:
+    paragraph = {"context": context, "qas": list(questions)}
+    return json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}], **more})
+
+
+def read(tmp_path, text: str | bytes, **options) -> squad.QuestionSet:
+    path = tmp_path / "q.json"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return squad.read_squad(path, **options)
+
+
+def test_reads_both_layouts(tmp_path):
+    context = "the cat sat on the mat"
+    one = read(tmp_path, "\ufeff" + content(qas(), version="1.1"))
+    answers = (squad.Answer("cat", 4),)
+    question = squad.Question("q", "what?", context, answers)
+    assert one == squad.QuestionSet((question,), False, 0, ())
+    assert one.gold_answers() == {"q": ("cat",)}
+    impossible = qas("i", (), is_impossible=True, plausible_answers=[{"text": "mat"}])
+    two = read(tmp_path, content(qas(is_impossible=False), impossible))
+    assert two == squad.QuestionSet(
+        (question, squad.Question("i", "what?", context, ())), True, 0, ()
+    )
+    assert two.gold_answers() == {"q": ("cat",), "i": ()}
+    # A file may have no impossible question, and yet be of 2.0.
+    assert read(tmp_path, content(qas(), version="v2.0")).has_impossible
+
+
+def test_answers_need_not_be_there(tmp_path):
+    bare = {"id": "q", "question": "what?"}
+    found = read(tmp_path, content(bare, qas("p", [("dog", 1)])), has_answers=False)
+    assert [(q.id, q.answers) for q in found.questions] == [("q", ()), ("p", ())]
+
+
+def test_an_answer_at_the_wrong_place(tmp_path):
+    """Is repaired if the text has it once; else the question needs another one, or is
+    answered and scored but not trained on."""
+    found = read(
+        tmp_path,
+        content(
+            qas("once", [("cat", 3)]),
+            qas("twice", [("the", 3)]),
+            qas("never", [("dog", 4)]),
+            qas("before", [("mat", -3)]),
+            qas("beyond", [("mat", 10**30)]),
+            qas("blank", [(" ", 3)]),
+            qas("one of two", [("the", 4), ("sat", 8)]),
+        ),
+    )
+    assert [q.id for q in found.questions if not q.has_place] == [
+        *("twice", "never", "blank")
+    ]
+    assert found.gold_answers()["never"] == ("dog",)
+    assert [(q.id, q.answers) for q in found.for_training().questions] == [
+        ("once", (("cat", 4),)),
+        ("before", (("mat", 19),)),
+        ("beyond", (("mat", 19),)),
+        ("one of two", (("the", None), ("sat", 8))),
+    ]
+    assert found.num_repaired_answers == 3
+    why = "where it should be, nor exactly once"
+    assert found.skipped == (
+        f"twice: the text does not have the answer 'the' {why}",
+        f"never: the text does not have the answer 'dog' {why}",
+        f"blank: the text does not have the answer ' ' {why}",
+    )
+    overlapping = read(tmp_path, content(qas("q", [("aa", 5)]), context="aaa b"))
+    assert len(overlapping.skipped) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"q.json: expected JSON, it is empty$"),
+        (" \n", "it is empty"),
+        ("{", r"q.json: expected JSON: "),
+        ("[" * 100_000, "q.json: expected JSON: "),
+        (b'{"data": "\xff"}', "q.json: line 1: not UTF-8: save it as UTF-8"),
+        ("[]", r"q.json: expected keys and values, found \[\]"),
+        ("{}", r"q.json: expected 'data', which is not there \(there: nothing\)"),
+        ('{"data": {}}', r"q.json: 'data': expected a list, got {}"),
+        ('{"data": []}', "q.json: holds no questions, expected at least one"),
+        (
+            '{"data": [{"title": "x", "qas": []}]}',
+            r"q.json: data\[0\]: expected 'paragraphs', which is not there "
+            r"\(there: title, qas\): is it SQuAD's layout\?",
+        ),
+        (
+            '{"data": [{"paragraphs": [{"qas": []}]}]}',
+            r"q.json: data\[0\].paragraphs\[0\]: expected 'context'",
+        ),
+        (content(), "holds no questions"),
+        (content(7), r"data\[0\].paragraphs\[0\].qas\[0\]: expected an object with"),
+        (content({"id": "x"}), r"qas\[0\]: expected 'question', which is not there"),
+        (content(qas(id=3)), r"qas\[0\]: 'id': expected a string, got 3"),
+        (content(qas("q", is_impossible="no")), "'is_impossible': expected true or"),
+        (content(qas(answers=[(1, 4)])), r"answers\[0\]: 'text': expected a string"),
+        (
+            content(qas(answers=[("cat", "4")])),
+            r"answers\[0\]: 'answer_start': expected a whole number, got \"4\"",
+        ),
+        (content(qas(answers=[("cat", True)])), "expected a whole number, got true"),
+        (content(qas(answers=[])), r"or `is_impossible: true`, got neither"),
+        (content(qas(is_impossible=True)), "or `is_impossible: true`, got both"),
+        (
+            content(qas("a"), qas("b"), qas("a")),
+            r"q.json: data\[0\].paragraphs\[0\].qas\[2\]: the id 'a' is also at "
+            r"data\[0\].paragraphs\[0\].qas\[0\]: predictions go by id",
+        ),
+    ],
+)
+def test_bad_files(tmp_path, text, message):
+    with pytest.raises(InputError, match=message) as caught:
+        read(tmp_path, text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(InputError, match="no.json: expected JSON, cannot read it"):
+        squad.read_squad(tmp_path / "no.json")
+
+
+def test_predictions_are_read(tmp_path):
+    path = tmp_path / "predictions.json"
+    path.write_text('{"a": "x", "b": ""}')
+    assert squad.load_predictions(path) == {"a": "x", "b": ""}
+    path.write_text('{"a": ["x"]}')
+    with pytest.raises(InputError, match=r"'a': expected a string, got \[\"x\"\]"):
+        squad.load_predictions(path)
+    path.write_text("[]")
+    with pytest.raises(InputError, match="expected keys and values, found"):
+        squad.load_predictions(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_questions", "num_impossible"),
+    [
+        ("squad/v1.1/dev-v1.1", 10_570, 0),
+        ("squad/v1.1/train-v1.1-44-articles", 11_877, 0),
+        ("squad/v2.0/train-v2.0-10-articles", 4_719, 348),
+        ("squad/v2.0/dev-v2.0-16-articles", 6_078, 3_168),
+        ("squad/v2.0/dev-v2.0-2-articles", 626, 333),
+        ("squad/xquad/xquad.en", 1_190, 0),
+        ("squad/xquad/xquad.de", 1_190, 0),
+        ("squad/xquad/xquad.zh", 1_190, 0),
+        ("triviaqa/triviaqa_squad_format_sample", 15, 0),
+    ],
+)
+def test_published_files(shared_data, name, num_questions, num_impossible):
+    found = squad.read_squad(shared_data / f"{name}.json")
+    assert len(found.questions) == num_questions
+    assert sum(not q.answers for q in found.questions) == num_impossible
+    assert found.has_impossible == (num_impossible > 0)
+    assert (found.num_repaired_answers, found.skipped) == (0, ())
+
+
+def question(context: str, answer: str = "", *, words="a b", start=None, id="q"):
+    start = context.find(answer) if start is None else start
+    answers = (squad.Answer(answer, start),) if answer else ()
+    return squad.Question(id, words, context, answers)
+
+
+def featurize(*questions, max_seq_length=10, doc_stride=3, max_query_length=4):
+    return squad.featurize(
+        questions,
+        TOKENIZER,
+        max_seq_length=max_seq_length,
+        doc_stride=doc_stride,
+        max_query_length=max_query_length,
+    )
+
+
+def test_windows_by_hand():
+    """A context of 7 tokens in windows of 5, and one that fits."""
+    found = featurize(
+        question("c d  e f g\nh I", "g\nh"), question("J", words="a a a a a b")
+    )
+    assert found.questions.tolist() == [0, 0, 1]
+    assert found.texts.lengths.tolist() == [10, 9, 8]
+    starts = found.texts.starts
+    assert starts.tolist() == [0, 10, 19]
+    rows = np.arange(3)
+    batch = found.batch(rows)
+    assert batch["input_ids"].tolist() == [
+        [CLS, A, B, SEP, C, D, E, F, G, SEP],
+        [CLS, A, B, SEP, F, G, H, I, SEP, PAD],
+        [CLS, A, A, A, A, SEP, J, SEP, PAD, PAD],
+    ]
+    assert batch["segment_ids"].tolist() == [
+        [0] * 4 + [1] * 6,
+        [0] * 4 + [1] * 5 + [0],
+        [0] * 6 + [1] * 2 + [0] * 2,
+    ]
+    assert batch["input_mask"].sum(axis=1).tolist() == [10, 9, 8]
+    # Half of the answer is in the first window: that is no answer.
+    assert batch["start_positions"].tolist() == [0, 5, 0]
+    assert batch["end_positions"].tolist() == [0, 6, 0]
+    assert found.char_starts[4:9].tolist() == [0, 2, 5, 7, 9]
+    assert found.char_ends[10:19].tolist() == [0] * 4 + [8, 10, 12, 14, 0]
+    # F has 1 token on its smaller side in the first window, 0 in the second; G has 0
+    # and 1.
+    wanted = [[4, 5, 6, 7], [15, 16, 17], [25]]
+    assert np.flatnonzero(found.has_max_context).tolist() == sum(wanted, [])
+    assert found.lost_answers == ()
+
+
+def test_batches_come_back_to_their_tokens():
+    found = featurize(question("c d e f g h i"), question("j"), question("a b c"))
+    rows = np.array([3, 0, 1])
+    tokens, mask = found.texts.tokens(rows)
+    assert tokens.shape == mask.shape == (3, 10)
+    batch = found.texts.batch(rows)
+    assert (mask == batch["input_mask"]).all()
+    assert (found.texts.input_ids[tokens[mask]] == batch["input_ids"][mask]).all()
+
+
+@pytest.mark.parametrize(
+    ("answer", "start", "expected"),
+    [
+        # Of the context `ab cde, f`.
+        ("cde", 3, "cde"),
+        ("ab cde", 0, "ab cde"),
+        ("d", 4, "d"),
+        (" cde,", 2, "cde,"),
+        ("f", 8, "f"),
+        (" ", 2, None),
+    ],
+)
+def test_the_answer_is_where_its_characters_are(answer, start, expected):
+    context = "ab cde, f"
+    found = featurize(question(context, answer, start=start), max_seq_length=16)
+    first, last = found.start_positions[0], found.end_positions[0]
+    if expected is None:
+        assert (first, last, found.lost_answers) == (0, 0, ("q",))
+    else:
+        assert context[found.char_starts[first] : found.char_ends[last]] == expected
+
+
+def test_an_answer_inside_a_piece_takes_the_whole_piece():
+    vocabulary = tokenization.Vocabulary((*features.SPECIAL_TOKENS, "golden", "##s"))
+    tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
+    asked = question("The goldens", "old", words="")
+    found = squad.featurize([asked], tokenizer)
+    assert (found.start_positions[0], found.end_positions[0]) == (3, 3)
+    assert (found.char_starts[3], found.char_ends[3]) == (4, 10)
+
+
+def test_a_context_without_tokens_is_one_empty_window():
+    found = featurize(question(" \n\u200b "), question("", id="p"))
+    assert found.texts.lengths.tolist() == [5, 5]
+    assert not found.has_max_context.any()
+
+
+def test_a_context_of_a_million_characters():
+    found = squad.featurize([question("abcd " * 200_000, words="a")], TOKENIZER)
+    assert found.has_max_context.sum() == 800_000
+    assert len(found.texts) == 6249
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "length", "stride"),
+    [
+        (0, 5, 3),
+        (4, 5, 3),
+        (5, 5, 3),
+        (6, 5, 3),
+        (23, 7, 3),
+        (40, 9, 2),
+        (30, 4, 9),
+        (460, 300, 150),
+    ],
+)
+def test_windows_agree_with_the_definition(num_tokens, length, stride):
+    """Each token is owned by the window where its smaller side is largest."""
+    windows = squad.cut_windows(num_tokens, length, stride)
+    spans = [(window.start, window.end) for window in windows]
+    expected = []
+    for start in itertools.count(0, min(stride, length)):
+        expected.append((start, min(start + length, num_tokens)))
+        if expected[-1][1] == num_tokens:
+            break
+    assert spans == expected
+    owned = collections.Counter()
+    for position in range(num_tokens):
+        scores = [
+            min(position - start, end - 1 - position) + 0.01 * (end - start)
+            if start <= position < end
+            else -1
+            for start, end in spans
+        ]
+        owner = scores.index(max(scores))
+        for number, window in enumerate(windows):
+            if window.start <= position < window.end:
+                is_owner = window.has_max_context[position - window.start]
+                assert is_owner == (number == owner)
+                owned[position] += is_owner
+    assert all(owned[position] == 1 for position in range(num_tokens))
+
+
+def test_published_answers_are_found_again(shared_data):
+    """Text cut out at the labels is the answer, but for what is inside of a piece."""
+    path = shared_data / "vocab" / "multi_cased_L-12_H-768_A-12" / "vocab.txt"
+    tokenizer = tokenization.Tokenizer(
+        tokenization.Vocabulary.load(path), do_lower_case=False
+    )
+    questions = squad.read_squad(
+        shared_data / "squad" / "xquad" / "xquad.zh.json"
+    ).questions[:500]
+    found = squad.featurize(
+        questions, tokenizer, max_seq_length=128, doc_stride=40, max_query_length=30
+    )
+    whole, seen = 0, set()
+    for row in np.flatnonzero(found.start_positions):
+        asked = questions[found.questions[row]]
+        first, last = (
+            found.texts.starts[row] + positions[row]
+            for positions in (found.start_positions, found.end_positions)
+        )
+        text = asked.context[found.char_starts[first] : found.char_ends[last]]
+        assert asked.answers[0].text.strip() in text
+        whole += text == asked.answers[0].text
+        seen.add(asked.id)
+    # A few answers are longer than what every window shares.
+    assert len(seen) >= 495
+    assert whole / np.count_nonzero(found.start_positions) > 0.97
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_seq_length": 7}, "max_seq_length=7 tokens has no room for max_query"),
+        ({"max_query_length": 0}, "has no room for max_query_length=0"),
+        ({"doc_stride": 0}, "`doc_stride` must be at least 1, got 0"),
+    ],
+)
+def test_bad_sizes(options, message):
+    with pytest.raises(InputError, match=message):
+        featurize(question("c"), **options)
+
+
+def test_no_questions():
+    with pytest.raises(InputError, match="expected at least one question, got none"):
+        featurize()

@@ -1,0 +1,210 @@
+"""Scores of tokens become answers: against a plain reading of run_squad.py's rules."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from bert_keras.core.errors import InputError
+from bert_keras.data import features, tokenization
+from bert_keras.kinds.span import squad, squad_predictions, squad_scores
+
+TOKENIZER = tokenization.Tokenizer(
+    tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcde")), do_lower_case=True
+)
+
+
+def make(num_questions=12, *, longest=40, seed=0):
+    """Questions with few different words, so that texts are often found twice."""
+    random = np.random.default_rng(seed)
+    questions = [
+        squad.Question(
+            f"q{number}",
+            "a b",
+            " ".join(random.choice([*"abcDÉ"], random.integers(0, longest))),
+            (),
+        )
+        for number in range(num_questions)
+    ]
+    windows = squad.featurize(
+        questions, TOKENIZER, max_seq_length=16, doc_stride=4, max_query_length=4
+    )
+    start_logits, end_logits = random.normal(size=(2, len(windows.char_starts))).astype(
+        np.float32
+    )
+    return questions, windows, start_logits, end_logits
+
+
+def expected_n_best(questions, windows, start_logits, end_logits, *, n_best, longest):
+    """By loops, question by question, as the original goes about it."""
+    found = {}
+    for number, question in enumerate(questions):
+        spans, nulls = [], []
+        for row in np.flatnonzero(windows.questions == number):
+            cls = int(windows.texts.starts[row])
+            tokens = range(cls, cls + int(windows.texts.lengths[row]))
+            nulls.append((float(start_logits[cls]), float(end_logits[cls])))
+            begins = [t for t in tokens if windows.has_max_context[t]]
+            ends = [t for t in tokens if windows.char_ends[t]]
+            begins = sorted(begins, key=lambda t: -start_logits[t])[:n_best]
+            ends = sorted(ends, key=lambda t: -end_logits[t])[:n_best]
+            for begin in begins:
+                for end in ends:
+                    if begin <= end < begin + longest:
+                        text = question.context[
+                            windows.char_starts[begin] : windows.char_ends[end]
+                        ]
+                        spans.append(
+                            (text, float(start_logits[begin]), float(end_logits[end]))
+                        )
+        spans.append(("", *min(nulls, key=sum)))
+        spans.sort(key=lambda span: -(span[1] + span[2]))
+        best = {}
+        for span in spans:
+            if len(best) < n_best:
+                best.setdefault(span[0], span)
+        best.setdefault("", next(span for span in spans if not span[0]))
+        found[question.id] = list(best.values())
+    return found
+
+
+@pytest.mark.parametrize(("n_best", "longest"), [(1, 1), (3, 4), (20, 30)])
+def test_agrees_with_the_rules(n_best, longest, monkeypatch):
+    monkeypatch.setattr(squad_predictions, "_WINDOWS_PER_BLOCK", 7)
+    made = make()
+    questions, windows, start_logits, end_logits = made
+    found = squad_predictions.predict(
+        questions,
+        windows,
+        start_logits=start_logits,
+        end_logits=end_logits,
+        has_impossible=True,
+        n_best_size=n_best,
+        max_answer_length=longest,
+    )
+    expected = expected_n_best(*made, n_best=n_best, longest=longest)
+    assert list(found.n_best) == [question.id for question in questions]
+    for id, entries in expected.items():
+        assert [(c.text, *c[2:]) for c in found.n_best[id]] == entries
+        total = sum(math.exp(start + end) for _, start, end in entries)
+        for candidate, (_, start, end) in zip(found.n_best[id], entries, strict=True):
+            assert candidate.probability == pytest.approx(math.exp(start + end) / total)
+        (null,) = [e for e in entries if not e[0]]
+        others = [e for e in entries if e[0]]
+        if n_best > 1 and others:
+            odds = sum(null[1:]) - sum(others[0][1:])
+            assert found.null_odds[id] == pytest.approx(odds)
+
+
+def predict(questions, windows, start_logits, end_logits, *, has_impossible=True):
+    return squad_predictions.predict(
+        questions,
+        windows,
+        start_logits=start_logits,
+        end_logits=end_logits,
+        has_impossible=has_impossible,
+    )
+
+
+def test_without_impossible_questions_there_is_always_an_answer():
+    questions, windows, *logits = make()
+    found = predict(questions, windows, *logits, has_impossible=False)
+    assert found.null_odds is None
+    for question in questions:
+        candidates = found.n_best[question.id]
+        assert len({c.text for c in candidates}) == len(candidates) <= 20
+        assert all(c.text in question.context for c in candidates)
+        assert found.answers()[question.id] == candidates[0].text
+    assert any(not question.context for question in questions), "one has no text"
+    assert set(found.to_files()) == {"predictions.json", "nbest_predictions.json"}
+
+
+def test_a_context_without_text_is_never_answered():
+    asked = squad.Question("q", "a", " \n ", ())
+    windows = squad.featurize([asked], TOKENIZER)
+    logits = np.zeros((2, len(windows.char_starts)))
+    found = predict([asked], windows, *logits)
+    assert found.null_odds == {"q": 1e6}
+    assert found.answers(null_score_diff_threshold=2e6) == {"q": ""}
+    assert found.n_best == {"q": [("", 1.0, 0.0, 0.0)]}
+
+
+def test_files_by_hand():
+    """Windows `[CLS] a [SEP] b C d [SEP]`; half of a surrogate pair can be written."""
+    asked = squad.Question("q", "a", "b  C\ud800d", ())
+    windows = squad.featurize([asked], TOKENIZER)
+    start_logits = np.array([1, 9, 9, 2, 0, 0, 9], np.float32)
+    end_logits = np.array([1, 9, 9, 0, 0, 0, 9], np.float32)
+    start_logits[4:6], end_logits[4:6] = -50, -50
+    end_logits[4] = 1
+    found = predict([asked], windows, start_logits, end_logits)
+    files = found.to_files()
+    assert files["null_odds.json"] == '{\n    "q": -1.0\n}\n'
+    best = asked.context[: windows.char_ends[4]]
+    assert json.loads(files["predictions.json"]) == {"q": best}
+    n_best = json.loads(files["nbest_predictions.json"])["q"]
+    assert list(n_best[0]) == ["text", "probability", "start_logit", "end_logit"]
+    assert [c["text"] for c in n_best[:3]] == [best, "b", ""]
+    assert n_best[0]["probability"] == pytest.approx(
+        math.exp(3) / (math.exp(3) + 2 * math.exp(2))
+    )
+    # "Above" the threshold only.
+    assert found.answers(null_score_diff_threshold=-1.0) == {"q": best}
+    assert found.answers(null_score_diff_threshold=-1.01) == {"q": ""}
+
+
+def test_no_answer_is_scored_where_it_is_least_likely():
+    asked = squad.Question("q", "a", "b c d e b c d e", ())
+    windows = squad.featurize(
+        [asked], TOKENIZER, max_seq_length=8, doc_stride=2, max_query_length=1
+    )
+    start_logits, end_logits = np.zeros((2, len(windows.char_starts)), np.float32)
+    start_logits[windows.texts.starts] = [5, -3, 4]
+    end_logits[windows.texts.starts] = [5, 2, -4]
+    assert predict([asked], windows, start_logits, end_logits).null_odds == {"q": -1.0}
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_failed_model(bad):
+    questions, windows, start_logits, end_logits = make(1)
+    end_logits[0] = bad
+    with pytest.raises(InputError, match="scores are not finite numbers: its training"):
+        predict(questions, windows, start_logits, end_logits)
+
+
+@pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])
+def test_bad_sizes(name):
+    questions, windows, *_ = make(1)
+    logits = np.zeros(len(windows.char_starts))
+    with pytest.raises(InputError, match=f"`{name}` must be at least 1, got 0"):
+        squad_predictions.predict(
+            questions,
+            windows,
+            start_logits=logits,
+            end_logits=logits,
+            has_impossible=False,
+            **{name: 0},
+        )
+
+
+def test_right_scores_give_right_answers_to_published_questions(shared_data):
+    """All of SQuAD 1.1's development set. What is not exact are answers of more than 30
+    tokens (13) and ones that people marked inside of a word (19)."""
+    vocabulary = tokenization.Vocabulary.load(
+        shared_data / "vocab" / "uncased_L-12_H-768_A-12" / "vocab.txt"
+    )
+    tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
+    read = squad.read_squad(shared_data / "squad" / "v1.1" / "dev-v1.1.json")
+    windows = squad.featurize(read.questions, tokenizer)
+    assert len(windows.texts) == 10_833
+    logits = np.zeros((2, len(windows.char_starts)), np.float32)
+    logits[0, windows.texts.starts + windows.start_positions] = 10
+    logits[1, windows.texts.starts + windows.end_positions] = 10
+    found = predict(read.questions, windows, *logits, has_impossible=False)
+    scores = squad_scores.scores(
+        read.gold_answers(), found.answers(), has_impossible=False
+    )
+    assert scores["total"] == 10_570
+    assert scores["exact_match"] == pytest.approx(100 * (1 - 32 / 10_570))
+    assert scores["f1"] == pytest.approx(99.7519, abs=1e-4)

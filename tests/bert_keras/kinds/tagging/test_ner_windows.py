@@ -1,0 +1,209 @@
+"""Windows around sentences: every word once, as much of the document as fits."""
+
+import random
+
+import numpy as np
+import pytest
+
+from bert_keras.data import features, tokenization
+from bert_keras.kinds.tagging import ner, ner_windows
+
+# "aa" is two pieces, "aaa" three.
+VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh", "##a"))
+TOKENIZER = tokenization.Tokenizer(VOCABULARY, do_lower_case=False)
+
+
+def sentences_of(*documents: str) -> list[ner.Sentence]:
+    """Sentences of documents whose sentences are divided by `/`."""
+    return [
+        ner.Sentence(tuple(words.split()), None, number, 1)
+        for number, document in enumerate(documents)
+        for words in document.split("/")
+    ]
+
+
+def windows_of(
+    sentences: list[ner.Sentence], max_seq_length: int, **options
+) -> list[tuple[str, str]]:
+    """The pieces of each window, and those of them where an own word begins."""
+    words = ner_windows.tokenize(
+        sentences, TOKENIZER, max_seq_length=max_seq_length, **options
+    )
+    found = []
+    for row in range(len(words)):
+        rows = np.array([row])
+        pieces = [VOCABULARY.tokens[i] for i in words.batch(rows)["input_ids"][0]]
+        assert (pieces[0], pieces[-1]) == ("[CLS]", "[SEP]")
+        assert len(pieces) == words.lengths[row] <= max_seq_length
+        own = [pieces[position] for position in words.places(rows).index[1]]
+        found.append((" ".join(pieces[1:-1]), " ".join(own)))
+    return found
+
+
+def test_windows_take_words_of_their_document_on_both_sides():
+    sentences = sentences_of("a b c/d e/f g h", "a/b")
+    assert windows_of(sentences, 8) == [
+        ("a b c d e f", "a b c"),
+        ("b c d e f g", "d e"),
+        ("c d e f g h", "f g h"),
+        ("a b", "a"),
+        ("a b", "b"),
+    ]
+    assert windows_of(sentences, 8, document_context=False) == [
+        ("a b c", "a b c"),
+        ("d e", "d e"),
+        ("f g h", "f g h"),
+        ("a", "a"),
+        ("b", "b"),
+    ]
+
+
+def test_words_are_not_divided_and_what_they_leave_is_used():
+    # Two pieces of room for each side of "e". The left takes none of "aaa" and leaves
+    # both to the right, of which "ga" takes all.
+    assert windows_of(sentences_of("b aaa/e/f gaa h"), 7)[1] == ("e f g ##a ##a", "e")
+    # What the right cannot use goes to the left again.
+    assert windows_of(sentences_of("b aa/e/faaa"), 7)[1] == ("b a ##a e", "e")
+
+
+def test_long_sentences_are_cut_and_words_at_the_cuts_have_neighbours():
+    assert windows_of(sentences_of("a b c d e f g/h"), 6) == [
+        ("a b c d", "a b"),
+        ("b c d e", "c d"),
+        ("d e f g", "e f"),
+        ("e f g h", "g"),
+        ("e f g h", "h"),
+    ]
+    # The same sentence is context in any case.
+    assert windows_of(sentences_of("a b c d e/h"), 6, document_context=False) == [
+        ("a b c d", "a b"),
+        ("b c d e", "c d"),
+        ("b c d e", "e"),
+        ("h", "h"),
+    ]
+
+
+def test_words_of_no_pieces_or_too_many_have_a_place():
+    sentences = sentences_of("a \x01 z caaaaaa b")
+    assert windows_of(sentences, 5) == [
+        ("a [UNK] [UNK]", "a"),
+        ("a [UNK] [UNK]", "[UNK]"),
+        ("a [UNK] [UNK]", "[UNK]"),
+        ("c ##a ##a", "c"),
+        ("b", "b"),
+    ]
+    with pytest.raises(ValueError, match="must be at least 3, got 2"):
+        ner_windows.tokenize(sentences, TOKENIZER, max_seq_length=2)
+
+
+def random_documents(seed: int) -> list[ner.Sentence]:
+    choose = random.Random(seed)
+    sentences = []
+    for document in range(6):
+        for _ in range(choose.randint(1, 6)):
+            words = [
+                choose.choice("abcdefgh") + "a" * choose.choice((0, 0, 0, 1, 2, 5))
+                for _ in range(choose.randint(1, 14))
+            ]
+            sentences.append(ner.Sentence(tuple(words), None, document, 1))
+    return sentences
+
+
+@pytest.mark.parametrize("max_seq_length", [3, 8, 13, 20, 60])
+def test_every_word_is_once_its_own_and_no_neighbour_would_still_fit(max_seq_length):
+    for seed in range(5):
+        sentences = random_documents(seed)
+        tokenized = ner_windows.tokenize(
+            sentences, TOKENIZER, max_seq_length=max_seq_length
+        )
+        assert tokenized.num_words.sum() == sum(len(s.words) for s in sentences)
+        # Each word by its document, its place there and its pieces.
+        places, document_words = [], {}
+        for sentence in sentences:
+            known = document_words.setdefault(sentence.document, [])
+            for word in sentence.words:
+                places.append((sentence.document, len(known)))
+                known.append(TOKENIZER.encode(word)[: max_seq_length - 2])
+        for row in range(len(tokenized)):
+            rows = np.array([row])
+            window = tokenized.batch(rows)["input_ids"][0, 1:-1].tolist()
+            ids, (_, positions) = tokenized.places(rows)
+            document, first_own = places[ids[0]]
+            words = document_words[document]
+            # Back to where the window begins, and on to where it ends.
+            first, length = first_own, positions[0] - 1
+            while length > 0:
+                first -= 1
+                length -= len(words[first])
+            end, pieces = first, []
+            while len(pieces) < len(window):
+                pieces += words[end]
+                end += 1
+            assert pieces == window
+            room = max_seq_length - 2 - len(window)
+            assert first == 0 or len(words[first - 1]) > room
+            assert end == len(words) or len(words[end]) > room
+            for word, position in zip(ids, positions, strict=True):
+                place = places[word][1]
+                assert position == 1 + sum(map(len, words[first:place]))
+
+
+def test_labels_are_at_first_pieces_of_own_words_alone():
+    sentences = sentences_of("a baa/c d", "e")
+    words = ner_windows.tokenize(
+        sentences,
+        TOKENIZER,
+        max_seq_length=6,
+    )
+    assert "label_ids" not in words.batch(np.arange(3))
+    words = ner_windows.tokenize(
+        sentences, TOKENIZER, max_seq_length=6, label_ids=np.int32([5, 6, 7, 8, 9])
+    )
+    batch = words.batch(np.array([1, 2, 0]))
+    assert [VOCABULARY.tokens[i] for i in batch["input_ids"][0]] == (
+        "[CLS] c d [SEP] [PAD] [PAD]".split()
+    )
+    assert batch["label_ids"].tolist() == [
+        [-1, 7, 8, -1, -1, -1],
+        [-1, 9, -1, -1, -1, -1],
+        [-1, 5, 6, -1, -1, -1],
+    ]
+    assert {values.dtype for values in batch.values()} == {np.dtype(np.int32)}
+    assert batch["segment_ids"].sum() == 0
+
+
+def test_answers_of_batches_in_any_order_find_their_words():
+    sentences = random_documents(9)
+    num_words = sum(len(s.words) for s in sentences)
+    label_ids = np.arange(num_words, dtype=np.int32)
+    words = ner_windows.tokenize(
+        sentences, TOKENIZER, max_seq_length=12, label_ids=label_ids
+    )
+    answers = np.full(num_words, -1)
+    order = np.random.default_rng(1).permutation(len(words))
+    for rows in np.array_split(order, 5):
+        batch = words.batch(rows)
+        own = words.places(rows)
+        assert (answers[own.ids] == -1).all()
+        # As if the model answered with the number of the word.
+        answers[own.ids] = batch["label_ids"][own.index]
+        assert (batch["label_ids"] >= 0).sum() == len(own.ids)
+    np.testing.assert_array_equal(answers, label_ids)
+
+
+def test_conll_2003_has_a_window_for_every_sentence(shared_data):
+    vocabulary = shared_data / "vocab" / "cased_L-12_H-768_A-12" / "vocab.txt"
+    tokenizer = tokenization.Tokenizer(
+        tokenization.Vocabulary.load(vocabulary), do_lower_case=False
+    )
+    sentences = ner.read(shared_data / "ner" / "conll2003" / "eng.testa")
+    words = ner_windows.tokenize(sentences, tokenizer, max_seq_length=512)
+    assert len(words) == 3250
+    # Documents of 200 words fit; without their context sentences have 20 tokens.
+    assert words.lengths.mean() == pytest.approx(367.5, abs=0.1)
+    own = words.places(np.arange(3250))
+    batch = words.batch(np.arange(3250))
+    first_pieces = batch["input_ids"][own.index]
+    assert first_pieces.tolist() == [
+        tokenizer.encode(word)[0] for s in sentences for word in s.words
+    ]

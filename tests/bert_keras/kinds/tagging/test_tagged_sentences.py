@@ -1,0 +1,214 @@
+"""Named entities: which was taken for which."""
+
+import collections
+import random
+
+import pytest
+
+from bert_keras.kinds.tagging import ner, tagged_sentences
+from bert_keras.kinds.tagging.tagged_sentences import Entity, Pair
+from bert_keras.labelled import answers
+
+TAGS = ("O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG")
+
+
+def sentence(labels: str, prediction: str, *, words: str | None = None, line: int = 1):
+    """A record of tags with blanks between them."""
+    count = len(labels.split())
+    return answers.TaggedSentence(
+        words=(words or " ".join(f"w{n}" for n in range(count))).split(),
+        line=line,
+        labels=labels.split(),
+        prediction=prediction.split(),
+    )
+
+
+def entities_of(tags: list[str]) -> set[tuple[str, int, int]]:
+    """Of IOB2, by its definition: B- begins, I- of the same type goes on."""
+    found, begin = set(), None
+    for place, tag in enumerate([*tags, "O"]):
+        if begin is not None and tag != f"I-{tags[begin][2:]}":
+            found.add((tags[begin][2:], begin, place))
+            begin = None
+        if tag.startswith("B-"):
+            begin = place
+    return found
+
+
+def random_records(count: int) -> list[answers.TaggedSentence]:
+    rng = random.Random(1)
+    records = []
+    for line in range(count):
+        right = ner.to_iob2(rng.choices(TAGS, k=12))
+        found = [t if rng.random() < 0.7 else rng.choice(TAGS) for t in right]
+        found = " ".join(ner.to_iob2(found))
+        records.append(sentence(" ".join(right), found, line=line))
+    return records
+
+
+def test_every_entity_is_in_one_pair_and_equal_ones_in_the_same():
+    for record in random_records(300):
+        pairs = tagged_sentences.pair_entities(record)
+        right = [tuple(p.right) for p in pairs if p.right]
+        found = [tuple(p.found) for p in pairs if p.found]
+        assert sorted(right) == sorted(entities_of(list(record.labels)))
+        assert sorted(found) == sorted(entities_of(list(record.prediction)))
+        same = {tuple(p.right) for p in pairs if p.kind == "right"}
+        assert same == set(right) & set(found)
+        for pair in pairs:
+            if pair.right and pair.found:
+                assert pair.right.start < pair.found.end
+                assert pair.found.start < pair.right.end
+
+
+def test_the_scores_of_types_are_those_of_the_definition():
+    records = random_records(200)
+    pairs = [p for r in records for p in tagged_sentences.pair_entities(r)]
+    right, found, hits = (collections.Counter() for _ in range(3))
+    for record in records:
+        of_right = entities_of(list(record.labels))
+        of_found = entities_of(list(record.prediction))
+        right.update(name for name, *_ in of_right)
+        found.update(name for name, *_ in of_found)
+        hits.update(name for name, *_ in of_right & of_found)
+    scores = tagged_sentences.type_scores(records, pairs)
+    assert [score.name for score in scores] == ["LOC", "ORG", "PER"]
+    for name, precision, recall, f1, num_right, num_answered in scores:
+        assert (num_right, num_answered) == (right[name], found[name])
+        assert precision == pytest.approx(hits[name] / found[name])
+        assert recall == pytest.approx(hits[name] / right[name])
+        assert f1 == pytest.approx(2 * hits[name] / (right[name] + found[name]))
+
+
+@pytest.mark.parametrize(
+    ("labels", "prediction", "kinds"),
+    [
+        ("B-PER I-PER O", "B-PER I-PER O", ["right"]),
+        ("B-PER I-PER O", "B-LOC I-LOC O", ["other type"]),
+        ("B-PER I-PER O", "B-PER O O", ["other bounds"]),
+        ("B-PER I-PER O", "O B-LOC I-LOC", ["other type and bounds"]),
+        ("B-PER I-PER O", "O O O", ["missed"]),
+        ("O O O", "O B-PER O", ["invented"]),
+        ("B-PER I-PER O", "O O B-PER", ["missed", "invented"]),
+        # One was found in two halves: the second is too many.
+        ("B-PER I-PER I-PER", "B-PER B-PER I-PER", ["other bounds", "invented"]),
+        ("B-PER B-PER", "B-PER I-PER", ["other bounds", "missed"]),
+    ],
+)
+def test_what_becomes_of_an_entity(labels, prediction, kinds):
+    pairs = tagged_sentences.pair_entities(sentence(labels, prediction))
+    assert sorted(pair.kind for pair in pairs) == sorted(kinds)
+
+
+def test_the_pair_that_shares_most_words():
+    record = sentence("B-PER I-PER I-PER B-LOC", "B-LOC B-PER I-PER I-PER")
+    assert tagged_sentences.pair_entities(record) == [
+        Pair(Entity("PER", 0, 3), Entity("PER", 1, 4)),
+        Pair(None, Entity("LOC", 0, 1)),
+        Pair(Entity("LOC", 3, 4), None),
+    ]
+
+
+def test_the_parts_of_the_page():
+    records = [
+        sentence("B-PER O", "B-PER O", words="Anna sat", line=1),
+        sentence("B-LOC I-LOC O", "B-LOC O O", words="New *York* ended", line=3),
+        sentence("B-ORG O B-LOC", "B-LOC B-PER O", words="Bank of China", line=7),
+    ]
+    scores, confusion, sample, mistakes = tagged_sentences.describe(records)
+    assert (
+        scores.text
+        == """\
+| type | precision | recall | F1 | in the file | answered |
+| --- | --- | --- | --- | --- | --- |
+| LOC | 0.0 % | 0.0 % | 0.0 % | 2 | 2 |
+| ORG | – | 0.0 % | 0.0 % | 1 | 0 |
+| PER | 50.0 % | 100.0 % | 66.7 % | 1 | 2 |"""
+    )
+    assert (
+        confusion.text
+        == """\
+An entity is compared with the one found in its words, or in some of them: the bounds \
+may differ.
+
+| what became of entities | how many |
+| --- | --- |
+| right | 1 |
+| other type | 1 |
+| other bounds | 1 |
+| other type and bounds | 0 |
+| missed | 1 |
+| invented | 1 |
+
+The commonest confusions:
+
+| right | answered | how often | share of the row |
+| --- | --- | --- | --- |
+| LOC | no entity | 1 | 50.0 % |
+| ORG | LOC | 1 | 100.0 % |
+| no entity | PER | 1 | 100.0 % |"""
+    )
+    assert (
+        sample.text
+        == """\
+The first 3 with entities:
+
+| line | sentence | entities found |
+| --- | --- | --- |
+| 1 | <strong>Anna</strong> sat | <em>Anna</em> PER |
+| 3 | <strong>New</strong> &#42;York&#42; ended | <em>New</em> LOC |
+| 7 | <strong>Bank</strong> <strong>of</strong> China | <em>Bank</em> LOC; \
+<em>of</em> PER |"""
+    )
+    assert (
+        mistakes.text
+        == """\
+2 of 3 sentences have mistakes; the 2 with most of them:
+
+| line | sentence | mistakes |
+| --- | --- | --- |
+| 7 | <strong>Bank</strong> <strong>of</strong> <strong>China</strong> | \
+<em>Bank</em> ORG → LOC; no entity → <em>of</em> PER; <em>China</em> LOC → no entity |
+| 3 | <strong>New &#42;York&#42;</strong> ended | <em>New &#42;York&#42;</em> LOC → \
+<em>New</em> LOC |"""
+    )
+    assert [part.name for part in (scores, confusion, sample, mistakes)] == [
+        *("scores_by_type", "confusion_of_types", "sample", "worst_mistakes")
+    ]
+    assert scores.picture[:4] == confusion.picture[:4] == b"\x89PNG"
+    assert mistakes.picture is None
+
+
+def test_a_sentence_of_many_mistakes():
+    count = 60
+    record = sentence("O " * count, "B-PER " * count)
+    pairs = tagged_sentences.pair_entities(record)
+    mistakes = tagged_sentences.describe([record])[-1].text
+    assert len(pairs) == count
+    assert mistakes.endswith("no entity → <em>w7</em> PER; and 52 more |")
+    assert "<strong>w7</strong>" in mistakes and "<strong>w8" not in mistakes
+
+
+def test_no_entities_at_all():
+    (part,) = tagged_sentences.describe([sentence("O O", "O O")])
+    assert part.text == "No entity in 1 sentences, and none was found."
+    parts = tagged_sentences.describe([sentence("B-X O", "B-X O")])
+    assert parts[-1].text == "0 of 1 sentences have mistakes."
+
+
+def test_entities_of_other_schemes():
+    for tags in ("B-a I-a E-a S-b O S-b S-b", "B-a I-a L-a U-b O U-b U-b"):
+        assert tagged_sentences.entities(tags.split()) == [
+            Entity("a", 0, 3),
+            Entity("b", 3, 4),
+            Entity("b", 5, 6),
+            Entity("b", 6, 7),
+        ]
+
+
+def test_plain_tags_are_compared_word_by_word():
+    records = [sentence("DT NN VB", "DT NN NN"), sentence("NN O", "NN O")]
+    confusion, scores = tagged_sentences.describe(records)
+    assert (confusion.name, scores.name) == ("confusion_of_tags", "scores_by_tag")
+    assert confusion.picture is not None
+    assert "NN" in scores.text and "VB" in scores.text

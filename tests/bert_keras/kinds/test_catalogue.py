@@ -1,0 +1,413 @@
+"""Every task by name: its files, its inputs, and answers with their official scores."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning
+from bert_keras.data import features, tokenization
+from bert_keras.kinds import catalogue
+from bert_keras.kinds.text import glue
+from bert_keras.labelled import dataset
+
+WORDS = "the cat sat on a mat . paris is in france who where good bad film".split()
+TOKENIZER = tokenization.Tokenizer(
+    tokenization.Vocabulary((*features.SPECIAL_TOKENS, *WORDS)), do_lower_case=True
+)
+
+
+def squad_file(path: Path, *questions: dict, version: str = "1.1") -> Path:
+    context = "The cat sat on a mat. Paris is in France."
+    paragraph = {"context": context, "qas": list(questions)}
+    content = {"version": version, "data": [{"paragraphs": [paragraph]}]}
+    path.write_text(json.dumps(content))
+    return path
+
+
+WHERE = {
+    "id": "where",
+    "question": "Where is Paris",
+    "answers": [{"text": "France", "answer_start": 34}],
+}
+WHO = {
+    "id": "who",
+    "question": "Who sat",
+    "answers": [{"text": "The cat", "answer_start": 0}],
+}
+NOBODY = {"id": "none", "question": "Who", "answers": [], "is_impossible": True}
+
+
+def make_files(folder: Path) -> dict[str, Path]:
+    """A small file for each form, with the settings that read it."""
+    texts = folder / "texts.tsv"
+    texts.write_text("text\tlabel\nthe good film\tgood\na bad film .\tbad\nbad\tbad\n")
+    numbers = folder / "numbers.jsonl"
+    numbers.write_text(
+        '{"text": "good", "text_pair": "the film", "label": 4.5}\n'
+        '{"text": "the bad film", "text_pair": "bad", "label": 1}\n'
+    )
+    tags = folder / "tags.txt"
+    tags.write_text("Paris B-LOC\nis O\nin O\nFrance B-LOC\n\nthe O\ncat O\n")
+    endings = folder / "endings.csv"
+    endings.write_text(
+        "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
+        "the cat sat,it,is good,is bad,is a film,sat on the mat .,3\n"
+        "the film,it,is good,is bad,sat,is in france,0\n"
+    )
+    return {
+        "text": texts,
+        "regression": numbers,
+        "tagging": tags,
+        "choice": endings,
+        "span": squad_file(folder / "span.json", WHERE, WHO),
+        "span with none": squad_file(
+            folder / "none.json", WHERE, WHO, NOBODY, version="v2.0"
+        ),
+    }
+
+
+def settings_of(name: str) -> finetuning.FinetuningConfig:
+    return finetuning.FinetuningConfig(
+        task={"regression": "text"}.get(name, name.split()[0]),
+        regression=name == "regression",
+        max_seq_length=16,
+        span=finetuning.SpanConfig(doc_stride=3, max_query_length=4),
+    )
+
+
+FORMS = ("text", "regression", "tagging", "choice", "span", "span with none")
+
+
+def perfect_outputs(
+    inputs: dataset.Inputs, task: config.Task, batch_size: int
+) -> np.ndarray:
+    """What a network gives that knows what is right, gathered from batches."""
+    rng = np.random.default_rng(0)
+    rows = rng.permutation(len(inputs.lengths))
+    outputs = None
+    for start in range(0, len(rows), batch_size):
+        batch = inputs.batch(rows[start : start + batch_size])
+        of_batch = perfect_batch(batch, task)
+        if outputs is None:
+            outputs = np.full((inputs.num_answers, of_batch.shape[-1]), np.nan)
+        places = inputs.places(rows[start : start + batch_size])
+        outputs[places.ids] = of_batch[places.index]
+    return outputs.astype(np.float32)
+
+
+def perfect_batch(batch: dict[str, np.ndarray], task: config.Task) -> np.ndarray:
+    match task.kind:
+        case "classification":
+            return 9.0 * np.eye(len(task.labels))[batch["label_ids"]]
+        case "choice":
+            return 9.0 * np.eye(4)[batch["label_ids"]]
+        case "regression":
+            return batch["label_ids"][:, None]
+        case "tagging":
+            return 9.0 * np.eye(len(task.labels))[np.maximum(batch["label_ids"], 0)]
+    length = batch["input_ids"].shape[1]
+    return 9.0 * np.stack(
+        [np.eye(length)[batch[f"{end}_positions"]] for end in ("start", "end")], -1
+    )
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_right_outputs_get_the_best_scores(tmp_path, name, batch_size):
+    settings = settings_of(name)
+    data = catalogue.read(make_files(tmp_path)[name], settings)
+    task = data.describe()
+    inputs = data.encode(task, TOKENIZER, settings)
+    outputs = perfect_outputs(inputs, task, batch_size)
+    assert np.isfinite(outputs).all()
+    scores = data.answer(outputs, inputs, task, settings).scores()
+    best = {
+        "text": {"accuracy": 1, "f1 of good": 1, "matthews": 1},
+        "regression": {"pearson": 1, "spearman": 1, "loss": 0},
+        "tagging": {"accuracy": 1, "precision": 1, "recall": 1, "f1": 1},
+        "choice": {"accuracy": 1},
+        "span": {"exact_match": 100, "f1": 100, "total": 2, "num_unanswered": 0},
+        "span with none": {"exact": 100, "f1": 100, "total": 3, "best_f1": 100},
+    }[name]
+    assert {key: scores[key] for key in best} == pytest.approx(best)
+
+
+TASKS = {
+    "text": config.Task(
+        kind="classification", labels=("bad", "good"), positive_label="good"
+    ),
+    "regression": config.Task(kind="regression", has_text_pair=True),
+    "tagging": config.Task(kind="tagging", labels=("O", "B-LOC", "I-LOC")),
+    "choice": config.Task(kind="choice", has_text_pair=True),
+    "span": config.Task(kind="span", has_text_pair=True),
+    "span with none": config.Task(kind="span", has_text_pair=True, has_impossible=True),
+}
+
+FILES = {
+    "text": {
+        "predictions.tsv": "prediction\tp(bad)\tp(good)\n"
+        "good\t0.000123\t0.999877\nbad\t0.999877\t0.000123\nbad\t0.999877\t0.000123\n"
+    },
+    "regression": {"predictions.tsv": "prediction\n4.5\n1\n"},
+    "tagging": {
+        "predictions.txt": "Paris B-LOC B-LOC\nis O O\nin O O\nFrance B-LOC B-LOC\n\n"
+        "the O O\ncat O O\n\n"
+    },
+    "choice": {
+        "predictions.tsv": "prediction\tp(0)\tp(1)\tp(2)\tp(3)\n"
+        "3\t0.000123\t0.000123\t0.000123\t0.999630\n"
+        "0\t0.999630\t0.000123\t0.000123\t0.000123\n"
+    },
+}
+
+LAST_RECORDS = {
+    "text": {
+        "text": "bad",
+        "text_pair": None,
+        "line": 4,
+        "label": "bad",
+        "prediction": "bad",
+        "probabilities": {"bad": 0.99988, "good": 0.00012},
+    },
+    "regression": {
+        "text": "the bad film",
+        "text_pair": "bad",
+        "line": 2,
+        "label": 1.0,
+        "prediction": 1.0,
+    },
+    "tagging": {
+        "words": ["the", "cat"],
+        "line": 6,
+        "labels": ["O", "O"],
+        "prediction": ["O", "O"],
+    },
+    "choice": {
+        "text": "the film",
+        "beginning": "it",
+        "endings": ["is good", "is bad", "sat", "is in france"],
+        "line": 3,
+        "label": 0,
+        "prediction": 0,
+        "probabilities": [0.99963, 0.00012, 0.00012, 0.00012],
+    },
+    "span": {
+        "id": "who",
+        "question": "Who sat",
+        "context": "The cat sat on a mat. Paris is in France.",
+        "answers": ["The cat"],
+        "prediction": "The cat",
+        "null_odds": None,
+        "best_text": "The cat",
+    },
+    "span with none": {
+        "id": "none",
+        "question": "Who",
+        "context": "The cat sat on a mat. Paris is in France.",
+        "answers": [],
+        "prediction": "",
+        "null_odds": 18.0,
+    },
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_what_a_file_is_and_what_is_written_of_answers(tmp_path, name):
+    settings = settings_of(name)
+    path = make_files(tmp_path)[name]
+    data = catalogue.read(path, settings)
+    task = data.describe()
+    assert task == TASKS[name]
+    assert data.path == path
+    inputs = data.encode(task, TOKENIZER, settings)
+    answers = data.answer(perfect_outputs(inputs, task, 2), inputs, task, settings)
+    records = [record.model_dump() for record in answers.records()]
+    assert len(records) == len(data)
+    json.dumps(records, allow_nan=False)
+    last = json.loads(json.dumps(records[-1]), parse_float=lambda s: round(float(s), 5))
+    assert {key: last[key] for key in LAST_RECORDS[name]} == LAST_RECORDS[name]
+    files = answers.files()
+    if name in FILES:
+        assert files == FILES[name]
+    else:
+        nulls = {"null_odds.json"} if "none" in name else set()
+        assert set(files) == {"predictions.json", "nbest_predictions.json", *nulls}
+        predictions = json.loads(files["predictions.json"])
+        assert predictions["where"] == "France"
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_files_without_what_is_right_are_answered_too(tmp_path, name):
+    """The same file read with and without: the inputs are the same."""
+    settings = settings_of(name)
+    path = make_files(tmp_path)[name]
+    wanted = catalogue.read(path, settings)
+    data = catalogue.read(
+        path, settings, has_labels=False, has_text_pair=name == "regression"
+    )
+    task = wanted.describe()
+    inputs = data.encode(task, TOKENIZER, settings)
+    with_labels = wanted.encode(task, TOKENIZER, settings)
+    rows = np.arange(len(inputs.lengths))
+    batch, labelled = inputs.batch(rows), with_labels.batch(rows)
+    assert "label_ids" not in batch
+    for name_of in ("input_ids", "input_mask", "segment_ids"):
+        np.testing.assert_array_equal(batch[name_of], labelled[name_of])
+    outputs = perfect_outputs(with_labels, task, 2)
+    files = data.answer(outputs, inputs, task, settings).files()
+    assert all(content.strip() for content in files.values())
+    if name == "tagging":
+        assert files["predictions.txt"].startswith("Paris B-LOC\nis O\n")
+
+
+def test_a_threshold_decides_who_has_no_answer(tmp_path):
+    settings = settings_of("span with none")
+    data = catalogue.read(make_files(tmp_path)["span with none"], settings)
+    task = data.describe()
+    inputs = data.encode(task, TOKENIZER, settings)
+    answers = data.answer(perfect_outputs(inputs, task, 2), inputs, task, settings)
+    texts = json.loads(answers.files(threshold=100.0)["predictions.json"])
+    assert texts["none"] and texts["where"] == "France"
+    assert answers.scores(threshold=-100.0)["HasAns_exact"] == 0
+    texts = json.loads(answers.files(threshold=-100.0)["predictions.json"])
+    assert set(texts.values()) == {""}
+    assert {r.prediction for r in answers.records(threshold=-100.0)} == {""}
+
+
+def test_a_wrong_place_counts_as_wrong_and_is_listed(tmp_path, caplog):
+    """As in the official script, which looks at no place."""
+    astray = {**WHO, "id": "x", "answers": [{"text": "dog", "answer_start": 3}]}
+    moved = {**WHO, "answers": [{"text": "The cat", "answer_start": 3}]}
+    settings = settings_of("span")
+    path = squad_file(tmp_path / "dev.json", WHERE, moved, astray)
+    data = catalogue.read(path, settings)
+    assert caplog.messages == [
+        f"{path}: 1 answers were not where the file says, but in one other place",
+        f"{path}: 1 questions without a text that has the answer, not trained on:\n"
+        "  x: the text does not have the answer 'dog' "
+        "where it should be, nor exactly once",
+    ]
+    task = data.describe()
+    inputs = data.encode(task, TOKENIZER, settings)
+    answers = data.answer(perfect_outputs(inputs, task, 2), inputs, task, settings)
+    scores = answers.scores()
+    assert scores["total"] == 3
+    assert scores["exact_match"] == pytest.approx(200 / 3)
+    assert scores["num_unanswered"] == 0
+
+
+@pytest.mark.parametrize("name", [n for n, t in glue.TASKS.items() if t.train])
+def test_every_glue_task_is_trained_on_its_own_files(shared_data, name):
+    folder = shared_data / "glue"
+    if name in ("MNLI", "QQP", "QNLI"):
+        pytest.skip("read to the last row in test_glue.py; not all files are here")
+    train, dev = catalogue.training_files(name, folder)
+    settings = finetuning.FinetuningConfig(task=name)
+    data = catalogue.read(dev[0], settings)
+    task = data.describe()
+    assert task.name == name
+    assert task.labels == glue.TASKS[name].labels
+    assert task == catalogue.read(train, settings).describe()
+    inputs = data.encode(task, TOKENIZER, settings)
+    outputs = perfect_outputs(inputs, task, 64)
+    scores = data.answer(outputs, inputs, task, settings).scores()
+    assert set(scores) == {"loss", *glue.TASKS[name].metrics}
+    assert scores[glue.TASKS[name].main_metric] == pytest.approx(1)
+
+
+def test_mnli_is_evaluated_on_both_files(shared_data, tmp_path):
+    source = shared_data / "glue" / "MNLI"
+    (tmp_path / "MNLI").mkdir()
+    for name in ("train", "dev_matched", "dev_mismatched"):
+        (tmp_path / "MNLI" / f"{name}.tsv").write_text("")
+    train, dev = catalogue.training_files("MNLI", tmp_path)
+    assert train.name == "train.tsv"
+    assert [path.name for path in dev] == ["dev_matched.tsv", "dev_mismatched.tsv"]
+    assert source.is_dir()
+
+
+@pytest.mark.parametrize(
+    "name, folder, files, sizes",
+    [
+        ("SWAG", "multiple_choice/swag_sample", ("train.csv", "val.csv"), None),
+        ("CODAH", "multiple_choice/codah/cv_fold_0", ("train.tsv", "dev.tsv"), 556),
+        ("CoNLL-2003", "ner/conll2003", ("eng.train", "eng.testa"), 3250),
+    ],
+)
+def test_official_folders(shared_data, name, folder, files, sizes):
+    train, dev = catalogue.training_files(name, shared_data / folder)
+    assert (train.name, *(path.name for path in dev)) == files
+    data = catalogue.read(dev[0], finetuning.FinetuningConfig(task=name))
+    assert data.describe().name == name
+    assert sizes is None or len(data) == sizes
+
+
+def test_triviaqa_in_its_own_layout(shared_data):
+    folder = shared_data / "triviaqa" / "original_format"
+    train, dev = catalogue.training_files("TriviaQA", folder)
+    assert [train.name, *(p.name for p in dev)] == [
+        "wikipedia-train.json",
+        "wikipedia-dev.json",
+    ]
+    settings = finetuning.FinetuningConfig(task="TriviaQA")
+    data = catalogue.read(folder / "qa" / "web-train.json", settings)
+    assert len(data) >= 1
+    assert data.describe() == config.Task(
+        kind="span", name="TriviaQA", has_text_pair=True
+    )
+
+
+def test_squad_dev_gets_full_marks_from_its_own_answers(shared_data):
+    """The first 300 questions. In ten the answer is part of a word, as 8 of 18."""
+    path = shared_data / "squad" / "v1.1" / "dev-v1.1.json"
+    vocabulary = tokenization.Vocabulary.load(
+        shared_data / "vocab" / "uncased_L-12_H-768_A-12" / "vocab.txt"
+    )
+    settings = finetuning.FinetuningConfig(task="SQuAD1.1", max_seq_length=384)
+    data = catalogue.read(path, settings)
+    assert len(data) == 10_570
+    some = data.questions._replace(questions=data.questions.questions[:300])
+    data = type(data)(path=path, questions=some, name=data.name)
+    task = data.describe()
+    tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
+    inputs = data.encode(task, tokenizer, settings)
+    outputs = perfect_outputs(inputs, task, 50)
+    scores = data.answer(outputs, inputs, task, settings).scores()
+    assert scores["total"] == 300
+    assert scores["exact_match"] == pytest.approx(100 * 290 / 300)
+
+
+@pytest.mark.parametrize(
+    "name, folder, message",
+    [
+        ("MRPD", ".", "`task` is one of text, tagging, .*, got 'MRPD'; did you mean"),
+        ("span", ".", "`span` is a form of your own data: give its files with --train"),
+        ("AX", ".", "AX has no training data: fine-tune on MNLI; `predict --data`"),
+        ("RTE", ".", "no train.tsv, dev.tsv: expected the folder of GLUE as it is unp"),
+        ("SWAG", ".", "no train.csv, val.csv: expected the folder of SWAG; files of"),
+    ],
+)
+def test_mistakes_with_names_and_folders(tmp_path, name, folder, message):
+    with pytest.raises(InputError, match=message):
+        catalogue.training_files(name, tmp_path / folder)
+
+
+def test_a_tag_and_a_label_that_training_lacks(tmp_path):
+    files = make_files(tmp_path)
+    for name, known in (("text", ("bad", "fine")), ("tagging", ("O", "B-PER"))):
+        data = catalogue.read(files[name], settings_of(name))
+        task = data.describe().model_copy(update={"labels": known})
+        with pytest.raises(
+            InputError, match=f"{files[name].name}: .*line .*was not in"
+        ):
+            data.encode(task, TOKENIZER, settings_of(name))
+
+
+def test_all_kinds_of_task_have_a_form():
+    assert {official.form for official in catalogue.DATASETS.values()} < set(
+        catalogue.FORMS
+    )
+    assert len(set(catalogue.NAMES)) == len(catalogue.NAMES)

@@ -1,0 +1,178 @@
+"""A share of the training file, held out by what the examples are about."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from bert_keras.core.errors import InputError
+from bert_keras.kinds import forms, held_out_parts
+from bert_keras.kinds.choice import swag
+from bert_keras.kinds.span import squad
+from bert_keras.kinds.tagging import ner
+from bert_keras.kinds.text import text, text_forms
+
+FILE = Path("train.tsv")
+
+
+def texts(*rows: str) -> text_forms.TextDataset:
+    made = [text.LabelledText(row, None, "a", n) for n, row in enumerate(rows)]
+    return text_forms.TextDataset(
+        path=FILE, rows=made, has_labels=True, kind="classification"
+    )
+
+
+@pytest.mark.parametrize(
+    ("dev", "part"),
+    [
+        (["10%"], ("10%", 0, 0.1)),
+        (["0.5%", "b.tsv"], ("0.5%", 0, 0.005)),
+        (["1/5"], ("1/5", 0, 0.2)),
+        (["4/4", "b.tsv"], ("4/4", 0.75, 1)),
+        (["dev.tsv"], None),
+        (["data/5"], None),
+        ([], None),
+    ],
+)
+def test_a_part_is_in_percent_or_one_of_several(dev, part):
+    assert held_out_parts.part_of(dev) == part
+
+
+def part(name: str) -> held_out_parts.Part:
+    found = held_out_parts.part_of([name])
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dev", "message"),
+    [
+        (["0%"], "above 0% and below 100%, such as 10%, got 0%"),
+        (["100%"], "got 100%"),
+        (["-5%"], "got -5%"),
+        (["ten%"], "got ten%"),
+        (["a.tsv", "10%"], "comes first, got 10% after a.tsv"),
+        (["a.tsv", "1/5"], "comes first, got 1/5 after a.tsv"),
+        (["0/5"], "a fold of two or more, such as 1/5 to 5/5, got 0/5"),
+        (["6/5"], "such as 1/5 to 5/5, got 6/5"),
+        (["1/1"], "such as 1/5 to 5/5, got 1/1"),
+    ],
+)
+def test_parts_that_are_none(dev, message):
+    with pytest.raises(InputError, match=message):
+        held_out_parts.part_of(dev)
+
+
+def test_a_file_of_such_a_name_is_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "10%").write_text("text\tlabel\na\tb\n")
+    assert held_out_parts.part_of(["10%"]) is None
+
+
+def test_the_choice_is_that_of_every_machine():
+    """Literal values: another hash would move examples between training and dev."""
+    chosen = [key for key in map(str, range(40)) if part("10%").holds(key)]
+    assert chosen == ["9", "39"]
+    assert sum(part(f"{fold}/2").holds("\udcff") for fold in (1, 2)) == 1
+
+
+def test_folds_have_each_example_once_and_duplicates_together():
+    keys = [str(n % 1500) for n in range(3000)]
+    for num_folds in (2, 3, 5, 10):
+        folds = [part(f"{n}/{num_folds}") for n in range(1, num_folds + 1)]
+        found = [[f for f in folds if f.holds(key)] for key in keys]
+        assert {len(those) for those in found} == {1}
+        sizes = [sum(those == [f] for those in found) for f in folds]
+        assert min(sizes) > 2200 / num_folds
+    data = texts(*keys)
+    assert held_out_parts.split(data, part("1/10")) == held_out_parts.split(
+        data, part("10%")
+    )
+    trained, evaluated = held_out_parts.split(data, part("3/5"))
+    assert not set(trained.keys()) & set(evaluated.keys())
+
+
+def test_a_share_of_many():
+    data = texts(*map(str, range(5000)))
+    trained, evaluated = held_out_parts.split(data, part("10%"))
+    assert len(trained) + len(evaluated) == 5000
+    assert abs(len(evaluated) - 500) < 65  # Three deviations of a binomial.
+    larger = held_out_parts.split(data, part("20%"))[1]
+    assert set(evaluated.rows) < set(larger.rows)
+
+
+def test_duplicates_are_on_one_side_in_any_order():
+    rows = [str(n % 100) for n in range(400)]
+    random.Random(1).shuffle(rows)
+    trained, evaluated = held_out_parts.split(texts(*rows), part("30%"))
+    assert not set(trained.keys()) & set(evaluated.keys())
+    again = held_out_parts.split(texts(*sorted(rows)), part("30%"))[1]
+    assert sorted(again.keys()) == sorted(evaluated.keys())
+    # The order of the file stays.
+    assert [row.line for row in trained.rows] == sorted(r.line for r in trained.rows)
+
+
+def test_no_side_may_be_empty():
+    with pytest.raises(
+        InputError,
+        match="train.tsv: of 3 examples, which are about 1 different things, --dev 10% "
+        "holds 0 out: give another part, or a file",
+    ):
+        held_out_parts.split(texts("a", "a", "a"), part("10%"))
+
+
+def test_what_examples_of_every_form_are_about():
+    def sentence(words: str, document: int) -> ner.Sentence:
+        return ner.Sentence(tuple(words.split()), None, document, 1)
+
+    def tagging(*sentences: ner.Sentence) -> forms.TaggingDataset:
+        return forms.TaggingDataset(path=FILE, sentences=sentences, has_labels=False)
+
+    two = tagging(sentence("a b", 1), sentence("c", 1), sentence("d", 2))
+    assert two.keys() == ["a b\nc", "a b\nc", "d"]
+    one = tagging(sentence("a b", 1), sentence("c", 1))
+    assert one.keys() == ["a b", "c"]
+    assert one.subset([1]).sentences == [sentence("c", 1)]
+    asked = tuple(squad.Question(n, f"{n}?", "a text", ()) for n in "xy")
+    span = forms.SpanDataset(
+        path=FILE, questions=squad.QuestionSet(asked, False, 0, ())
+    )
+    assert span.keys() == ["a text", "a text"]
+    assert span.subset([1]).questions.questions == asked[1:]
+    rows = [swag.Question("a", "b", tuple("wxyz"), 0, 1)]
+    choice = forms.ChoiceDataset(path=FILE, questions=rows, has_labels=True)
+    assert choice.keys() == ["a\0b"]
+    assert choice.subset([]).questions == []
+    pair = text.LabelledText("a", "b", None, 1)
+    data = text_forms.TextDataset(
+        path=FILE, rows=[pair], has_labels=False, kind="regression"
+    )
+    assert data.keys() == ["a\0b"]
+
+
+def test_digests_know_a_share_from_a_file(tmp_path):
+    path = tmp_path / "dev.tsv"
+    path.write_text("a")
+    assert held_out_parts.digests(["10%", path]) == ["10%", held_out_parts.digest(path)]
+    with pytest.raises(InputError, match=r"none.tsv: cannot be read: No such file"):
+        held_out_parts.digests([tmp_path / "none.tsv"])
+
+
+def test_a_smaller_fraction_is_part_of_a_larger_one():
+    data = texts(*(f"text {number}" for number in range(1000)))
+    sizes, earlier = [], set()
+    for share in (0.001, 0.01, 0.07, 0.3, 0.3001, 1):
+        rows = held_out_parts.fraction(data, share, seed=3).rows
+        assert earlier <= {*rows} and rows == sorted(rows, key=data.rows.index)
+        sizes.append(len(rows))
+        earlier = {*rows}
+    assert sizes == [1, 10, 70, 300, 301, 1000]
+    tenth, other = (held_out_parts.fraction(data, 0.1, seed=s).rows for s in (3, 4))
+    assert 0 < len({*tenth} & {*other}) < 30
+    # What every machine chooses.
+    assert len(held_out_parts.fraction(data, 1e-10, seed=3)) == 1
+    assert [row.text for row in held_out_parts.fraction(data, 0.003, seed=3).rows] == [
+        "text 318",
+        "text 644",
+        "text 825",
+    ]

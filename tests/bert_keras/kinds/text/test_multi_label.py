@@ -1,0 +1,304 @@
+"""Texts with any number of labels: files, targets, thresholds, scores."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.special
+import sklearn.metrics
+
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, loading
+from bert_keras.core.settings.finetuning import FinetuningConfig
+from bert_keras.kinds import catalogue
+from bert_keras.kinds.text import multi_label, text, text_forms
+
+SETTINGS = FinetuningConfig(multi_label=True)
+
+
+def read(path: Path, content: str, settings: FinetuningConfig = SETTINGS, **options):
+    path.write_text(content, encoding="utf-8")
+    return catalogue.read(path, settings, **options)
+
+
+# Files.
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "changes"),
+    [
+        ("a.tsv", "text\tlabel\na\tjoy, anger\nb\t\nc\tjoy,joy\n", {}),
+        ("a.csv", 'text,label\na,"joy,anger"\nb,\nc,joy\n', {}),
+        (
+            "a.tsv",
+            "text\tmood\na\tjoy | anger\nb\t \nc\tjoy\n",
+            {"columns": {"label": "mood", "label_separator": "|"}},
+        ),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": ["joy", "anger"]}\n{"text": "b", "label": []}\n'
+            '{"text": "c", "label": ["joy"]}\n',
+            {},
+        ),
+        (
+            "a.tsv",
+            "joy\tanger\ttext\n1\t1\ta\n0\t0\tb\n1\t0\tc\n",
+            {"columns": {"label": ["joy", "anger"]}, "multi_label": False},
+        ),
+        (
+            "a.jsonl",
+            '{"text": "a", "joy": 1, "anger": true}\n{"text": "b", "joy": 0, "anger": '
+            '"0"}\n{"text": "c", "joy": "1", "anger": false}\n',
+            {"columns": {"label": ["joy", "anger"]}},
+        ),
+    ],
+)
+def test_labels_are_listed_or_have_columns(tmp_path, name, content, changes):
+    settings = FinetuningConfig.model_validate({"multi_label": True, **changes})
+    data = read(tmp_path / name, content, settings)
+    assert [row.label for row in data.rows] == [("joy", "anger"), (), ("joy",)]
+    task = data.describe()
+    in_columns = not isinstance(settings.columns.label, str)
+    labels = ("joy", "anger") if in_columns else ("anger", "joy")
+    assert task == config.Task(kind="multi_label", labels=labels)
+    targets = multi_label.targets(data.rows, ("joy", "anger"), path="a")
+    assert targets.tolist() == [[1, 1], [0, 0], [1, 0]]
+
+
+def test_numbers_are_labels_too_and_come_in_their_order(tmp_path):
+    content = '{"text": "a", "label": [10, 9]}\n{"text": "b", "label": ["2"]}\n'
+    assert read(tmp_path / "a.jsonl", content).describe().labels == ("2", "9", "10")
+
+
+def test_a_column_without_a_single_text_is_named(tmp_path, caplog):
+    settings = loading.load(FinetuningConfig, None, ["columns.label=[joy, anger]"])
+    data = read(tmp_path / "a.tsv", "text\tjoy\tanger\na\t1\t0\n", settings)
+    assert data.describe().labels == ("joy", "anger")
+    assert "a.tsv: no text has the label 'anger'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "changes", "message"),
+    [
+        (
+            "a.jsonl",
+            '{"text": "a", "label": "joy"}\n',
+            {},
+            r"a.jsonl: line 1: 'label': with `multi_label` a list such as \[\"a\", "
+            r"\"b\"\], got 'joy'",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": [1, null]}\n',
+            {},
+            "expected a string, got",
+        ),
+        ("a.tsv", "text\tlabel\na\tb,,c\n", {}, "line 2: expected a label of one line"),
+        ("a.tsv", "text\tx\na\tb\n", {}, "no column 'label'"),
+        (
+            "a.tsv",
+            "text\tjoy\na\t2\n",
+            {"columns": {"label": ["joy"]}},
+            "line 2: 'joy': expected 0 or 1, got '2'",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": ["a,b"]}\n',
+            {},
+            "'a,b' has ',' in it, which stands between labels: --set columns.label_se",
+        ),
+        ("a.tsv", "text\tlabel\na\t\n", {}, "a.tsv: no row has a label, expected at"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": ["a"]}\n',
+            {"multi_label": False},
+            "line 1: 'label': expected a label, got a list; --set multi_label=true",
+        ),
+    ],
+)
+def test_bad_rows_are_named(tmp_path, name, content, changes, message):
+    settings = FinetuningConfig.model_validate({"multi_label": True, **changes})
+    with pytest.raises(InputError, match=message):
+        read(tmp_path / name, content, settings).describe()
+
+
+def test_an_unknown_label_is_named(tmp_path):
+    data = read(tmp_path / "a.tsv", "text\tlabel\na\tjoy,angre\n")
+    with pytest.raises(InputError, match="line 2: label 'angre' was not in .*'anger'"):
+        multi_label.targets(data.rows, ("joy", "anger"), path=data.path)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("class_weights={a: 0}", r"`class_weights.a` is a number above 0, got 0"),
+        ("class_weights={a: heavy}", "`class_weights.a` is a number above 0, got 'hea"),
+        ("class_weights=equal", "`balanced` or weights by label, such as .* 'equal'"),
+        ("label_smoothing=1", "`label_smoothing`"),
+        ("columns.label=[]", r"is a column or several different ones, got \[\]"),
+        ("columns.label=[a, a]", r"several different ones, got \['a', 'a'\]"),
+        ("regression=true", "give `regression` or `multi_label`.*, got both"),
+    ],
+)
+def test_settings_that_cannot_be(override, message):
+    with pytest.raises(InputError, match=message):
+        loading.load(FinetuningConfig, None, ["multi_label=true", override])
+
+
+def test_a_file_without_labels_needs_no_column(tmp_path):
+    data = read(tmp_path / "a.tsv", "text\na\n", has_labels=False)
+    assert data.rows == [text.LabelledText("a", None, None, 2)]
+
+
+# Thresholds and scores.
+
+
+def random_answers(num_texts: int, num_labels: int, *, seed: int):
+    random = np.random.default_rng(seed)
+    logits = random.normal(size=(num_texts, num_labels)).round(1).astype(np.float32)
+    targets = random.random((num_texts, num_labels)) < scipy.special.expit(logits - 1)
+    return logits, targets.astype(np.float32)
+
+
+@pytest.mark.parametrize("is_sure", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_no_threshold_is_better(seed, is_sure):
+    logits, targets = random_answers(40, 3, seed=seed)
+    probabilities = multi_label.probabilities(logits)
+    if is_sure:
+        # Numbers of float32 that are next to each other, as those just below 1 are.
+        steps = np.round(logits * 2).astype(np.int32)
+        probabilities = (np.float32(0.9).view(np.int32) + steps).view(np.float32)
+    chosen = multi_label.best_thresholds(probabilities, targets)
+    for column, threshold in enumerate(chosen):
+        values, true = probabilities[:, column], targets[:, column]
+
+        def f1(at, values=values, true=true):
+            return sklearn.metrics.f1_score(true, values >= at)
+
+        # Between two neighbours among the probabilities, all thresholds are one.
+        assert f1(threshold) == max(f1(at) for at in (*np.unique(values), 1.1))
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "true", "threshold"),
+    [
+        ([0.2, 0.4, 0.9], [0, 1, 1], 0.3),
+        ([0.2, 0.4, 0.9], [0, 0, 1], 0.65),
+        # All have it: from any threshold below on.
+        ([0.6, 0.7], [1, 1], 0.5),
+        ([0.2, 0.7], [1, 1], 0.1),
+        # Equal probabilities cannot be told apart.
+        ([0.3, 0.3, 0.1], [1, 0, 0], 0.2),
+        ([0.3, 0.8], [0, 0], 0.5),
+    ],
+)
+def test_literal_thresholds(probabilities, true, threshold):
+    found = multi_label.best_thresholds(
+        np.float32(probabilities)[:, None], np.float32(true)[:, None]
+    )
+    assert found == pytest.approx([threshold], abs=1e-6)
+
+
+def test_scores_are_those_of_scikit_learn():
+    logits, targets = random_answers(60, 5, seed=9)
+    # A label that nobody has and nobody is given is left out of the mean.
+    targets[:, 4], logits[:, 4] = 0, -9
+    thresholds = np.float32([0.5, 0.3, 0.6, 0.5, 0.5])
+    probabilities = scipy.special.expit(logits)
+    given = probabilities >= thresholds
+    found = multi_label.scores(logits, targets, thresholds)
+    assert found["accuracy"] == sklearn.metrics.accuracy_score(targets, given)
+    for mean in ("micro", "macro"):
+        expected = sklearn.metrics.f1_score(
+            targets[:, :4], given[:, :4], average=mean, zero_division=0.0
+        )
+        assert found[f"{mean}_f1"] == pytest.approx(expected)
+    expected = sklearn.metrics.log_loss(targets.ravel(), probabilities.ravel())
+    assert found["loss"] == pytest.approx(expected, rel=1e-5)
+    assert found["best_macro_f1"] > found["macro_f1"]
+
+
+def test_scores_of_overconfident_answers_are_finite():
+    logits = np.float32([[1000.0], [-1000.0]])
+    found = multi_label.scores(logits, np.float32([[0], [1]]), np.float32([0.5]))
+    assert found["loss"] == 1000
+    nothing = multi_label.scores(-logits[:1], np.float32([[0]]), np.float32([0.5]))
+    assert (nothing["macro_f1"], nothing["accuracy"], nothing["loss"]) == (0, 1, 0)
+
+
+def answers_of(logits, targets, labels=("a", "b")) -> text_forms.MultiLabelAnswers:
+    names, targets = np.array(labels), np.float32(targets)
+    rows = [
+        text.LabelledText(f"t{i}", None, tuple(names[row > 0].tolist()), i)
+        for i, row in enumerate(targets)
+    ]
+    return text_forms.MultiLabelAnswers(
+        rows=rows,
+        logits=np.float32(logits),
+        targets=targets,
+        task=config.Task(kind="multi_label", labels=labels),
+        separator=",",
+    )
+
+
+def test_tables_and_records_follow_the_thresholds(caplog):
+    answers = answers_of([[0, 2], [-1, -1]], [[0, 1], [1, 0]])
+    assert answers.files() == {
+        "predictions.tsv": "prediction\tp(a)\tp(b)\n"
+        "a,b\t0.500000\t0.880797\n"
+        "\t0.268941\t0.268941\n"
+    }
+    thresholds = answers.best_threshold()
+    assert thresholds == pytest.approx({"a": 0.1344707, "b": 0.574869})
+    chosen = {"a": 0.2, "b": 0.9}
+    (first, second) = answers.records(threshold=chosen)
+    assert (first.labels, first.prediction) == (("b",), ("a",))
+    assert (second.labels, second.prediction) == (("a",), ("a",))
+    assert first.probabilities == pytest.approx({"a": 0.5, "b": 0.880797})
+    assert answers.scores(threshold=chosen)["accuracy"] == 0.5
+    assert not caplog.records
+
+
+def test_a_label_without_texts_in_dev_keeps_its_threshold(caplog):
+    answers = answers_of([[0.1, 2]], [[0, 1]])
+    assert answers.best_threshold() == {"a": 0.5, "b": 0.5}
+    assert "no text of the dev file has the label 'a': its threshold stays 0.5" in (
+        caplog.text
+    )
+
+
+def test_json_lines_have_lists_of_labels(tmp_path):
+    rows = [{"text": "x", "label": ["a"]}, {"text": "y", "label": []}]
+    content = "".join(json.dumps(row) + "\n" for row in rows)
+    data = read(tmp_path / "a.jsonl", content)
+    answers = answers_of([[0, 2], [-1, -1]], [[0, 1], [1, 0]])
+    (table,) = answers.files().values()
+    written = data.with_columns(table, suffix=".jsonl")
+    assert [json.loads(line) for line in written.splitlines()] == [
+        {**rows[0], "prediction": ["a", "b"], "p(a)": 0.5, "p(b)": 0.880797},
+        {**rows[1], "prediction": [], "p(a)": 0.268941, "p(b)": 0.268941},
+    ]
+
+
+# What the loss reads.
+
+
+def test_balanced_weights_are_those_of_scikit_learn():
+    labels = np.array([0, 0, 0, 2, 2, 3])
+    expected = sklearn.utils.class_weight.compute_class_weight(
+        "balanced", classes=np.array([0, 2, 3]), y=labels
+    )
+    found = text.balanced_weights(labels, 4)
+    np.testing.assert_allclose(found, [expected[0], 1, *expected[1:]], rtol=1e-6)
+    targets = np.float32([[1, 0, 1], [0, 0, 1], [0, 0, 1], [0, 0, 1]])
+    assert multi_label.positive_weights(targets).tolist() == [3, 1, 1]
+
+
+def test_a_weight_of_an_unknown_label_is_refused():
+    message = (
+        "`class_weights` has 'angre', which no text of the training file is labell"
+    )
+    with pytest.raises(InputError, match=f"{message}ed; did you mean 'anger'"):
+        text.weight_row({"angre": 2.0}, ("joy", "anger"))

@@ -1,0 +1,319 @@
+"""Comparisons with a stand-in for tuning: what is run, resumed, said and refused."""
+
+import dataclasses
+import json
+import logging
+import random
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bert_keras.core.errors import InputError
+from bert_keras.lab import compare, sweep
+from bert_keras.lab.compare import costs, page, paired, results, running
+from bert_keras.pages import drawing
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_tuning.py")))
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch) -> None:
+    """Each sweep of a comparison draws: half the time of these tests."""
+    monkeypatch.setattr(drawing, "as_png", lambda draw, **options: b"")
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    generator = random.Random(1)
+    for name, rows in (("train", 100), ("dev", 400)):
+        lines = ["text\tlabel"]
+        for _ in range(rows):
+            words = generator.choices("lorem ipsum dolor sit amet".split(), k=4)
+            lines.append(f"{' '.join(words)}\t{generator.choice('ab')}")
+        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    for name, share in (("good", 0.9), ("near", 0.89), ("weak", 0.6)):
+        (tmp_path / name).write_text(f"{share}")
+    return tmp_path
+
+
+def wanted(folder: Path, *models: str, **changes) -> compare.Comparison:
+    changes = {"fractions": (0.1, 1.0), "num_seeds": 3} | changes
+    overrides = changes.pop("overrides", ())
+    return compare.Comparison(
+        command=sweep.Command(
+            train=str(folder / "train.tsv"),
+            dev=(str(folder / "dev.tsv"),),
+            init="",
+            task=changes.pop("task", "text"),
+            overrides=overrides,
+        ),
+        models=[str(folder / model) for model in models],
+        **changes,
+    )
+
+
+def opened(run_dir: Path) -> costs.Answerer:
+    assert (run_dir / "results.json").is_file()
+    return costs.Answerer(
+        lambda data: time.sleep(0.002 * len(data)), 90_900_000, 22_713_216
+    )
+
+
+def run(folder: Path, comparison: compare.Comparison) -> list[str]:
+    return compare.run_comparison(
+        comparison,
+        output_dir=folder / "out",
+        num_jobs=2,
+        runner=FAKE,
+        open_run=opened,
+    )
+
+
+def calls(folder: Path) -> list[str]:
+    text = (folder / "calls.txt").read_text()
+    return sorted(line.replace(f"{folder}/", "") for line in text.splitlines())
+
+
+def test_what_the_figures_say(folder, monkeypatch):
+    monkeypatch.undo()
+    said = run(folder, wanted(folder, "weak", "good", "near", from_scratch=True))
+    first, full, tenth = said
+    assert first == (
+        "With 100 labelled examples, a model is worth it: clearly better than "
+        "commonest answer and TF-IDF, linear."
+    )
+    assert full.startswith("With 100 labelled examples ") and " is best" in full
+    assert "; it is better than " in full and "weak (by 0." in full
+    assert "; the figures do not tell it from " in full
+    clear, unclear = full.split("; the figures do not tell it from ")
+    assert {"near", "good"} == {
+        name for name in ("near", "good") if name in unclear or f"{name} is" in clear
+    }
+    assert "weak, random (by 0." in clear
+    assert tenth.startswith("With 10 labelled examples ")
+    facts = json.loads((folder / "out/comparison.json").read_text())
+    assert facts["said"] == said
+    text = (folder / "out/report.md").read_text()
+    assert f"**{first}**" in text.replace("&#45;", "-")
+    rows = [line for line in text.splitlines() if line.startswith("| good |")]
+    assert len(rows) == 3 and rows[2].startswith("| good | 22,713,216 | 90.9 | ")
+    cost = facts["contenders"][2]["costs"]
+    # It sleeps for at least as long.
+    assert cost["milliseconds_single"] >= 2 and cost["examples_per_second"] <= 500
+    assert facts["contenders"][0]["costs"] is None
+    assert rows[0].count("±") == 2 and rows[1] == "| good | 0:00:20 | 0:00:20 |"
+    assert (folder / "out/scores.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_it_resumes_and_takes_more(folder, caplog):
+    run(folder, wanted(folder, "good", num_seeds=2))
+    assert calls(folder) == [
+        f"good train_fraction={fraction},seed={seed}"
+        for fraction in ("0.1", "1")
+        for seed in (12345, 12346)
+    ]
+    (folder / "calls.txt").unlink()
+    floors = {
+        path: path.stat().st_mtime_ns
+        for path in (folder / "out/floors").rglob("*.json")
+    }
+    assert len(floors) == 2 * 4
+    more = wanted(folder, "good", "weak", fractions=(1.0, 0.1, 0.5), num_seeds=2)
+    run(folder, more)
+    assert calls(folder) == [
+        *(f"good train_fraction=0.5,seed={seed}" for seed in (12345, 12346)),
+        *(
+            f"weak train_fraction={fraction},seed={seed}"
+            for fraction in ("0.1", "0.5", "1")
+            for seed in (12345, 12346)
+        ),
+    ]
+    assert all(path.stat().st_mtime_ns == time for path, time in floors.items())
+    # Those that are compared are measured together.
+    found = json.loads((folder / "out/costs.json").read_text())["costs"]
+    assert [*found] == ["TF-IDF, linear", "good", "weak"]
+    (folder / "calls.txt").unlink()
+    said = run(folder, more)
+    assert not (folder / "calls.txt").exists()
+    # Fewer shares: the others stay and are not shown.
+    assert len(run(folder, wanted(folder, "good", fractions=(1.0,)))) < len(said)
+
+
+def test_other_data_is_another_comparison(folder):
+    run(folder, wanted(folder, "good", num_seeds=1, fractions=(1.0,)))
+    (folder / "dev.tsv").write_text("text\tlabel\nx\ta\ny\tb\n")
+    with pytest.raises(InputError, match="dev_sha256"):
+        run(folder, wanted(folder, "good", num_seeds=1, fractions=(1.0,)))
+
+
+def test_failed_runs_are_left_out_and_named(folder):
+    (folder / "frail").write_text("0.9 12346")
+    run(folder, wanted(folder, "frail"))
+    text = (folder / "out/report.md").read_text()
+    assert "Runs that failed and are left out: 2 of frail." in text
+    (folder / "frail").write_text("0.9 12345 12346 12347")
+    with pytest.raises(InputError, match="no run has a score"):
+        compare.run_comparison(
+            wanted(folder, "frail"), output_dir=folder / "other", runner=FAKE
+        )
+
+
+def test_a_share_of_the_training_file_may_be_the_dev_file(folder):
+    command = dataclasses.replace(
+        wanted(folder, "good").command, dev=("20%",), overrides=("seed=7",)
+    )
+    read = running.held_out.read(command.train, command.dev, command.settings())
+    train, dev = read.data
+    assert len(train) + len(dev) == 100 and read.names[1] == "train.tsv, 20% held out"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fractions": (0.0,)}, "--fractions: expected shares above 0, at most 1"),
+        ({"fractions": (2.0,)}, "got 2"),
+        ({"num_seeds": 0}, "--seeds must be at least 1, got 0"),
+        ({"task": "span"}, "`compare` is for texts and tagged words, got .* span"),
+        ({"overrides": ("train_fraction=0.5",)}, "what --fractions says"),
+        ({"models": ["a", "./a"]}, "a model is there twice"),
+        ({"models": []}, "expected one model or more"),
+        (
+            {"models": ["good", "good_random"], "from_scratch": True},
+            "'good, random' and the model 'good_random' would have one directory",
+        ),
+    ],
+)
+def test_what_is_refused_leaves_nothing(folder, changes, message):
+    models = changes.pop("models", None)
+    comparison = wanted(folder, "good", **changes)
+    if models is not None:
+        comparison = dataclasses.replace(comparison, models=models)
+    with pytest.raises(InputError, match=message):
+        run(folder, comparison)
+    assert not (folder / "out").exists()
+
+
+def test_models_are_named_by_as_much_of_their_paths_as_tells_them_apart():
+    names = running._short_names(["a/run", "b/run/", "b/other"])
+    assert names == ["a/run", "b/run", "b/other"]
+    assert running._short_names(["x/published", "own"]) == ["published", "own"]
+
+
+def contender(name: str, score: float, *, is_floor=False) -> results.Contender:
+    runs = {
+        1.0: {
+            seed: results.Run(
+                directory=Path(name), score=score, seconds=1, num_examples=100
+            )
+            for seed in (1, 2)
+        }
+    }
+    return results.Contender(name=name, is_floor=is_floor, runs=runs)
+
+
+def report_of(best: results.Contender, *others) -> page.Report:
+    ranking = results.Ranking(
+        fraction=1.0, num_examples=100, best=best, others=tuple(others)
+    )
+    return page.Report(
+        task="text",
+        metric="accuracy",
+        num_dev=50,
+        contenders=(best, *(other for other, _ in others)),
+        rankings=(ranking,),
+        num_seeds=2,
+        num_jobs=1,
+        settings={},
+    )
+
+
+def test_no_model_is_called_worth_it_that_is_not_clearly_better():
+    floor = contender("linear", 0.8, is_floor=True)
+    model = contender("model", 0.82)
+    unclear = paired.Interval(0.02, -0.01, 0.05)
+    first, second = page.sentences(report_of(model, (floor, unclear)))
+    assert first == (
+        "At no number of labels here is a model clearly better than linear."
+    )
+    assert second == (
+        "With 100 labelled examples model is best, accuracy 0.820 ± 0.000; the figures "
+        "do not tell it from linear (by 0.020, -0.010 to 0.050)."
+    )
+    # A floor that is best, however clearly, makes no model worth it.
+    clear = paired.Interval(0.02, 0.01, 0.05)
+    first, _ = page.sentences(report_of(floor, (model, clear)))
+    assert first.startswith("At no number of labels")
+    first, second = page.sentences(report_of(model, (floor, clear)))
+    assert first == (
+        "With 100 labelled examples, a model is worth it: clearly better than linear."
+    )
+    assert "it is better than linear (by 0.020, 0.010 to 0.050)." in second
+
+
+def test_runs_that_learnt_nothing_are_named(folder):
+    (folder / "stuck").write_text("0.9 stuck")
+    run(folder, wanted(folder, "stuck", fractions=(1.0,), num_seeds=2))
+    text = (folder / "out/report.md").read_text()
+    said = "Runs that learnt nothing, at the majority class, and count: 2 of stuck."
+    assert said in text and "failed" not in text
+
+
+def test_answers_to_other_examples_are_refused(folder):
+    run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1))
+    path = next((folder / "out/models/good/runs").glob("*/dev_answers.jsonl"))
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(InputError, match="not about the same examples as"):
+        run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1))
+
+
+def test_a_comparison_says_how_far_it_is(folder, caplog):
+    with caplog.at_level(logging.INFO):
+        run(folder, wanted(folder, "good", "weak", fractions=(1.0,), num_seeds=1))
+    said = [record.getMessage() for record in caplog.records]
+    assert said[-1] == f"report in {folder}/out/report.md"
+    assert "model 1 of 2: good" in said and "model 2 of 2: weak" in said
+
+
+def test_a_handful_of_dev_examples_tells_nothing(folder):
+    """Of one or two, all resamples are alike, and any difference would look clear."""
+    (folder / "dev.tsv").write_text("text\tlabel\n" + "lorem\ta\nlorem\tb\n" * 9)
+    (folder / "perfect").write_text("1")
+    first, second = run(folder, wanted(folder, "perfect", fractions=(1.0,)))
+    assert first.startswith("At no number of labels here is a model clearly better")
+    assert second.endswith("perfect is best, accuracy 1.000 ± 0.000.")
+    page = (folder / "out/report.md").read_text()
+    assert "The dev file has 18 examples: with fewer than 20 no difference is" in page
+
+
+def test_figures_of_a_floor_that_are_not_there_are_made_again(folder):
+    said = run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1))
+    for path in (folder / "out/floors").rglob("results.json"):
+        path.write_text("{}")
+    assert run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1)) == said
+
+
+def test_a_model_that_cannot_be_used_is_told_before_others_are_tuned(folder):
+    with pytest.raises(InputError, match="missing: no such checkpoint"):
+        run(folder, wanted(folder, "good", "missing"))
+    assert calls(folder) == ["good train_fraction=0.1,seed=12345"]
+
+
+def test_a_first_run_that_fails_stops_no_other(folder):
+    (folder / "frail").write_text("0.9 12345")
+    run(folder, wanted(folder, "frail"))
+    facts = json.loads((folder / "out/comparison.json").read_text())
+    assert {run["seed"] for run in facts["contenders"][2]["runs"]} == {12346, 12347}
+
+
+def test_a_comparison_of_an_earlier_version_is_resumed(folder):
+    run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1))
+    places = [folder / "out/inputs.json", folder / "out/models/good/inputs.json"]
+    for path in places:
+        values = json.loads(path.read_text())
+        del values["label_smoothing"]
+        path.write_text(json.dumps(values))
+    (folder / "calls.txt").unlink()
+    run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1))
+    assert not (folder / "calls.txt").exists()

@@ -1,0 +1,116 @@
+"""Floors: what answers without a network are worth."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_keras.kinds import forms
+from bert_keras.kinds.tagging import ner
+from bert_keras.kinds.text import text, text_forms
+from bert_keras.lab.compare import floors
+
+FILE = Path("train.tsv")
+
+
+def texts(kind, *rows) -> text_forms.TextDataset:
+    """Texts and labels; ` / ` divides pairs."""
+    labelled = []
+    for number, (joined, label) in enumerate(rows, start=2):
+        first, *second = joined.split(" / ")
+        labelled.append(
+            text.LabelledText(first, second[0] if second else None, label, number)
+        )
+    return text_forms.TextDataset(path=FILE, rows=labelled, has_labels=True, kind=kind)
+
+
+def scores(name, train, dev) -> dict[str, float]:
+    task = train.describe()
+    floor = floors.learn(name, train, task)
+    assert floor.num_bytes > 0 and floor.seconds >= 0
+    answers = floors.score(dev, floor.answer(dev), task)
+    list(answers.records(threshold=answers.best_threshold()))
+    return answers.scores()
+
+
+def test_classes():
+    train = texts(
+        "classification",
+        *[("a fine film", "good"), ("a lovely plot", "good")] * 3,
+        *[("a dull film", "bad"), ("an awful plot", "bad")] * 2,
+    )
+    dev = texts(
+        "classification", ("lovely film", "good"), ("awful", "bad"), ("dull", "bad")
+    )
+    assert scores(floors.COMMONEST, train, dev)["accuracy"] == pytest.approx(1 / 3)
+    found = scores(floors.LINEAR, train, dev)
+    assert found["accuracy"] == 1 and found["loss"] < 0.7
+
+
+def test_the_commonest_terms_are_counted(monkeypatch):
+    train = texts("classification", ("good good rare", "x"), ("bad bad", "y"))
+    sizes = []
+    for limit in (1000, 2):
+        monkeypatch.setattr(floors, "MAX_TERMS", limit)
+        learnt = floors.learn(floors.LINEAR, train, train.describe()).answer
+        sizes.append(len(learnt.vectorizers[0].vocabulary_))
+        assert learnt(train).argmax(axis=1).tolist() == [0, 1]
+    # Three words, "good good", "good rare" and "bad bad".
+    assert sizes == [6, 2] and set(learnt.vectorizers[0].vocabulary_) == {"good", "bad"}
+
+
+def test_words_of_the_two_sides_of_a_pair_differ():
+    train = texts(
+        "classification", *[("one / two", "x"), ("two / one", "y"), ("a / b", "y")] * 5
+    )
+    assert scores(floors.LINEAR, train, train)["accuracy"] == 1
+
+
+@pytest.mark.parametrize("name", [floors.COMMONEST, floors.LINEAR])
+def test_a_share_without_all_labels_still_answers(name):
+    whole = texts("classification", ("one", "x"), ("two", "y"), ("three", "z"))
+    task = whole.describe()
+    for rows in ([0], [0, 1]):
+        floor = floors.learn(name, whole.subset(rows), task)
+        logits = floor.answer(whole)
+        assert logits.shape == (3, 3) and np.isfinite(logits).all()
+        assert np.isfinite(floors.score(whole, logits, task).scores()["loss"])
+    empty = texts("classification", ("", "x"), ("  ", "y"), ("", "y"))
+    assert scores(name, empty, empty)["accuracy"] == pytest.approx(2 / 3)
+
+
+def test_numbers_and_several_labels():
+    rows = [("bad", "1"), ("fine", "2"), ("great", "3")] * 4
+    numbers = texts("regression", *rows)
+    assert scores(floors.LINEAR, numbers, numbers)["pearson"] > 0.95
+    assert scores(floors.COMMONEST, numbers, numbers)["pearson"] == 0
+    several = texts(
+        "multi_label",
+        *[("bad", ("angry",)), ("great fine", ("glad", "calm")), ("it", ())] * 4,
+    )
+    assert scores(floors.LINEAR, several, several)["macro_f1"] == 1
+    assert scores(floors.COMMONEST, several, several)["macro_f1"] == 0
+
+
+def test_tags():
+    def sentence(words: str, tags: str) -> ner.Sentence:
+        return ner.Sentence(tuple(words.split()), tuple(tags.split()), 1, 1)
+
+    train = forms.TaggingDataset(
+        path=FILE,
+        sentences=[
+            sentence("in Paris now", "O B-LOC O"),
+            sentence("Paris left", "B-PER O"),
+            sentence("to Paris", "O B-LOC"),
+        ],
+        has_labels=True,
+    )
+    assert floors.names("tagging") == (floors.COMMONEST, floors.EACH_WORD)
+    assert scores(floors.COMMONEST, train, train)["f1"] == 0
+    assert scores(floors.EACH_WORD, train, train)["f1"] == pytest.approx(2 / 3)
+    unknown = of_sentences(sentence("by Rome", "O B-LOC"))
+    assert scores(floors.EACH_WORD, train, unknown)["f1"] == 0
+
+
+def of_sentences(*sentences) -> forms.TaggingDataset:
+    return forms.TaggingDataset(path=FILE, sentences=[*sentences], has_labels=True)

@@ -1,0 +1,692 @@
+"""Small students of tiny teachers, which really train."""
+
+import dataclasses
+import json
+import logging
+import tracemalloc
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.checkpoints import conversion, run_directory, run_weights, weights
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.data import tokenization
+from bert_keras.inference import tuned
+from bert_keras.lab.distill import distill, lessons, students, taught, teacher_answers
+from bert_keras.model import networks
+from bert_keras.report import writing
+from bert_keras.training import finetune
+from tests import conftest
+from tests.bert_keras.training.finetuning import test_finetune_tasks as tasks
+from tests.bert_keras.training.finetuning.test_finetune import (
+    BERT_CONFIG,
+    VOCABULARY,
+    make_init,
+    opinions,
+    write_tsv,
+)
+from tests.bert_keras.training.finetuning.test_fixed_shapes import mirrored
+from tests.bert_keras.training.finetuning.test_resumed_tuning import (
+    Killed,
+    assert_same,
+    die,
+    scalars,
+)
+
+SETTINGS = finetuning.FinetuningConfig(
+    batch_size=8,
+    num_train_epochs=2,
+    learning_rate=3e-3,
+    save_checkpoint_minutes=None,
+)
+TEACHER_CONFIG = BERT_CONFIG.model_copy(update={"num_hidden_layers": 3})
+SIZES = "{model: {num_hidden_layers: 2, hidden_size: 16, num_attention_heads: 2, \
+intermediate_size: 32, max_position_embeddings: 32}}"
+
+
+def make_teacher(
+    directory: Path, task: config.Task, name: str = "text", **settings
+) -> Path:
+    """A finished fine-tuning, of random weights and a head that makes a difference."""
+    settings = finetuning.FinetuningConfig(task=name, max_seq_length=24, **settings)
+    run = run_directory.create_run(
+        directory,
+        settings,
+        task=task,
+        bert_config=TEACHER_CONFIG,
+        vocabulary=VOCABULARY,
+        do_lower_case=True,
+        inputs={},
+    )
+    network = networks.build(TEACHER_CONFIG, task, seed=3)
+    for weight in network.weights:
+        if "classifier/kernel" in weight.path:
+            weight.assign(weight * 50)
+    run_weights.finish_run(run, network, {"steps": 0, "eval": {}})
+    return directory
+
+
+OPINIONS = config.Task(kind="classification", labels=("bad", "good"))
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("distill")
+    (folder / "sizes.yaml").write_text(SIZES)
+    texts = opinions(48, seed=1)
+    (folder / "plain.txt").write_text("\n".join(text for text, _ in texts) + "\n\n")
+    return {
+        "teacher": make_teacher(folder / "teacher", OPINIONS),
+        "plain_teacher": make_init(folder / "plain_teacher", TEACHER_CONFIG),
+        "sizes": folder / "sizes.yaml",
+        "train": write_tsv(folder / "train.tsv", texts),
+        "dev": write_tsv(folder / "dev.tsv", opinions(17, seed=2)),
+        "plain": folder / "plain.txt",
+    }
+
+
+def learn(places, output_dir, *, labels=False, changes=None, **options):
+    strategy = options.pop("strategy", tf.distribute.get_strategy())
+    given = {
+        "teacher": places["teacher"],
+        "student": places["sizes"],
+        "train": places["train"],
+        "dev": [places["dev"]],
+    }
+    return distill.distill(
+        SETTINGS.model_copy(update=changes or {}),
+        **{**given, **options},
+        has_labels=labels,
+        output_dir=output_dir,
+        strategy=strategy,
+    )
+
+
+def losses(**values) -> dict:
+    return {"distillation": finetuning.DistillationConfig(**values)}
+
+
+EVERY = losses(temperature=2.0, hidden_weight=1.0, relation_weight=1.0)
+
+
+@pytest.fixture(scope="module")
+def taught_run(places, tmp_path_factory) -> tuple[Path, dict]:
+    """A student of a tuned teacher, that learnt by all losses."""
+    directory = tmp_path_factory.mktemp("student") / "run"
+    return directory, learn(places, directory, labels=True, changes=EVERY)
+
+
+def test_a_student_is_a_run_like_any_other(taught_run, places, tmp_path, caplog):
+    directory, results = taught_run
+    assert results["steps"] == 12
+    logged = {tag for where, tag, _ in scalars(directory) if where == "train"}
+    assert {f"loss/{name}_loss" for name in ("soft", "hard", "hidden", "relation")} < (
+        logged
+    )
+    train = results["train"]
+    assert train["loss"] == pytest.approx(
+        sum(train[f"{name}_loss"] for name in ("soft", "hard", "hidden", "relation"))
+    )
+    student = tuned.TunedModel.load(directory)
+    assert student.network.config.hidden_size == 16
+    # The teacher's, which the settings do not say.
+    assert (student.settings.max_seq_length, student.task.labels) == (
+        24,
+        ("bad", "good"),
+    )
+    tuned.predict(directory, places["dev"], tmp_path / "answers.tsv")
+    assert len((tmp_path / "answers.tsv").read_text().splitlines()) == 18
+    caplog.set_level(logging.INFO, logger="bert_keras")
+    scores = tuned.evaluate(directory, places["dev"])
+    assert scores["loss"] == pytest.approx(results["eval"]["loss"], abs=1e-6)
+    assert "dev.tsv: scores of whole texts; no file is written" in caplog.text
+    conversion.convert(directory, tmp_path / "hugging_face", to="hugging_face")
+    page = writing.write_report(directory, tmp_path / "report") / "report.md"
+    assert "Fine-tuning for classification, finished at step 12" in page.read_text()
+    # Finished: another command leaves it as it is.
+    assert learn(places, directory, labels=True, changes=EVERY) == results
+
+
+@pytest.mark.slow
+def test_a_student_becomes_like_its_teacher_without_labels(places, tmp_path):
+    words = {"soft_weight": 1.0, "init_embeddings": True}
+    changes = {"num_train_epochs": 40, **losses(**words)}
+    results = learn(places, tmp_path / "run", changes=changes)
+    teacher, student = (
+        tuned.TunedModel.load(path).predict(text for text, _ in opinions(48, seed=1))
+        for path in (places["teacher"], tmp_path / "run")
+    )
+    alike = [ours.prediction == theirs.prediction for ours, theirs in
+             zip(teacher, student, strict=True)]  # fmt: skip
+    assert np.mean(alike) > 0.9
+    assert results["train"]["soft_loss"] < 0.05
+    assert "accuracy" not in results["train"]
+
+
+@pytest.mark.parametrize("recompute", ["none", "layers"])
+def test_a_run_on_plain_texts_ends_well(recompute, places, tmp_path):
+    """It has no dev file, so no answers that could be drawn, and frozen weights."""
+    options = {"teacher": places["plain_teacher"], "train": places["plain"]}
+    changes = {"max_seq_length": 16, "num_train_epochs": 0.1, "recompute": recompute}
+    results = learn(places, tmp_path / "run", **options, dev=None, changes=changes)
+    assert run_directory.read_results(tmp_path / "run") == results
+    assert results["train"].keys() >= {"loss", "relation_loss"}
+    assert not (tmp_path / "run/dev_answers.jsonl").exists()
+
+
+def test_plain_texts_of_a_corpus_are_those_of_a_file(tmp_path):
+    """Read one by one: the paragraphs of its shards, or the lines; or a share."""
+    texts = [
+        f"{text} {number}" for number, (text, _) in enumerate(opinions(50, seed=3))
+    ]
+    half = [[sentence] for sentence in texts[:25]]
+    documents = [{"paragraphs": half}, {"paragraphs": [t.split() for t in texts[25:]]}]
+    conftest.write_documents(tmp_path / "corpus", documents)
+    (tmp_path / "texts.txt").write_bytes(
+        b"\xef\xbb\xbf" + "\r\n\n".join(texts).encode()
+    )
+    found = [
+        list(lessons.plain_texts(tmp_path / name, SETTINGS))
+        for name in ("corpus", "texts.txt")
+    ]
+    assert found == [texts, texts]
+    teacher = types.SimpleNamespace(
+        task=config.Task(kind="encoder"),
+        tokenizer=tokenization.Tokenizer(VOCABULARY, do_lower_case=True),
+    )
+    for share, count in ((1.0, 50), (0.3, 15)):
+        settings = SETTINGS.model_copy(update={"train_fraction": share})
+        corpus, file = (
+            lessons.read(
+                settings, teacher, "teacher", tmp_path / name, (), has_labels=False
+            )
+            for name in ("corpus", "texts.txt")
+        )
+        assert corpus.num_train_examples == file.num_train_examples == count
+        rows = np.arange(count)
+        for name, values in file.inputs.batch(rows).items():
+            np.testing.assert_array_equal(corpus.inputs.batch(rows)[name], values)
+    (shard,) = (tmp_path / "corpus").glob("documents*")
+    shard.write_bytes(shard.read_bytes()[:-20] + bytes(20))
+    with pytest.raises(InputError, match="damaged: .*; make the corpus again"):
+        list(lessons.plain_texts(tmp_path / "corpus", SETTINGS))
+    with pytest.raises(InputError, match="not a finished output of"):
+        list(lessons.plain_texts(tmp_path, SETTINGS))
+
+
+def test_plain_texts_are_not_held_in_memory(tmp_path):
+    """Some bytes for each token are, not the text."""
+    with open(tmp_path / "texts.txt", "w") as file:
+        file.writelines(f"ba {number} be\n" * 100 for number in range(3000))
+    teacher = types.SimpleNamespace(
+        task=config.Task(kind="encoder"),
+        tokenizer=tokenization.Tokenizer(VOCABULARY, do_lower_case=True),
+    )
+    tracemalloc.start()
+    lesson = lessons.read(
+        SETTINGS, teacher, "teacher", tmp_path / "texts.txt", (), has_labels=False
+    )
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    num_tokens = int(lesson.inputs.lengths.sum())
+    assert len(lesson.inputs.lengths) == 300_000
+    assert peak < 11 * num_tokens + 24 * 300_000
+
+
+@pytest.mark.slow
+def test_relations_of_plain_texts_make_an_encoder_to_tune(places, tmp_path):
+    options = {"teacher": places["plain_teacher"], "train": places["plain"]}
+    changes = {"max_seq_length": 16, "num_train_epochs": 10}
+    results = learn(places, tmp_path / "run", **options, dev=None, changes=changes)
+    assert results["num_train_examples"] == 48
+    found = conversion.read(tmp_path / "run")
+    assert found.task.kind == "encoder"
+    assert found.bert_config.hidden_size == 16
+    page = writing.write_report(tmp_path / "run", tmp_path / "report") / "report.md"
+    assert "Distillation of an encoder, finished at step" in page.read_text()
+    assert ("train", "loss/relation_loss", 1) in scalars(tmp_path / "run")
+    tuning = finetune.finetune(
+        SETTINGS.model_copy(update={"max_seq_length": 16, "num_train_epochs": 1}),
+        train=places["train"],
+        dev=[places["dev"]],
+        init=tmp_path / "run",
+        from_scratch=False,
+        output_dir=tmp_path / "tuned",
+        strategy=tf.distribute.get_strategy(),
+    )
+    assert tuning["steps"] == 6
+    # The next distillation begins with it.
+    again = learn(places, tmp_path / "again", student=tmp_path / "run",
+                  changes={"max_seq_length": 16, "num_train_epochs": 1})  # fmt: skip
+    assert again["steps"] == 6
+
+
+@pytest.mark.slow
+def test_answers_that_are_kept_are_those_that_are_learnt(places, tmp_path, monkeypatch):
+    kept = tmp_path / "answers.npz"
+    first = learn(places, tmp_path / "first", answers=kept)
+    learn(places, tmp_path / "without")
+    assert_same(tmp_path / "first", tmp_path / "without")
+
+    def fail(*args, **kwargs):
+        raise AssertionError("the teacher was asked")
+
+    # The evaluation computes, too.
+    monkeypatch.setattr(teacher_answers.forward, "of_task", fail)
+    assert np.isfinite(first["train"]["soft_loss"])
+    with pytest.raises(AssertionError, match="the teacher was asked"):
+        learn(places, tmp_path / "other")
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="answers of another teacher, to other texts"):
+        learn(places, tmp_path / "third", answers=kept, train=places["dev"])
+    second = learn(places, tmp_path / "second", answers=kept)
+    assert_same(tmp_path / "second", tmp_path / "first")
+    assert second["steps"] == first["steps"]
+
+
+@pytest.mark.slow
+def test_killed_it_ends_like_one_that_never_was(places, tmp_path, at_step):
+    whole = learn(places, tmp_path / "whole", labels=True, changes=EVERY)
+    assert whole["steps"] == 12
+    at_step(8, die)
+    with pytest.raises(Killed):
+        learn(
+            *(places, tmp_path / "run"),
+            labels=True,
+            changes=EVERY | {"save_checkpoint_steps": 5},
+        )
+    kept = [path.name for path in (tmp_path / "run/checkpoints").iterdir()]
+    assert "step-0000000005.npz" in kept
+    at_step(-1, die)
+    learn(places, tmp_path / "run", labels=True, changes=EVERY)
+    assert_same(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_two_replicas_give_what_one_device_gives(places, tmp_path):
+    changes = EVERY | {"hidden_dropout_prob": 0.1, "learning_rate": 1e-3}
+    learn(places, tmp_path / "one", labels=True, changes=changes)
+    options = {"strategy": mirrored(2), "labels": True, "changes": changes}
+    learn(places, tmp_path / "two", **options)
+    ours, theirs = (conversion.read(tmp_path / n).arrays for n in ("one", "two"))
+    for name, array in ours.items():
+        np.testing.assert_allclose(theirs[name], array, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", ["tagging", "span", "choice", "multi_label", "regression"]
+)
+def test_every_kind_of_head_is_taught(kind, places, tmp_path):
+    labels = {"tagging": ("O", "B-GOOD", "B-BAD"), "multi_label": ("a", "b")}
+    teacher = make_teacher(
+        tmp_path / "teacher",
+        config.Task(kind=kind, labels=labels.get(kind), has_text_pair=kind == "span"),
+        "text" if kind in ("multi_label", "regression") else kind,
+        multi_label=kind == "multi_label",
+        regression=kind == "regression",
+    )
+    if kind in ("multi_label", "regression"):
+        cells = ("a,b", "b", "") if kind == "multi_label" else ("0.5", "1", "2")
+        rows = [
+            (text, cells[n % 3]) for n, (text, _) in enumerate(opinions(12, seed=1))
+        ]
+        train = dev = write_tsv(tmp_path / "train.tsv", rows)
+    else:
+        write = {
+            "tagging": tasks.tagged_file,
+            "span": tasks.questions_file,
+            "choice": tasks.endings_file,
+        }[kind]
+        suffix = {"tagging": "txt", "span": "json", "choice": "csv"}[kind]
+        train, dev = (
+            write(tmp_path / f"{name}.{suffix}", 12, seed=1)
+            for name in ("train", "dev")
+        )
+    changes = losses(hidden_weight=1.0, relation_weight=1.0)
+    span = finetuning.SpanConfig(max_query_length=4, doc_stride=8)
+    results = learn(
+        *(places, tmp_path / "run"),
+        teacher=teacher,
+        train=train,
+        dev=[dev],
+        changes=changes | {"num_train_epochs": 1, "span": span},
+    )
+    assert np.isfinite(results["train"]["loss"])
+    assert results["train"]["soft_loss"] > 0
+    assert tuned.evaluate(tmp_path / "run", dev)["num_examples"] == 12
+
+
+def test_answers_stand_where_the_loss_looks_for_them():
+    class Inputs:
+        lengths, num_answers = np.array([3, 2]), 3
+
+        def batch(self, rows):
+            return {"input_mask": np.ones((len(rows), 3), np.int32)}
+
+        def places(self, rows):
+            return taught.dataset.Places(
+                np.array([2, 0]), (np.array([0, 1]), np.array([1, 2]))
+            )
+
+    logits = np.float32([[1, 2], [3, 4], [5, 6]])
+    batch = taught.TaughtInputs(inputs=Inputs(), logits=logits).batch(np.arange(2))
+    assert batch["teacher_mask"].tolist() == [[0, 1, 0], [0, 0, 1]]
+    assert batch["teacher_logits"][0, 1].tolist() == [5, 6]
+    assert batch["teacher_logits"][1, 2].tolist() == [1, 2]
+    assert not batch["teacher_logits"][0, 0].any()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "layers"),
+    [
+        (6, 3, (2, 4, 6)),
+        (6, 4, (2, 3, 4, 6)),
+        (12, 4, (3, 6, 9, 12)),
+        (2, 3, (1, 1, 2)),
+    ],
+)
+def test_layers_are_spread_evenly(theirs, ours, layers):
+    assert distill.spread(theirs, ours) == layers
+
+
+def read_student(places, student, **values):
+    teacher = conversion.read(places["teacher"])
+    settings = SETTINGS.model_copy(update={"max_seq_length": 24, **losses(**values)})
+    return teacher, students.read(student, teacher, settings, teacher_path="TEACHER")
+
+
+def test_a_student_of_its_teachers_layers(places):
+    teacher, student = read_student(places, None, init_layers=(1, 3))
+    assert student.bert_config.num_hidden_layers == 2
+    for ours, theirs in (
+        ("encoder/layer_0/feed_forward/output_dense/kernel", "encoder/layer_0/*"),
+        ("encoder/layer_1/feed_forward/output_dense/kernel", "encoder/layer_2/*"),
+        ("encoder/embeddings/word_embeddings", None),
+        ("head/classifier/kernel", None),
+    ):
+        name = ours if theirs is None else theirs[:-1] + ours.split("/", 2)[2]
+        np.testing.assert_array_equal(student.arrays[ours], teacher.arrays[name])
+    network = networks.build(student.bert_config, student.task, seed=1)
+    assert weights.assign(network, student.arrays) == []
+
+
+def test_layers_of_a_teacher_with_another_head(places):
+    teacher = conversion.read(places["teacher"])
+    task = config.Task(kind="tagging", labels=("O", "B"), bilstm_units=8)
+    settings = SETTINGS.model_copy(update=losses(init_layers=(1,)))
+    with pytest.raises(InputError, match="`bilstm_units` is 0, of the teacher 8: --set "
+                       "bilstm_units=8"):  # fmt: skip
+        students.read(
+            *(None, dataclasses.replace(teacher, task=task), settings),
+            teacher_path="TEACHER",
+        )
+
+
+def test_embeddings_of_a_smaller_size_keep_what_differs_most(places):
+    teacher, student = read_student(places, places["sizes"], init_embeddings=True)
+    theirs, ours = (
+        np.float64(c.arrays["encoder/embeddings/word_embeddings"])
+        for c in (teacher, student)
+    )
+    assert ours.shape == (len(VOCABULARY), 16)
+    # The best of all ways to keep products of vectors: the largest singular values.
+    values = np.linalg.svd(theirs, compute_uv=False)
+    lost = np.linalg.norm(theirs @ theirs.T - ours @ ours.T)
+    assert lost == pytest.approx(np.linalg.norm(values[16:] ** 2), rel=1e-4)
+
+
+MISTAKES = {
+    "no student": ({"student": None}, {}, r"--student is missing: a recipe such as"),
+    "no such student": (
+        {"student": "bert_minni"},
+        {},
+        "neither a file nor one of the recipes .*; did you mean 'bert_mini'",
+    ),
+    "no layers": (
+        {"student": None},
+        losses(init_layers=()),
+        r"--student is missing: a recipe such as",
+    ),
+    "answers that are not learnt": (
+        {"answers": "answers.npz"},
+        losses(soft_weight=0, relation_weight=1),
+        r"--answers: none are learnt from: leave it out",
+    ),
+    "no such layer": (
+        {"student": None},
+        losses(init_layers=(2, 4)),
+        r"`distillation.init_layers`: the teacher has layers 1 to 3, got 4",
+    ),
+    "layers of another size": (
+        {},
+        losses(init_layers=(1, 2)),
+        r"needs a student of the teacher's sizes: `hidden_size` is 16, of the teacher "
+        "32: leave --student out",
+    ),
+    "hidden layers": (
+        {},
+        losses(hidden_weight=1, hidden_layers=(1, 2, 3)),
+        r"one layer of the teacher for each of the student's 2, got \[1, 2, 3\]",
+    ),
+    "no such hidden layer": (
+        {},
+        losses(hidden_weight=1, hidden_layers=(1, 5)),
+        r"hidden_layers`: the teacher has layers 1 to 3, got 5",
+    ),
+    "relation heads": (
+        {},
+        losses(relation_weight=1, relation_heads=3),
+        r"relation_heads` divides both hidden sizes, 32 and 16, got 3: take one of "
+        "1, 2, 4, 8, 16",
+    ),
+    "heads without relations": (
+        {},
+        losses(relation_heads=4),
+        r"relation_heads` does nothing without `distillation.relation_weight`",
+    ),
+    "temperature of nothing": (
+        {},
+        losses(soft_weight=0, relation_weight=1, temperature=2),
+        r"temperature` is for probabilities that a tuned teacher gives: leave it out",
+    ),
+    "nothing": ({}, losses(soft_weight=0), r"nothing is learnt from the teacher"),
+    "labels that are not read": (
+        {},
+        losses(hard_weight=1),
+        r"`distillation.hard_weight` is for labels of the training file: give --labels",
+    ),
+    "labels of no weight": (
+        {"labels": True},
+        losses(hard_weight=0),
+        r"--labels with `distillation.hard_weight` 0: leave one of them out",
+    ),
+    "smoothing without labels": (
+        {},
+        {"label_smoothing": 0.1},
+        r"`label_smoothing` is for labels: give --labels too",
+    ),
+    "packing": ({}, {"pack_examples": True}, r"`pack_examples` is not for `distill`"),
+    "another task": (
+        {},
+        {"task": "tagging"},
+        r"the teacher is for classification, but the task tagging is tagging",
+    ),
+    "a part of texts without labels": (
+        {"dev": ["10%"]},
+        {},
+        r"--dev 10% is a part of a labelled training file: give --labels, or a file",
+    ),
+    "too long": (
+        {},
+        {"max_seq_length": 40},
+        r"`max_seq_length` is 40, but the student takes 32 tokens at most: --set",
+    ),
+    "projection of a checkpoint": (
+        {"student": "init"},
+        losses(init_embeddings=True),
+        r"init_embeddings` is for a student of sizes alone, this one has weights",
+    ),
+    "layers of a checkpoint": (
+        {"student": "init"},
+        losses(init_layers=(1,)),
+        r"has weights of its own: leave out `distillation.init_layers`",
+    ),
+    "plain texts with labels": (
+        {"teacher": "init", "labels": True},
+        {},
+        r"not tuned, so its student learns from plain texts: leave --labels out",
+    ),
+    "plain texts with soft labels": (
+        {"teacher": "init"},
+        losses(soft_weight=1),
+        r"learns from plain texts: leave `distillation.soft_weight` out",
+    ),
+    "plain texts with dev": (
+        {"teacher": "init"},
+        {},
+        r"plain texts: give them with --train, and neither --dev nor --data",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_explained_and_leave_nothing(mistake, places, tmp_path):
+    options, changes, message = MISTAKES[mistake]
+    options = {k: places["plain_teacher"] if v == "init" else v
+               for k, v in options.items()}  # fmt: skip
+    with pytest.raises(InputError, match=message):
+        learn(places, tmp_path / "run", changes=changes, **options)
+    assert not (tmp_path / "run/task.json").exists()
+
+
+def test_finetune_learns_from_no_teacher(places, tmp_path):
+    with pytest.raises(InputError, match="`distillation` is for `bert-keras distill`"):
+        finetune.finetune(
+            SETTINGS.model_copy(
+                update={"max_seq_length": 24, **losses(temperature=2.0)}
+            ),
+            train=places["train"],
+            dev=[places["dev"]],
+            init=places["plain_teacher"],
+            from_scratch=False,
+            output_dir=tmp_path / "run",
+            strategy=tf.distribute.get_strategy(),
+        )
+
+
+def test_pieces_and_casing_are_the_teachers(places):
+    teacher = conversion.read(places["teacher"])
+    tokens = [*VOCABULARY.tokens[:-2], "other", "words"]
+    for changes, message in (
+        (
+            {"vocabulary": tokenization.Vocabulary(tuple(tokens))},
+            rf"STUDENT: 2 of {len(tokens)} pieces of the vocabulary are not those of "
+            rf"its teacher, TEACHER, which has {len(tokens)}",
+        ),
+        (
+            {"vocabulary": tokenization.Vocabulary((*VOCABULARY.tokens, "more"))},
+            rf"STUDENT: 1 of {len(tokens) + 1} pieces",
+        ),
+        (
+            {"vocabulary": tokenization.Vocabulary(tuple(VOCABULARY.tokens[:-1]))},
+            rf"STUDENT: 1 of {len(tokens)} pieces .* which has {len(tokens)}",
+        ),
+        (
+            # Never more than there are.
+            {"vocabulary": tokenization.Vocabulary(tuple(tokens[:5]))},
+            rf"STUDENT: {len(tokens) - 5} of {len(tokens)} pieces",
+        ),
+        (
+            {"do_lower_case": False},
+            "STUDENT: of cased text, but its teacher, TEACHER, o",
+        ),
+    ):
+        student = dataclasses.replace(teacher, **changes)
+        with pytest.raises(InputError, match=message):
+            students.check_vocabulary(student, teacher, "STUDENT", "TEACHER")
+
+
+def test_a_student_larger_than_its_teacher_is_warned_of(places, tmp_path, caplog):
+    large = tmp_path / "sizes.yaml"
+    large.write_text(SIZES.replace("16", "64"))
+    with caplog.at_level(logging.WARNING):
+        read_student(places, large)
+    assert "the student is larger than its teacher: 0.1 million weights" in caplog.text
+
+
+def test_labels_and_pairs_that_the_teacher_does_not_know(places, tmp_path):
+    rows = [*opinions(4, seed=1), ("the film", "fair"), ("the plot", "poor")]
+    train = write_tsv(tmp_path / "train.tsv", rows)
+    with pytest.raises(InputError, match=r"2 labels that the teacher .* does not have: "
+                       r"fair, poor \(it has bad, good\)"):  # fmt: skip
+        learn(places, tmp_path / "run", labels=True, train=train)
+    pairs = write_tsv(tmp_path / "pairs.tsv", [("a", "b")], ("text", "text_pair"))
+    with pytest.raises(InputError, match="pairs of texts, but the teacher .* was tuned "
+                       "on single texts"):  # fmt: skip
+        learn(places, tmp_path / "run", train=pairs)
+
+
+def test_a_teacher_whose_numbers_are_not_finite(places):
+    with pytest.raises(InputError, match="1 of 2 numbers that the teacher answers are"):
+        teacher_answers.check_finite(np.float32([np.nan, 1]))
+
+
+def test_answers_without_a_folder_and_answers_that_are_none(places, tmp_path):
+    path = tmp_path / "new/answers.npz"
+    options = {"facts": {}, "ladder": (), "strategy": tf.distribute.get_strategy()}
+    options |= {"path": path, "is_chief": True}
+    # Before the teacher is asked, which may take hours.
+    with pytest.raises(AttributeError):
+        teacher_answers.answers(None, None, **options)
+    path.write_bytes(b"PK")
+    with pytest.raises(InputError, match="npz: no whole file of answers: delete it"):
+        teacher_answers.answers(None, None, **options)
+
+
+def read_lesson(teacher, train, dev, settings, *, has_labels=False) -> lessons.Lesson:
+    found = conversion.read(teacher)
+    settings = lessons.complete(settings, found, teacher, has_labels=has_labels)
+    return lessons.read(settings, found, teacher, train, [dev], has_labels=has_labels)
+
+
+def test_second_texts_are_read_of_all_files_or_of_none(places, tmp_path):
+    rows = [("film", "plot", "good"), ("plot", "film", "bad")]
+    pairs = write_tsv(tmp_path / "dev.tsv", rows, ("text", "text_pair", "label"))
+    for has_labels in (False, True):
+        lesson = read_lesson(
+            *(places["teacher"], places["train"], pairs, SETTINGS),
+            has_labels=has_labels,
+        )
+        assert [row.text_pair for row in lesson.dev[0].data.rows] == [None, None]
+
+
+def test_columns_that_are_not_given_are_the_teachers(tmp_path):
+    columns = {"text": "review", "label": "stars"}
+    teacher = make_teacher(tmp_path / "teacher", OPINIONS, columns=columns)
+    train = write_tsv(tmp_path / "train.tsv", opinions(4, seed=1), ("body", "stars"))
+    settings = loading.load(finetuning.FinetuningConfig, None, ["columns.text=body"])
+    lesson = read_lesson(teacher, train, train, settings)
+    assert [row.label for row in lesson.dev[0].data.rows] == ["good", "bad"] * 2
+
+
+def test_answers_to_questions_that_have_no_labels_are_others(tmp_path):
+    """Kept answers to all questions are not those to the ones with a place."""
+    teacher = make_teacher(tmp_path / "teacher", config.Task(kind="span"), "span")
+    train = tasks.questions_file(tmp_path / "train.json", 5, seed=1)
+    content = json.loads(train.read_text())
+    answer = content["data"][0]["paragraphs"][2]["qas"][0]["answers"][0]
+    answer["text"] = "nowhere"
+    train.write_text(json.dumps(content))
+    span = finetuning.SpanConfig(max_query_length=4, doc_stride=8)
+    settings = finetuning.FinetuningConfig(task="span", span=span)
+    found = [
+        read_lesson(teacher, train, train, settings, has_labels=has_labels)
+        for has_labels in (False, True)
+    ]
+    assert [lesson.num_train_examples for lesson in found] == [5, 4]
+    assert found[0].facts != found[1].facts

@@ -1,0 +1,423 @@
+"""Vectors of words in files, compared with those of transformers."""
+
+import contextlib
+import json
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.checkpoints import conversion, native, weights
+from bert_keras.commands import main as cli
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
+from bert_keras.data import features, tokenization
+from bert_keras.inference import forward
+from bert_keras.kinds.tagging import ner, ner_windows
+from bert_keras.lab.feature_based import (
+    configuration,
+    layer_vectors,
+    vector_files,
+    word_inputs,
+)
+from bert_keras.model import encoder, networks
+
+TOKENS = (
+    *features.SPECIAL_TOKENS,
+    *("a", "cat", "sat", "on", "the", "mat", "un", "##believ", "##able", ","),
+)
+CONFIG = config.BertConfig(
+    vocab_size=len(TOKENS),
+    hidden_size=8,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=12,
+    max_position_embeddings=16,
+)
+SETTINGS = configuration.FeaturesConfig()
+TEXT = """A cat sat, on the unbelievable mat
+unbelievable
+
+the cat , zzz unbelievable cat
+sat
+"""
+COLUMNS = """-DOCSTART- O
+
+the O
+unbelievable O
+cat O
+
+Sat, O
+on O
+
+-DOCSTART- O
+
+mat O
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, randomize):
+    """A run directory of an encoder with random weights."""
+    network = networks.build(CONFIG, config.Task(kind="encoder"), seed=1)
+    randomize(network)
+    directory = tmp_path_factory.mktemp("model") / "native"
+    directory.mkdir()
+    checkpoint = weights.Checkpoint(
+        bert_config=CONFIG,
+        task=config.Task(kind="encoder"),
+        arrays=weights.from_network(network),
+        vocabulary=tokenization.Vocabulary(TOKENS),
+        do_lower_case=True,
+    )
+    native.write(checkpoint, directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("inputs")
+    (directory / "plain.txt").write_text(TEXT)
+    (directory / "eng.train").write_text(COLUMNS)
+    (directory / "pairs.tsv").write_text(
+        "text\ttext_pair\nA cat\tthe unbelievable mat\nsat\tcat\n"
+    )
+    return directory
+
+
+@pytest.fixture(scope="module")
+def plain(model, inputs, tmp_path_factory):
+    """The pieces of the plain text, of all layers."""
+    directory = tmp_path_factory.mktemp("plain") / "features"
+    write(model, inputs / "plain.txt", directory, layers=range(4), pooling="none")
+    return vector_files.read(directory)
+
+
+def write(model, input_path, directory, **options):
+    layer_vectors.write(model, input_path, directory, settings=SETTINGS, **options)
+
+
+def stacked(found):
+    return np.stack([found.layers[n] for n in found.facts["layers"]], axis=1)
+
+
+def rows_of(found, example):
+    names = [name for name in ("words", "pieces") if name in example]
+    begin = example["first_row"]
+    return stacked(found)[begin : begin + len(example[names[0]])]
+
+
+# === Equality with transformers ===
+
+
+@pytest.fixture(scope="module")
+def hidden_states(model, tmp_path_factory):
+    """From tokens and segments to what transformers' layers give for each token."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    directory = tmp_path_factory.mktemp("hugging_face") / "model"
+    conversion.convert(model, directory, to="hugging_face")
+    reference = transformers.BertModel.from_pretrained(directory).eval()
+
+    def compute(tokens, segments=None):
+        ids = torch.tensor([[TOKENS.index(token) for token in tokens]])
+        segments = torch.zeros_like(ids) if segments is None else segments
+        with torch.no_grad():
+            outputs = reference(
+                input_ids=ids, token_type_ids=segments, output_hidden_states=True
+            )
+        # The embeddings' output and that of each layer.
+        return torch.stack(outputs.hidden_states, dim=2)[0].numpy()
+
+    compute.directory = directory
+    return compute
+
+
+@pytest.mark.reference
+@pytest.mark.filterwarnings("ignore")
+def test_pieces_of_texts_equal_hidden_states(plain, hidden_states):
+    assert [example["pieces"] for example in plain.examples] == [
+        "a cat sat , on the un ##believ ##able mat".split(),
+        "un ##believ ##able".split(),
+        [],
+        "the cat , [UNK] un ##believ ##able cat".split(),
+        ["sat"],
+    ]
+    for example in plain.examples:
+        states = hidden_states(["[CLS]", *example["pieces"], "[SEP]"])
+        found = rows_of(plain, example)
+        np.testing.assert_allclose(found, states[1:-1], atol=1e-5)
+    assert np.std(stacked(plain), axis=(0, 2)).min() > 0.3
+
+
+@pytest.mark.reference
+@pytest.mark.filterwarnings("ignore")
+def test_words_of_tagged_text_equal_hidden_states(
+    model, inputs, hidden_states, tmp_path
+):
+    for pooling in ("first", "mean"):
+        write(
+            *(model, inputs / "eng.train", tmp_path / pooling),
+            **{"layers": (-1, 0), "pooling": pooling, "form": "tagging"},
+        )
+        found = vector_files.read(tmp_path / pooling)
+        document = "[CLS] the un ##believ ##able cat sat , on [SEP]".split()
+        states = hidden_states(document)[:, [3, 0]]
+        other = hidden_states(["[CLS]", "mat", "[SEP]"])[:, [3, 0]]
+        words = [states[1:2], states[2:5], states[5:6], states[6:8], states[8:9]]
+        words.append(other[1:2])
+        expected = [w[0] if pooling == "first" else w.mean(axis=0) for w in words]
+        np.testing.assert_allclose(stacked(found), expected, atol=1e-5)
+        assert [example["words"] for example in found.examples] == [
+            ["the", "unbelievable", "cat"],
+            ["Sat,", "on"],
+            ["mat"],
+        ]
+        assert [example["first_row"] for example in found.examples] == [0, 3, 5]
+
+
+@pytest.mark.reference
+@pytest.mark.filterwarnings("ignore")
+def test_pairs_equal_hidden_states_from_a_foreign_checkpoint(
+    inputs, hidden_states, tmp_path
+):
+    import torch
+
+    write(hidden_states.directory, inputs / "pairs.tsv", tmp_path / "made")
+    found = vector_files.read(tmp_path / "made")
+    tokens = "[CLS] a cat [SEP] the un ##believ ##able mat [SEP]".split()
+    segments = torch.tensor([[0] * 4 + [1] * 6])
+    states = hidden_states(tokens, segments)[:, 3:]
+    example = found.examples[0]
+    np.testing.assert_allclose(
+        rows_of(found, example), states[[1, 2, 4, 5, 8]], atol=1e-5
+    )
+    assert example["segment_ids"] == [0, 0, 1, 1, 1]
+    assert found.facts["form"] == "text"
+
+
+# === What is written ===
+
+
+def test_facts_and_index(plain, inputs, model):
+    facts = plain.facts
+    assert {key: value for key, value in facts.items() if "sha256" not in key} == {
+        "layers": [0, 1, 2, 3],
+        "hidden_size": 8,
+        "form": "lines",
+        "max_seq_length": 16,
+        "pooling": "none",
+        "document_context": True,
+        "num_examples": 5,
+        "num_rows": 22,
+        "num_cut": 0,
+    }
+    assert all(len(facts[key]) == 64 for key in ("input_sha256", "model_sha256"))
+    assert plain.examples[3] == {
+        "line": 4,
+        "pieces": "the cat , [UNK] un ##believ ##able cat".split(),
+        "word_ids": [0, 1, 2, 3, 4, 4, 4, 5],
+        "starts": [0, 4, 8, 10, 14, 16, 22, 27],
+        "ends": [3, 7, 9, 13, 16, 22, 26, 30],
+        "first_row": 13,
+    }
+    for array in plain.layers.values():
+        assert array.shape == (22, 8) and array.dtype == "float32"
+
+
+def test_records_hold_the_same(plain, model, inputs, tmp_path):
+    options = {"layers": range(4), "pooling": "none", "to": "tfrecord"}
+    write(model, inputs / "plain.txt", tmp_path / "made", **options)
+    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == [
+        "features.json",
+        "features.tfrecord",
+    ]
+    facts = json.loads((tmp_path / "made/features.json").read_text())
+    assert facts == plain.facts
+    records = tf.data.TFRecordDataset(str(tmp_path / "made/features.tfrecord"))
+    parsed = [tf.train.Example.FromString(r.numpy()).features.feature for r in records]
+    assert len(parsed) == len(plain.examples)
+    for stored in records.as_numpy_iterator():
+        same = tf.train.Example.FromString(stored)
+        assert stored == same.SerializeToString(deterministic=True)
+    for record, example in zip(parsed, plain.examples, strict=True):
+        pieces = [piece.decode() for piece in record["pieces"].bytes_list.value]
+        assert pieces == example["pieces"]
+        for name in ("word_ids", "starts", "ends"):
+            assert list(record[name].int64_list.value) == example[name]
+        assert list(record["line"].int64_list.value) == [example["line"]]
+        vectors = [record[f"layer_{n}"].float_list.value for n in range(4)]
+        found = np.array(vectors, "float32").reshape(4, -1, 8).transpose(1, 0, 2)
+        np.testing.assert_array_equal(found, rows_of(plain, example))
+
+
+@pytest.mark.parametrize("to", vector_files.WRITERS)
+def test_small_pieces_of_work_give_the_same(
+    to, plain, model, inputs, tmp_path, monkeypatch
+):
+    """One example at a time, one input at a time, and vectors of a row at a time."""
+    monkeypatch.setattr(word_inputs, "_EXAMPLES_AT_A_TIME", 2)
+    monkeypatch.setattr(forward, "TOKENS_PER_BATCH", 1)
+    monkeypatch.setattr(layer_vectors, "BYTES_AT_A_TIME", 1)
+    options = {"layers": range(4), "pooling": "none", "to": to}
+    write(model, inputs / "plain.txt", tmp_path / "made", **options)
+    if to == "numpy":
+        found = vector_files.read(tmp_path / "made")
+        assert (found.facts, found.examples) == (plain.facts, plain.examples)
+        np.testing.assert_allclose(stacked(found), stacked(plain), atol=1e-6)
+    else:
+        records = tf.data.TFRecordDataset(str(tmp_path / "made/features.tfrecord"))
+        last = tf.train.Example.FromString(list(records)[-1].numpy()).features.feature
+        vector = np.array(last["layer_3"].float_list.value)
+        np.testing.assert_allclose(vector, plain.layers[3][-1], atol=1e-6)
+
+
+@pytest.mark.reference
+@pytest.mark.filterwarnings("ignore")
+def test_a_long_sentence_has_vectors_of_several_inputs(
+    model, hidden_states, tmp_path, monkeypatch
+):
+    # Its vectors come one input at a time.
+    monkeypatch.setattr(layer_vectors, "BYTES_AT_A_TIME", 1)
+    words = ["cat", "unbelievable", "mat"] * 10
+    (tmp_path / "long.conll").write_text("".join(f"{w} O\n" for w in words))
+    for to in vector_files.WRITERS:
+        options = {"form": "tagging", "to": to}
+        write(model, tmp_path / "long.conll", tmp_path / to, **options)
+    found = vector_files.read(tmp_path / "numpy")
+    tokenized = ner_windows.tokenize(
+        ner.read(tmp_path / "long.conll", has_tags=False),
+        tokenization.Tokenizer(tokenization.Vocabulary(TOKENS), do_lower_case=True),
+        max_seq_length=16,
+    )
+    assert len(tokenized) > 4
+    expected, positions = [], iter(tokenized.positions)
+    for number in range(len(tokenized)):
+        ids = tokenized.batch(np.array([number]))["input_ids"][0]
+        states = hidden_states([TOKENS[i] for i in ids])[:, 3]
+        for _ in range(tokenized.num_words[number]):
+            expected.append(states[next(positions)])
+    assert len(expected) == 30
+    np.testing.assert_allclose(found.layers[3], expected, atol=1e-5)
+    (record,) = tf.data.TFRecordDataset(str(tmp_path / "tfrecord/features.tfrecord"))
+    record = tf.train.Example.FromString(record.numpy()).features.feature
+    np.testing.assert_array_equal(
+        record["layer_3"].float_list.value, found.layers[3].ravel()
+    )
+
+
+def test_halves_of_characters_are_no_text(model, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "cat \\ud800 \\u00e9"}\n')
+    with pytest.raises(InputError, match="line 1: half of a surrogate pair"):
+        write(model, tmp_path / "in.jsonl", tmp_path / "made")
+
+
+def test_cut_texts_are_warned_of(model, tmp_path, caplog):
+    (tmp_path / "in.txt").write_text("cat " * 20 + "\ncat\n")
+    write(model, tmp_path / "in.txt", tmp_path / "made")
+    assert "1 texts are longer than 16 tokens: there are no vectors" in caplog.text
+    found = vector_files.read(tmp_path / "made")
+    assert found.facts["num_cut"] == 1
+    assert [len(example["words"]) for example in found.examples] == [14, 1]
+
+
+# === When it fails ===
+
+
+def test_what_is_broken_off_leaves_nothing(model, inputs, tmp_path, monkeypatch):
+    def fails(self, vectors):
+        raise RuntimeError("broken off")
+
+    monkeypatch.setattr(vector_files.NumpyWriter, "add", fails)
+    with pytest.raises(RuntimeError, match="broken off"):
+        write(model, inputs / "plain.txt", tmp_path / "made")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_layers_are_counted_from_both_ends():
+    assert encoder.resolve_layers((0, 1, -1, -2), 12, path="x") == (0, 1, 12, 11)
+    assert encoder.resolve_layers((-13, 12), 12, path="x") == (0, 12)
+    for layer in (13, -14):
+        message = f"x: there is no layer {layer}: 0 are the embeddings, 1 to 12"
+        with pytest.raises(InputError, match=message):
+            encoder.resolve_layers((layer,), 12, path="x")
+    with pytest.raises(InputError, match="layer 12 is asked for twice"):
+        encoder.resolve_layers((12, -1), 12, path="x")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"to": "numpi"}, "--to is one of numpy, tfrecord, got 'numpi'; did you mean"),
+        ({"pooling": "last"}, "--pooling is one of first, mean, none, got 'last'"),
+        ({"form": "columns"}, "--form is one of lines, text, tagging, got 'columns'"),
+        ({"layers": (4,)}, "there is no layer 4: 0 are the embeddings, 1 to 3"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message, model, inputs, tmp_path):
+    with pytest.raises(InputError, match=message):
+        write(model, inputs / "plain.txt", tmp_path / "made", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_length_above_the_encoders_is_refused(model, inputs, tmp_path):
+    settings = configuration.FeaturesConfig(max_seq_length=17)
+    with pytest.raises(InputError, match="is 17, but .* takes 16 tokens at most"):
+        layer_vectors.write(
+            model, inputs / "plain.txt", tmp_path / "made", settings=settings
+        )
+
+
+def test_an_output_that_exists_is_left_alone(model, inputs, tmp_path):
+    (tmp_path / "file").write_text("x")
+    for taken in (tmp_path, tmp_path / "file"):
+        with pytest.raises(InputError, match="exists already; choose another"):
+            write(model, inputs / "plain.txt", taken)
+
+
+def test_what_is_no_directory_of_arrays_is_refused(tmp_path):
+    message = f"{re.escape(str(tmp_path))}: expected .* found no index.jsonl in it"
+    with pytest.raises(InputError, match=message):
+        vector_files.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "message"),
+    [
+        ("features.json", b'"layers"', b'"lavers"', "expected `layers`, `num_rows`"),
+        ("features.json", b'"num_rows": 11', b'"num_rows": 12', "of shape \\(12, 16"),
+        ("layer_0.npy", b"<f4", b"<f8", "do not fill its"),
+        ("layer_0.npy", b"(11, 16)", b"(11, 16(", "its header cannot be parsed"),
+        ("layer_2.npy", b"(11, 16)", b"(16, 11)", "float32 of shape \\(16, 11"),
+        ("layer_2.npy", b"\x93NUMPY", b"PK\x03\x04UM", "magic string"),
+    ],
+)
+def test_damaged_arrays_are_refused(tmp_path, name, before, after, message):
+    with contextlib.ExitStack() as stack:
+        writer = vector_files.NumpyWriter(
+            tmp_path, stack, layers=(0, 2), hidden_size=16
+        )
+        writer.describe([{"line": 1, "words": ["a"] * 11}])
+        writer.add(np.ones((11, 2, 16), np.float32))
+        writer.finish()
+    facts = {"layers": [0, 2], "num_rows": 11, "hidden_size": 16}
+    (tmp_path / "features.json").write_text(json.dumps(facts))
+    np.testing.assert_array_equal(vector_files.read(tmp_path).layers[2], 1)
+    whole = (tmp_path / name).read_bytes()
+    assert before in whole
+    (tmp_path / name).write_bytes(whole.replace(before, after))
+    with pytest.raises(InputError, match=message):
+        vector_files.read(tmp_path)
+
+
+def test_on_the_command_line(model, inputs, plain, tmp_path, capsys):
+    arguments = ["--model", model, "--input", inputs / "plain.txt"]
+    arguments += ["--output", tmp_path / "made", "--layers", "0", "-1"]
+    assert cli.main(["features", *map(str, arguments), "--pooling", "none"]) == 0
+    found = vector_files.read(tmp_path / "made")
+    assert found.facts["layers"] == [0, 3]
+    np.testing.assert_allclose(stacked(found), stacked(plain)[:, [0, 3]], atol=1e-6)
+    wrong = [*map(str, arguments[:-4]), str(tmp_path / "x"), "--set", "colums.text=a"]
+    assert cli.main(["features", *wrong]) == 2
+    assert "no key 'colums'; did you mean 'columns'" in capsys.readouterr().err

@@ -1,0 +1,232 @@
+"""Sweeps over folds: each run learns from all of them but one."""
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from bert_keras.commands import main as cli
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import finetuning, sweeps
+from bert_keras.kinds import catalogue, held_out_parts
+from bert_keras.lab import sweep
+from bert_keras.lab.sweep import folds, planning
+from tests.bert_keras.lab.sweep.test_sweep_end_to_end import make_init, write_opinions
+from tests.bert_keras.lab.sweep.test_sweep_runs import FAKE, calls, command_in, rows
+
+
+def find(task="text", **given) -> tuple[folds.Fold, ...]:
+    nothing = {"train": None, "dev": None, "data": None, "num_folds": None}
+    return folds.find_folds(task, **(nothing | given))
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    for name in ("10", "2"):
+        (tmp_path / f"part_{name}").mkdir()
+        for file in ("train", "dev"):
+            path = tmp_path / f"part_{name}/{file}.tsv"
+            path.write_text(f"text\tlabel\n{file} {name}\ta\n")
+    (tmp_path / "train.tsv").write_text("text\tlabel\na text\ta\n")
+    (tmp_path / "init").write_text("weights")
+    return tmp_path
+
+
+def test_folds_of_one_file():
+    assert find(train="all.tsv", num_folds=3) == (
+        ("1", "all.tsv", ("1/3",)),
+        ("2", "all.tsv", ("2/3",)),
+        ("3", "all.tsv", ("3/3",)),
+    )
+    assert find(train="train.tsv", dev=["dev.tsv"]) == ()
+
+
+def test_folds_of_files(folder):
+    pattern = f"{folder}/part_{{fold}}"
+    of_files = find(train=f"{pattern}/train.tsv", dev=[f"{pattern}/dev.tsv", "b.tsv"])
+    assert of_files == tuple(
+        (
+            name,
+            f"{folder}/part_{name}/train.tsv",
+            (f"{folder}/part_{name}/dev.tsv", "b.tsv"),
+        )
+        for name in ("2", "10")
+    )
+    of_folders = find("CODAH", data=pattern)
+    assert [f.name for f in of_folders] == ["2", "10"]
+    assert of_folders[1].dev == (f"{folder}/part_10/dev.tsv",)
+    # One folder, whose training file is divided.
+    divided = find("CODAH", data=f"{folder}/part_2", num_folds=2)
+    train = f"{folder}/part_2/train.tsv"
+    assert divided == (("1", train, ("1/2",)), ("2", train, ("2/2",)))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"train": "a.tsv", "dev": ["b.tsv"], "num_folds": 2}, "leave --dev out"),
+        ({"num_folds": 2}, "`folds` divides a training file: give it with --train"),
+        ({"train": "{fold}.tsv", "num_folds": 2}, "give one of them"),
+        ({"train": "a.tsv", "dev": ["{fold}"]}, "--train: expected {fold} once, as in"),
+        ({"train": "{fold}/{fold}", "dev": ["b"]}, "expected {fold} once"),
+        ({"train": "no{fold}.tsv", "dev": ["{fold}"]}, "two folds or more, found 0"),
+        (
+            {"train": "part_{fold}/train.tsv", "dev": ["b", "{fold}"]},
+            "--dev: expected {fold} in the first name, as in --train, got b",
+        ),
+        (
+            {"dev": ["{fold}"]},
+            "--train: expected {fold} once, as in --dev, got nothing",
+        ),
+        ({"train": "part_{fold}/train.tsv"}, "give the files with --train and --dev"),
+    ],
+)
+def test_folds_that_are_none(folder, monkeypatch, given, message):
+    monkeypatch.chdir(folder)
+    with pytest.raises(InputError, match=message):
+        find(**given)
+
+
+def test_the_whole_grid_comes_first_on_the_first_fold():
+    command = sweep.Command(
+        train="a.tsv", dev=("1/2",), init="x", folds=find(train="a.tsv", num_folds=2)
+    )
+    settings = sweeps.SweepConfig(grid={"batch_size": [8, 16]}, num_restarts=2)
+    runs = planning.plan_runs(settings, command)
+    assert [run.name for run in runs] == [
+        f"fold={fold},batch_size={size},seed={seed}"
+        for seed in (12345, 12346)
+        for fold in (1, 2)
+        for size in (8, 16)
+    ]
+    arguments = command.arguments(runs[2].overrides, "out", runs[2].fold)
+    assert arguments[arguments.index("--dev") + 1] == "2/2"
+    # Another fold is another run, though its settings are the same.
+    assert planning.merge_plans(runs[:2], runs) == (runs, [])
+
+
+def run_folds(folder: Path, num_folds: int | None = 3, rates=(3e-5, 4e-5), **changes):
+    if "folds" not in changes:
+        changes["folds"] = find(train=str(folder / "train.tsv"), num_folds=num_folds)
+    settings = sweeps.SweepConfig(grid={"learning_rate": rates}, folds=num_folds)
+    state = sweep.run_sweep(
+        settings,
+        command_in(folder, **changes),
+        output_dir=folder / "out",
+        num_jobs=3,
+        runner=FAKE,
+    )
+    return sweep.lines(state)
+
+
+def test_mean_and_deviation_over_folds(folder):
+    printed = run_folds(folder)
+    assert len(calls(folder)) == 6
+    # Seed 7 makes one answer of 50 wrong, each fold one more, 1e-5 of the rate ten.
+    means = [[48 / 50, 47 / 50, 46 / 50], [38 / 50, 37 / 50, 36 / 50]]
+    rates = ("3e-05", "4e-05")
+    for line, values, rate in zip(printed[2:4], means, rates, strict=True):
+        cells = [cell.strip(" *") for cell in line.strip("|").split("|")]
+        mean, deviation = statistics.fmean(values), statistics.stdev(values)
+        expected = [rate, "3", f"{mean:.4f}", f"{deviation:.4f}", f"{values[0]:.4f}"]
+        assert cells[:5] == expected
+    assert printed[-1] == (
+        "Chosen: fold=1,learning_rate=3e-05,seed=7, accuracy 0.9600 on dev, the best "
+        "run of the point with the best mean, 0.9400 ± 0.0200 over 3 folds."
+    )
+    assert [row["fold"] for row in rows(folder)] == [*"112233"]
+    best = json.loads((folder / "out/best.json").read_text())
+    assert (best["fold"], best["choose"]) == ("1", "mean")
+    assert best["mean_of_point"] == pytest.approx(0.94)
+    assert best["deviation_of_point"] == pytest.approx(0.02)
+    page = (folder / "out/report.md").read_text()
+    assert "Each run learnt from all folds but one" in page
+
+
+def test_folds_are_resumed(folder):
+    run_folds(folder)
+    calls(folder)
+    gone = folder / "out/runs/fold=2,learning_rate=4e-05,seed=7/results.json"
+    gone.unlink()
+    run_folds(folder)
+    assert calls(folder) == ["fold=2,learning_rate=4e-05,seed=7"]
+    # A point more costs its own folds only.
+    run_folds(folder, rates=(3e-5, 4e-5, 5e-5))
+    assert calls(folder) == [f"fold={n},learning_rate=5e-05,seed=7" for n in (1, 2, 3)]
+    with pytest.raises(InputError, match="begun by another run, with"):
+        run_folds(folder, 4)
+
+
+def test_files_of_folds_may_not_change(folder):
+    pattern = f"{folder}/part_{{fold}}"
+    of_files = find(train=f"{pattern}/train.tsv", dev=[f"{pattern}/dev.tsv"])
+    run_folds(folder, None, folds=of_files)
+    assert [row["fold"] for row in rows(folder)] == ["2", "2", "10", "10"]
+    # Data that changed while it ran is noticed within a fold; other folds differ.
+    for name, fold in (
+        (p.name, p.name[5:7].strip(",")) for p in (folder / "out/runs").iterdir()
+    ):
+        inputs = folder / "out/runs" / name / "inputs.json"
+        values = json.loads(inputs.read_text())
+        inputs.write_text(json.dumps(values | {"train_sha256": fold}))
+    run_folds(folder, None, folds=of_files)
+    inputs = folder / "out/runs/fold=2,learning_rate=4e-05,seed=7/inputs.json"
+    inputs.write_text(inputs.read_text().replace('"2"', '"other"'))
+    with pytest.raises(
+        InputError, match="`train_sha256` of fold=2,learning_rate=4e-05"
+    ):
+        run_folds(folder, None, folds=of_files)
+    (folder / "part_10/dev.tsv").write_text("text\tlabel\nother\ta\n")
+    with pytest.raises(InputError, match="begun by another run, with dev_sha256="):
+        run_folds(folder, None, folds=of_files)
+
+
+def test_a_sweep_needs_a_grid_or_folds(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    arguments = ["sweep", "--train", "train.tsv", "--init", "init", "--output_dir", "o"]
+    assert cli.main([*arguments, "--dev", "part_2/dev.tsv"]) == 2
+    assert "give a grid with --sweep, or folds with --folds" in capsys.readouterr().err
+    assert cli.main([*arguments, "--folds", "1"]) == 2
+    assert (
+        "`folds`: input should be greater than or equal to 2" in capsys.readouterr().err
+    )
+    assert not (folder / "o").exists()
+
+
+def test_folds_of_codah(shared_data):
+    """All 2,776 questions once; one prompt, in whatever words it ends, on one side."""
+    path = shared_data / "multiple_choice/codah/full_data.tsv"
+    data = catalogue.read(path, finetuning.FinetuningConfig(task="CODAH"))
+    keys, sizes = [], []
+    for number in range(1, 6):
+        part = held_out_parts.part_of([f"{number}/5"])
+        assert part is not None
+        trained, evaluated = held_out_parts.split(data, part)
+        assert not {*trained.keys()} & {*evaluated.keys()}
+        keys += evaluated.keys()
+        sizes.append(len(evaluated))
+    assert sorted(keys) == sorted(data.keys())
+    assert len(keys) == 2776 and min(sizes) > 490
+
+
+@pytest.mark.slow
+def test_folds_of_real_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    make_init(tmp_path / "init")
+    write_opinions(tmp_path / "all.tsv", num_rows=300, seed=1)
+    arguments = [
+        *("sweep", "--folds", "3", "--task", "text", "--init", "init", "--jobs", "2"),
+        *("--train", "all.tsv", "--output_dir", "out", "--set", "max_seq_length=24"),
+        *("--set", "learning_rate=5e-3", "--set", "num_train_epochs=6"),
+    ]
+    assert cli.main(arguments) == 0, capsys.readouterr().err
+    printed = capsys.readouterr().out.splitlines()
+    found = [
+        json.loads(p.read_text()) for p in tmp_path.glob("out/runs/*/results.json")
+    ]
+    assert len(found) == 3
+    assert sum(results["num_eval_examples"] for results in found) == 300
+    scores = [results["eval"]["accuracy"] for results in found]
+    mean, deviation = statistics.fmean(scores), statistics.stdev(scores)
+    assert f"| **3** | **{mean:.4f}** | **{deviation:.4f}** |" in printed[2]

@@ -1,0 +1,630 @@
+"""What a sweep plans, how it judges and chooses, and what it writes."""
+
+import dataclasses
+import io
+import json
+import math
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import finetuning, loading, strict, sweeps
+from bert_keras.kinds import catalogue
+from bert_keras.lab import sweep
+from bert_keras.lab.sweep import learning_curve, picture, planning, scores, summary
+from bert_keras.labelled import degenerate
+
+
+def command(*overrides, **changes) -> sweep.Command:
+    common = {"train": "train.tsv", "dev": ("dev.tsv",), "init": "bert_base"}
+    return sweep.Command(**(common | {"overrides": overrides} | changes))
+
+
+def plan(*overrides, num_restarts=1, **grid) -> list[planning.Run]:
+    settings = sweeps.SweepConfig(grid=grid, num_restarts=num_restarts)
+    return planning.plan_runs(settings, command(*overrides))
+
+
+# === Plan ===
+
+
+def test_the_grid_of_the_paper():
+    settings = loading.load(sweeps.SweepConfig, "sweep_paper")
+    runs = planning.plan_runs(settings, command())
+    # Appendix A.3, written out.
+    expected = [
+        (batch, rate, epochs)
+        for batch in (16, 32)
+        for rate in (0.00005, 0.00003, 0.00002)
+        for epochs in (2, 3, 4)
+    ]
+    assert [
+        (r.settings.batch_size, r.settings.learning_rate, r.settings.num_train_epochs)
+        for r in runs
+    ] == expected
+    assert runs[0].name == (
+        "batch_size=16,learning_rate=5e-05,num_train_epochs=2,seed=12345"
+    )
+    assert runs[0].overrides == (
+        "batch_size=16",
+        "learning_rate=5e-05",
+        "num_train_epochs=2.0",
+        "seed=12345",
+    )
+    assert (settings.choose, settings.num_restarts) == (None, 1)
+
+
+def test_the_grid_for_glue():
+    """Section 4.1, whatever else is configured."""
+    settings = loading.load(sweeps.SweepConfig, "sweep_glue")
+    runs = planning.plan_runs(settings, command("batch_size=8", "num_train_epochs=9"))
+    assert [
+        (r.settings.batch_size, r.settings.num_train_epochs, r.settings.learning_rate)
+        for r in runs
+    ] == [(32, 3, 5e-5), (32, 3, 4e-5), (32, 3, 3e-5), (32, 3, 2e-5)]
+
+
+def test_restarts_come_after_the_whole_grid():
+    names = [run.name for run in plan("seed=5", num_restarts=2, batch_size=[8, 16])]
+    assert names == [
+        *("batch_size=8,seed=5", "batch_size=16,seed=5"),
+        *("batch_size=8,seed=6", "batch_size=16,seed=6"),
+    ]
+    assert [run.settings.seed for run in plan(num_restarts=3)] == [12345, 12346, 12347]
+
+
+def test_what_a_run_is_given_gives_its_settings():
+    grid = {
+        "learning_rate": ["1e-4", 2],
+        "document_context": [True, False],
+        "precision": ["mixed_bfloat16"],
+        "span.doc_stride": [64],
+    }
+    common = command("batch_size=4", task="tagging", recipe="demo_finetune")
+    runs = planning.plan_runs(sweeps.SweepConfig(grid=grid), common)
+    assert [run.name for run in runs] == [
+        f"learning_rate={rate},document_context={context},precision=mixed_bfloat16,"
+        "span.doc_stride=64,seed=12345"
+        for rate in ("0.0001", "2")
+        for context in ("true", "false")
+    ]
+    for run in runs:
+        arguments = common.arguments(run.overrides, "out")
+        given = [
+            b for a, b in zip(arguments, arguments[1:], strict=False) if a[2:] == "set"
+        ]
+        given = ["task=tagging", *given]
+        loaded = loading.load(finetuning.FinetuningConfig, "demo_finetune", given)
+        assert loaded == run.settings
+    assert runs[0].settings.num_train_epochs == 10
+    assert runs[0].settings.span.doc_stride == 64
+
+
+def test_the_command_of_a_run():
+    common = command(
+        "batch_size=4",
+        task="MNLI",
+        dev=("matched.tsv", "mismatched.tsv"),
+        recipe="mnli.yaml",
+        from_scratch=True,
+        strategy="gpu",
+    )
+    assert common.arguments(["seed=1"], "out/runs/seed=1") == [
+        *("finetune", "--task", "MNLI", "--train", "train.tsv"),
+        *("--init", "bert_base", "--config", "mnli.yaml", "--strategy", "gpu"),
+        *("--output_dir", "out/runs/seed=1", "--dev", "matched.tsv", "mismatched.tsv"),
+        *("--from_scratch", "--set", "batch_size=4", "--set", "seed=1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ({"lerning_rate": [1e-5]}, "no key 'lerning_rate'; did you mean 'learning_rat"),
+        ({"batch_size": [0]}, "`batch_size`: input should be greater than 0, got 0"),
+        ({"seed": [1, 2]}, "`grid.seed`: a seed is nothing to choose by: set `num_r"),
+        ({"task": ["RTE"]}, "`grid.task`: its values would be scored on different"),
+        ({"columns.text": ["a"]}, "`grid.columns.text`: its values would be scored"),
+        ({"regression": [True, False]}, "`grid.regression`: its values would be"),
+        ({"learning_rate": [5e-5, "0.00005"]}, "`grid`: learning_rate=5e-05,seed=123"),
+        (
+            {
+                "gradient_accumulation_steps": [1],
+                "save_checkpoint_minutes": [5],
+                "attention_probs_dropout_prob": [0.1],
+                "hidden_dropout_prob": [0.1],
+                "warmup_proportion": [0.1],
+                "weight_decay_rate": [0.01],
+                "max_skipped_steps": [10],
+                "length_multiple": [8],
+                "num_train_epochs": [3, 4],
+                "learning_rate": [5e-5],
+                "max_seq_length": [128],
+            },
+            "a run's directory would be called gradient_accu.*, 2.. characters, at mos",
+        ),
+    ],
+)
+def test_a_grid_that_cannot_be_run(grid, message):
+    with pytest.raises(InputError, match=message):
+        plan(**grid)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"grid": {"batch_size": 16}}, r"`grid.batch_size` is a list of values, such "),
+        ({"grid": {"batch_size": []}}, r"such as \[16, 32\], got \[\]"),
+        ({"grid": {"batch_size": [[1], 2]}}, r"got \[\[1\], 2\]"),
+        ({"grid": {"span": [{"doc_stride": 1}]}}, r"`grid.span` is a list of values"),
+        ({"grid": [1]}, r"`grid`: input should be a valid dictionary, got \[1\]"),
+        ({"gird": {}}, "no key 'gird'; did you mean 'grid'"),
+        ({"num_restarts": 0}, "`num_restarts`: input should be greater than 0, got 0"),
+        (
+            {"choose": "worst"},
+            "`choose`: input should be 'best' or 'mean', got 'worst'",
+        ),
+    ],
+)
+def test_a_configuration_that_cannot_be_used(values, message):
+    with pytest.raises(InputError, match=message):
+        strict.build_config(sweeps.SweepConfig, values)
+
+
+def test_the_same_settings_are_the_same_run():
+    earlier = plan(learning_rate=[1e-5, 2e-5])
+    planned = plan(batch_size=[16, 32], learning_rate=[2e-5, 3e-5])
+    merged, others = planning.merge_plans(earlier, planned)
+    assert [run.name for run in merged] == [
+        "batch_size=16,learning_rate=2e-05,seed=12345",
+        "batch_size=16,learning_rate=3e-05,seed=12345",
+        "learning_rate=2e-05,seed=12345",
+        "batch_size=32,learning_rate=3e-05,seed=12345",
+    ]
+    assert others == earlier[:1]
+
+
+# === Judging ===
+
+
+def settings_of(task, **changes) -> finetuning.FinetuningConfig:
+    return finetuning.FinetuningConfig(task=task, **changes)
+
+
+def test_metrics_of_all_tasks():
+    """As the tables of the paper have them."""
+    assert {n: catalogue.main_metric(settings_of(n)) for n in catalogue.NAMES} == {
+        **{"text": "accuracy", "tagging": "f1", "span": "f1", "choice": "accuracy"},
+        **{"CoLA": "matthews", "SST-2": "accuracy", "MRPC": "f1", "STS-B": "spearman"},
+        **{"QQP": "f1", "MNLI": "accuracy", "QNLI": "accuracy", "RTE": "accuracy"},
+        **{"WNLI": "accuracy", "AX": "matthews", "SQuAD1.1": "f1"},
+        **{"SQuAD2.0": "best_f1", "TriviaQA": "f1", "SWAG": "accuracy"},
+        **{"CODAH": "accuracy", "CoNLL-2003": "f1", "embedding": "recall_at_10"},
+    }
+    assert catalogue.main_metric(settings_of("text", regression=True)) == "pearson"
+    kinds = {n: catalogue.task_kind(settings_of(n)) for n in ("STS-B", "SWAG", "RTE")}
+    assert kinds == {"STS-B": "regression", "SWAG": "choice", "RTE": "classification"}
+    with pytest.raises(InputError, match="did you mean 'MRPC'"):
+        catalogue.main_metric(settings_of("MRPX"))
+
+
+def test_the_ruler():
+    def ruler(**changes):
+        made = scores.make_ruler(sweeps.SweepConfig(**changes), settings_of("MRPC"))
+        return made.metric, made.goal
+
+    assert ruler() == ("f1", "max")
+    assert ruler(metric="accuracy") == ("accuracy", "max")
+    assert ruler(metric="loss") == ("loss", "min")
+    assert ruler(metric="loss", goal="max") == ("loss", "max")
+    assert ruler(metric="distance", goal="min") == ("distance", "min")
+
+
+def answered(labels, predictions):
+    pairs = zip(labels, predictions, strict=True)
+    return [{"label": label, "prediction": prediction} for label, prediction in pairs]
+
+
+@pytest.mark.parametrize(
+    ("labels", "predictions", "sign"),
+    [
+        ("a" * 6 + "b" * 4, "a" * 10, 'always "a"'),
+        ("a" * 6 + "b" * 4, "b" * 10, 'always "b"'),
+        ("a" * 6 + "b" * 4, "aaaaaaabbb", None),
+        # 199 of 200 the same: marked if no better than that, else not.
+        ("a" * 120 + "b" * 80, "b" + "a" * 199, '99.5% are "a"'),
+        ("b" + "a" * 199, "b" + "a" * 199, None),
+        ("ba" + "a" * 198, "ab" + "a" * 198, '99.5% are "a"'),
+        # Varied answers that have nothing to do with the labels.
+        ("aabb", "abab", "the Matthews correlation is 0"),
+        ("aabbc", "aabbc", None),
+        ("aaaa", "aaab", None),
+        # Of worse than chance, something was learnt.
+        ("aabb", "bbaa", None),
+    ],
+)
+def test_signs_of_the_majority_class(labels, predictions, sign):
+    answers = answered(labels, predictions)
+    assert degenerate.find_sign("classification", {"accuracy": 0.5}, answers) == sign
+
+
+def test_signs_of_having_learnt_nothing_in_other_tasks():
+    find = degenerate.find_sign
+    assert find("choice", {}, answered([0, 1, 2, 3], [2, 2, 2, 2])) == "always 2"
+    assert find("choice", {}, answered([0, 1, 2, 3], [0, 1, 2, 2])) is None
+    assert find("tagging", {"f1": 0.0}, None) == "no entity is right"
+    assert find("tagging", {"f1": 0.01}, None) is None
+    words = [{"labels": ["NN", "VB"], "prediction": ["NN", "NN"]}]
+    assert find("tagging", {"accuracy": 0.5}, words) == 'always "NN"'
+    words[0]["prediction"] = ["NN", "VB"]
+    assert find("tagging", {"accuracy": 1.0}, words) is None
+    assert find("span", {"f1": 0.75}, None) == "F1 is 0.75 %"
+    assert find("span", {"f1": 50.07}, [{"prediction": ""}] * 9) == 'always ""'
+    spans = [{"prediction": text} for text in ("", "a", "b")]
+    assert find("span", {"f1": 50.07}, spans) is None
+    numbers = [0.0, 5.0, 2.5, 1.0]
+    assert find("regression", {}, answered(numbers, [2.6, 2.61, 2.6, 2.6])) == (
+        "always about 2.6"
+    )
+    assert find("regression", {}, answered(numbers, [2.6, 2.9, 2.6, 2.6])) is None
+    huge = answered([1.7e308, -1.7e308], [1e308, 1e308])
+    assert find("regression", {}, huge) is None
+    for kind in ("classification", "regression", "choice", "span"):
+        assert find(kind, {"f1": 60.0}, None) is None
+
+
+RUN = plan(learning_rate=[5e-5])[0]
+
+
+def judged(evaluation, *, loss=0.5, metric="accuracy", answers=None) -> scores.Outcome:
+    results = {"seconds": 3.0, "train": {"loss": loss}, "eval": evaluation}
+    return scores.judge(RUN, results, answers, metric=metric)
+
+
+def test_what_a_run_came_to():
+    good = judged({"loss": 0.4, "accuracy": 0.75})
+    assert (good.score, good.state, good.seconds) == (0.75, "finished", 3.0)
+    stuck = judged({"accuracy": 0.5}, answers=answered("ab", "aa"))
+    assert (stuck.score, stuck.state, stuck.majority) == (0.5, "majority", 'always "a"')
+    for broken, reason in (
+        (judged({"accuracy": 0.5}, loss=math.inf), "loss in training is not finite"),
+        (judged({"accuracy": math.nan}), "accuracy is not finite"),
+        (
+            judged({"accuracy": 0.5, "loss": math.nan}, answers=answered("ab", "aa")),
+            "loss on dev is not finite",
+        ),
+    ):
+        assert (broken.score, broken.failure) == (None, reason)
+        assert (broken.state, broken.majority) == ("failed", None)
+    with pytest.raises(InputError, match="`metric` is one of loss, f1, got 'accuracy'"):
+        judged({"loss": 0.4, "f1": 0.75})
+
+
+# === Choosing ===
+
+RATES = (5e-5, 3e-5, 2e-5)
+
+
+def outcomes(table, *, metric="accuracy") -> list[scores.Outcome]:
+    """Of runs on `RATES`; a row for each seed: a score, or why there is none."""
+    runs = plan(learning_rate=list(RATES), num_restarts=max(len(table), 1))
+    cells = [cell for row in table for cell in row]
+    return [
+        scores.Outcome(run=run, score=None, evaluation={}, failure=cell)
+        if isinstance(cell, str)
+        else scores.Outcome(run=run, score=cell, evaluation={metric: cell}, seconds=2.0)
+        for run, cell in zip(runs[: len(cells)], cells, strict=True)
+    ]
+
+
+def chosen(table, *, choose, goal="max"):
+    ruler = scores.Ruler(metric="accuracy", goal=goal, choose=choose)
+    points = scores.points_of(outcomes(table), ["learning_rate"])
+    found = scores.choose(points, ruler)
+    if found is None:
+        return None
+    return found[0].values, found[1].run.settings.seed - 12345
+
+
+TABLE = [
+    # 5e-5, 3e-5, 2e-5
+    [0.91, 0.87, 0.80],
+    [0.60, 0.88, "out of memory"],
+    [0.80, 0.86, 0.99],
+]
+
+
+@pytest.mark.parametrize(
+    ("choose", "goal", "expected"),
+    [
+        ("best", "max", ((2e-5,), 2)),
+        ("best", "min", ((5e-5,), 1)),
+        # The highest mean, 0.895, is that of the point with a failed run.
+        ("mean", "max", ((3e-5,), 1)),
+        ("mean", "min", ((5e-5,), 1)),
+    ],
+)
+def test_the_choice(choose, goal, expected):
+    assert chosen(TABLE, choose=choose, goal=goal) == expected
+
+
+def test_the_choice_where_there_is_little():
+    assert chosen([["no", "no", "no"]], choose="best") is None
+    assert chosen([["no", "no", "no"]], choose="mean") is None
+    assert chosen([], choose="best") is None
+    assert chosen([["no", 0.5, "no"]], choose="mean") == ((3e-5,), 0)
+    # The first of equals.
+    assert chosen([[0.5, 0.7, 0.7], [0.1, 0.7, 0.7]], choose="best") == ((3e-5,), 0)
+
+
+@pytest.mark.parametrize("choose", ["best", "mean"])
+def test_a_run_at_the_majority_class_is_chosen_only_if_all_are(choose):
+    ruler = scores.Ruler(metric="accuracy", goal="max", choose=choose)
+
+    def chosen_of(majorities):
+        found = [
+            scores.Outcome(**{**vars(o), "majority": 'always "1"' if m else None})
+            for o, m in zip(outcomes([[0.5, 0.7, 0.6]]), majorities, strict=True)
+        ]
+        state = dataclasses.replace(state_of([]), ruler=ruler, outcomes=tuple(found))
+        line = summary.chosen_line(state)
+        is_told = "All runs are at the majority class, this one always" in line
+        assert is_told == all(majorities)
+        return state.chosen[1].score
+
+    assert chosen_of([False, False, False]) == 0.7
+    assert chosen_of([False, True, True]) == 0.5
+    assert chosen_of([False, True, False]) == 0.6
+    assert chosen_of([True, True, True]) == 0.7
+
+
+def test_statistics_of_points():
+    points = scores.points_of(outcomes(TABLE), ["learning_rate"])
+    assert [point.values for point in points] == [(rate,) for rate in RATES]
+    first, _, last = points
+    assert first.mean == pytest.approx((0.91 + 0.60 + 0.80) / 3)
+    assert first.deviation == pytest.approx(np.std([0.91, 0.60, 0.80], ddof=1))
+    assert (last.scores, last.num_failed) == ([0.80, 0.99], 1)
+    assert last.deviation == pytest.approx(statistics.stdev([0.80, 0.99]))
+    single = scores.points_of(outcomes([[0.5, "no", 0.6]]), ["learning_rate"])
+    assert [(p.mean, p.deviation) for p in single] == [
+        (0.5, None),
+        (None, None),
+        (0.6, None),
+    ]
+
+
+# === What is written ===
+
+
+def state_of(table, directory="out dir", *, num_runs=None, choose="best"):
+    found = outcomes(table)
+    stuck = [
+        scores.Outcome(**{**vars(o), "majority": 'always "1"'}) if o.score == 0.6 else o
+        for o in found
+    ]
+    return summary.State(
+        directory=Path(directory),
+        task="MRPC",
+        keys=("learning_rate",),
+        ruler=scores.Ruler(metric="accuracy", goal="max", choose=choose),
+        outcomes=tuple(stuck),
+        num_runs=num_runs or len(found),
+    )
+
+
+PAGE = """\
+# Sweep: MRPC
+
+6 of 6 runs have ended, 1 of them failed and 1 at the majority class.
+
+Chosen: learning_rate=5e-05,seed=12345, accuracy 0.9100 on dev, the best single run.
+
+`--model 'out dir/best'` gives it to `bert-keras predict`, `evaluate` and `export`.
+
+| learning_rate | n | mean | deviation | best | failed | majority |
+| --- | --- | --- | --- | --- | --- | --- |
+| **5e-05** | **2** | **0.7550** | **0.2192** | **0.9100** | **0** | **1** |
+| 3e-05 | 2 | 0.8750 | 0.0071 | 0.8800 | 0 | 0 |
+| 2e-05 | 1 | 0.8000 |  | 0.8000 | 1 | 0 |
+
+n, mean, deviation (of the sample) and best: `accuracy` on dev of the runs that did \
+not fail, those at the majority class, which learnt nothing, included. Chosen is the \
+best single run, as in the paper (section 4.1). The best of many runs was also lucky \
+on dev: expect the mean of another run. Each run is in `results.tsv`, its output in \
+`logs`.
+
+![accuracy of each run](scores.png)
+
+## Failed runs
+
+- `learning_rate=2e-05,seed=12346`: out of memory
+
+## Runs at the majority class
+
+- `learning_rate=5e-05,seed=12346`: always "1"
+"""
+
+
+def test_the_page():
+    assert summary.page(state_of(TABLE[:2])) == PAGE
+
+
+def test_the_page_of_a_sweep_under_way():
+    page = summary.page(state_of(TABLE[:2], num_runs=9, choose="mean"))
+    assert "6 of 9 runs have ended" in page
+    assert (
+        "Chosen: learning_rate=3e-05,seed=12346, accuracy 0.8800 on dev, the best run "
+        "of the point with the best mean, 0.8750 ± 0.0071."
+    ) in page
+    assert "Chosen is the point with the best mean among those with the fewest" in page
+    assert "--model" not in page
+    assert "scores.png" not in page
+    nothing = summary.page(state_of([], num_runs=9))
+    assert "0 of 9 runs have ended" in nothing
+    assert "No run has a score." in nothing
+
+
+def test_what_a_process_said_is_no_markup():
+    page = summary.page(state_of([["<b>| *x*\n\ny", 0.5, 0.5]]))
+    assert "- `learning_rate=5e-05,seed=12345`: &#60;b&#62;&#124; &#42;x&#42; y" in page
+
+
+def test_the_table_of_runs():
+    assert summary.runs_tsv(state_of([["a\tb\nc", 0.6, 0.5]])) == (
+        "run\tlearning_rate\tseed\tstate\taccuracy\tseconds\tnote\n"
+        "runs/learning_rate=5e-05,seed=12345\t5e-05\t12345\tfailed\t\t\ta b c\n"
+        "runs/learning_rate=3e-05,seed=12345\t3e-05\t12345\tmajority\t0.6\t2.0\t"
+        'always "1"\n'
+        "runs/learning_rate=2e-05,seed=12345\t2e-05\t12345\tfinished\t0.5\t2.0\t\n"
+    )
+
+
+def test_the_best_run_is_named_and_linked(tmp_path):
+    for table, name in (
+        ([[0.5, 0.7, 0.6]], "learning_rate=3e-05,seed=12345"),
+        ([[0.5, 0.7, 0.8]], "learning_rate=2e-05,seed=12345"),
+    ):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        summary.write_best(state_of(table, tmp_path))
+        values = json.loads((tmp_path / "best.json").read_text())
+        assert values["run"] == f"runs/{name}"
+        assert (tmp_path / "best").resolve() == tmp_path.resolve() / "runs" / name
+    assert values == {
+        "run": "runs/learning_rate=2e-05,seed=12345",
+        "metric": "accuracy",
+        "goal": "max",
+        "choose": "best",
+        "score": 0.8,
+        "mean_of_point": 0.8,
+        "deviation_of_point": None,
+        "point": {"learning_rate": 2e-5},
+        "seed": 12345,
+        "eval": {"accuracy": 0.8},
+    }
+
+
+def draw(table):
+    state = state_of(table)
+    return picture.draw_scores(
+        state.points, state.keys, ruler=state.ruler, title="MRPC: accuracy on dev"
+    )
+
+
+def test_the_picture_shows_all_runs():
+    plot = draw(TABLE).axes[0]
+    assert [label.get_text() for label in plot.get_yticklabels()] == [
+        *("5e-05", "3e-05", "2e-05"),
+    ]
+    assert (plot.get_ylabel(), plot.get_xlabel()) == ("learning_rate", "accuracy")
+    handles, labels = plot.get_legend_handles_labels()
+    assert labels == ["run", "at the majority class", "chosen", "mean ± deviation"]
+    places = {
+        label: [tuple(map(float, place)) for place in handle.get_offsets()]
+        for handle, label in zip(handles[:3], labels, strict=False)
+    }
+    runs = [(0.91, 0), (0.8, 0), (0.87, 1), (0.88, 1), (0.86, 1), (0.8, 2), (0.99, 2)]
+    assert places == {
+        "run": runs,
+        "at the majority class": [(0.6, 0)],
+        "chosen": [(0.99, 2)],
+    }
+    means = handles[3].lines[0].get_xdata()
+    assert list(means) == pytest.approx([0.77, 0.87, 0.895])
+    (text,) = plot.texts
+    assert (text.get_text(), text.xy) == ("1 failed", (1, 2))
+
+
+def curve_state(fractions, *, rates=(1e-3,), num_runs=None) -> summary.State:
+    """Runs of two seeds; the scores rise with the labels."""
+    plain = command()
+    found = [
+        scores.Outcome(
+            run=run,
+            score=run.settings.train_fraction / 2 + (run.settings.seed % 2) / 10,
+            evaluation={},
+            num_train_examples=int(1000 * run.settings.train_fraction),
+        )
+        for run in planning.plan_runs(
+            sweeps.SweepConfig(
+                grid={"learning_rate": rates, "train_fraction": fractions},
+                num_restarts=2,
+            ),
+            plain,
+        )
+    ]
+    return summary.State(
+        directory=Path("out"),
+        task="MRPC",
+        keys=("learning_rate", "train_fraction"),
+        ruler=scores.Ruler(metric="accuracy", goal="max", choose="mean"),
+        outcomes=tuple(found),
+        num_runs=num_runs or len(found),
+    )
+
+
+def test_several_fractions_are_drawn_as_a_curve():
+    state = curve_state((1, 0.1, 0.01), rates=(1e-3, 2e-3))
+    assert [line.name for line in state.curve] == ["0.001", "0.002"]
+    assert state.curve[0].points == (
+        (10, (pytest.approx(0.105), pytest.approx(0.005))),
+        (100, (pytest.approx(0.15), pytest.approx(0.05))),
+        (1000, (pytest.approx(0.6), pytest.approx(0.5))),
+    )
+    plot = learning_curve.draw(state.curve, metric="accuracy", title="MRPC").axes[0]
+    assert plot.get_xscale() == "log" and plot.get_xlabel() == "labelled examples"
+    assert plot.get_xticks().tolist() == [10, 100, 1000]
+    handles, labels = plot.get_legend_handles_labels()
+    assert labels == ["0.001", "0.002"]
+    means = handles[0].lines[0]
+    assert means.get_ydata() == pytest.approx([0.055, 0.1, 0.55])
+    assert "(learning_curve.png)" in summary.page(state)
+
+
+def test_one_fraction_is_no_curve(tmp_path):
+    for state in (curve_state((0.1,)), state_of(TABLE)):
+        assert state.curve == [] and "learning_curve" not in summary.page(state)
+    state = dataclasses.replace(curve_state((0.1, 1)), directory=tmp_path)
+    summary.write_picture(state)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("learning_curve.png", "scores.png"),
+    ]
+
+
+def test_the_picture_of_very_many_points_has_the_best():
+    points = [
+        scores.Point(values=(n,), outcomes=tuple(outcomes([[1 - n / 200]])))
+        for n in range(200)
+    ]
+    ruler = scores.Ruler(metric="accuracy", goal="min", choose="best")
+    image = picture.draw_scores(points, ["x"], ruler=ruler, title="MRPC")
+    plot = image.axes[0]
+    names = [label.get_text() for label in plot.get_yticklabels()]
+    assert names == [str(n) for n in range(100, 200)]
+    assert plot.get_title() == "MRPC: the best 100 of 200 points"
+    assert image.get_figheight() < 50
+
+
+def test_a_score_that_no_run_can_have_is_a_failure():
+    for loss in (1e308, -1e308, float("nan"), None):
+        assert judged({"loss": loss, "accuracy": 0.5}).failure == (
+            "loss on dev is not finite"
+        )
+
+
+def test_pictures_of_little():
+    for table, texts in (
+        ([[0.5, 0.6, 0.7]], []),
+        ([["no", "no", "no"]], ["1 failed"] * 3),
+    ):
+        image = draw(table)
+        assert [text.get_text() for text in image.axes[0].texts] == texts
+        image.savefig(io.BytesIO())
+    single = state_of([[0.5, 0.6, 0.7]])
+    plot = picture.draw_scores(
+        single.points[:1], single.keys, ruler=single.ruler, title=""
+    ).axes[0]
+    assert [label.get_text() for label in plot.get_yticklabels()] == ["all runs"]

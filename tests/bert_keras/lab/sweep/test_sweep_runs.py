@@ -1,0 +1,555 @@
+"""Sweeps at work, with a program that only pretends to fine-tune."""
+
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from bert_keras.commands import main as cli
+from bert_keras.core.errors import InputError, Stopped
+from bert_keras.core.settings import sweeps
+from bert_keras.lab import sweep
+from bert_keras.lab.sweep import processes, running
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_finetune.py")))
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text(f"text\tlabel\n{name}\ta\n")
+    (tmp_path / "init").write_text("weights")
+    return tmp_path
+
+
+def command_in(folder: Path, **changes) -> sweep.Command:
+    common = {
+        "train": str(folder / "train.tsv"),
+        "dev": (str(folder / "dev.tsv"),),
+        "init": str(folder / "init"),
+        "overrides": ("seed=7",),
+    }
+    return sweep.Command(**(common | changes))
+
+
+def run(folder: Path, rates, *, num_jobs=2, runner=FAKE, num_restarts=1, **changes):
+    choose = changes.pop("choose", "best")
+    metric = changes.pop("metric", None)
+    state = sweep.run_sweep(
+        sweeps.SweepConfig(
+            grid={"learning_rate": rates},
+            num_restarts=num_restarts,
+            choose=choose,
+            metric=metric,
+        ),
+        command_in(folder, **changes),
+        output_dir=folder / "out",
+        num_jobs=num_jobs,
+        runner=runner,
+    )
+    return sweep.lines(state)
+
+
+def calls(folder: Path) -> list[str]:
+    """The runs that were begun since this was last asked."""
+    path = folder / "calls.txt"
+    if not path.is_file():
+        return []
+    names = sorted(path.read_text().split())
+    path.unlink()
+    return names
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    header, *lines = (folder / "out/results.tsv").read_text().splitlines()
+    return [dict(zip(header.split("\t"), x.split("\t"), strict=True)) for x in lines]
+
+
+@pytest.mark.parametrize(
+    ("tags", "metric"), [(("NN", "VB"), "accuracy"), (("B-PER", "O"), "f1")]
+)
+def test_the_metric_is_that_of_the_tags(folder, tags, metric):
+    """The program answers as plain tags do: without F1."""
+    (folder / "train.txt").write_text("".join(f"x {tag}\n" for tag in tags))
+    (folder / "dev.txt").write_text(f"x {tags[0]}\n")
+    files = {"train": str(folder / "train.txt"), "dev": (str(folder / "dev.txt"),)}
+    if metric == "f1":
+        with pytest.raises(InputError, match="`metric` is one of loss, acc.* 'f1'"):
+            run(folder, [5e-5], task="tagging", **files)
+    else:
+        assert "accuracy" in run(folder, [5e-5], task="tagging", **files)[-1]
+
+
+def test_all_that_can_become_of_runs(folder, caplog):
+    caplog.set_level(logging.INFO)
+    lines = run(folder, [5e-5, 3e-5, 1.0, 2.0, 3.0, 5.0, 6.0], num_restarts=2)
+    assert lines[-1] == (
+        "Chosen: learning_rate=3e-05,seed=7, accuracy 0.9800 on dev, the best single "
+        "run."
+    )
+    assert lines[:-1] == [
+        "| learning_rate | n | mean | deviation | best | failed | majority |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| 5e-05 | 2 | 0.5700 | 0.0141 | 0.5800 | 0 | 0 |",
+        "| **3e-05** | **2** | **0.9700** | **0.0141** | **0.9800** | **0** | **0** |",
+        "| 1 | 0 |  |  |  | 2 | 0 |",
+        "| 2 | 0 |  |  |  | 2 | 0 |",
+        "| 3 | 2 | 0.6000 | 0.0000 | 0.6000 | 0 | 2 |",
+        "| 5 | 0 |  |  |  | 2 | 0 |",
+        "| 6 | 0 |  |  |  | 2 | 0 |",
+    ]
+    found = {row["run"]: (row["state"], row["note"]) for row in rows(folder)}
+    assert list(found) == [
+        f"runs/learning_rate={rate},seed={seed}"
+        for seed in (7, 8)
+        for rate in ("5e-05", "3e-05", "1", "2", "3", "5", "6")
+    ]
+    assert {name: what for name, what in found.items() if name.endswith("7")} == {
+        "runs/learning_rate=5e-05,seed=7": ("finished", ""),
+        "runs/learning_rate=3e-05,seed=7": ("finished", ""),
+        "runs/learning_rate=1,seed=7": (
+            "failed",
+            "exit code 1: RuntimeError: exploded",
+        ),
+        "runs/learning_rate=2,seed=7": ("failed", "loss in training is not finite"),
+        "runs/learning_rate=3,seed=7": ("majority", 'always "a"'),
+        "runs/learning_rate=5,seed=7": (
+            "failed",
+            "ended by SIGKILL: step 1/4 loss 0.7",
+        ),
+        "runs/learning_rate=6,seed=7": (
+            "failed",
+            "exit code 0: stopped by SIGTERM at step 1",
+        ),
+    }
+    best = json.loads((folder / "out/best.json").read_text())
+    assert best["run"] == "runs/learning_rate=3e-05,seed=7"
+    assert best["point"] == {"learning_rate": 3e-5}
+    assert (folder / "out/best/results.json").samefile(
+        folder / "out" / best["run"] / "results.json"
+    )
+    assert (folder / "out/scores.png").read_bytes().startswith(b"\x89PNG")
+    page = (folder / "out/report.md").read_text()
+    assert "14 of 14 runs have ended, 8 of them failed and 2 at the majority" in page
+    log = (folder / "out/logs/learning_rate=1,seed=7.log").read_text()
+    assert log.splitlines() == [
+        f"$ bert-keras finetune --train {folder}/train.tsv --init {folder}/init "
+        f"--strategy auto --output_dir {folder}/out/runs/learning_rate=1,seed=7 "
+        f"--dev {folder}/dev.tsv --set seed=7 --set learning_rate=1.0 --set seed=7",
+        "step 1/4  loss 0.7",
+        "Traceback",
+        "RuntimeError: exploded",
+        "",
+    ]
+    said = [r.getMessage() for r in caplog.records]
+    assert said[0] == "14 runs, 0 finished already"
+    assert re.fullmatch(r"\[14/14\] .*; 0:00:0\d", said[-2])
+
+
+def test_only_what_is_not_finished_is_run_again(folder, caplog):
+    caplog.set_level(logging.INFO)
+    run(folder, [5e-5, 3e-5, 1.0])
+    assert len(calls(folder)) == 3
+    first = (folder / "out/results.tsv").read_text()
+    assert run(folder, [5e-5, 3e-5, 1.0])[-1].startswith("Chosen: learning_rate=3e-05")
+    assert calls(folder) == ["learning_rate=1,seed=7"]
+    assert "3 runs, 2 finished already" in caplog.messages
+    assert (folder / "out/results.tsv").read_text() == first
+    (folder / "out/runs/learning_rate=5e-05,seed=7/results.json").unlink()
+    run(folder, [5e-5, 3e-5])
+    assert calls(folder) == ["learning_rate=5e-05,seed=7"]
+
+
+@pytest.mark.slow
+def test_another_grid_goes_on_with_its_new_points(folder, caplog):
+    caplog.set_level(logging.INFO)
+    run(folder, [5e-5, 3e-5, 1.0])
+    calls(folder)
+    settings = sweeps.SweepConfig(
+        # 32 is the default, with which the runs above were made.
+        grid={"batch_size": [16, 32], "learning_rate": [5e-5]}
+    )
+    arguments = {"output_dir": folder / "out", "runner": FAKE}
+    sweep.run_sweep(settings, command_in(folder), **arguments)
+    assert calls(folder) == ["batch_size=16,learning_rate=5e-05,seed=7"]
+    assert (
+        "resuming with another grid: of 2 other runs 1 are finished, and compared with "
+        "the new ones"
+    ) in caplog.messages
+    cells = [(r["learning_rate"], r["batch_size"], r["state"]) for r in rows(folder)]
+    assert cells == [
+        ("3e-05", "32", "finished"),
+        ("5e-05", "16", "finished"),
+        ("5e-05", "32", "finished"),
+    ]
+    # More restarts of the first grid: nothing is made twice.
+    run(folder, [5e-5, 3e-5], num_restarts=2)
+    assert calls(folder) == ["learning_rate=3e-05,seed=8", "learning_rate=5e-05,seed=8"]
+    assert len(rows(folder)) == 5
+    # So are other seeds.
+    run(folder, [3e-5], overrides=("seed=9",))
+    assert calls(folder) == ["learning_rate=3e-05,seed=9"]
+    assert len(rows(folder)) == 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"init": "other"}, "init"),
+        ({"from_scratch": True}, "from_scratch"),
+        ({"overrides": ("seed=7", "max_seq_length=64")}, "max_seq_length"),
+    ],
+)
+def test_another_sweep_is_refused(folder, changes, key):
+    run(folder, [3e-5])
+    with pytest.raises(InputError, match=f"out: begun by another run, with {key}="):
+        run(folder, [3e-5], **changes)
+
+
+def test_other_data_is_refused(folder):
+    run(folder, [3e-5])
+    (folder / "dev.tsv").write_text("text\tlabel\nother\ta\n")
+    with pytest.raises(InputError, match="begun by another run, with dev_sha256="):
+        run(folder, [3e-5])
+    with pytest.raises(InputError, match=r"no\.tsv: cannot be read: No such file"):
+        run(folder, [3e-5], train=str(folder / "no.tsv"))
+
+
+def test_a_checkpoint_that_was_replaced_is_noticed(folder):
+    run(folder, [3e-5])
+    (folder / "init").write_text("other weights")
+    message = (
+        "out: `init_sha256` of learning_rate=5e-05,seed=7 is not that of "
+        "learning_rate=3e-05,seed=7: the data or the checkpoint has changed since"
+    )
+    with pytest.raises(InputError, match=message):
+        run(folder, [3e-5, 5e-5])
+    with pytest.raises(InputError, match="has changed since"):
+        run(folder, [3e-5, 5e-5])
+
+
+def test_a_directory_of_something_else_is_refused(folder):
+    (folder / "out").mkdir()
+    (folder / "out/thesis.tex").write_text("")
+    with pytest.raises(InputError, match="not empty and not made by this command"):
+        run(folder, [3e-5])
+
+
+def test_what_the_first_run_is_refused_for_ends_all(folder):
+    with pytest.raises(InputError, match="none: no such checkpoint .said by the first"):
+        run(folder, [3e-5, 4e-5, 5e-5], init=str(folder / "none"), num_jobs=1)
+    assert calls(folder) == ["learning_rate=3e-05,seed=7"]
+
+
+def test_a_later_refusal_is_a_failed_run(folder):
+    run(folder, [3e-5])
+    (folder / "init").rename(folder / "elsewhere")
+    run(folder, [3e-5, 4e-5, 5e-5])
+    assert [row["state"] for row in rows(folder)] == ["finished", "failed", "failed"]
+    assert rows(folder)[1]["note"] == f"exit code 2: {folder}/init: no such checkpoint"
+
+
+def test_no_run_with_a_score(folder):
+    with pytest.raises(InputError, match="no run has a score: .*report.md says"):
+        run(folder, [1.0, 2.0])
+    page = (folder / "out/report.md").read_text()
+    assert "No run has a score." in page
+    assert "- `learning_rate=1,seed=7`: exit code 1: RuntimeError: exploded\n" in page
+    assert not (folder / "out/best.json").exists()
+    assert not (folder / "out/best").exists()
+
+
+@pytest.mark.parametrize(
+    "answer", ['{"prediction": "a"}', '{"label": ["a"], "prediction": "a"}', "[]"]
+)
+def test_damaged_answers_of_a_run_are_refused(folder, answer):
+    run(folder, [3e-5])
+    path = folder / "out/runs/learning_rate=3e-05,seed=7/dev_answers.jsonl"
+    path.write_text(answer)
+    with pytest.raises(InputError, match="line 1: expected an answer as `finetune`"):
+        run(folder, [3e-5])
+
+
+@pytest.mark.parametrize("name", ["../../other=1", "seed=" + "7" * 300, "seed=7\n", ""])
+def test_a_damaged_name_in_the_plan_is_refused(folder, name):
+    run(folder, [3e-5])
+    path = folder / "out/plan.json"
+    plan = json.loads(path.read_text())
+    plan["runs"][0]["name"] = name
+    path.write_text(json.dumps(plan))
+    with pytest.raises(InputError, match=r"plan\.json: .*runs\.0\.name"):
+        run(folder, [3e-5])
+
+
+def test_an_unknown_metric_loses_no_run(folder):
+    message = "`metric` is one of loss, accuracy, total, got 'acuracy'"
+    with pytest.raises(InputError, match=message):
+        run(folder, [3e-5, 5e-5], metric="acuracy", num_jobs=1)
+    assert calls(folder) == ["learning_rate=3e-05,seed=7"]
+    run(folder, [3e-5, 5e-5], metric="loss")
+    assert calls(folder) == ["learning_rate=5e-05,seed=7"]
+    assert json.loads((folder / "out/best.json").read_text())["goal"] == "min"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["--sweep", "sweep_papr"], "did you mean 'sweep_paper'"),
+        (["--sweep_set", "num_restart=2"], "did you mean 'num_restarts'"),
+        (["--sweep_set", "grid.batch_size=16"], "`grid.batch_size` is a list of"),
+        (["--set", "batch_sice=16"], "did you mean 'batch_size'"),
+        (["--data", "glue"], "give the files with --train and --dev, or the folder"),
+        (["--task", "txt"], "did you mean 'text'"),
+        (["--jobs", "0"], "--jobs must be at least 1, got 0"),
+    ],
+)
+def test_a_mistake_on_the_command_line_makes_nothing(folder, changes, message, capsys):
+    arguments = [
+        *("sweep", "--sweep", "sweep_paper", "--init", str(folder / "init")),
+        *("--train", str(folder / "train.tsv"), "--dev", str(folder / "dev.tsv")),
+        *("--output_dir", str(folder / "out")),
+    ]
+    assert cli.main([*arguments, *changes]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert not (folder / "out").exists()
+
+
+def test_jobs_share_the_machine(folder):
+    def environment(rate):
+        path = folder / f"out/runs/learning_rate={rate},seed=7/environment.json"
+        return json.loads(path.read_text())
+
+    run(folder, [3e-5], num_jobs=1)
+    run(folder, [3e-5, 5e-5], num_jobs=64)
+    assert "TF_NUM_INTRAOP_THREADS" not in environment("3e-05")
+    assert environment("5e-05")["TF_NUM_INTRAOP_THREADS"] == "1"
+    with pytest.raises(InputError, match="--jobs must be at least 1, got 0"):
+        run(folder, [3e-5], num_jobs=0)
+
+
+def test_environment_of_a_job():
+    def environment(given, **changes):
+        places = {"slot": 2, "num_slots": 3, "num_cores": 8}
+        return processes.job_environment(given, **(places | changes))
+
+    limits = {
+        "TF_NUM_INTRAOP_THREADS": "2",
+        "TF_NUM_INTEROP_THREADS": "2",
+        "OMP_NUM_THREADS": "2",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+    }
+    assert environment({"A": "1"}) == {"A": "1", **limits}
+    assert environment({"A": "1"}, slot=0, num_slots=1) == {"A": "1"}
+    assert environment({}, num_cores=2) == {
+        name: value.replace("2", "1") for name, value in limits.items()
+    }
+    assert environment({"OMP_NUM_THREADS": "5"})["OMP_NUM_THREADS"] == "5"
+    devices = "CUDA_VISIBLE_DEVICES"
+    assert environment({devices: "4,5"}, devices=["4", "5"])[devices] == "4"
+    assert environment({}, slot=1, devices=["0", "1"])[devices] == "1"
+    assert devices not in environment({}, num_slots=1, devices=["0", "1"])
+    assert environment({devices: ""})[devices] == ""
+
+
+def wait_for(path: Path) -> str:
+    deadline = time.monotonic() + 120
+    while not (path.is_file() and path.read_text()):
+        assert time.monotonic() < deadline, f"no {path}"
+        time.sleep(0.05)
+    return path.read_text()
+
+
+def is_running(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.is_file() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.fixture
+def default_handlers():
+    """Those of a foreground process; one in the background may ignore some."""
+    handlers = {
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+        signal.SIGINT: signal.default_int_handler,
+    }
+    previous = {number: signal.signal(number, h) for number, h in handlers.items()}
+    yield
+    for number, handler in previous.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("default_handlers")
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (signal.SIGTERM, Stopped),
+        (signal.SIGHUP, Stopped),
+        (signal.SIGINT, KeyboardInterrupt),
+    ],
+)
+def test_a_signal_ends_the_runs(folder, caplog, number, error):
+    caplog.set_level(logging.INFO)
+    before = signal.getsignal(number)
+    pid_path = folder / "out/runs/learning_rate=4,seed=7/pid"
+
+    def send():
+        wait_for(pid_path)
+        wait_for(folder / "out/results.tsv")
+        os.kill(os.getpid(), number)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    with pytest.raises(error) as raised:
+        run(folder, [3e-5, 4.0])
+    sender.join()
+    message = (
+        f"stopped by {number.name} with 1 of 2 runs ended; the same command "
+        "resumes with the others"
+    )
+    assert message in (str(raised.value), *caplog.messages)
+    if error is Stopped:
+        assert raised.value.exit_code == 128 + number
+    assert not is_running(int(pid_path.read_text()))
+    log = folder / "out/logs/learning_rate=4,seed=7.log"
+    assert log.read_text().endswith("told to stop\n")
+    assert signal.getsignal(number) is before
+    assert [row["state"] for row in rows(folder)] == ["finished"]
+    page = (folder / "out/report.md").read_text()
+    assert "1 of 2 runs have ended" in page
+    assert "--model" not in page
+    calls(folder)
+    # The same command, where it is now quick.
+    stand_in = folder / "quick.py"
+    source = Path(FAKE[1]).read_text().replace("time.sleep(600)", "rate = 3e-5")
+    stand_in.write_text(source)
+    run(folder, [3e-5, 4.0], runner=(sys.executable, str(stand_in)))
+    assert calls(folder) == ["learning_rate=4,seed=7"]
+    assert len(rows(folder)) == 2
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with processes.Processes(FAKE, num_slots=1, lock=0) as jobs:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert jobs.received is None
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+
+
+@pytest.mark.usefixtures("default_handlers")
+def test_a_process_that_does_not_listen_is_killed(folder, monkeypatch):
+    monkeypatch.setattr(processes, "GRACE_SECONDS", 0.5)
+    stubborn = folder / "stubborn.py"
+    stubborn.write_text(
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"open({str(folder / 'pid')!r}, 'w').write(str(os.getpid()))\n"
+        "time.sleep(600)\n"
+    )
+
+    def send():
+        wait_for(folder / "pid")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    with pytest.raises(Stopped, match="with 0 of 1 runs ended"):
+        run(folder, [3e-5], runner=(sys.executable, str(stubborn)))
+    sender.join()
+    assert not is_running(int((folder / "pid").read_text()))
+
+
+def test_runs_of_a_killed_sweep_end_with_it(folder):
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import test_sweep_runs\n"
+        f"test_sweep_runs.run(Path({str(folder)!r}), [4.0])\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program]) as parent:
+        pid = int(wait_for(folder / "out/runs/learning_rate=4,seed=7/pid"))
+        with pytest.raises(InputError, match=f"out: in use by process {parent.pid} on"):
+            run(folder, [3e-5])
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while is_running(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    run(folder, [3e-5])
+
+
+def test_progress_is_told(folder, caplog, monkeypatch):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(running, "PROGRESS_SECONDS", 0.0)
+    run(folder, [3e-5, 4e-5], num_jobs=1)
+    lines = [m for m in caplog.messages if m.startswith("sweep: ")]
+    told = r"sweep:  +\d+%  [01]/2 runs  (starting, |[\d.e+]+ runs/h  0:\d\d:\d\d left)"
+    assert lines
+    assert all(re.match(told, line) for line in lines), lines
+    assert any(
+        re.match(r"  learning_rate=.e-05,seed=7: (no output|step 1/4  )", m)
+        for m in caplog.messages
+    )
+
+
+def test_progress_line():
+    line = running.progress_line
+    assert (
+        line(num_ended=3, num_runs=12, share=0.3, seconds=3600.0)
+        == "sweep:  30%  3/12 runs  3.6 runs/h  2:20:00 left"
+    )
+    assert (
+        line(num_ended=0, num_runs=12, share=0.0, seconds=61.0)
+        == "sweep:   0%  0/12 runs  starting, 0:01:01"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "share", "last"),
+    [
+        ("", 0, "no output"),
+        ("$ bert-keras finetune\n", 0, "no output"),
+        (
+            "step 1/8  loss 1\nstep 6/8  loss 1\nevaluating: 3%\n \n",
+            0.75,
+            "evaluating: 3%",
+        ),
+        ("step 9/8  loss", 1, "step 9/8  loss"),
+        ("bert-keras finetune: error: no\n", 0, "no"),
+        ("bert-keras finetune: stopped\n", 0, "stopped"),
+        (
+            "ValueError: no\n"
+            "2026-11-21 22:33:57.949809: W tensorflow/core/x.cc:110] finalizing\n"
+            "\t [[{{node PyFunc}}]]\n",
+            0,
+            "ValueError: no",
+        ),
+    ],
+)
+def test_what_a_log_says(said, share, last):
+    assert running.share_done(said) == share
+    assert processes.last_line(said) == last
+
+
+def test_the_end_of_a_log_is_read(tmp_path):
+    (tmp_path / "log").write_bytes(b"x" * 5000 + b"\xff\nlast")
+    said = processes.read_tail(tmp_path / "log")
+    assert len(said) == 4096
+    assert said.endswith("x\ufffd\nlast")
+
+
+def test_names_of_signals():
+    assert processes.signal_name(9) == "SIGKILL"
+    assert processes.signal_name(63) in ("signal 63", "SIGRTMAX-1")

@@ -1,0 +1,187 @@
+import json
+import shlex
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from bert_keras.commands import parser
+from bert_keras.core.errors import InputError, Stopped
+from bert_keras.lab import demo
+
+SOURCE = textwrap.dedent('''
+    """What this module does: it is about shapes of arrays and their sizes."""
+
+    class Table:
+        """Keeps rows, each with a `key`, in the order in which they were added.
+
+        See :class:`~numpy.ndarray` and https://example.org/x for what a row can hold.
+
+        >>> Table().rows  # of which there are none as long as nothing was added
+        []
+
+        ===== ======
+        a     table
+        ===== ======
+
+        ```
+        code that is fenced, with words enough to be a paragraph of its own here
+        ```
+
+        Too short.
+        """
+
+        def add(self):
+            return 1
+''')
+
+
+def test_docstrings_of_a_module():
+    found = list(demo.docstrings(SOURCE.encode()))
+    assert len(found) == 2
+    assert found[0].startswith("What this module does")
+
+
+def test_source_that_is_no_python_has_no_docstrings():
+    assert list(demo.docstrings(b"def (")) == []
+    assert list(demo.docstrings(b"\x00")) == []
+
+
+def test_prose_is_sentences_without_markup():
+    paragraphs = [list(demo.prose(d)) for d in demo.docstrings(SOURCE.encode())]
+    assert paragraphs == [
+        ["What this module does: it is about shapes of arrays and their sizes."],
+        [
+            "Keeps rows, each with a key, in the order in which they were added.",
+            "See numpy.ndarray and for what a row can hold.",
+        ],
+    ]
+
+
+@pytest.mark.slow
+def test_texts_of_the_demo(tmp_path, monkeypatch):
+    """Labelled paragraphs come from docstrings that the corpus does not have."""
+    monkeypatch.setattr(demo, "LIBRARIES", ("apache_beam", "numpy"))
+    demo.write_texts(tmp_path / "text")
+    corpus = (tmp_path / "text/docs.jsonl").read_text().splitlines()
+    ids = [json.loads(line)["id"] for line in corpus]
+    assert len(ids) == len(set(ids)) > 1000
+    paragraphs = {p for line in corpus for p in json.loads(line)["text"].split("\n\n")}
+    seen = set()
+    for name in ("train", "dev", "test"):
+        header, *rows = (tmp_path / f"text/{name}.tsv").read_text().splitlines()
+        assert header == "text\tlabel"
+        texts = [row.split("\t") for row in rows]
+        labels = [label for _, label in texts]
+        assert labels.count("numpy") == labels.count("apache_beam") >= 25
+        assert not {text for text, _ in texts} & seen
+        seen |= {text for text, _ in texts}
+    assert not seen & paragraphs
+
+
+def test_every_command_of_the_demo_is_one(tmp_path):
+    found = []
+    for command in demo.commands(tmp_path):
+        parsed = parser.build_parser().parse_args(command)
+        found.append(parsed.verb)
+        assert shlex.join(command)
+    assert found == [
+        *("corpus", "vocab", "examples", "inspect", "pretrain", "fill-mask"),
+        *("finetune", "evaluate", "export", "compare"),
+    ]
+
+
+def test_table_is_computed(tmp_path):
+    run = tmp_path / "runs/pretrained"
+    run.mkdir(parents=True)
+    results = {
+        "eval": {"masked_lm_accuracy": 0.3141},
+        "eval_baseline": {"commonest_token": "the", "masked_lm_accuracy": 0.0592},
+    }
+    (run / "results.json").write_text(json.dumps(results))
+    contenders = [
+        {
+            "name": name,
+            "runs": [
+                {"train_fraction": 0.3, "score": 0.1},
+                *({"train_fraction": 1.0, "score": score} for score in scores),
+            ],
+        }
+        for name, scores in (
+            ("TF-IDF, linear", [0.5, 0.5]),
+            ("pretrained", [0.6, 0.62]),
+            ("pretrained, random", [0.333]),
+        )
+    ]
+    (tmp_path / "compared").mkdir()
+    (tmp_path / "compared/comparison.json").write_text(
+        json.dumps({"contenders": contenders})
+    )
+    assert list(demo.table(tmp_path)) == [
+        "held-out accuracy, mean and deviation",
+        "-" * 49,
+        "masked LM, pretrained               31.4%",
+        "masked LM, always 'the'              5.9%",
+        "which library, pretrained           61.0% ± 1.4%",
+        "which library, TF-IDF, linear       50.0% ± 0.0%",
+        "which library, pretrained, random   33.3%",
+    ]
+
+
+def test_a_directory_with_other_files_is_left_alone(tmp_path):
+    (tmp_path / "thesis.doc").touch()
+    with pytest.raises(InputError, match="holds something else; choose another"):
+        demo.run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
+
+
+def test_an_interrupted_demo_resumes(tmp_path, monkeypatch):
+    """Finished data is kept; a command that was stopped is given again."""
+    given = []
+
+    def run_command(command):
+        verb, *_ = command
+        given.append(verb)
+        if verb == "pretrain":
+            raise Stopped("stopped")
+        if "--output" in command:
+            output = Path(command[command.index("--output") + 1])
+            if verb == "vocab":
+                output.touch()
+            else:
+                output.mkdir()
+                # `examples` is as it would be if it had been killed.
+                if verb == "corpus":
+                    (output / "manifest.json").touch()
+        return ""
+
+    texts = []
+    monkeypatch.setattr(demo, "write_texts", texts.append)
+    monkeypatch.setattr(demo, "_run_command", run_command)
+    for _ in range(2):
+        with pytest.raises(Stopped):
+            demo.run(tmp_path / "demo")
+        (tmp_path / "demo/examples").rmdir()
+    assert len(texts) == 1
+    assert given == [
+        *("corpus", "vocab", "examples", "inspect", "pretrain"),
+        *("examples", "inspect", "pretrain"),
+    ]
+
+
+def test_a_stopped_command_stops_the_demo(monkeypatch):
+    """With its exit code, and not as a failure."""
+
+    def stopped(*_, **__):
+        return subprocess.CompletedProcess([], returncode=143, stdout="")
+
+    monkeypatch.setattr(subprocess, "run", stopped)
+    with pytest.raises(Stopped, match="`bert-keras vocab` was stopped; give") as raised:
+        demo._run_command(["vocab"])
+    assert raised.value.exit_code == 143
+
+
+def test_a_package_that_is_not_installed():
+    with pytest.raises(InputError, match="documentation of no_such_package, which is"):
+        list(demo.read_docstrings(["no_such_package"]))

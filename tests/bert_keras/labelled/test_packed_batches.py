@@ -1,0 +1,209 @@
+"""Batches of packed records against those of the same instances, row by row."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from bert_keras.core import manifest
+from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.data import features, masking, packing, tokenization
+from bert_keras.pipelines import examples
+from bert_keras.pipelines.engine import engines
+from bert_keras.training.pretraining import record_batches
+
+KINDS = {
+    "static": {},
+    "dynamic": {"masking": "dynamic"},
+    "full sentences": {"packing": "full_sentences", "feature_names": "v2"},
+    "dynamic full sentences": {"packing": "full_sentences", "masking": "dynamic"},
+}
+EVERY_KIND = [
+    "static",
+    pytest.param("dynamic", marks=pytest.mark.slow),
+    pytest.param("full sentences", marks=pytest.mark.slow),
+    "dynamic full sentences",
+]
+BATCH_SIZE = 8
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tiny_vocab):
+    return masking.masking_vocabulary(tokenization.Vocabulary.load(tiny_vocab))
+
+
+@pytest.fixture(scope="module")
+def directory_of(tiny_examples, tiny_vocab, tmp_path_factory):
+    """A function that makes a directory of examples of one kind, packed or not."""
+    made = {}
+
+    def directory(kind, pack_instances):
+        key = kind, pack_instances
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp("packed") / "examples"
+            examples.build_examples(
+                tiny_examples.parent / "corpus",
+                tiny_vocab,
+                made[key],
+                config=config_of(kind, pack_instances),
+                do_lower_case=True,
+                num_shards=3,
+                engine=engines.make_engine(),
+            )
+        return made[key]
+
+    return directory
+
+
+def config_of(kind, pack_instances=False):
+    settings = {"max_seq_length": 64, "dupe_factor": 2, "short_seq_prob": 0.8}
+    settings |= KINDS[kind]
+    return ExamplesConfig(pack_instances=pack_instances, **settings)
+
+
+class Source:
+    """Batches of a directory, packed or not."""
+
+    def __init__(self, directory_of, vocabulary, kind, is_packed, **changes):
+        directory = directory_of(kind, is_packed)
+        made = manifest.read_manifest(directory, kind="examples", verb="examples")
+        self.config = config_of(kind, is_packed)
+        self.shards = record_batches.read_shards(directory, made)
+        self.batches = record_batches.RecordBatches(
+            config=self.config,
+            vocabulary=vocabulary,
+            batch_size=BATCH_SIZE,
+            seed=1,
+            shuffle_buffer_size=50,
+            **changes,
+        )
+        self.num_rows = sum(shard.num_records for shard in self.shards)
+
+    def rows(self, first_row, num_rows):
+        """Some rows of training, end to end."""
+        step = first_row // BATCH_SIZE
+        batches = self.batches.to_train(self.shards, start_step=step)
+        found = joined(batches.take(-(-num_rows // BATCH_SIZE)))
+        return {name: values[:num_rows] for name, values in found.items()}
+
+
+def joined(batches):
+    drawn = list(batches.as_numpy_iterator())
+    return {name: np.concatenate([b[name] for b in drawn]) for name in drawn[0]}
+
+
+@pytest.fixture
+def source(directory_of, vocabulary):
+    def source(kind, is_packed=True, **changes):
+        return Source(directory_of, vocabulary, kind, is_packed, **changes)
+
+    return source
+
+
+def instances_of(rows, config):
+    """What is in packed rows, as sorted tuples."""
+    return as_tuples(packing.split_rows(rows, config)[0])
+
+
+def as_tuples(arrays):
+    names = sorted(arrays)
+    count = len(arrays["input_ids"])
+    rows = zip(
+        *(np.reshape(arrays[n], (count, -1)).tolist() for n in names), strict=True
+    )
+    return sorted(map(repr, rows))
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_an_epoch_of_packed_records_has_each_instance(source, kind):
+    """Of the same text; chance draws from another number of each instance."""
+    alone, packed = source(kind, is_packed=False), source(kind)
+    expected = alone.rows(0, alone.num_rows)
+    found = packed.rows(0, packed.num_rows)
+    is_there = np.arange(8) < found["instance_ids"].max(axis=1, keepdims=True)
+    seeds = found["dropout_seeds"][is_there]
+    assert len(set(seeds.tolist())) == len(seeds) == alone.num_rows
+    for arrays in (expected, found):
+        del arrays["dropout_seeds"]
+    if "dynamic" in kind:
+        # Other masks: compare what they hide.
+        for arrays in (expected, found):
+            rows, slots = np.nonzero(arrays["masked_lm_weights"])
+            places = rows, arrays["masked_lm_positions"][rows, slots]
+            arrays["input_ids"][places] = arrays["masked_lm_ids"][rows, slots]
+            for name in [name for name in arrays if name.startswith("masked_lm")]:
+                del arrays[name]
+    assert instances_of(found, packed.config) == as_tuples(expected)
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_a_batch_is_a_function_of_its_step_however_it_is_shared(source, kind):
+    packed = source(kind)
+    num_batches = -(-packed.num_rows // BATCH_SIZE) + 3
+    whole = packed.batches.to_train(packed.shards).take(num_batches)
+    whole = list(whole.as_numpy_iterator())
+    start = num_batches - 5
+    for num_workers, num_replicas in ((1, 1), (2, 2)):
+        shares = [
+            packed.batches.to_train(
+                packed.shards,
+                start_step=start,
+                worker=record_batches.Worker(index, num_workers, num_replicas),
+            )
+            for index in range(num_workers)
+        ]
+        streams = [share.as_numpy_iterator() for share in shares]
+        for expected in whole[start:]:
+            parts = [
+                part
+                for stream in streams
+                for part in itertools.islice(stream, num_replicas)
+            ]
+            for name, values in expected.items():
+                together = np.concatenate([part[name] for part in parts])
+                np.testing.assert_array_equal(together, values, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_shapes_are_static_and_those_that_the_model_is_given(source, kind):
+    packed = source(kind)
+    batch_features = features.batch_features(packed.config)
+    expected = {f.name: (BATCH_SIZE, f.length) for f in batch_features}
+    training = packed.batches.to_train(packed.shards).element_spec
+    assert {k: tuple(v.shape) for k, v in training.items()} == {
+        **expected,
+        "dropout_seeds": (BATCH_SIZE, 8),
+    }
+    evaluation, _ = packed.batches.to_evaluate(packed.shards, num_batches=2)
+    spec = evaluation.element_spec
+    assert {k: tuple(v.shape) for k, v in spec.items()} == expected
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_an_evaluation_has_each_instance_once_and_padding_that_does_not_count(
+    source, kind
+):
+    packed = source(kind)
+    batches, count = packed.batches.to_evaluate(packed.shards, num_batches=10_000)
+    assert count == -(-packed.num_rows // BATCH_SIZE)
+    found = joined(batches.take(count))
+    real, filled = (
+        {name: values[rows] for name, values in found.items()}
+        for rows in (slice(packed.num_rows), slice(packed.num_rows, None))
+    )
+    alone = source(kind, is_packed=False)
+    num_instances = len(instances_of(real, packed.config))
+    assert num_instances == alone.num_rows
+    assert not filled["masked_lm_weights"].any()
+    assert (filled["instance_ids"].sum(axis=1) == 1).all()
+    assert (filled.get("next_sentence_labels", np.array([-1])) == -1).all()
+
+
+@pytest.mark.parametrize("kind", ["static", "dynamic"])
+def test_left_to_right_predicts_nothing_over_a_border(source, kind):
+    rows = source(kind, attention="left_to_right").rows(0, BATCH_SIZE)
+    ids, weights = rows["instance_ids"], rows["masked_lm_weights"]
+    is_within = (ids[:, 1:] == ids[:, :-1]) & (ids[:, 1:] > 0)
+    np.testing.assert_array_equal(weights, is_within)
+    np.testing.assert_array_equal(rows["masked_lm_ids"], rows["input_ids"][:, 1:])
+    assert (rows["input_ids"] != 4).all(), "nothing is masked"

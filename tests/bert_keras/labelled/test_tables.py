@@ -1,0 +1,93 @@
+"""Answers beside the columns of their input."""
+
+import numpy as np
+import pytest
+
+from bert_keras.core.settings import finetuning
+from bert_keras.kinds import catalogue
+from bert_keras.kinds.tagging import ner
+from bert_keras.kinds.text import text
+from bert_keras.labelled import tables
+
+ROWS = [{"id": 7, "text": 'a "b",\tc', "prediction": "old"}, {"text": "d\ne"}]
+ANSWERS = "prediction\tp(x)\tp(y)\nx\t0.9\t0.1\ny\t0.2\t0.8\n"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "wanted"),
+    [
+        (
+            ".tsv",
+            "id\ttext\tprediction\tp(x)\tp(y)\n"
+            '7\ta "b", c\tx\t0.9\t0.1\n'
+            "\td e\ty\t0.2\t0.8\n",
+        ),
+        (
+            ".csv",
+            "id,text,prediction,p(x),p(y)\n"
+            '7,"a ""b"",\tc",x,0.9,0.1\n'
+            ',"d\ne",y,0.2,0.8\n',
+        ),
+        (
+            ".jsonl",
+            r'{"id": 7, "text": "a \"b\",\tc", "prediction": "x", '
+            '"p(x)": 0.9, "p(y)": 0.1}\n'
+            r'{"text": "d\ne", "prediction": "y", "p(x)": 0.2, "p(y)": 0.8}'
+            "\n",
+        ),
+    ],
+)
+def test_tables(suffix, wanted):
+    assert tables.joined(ROWS, ANSWERS, suffix=suffix) == wanted
+
+
+def test_a_predicted_number_is_a_number_in_json():
+    found = tables.joined([{"text": "a"}], "prediction\n0.5\n", suffix=".jsonl")
+    assert found == '{"text": "a", "prediction": 0.5}\n'
+
+
+def test_columns_of_tagged_words(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("-DOCSTART- -X- O\n\na NN  O\nb NN B-X\n\n\nc VB O\n")
+    answers = ner.predictions_columns(
+        ner.read(path, has_tags=False), [["O", "B-X"], ["B-Y"]]
+    )
+    assert answers == "a O\nb B-X\n\nc B-Y\n\n"
+    found = ner.with_columns(path, answers, suffix=".txt")
+    assert found == "a NN O O\nb NN B-X B-X\n\nc VB O B-Y\n\n"
+    assert ner.with_columns(path, answers, suffix=".jsonl") == (
+        '{"words": ["a", "b"], "prediction": ["O", "B-X"]}\n'
+        '{"words": ["c"], "prediction": ["B-Y"]}\n'
+    )
+
+
+def test_fields_of_tagged_json_lines(tmp_path):
+    path = tmp_path / "words.jsonl"
+    lines = ['{"id": 7, "words": ["a", "b\u3000"], "prediction": "old"}']
+    lines += ["", '{"words": ["ü"], "tags": ["O"]}']
+    path.write_text("\n".join(lines))
+    answers = ner.predictions_columns(
+        ner.read(path, has_tags=False), [["O", "B-X"], ["B-Y"]]
+    )
+    assert ner.with_columns(path, answers, suffix=".txt") == answers
+    assert ner.with_columns(path, answers, suffix=".jsonl") == (
+        '{"id": 7, "words": ["a", "b\u3000"], "prediction": ["O", "B-X"]}\n'
+        '{"words": ["ü"], "tags": ["O"], "prediction": ["B-Y"]}\n'
+    )
+
+
+def test_columns_of_a_file_of_glue(tmp_path):
+    """Those of CoLA's dev file have no line of names, those of its test file have."""
+    settings = finetuning.FinetuningConfig(task="CoLA")
+    (tmp_path / "CoLA").mkdir()
+    for name, content, wanted in (
+        ("dev", 'x\t1\t\tit "rains\n', 'x\t1\t\tit "rains'),
+        ("test", "index\tsentence\n0\tit rains\n", "0\tit rains"),
+    ):
+        path = tmp_path / f"CoLA/{name}.tsv"
+        path.write_text(content)
+        data = catalogue.read(path, settings, has_labels=False)
+        answers = text.predictions_tsv(np.array([[0.0, 0.0]]), ("0", "1"))
+        header, line = data.with_columns(answers, suffix=".tsv").splitlines()
+        assert line == f"{wanted}\t0\t0.500000\t0.500000"
+        assert header.endswith("sentence\tprediction\tp(0)\tp(1)")

@@ -1,0 +1,611 @@
+"""Fine-tuning on tiny networks that really train, and what is done with the result."""
+
+import dataclasses
+import io
+import json
+import logging
+import random
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras import export
+from bert_keras.checkpoints import (
+    conversion,
+    run_directory,
+    run_weights,
+    starting_point,
+    weights,
+)
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.data import features, tokenization
+from bert_keras.inference import forward, tuned
+from bert_keras.kinds.text import text_forms
+from bert_keras.labelled import tokenized
+from bert_keras.model import networks, pretrainer
+from bert_keras.report import task_summaries, writing
+from bert_keras.training import finetune
+from bert_keras.training.step import precision
+
+GOOD = ["fine", "great", "lovely"]
+BAD = ["dull", "awful", "weak"]
+FILLER = ["the", "film", "plot", "is", "so", "and", "a", "scene", "very", "with"]
+VOCABULARY = tokenization.Vocabulary(
+    (*features.SPECIAL_TOKENS, *GOOD, *BAD, *FILLER, *"bcdefghij", "##x", ".", ",")
+)
+BERT_CONFIG = config.BertConfig(
+    vocab_size=len(VOCABULARY),
+    hidden_size=32,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=64,
+    max_position_embeddings=64,
+)
+SETTINGS = finetuning.FinetuningConfig(
+    max_seq_length=24, batch_size=16, num_train_epochs=6, learning_rate=2e-3
+)
+
+
+@pytest.fixture(scope="module")
+def init(tmp_path_factory) -> Path:
+    """A finished pre-training run with random weights."""
+    directory = tmp_path_factory.mktemp("init") / "run"
+    return make_init(directory, BERT_CONFIG)
+
+
+def make_init(
+    directory: Path, bert_config: config.BertConfig, *, next_sentence: bool = True
+) -> Path:
+    run = run_directory.create_run(
+        directory,
+        config.PretrainingConfig(next_sentence=next_sentence),
+        task=config.Task(kind="pretraining"),
+        bert_config=bert_config,
+        vocabulary=VOCABULARY,
+        do_lower_case=True,
+        inputs={},
+    )
+    network = pretrainer.BertPretrainer(bert_config, seed=7)
+    network.build()
+    run_weights.finish_run(run, network, {"steps": 0})
+    return directory
+
+
+def opinions(num_rows: int, *, seed: int) -> list[tuple[str, str]]:
+    """Sentences of 3 to 20 words, one of which gives the label away."""
+    rng = random.Random(seed)
+    rows = []
+    for index in range(num_rows):
+        words = rng.choices(FILLER, k=rng.randint(2, 19))
+        label, telling = (("good", GOOD), ("bad", BAD))[index % 2]
+        words.insert(rng.randrange(len(words)), rng.choice(telling))
+        rows.append((" ".join(words), label))
+    return rows
+
+
+def write_tsv(path: Path, rows, header=("text", "label")) -> Path:
+    lines = ["\t".join(map(str, row)) for row in (header, *rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def run_finetune(init: Path, train: Path, dev: Path, output_dir: Path, **changes):
+    from_scratch = changes.pop("from_scratch", False)
+    return finetune.finetune(
+        SETTINGS.model_copy(update=changes),
+        train=train,
+        dev=[dev],
+        init=init,
+        from_scratch=from_scratch,
+        output_dir=output_dir,
+        strategy=tf.distribute.get_strategy(),
+    )
+
+
+@pytest.fixture(scope="module")
+def opinion_files(tmp_path_factory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("opinions")
+    return (
+        write_tsv(folder / "train.tsv", opinions(800, seed=1)),
+        write_tsv(folder / "dev.tsv", opinions(51, seed=2)),
+    )
+
+
+@pytest.fixture(scope="module")
+def tuned_run(init, opinion_files, tmp_path_factory) -> tuple[Path, dict]:
+    directory = tmp_path_factory.mktemp("tuned") / "run"
+    return directory, run_finetune(init, *opinion_files, directory)
+
+
+def test_an_easy_task_is_learnt(tuned_run):
+    directory, results = tuned_run
+    assert results["eval"]["accuracy"] == 1.0
+    assert results["eval"]["f1 of good"] == results["eval"]["matthews"] == 1.0
+    assert results["eval"]["loss"] < 0.1
+    assert results["steps"] == 6 * 50
+    assert results["num_train_examples"] == 800
+    assert results["num_eval_examples"] == 51
+    assert json.loads((directory / "results.json").read_text()) == results
+    task = run_weights.read_finished_run(
+        directory, kinds=tuned.TASK_KINDS, verb="finetune"
+    ).task
+    assert task.labels == ("bad", "good")
+    assert not task.has_text_pair
+
+
+def test_the_data_is_described_before_training_and_in_the_report(
+    tuned_run, init, opinion_files, tmp_path, caplog
+):
+    directory, _ = tuned_run
+    report = json.loads((directory / "data_report.json").read_text())
+    train, dev = report["files"]
+    assert train["labels"] == {"good": 400, "bad": 400} and train["num_examples"] == 800
+    assert dev["file"] == "dev.tsv" and dev["num_in_training"] == 0
+    page = (writing.write_report(directory, tmp_path / "r") / "report.md").read_text()
+    assert "## Data\n\n![Data](data.png)\n\nNo problem was found." in page
+    assert (tmp_path / "r/data.png").read_bytes().startswith(b"\x89PNG")
+    with caplog.at_level(
+        logging.INFO, logger="bert_keras.training.finetuning.tuning_run"
+    ):
+        results = run_finetune(
+            *(init, *opinion_files, tmp_path / "run"),
+            num_train_epochs=1,
+            train_fraction=0.02,
+        )
+    assert results["num_train_examples"] == 16 and results["steps"] == 1
+    said = [record.getMessage() for record in caplog.records]
+    counts = next(line for line in said if line.startswith("train.tsv: 16 texts"))
+    assert said.index(counts) < said.index(
+        "fine-tuning on 16 examples, evaluating on 51"
+    )
+
+
+def test_evaluate_gives_the_scores_of_training(tuned_run, opinion_files):
+    directory, results = tuned_run
+    scores = tuned.evaluate(directory, opinion_files[1])
+    assert scores.pop("num_examples") == 51
+    assert scores == pytest.approx(results["eval"], abs=1e-6)
+
+
+def test_predict_answers_every_row_in_order(tuned_run, tmp_path):
+    directory, results = tuned_run
+    rows = [*opinions(51, seed=2), ("", "whatever"), ("日本 \u2028 é", "")]
+    write_tsv(tmp_path / "new.tsv", [(label, words) for words, label in rows], HEADER)
+    tuned.predict(directory, tmp_path / "new.tsv", tmp_path / "answers.tsv")
+    lines = (tmp_path / "answers.tsv").read_text().removesuffix("\n").split("\n")
+    assert lines[0] == "label\ttext\tprediction\tp(bad)\tp(good)"
+    assert [line.split("\t")[1] for line in lines[1:]] == [words for words, _ in rows]
+    answers = [line.split("\t")[2:] for line in lines[1:]]
+    assert [a[0] for a in answers[:51]] == [label for _, label in rows[:51]]
+    for prediction, bad, good in answers:
+        assert float(bad) + float(good) == pytest.approx(1, abs=2e-6)
+        assert prediction == ("bad" if float(bad) > float(good) else "good")
+    assert len(answers) == 53
+    true = [
+        float(a[1 + (label == "good")])
+        for a, (_, label) in zip(answers[:51], rows[:51], strict=True)
+    ]
+    assert -np.log(true).mean() == pytest.approx(results["eval"]["loss"], abs=1e-5)
+    # The same to texts in Python.
+    model = tuned.TunedModel.load(directory)
+    for answer, record in zip(
+        answers, model.predict(text for text, _ in rows), strict=True
+    ):
+        assert (record.prediction, record.label) == (answer[0], None)
+        assert list(record.probabilities) == ["bad", "good"]
+        for given, probability in zip(
+            answer[1:], record.probabilities.values(), strict=True
+        ):
+            assert float(given) == pytest.approx(probability, abs=1e-6)
+
+
+HEADER = ("label", "text")
+
+
+def test_predict_takes_other_formats_and_standard_input(
+    tuned_run, tmp_path, monkeypatch, capsys
+):
+    directory = tmp_path / "hugging_face"
+    conversion.convert(tuned_run[0], directory, to="hugging_face")
+    lines = b'{"id": 7, "text": "a fine plot"}\n{"text": "so weak", "by": "me"}\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    tuned.predict(directory, "-", tmp_path / "out.jsonl")
+    first, second = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    assert (first.pop("id"), first.pop("text")) == (7, "a fine plot")
+    assert (second.pop("by"), second.pop("text")) == ("me", "so weak")
+    wanted = tuned.TunedModel.load(tuned_run[0]).predict(["a fine plot", "so weak"])
+    for found, record in zip((first, second), wanted, strict=True):
+        assert found.pop("prediction") == record.prediction
+        assert found == pytest.approx(
+            {f"p({name})": p for name, p in record.probabilities.items()}, abs=2e-6
+        )
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"text\nso weak\n")))
+    tuned.predict(directory, "-", "-")
+    header, line = capsys.readouterr().out.splitlines()
+    assert header.split("\t")[:2] == ["text", "prediction"]
+    assert line.split("\t")[:2] == ["so weak", wanted[1].prediction]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"texts\nso weak\n")))
+    with pytest.raises(InputError, match="^standard input: no column 'text' "):
+        tuned.predict(directory, "-", "-")
+    with pytest.raises(
+        InputError, match="hugging_face: a model for encoder or without"
+    ):
+        encoder = dataclasses.replace(
+            conversion.read(directory), task=config.Task(kind="encoder")
+        )
+        monkeypatch.setattr(conversion, "read", lambda path: encoder)
+        tuned.TunedModel.load(directory)
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_weights_in_a_run_begun_anew(
+    init, opinion_files, tmp_path
+):
+    """A finished run is left; an unfinished one begins anew, and ends alike."""
+
+    def run(name, **changes):
+        options = {"num_train_epochs": 0.06, "learning_rate": 1e-4, **changes}
+        return run_finetune(init, *opinion_files, tmp_path / name, **options)
+
+    def weights(name):
+        return tuned.TunedModel.load(tmp_path / name).network.get_weights()
+
+    results, directory = run("run"), tmp_path / "run"
+    before = (directory / "model.weights.h5").stat().st_mtime_ns
+    assert run("run") == results
+    assert (directory / "model.weights.h5").stat().st_mtime_ns == before
+    with pytest.raises(
+        InputError, match="num_train_epochs=0.06 where this one has 0.4"
+    ):
+        run("run", num_train_epochs=0.4)
+    first = weights("run")
+    (directory / "results.json").unlink()
+    with pytest.raises(InputError, match="the run is not finished"):
+        tuned.evaluate(directory, opinion_files[1])
+    assert run("run")["eval"] == results["eval"]
+    assert len(list((directory / "logs" / "train").iterdir())) == 1
+    run("other", seed=1)
+    run("scratch", from_scratch=True)
+    second, other, scratch = map(weights, ("run", "other", "scratch"))
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+    table = first[0] - other[0]
+    assert 0 < np.abs(table).max() < 0.02  # both began with the same encoder
+    assert np.abs(first[0] - scratch[0]).max() > 0.05  # this one did not
+
+
+@pytest.fixture
+def three_steps(init, opinion_files, tmp_path, monkeypatch):
+    """A function that trains three steps, the last one with two rows."""
+    train = write_tsv(tmp_path / "train.tsv", opinions(40, seed=1))
+    monkeypatch.setattr(task_summaries, "write", lambda *args, **kwargs: None)
+
+    def trained(name, **changes):
+        changes = {"batch_size": 19, "num_train_epochs": 1, **changes}
+        run_finetune(init, train, opinion_files[1], tmp_path / name, **changes)
+        return json.loads((tmp_path / name / "results.json").read_text())
+
+    return trained
+
+
+def assert_about_the_same(found, wanted):
+    for name in ("loss", "gradient_norm"):
+        assert found["train"][name] == pytest.approx(wanted["train"][name], rel=1e-4)
+    assert found["eval"]["loss"] == pytest.approx(wanted["eval"]["loss"], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_in_parts_and_with_more_padding_a_training_is_the_same(three_steps, tmp_path):
+    whole = three_steps("whole")
+    parts = three_steps("parts", gradient_accumulation_steps=7, length_multiple=8)
+    assert_about_the_same(parts, whole)
+    other = three_steps("other", max_grad_norm=1e-3, hidden_dropout_prob=0.5)
+    assert abs(other["train"]["loss"] - whole["train"]["loss"]) > 1e-3
+    written = loading.read_bert_config(tmp_path / "other" / "bert_config.json")
+    assert written.hidden_dropout_prob == 0.5
+    assert written.attention_probs_dropout_prob == 0.1
+
+
+@pytest.mark.slow
+def test_compiled_with_xla_a_training_is_the_same(three_steps):
+    compiled = three_steps("compiled", jit_compile=True, length_multiple=8)
+    assert_about_the_same(compiled, three_steps("whole"))
+
+
+def test_only_the_encoder_of_another_fine_tuning_is_taken(tuned_run, caplog):
+    source = conversion.read(tuned_run[0])
+    network = networks.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.0)
+    network.build()
+    head = network.head.classifier.kernel.numpy()
+    starting_point.assign(network, starting_point.encoder_arrays(source), path="tuned")
+    found = weights.from_network(network)
+    assert set(source.arrays) == set(found)
+    for name, array in source.arrays.items():
+        if name.startswith("encoder/"):
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
+    np.testing.assert_array_equal(found["head/classifier/kernel"], head)
+    assert "initialized from" not in caplog.text
+
+
+def test_a_missing_pooler_is_made_new(tmp_path, caplog):
+    """Nobody trained that of a pre-training without next sentences."""
+    path = make_init(tmp_path / "init", BERT_CONFIG, next_sentence=False)
+    source = conversion.read(path)
+    network = networks.BertClassifier(BERT_CONFIG, 2, dropout_prob=0.0, seed=3)
+    network.build()
+    fresh = weights.from_network(network)
+    starting_point.assign(network, starting_point.encoder_arrays(source), path=path)
+    assert (
+        f"{path}: has no encoder/pooler; initialized from the seed" in caplog.messages
+    )
+    for name, array in weights.from_network(network).items():
+        is_new = name.startswith(("encoder/pooler/", "head/"))
+        wanted = (fresh if is_new else source.arrays)[name]
+        np.testing.assert_array_equal(array, wanted, err_msg=name)
+
+
+def test_the_format_of_the_checkpoint_does_not_matter(
+    init, opinion_files, tmp_path, caplog
+):
+    """The same weights of a Hugging Face directory begin the same run."""
+    caplog.set_level(logging.INFO, logger="bert_keras")
+    converted = tmp_path / "hugging_face"
+    conversion.convert(init, converted, to="hugging_face")
+    still = {"num_train_epochs": 0.02, "learning_rate": 1e-30, "weight_decay_rate": 0}
+    run_finetune(converted, *opinion_files, tmp_path / "run", **still)
+    wanted, found = (conversion.read(d).arrays for d in (init, tmp_path / "run"))
+    for name in (name for name in found if name.startswith("encoder/")):
+        np.testing.assert_allclose(found[name], wanted[name], rtol=0, atol=1e-29)
+    run_finetune(init, *opinion_files, tmp_path / "run", **still)
+    assert "finished already" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "mode, first_step",
+    [
+        ("google", 0.1 / 0.001**0.5),
+        pytest.param("corrected", 1.0, marks=pytest.mark.slow),
+    ],
+)
+def test_the_first_update_shows_the_bias_correction(
+    init, opinion_files, tmp_path, mode, first_step
+):
+    """Adam's first step is the rate, and without correction the rate times 3.16."""
+    settings = {"learning_rate": 1e-3, "warmup_proportion": 0, "weight_decay_rate": 0}
+    run_finetune(
+        init,
+        *opinion_files,
+        tmp_path / "run",
+        **settings,
+        adamw_mode=mode,
+        num_train_epochs=0.02,
+    )
+    results = json.loads((tmp_path / "run/results.json").read_text())
+    assert results["steps"] == 1
+    before, after = (conversion.read(d).arrays for d in (init, tmp_path / "run"))
+    changes = [
+        np.abs(after[name] - before[name]).max()
+        for name in after
+        if name.startswith("encoder/layer_")
+    ]
+    # Epsilon makes it a little less where gradients are small.
+    np.testing.assert_allclose(max(changes), 1e-3 * first_step, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (
+            {"vocabulary": None},
+            "has no vocabulary: put the vocab.txt that the model was trained with next",
+        ),
+        (
+            {"do_lower_case": None},
+            "nothing in it says whether text is lower-cased: put a tokenizer_config",
+        ),
+    ],
+)
+def test_a_checkpoint_that_does_not_say_how_text_becomes_input(
+    init, opinion_files, tmp_path, monkeypatch, changes, message
+):
+    without = dataclasses.replace(conversion.read(init), **changes)
+    monkeypatch.setattr(conversion, "read", lambda path: without)
+    with pytest.raises(InputError, match=message):
+        run_finetune(init, *opinion_files, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_regression_on_pairs(init, tmp_path):
+    """Only the second text tells the number."""
+
+    def pairs(num_rows, seed):
+        for index, (words, label) in enumerate(opinions(num_rows, seed=seed)):
+            first = FILLER[index % len(FILLER)]
+            yield {"a": first, "text_pair": words, "y": 2 if label == "good" else 0.5}
+
+    for name, rows in (("train", pairs(800, 1)), ("dev", pairs(80, 2))):
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    results = run_finetune(
+        init,
+        tmp_path / "train.jsonl",
+        tmp_path / "dev.jsonl",
+        tmp_path / "run",
+        regression=True,
+        columns=finetuning.TextColumns(text="a", label="y"),
+    )
+    assert results["eval"]["pearson"] > 0.9
+    assert results["eval"]["spearman"] > 0.8
+    assert results["eval"]["loss"] < 0.1
+    dev = tmp_path / "dev.jsonl"
+    scores = tuned.evaluate(tmp_path / "run", dev)
+    assert scores.pop("num_examples") == 80
+    assert scores == pytest.approx(results["eval"], abs=1e-5)
+    tuned.predict(tmp_path / "run", dev, tmp_path / "out.tsv")
+    header, *numbers = (tmp_path / "out.tsv").read_text().splitlines()
+    assert header == "a\ttext_pair\ty\tprediction"
+    numbers = [line.split("\t")[-1] for line in numbers]
+    true = [json.loads(line)["y"] for line in dev.read_text().splitlines()]
+    errors = np.array(numbers, float) - true
+    assert np.mean(errors**2) == pytest.approx(results["eval"]["loss"], rel=1e-3)
+    with pytest.raises(InputError, match="no column 'text_pair'"):
+        dev.write_text('{"a": "fine", "y": 1}\n')
+        tuned.evaluate(tmp_path / "run", dev)
+
+
+@pytest.mark.slow
+def test_float16_scales_the_loss(init, opinion_files, tmp_path):
+    results = run_finetune(
+        init,
+        *opinion_files,
+        tmp_path / "run",
+        precision="mixed_float16",
+        num_train_epochs=0.2,
+    )
+    assert results["train"]["loss_scale"] == precision.INITIAL_LOSS_SCALE
+    assert results["train"]["skipped_steps"] == 0
+
+
+@pytest.mark.slow
+def test_bfloat16_trains_too(init, opinion_files, tmp_path):
+    results = run_finetune(
+        init,
+        *opinion_files,
+        tmp_path / "run",
+        precision="mixed_bfloat16",
+    )
+    assert results["eval"]["accuracy"] > 0.9
+
+
+def test_curves_of_every_epoch_are_logged(tuned_run):
+    values: dict[str, list[tuple[int, float]]] = {}
+    for path in sorted((tuned_run[0] / "logs" / "eval").iterdir()):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                number = float(tf.make_ndarray(value.tensor))
+                values.setdefault(value.tag, []).append((event.step, number))
+    assert sorted(values) == [
+        "accuracy/accuracy",
+        "loss/loss",
+        "metrics/f1 of good",
+        "metrics/matthews",
+    ]
+    assert [step for step, _ in values["loss/loss"]] == [50, 100, 150, 200, 250, 300]
+    assert values["loss/loss"][-1][1] == pytest.approx(tuned_run[1]["eval"]["loss"])
+
+
+def test_mistakes_are_explained_and_leave_nothing(init, opinion_files, tmp_path):
+    train, dev = opinion_files
+    other = write_tsv(tmp_path / "other.tsv", [("a b", "god"), ("c", "bad")])
+    numberless = write_tsv(tmp_path / "number.tsv", [("a", "1.5"), ("b", "inf")])
+    one = write_tsv(tmp_path / "one.tsv", [("a b", "good"), ("c", "good")])
+    cases = [
+        (train, other, {}, r"other.tsv: line 2: label 'god' was not in the training"),
+        (one, dev, {}, "one.tsv: every row is labelled 'good'"),
+        (numberless, dev, {"regression": True}, "number.tsv: line 3: .* got 'inf'"),
+        (train, tmp_path / "no.tsv", {}, "no.tsv: expected a file of texts"),
+        (train, dev, {"max_seq_length": 65}, "takes 64 tokens at most"),
+    ]
+    for train_path, dev_path, changes, message in cases:
+        with pytest.raises(InputError, match=message):
+            run_finetune(init, train_path, dev_path, tmp_path / "run", **changes)
+    with pytest.raises(InputError, match="no known checkpoint format; expected a run"):
+        run_finetune(tmp_path, train, dev, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_predict_refuses_before_it_works(tuned_run, init, tmp_path):
+    new = write_tsv(tmp_path / "new.tsv", [("the film",)], ("text",))
+    with pytest.raises(InputError, match="new.tsv: exists already"):
+        tuned.predict(tuned_run[0], new, new)
+    with pytest.raises(InputError, match="no such directory; make it first"):
+        tuned.predict(tuned_run[0], new, tmp_path / "none" / "out.tsv")
+    with pytest.raises(InputError, match="finetune`, found one for pretraining"):
+        tuned.predict(init, new, tmp_path / "out.tsv")
+    bad = write_tsv(tmp_path / "bad.tsv", [("a", "b"), ("c",)], ("text", "x"))
+    with pytest.raises(InputError, match="bad.tsv: line 3: expected 2 columns"):
+        tuned.predict(tuned_run[0], bad, tmp_path / "out.tsv")
+    assert not (tmp_path / "out.tsv").exists()
+
+
+def test_forward_pads_without_changing_answers(monkeypatch):
+    network = networks.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.1, seed=3)
+    network.build()
+    pairs = [(words, None) for words, _ in opinions(40, seed=3)]
+    tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
+    texts = tokenized.tokenize(pairs, tokenizer, max_seq_length=20)
+    inputs_of_texts = text_forms.LabelledInputs(texts=texts, labels={})
+    monkeypatch.setattr(forward, "TOKENS_PER_BATCH", 100)
+    logits = forward.of_task(network)(inputs_of_texts, title="predicting")
+    assert logits.shape == (40, 3)
+    for index in range(40):
+        batch = texts.batch(np.array([index]))
+        length = int(batch["input_mask"].sum())
+        alone = network({name: array[:, :length] for name, array in batch.items()})
+        np.testing.assert_allclose(
+            logits[index], alone["logits"][0], atol=1e-6, rtol=1e-5
+        )
+
+
+@pytest.mark.parametrize(
+    ("batches", "kind", "by_length"),
+    [
+        ("auto", "tagging", False),
+        ("auto", "classification", True),
+        ("auto", "span", True),
+        ("shuffled", "classification", False),
+        ("by_length", "tagging", True),
+    ],
+)
+def test_which_batches_a_task_has(batches, kind, by_length):
+    settings = finetuning.FinetuningConfig(batches=batches)
+    assert settings.are_batches_by_length(config.Task(kind=kind)) == by_length
+
+
+def test_numbers_that_are_not_finite_end_the_run(init, opinion_files, tmp_path):
+    """Finite weights whose products overflow: no step of the run makes an update."""
+    large = tmp_path / "large"
+    shutil.copytree(init, large)
+    with h5py.File(large / "model.weights.h5", "r+") as file:
+        largest = max(
+            (v for v in _datasets(file) if v.ndim == 2), key=lambda values: values.size
+        )
+        largest[...] = 1e38
+    message = (
+        "step 2: the loss or a gradient was not finite in 2 steps in a row: lower "
+        "`learning_rate`, or take another checkpoint"
+    )
+    run = tmp_path / "run"
+    with pytest.raises(InputError, match=message):
+        run_finetune(large, *opinion_files, run, num_train_epochs=0.04)
+    assert not (run / "results.json").exists()
+
+
+def _datasets(group: h5py.Group) -> list[h5py.Dataset]:
+    found: list[h5py.Dataset] = []
+    group.visititems(
+        lambda _, item: found.append(item) if isinstance(item, h5py.Dataset) else None
+    )
+    return found
+
+
+def test_weights_that_are_not_finite_are_refused(init, tuned_run, tmp_path):
+    for source, use in (
+        (init, lambda path: run_finetune(path, path, path, tmp_path / "run")),
+        (tuned_run[0], tuned.TunedModel.load),
+        (tuned_run[0], lambda path: export.export_model(path, tmp_path / "export")),
+    ):
+        spoilt = tmp_path / "spoilt"
+        shutil.copytree(source, spoilt)
+        with h5py.File(spoilt / "model.weights.h5", "r+") as file:
+            _datasets(file)[0][0] = np.nan
+        with pytest.raises(InputError, match=r"\d+ values are not finite: \d+ of "):
+            use(spoilt)
+        shutil.rmtree(spoilt)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,483 @@
+"""Fine-tuning on tags, answers, endings and GLUE: tiny networks that really train."""
+
+import json
+import random
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.checkpoints import conversion, starting_point, weights
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning
+from bert_keras.data import tokenization
+from bert_keras.inference import forward, tuned
+from bert_keras.kinds import catalogue
+from bert_keras.kinds.tagging import ner
+from bert_keras.kinds.text import glue
+from bert_keras.model import networks
+from bert_keras.training import finetune
+from tests.bert_keras.training.finetuning.test_finetune import (
+    BAD,
+    BERT_CONFIG,
+    FILLER,
+    GOOD,
+    make_init,
+)
+
+SETTINGS = finetuning.FinetuningConfig(
+    max_seq_length=32,
+    batch_size=16,
+    num_train_epochs=5,
+    learning_rate=2e-3,
+    dropout_prob=0.0,
+    span=finetuning.SpanConfig(doc_stride=8, max_query_length=4, max_answer_length=3),
+)
+
+
+@pytest.fixture(scope="module")
+def init(tmp_path_factory) -> Path:
+    return make_init(tmp_path_factory.mktemp("init") / "run", BERT_CONFIG)
+
+
+def tune(init: Path, output_dir: Path, train: Path, *dev: Path, **changes) -> dict:
+    return finetune.finetune(
+        SETTINGS.model_copy(update=changes),
+        train=train,
+        dev=dev,
+        init=init,
+        from_scratch=False,
+        output_dir=output_dir,
+        strategy=tf.distribute.get_strategy(),
+    )
+
+
+def fillers(rng: random.Random, low: int, high: int) -> list[str]:
+    return rng.choices(FILLER, k=rng.randint(low, high))
+
+
+def tagged_file(path: Path, num_sentences: int, *, seed: int) -> Path:
+    """Good words are of one type, bad words of another."""
+    rng = random.Random(seed)
+    blocks = []
+    for _ in range(num_sentences):
+        lines = [f"{word} O" for word in fillers(rng, 1, 5)]
+        for name, words in (("GOOD", GOOD), ("BAD", BAD)):
+            entity = f"{rng.choice(words)} B-{name}"
+            lines.insert(rng.randint(0, len(lines)), entity)
+        blocks.append("\n".join(lines) + "\n")
+    path.write_text("\n".join(blocks))
+    return path
+
+
+def endings_file(path: Path, num_questions: int, *, seed: int) -> Path:
+    """One ending has a good word, three have bad ones."""
+    rng = random.Random(seed)
+    lines = ["sent1,sent2,ending0,ending1,ending2,ending3,label"]
+    for _ in range(num_questions):
+        label = rng.randrange(4)
+        endings = [
+            " ".join([*fillers(rng, 0, 3), rng.choice(GOOD if place == label else BAD)])
+            for place in range(4)
+        ]
+        lines.append(",".join(["the film", "it is", *endings, str(label)]))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def questions_file(
+    path: Path, num_questions: int, *, seed: int, share_without: float = 0.0
+) -> Path:
+    """The only good word of the text is the answer; without one there is none."""
+    rng = random.Random(seed)
+    paragraphs = []
+    for number in range(num_questions):
+        words = fillers(rng, 4, 30)
+        has_none = rng.random() < share_without
+        answer = rng.choice(GOOD)
+        place = rng.randrange(len(words))
+        if not has_none:
+            words.insert(place, answer)
+        start = len(" ".join(words[:place])) + bool(place)
+        answers = [] if has_none else [{"text": answer, "answer_start": start}]
+        question = {"id": str(number), "question": "is a film", "answers": answers}
+        if share_without:
+            question["is_impossible"] = has_none
+        paragraphs.append({"context": " ".join(words), "qas": [question]})
+    content = {
+        "version": "v2.0" if share_without else "1.1",
+        "data": [{"paragraphs": paragraphs}],
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
+def records(run: Path) -> list[dict]:
+    lines = (run / "dev_answers.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def assert_evaluated_alike(run: Path, dev: Path, results: dict) -> None:
+    scores = tuned.evaluate(run, dev)
+    assert scores.pop("num_examples") == results["num_eval_examples"]
+    assert scores == pytest.approx(results["eval"], abs=1e-5)
+
+
+def assert_python_answered_alike(run: Path, examples: list) -> None:
+    """Examples that are Python objects, and those of the file that they are from."""
+    found = tuned.TunedModel.load(run).predict(examples)
+    for record, wanted in zip(found, records(run), strict=True):
+        assert json.loads(json.dumps(record.prediction)) == wanted["prediction"]
+
+
+@pytest.fixture(scope="module")
+def tagging_run(init, tmp_path_factory) -> Path:
+    """A finished run; its development file is beside it."""
+    folder = tmp_path_factory.mktemp("tagging")
+    train = tagged_file(folder / "train.txt", 300, seed=1)
+    dev = tagged_file(folder / "dev.txt", 30, seed=2)
+    run = folder / "run"
+    options = {"num_train_epochs": 15, "evaluate_steps": 1000}
+    tune(init, run, train, dev, task="tagging", **options)
+    return run
+
+
+def test_tags_are_learnt(tagging_run, tmp_path):
+    run, dev = tagging_run, tagging_run.parent / "dev.txt"
+    results = json.loads((run / "results.json").read_text())
+    assert results["eval"]["f1"] > 0.95
+    assert results["num_train_examples"] == 300
+    assert_evaluated_alike(run, dev, results)
+    task = json.loads((run / "task.json").read_text())
+    assert task["labels"] == ["O", "B-BAD", "I-BAD", "B-GOOD", "I-GOOD"]
+    assert len(records(run)) == 30
+    tuned.predict(run, dev, tmp_path / "out.txt")
+    words = [line.split() for line in (tmp_path / "out.txt").read_text().splitlines()]
+    assert {len(word) for word in words if word} == {3}  # its columns and the answer
+    predicted = [word[2] for word in words if word]
+    assert predicted == [tag for r in records(run) for tag in r["prediction"]]
+    assert_python_answered_alike(run, [r["words"] for r in records(run)])
+
+
+def spans_file(path: Path, sentences: list[ner.Sentence]) -> Path:
+    """The same words with two blanks, an emoji or a line's end between them."""
+    lines = []
+    for number, (words, tags, *_) in enumerate(sentences):
+        text, entities = " ", []
+        blank = ("  ", " \U0001f469\u200d\U0001f52c ", "\r\n")[number % 3]
+        for word, tag in zip(words, tags, strict=True):
+            start = len(text)
+            text += word
+            if tag != "O":
+                found = {"start": start, "end": len(text), "label": tag[2:]}
+                entities.append(found)
+            text += blank
+        row = {"text": text, "entities": entities, "id": number}
+        lines.append(json.dumps(row) + "\n")
+    path.write_text("".join(lines))
+    return path
+
+
+def test_spans_of_characters_are_learnt(init, tagging_run, tmp_path, capsys):
+    train, dev = (
+        spans_file(tmp_path / f"{name}.jsonl", ner.read(tagging_run.parent / file))
+        for name, file in (("train", "train.txt"), ("dev", "dev.txt"))
+    )
+    run = tmp_path / "run"
+    options = {"num_train_epochs": 15, "evaluate_steps": 1000}
+    results = tune(init, run, train, dev, task="tagging", **options)
+    assert results["eval"]["f1"] > 0.95
+    assert_evaluated_alike(run, dev, results)
+    rows = [json.loads(line) for line in dev.read_text().splitlines()]
+    # Both kinds of files of texts, of several lines in one of them only.
+    tuned.predict(run, dev, tmp_path / "out.jsonl")
+    answers = [json.loads(x) for x in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(a["text"], a["id"]) for a in answers] == [
+        (row["text"], row["id"]) for row in rows
+    ]
+    keys = ("start", "end", "label")
+    found = [[{k: e[k] for k in keys} for e in a["entities"]] for a in answers]
+    right = sum(f == row["entities"] for f, row in zip(found, rows, strict=True))
+    assert right >= 0.8 * len(rows)
+    assert all(0 < e["probability"] <= 1 for a in answers for e in a["entities"])
+    lines = [row["text"].replace("\r\n", " ") for row in rows] + ["", " \u200d"]
+    (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
+    tuned.predict(run, tmp_path / "in.txt", "-")
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [a["text"] for a in answers] == lines
+    assert [a["entities"] for a in answers[-2:]] == [[], []]
+    # A text alone is that of the file, in Python too.
+    (record,) = tuned.TunedModel.load(run).predict(lines[:1])
+    assert [
+        {**entity.model_dump(), "probability": pytest.approx(entity.probability)}
+        for entity in record.entities
+    ] == answers[0]["entities"]
+    (tmp_path / "blank.txt").write_text("\n \n")
+    tuned.predict(run, tmp_path / "blank.txt", "-")
+    assert capsys.readouterr().out == (
+        '{"text": "", "entities": []}\n{"text": " ", "entities": []}\n'
+    )
+
+
+@pytest.mark.slow
+def test_endings_are_chosen(init, tmp_path):
+    train = endings_file(tmp_path / "train.csv", 300, seed=1)
+    dev = endings_file(tmp_path / "val.csv", 40, seed=2)
+    run = tmp_path / "run"
+    results = tune(init, run, train, dev, task="choice")
+    assert results["eval"]["accuracy"] > 0.9
+    assert_evaluated_alike(run, dev, results)
+    tuned.predict(run, dev, tmp_path / "out.tsv")
+    answers = (tmp_path / "out.tsv").read_text().splitlines()[1:]
+    assert [int(line.split("\t")[7]) for line in answers] == [
+        r["prediction"] for r in records(run)
+    ]
+    assert_python_answered_alike(
+        run, [(r["text"], r["beginning"], r["endings"]) for r in records(run)]
+    )
+
+
+@pytest.mark.slow
+def test_answers_are_found_and_a_second_stage_keeps_the_head(init, tmp_path):
+    """TriviaQA before SQuAD, as in the paper: what was learnt is not thrown away."""
+    train = questions_file(tmp_path / "train.json", 400, seed=1)
+    dev = questions_file(tmp_path / "dev.json", 40, seed=2)
+    first = tmp_path / "first"
+    results = tune(init, first, train, dev, task="span")
+    assert results["eval"]["exact_match"] > 90
+    assert_evaluated_alike(first, dev, results)
+    out = tmp_path / "answers"
+    tuned.predict(first, dev, out)
+    assert sorted(p.name for p in out.iterdir()) == [
+        "nbest_predictions.json",
+        "predictions.json",
+    ]
+    predictions = json.loads((out / "predictions.json").read_text())
+    assert predictions == {r["id"]: r["prediction"] for r in records(first)}
+    with pytest.raises(InputError, match="answers: exists already"):
+        tuned.predict(first, dev, out)
+    with pytest.raises(InputError, match="^--output: answers to questions are sev"):
+        tuned.predict(first, dev, "-")
+    second = tmp_path / "second"
+    still = {"num_train_epochs": 0.01, "learning_rate": 1e-30}
+    again = tune(first, second, train, dev, task="span", **still)
+    assert again["eval"] == pytest.approx(results["eval"], abs=1e-4)
+
+
+@pytest.mark.slow
+def test_no_answer_is_an_answer_and_its_threshold_is_chosen(init, tmp_path):
+    train = questions_file(tmp_path / "train.json", 400, seed=1, share_without=0.4)
+    dev = questions_file(tmp_path / "dev.json", 50, seed=2, share_without=0.4)
+    run = tmp_path / "run"
+    results = tune(init, run, train, dev, task="span")
+    scores = results["eval"]
+    assert scores["best_f1"] > 90
+    assert scores["best_f1"] >= scores["f1"]
+    model = tuned.TunedModel.load(run)
+    assert model.threshold == scores["best_f1_thresh"]
+    evaluated = tuned.evaluate(run, dev)
+    assert evaluated["f1"] == pytest.approx(scores["best_f1"])
+    odds = {r["id"]: r["null_odds"] for r in records(run)}
+    for record in records(run):
+        is_none = odds[record["id"]] > model.threshold
+        assert (record["prediction"] == "") == is_none
+    assert_python_answered_alike(
+        run, [(r["question"], r["context"]) for r in records(run)]
+    )
+
+
+def write_glue(folder: Path, name: str) -> None:
+    """The official files of a task, tiny."""
+    task, rng = glue.TASKS[name], random.Random(name)
+    (folder / task.folder).mkdir()
+    columns = [task.columns.text, *filter(None, [task.columns.text_pair])]
+    for split in (*filter(None, [task.train]), *task.dev, *task.submissions):
+        is_test = split in task.submissions
+        num_rows = 96 if split == "train" else 12
+        names = task.column_names if task.column_names and not is_test else None
+        header = names or [
+            "index",
+            *columns,
+            *([] if is_test else [task.columns.label]),
+        ]
+        rows = [] if names else [header]
+        for index in range(num_rows):
+            is_good = index % 2
+            texts = [
+                " ".join([*fillers(rng, 1, 4), rng.choice(GOOD if is_good else BAD)])
+                for _ in columns
+            ]
+            label = ("1.0", "4.5") if task.labels is None else task.labels[:2]
+            row = dict(zip(columns, texts, strict=True), index=str(index))
+            row[task.columns.label] = label[is_good]
+            rows.append([row.get(column, "x") for column in header])
+        lines = ["\t".join(row) for row in rows]
+        (folder / task.folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def glue_folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("glue")
+    for name in glue.TASKS:
+        write_glue(folder, name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def glue_runs(init, glue_folder, tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    for name in ("CoLA", "STS-B", "MNLI"):
+        train, dev = catalogue.training_files(name, glue_folder)
+        options = {"num_train_epochs": 25, "evaluate_steps": 1000}
+        tune(init, folder / name, train, *dev, task=name, **options)
+    return {path.name: path for path in folder.iterdir()}
+
+
+@pytest.mark.slow
+def test_glue_is_scored_by_its_metrics(glue_runs, glue_folder):
+    scores = {
+        name: json.loads((run / "results.json").read_text())["eval"]
+        for name, run in glue_runs.items()
+    }
+    assert set(scores["CoLA"]) == {"loss", "matthews"}
+    assert set(scores["STS-B"]) == {"loss", "pearson", "spearman"}
+    assert set(scores["MNLI"]) == {
+        "loss",
+        "accuracy",
+        "dev_mismatched_loss",
+        "dev_mismatched_accuracy",
+    }
+    assert scores["CoLA"]["matthews"] > 0.8
+    assert scores["STS-B"]["pearson"] > 0.8
+    mismatched = glue_folder / "MNLI" / "dev_mismatched.tsv"
+    again = tuned.evaluate(glue_runs["MNLI"], mismatched)
+    assert scores["MNLI"]["dev_mismatched_accuracy"] == again["accuracy"]
+    assert scores["MNLI"]["dev_mismatched_loss"] == pytest.approx(again["loss"])
+    task = json.loads((glue_runs["MNLI"] / "task.json").read_text())
+    assert task["name"] == "MNLI"
+    assert task["labels"] == ["contradiction", "entailment", "neutral"]
+
+
+@pytest.mark.slow
+def test_the_leaderboard_gets_its_tables(glue_runs, glue_folder, tmp_path):
+    tuned.submit_glue(list(glue_runs.values()), glue_folder, tmp_path / "tables")
+    tables = {path.name: path.read_text() for path in (tmp_path / "tables").iterdir()}
+    # One model answers three test files.
+    assert set(tables) == {
+        "CoLA.tsv",
+        "STS-B.tsv",
+        "MNLI-m.tsv",
+        "MNLI-mm.tsv",
+        "AX.tsv",
+    }
+    for name, table in tables.items():
+        header, *lines = table.splitlines()
+        assert header == "index\tprediction"
+        assert [line.split("\t")[0] for line in lines] == [str(i) for i in range(12)]
+        answers = {line.split("\t")[1] for line in lines}
+        if name == "CoLA.tsv":
+            assert answers == {"0", "1"}
+        elif name != "STS-B.tsv":
+            assert answers <= {"contradiction", "entailment", "neutral"}
+
+
+@pytest.mark.slow
+def test_a_whole_submission_is_a_zip(glue_runs, glue_folder, tmp_path, monkeypatch):
+    run = glue_runs["CoLA"]
+    message = (
+        "a submission to GLUE has 11 files, missing: .*MNLI-m.tsv, .*: give runs on "
+        "SST-2, MRPC, .* too"
+    )
+    with monkeypatch.context() as no_answers:
+        no_answers.setattr(tuned.TunedModel, "load", None)
+        with pytest.raises(InputError, match=message):
+            tuned.submit_glue([run], glue_folder, tmp_path / "all.zip")
+    assert not (tmp_path / "all.zip").exists()
+    few = {"CoLA": glue.TASKS["CoLA"]}
+    few["CoLA"] = type(few["CoLA"])(
+        **{
+            **vars(few["CoLA"]),
+            "submissions": {"test": glue.Submission("CoLA.tsv", 12)},
+        }
+    )
+    monkeypatch.setattr(glue, "TASKS", few)
+    tuned.submit_glue([run], glue_folder, tmp_path / "all.zip")
+    with zipfile.ZipFile(tmp_path / "all.zip") as archive:
+        assert archive.namelist() == ["CoLA.tsv"]
+        assert archive.read("CoLA.tsv").count(b"\n") == 13
+
+
+@pytest.mark.slow
+def test_runs_that_are_no_submission(glue_runs, glue_folder, tagging_run, tmp_path):
+    cola = glue_runs["CoLA"]
+    with pytest.raises(InputError, match="a second run on CoLA: give one"):
+        tuned.submit_glue([cola, cola], glue_folder, tmp_path / "out")
+    with pytest.raises(InputError, match="a run on tagging, expected one on a task of"):
+        tuned.submit_glue([tagging_run], glue_folder, tmp_path / "out")
+    with pytest.raises(InputError, match=r"no test.tsv: expected the folder of GLUE"):
+        tuned.submit_glue([cola], tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_heads_that_are_kept_and_heads_that_are_new(init):
+    def checkpoint(task: config.Task) -> weights.Checkpoint:
+        network = networks.build(BERT_CONFIG, task, seed=3)
+        return weights.Checkpoint(
+            arrays=weights.from_network(network),
+            bert_config=BERT_CONFIG,
+            task=task,
+            vocabulary=None,
+            do_lower_case=None,
+        )
+
+    span = config.Task(kind="span", has_text_pair=True)
+    other = span.model_copy(update={"name": "SQuAD2.0", "has_impossible": True})
+    kept = starting_point.tuning_arrays(checkpoint(span), other)
+    assert "head/classifier/kernel" in kept
+    classes = config.Task(kind="classification", labels=("0", "1"))
+    for old, new in (
+        (classes, classes),
+        (classes, span),
+        (span, config.Task(kind="choice")),
+        (span, span.model_copy(update={"bilstm_units": 8})),
+    ):
+        arrays = starting_point.tuning_arrays(checkpoint(old), new)
+        assert arrays and all(name.startswith("encoder/") for name in arrays)
+    pretrained = conversion.read(init)
+    assert all(
+        n.startswith("encoder/") for n in starting_point.tuning_arrays(pretrained, span)
+    )
+
+
+def test_answers_come_to_their_places_whatever_the_batches(tmp_path, monkeypatch):
+    """Of tokens and words too, which are many to an input."""
+    task = config.Task(kind="span", has_text_pair=True)
+    network = networks.build(BERT_CONFIG, task, seed=3)
+    data = catalogue.read(
+        questions_file(tmp_path / "dev.json", 12, seed=2),
+        finetuning.FinetuningConfig(task="span"),
+    )
+    settings = SETTINGS.model_copy(update={"task": "span"})
+    tokenizer = tokenization.Tokenizer(
+        conversion.read(make_init(tmp_path / "init", BERT_CONFIG)).vocabulary,
+        do_lower_case=True,
+    )
+    windows = data.encode(task, tokenizer, settings)
+    found = {}
+    for tokens in (40, 400, 100_000):
+        monkeypatch.setattr(forward, "TOKENS_PER_BATCH", tokens)
+        found[tokens] = forward.of_task(network)(windows, title="predicting")
+    assert found[40].shape == (len(windows.texts.input_ids), 2)
+    for tokens in (400, 100_000):
+        np.testing.assert_allclose(found[tokens], found[40], rtol=0, atol=1e-5)
+    alone = windows.batch(np.array([5]))
+    outputs = network({k: alone[k] for k in ("input_ids", "input_mask", "segment_ids")})
+    first = windows.texts.starts[5]
+    np.testing.assert_allclose(
+        found[40][first : first + alone["input_ids"].shape[1], 1],
+        outputs["end_logits"][0],
+        rtol=0,
+        atol=1e-5,
+    )

@@ -1,0 +1,254 @@
+"""Fine-tuning with fixed shapes, and on several replicas, equals that of today."""
+
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning
+from bert_keras.inference import forward
+from bert_keras.labelled import dataset, tokenized
+from bert_keras.model import networks
+from bert_keras.training.finetuning import task_batches, task_training, tuning_run
+from bert_keras.training.step import replicas
+
+NUM_INPUTS, NUM_ENDINGS, MAX_LENGTH, VOCAB_SIZE = 22, 3, 16, 50
+LADDER = (13, MAX_LENGTH)
+CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
+TASKS = {
+    "classification": config.Task(kind="classification", labels=("a", "b", "c")),
+    # As many labels as a text may have tokens: none is taken for the other.
+    "multi_label": config.Task(kind="multi_label", labels=tuple("abcdefghijklmnop")),
+    "regression": config.Task(kind="regression"),
+    "tagging": config.Task(kind="tagging", labels=("O", "B-X", "I-X")),
+    "span": config.Task(kind="span"),
+    "choice": config.Task(kind="choice"),
+    "bilstm": config.Task(kind="classification", labels=("a", "b"), bilstm_units=3),
+}
+# Two batches of eight rows and one of six; 2.34 epochs, so that no epoch is whole.
+SETTINGS = finetuning.FinetuningConfig(
+    batch_size=8, num_train_epochs=7 / 3, learning_rate=3e-4, max_seq_length=MAX_LENGTH
+)
+
+
+@dataclass(frozen=True)
+class RandomInputs:
+    """Random tokens of 3 to 16 a text, with random labels."""
+
+    kind: str
+
+    @property
+    def lengths(self):
+        shortest = np.random.default_rng(1).integers(3, MAX_LENGTH - 1, NUM_INPUTS)
+        return np.sort(shortest)[np.random.default_rng(2).permutation(NUM_INPUTS)]
+
+    @property
+    def num_answers(self):
+        per_token = self.kind in ("tagging", "span")
+        return self.lengths.sum() if per_token else NUM_INPUTS
+
+    def batch(self, rows):
+        """As those of a task: padded to the longest."""
+        random = np.random.default_rng(3)
+        lengths = self.lengths[rows]
+        mask = np.arange(lengths.max()) < lengths[:, None]
+        ids = random.integers(5, VOCAB_SIZE, (NUM_INPUTS, NUM_ENDINGS, MAX_LENGTH))
+        ids = ids[rows, :, : lengths.max()]
+        classes = random.integers(0, 2, (NUM_INPUTS, MAX_LENGTH))[rows]
+        if self.kind != "choice":
+            ids = ids[:, 0]
+        else:
+            mask = np.repeat(mask[:, None], NUM_ENDINGS, axis=1)
+        batch = {
+            "input_ids": np.where(mask, ids, 0).astype(np.int32),
+            "input_mask": mask.astype(np.int32),
+            "segment_ids": np.zeros_like(ids, np.int32),
+        }
+        if self.kind == "span":
+            return batch | {
+                "start_positions": np.int32(classes[:, 0]),
+                "end_positions": np.int32(classes[:, 0] + classes[:, 1]),
+            }
+        if self.kind == "tagging":
+            labels = np.where(mask, classes[:, : lengths.max()], -1)
+            return batch | {"label_ids": labels.astype(np.int32)}
+        if self.kind == "multi_label":
+            targets = np.float32(classes)[:, None]
+            weights = random.uniform(0.5, 2, NUM_INPUTS)[rows]
+            return batch | {
+                "label_targets": targets,
+                "label_weights": 1 + targets,
+                "example_weights": weights.astype(np.float32),
+            }
+        dtype = np.float32 if self.kind == "regression" else np.int32
+        return batch | {"label_ids": classes[:, 0].astype(dtype)}
+
+    def places(self, rows):
+        if self.num_answers == NUM_INPUTS:
+            return dataset.Places(rows, (np.arange(len(rows)),))
+        starts = (np.cumsum(self.lengths) - self.lengths)[rows]
+        tokens, mask = tokenized.padded_ranges(starts, self.lengths[rows])
+        return dataset.Places(tokens[mask], np.nonzero(mask))
+
+
+def inputs_of(kind):
+    return RandomInputs(TASKS[kind].kind)
+
+
+def tuned(
+    kind,
+    strategy,
+    logs,
+    *,
+    dropout=0.0,
+    num_parts=1,
+    per_execution=1,
+    ladder=(),
+    row_lengths=(),
+    **fit,
+):
+    """A learner after seven steps, and the scalars of the last one."""
+    bert = config.BertConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=MAX_LENGTH,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    inputs = inputs_of(kind)
+    learner = task_training.build_learner(
+        SETTINGS,
+        lambda: networks.build(bert, TASKS[kind], dropout_prob=dropout, seed=5),
+        inputs,
+        strategy=strategy,
+        num_parts=num_parts,
+        steps_per_execution=per_execution,
+    )
+    logs = task_training.fit(
+        *(learner, SETTINGS, inputs),
+        by_length=True,
+        seed=4,
+        logs=logs,
+        batch_shapes=task_batches.BatchShapes(ladder=ladder, row_lengths=row_lengths),
+        **fit,
+    )
+    return learner, logs
+
+
+def assert_alike(found, wanted, atol):
+    """Weights, moments and counters, and the scalars of the last step."""
+    (found, found_logs), (wanted, wanted_logs) = found, wanted
+    assert replicas.optimizer_step(found) == replicas.optimizer_step(wanted) == 7
+    # The same number for all that is chosen among: its gradient is 0, and Adam makes
+    # a step of what rounding leaves.
+    is_shift = found.network.name in ("bert_span", "bert_choice")
+    for ours, theirs in zip(found.variables, wanted.variables, strict=True):
+        if is_shift and "classifier/bias" in ours.path:
+            continue
+        np.testing.assert_allclose(
+            ours.numpy(), theirs.numpy(), rtol=0, atol=atol, err_msg=ours.path
+        )
+    for name in found_logs.keys() - {"input_wait"}:
+        assert found_logs[name] == pytest.approx(wanted_logs[name], abs=1e-5), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TASKS)
+def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, tmp_path):
+    """Without dropout, whose bits in the attention depend on the length."""
+    fixed = tuned(kind, CPU, tmp_path / "fixed", ladder=LADDER, num_parts=3)
+    assert_alike(fixed, tuned(kind, CPU, tmp_path / "free"), atol=1e-5)
+    spec = fixed[0].spec_of_step
+    shapes = {tuple(spec(step)["input_ids"].shape) for step in range(7)}
+    middle = (NUM_ENDINGS,) if kind == "choice" else ()
+    assert shapes == {(9, *middle, length) for length in LADDER}
+    free, padded = (
+        forward.of_task(fixed[0].network, ladder=ladder, tokens_per_batch=70)(
+            inputs_of(kind), title=None
+        )
+        for ladder in ((), LADDER)
+    )
+    np.testing.assert_allclose(padded, free, rtol=0, atol=1e-5)
+
+
+class NotedSteps(keras.callbacks.Callback):
+    """Steps after each execution, and after each epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps, self.epochs = [], []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps.append(replicas.optimizer_step(self.model))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs.append(replicas.optimizer_step(self.model))
+
+
+@pytest.mark.slow
+def test_an_execution_has_steps_of_one_length(tmp_path):
+    """It ends where the length changes, and at evaluations and checkpoints by steps;
+    not a bit depends on it."""
+    noted = NotedSteps()
+    options = {"dropout": 0.2, "ladder": LADDER, "steps_per_evaluation": 5}
+    many, many_logs = tuned(
+        *("classification", CPU, tmp_path / "many"),
+        per_execution=4,
+        callbacks=[noted],
+        save_steps=4,
+        **options,
+    )
+    one, one_logs = tuned("classification", CPU, tmp_path / "one", **options)
+    lengths = [many.spec_of_step(n)["input_ids"].shape[1] for n in range(7)]
+    changes = [n for n in range(1, 7) if lengths[n] != lengths[n - 1]]
+    # Neither all alike nor each one other than the last.
+    assert 0 < len(changes) < 4
+    assert noted.steps == sorted({*changes, 4, 5, 7})
+    assert noted.epochs == [5, 7]
+    for ours, theirs in zip(many.variables, one.variables, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=ours.path)
+    assert many_logs["loss"] == one_logs["loss"]
+
+
+def mirrored(num_replicas):
+    return tf.distribute.MirroredStrategy(
+        [f"/cpu:{number}" for number in range(num_replicas)],
+        # Collectives of one process are of one shape, and tests use several.
+        cross_device_ops=tf.distribute.ReductionToOneDevice(),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ladder", [(), LADDER])
+@pytest.mark.parametrize("kind", TASKS)
+def test_two_replicas_give_what_one_device_gives(kind, ladder, tmp_path):
+    """With dropout; the last batch of an epoch has six rows, three parts each."""
+    options = {"dropout": 0.2, "ladder": ladder, "num_parts": 3}
+    two = tuned(kind, mirrored(2), tmp_path / "two", **options)
+    one = tuned(kind, CPU, tmp_path / "one", **options)
+    assert_alike(two, one, atol=1e-6)
+    outputs = [
+        forward.of_task(
+            learner.network,
+            strategy=learner.distribute_strategy,
+            ladder=ladder,
+            tokens_per_batch=5 * MAX_LENGTH,
+        )(inputs_of(kind), title=None)
+        for learner in (two[0], one[0])
+    ]
+    np.testing.assert_allclose(*outputs, rtol=0, atol=1e-5)
+
+
+def test_a_tpu_has_fixed_shapes():
+    tpu = object.__new__(tf.distribute.TPUStrategy)
+    made = tuning_run.resolved(finetuning.FinetuningConfig(length_multiple=8), tpu)
+    assert (made.lengths, made.length_multiple) == ((64, 128), 1)
+    finetuning.FinetuningConfig.model_validate(made.model_dump())
+    with pytest.raises(InputError, match="a TPU needs batches of fixed shapes, got"):
+        tuning_run.resolved(finetuning.FinetuningConfig(lengths=()), tpu)

@@ -1,0 +1,456 @@
+"""Texts that are longer than an input: the same in training, answers and exports."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.special
+import tensorflow as tf
+
+import bert_keras
+from bert_keras import export
+from bert_keras.checkpoints import conversion
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.data import tokenization
+from bert_keras.export import formats
+from bert_keras.inference import tuned
+from bert_keras.labelled import text_windows
+from bert_keras.model import networks
+from bert_keras.training import finetune
+from tests.bert_keras.export.test_formats import make_run
+from tests.bert_keras.training.finetuning.test_finetune import (
+    BAD,
+    BERT_CONFIG,
+    FILLER,
+    GOOD,
+    SETTINGS,
+    VOCABULARY,
+    make_init,
+    run_finetune,
+    write_tsv,
+)
+
+LENGTH = 16
+HEAD, TAIL = 3, 11
+"""Of the 14 tokens beside [CLS] and [SEP]: 14 * 128 / 510 is 3.5."""
+
+
+def texts_that_tell_late(num_rows: int, *, seed: int) -> list[tuple[str, str]]:
+    """Texts of 3 to 60 words, the label's word among the last ones."""
+    rng = random.Random(seed)
+    rows = []
+    for index in range(num_rows):
+        words = rng.choices(FILLER, k=rng.randint(2, 59))
+        label, telling = (("good", GOOD), ("bad", BAD))[index % 2]
+        words.insert(len(words) - rng.randrange(2), rng.choice(telling))
+        rows.append((" ".join(words), label))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def init(tmp_path_factory) -> Path:
+    # With 0.02, attention in so small a model takes long to become anything.
+    bert_config = BERT_CONFIG.model_copy(update={"initializer_range": 0.15})
+    return make_init(tmp_path_factory.mktemp("init") / "run", bert_config)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("texts")
+    return (
+        write_tsv(folder / "train.tsv", texts_that_tell_late(400, seed=1)),
+        write_tsv(folder / "dev.tsv", texts_that_tell_late(40, seed=2)),
+    )
+
+
+def dev_texts(files) -> list[str]:
+    lines = files[1].read_text().splitlines()[1:]
+    return [line.split("\t")[0] for line in lines]
+
+
+def tokens_of(text: str) -> list[int]:
+    """All words of these texts are pieces."""
+    return [VOCABULARY.tokens.index(word) for word in text.split()]
+
+
+def head_and_tail(text: str) -> list[list[int]]:
+    tokens = tokens_of(text)
+    if len(tokens) > HEAD + TAIL:
+        tokens = tokens[:HEAD] + tokens[-TAIL:]
+    return [tokens]
+
+
+def windows(text: str) -> list[list[int]]:
+    """Half of each is in the next."""
+    tokens = tokens_of(text)
+    parts = [tokens[:14]]
+    for start in range(7, len(tokens) - 7, 7):
+        parts.append(tokens[start : start + 14])
+    return parts
+
+
+PARTS = {"head_tail": head_and_tail, "windows_mean": windows, "windows_max": windows}
+
+
+def pooled(rows: np.ndarray, long_texts: str) -> np.ndarray:
+    """One row of numbers for the parts of a text."""
+    return (
+        np.max(rows, axis=0) if long_texts == "windows_max" else np.mean(rows, axis=0)
+    )
+
+
+def inputs_of(parts: list[list[int]]) -> dict[str, np.ndarray]:
+    """A row of ids for each part of a text, written out by hand."""
+    ids, mask = np.zeros((2, len(parts), LENGTH), np.int32)
+    for row, tokens in enumerate(parts):
+        given = [VOCABULARY.cls_id, *tokens, VOCABULARY.sep_id]
+        ids[row, : len(given)] = given
+        mask[row, : len(given)] = 1
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
+
+
+def run_with(files, init, directory: Path, **changes) -> dict:
+    changes = {"max_seq_length": LENGTH, "num_train_epochs": 4} | changes
+    return run_finetune(init, *files, directory, **changes)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "windows_mean",
+        pytest.param("head_tail", marks=pytest.mark.slow),
+        pytest.param("windows_max", marks=pytest.mark.slow),
+    ],
+)
+def long_texts(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def run(init, files, long_texts, tmp_path_factory) -> tuple[Path, dict]:
+    directory = tmp_path_factory.mktemp(long_texts) / "run"
+    is_packed = long_texts != "windows_max"
+    return directory, run_with(
+        *(files, init, directory), long_texts=long_texts, pack_examples=is_packed
+    )
+
+
+def logits_by_hand(run: Path, texts: list[str], long_texts: str) -> np.ndarray:
+    """The network, asked for one text after the other."""
+    network = bert_keras.load(run).network
+    found = [
+        network(inputs_of(PARTS[long_texts](text)), training=False)["logits"]
+        for text in texts
+    ]
+    return np.stack([pooled(rows.numpy(), long_texts) for rows in found])
+
+
+def test_what_is_late_in_a_text_is_learnt(run, init, files, long_texts, tmp_path):
+    results = run[1]
+    assert results["eval"]["accuracy"] > 0.9
+    assert (results["num_train_examples"], results["num_eval_examples"]) == (400, 40)
+    if long_texts == "head_tail":
+        # The same with beginnings alone is guessing for most texts.
+        results = run_with(files, init, tmp_path / "run")
+        assert results["eval"]["accuracy"] < 0.8
+
+
+def test_predict_evaluate_and_the_saved_model_agree(run, files, long_texts, tmp_path):
+    directory, results = run
+    texts = dev_texts(files)
+    assert {len(text.split()) > 14 for text in texts} == {True, False}
+    logits = logits_by_hand(directory, texts, long_texts)
+    wanted = scipy.special.softmax(logits, axis=-1)
+    records = bert_keras.load(directory).predict(texts)
+    found = [[record.probabilities[k] for k in ("bad", "good")] for record in records]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    scores = tuned.evaluate(directory, files[1])
+    assert scores["loss"] == pytest.approx(results["eval"]["loss"], abs=1e-5)
+    right = [
+        ["bad", "good"].index(label) for _, label in texts_that_tell_late(40, seed=2)
+    ]
+    by_hand = -np.log(wanted[range(40), right]).mean()
+    assert scores["loss"] == pytest.approx(by_hand, abs=1e-5)
+    export.export_model(directory, tmp_path / "exported")
+    serve = tf.saved_model.load(str(tmp_path / "exported")).signatures
+    served = serve["serving_default"](text=tf.constant(texts))
+    np.testing.assert_allclose(served["probabilities"], wanted, atol=1e-5)
+    # Lengths around those at which one window more is needed.
+    words = random.Random(4).choices(FILLER + GOOD, k=64)
+    texts = [" ".join(words[:n]) for n in (0, 1, 13, 14, 15, 20, 21, 22, 28, 29, 64)]
+    served = serve["serving_default"](text=tf.constant(texts))
+    wanted = scipy.special.softmax(logits_by_hand(directory, texts, long_texts), -1)
+    np.testing.assert_allclose(served["probabilities"], wanted, atol=1e-5)
+    if long_texts != "head_tail":
+        # Some windows at a time, however many a text has.
+        for part in (500 * words, texts[-1:] * 40):
+            served = serve["serving_default"](text=tf.constant([" ".join(part)]))
+            (record,) = bert_keras.load(directory).predict([" ".join(part)])
+            found = [record.probabilities[k] for k in ("bad", "good")]
+            np.testing.assert_allclose(served["probabilities"][0], found, atol=1e-5)
+        library = serve["serving_default"].graph.as_graph_def().library
+        operations = {node.op for f in library.function for node in f.node_def}
+        assert operations & {"While", "StatelessWhile"}
+    nothing = serve["serving_default"](text=tf.constant([], tf.string))
+    assert nothing["probabilities"].shape == (0, 2)
+
+
+def test_files_that_take_ids_say_what_ids_they_want(run, files, long_texts, tmp_path):
+    export.export_model(run[0], tmp_path / "litert", to="litert")
+    said = json.loads((tmp_path / "litert/tokenizer_config.json").read_text())
+    assert (said["long_texts"], said["model_max_length"]) == (long_texts, LENGTH)
+    is_windowed = long_texts != "head_tail"
+    assert said.get("window_stride") == (7 if is_windowed else None)
+    model = formats.load_litert(tmp_path / "litert")
+    texts = dev_texts(files)[:8]
+    found = [model(inputs_of(PARTS[long_texts](text)))["logits"] for text in texts]
+    found = np.stack([pooled(rows, long_texts) for rows in found])
+    wanted = logits_by_hand(run[0], texts, long_texts)
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_vectors_of_beginning_and_end(init, tmp_path):
+    """An encoder of 64 positions: 62 tokens, of which 15 are the head."""
+    words = [random.Random(3).choice(FILLER) for _ in range(100)]
+    long, short = " ".join(words), " ".join(words[:5])
+    export.export_model(
+        init, tmp_path / "mean", embedding="mean", long_texts="head_tail"
+    )
+    serve = tf.saved_model.load(str(tmp_path / "mean")).signatures["serving_default"]
+    found = serve(text=tf.constant([long, short, " ".join(words[:15] + words[-47:])]))
+    vectors = found["embedding"].numpy()
+    np.testing.assert_allclose(vectors[0], vectors[2], atol=1e-5)
+    model = bert_keras.load(init)
+    for text, vector in zip((long, short), vectors, strict=False):
+        ids = model.encode([text], long_texts="head_tail")
+        assert ids["input_ids"].shape[1] == min(64, len(text.split()) + 2)
+        outputs = model.encoder(ids)["sequence_output"][0].numpy()
+        np.testing.assert_allclose(vector, outputs.mean(axis=0), atol=1e-5)
+    with pytest.raises(InputError, match="`long_texts` is one of cut, head_tail, got"):
+        model.encode([long], long_texts="windows_mean")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["windows_mean", "windows_max"])
+def test_vectors_of_windows(init, tmp_path, how):
+    """An encoder of 64 positions: windows of 62 tokens, 31 of each in the next."""
+    words = random.Random(3).choices(FILLER, k=140)
+    text = " ".join(words)
+    export.export_model(init, tmp_path / how, embedding="mean", long_texts=how)
+    serve = tf.saved_model.load(str(tmp_path / how)).signatures["serving_default"]
+    found = serve(text=tf.constant([" ".join(words[:3]), text]))["embedding"].numpy()
+    model = bert_keras.load(init)
+    vectors = []
+    for start in (0, 31, 62, 93):
+        ids = model.encode([" ".join(words[start : start + 62])])
+        vectors.append(model.encoder(ids)["sequence_output"][0].numpy().mean(axis=0))
+    np.testing.assert_allclose(found[1], pooled(np.stack(vectors), how), atol=1e-5)
+    ids = model.encode([" ".join(words[:3])])
+    alone = model.encoder(ids)["sequence_output"][0].numpy().mean(axis=0)
+    np.testing.assert_allclose(found[0], alone, atol=1e-5)
+
+
+def test_a_text_weighs_the_same_in_any_number_of_windows():
+    tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
+    texts = [" ".join(["film"] * n) for n in (3, 40, 0, 15)]
+    windows = text_windows.cut(texts, tokenizer, max_seq_length=LENGTH, stride=None)
+    assert windows.counts.tolist() == [1, 5, 1, 2]
+    assert windows.whole_lengths.tolist() == [5, 42, 2, 17]
+    labels = {"label_ids": np.arange(4), "example_weights": np.float32([1, 3, 1, 1])}
+    inputs = text_windows.WindowedInputs(windows=windows, labels=labels)
+    batch = inputs.batch(np.arange(9))
+    assert batch["label_ids"].tolist() == [0, 1, 1, 1, 1, 1, 2, 3, 3]
+    assert batch["example_weights"].tolist() == [1, 3, 3, 3, 3, 3, 1, 1, 1]
+    of_texts = np.bincount(batch["label_ids"], batch["loss_scales"])
+    np.testing.assert_allclose(of_texts, [9 / 4] * 4, rtol=1e-6)
+    # A teacher's answers are learnt without labels, too.
+    unlabelled = text_windows.WindowedInputs(windows=windows, labels={})
+    found = unlabelled.batch(np.arange(9))["loss_scales"]
+    assert found.tolist() == batch["loss_scales"].tolist()
+    strided = text_windows.cut(texts, tokenizer, max_seq_length=LENGTH, stride=100)
+    # Without a gap, whatever the stride.
+    assert strided.counts.tolist() == [1, 3, 1, 2]
+    assert strided.inputs.lengths.tolist() == [5, 16, 16, 14, 2, 16, 3]
+
+
+@pytest.mark.parametrize("kind", ["classification", "multi_label", "regression"])
+def test_a_batch_of_one_long_text_counts_for_less_than_others(kind):
+    """Batches by length have the windows of long texts among themselves."""
+    tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
+    texts = [" ".join(["film"] * n) for n in (3, 40, 0, 15)]
+    windows = text_windows.cut(texts, tokenizer, max_seq_length=LENGTH, stride=None)
+    labels = {"label_ids": np.ones(4, np.float32 if kind == "regression" else np.int32)}
+    if kind == "multi_label":
+        labels = {"label_targets": np.ones((4, 1, 2), np.float32)}
+    inputs = text_windows.WindowedInputs(windows=windows, labels=labels)
+    task = config.Task(kind=kind, labels=None if kind == "regression" else ("a", "b"))
+    network = networks.build(BERT_CONFIG, task)
+    totals = []
+    for rows in ([1, 2, 3, 4, 5], [7, 8], [0], [6]):
+        batch = inputs.batch(np.array(rows))
+        outputs = {"logits": np.zeros((len(rows), network.num_labels), np.float32)}
+        total, weight = map(float, network.loss_terms(batch, outputs)["loss"])
+        assert weight == float(network.loss_weights(batch)["loss"]) == len(rows)
+        totals.append(total)
+    np.testing.assert_allclose(totals, [totals[0]] * 4, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, {"lengths": (8, LENGTH)}, {"packs": True}])
+def test_two_replicas_give_what_one_device_gives(changes, init, files, tmp_path):
+    """With dropout, batches by length and weights of labels."""
+    strategies = {
+        "two": tf.distribute.MirroredStrategy(
+            ["/cpu:0", "/cpu:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
+        ),
+        "one": tf.distribute.OneDeviceStrategy("/cpu:0"),
+    }
+    settings = SETTINGS.model_copy(
+        update={
+            "max_seq_length": LENGTH,
+            "long_texts": "windows_max",
+            "class_weights": {"good": 2.0},
+            "num_train_epochs": 0.2,
+            "pack_examples": "packs" in changes,
+            "lengths": changes.get("lengths", ()),
+        }
+    )
+    found = {
+        name: finetune.finetune(
+            settings,
+            train=files[0],
+            dev=[files[1]],
+            init=init,
+            from_scratch=False,
+            output_dir=tmp_path / name,
+            strategy=strategy,
+        )
+        for name, strategy in strategies.items()
+    }
+    two, one = (conversion.read(tmp_path / name).arrays for name in strategies)
+    for name in one:
+        # The gradient of a key's bias is 0, so Adam scales up its rounding.
+        atol = 5e-5 if name.endswith("key/bias") else 2e-6
+        np.testing.assert_allclose(
+            two[name], one[name], rtol=0, atol=atol, err_msg=name
+        )
+    for part, score in (("train", "loss"), ("train", "accuracy"), ("eval", "loss")):
+        wanted = pytest.approx(found["one"][part][score], abs=1e-5)
+        assert found["two"][part][score] == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"long_texts": "head_tail"}, "--long_texts is for --embedding: a tuned model"),
+        (
+            {"long_texts": "tail", "embedding": "cls"},
+            "--long_texts is one of cut, head",
+        ),
+        (
+            {"long_texts": "windows_max", "embedding": "tokens"},
+            "windows_max give a text one vector: for --embedding tokens take cut or",
+        ),
+    ],
+)
+def test_what_cannot_be_exported(init, options, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        export.export_model(init, tmp_path / "new", **options)
+
+
+def test_windows_are_of_single_texts(init, tmp_path):
+    rows = [("the film", "a plot", "good"), ("a film", "the plot", "bad")]
+    pairs = write_tsv(tmp_path / "pairs.tsv", rows, ("text", "text_pair", "label"))
+    with pytest.raises(InputError, match="windows_max is for single texts, got pairs"):
+        run_with((pairs, pairs), init, tmp_path / "run", long_texts="windows_max")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_stride_is_that_of_windows():
+    given = ["window_stride=8"]
+    with pytest.raises(
+        InputError, match="`window_stride` is for `long_texts` windows_"
+    ):
+        loading.load(finetuning.FinetuningConfig, None, given)
+    given.append("long_texts=windows_mean")
+    loading.load(finetuning.FinetuningConfig, None, given)
+
+
+def test_long_texts_are_for_texts(init, tmp_path):
+    names = tmp_path / "names.txt"
+    names.write_text("the O\nfilm B-X\n\n")
+    with pytest.raises(InputError, match="`long_texts` is for texts, got a task of k"):
+        run_with(
+            (names, names),
+            init,
+            tmp_path / "run",
+            task="tagging",
+            long_texts="head_tail",
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "task"),
+    [
+        ("windows_max", {"kind": "multi_label", "labels": ("a", "b", "c")}),
+        ("windows_mean", {"kind": "regression"}),
+        ("head_tail", {"kind": "regression", "has_text_pair": True}),
+    ],
+)
+def test_answers_of_every_kind(randomize, tmp_path, how, task):
+    """Random weights: exports give what `predict` does."""
+    settings = finetuning.FinetuningConfig(
+        max_seq_length=20,
+        long_texts=how,
+        window_stride=None if how == "head_tail" else 5,
+        multi_label=task["kind"] == "multi_label",
+        regression=task["kind"] == "regression",
+    )
+    run = make_run(tmp_path / "run", randomize, settings=settings, **task)
+    export.export_model(run, tmp_path / "exported")
+    serve = tf.saved_model.load(str(tmp_path / "exported")).signatures
+    words = "the cat sat a bad dog".split()
+    texts = [" ".join(words[i % 6] for i in range(n)) for n in (0, 3, 9, 25, 70)]
+    asked = {"text": tf.constant(texts)}
+    examples = texts
+    if task.get("has_text_pair"):
+        asked["text_pair"] = tf.constant(texts[::-1])
+        examples = list(zip(texts, texts[::-1], strict=True))
+    served = serve["serving_default"](**asked)
+    records = bert_keras.load(run).predict(examples)
+    if task["kind"] == "regression":
+        wanted = [record.prediction for record in records]
+        np.testing.assert_allclose(served["score"], wanted, rtol=1e-4, atol=1e-5)
+        return
+    wanted = [[r.probabilities[label] for label in task["labels"]] for r in records]
+    np.testing.assert_allclose(served["probabilities"], wanted, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_windows_in_batches_of_fixed_shapes(init, files, tmp_path):
+    """Rows that fill a batch up have no weight beside those of a window."""
+    options = {
+        "long_texts": "windows_mean",
+        "num_train_epochs": 1,
+        "dropout_prob": 0.0,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "class_weights": {"good": 2.0},
+    }
+    directories = [tmp_path / "as_they_come", tmp_path / "fixed", tmp_path / "parts"]
+    changes = [{}, {"lengths": (8, LENGTH)}, {"gradient_accumulation_steps": 2}]
+    found = [
+        run_with(files, init, directory, **(options | change))
+        for directory, change in zip(directories, changes, strict=True)
+    ]
+    for results in found[1:]:
+        assert results["steps"] == found[0]["steps"] > 400 // 16
+        for score in ("loss", "accuracy"):
+            assert results["eval"][score] == pytest.approx(
+                found[0]["eval"][score], abs=1e-4
+            )

@@ -1,0 +1,136 @@
+"""Training on packed rows: the same weights as from the instances row by row."""
+
+import numpy as np
+import pytest
+
+from bert_keras.core.settings import config, strict
+from bert_keras.pipelines import examples
+from bert_keras.pipelines.engine import engines
+from bert_keras.training import pretrain
+from tests import conftest
+from tests.bert_keras.model import test_packed_rows
+from tests.bert_keras.training.pretraining import test_pretrain
+from tests.bert_keras.training.step import test_learner
+
+CPU = test_learner.CPU
+# A large epsilon: noise around a gradient of 0 is no step then.
+OPTIMIZER = config.OptimizerConfig(learning_rate=1e-2, warmup_steps=1, epsilon=1e-3)
+
+
+def trained(batch, strategy=CPU, **options):
+    """Weights and scalars after five steps on one batch."""
+    learner, logs = test_learner.trained(
+        *(batch, strategy),
+        num_steps=5,
+        batch_size=len(batch["input_ids"]),
+        bert=test_packed_rows.CONFIG,
+        optimizer=OPTIMIZER,
+        **options,
+    )
+    return test_learner.values_of(learner.trainable_variables), logs
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Trained on the ten instances, each in a row of its own."""
+    return trained(test_packed_rows.batch_alone())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("num_replicas", "options"),
+    [
+        (1, {}),
+        (1, {"num_parts": 4}),
+        (2, {"num_parts": 2}),
+        (1, {"compile_step": True, "branches": False}),
+        (1, {"recompute": "layers"}),
+    ],
+)
+def test_packed_rows_train_the_weights_of_their_instances(alone, num_replicas, options):
+    """Over replicas and parts with other numbers of instances and predictions each."""
+    strategy = CPU if num_replicas == 1 else test_learner.mirrored(2)
+    weights, logs = trained(test_packed_rows.packed_batch(), strategy, **options)
+    for name in ("loss", "masked_lm_loss", "next_sentence_loss", "gradient_norm"):
+        np.testing.assert_allclose(logs[name], alone[1][name], rtol=1e-5, err_msg=name)
+    for path, expected in alone[0].items():
+        np.testing.assert_allclose(weights[path], expected, atol=1e-6, err_msg=path)
+
+
+# Whole runs.
+
+
+@pytest.fixture(scope="module")
+def packed_examples(tiny_examples, tiny_vocab, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("packed") / "examples"
+    examples.build_examples(
+        tiny_examples.parent / "corpus",
+        tiny_vocab,
+        directory,
+        config=config.ExamplesConfig(
+            max_seq_length=32, dupe_factor=2, pack_instances=True
+        ),
+        do_lower_case=True,
+        num_shards=3,
+        engine=engines.make_engine(),
+    )
+    return directory
+
+
+def run(directory, output_dir, strategy=CPU, **changes):
+    values = {**conftest.PRETRAINING, "num_train_steps": 6, "save_checkpoint_steps": 3}
+    settings = strict.build_config(config.PretrainingConfig, values | changes)
+    results = pretrain.pretrain(settings, [directory], output_dir, strategy=strategy)
+    newest = sorted((output_dir / "checkpoints").glob("*.npz"))[-1]
+    with np.load(newest) as arrays:
+        return results, {name: arrays[name] for name in arrays.files}
+
+
+@pytest.fixture(scope="module")
+def finished(packed_examples, tmp_path_factory):
+    """A finished run on packed examples."""
+    output_dir = tmp_path_factory.mktemp("stored") / "run"
+    return output_dir, run(packed_examples, output_dir)
+
+
+@pytest.mark.slow
+def test_a_resumed_packed_run_has_the_same_bits(finished, packed_examples, tmp_path):
+    """As after a kill between the checkpoint of step 3 and the next one."""
+    whole, (results, expected) = finished
+    resumed = test_pretrain.broken_off(whole, tmp_path / "resumed", 3)
+    again, state = run(packed_examples, resumed)
+    assert again["eval"] == results["eval"]
+    for name, values in expected.items():
+        np.testing.assert_array_equal(state[name], values, err_msg=name)
+
+
+@pytest.mark.slow
+def test_two_replicas_of_two_parts_equal_one_device(
+    finished, packed_examples, tmp_path
+):
+    _, (results, expected) = finished
+    two = test_learner.mirrored(2)
+    again, state = run(
+        packed_examples, tmp_path / "run", two, gradient_accumulation_steps=2
+    )
+    assert again["eval"] == pytest.approx(results["eval"], rel=1e-5)
+    for name, values in expected.items():
+        np.testing.assert_allclose(state[name], values, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.slow
+def test_a_packed_evaluation_is_that_of_the_examples_row_by_row(
+    packed_examples, tiny_examples, tmp_path
+):
+    """All of the held-out shard, which has the same documents packed or not."""
+    packed, alone = (
+        run(
+            directory,
+            tmp_path / str(number),
+            # The weights hardly move: they are those of the start.
+            optimizer={"learning_rate": 1e-12, "warmup_steps": 1},
+            num_train_steps=2,
+        )[0]["eval"]
+        for number, directory in enumerate((packed_examples, tiny_examples))
+    )
+    assert packed == pytest.approx(alone, rel=1e-5)

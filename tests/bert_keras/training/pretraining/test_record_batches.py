@@ -1,0 +1,718 @@
+import dataclasses
+import itertools
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.core import manifest
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.data import dynamic_masking, features, masking, tokenization
+from bert_keras.training.pretraining import record_batches, record_parsing
+
+CONFIG = ExamplesConfig(max_seq_length=32, dupe_factor=2)
+
+
+@pytest.fixture(scope="module")
+def shards(tiny_examples):
+    made = manifest.read_manifest(tiny_examples, kind="examples", verb="examples")
+    return record_batches.read_shards(tiny_examples, made)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tiny_vocab):
+    return masking.masking_vocabulary(tokenization.Vocabulary.load(tiny_vocab))
+
+
+@pytest.fixture(scope="module")
+def batches(vocabulary):
+    """A function that makes training batches of shards."""
+
+    def batches(shards, *, start_step=0, worker=record_batches.ONLY_WORKER, **changes):
+        source = record_batches.RecordBatches(
+            **{
+                "config": CONFIG,
+                "vocabulary": vocabulary,
+                "batch_size": 8,
+                "shuffle_buffer_size": 50,
+                "seed": 1,
+                **changes,
+            }
+        )
+        return source.to_train(shards, start_step=start_step, worker=worker)
+
+    return batches
+
+
+@pytest.fixture(scope="module")
+def evaluation(vocabulary):
+    """A function that makes evaluation batches of shards."""
+
+    def evaluation(
+        shards, *, num_batches=10_000, worker=record_batches.ONLY_WORKER, **changes
+    ):
+        source = record_batches.RecordBatches(
+            **{
+                "config": CONFIG,
+                "vocabulary": vocabulary,
+                "batch_size": 50,
+                "shuffle_buffer_size": 50,
+                "seed": 1,
+                **changes,
+            }
+        )
+        return source.to_evaluate(shards, num_batches=num_batches, worker=worker)
+
+    return evaluation
+
+
+def drawn(dataset, count):
+    return list(dataset.take(count).as_numpy_iterator())
+
+
+def assert_equal(first, second):
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+def stored_examples(shards):
+    """All examples of some shards, by TensorFlow's own reader."""
+    paths = [shard.path for shard in shards]
+    return [
+        tf.train.Example.FromString(record.numpy())
+        for record in tf.data.TFRecordDataset(paths)
+    ]
+
+
+def values_of(example, name):
+    stored = example.features.feature[name]
+    return list(stored.int64_list.value or stored.float_list.value)
+
+
+def write(path, examples, *, compression=""):
+    """A shard of `{name: values}`, by TensorFlow's own writer."""
+    options = tf.io.TFRecordOptions(compression_type=compression)
+    with tf.io.TFRecordWriter(str(path), options) as writer:
+        for example in examples:
+            message = tf.train.Example()
+            for name, values in example.items():
+                stored = message.features.feature[name]
+                is_float = isinstance(values[0], float)
+                numbers = stored.float_list if is_float else stored.int64_list
+                numbers.value.extend(values)
+            writer.write(message.SerializeToString())
+    return record_batches.Shard(str(path), 0, len(examples))
+
+
+def plain(example):
+    """What a record for dynamic masking holds of a masked one."""
+    ids = np.array(values_of(example, "input_ids"))
+    weights = np.array(values_of(example, "masked_lm_weights")) > 0
+    positions = np.array(values_of(example, "masked_lm_positions"))[weights]
+    ids[positions] = np.array(values_of(example, "masked_lm_ids"))[weights]
+    length = sum(values_of(example, "input_mask"))
+    labels = values_of(example, "next_sentence_labels")
+    return {"input_ids": ids[:length].tolist(), "next_sentence_labels": labels}
+
+
+DYNAMIC = CONFIG.model_copy(update={"masking": "dynamic"})
+
+
+@pytest.fixture(scope="module")
+def plain_shards(shards, tmp_path_factory):
+    """The examples of `shards`, not masked and not padded."""
+    directory = tmp_path_factory.mktemp("plain")
+    return [
+        write(
+            directory / f"{shard.first_record}.tfrecord",
+            [plain(example) for example in stored_examples([shard])],
+        )._replace(first_record=shard.first_record)
+        for shard in shards
+    ]
+
+
+def test_a_batch_holds_what_the_records_hold(shards, evaluation):
+    example, *_ = stored_examples(shards)
+    dataset, _ = evaluation(shards, batch_size=1, num_batches=1)
+    (batch,) = drawn(dataset, 1)
+    assert set(batch) == {f.name for f in features.pretraining_features(32, 5)}
+    for name, values in batch.items():
+        np.testing.assert_allclose(values[0], values_of(example, name))
+        expected_type = "float32" if name == "masked_lm_weights" else "int32"
+        assert values.dtype == expected_type
+
+
+def test_shards_know_their_place(shards):
+    counts = [len(stored_examples([shard])) for shard in shards]
+    assert [shard.num_records for shard in shards] == counts
+    assert [s.first_record for s in shards] == [0, counts[0], counts[0] + counts[1]]
+
+
+def test_the_same_seed_gives_the_same_batches(shards, batches):
+    assert_equal(drawn(batches(shards), 20), drawn(batches(shards), 20))
+
+
+def test_another_seed_gives_others(shards, batches):
+    first, second = drawn(batches(shards), 1), drawn(batches(shards, seed=2), 1)
+    assert (first[0]["input_ids"] != second[0]["input_ids"]).any()
+
+
+@pytest.mark.parametrize("kind", ["static", "dynamic"])
+def test_a_resumed_run_goes_on_with_the_next_batch(kind, batches, request):
+    shards = request.getfixturevalue("shards" if kind == "static" else "plain_shards")
+    config = CONFIG if kind == "static" else DYNAMIC
+    whole = drawn(batches(shards, config=config), 300)
+    resumed = drawn(batches(shards, config=config, start_step=290), 10)
+    assert_equal(whole[290:], resumed)
+
+
+@pytest.mark.parametrize("attention", ["bidirectional", "left_to_right"])
+@pytest.mark.parametrize("kind", ["static", "dynamic"])
+def test_an_evaluation_round_is_every_record_once(kind, attention, evaluation, request):
+    shards = request.getfixturevalue("shards" if kind == "static" else "plain_shards")
+    num_records = sum(shard.num_records for shard in shards)
+    dataset, num_batches = evaluation(
+        shards, config=CONFIG if kind == "static" else DYNAMIC, attention=attention
+    )
+    assert num_batches == -(-num_records // 50)
+    two_rounds = drawn(dataset, 2 * num_batches)
+    assert_equal(two_rounds[:num_batches], two_rounds[num_batches:])
+    joined = {
+        name: np.concatenate([batch[name] for batch in two_rounds[:num_batches]])
+        for name in two_rounds[0]
+    }
+    in_turn = itertools.zip_longest(*(stored_examples([shard]) for shard in shards))
+    labels = [
+        values_of(example, "next_sentence_labels")
+        for examples in in_turn
+        for example in examples
+        if example is not None
+    ]
+    assert joined["next_sentence_labels"][:num_records].tolist() == labels
+    assert (joined["masked_lm_weights"][:num_records].sum(axis=1) > 0).all()
+    # The last batch is filled up with what does not count.
+    fill = {name: values[num_records:] for name, values in joined.items()}
+    assert len(fill["input_ids"]) == num_batches * 50 - num_records > 0
+    assert (fill["next_sentence_labels"] == -1).all()
+    assert not fill["masked_lm_weights"].any()
+    only_first = np.arange(32) == 0
+    assert (fill["input_mask"] == only_first).all()
+    assert (fill["input_ids"] == 2 * only_first).all()
+
+
+def test_shares_of_an_evaluation(shards, evaluation):
+    (whole, num_batches), parts = evaluation(shards, batch_size=48), []
+    for index in range(2):
+        worker = record_batches.Worker(index, num_workers=2, num_replicas=3)
+        dataset, count = evaluation(shards, batch_size=48, worker=worker)
+        assert count == num_batches
+        parts.append(drawn(dataset, 3 * num_batches))
+    assert_equal(drawn(whole, num_batches), put_together(parts, num_replicas=3))
+
+
+def test_compressed_shards_are_read(shards, batches, tmp_path):
+    compressed = tmp_path / "a.tfrecord.gz"
+    options = tf.io.TFRecordOptions(compression_type="GZIP")
+    with tf.io.TFRecordWriter(str(compressed), options) as writer:
+        for record in tf.data.TFRecordDataset(shards[0].path):
+            writer.write(record.numpy())
+    config = CONFIG.model_copy(update={"compression": "gzip"})
+    found = batches([shards[0]._replace(path=str(compressed))], config=config)
+    assert_equal(drawn(batches(shards[:1]), 5), drawn(found, 5))
+
+
+def test_newer_names_are_read(shards, batches, tmp_path):
+    examples = stored_examples(shards[:1])
+    names = [feature.name for feature in features.pretraining_features(32, 5)]
+    renamed = [
+        {features.V2_NAMES.get(n, n): values_of(example, n) for n in names}
+        for example in examples
+    ]
+    assert "input_word_ids" in renamed[0]
+    config = CONFIG.model_copy(update={"feature_names": "v2"})
+    found = batches([write(tmp_path / "a.tfrecord", renamed)], config=config)
+    assert_equal(drawn(batches(shards[:1]), 5), drawn(found, 5))
+
+
+def test_ids_beyond_the_vocabulary(shards, plain_shards, vocabulary, batches):
+    smaller = dataclasses.replace(
+        vocabulary, size=20, is_continuation=vocabulary.is_continuation[:20]
+    )
+    for kind, config in ((shards, CONFIG), (plain_shards, DYNAMIC)):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="beyond the vocabulary of 20"
+        ):
+            drawn(batches(kind, config=config, vocabulary=smaller), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("masked_lm_positions", 32, "masked_lm_positions beyond the sequence of 32"),
+        ("masked_lm_positions", -1, "masked_lm_positions beyond the sequence of 32"),
+        ("segment_ids", 2, "segment_ids beyond the pair of 2"),
+    ],
+)
+def test_places_that_are_not_there(shards, batches, tmp_path, name, value, message):
+    """They were those of the next example, or nothing, without a word."""
+    names = [feature.name for feature in features.pretraining_features(32, 5)]
+    examples = [
+        {each: values_of(example, each) for each in names}
+        for example in stored_examples(shards[:1])
+    ]
+    examples[0][name] = [value, *examples[0][name][1:]]
+    made = batches([write(tmp_path / "a.tfrecord", examples)], config=CONFIG)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        drawn(made, 9)
+
+
+class TestDynamicMasking:
+    def test_a_batch_is_what_masking_makes_of_the_records(
+        self, plain_shards, vocabulary, evaluation
+    ):
+        # Each number is that in all shards together.
+        shard = plain_shards[1]
+        dataset, num_batches = evaluation([shard], config=DYNAMIC)
+        found = drawn(dataset, num_batches)
+        found = {name: np.concatenate([b[name] for b in found]) for name in found[0]}
+        for row, example in list(enumerate(stored_examples([shard])))[::3]:
+            index = shard.first_record + row
+            ids = values_of(example, "input_ids")
+            seeds = dynamic_masking.record_seeds(1, np.array([-1]), np.array([index]))
+            # Not padded, and alone: neither may matter.
+            masked = masking.mask_batch(
+                np.array([ids], np.int32),
+                np.array([len(ids)]),
+                seeds,
+                vocabulary=vocabulary,
+                config=DYNAMIC,
+            )
+            first = ids.index(vocabulary.sep_id) + 1
+            padding, count = [0] * (32 - len(ids)), int(masked.num_masked[0])
+            expected = {
+                "input_ids": masked.input_ids[0].tolist() + padding,
+                "input_mask": [1] * len(ids) + padding,
+                "segment_ids": [0] * first + [1] * (len(ids) - first) + padding,
+                "masked_lm_positions": masked.positions[0].tolist(),
+                "masked_lm_ids": masked.labels[0].tolist(),
+                "masked_lm_weights": [1.0] * count + [0.0] * (5 - count),
+                "next_sentence_labels": values_of(example, "next_sentence_labels"),
+            }
+            batch_row = {name: values[row].tolist() for name, values in found.items()}
+            assert batch_row == expected
+
+    def test_masks_change_with_the_epoch_and_nothing_else(self, plain_shards, batches):
+        one = plain_shards[:1]
+        num_records = one[0].num_records
+
+        def masks_by_record(**changes):
+            """For each record, its masks in the order of epochs."""
+            masks = {}
+            arguments = {"config": DYNAMIC, "shuffle_buffer_size": 1, **changes}
+            size = arguments.get("batch_size", 8)
+            dataset = batches(one, **arguments)
+            for batch in drawn(dataset, 2 * num_records // size):
+                for row, ids in enumerate(batch["input_ids"]):
+                    ids = ids.copy()
+                    slots = batch["masked_lm_weights"][row] > 0
+                    positions = batch["masked_lm_positions"][row][slots]
+                    ids[positions] = batch["masked_lm_ids"][row][slots]
+                    masks.setdefault(ids.tobytes(), []).append(tuple(positions))
+            return masks
+
+        first = masks_by_record()
+        pairs = [pair for pair in first.values() if len(pair) == 2]
+        assert len(pairs) > 0.9 * num_records
+        assert sum(a != b for a, b in pairs) > 0.9 * len(pairs)
+        # Of the last epoch, large batches leave out a few records.
+        larger = masks_by_record(batch_size=32)
+        pairs = [
+            pair
+            for ids in larger
+            for pair in zip(first[ids], larger[ids], strict=False)
+        ]
+        assert len(pairs) > 1.5 * num_records
+        assert all(a == b for a, b in pairs)
+        other = masks_by_record(seed=2)
+        assert sum(other.get(ids) != first[ids] for ids in first) > 0.9 * num_records
+
+    def test_full_sentences_have_one_segment_and_no_labels(
+        self, plain_shards, evaluation, batches, tmp_path
+    ):
+        config = DYNAMIC.model_copy(update={"packing": "full_sentences"})
+        examples = [
+            {"input_ids": values_of(example, "input_ids")}
+            for example in stored_examples(plain_shards[:1])
+        ]
+        shard = write(tmp_path / "a.tfrecord", examples)
+        (batch,) = drawn(batches([shard], config=config), 1)
+        names = {f.name for f in features.pretraining_features(32, 5)}
+        names |= {"dropout_seeds"}
+        assert set(batch) == names - {"next_sentence_labels"}
+        assert not batch["segment_ids"].any()
+        assert batch["input_mask"].any()
+
+    @pytest.mark.parametrize(
+        ("ids", "message"),
+        [
+            ([2] * 33, "a record of more than 32 input_ids"),
+            (None, "holds no input_ids"),
+        ],
+    )
+    def test_records_that_do_not_fit(self, ids, message, batches, tmp_path):
+        example = {"next_sentence_labels": [0]}
+        if ids:
+            example["input_ids"] = ids
+        shard = write(tmp_path / "a.tfrecord", [example] * 8)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            drawn(batches([shard], config=DYNAMIC), 1)
+
+    def test_names_and_compression_of_plain_records(
+        self, plain_shards, batches, tmp_path
+    ):
+        examples = [
+            {
+                "input_word_ids": values_of(example, "input_ids"),
+                "next_sentence_labels": values_of(example, "next_sentence_labels"),
+            }
+            for example in stored_examples(plain_shards[:1])
+        ]
+        shard = write(tmp_path / "a", examples, compression="GZIP")
+        changes = {"feature_names": "v2", "compression": "gzip"}
+        config = DYNAMIC.model_copy(update=changes)
+        expected = drawn(batches(plain_shards[:1], config=DYNAMIC), 5)
+        assert_equal(expected, drawn(batches([shard], config=config), 5))
+
+
+NUMBERED = ExamplesConfig(max_seq_length=8, masking="dynamic", packing="full_sentences")
+
+
+@pytest.fixture(scope="module")
+def write_numbered(tmp_path_factory):
+    """A function that writes shards of some sizes."""
+
+    def write_numbered(sizes):
+        directory = tmp_path_factory.mktemp("numbered")
+        shards, first = [], 0
+        for index, size in enumerate(sizes):
+            examples = [
+                {"input_ids": [2, 5 + n // 1600, 5 + n // 40 % 40, 5 + n % 40, 3]}
+                for n in range(first, first + size)
+            ]
+            shard = write(directory / str(index), examples)
+            shards.append(shard._replace(first_record=first))
+            first += size
+        return shards
+
+    return write_numbered
+
+
+@pytest.fixture(scope="module")
+def few(write_numbered):
+    """103 records in shards of uneven sizes."""
+    return write_numbered([40, 0, 3, 25, 35])
+
+
+@pytest.fixture(scope="module")
+def many(write_numbered):
+    """264 records in more shards than are read in one stretch."""
+    return write_numbered([2] * 132)
+
+
+@pytest.fixture(scope="module")
+def numbers(batches):
+    """A function that draws batches, and gives `(step, row)` record numbers."""
+
+    def numbers(shards, count, **changes):
+        arguments = {
+            "config": NUMBERED,
+            "attention": "left_to_right",
+            "shuffle_buffer_size": 20,
+            **changes,
+        }
+        found = drawn(batches(shards, **arguments), count)
+        digits = np.array([batch["input_ids"][:, 1:4] for batch in found]) - 5
+        return digits @ [1600, 40, 1]
+
+    return numbers
+
+
+class TestOrder:
+    """Which records a batch holds: records here are their own numbers."""
+
+    @pytest.mark.parametrize(
+        ("kind", "buffer_size"),
+        [("few", 1), pytest.param("few", 1000, marks=pytest.mark.slow), ("many", 20)],
+    )
+    def test_an_epoch_is_every_record_once(self, kind, buffer_size, numbers, request):
+        shards = request.getfixturevalue(kind)
+        count = sum(shard.num_records for shard in shards)
+        found = numbers(
+            shards, 3 * count, batch_size=1, shuffle_buffer_size=buffer_size
+        )
+        epochs = found.reshape(3, count)
+        for epoch in epochs:
+            assert sorted(epoch) == list(range(count))
+        for first, second in itertools.combinations([*epochs, np.arange(count)], 2):
+            assert (first == second).mean() < (0.6 if buffer_size == 1 else 0.2)
+
+    @pytest.mark.parametrize(
+        "kind", ["few", pytest.param("many", marks=pytest.mark.slow)]
+    )
+    def test_step_and_seed_decide(self, kind, numbers, request):
+        """Restarts, other steps' sizes and the process's own seed do not."""
+        shards = request.getfixturevalue(kind)
+        whole = numbers(shards, 120)
+        count = sum(shard.num_records for shard in shards)
+        # In and after an epoch, and where one ends within the batch or just before.
+        for step in {7, 80, count // 8, count // 8 + 1, 3 * count // 8}:
+            tf.random.set_seed(step)
+            resumed = numbers(shards, 5, start_step=step)
+            assert (resumed == whole[step : step + 5]).all(), step
+        flat = whole.ravel()
+        assert (numbers(shards, 70, batch_size=13).ravel() == flat[:910]).all()
+        assert (numbers(shards, 10, seed=0) != whole[:10]).mean() > 0.9
+
+    def test_neighbours_come_from_many_shards(self, write_numbered, numbers):
+        shards = write_numbered([200] * 8)
+        found = numbers(shards, 40, shuffle_buffer_size=400, batch_size=8)
+        shard_of = found // 200
+        assert np.mean([len(set(row)) for row in shard_of]) > 4
+        assert set(np.diff(found.ravel())).isdisjoint({0})
+        assert (np.diff(found.ravel()) == 1).mean() < 0.05
+
+    def test_a_resumed_run_reads_no_stretch_again(self, write_numbered, numbers):
+        shards = write_numbered([2] * 132)
+        whole = numbers(shards, 33)
+        last_stretch = set(whole.ravel()[-88:] // 2)
+        assert len(last_stretch) == 44
+        for index, shard in enumerate(shards):
+            if index not in last_stretch:
+                Path(shard.path).unlink()
+        assert (numbers(shards, 3, start_step=30) == whole[30:]).all()
+
+    def test_shards_of_steps(self, few, numbers, vocabulary):
+        """Also where an epoch ends in between."""
+        for step in (0, 11):
+            records = numbers(few, 1, start_step=step, batch_size=9).ravel()
+            expected = {
+                Path(shard.path).name
+                for shard in few
+                for number in records
+                if shard.first_record <= number < shard.first_record + shard.num_records
+            }
+            source = record_batches.RecordBatches(
+                config=NUMBERED,
+                vocabulary=vocabulary,
+                batch_size=9,
+                shuffle_buffer_size=20,
+                seed=1,
+            )
+            found = source.shards_of_steps(few, start_step=step, num_steps=1)
+            assert found == sorted(expected)
+
+    @pytest.mark.parametrize(
+        ("num_workers", "num_replicas"),
+        [
+            (2, 4),
+            pytest.param(1, 2, marks=pytest.mark.slow),
+            pytest.param(4, 1, marks=pytest.mark.slow),
+        ],
+    )
+    def test_workers_share_each_batch(self, num_workers, num_replicas, few, batches):
+        arguments = {"config": NUMBERED, "start_step": 9, "batch_size": 16}
+        parts = [
+            drawn(
+                batches(
+                    few,
+                    **arguments,
+                    worker=record_batches.Worker(index, num_workers, num_replicas),
+                ),
+                20 * num_replicas,
+            )
+            for index in range(num_workers)
+        ]
+        whole = drawn(batches(few, **arguments), 20)
+        assert_equal(whole, put_together(parts, num_replicas=num_replicas))
+
+    def test_workers_with_files_of_their_own(self, few, numbers):
+        shards = [shard for shard in few if shard.num_records]
+        expected = [{*range(40), *range(43, 68)}, {*range(40, 43), *range(68, 103)}]
+        for index, records in enumerate(expected):
+            worker = record_batches.Worker(index, 2, 2, "file")
+            found = numbers(shards, 4 * len(records), worker=worker, batch_size=4)
+            assert found.shape == (4 * len(records), 1)
+            for epoch in found.reshape(4, len(records)):
+                assert set(epoch) == records
+            resumed = numbers(
+                shards, 10, worker=worker, batch_size=4, start_step=len(records) - 2
+            )
+            start = 2 * (len(records) - 2)
+            assert (resumed == found[start : start + 10]).all()
+
+    def test_more_workers_than_files(self, few, numbers):
+        message = "there are 5 shards to train on for 6 workers: set `input_sharding:"
+        with pytest.raises(InputError, match=message):
+            numbers(few, 1, worker=record_batches.Worker(0, 6, 1, "file"), batch_size=6)
+        with pytest.raises(InputError, match="the 1 shards of worker 1 hold no exam"):
+            numbers(few, 1, worker=record_batches.Worker(1, 5, 1, "file"), batch_size=5)
+
+    def test_dropout_seeds(self, few, batches, numbers):
+        """Of seed, epoch and record, by the documented formula."""
+        arguments = {"config": NUMBERED, "shuffle_buffer_size": 20}
+        found = [
+            batch["dropout_seeds"] for batch in drawn(batches(few, **arguments), 30)
+        ]
+        records = numbers(few, 30)
+        epochs = np.arange(240).reshape(30, 8) // 103
+        for seeds, epoch, record in zip(found, epochs, records, strict=True):
+            expected = record_parsing.dropout_seeds(1, epoch, record)
+            np.testing.assert_array_equal(seeds, expected)
+        assert len(np.unique(found)) == 240
+
+
+def put_together(parts, *, num_replicas):
+    """Global batches of the elements of each worker."""
+    steps = range(len(parts[0]) // num_replicas)
+    return [
+        {
+            name: np.concatenate(
+                [
+                    part[step * num_replicas + replica][name]
+                    for part in parts
+                    for replica in range(num_replicas)
+                ]
+            )
+            for name in parts[0][0]
+        }
+        for step in steps
+    ]
+
+
+def test_records_with_masks_are_read_without_python(vocabulary):
+    """Any host can: a function of Python lives in one process."""
+    parse = record_parsing.Parser(
+        config=CONFIG,
+        vocabulary=vocabulary,
+        seed=1,
+        attention="bidirectional",
+        has_dropout=True,
+    )
+    numbers = tf.TensorSpec([8], tf.int64)
+    graph = (
+        tf.function(parse)
+        .get_concrete_function(numbers, numbers, tf.TensorSpec([8], tf.string))
+        .graph
+    )
+    assert not [op.type for op in graph.get_operations() if "PyFunc" in op.type]
+
+
+def test_dropout_seeds_never_change():
+    """Else a run that is resumed with a newer version drops other units."""
+    found = record_parsing.dropout_seeds(12345, np.array([3, 3]), np.array([1000, 7]))
+    assert found.dtype == np.int32
+    assert found.numpy().tolist() == [-1533703909, -466554964]
+
+
+@pytest.mark.parametrize("attention", ["bidirectional", "left_to_right"])
+@pytest.mark.parametrize("kind", ["static", "dynamic"])
+def test_shapes_are_known_beforehand(kind, attention, batches, evaluation, request):
+    """A TPU compiles for one shape, and takes numbers only."""
+    shards = request.getfixturevalue("shards" if kind == "static" else "plain_shards")
+    arguments = {
+        "config": CONFIG if kind == "static" else DYNAMIC,
+        "attention": attention,
+        "batch_size": 16,
+        "worker": record_batches.Worker(1, 2, 2),
+    }
+    lengths = {f.name: f.length for f in features.pretraining_features(32, 5)}
+    if attention == "left_to_right":
+        lengths |= {name: 31 for name in lengths if name.startswith("masked_lm")}
+    expected = {
+        name: tf.TensorSpec(
+            [4, length], tf.float32 if name == "masked_lm_weights" else tf.int32
+        )
+        for name, length in lengths.items()
+    }
+    assert evaluation(shards, **arguments)[0].element_spec == expected
+    expected["dropout_seeds"] = tf.TensorSpec([4], tf.int32)
+    assert batches(shards, **arguments).element_spec == expected
+
+
+class TestLeftToRight:
+    def test_every_next_token_is_to_be_predicted(self, evaluation, tmp_path):
+        example = {"input_ids": [2, 10, 11, 3, 12, 3], "next_sentence_labels": [1]}
+        config = ExamplesConfig(max_seq_length=8, masking="dynamic")
+        shard = write(tmp_path / "a", [example])
+        dataset, _ = evaluation(
+            [shard], config=config, attention="left_to_right", batch_size=1
+        )
+        (batch,) = drawn(dataset, 1)
+        assert {name: values[0].tolist() for name, values in batch.items()} == {
+            "input_ids": [2, 10, 11, 3, 12, 3, 0, 0],
+            "input_mask": [1, 1, 1, 1, 1, 1, 0, 0],
+            "segment_ids": [0, 0, 0, 0, 1, 1, 0, 0],
+            "masked_lm_positions": [0, 1, 2, 3, 4, 5, 6],
+            "masked_lm_ids": [10, 11, 3, 12, 3, 0, 0],
+            "masked_lm_weights": [1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0],
+            "next_sentence_labels": [1],
+        }
+
+    def test_masked_records_become_whole_again(self, shards, plain_shards, evaluation):
+        masked, count = evaluation(shards, attention="left_to_right")
+        plain, _ = evaluation(plain_shards, config=DYNAMIC, attention="left_to_right")
+        assert_equal(drawn(masked, count), drawn(plain, count))
+
+
+NAMES = [f"s{index}" for index in range(120)]
+
+
+@pytest.mark.parametrize(
+    ("num_shards", "num_eval", "expected"),
+    [(120, None, 2), (3, None, 1), (1, None, 0), (10, 4, 4), (10, 0, 0)],
+)
+def test_the_last_shards_are_for_evaluation(num_shards, num_eval, expected):
+    train, evaluate = record_batches.split_shards(NAMES[:num_shards], num_eval)
+    assert len(evaluate) == expected
+    assert train + evaluate == NAMES[:num_shards]
+
+
+def test_one_shard_must_be_left_to_train_on():
+    message = "`num_eval_shards` is 2, but the examples have only 2 shards"
+    with pytest.raises(InputError, match=message):
+        record_batches.split_shards(NAMES[:2], 2)
+
+
+def test_records_of_another_length_than_promised(shards, plain_shards):
+    with pytest.raises(InputError, match="from a disk or gs://, not from s3://: copy"):
+        record_batches.check_lengths("s3://bucket/f", CONFIG)
+    record_batches.check_lengths(shards[0].path, CONFIG)
+    record_batches.check_lengths(plain_shards[0].path, DYNAMIC)
+    message = "hold 5 masked_lm_positions, manifest.json says 4: make the examples"
+    fewer = CONFIG.model_copy(update={"max_predictions_per_seq": 4})
+    with pytest.raises(InputError, match=message):
+        record_batches.check_lengths(shards[0].path, fewer)
+    shorter = DYNAMIC.model_copy(update={"max_seq_length": 4})
+    with pytest.raises(InputError, match=r"hold \d+ input_ids, .* says 4: make"):
+        record_batches.check_lengths(plain_shards[0].path, shorter)
+
+
+def test_records_of_something_else(tmp_path):
+    path = write(tmp_path / "x.tfrecord", [{}]).path
+    for config in (CONFIG, DYNAMIC):
+        with pytest.raises(InputError, match="its records have no feature input_ids"):
+            record_batches.check_lengths(path, config)
+
+
+def test_manifest_agrees_with_the_records(tiny_examples, shards, tmp_path):
+    copy = tmp_path / "examples"
+    shutil.copytree(tiny_examples, copy)
+    made = manifest.read_manifest(copy, kind="examples", verb="bert-keras examples")
+    manifest.verify_shards(copy, made)
+    counts = [len(stored_examples([shard])) for shard in shards]
+    assert [shard.num_records for shard in made.shards] == counts

@@ -1,0 +1,536 @@
+"""The step, however it is shared out, is the step of one device."""
+
+import gc
+import time
+import weakref
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops
+from tensorflow.python.framework import func_graph
+
+from bert_keras.core.settings import config
+from bert_keras.model import pretrainer
+from bert_keras.training.finetuning import task_batches
+from bert_keras.training.step import fitting, learner, optimization, precision, replicas
+
+BATCH_SIZE = 16
+LENGTH = 16
+VOCAB_SIZE = 40
+CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
+OPTIMIZER = config.OptimizerConfig(learning_rate=1e-3, warmup_steps=1)
+
+
+def mirrored(num_replicas):
+    return tf.distribute.MirroredStrategy(
+        [f"/cpu:{index}" for index in range(num_replicas)],
+        # Collectives of one process are of one group size, and tests use several.
+        cross_device_ops=tf.distribute.ReductionToOneDevice(),
+    )
+
+
+def bert_config(dropout_prob=0.1):
+    return config.BertConfig(
+        vocab_size=VOCAB_SIZE,
+        num_hidden_layers=1,
+        hidden_size=16,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=LENGTH,
+        hidden_dropout_prob=dropout_prob,
+        attention_probs_dropout_prob=dropout_prob,
+    )
+
+
+@pytest.fixture(scope="module")
+def batches():
+    """24 batches: few ids that repeat, few predictions in the second half of each."""
+    random = np.random.default_rng(5)
+    rows, predictions = 24 * BATCH_SIZE, 5
+    weights = random.random((rows, predictions)) < 0.7
+    in_first_half = np.arange(rows)[:, None] % BATCH_SIZE < BATCH_SIZE // 2
+    weights &= in_first_half | (np.arange(predictions) < 1)
+    lengths = random.integers(4, LENGTH, (rows, 1), endpoint=True)
+    mask = np.arange(LENGTH) < lengths
+    return {
+        "input_ids": np.int32(random.integers(1, 8, (rows, LENGTH)) * mask),
+        "input_mask": np.int32(mask),
+        "segment_ids": np.int32((np.arange(LENGTH) >= lengths // 2) & mask),
+        "masked_lm_positions": np.int32(random.integers(0, 4, (rows, predictions))),
+        "masked_lm_ids": np.int32(random.integers(1, 40, (rows, predictions))),
+        "masked_lm_weights": np.float32(weights),
+        "next_sentence_labels": np.int32(random.integers(0, 2, (rows, 1))),
+        "dropout_seeds": np.int32(random.integers(-(2**31), 2**31, rows)),
+    }
+
+
+def trained(
+    batches,
+    strategy,
+    *,
+    num_steps=20,
+    batch_size=BATCH_SIZE,
+    dtype="float32",
+    delay=0.0,
+    bert=None,
+    network=pretrainer.BertPretrainer,
+    optimizer=OPTIMIZER,
+    run_callbacks=(),
+    **options,
+):
+    """A learner after some steps, every gradient clipped."""
+
+    def make_batches(index, num_workers, num_replicas):
+        per_replica = batch_size // (num_workers * num_replicas)
+        dataset = tf.data.Dataset.from_tensor_slices(batches).repeat()
+        dataset = dataset.batch(per_replica, drop_remainder=True)
+        return slow(dataset, delay) if delay else dataset
+
+    built = learner.build_learner(
+        lambda: network(bert or bert_config(), seed=3, name="pretrainer", dtype=dtype),
+        {name: values[:1] for name, values in batches.items()},
+        optimizer=lambda: optimization.build_optimizer(optimizer, num_train_steps=100),
+        strategy=strategy,
+        max_grad_norm=0.5,
+        **options,
+    )
+    logs = fitting.fit(
+        built,
+        replicas.distribute(strategy, make_batches),
+        last_step=num_steps,
+        steps_per_epoch=num_steps,
+        evaluation=None,
+        run_callbacks=run_callbacks,
+    )
+    return built, logs
+
+
+def slow(dataset, seconds):
+    def wait(anything):
+        time.sleep(seconds)
+        return anything
+
+    def delayed(batch):
+        ids = tf.numpy_function(wait, [batch["input_ids"]], tf.int32)
+        return {**batch, "input_ids": tf.ensure_shape(ids, batch["input_ids"].shape)}
+
+    return dataset.map(delayed)
+
+
+def values_of(variables):
+    return {v.path: keras.ops.convert_to_numpy(v) for v in variables}
+
+
+def assert_close(first, second, atol=1e-6):
+    first, second = (values_of(x.trainable_variables) for x in (first, second))
+    assert first.keys() == second.keys()
+    for path in first:
+        np.testing.assert_allclose(first[path], second[path], atol=atol, err_msg=path)
+
+
+@pytest.fixture(scope="module")
+def one_device(batches):
+    return trained(batches, CPU)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_replicas", "num_parts"), [(1, 1), (1, 4), (2, 2)])
+def test_an_evaluation_in_parts(batches, one_device, num_replicas, num_parts):
+    """The means over all examples; no part is larger than those of a step."""
+    largest = []
+
+    class Noting(pretrainer.BertPretrainer):
+        def call(self, features, training=None):
+            largest.append(features["input_ids"].shape[0])
+            return super().call(features, training=training)
+
+    strategy = mirrored(num_replicas) if num_replicas > 1 else CPU
+    built, _ = trained(batches, strategy, num_steps=1, network=Noting)
+    built.use_parts(num_parts)
+    largest.clear()
+
+    def to_evaluate(index, num_workers, num_replicas):
+        rows = {name: v for name, v in batches.items() if name != "dropout_seeds"}
+        dataset = tf.data.Dataset.from_tensor_slices(rows).repeat()
+        return dataset.batch(BATCH_SIZE // num_replicas, drop_remainder=True)
+
+    evaluation = replicas.distribute(strategy, to_evaluate), 24
+    found = fitting.evaluate(built, evaluation)
+    assert set(largest) == {BATCH_SIZE // num_replicas // num_parts}
+    terms = built.network.loss_terms(batches, built.network(batches))
+    means = {name: float(total / weight) for name, (total, weight) in terms.items()}
+    means["loss"] = means["masked_lm_loss"] + means["next_sentence_loss"]
+    assert found == pytest.approx(means, rel=1e-5)
+
+
+WAYS = [
+    ("four parts", 1, {"num_parts": 4}),
+    pytest.param("XLA", 1, {"compile_step": True}, marks=pytest.mark.slow),
+    # As elsewhere than on a CPU.
+    pytest.param(
+        "XLA without branches",
+        1,
+        {"compile_step": True, "branches": False},
+        marks=pytest.mark.slow,
+    ),
+    ("three steps per execution", 1, {"steps_per_execution": 3}),
+    # In the fast tests two replicas equal one device in test_pretrain.py.
+    pytest.param("two replicas", 2, {}, marks=pytest.mark.slow),
+    pytest.param("four replicas", 4, {}, marks=pytest.mark.slow),
+    pytest.param(
+        "two replicas, XLA", 2, {"compile_step": True}, marks=pytest.mark.slow
+    ),
+    pytest.param(
+        "two replicas, all together",
+        2,
+        {
+            "num_parts": 4,
+            "compile_step": True,
+            "steps_per_execution": 3,
+            "branches": False,
+            "recompute": "attention",
+        },
+        marks=pytest.mark.slow,
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "num_replicas", "options"), WAYS)
+def test_every_way_equals_one_device(batches, one_device, name, num_replicas, options):
+    """Clipped, with dropout, repeated ids, and uneven numbers of predictions."""
+    strategy = CPU if num_replicas == 1 else mirrored(num_replicas)
+    shared, logs = trained(batches, strategy, **options)
+    assert_close(one_device[0], shared)
+    for log in ("loss", "masked_lm_accuracy", "gradient_norm", "learning_rate"):
+        np.testing.assert_allclose(one_device[1][log], logs[log], rtol=1e-4)
+    assert int(keras.ops.convert_to_numpy(shared.optimizer.iterations)) == 20
+
+
+def test_layers_that_are_computed_again_train_the_same_bits(batches, one_device):
+    again, _ = trained(batches, CPU, recompute="layers")
+    assert_close(one_device[0], again, atol=0)
+
+
+def test_dropout_is_at_work(batches, one_device):
+    other = {**batches, "dropout_seeds": batches["dropout_seeds"] + 1}
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        assert_close(one_device[0], trained(other, CPU)[0], atol=1e-5)
+
+
+class Watched(pretrainer.BertPretrainer):
+    """Notes whether AutoGraph is to rewrite its source."""
+
+    seen: list = []
+
+    def loss_terms(self, features, outputs):
+        if not tf.executing_eagerly():
+            self.seen.append(tf.__internal__.autograph.control_status_ctx().status.name)
+        return super().loss_terms(features, outputs)
+
+
+@pytest.mark.parametrize("compile_step", [False, True])
+def test_the_source_of_a_step_is_not_rewritten(batches, compile_step):
+    """That took a third of the time of tracing one."""
+    Watched.seen = []
+    trained(batches, CPU, num_steps=1, network=Watched, compile_step=compile_step)
+    assert set(Watched.seen) == {"DISABLED"}
+
+
+def test_clipping_is_at_work(one_device):
+    assert one_device[1]["gradient_norm"] > 0.5
+
+
+@pytest.mark.slow
+def test_bfloat16_replicas_stay_near_one_device(batches):
+    one, _ = trained(batches, CPU, dtype="mixed_bfloat16", num_steps=5)
+    two, _ = trained(batches, mirrored(2), dtype="mixed_bfloat16", num_steps=5)
+    assert_close(one, two, atol=2e-3)
+
+
+class Watch(keras.callbacks.Callback):
+    """Keeps each step's scalars and the weights after it."""
+
+    def __init__(self):
+        super().__init__()
+        self.logs, self.weights = [], []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.logs.append({name: float(value) for name, value in logs.items()})
+        local = self.model.distribute_strategy.experimental_local_results
+        self.weights.append(
+            [
+                [copy.numpy() for copy in local(variable.value)]
+                for variable in self.model.trainable_variables
+            ]
+        )
+
+
+class Amplified(pretrainer.BertPretrainer):
+    """Multiplies its loss by a float16 number of each batch."""
+
+    def loss_terms(self, features, outputs):
+        total, weight = super().loss_terms(features, outputs)["masked_lm_loss"]
+        factor = tf.reduce_max(tf.cast(features["loss_scales"], tf.float16))
+        terms = super().loss_terms(features, outputs)
+        return terms | {"masked_lm_loss": (total * tf.cast(factor, "float32"), weight)}
+
+
+def overflow_in_third_batch(batches, *, row):
+    factors = np.ones((24 * BATCH_SIZE, 1), np.float32)
+    # The largest float16 is 65,504.
+    factors[2 * BATCH_SIZE + row] = 70_000
+    return {**batches, "loss_scales": factors}
+
+
+def num_graphs():
+    keras.backend.clear_session(free_memory=False)
+    gc.collect()
+    # `type`, for `isinstance` asks torch's deprecated objects for their class.
+    return sum(issubclass(type(x), func_graph.FuncGraph) for x in gc.get_objects())
+
+
+def test_no_graph_of_a_training_stays(batches, one_device):
+    """TensorFlow's list of custom gradients kept them all."""
+    before = num_graphs()
+    trained(batches, CPU, num_steps=1)
+    assert num_graphs() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("replica", "branches"), [(0, True), (1, True), (1, False)])
+def test_an_overflow_on_one_replica_is_skipped_on_all(batches, replica, branches):
+    watch = Watch()
+    strategy = mirrored(2)
+    trained(
+        overflow_in_third_batch(batches, row=8 * replica + 3),
+        strategy,
+        num_steps=4,
+        dtype="mixed_float16",
+        network=Amplified,
+        scales_loss=True,
+        branches=branches,
+        run_callbacks=[watch],
+    )
+    scales = [log["loss_scale"] / precision.INITIAL_LOSS_SCALE for log in watch.logs]
+    assert scales == [1, 1, 1, 0.5]
+    assert [log["skipped_steps"] for log in watch.logs] == [0, 0, 1, 1]
+    first, second, third, fourth = watch.weights
+    assert all(len(copies) == 2 for copies in first)
+    np.testing.assert_equal(third, second)
+    assert np.isfinite(
+        np.concatenate([copy.ravel() for v in fourth for copy in v])
+    ).all()
+    with pytest.raises(AssertionError):
+        np.testing.assert_equal(fourth, third)
+
+
+@pytest.mark.parametrize(
+    "num_replicas, options",
+    [
+        pytest.param(1, {"branches": False}, id="one device"),
+        pytest.param(2, {"branches": False}, id="two replicas"),
+        pytest.param(
+            1, {"branches": False, "steps_per_execution": 10}, id="ten steps a call"
+        ),
+        pytest.param(
+            1,
+            {"branches": False, "compile_step": True},
+            id="XLA",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            2, {"branches": False, "compile_step": True}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            2,
+            {"steps_per_execution": 10},
+            id="two with branches",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_step_without_its_batch_does_not_count(batches, num_replicas, options):
+    """Reading fails within the graph, and training goes on from the step reached."""
+    strategy = CPU if num_replicas == 1 else mirrored(num_replicas)
+    calls = []
+
+    def learn(failing_read):
+        def read(ids):
+            calls.append(0)
+            if len(calls) == failing_read:
+                raise OSError("the store does not answer")
+            return ids
+
+        def make_batches(index, num_workers, replicas_here):
+            dataset = tf.data.Dataset.from_tensor_slices(batches).repeat()
+            dataset = dataset.batch(BATCH_SIZE // replicas_here, drop_remainder=True)
+            dataset = dataset.skip(replicas.optimizer_step(built) * replicas_here)
+            return replicas.untuned(dataset.map(read_batch))
+
+        def read_batch(batch):
+            ids = tf.numpy_function(read, [batch["input_ids"]], tf.int32)
+            ids = tf.ensure_shape(ids, batch["input_ids"].shape)
+            return batch | {"input_ids": ids}
+
+        built = learner.build_learner(
+            lambda: pretrainer.BertPretrainer(bert_config(), seed=3, name="pretrainer"),
+            {name: values[:1] for name, values in batches.items()},
+            optimizer=lambda: optimization.build_optimizer(
+                OPTIMIZER, num_train_steps=100
+            ),
+            strategy=strategy,
+            max_grad_norm=0.5,
+            **options,
+        )
+        calls.clear()
+        num_errors = 0
+        while replicas.optimizer_step(built) < 20:
+            try:
+                fitting.fit(
+                    built,
+                    replicas.distribute(strategy, make_batches),
+                    last_step=20,
+                    steps_per_epoch=20,
+                    evaluation=None,
+                    run_callbacks=[],
+                )
+            except tf.errors.OpError:
+                num_errors += 1
+                # The batches of the steps before were used, and no other one.
+                assert replicas.optimizer_step(built) == 12
+        return num_errors, built.variables + built.optimizer.variables
+
+    num_errors, interrupted = learn(failing_read=12 * num_replicas + 1)
+    _, whole = learn(failing_read=0)
+    assert num_errors == 1
+    expected = values_of(whole)
+    assert len(expected) > 20
+    for path, value in values_of(interrupted).items():
+        np.testing.assert_array_equal(value, expected[path], err_msg=path)
+
+
+def test_the_loss_scale_grows_after_many_good_steps():
+    now = precision.LossScale(tf.constant(8.0), tf.constant(1998))
+    scales = []
+    for is_finite in (True, True, True, False, True):
+        now = precision.next_loss_scale(now, tf.constant(is_finite))
+        scales.append((float(now.scale), int(now.good_steps)))
+    assert scales == [(8, 1999), (16, 0), (16, 1), (8, 0), (8, 1)]
+
+
+def test_the_loss_scale_does_not_change_the_outcome(batches, one_device):
+    """A power of two: not a bit of the gradients is lost."""
+    scaled, _ = trained(batches, CPU, scales_loss=True)
+    assert_close(one_device[0], scaled)
+
+
+def test_the_processor_tells_whether_it_multiplies_in_bfloat16(tmp_path):
+    path = tmp_path / "cpuinfo"
+    path.write_text("flags\t: fpu avx512f avx512_bf16 amx_tile\n")
+    assert precision.processor_multiplies_in_bfloat16(path)
+    path.write_text("flags\t: fpu avx2 avx512f\n")
+    assert not precision.processor_multiplies_in_bfloat16(path)
+    assert not precision.processor_multiplies_in_bfloat16(tmp_path / "none")
+
+
+@pytest.mark.slow
+def test_a_slow_input_is_seen(batches, one_device):
+    """`input_wait` is the time that a step spent on waiting for its batch."""
+    # Not the first step: tracing it took longer than making its batch.
+    _, logs = trained(batches, CPU, num_steps=3, delay=1.0)
+    assert logs["input_wait"] > one_device[1]["input_wait"]
+
+
+@pytest.fixture
+def iterators(monkeypatch):
+    """All iterators over datasets that are made: resource and autotuner or none."""
+    made = []
+
+    def record(kind, resource):
+        create = kind.__init__
+
+        def create_and_record(self, dataset=None, *args, **kwargs):
+            create(self, dataset, *args, **kwargs)
+            if dataset is not None:
+                is_tuned = dataset.options().autotune.enabled is not False
+                made.append((weakref.ref(getattr(self, resource)), is_tuned))
+
+        monkeypatch.setattr(kind, "__init__", create_and_record)
+
+    record(iterator_ops.OwnedIterator, "_iterator_resource")
+    record(
+        multi_device_iterator_ops.OwnedMultiDeviceIterator,
+        "_multi_device_iterator_resource",
+    )
+    gc.collect()
+    gc.disable()
+    yield made
+    gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("num_replicas", "num_iterators"),
+    [
+        pytest.param(1, 8, marks=pytest.mark.slow),
+        pytest.param(2, 12, marks=pytest.mark.slow),
+    ],
+)
+def test_fit_ends_its_iterators_itself_and_soon(
+    batches, iterators, num_replicas, num_iterators
+):
+    """An iterator that is left to the garbage collector holds its threads and buffers,
+    and one with an autotuner may take a minute to end."""
+
+    def distributed():
+        def rows(index, num_workers, num_replicas):
+            return task_batches.example_batches(
+                np.full(64, LENGTH),
+                lambda rows: {
+                    name: values[rows]
+                    for name, values in batches.items()
+                    if name != "dropout_seeds"
+                },
+                batch_size=8,
+                by_length=False,
+                seed=3,
+            )
+
+        return replicas.distribute(strategy, rows)
+
+    strategy = mirrored(num_replicas) if num_replicas > 1 else CPU
+    built, _ = trained(batches, strategy, num_steps=1)
+    iterators.clear()
+    fitting.fit(
+        built,
+        distributed(),
+        last_step=6,
+        steps_per_epoch=2,
+        evaluation=(distributed(), 2),
+        run_callbacks=[],
+    )
+    # One to train on and one for each evaluation, and theirs on each device.
+    found = [(resource(), is_tuned) for resource, is_tuned in iterators]
+    assert found == [(None, False)] * num_iterators
+
+
+def test_where_and_how_it_trains():
+    with mirrored(2).scope():
+        made = learner.Learner(
+            pretrainer.BertPretrainer(bert_config(), dtype="mixed_bfloat16"),
+            max_grad_norm=None,
+            num_parts=4,
+            compile_step=True,
+        )
+    assert made.describe(16) == (
+        "training on 2 CPUs (MirroredStrategy), 8 examples each, in 4 parts; "
+        "mixed_bfloat16, with XLA"
+    )
+    with CPU.scope():
+        made = learner.Learner(
+            pretrainer.BertPretrainer(bert_config()), max_grad_norm=None
+        )
+    assert made.describe(16) == (
+        "training on 1 CPU (OneDeviceStrategy), 16 examples each; float32, without XLA"
+    )

@@ -1,0 +1,106 @@
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.training.step import replicas
+
+
+def test_this_keras_is_the_one_whose_private_names_are_used():
+    assert keras.__version__.startswith("3.15.")
+    names = ("_maybe_symbolic_build", "make_train_function", "make_test_function")
+    assert all(callable(getattr(keras.Model, name)) for name in names)
+
+
+def test_sparse_gradients_are_summed_by_row():
+    slices = tf.IndexedSlices(
+        tf.constant([[1.0], [2.0], [4.0]]), tf.constant([1, 0, 1]), tf.constant([2, 1])
+    )
+    (dense,) = replicas.dense_gradients([slices])
+    np.testing.assert_array_equal(dense, [[2.0], [5.0]])
+
+
+def test_a_value_outside_of_replicas_is_itself():
+    assert float(replicas.sum_over_replicas(tf.constant(3.0))) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("devices", "are_cpus", "num_steps"),
+    [
+        (["/device:CPU:0", "/device:CPU:1"], True, 1),
+        (["/device:GPU:0", "/device:GPU:1"], False, 10),
+        (["/device:CPU:0", "/device:GPU:0"], False, 10),
+    ],
+)
+def test_what_suits_the_devices(devices, are_cpus, num_steps):
+    extended = types.SimpleNamespace(worker_devices=devices)
+    strategy = types.SimpleNamespace(extended=extended)
+    assert replicas.are_cpus(strategy) is are_cpus
+    assert replicas.steps_per_execution(strategy) == num_steps
+
+
+def test_what_suits_a_tpu():
+    # Its devices are named by the host's.
+    tpu = object.__new__(tf.distribute.TPUStrategy)
+    assert not replicas.are_cpus(tpu)
+    assert replicas.steps_per_execution(tpu) == 50
+
+
+def workers(monkeypatch, strategy, of_each):
+    """Makes sums over workers those of processes with these values."""
+    found = []
+
+    def add_up(_, numbers):
+        found.append(numbers)
+        return numbers
+
+    monkeypatch.setattr(replicas, "_sum_over_workers", add_up)
+    for values in of_each:
+        replicas.differing(strategy, values)
+    total = np.sum(found, axis=0)
+    monkeypatch.setattr(replicas, "_sum_over_workers", lambda *_: total)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 33, 1000])
+def test_equal_values_raise_no_alarm(monkeypatch, num_workers):
+    strategy = types.SimpleNamespace(num_replicas_in_sync=num_workers)
+    values = {"step": 2**24 - 1, "--init": "ab", "x": None, "fractions": [0.9, 0.1]}
+    workers(monkeypatch, strategy, [values] * num_workers)
+    assert replicas.differing(strategy, values) == []
+
+
+def test_one_worker_of_many_that_differs(monkeypatch):
+    strategy = types.SimpleNamespace(num_replicas_in_sync=1000)
+    values = {"step": 5, "seed": 1, "--init": "ab"}
+    others = [values] * 999
+    workers(monkeypatch, strategy, [*others, values | {"seed": 2, "--init": "ac"}])
+    assert replicas.differing(strategy, values) == ["seed", "--init"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_checksums_see_every_bit_and_the_order(dtype):
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    values = np.array([[1.0, -0.0, np.nan], [0.5, 2.0, 1e-40]], dtype)
+
+    def checksums(array):
+        variables = {
+            "w": keras.Variable(array, dtype=dtype),
+            "step": keras.Variable(7, dtype="int64"),
+        }
+        return replicas.checksums(strategy, variables)
+
+    expected = checksums(values)
+    assert expected == checksums(values.copy())
+    assert expected["step"] == [7, 7]
+    swapped, flipped = values[::-1], values.copy()
+    flipped.view(f"uint{8 * values.itemsize}")[1, 2] ^= 1
+    for other in (swapped, flipped, np.abs(values)):
+        assert checksums(np.ascontiguousarray(other))["w"] != expected["w"]
+
+
+def test_a_model_must_be_built_before_fit():
+    model = replicas.ReplicatedModel()
+    with pytest.raises(ValueError, match="build the model inside the strategy's scope"):
+        model._maybe_symbolic_build()

@@ -1,0 +1,100 @@
+"""Devices that add up wrong are found before a training trusts them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, strict
+from bert_keras.training import pretrain
+from bert_keras.training.step import self_check
+from tests.conftest import PRETRAINING
+
+
+class Faulty(tf.distribute.ReductionToOneDevice):
+    """Sums in which a value of each replica counts as often as `times` says."""
+
+    def __init__(self, *times, min_size=0):
+        super().__init__()
+        self.times, self.min_size = times, min_size
+
+    def batch_reduce_implementation(self, reduce_op, pairs, options):
+        changed = []
+        for value, destinations in pairs:
+            values = list(value.values)
+            if values[0].shape.num_elements() >= self.min_size:
+                values = [v * n for v, n in zip(values, self.times, strict=True)]
+            changed.append((type(value)(values), destinations))
+        return super().batch_reduce_implementation(reduce_op, changed, options)
+
+
+def mirrored(*times, **options):
+    return tf.distribute.MirroredStrategy(
+        [f"/cpu:{number}" for number in range(len(times))],
+        cross_device_ops=Faulty(*times, **options),
+    )
+
+
+def test_right_sums_pass_and_are_said(caplog):
+    caplog.set_level("INFO", logger="bert_keras")
+    self_check.check(mirrored(1.0, 1.0, 1.0))
+    assert "3 devices add up right and train as one does" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        ((1.0, 0.0, 1.0), "wrong: device 0 gets nothing of 1, device 1 gets nothing"),
+        ((1.0, 1.0, 2.0), "wrong: device 0 gets twice the numbers of 2, device 1"),
+        ((0.5, 1.0, 1.0), r"gets wrong numbers of 0.*\(device 0 is CPU:0, device 1"),
+        ((1.0, float("nan"), 1.0), "device 0 gets wrong numbers of 1"),
+    ],
+)
+def test_a_wrong_sum_is_named(times, message):
+    with pytest.raises(InputError, match=message):
+        self_check.check(mirrored(*times))
+
+
+def test_only_sums_of_many_numbers_are_wrong():
+    with pytest.raises(InputError, match="over 2 devices is wrong: device 0 gets noth"):
+        self_check.check(mirrored(1.0, 0.0, min_size=10_000))
+
+
+def test_the_device_that_gets_a_wrong_sum_is_named():
+    known = np.array([1.0, 2.0, 3.0])
+    rows = known * [[1], [2], [3]]
+    assert list(self_check._faults(rows, known)) == []
+    rows[2, 1] += 1
+    assert list(self_check._faults(rows, known)) == ["wrong numbers of 2"]
+
+
+@pytest.mark.parametrize("times", [(1.0, 0.0), (1.0, 2.0), (1.0, float("nan"))])
+def test_steps_that_are_not_those_of_one_device(times):
+    with pytest.raises(InputError, match="two training steps on 2 devices are not"):
+        self_check.check_steps(mirrored(*times))
+
+
+@pytest.mark.slow
+def test_one_of_many_devices_that_is_missing_is_seen_in_the_steps():
+    with pytest.raises(InputError, match="the update of the weights is off by"):
+        self_check.check_steps(mirrored(1.0, 1.0, 1.0, 0.0))
+
+
+def test_it_is_made_where_several_gpus_or_processes_train(monkeypatch):
+    two = mirrored(1.0, 1.0)
+    assert not self_check.is_due(two)  # several logical processors
+    monkeypatch.setattr(self_check.replicas, "are_gpus", lambda strategy: True)
+    assert self_check.is_due(two)
+    assert not self_check.is_due(tf.distribute.OneDeviceStrategy("/cpu:0"))
+
+
+def test_a_training_does_not_begin(tiny_examples, tmp_path, monkeypatch):
+    monkeypatch.setattr(self_check, "is_due", lambda strategy: True)
+    with pytest.raises(InputError, match="device 0 gets nothing of 1"):
+        pretrain.pretrain(
+            strict.build_config(config.PretrainingConfig, PRETRAINING),
+            [tiny_examples],
+            tmp_path / "run",
+            strategy=mirrored(1.0, 0.0),
+        )
+    assert not (tmp_path / "run" / "checkpoints").exists()

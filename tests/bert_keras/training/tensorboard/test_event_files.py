@@ -1,0 +1,59 @@
+from concurrent import futures
+
+from tensorflow.python.ops import gen_summary_ops
+
+from bert_keras.core import files, stores
+from bert_keras.report import event_log
+from bert_keras.training.tensorboard import event_files
+
+
+def test_all_is_sent_while_a_writer_closes(memory_store, monkeypatch):
+    """The thread that writes checkpoints asks for it between TensorFlow's deletion of
+    the writer and its note of that."""
+    directory = files.path(f"{memory_store}/events")
+    writer = event_files.open_writer(directory, 0)
+    event_files.write_scalars(writer, {"loss": 2.0}, 1)
+    close = gen_summary_ops.close_summary_writer
+    with futures.ThreadPoolExecutor() as thread:
+        sent = []
+
+        def close_slowly(resource):
+            close(resource)
+            sent.append(thread.submit(event_files.send_all))
+            futures.wait(sent, timeout=0.3)
+
+        monkeypatch.setattr(gen_summary_ops, "close_summary_writer", close_slowly)
+        writer.close()
+        sent[0].result()
+    assert not event_files._OF_STORES
+    (file,) = directory.glob("events.out.tfevents.*")
+    steps = [event_files._step_of(record) for record in event_log.read_records(file)]
+    assert steps == [0, 1]
+    file.unlink()
+
+
+def test_only_the_open_file_is_sent_again(memory_store, monkeypatch):
+    """A file that is large enough is sent once more, and a new one is begun."""
+    monkeypatch.setattr(event_files, "_MAX_SENT_BYTES", 1000)
+    sent, put = [], stores.put
+
+    def put_and_note(local, path):
+        sent.append((path, local.stat().st_size))
+        put(local, path)
+
+    monkeypatch.setattr(stores, "put", put_and_note)
+    directory = files.path(f"{memory_store}/events")
+    writer = event_files.open_writer(directory, 0)
+    for step in range(1, 101):
+        event_files.write_scalars(writer, {"loss": step}, step)
+        writer.send()
+    assert not any(path.stat().st_size > 2000 for path in writer._local.iterdir())
+    assert len(list(writer._local.iterdir())) == 1
+    writer.close()
+    # All of the file so far is sent with each step, and a step has some 60 bytes.
+    assert sum(size for _, size in sent) < 100 * 1100
+    log = event_log.read_log(directory)
+    assert log.num_files > 4 and log.restarts == ()
+    (curve,) = log.scalars.values()
+    assert curve.steps.tolist() == curve.values.tolist() == [*range(1, 101)]
+    files.delete_tree(directory)

@@ -1,0 +1,349 @@
+"""The event files are read as what they are, records of `Event`: TensorBoard's own
+reader has tests of its own in `test_callbacks`."""
+
+import html
+import io
+import itertools
+import re
+
+import keras
+import markdown
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+from bert_keras.core import files
+from bert_keras.core.errors import Stopped
+from bert_keras.core.settings import config
+from bert_keras.data import features, tokenization
+from bert_keras.model import pretrainer
+from bert_keras.training.step import fitting, learner, optimization, stopping
+from bert_keras.training.tensorboard import panels
+
+WORDS = (*features.SPECIAL_TOKENS, "the", "dog", "##s", "run", "a|b", "*", "cat")
+
+
+@pytest.fixture
+def tokenizer():
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    tokens = (*WORDS, *letters)[:40]
+    return tokenization.Tokenizer(tokenization.Vocabulary(tokens), do_lower_case=True)
+
+
+@pytest.fixture
+def example(tokenizer):
+    """`[CLS] the [MASK] ##s a|b cat [SEP] run [SEP]`, padded; "cat" was "*"."""
+    ids = tokenizer.vocabulary.ids
+    words = "[CLS] the [MASK] ##s a|b cat [SEP] run [SEP] [PAD]".split()
+    return {
+        "input_ids": np.array([ids[word] for word in words], "int32"),
+        "input_mask": np.array([1] * 9 + [0], "int32"),
+        "segment_ids": np.array([0] * 7 + [1, 1, 0], "int32"),
+        "masked_lm_positions": np.array([2, 5, 0], "int32"),
+        "masked_lm_ids": np.array([ids["dog"], ids["*"], 0], "int32"),
+        "masked_lm_weights": np.array([1.0, 1.0, 0.0], "float32"),
+        "next_sentence_labels": np.array([0], "int32"),
+    }
+
+
+def test_guesses_as_markdown(example, tokenizer):
+    ids = tokenizer.vocabulary.ids
+    probabilities = np.zeros((3, 38))
+    probabilities[0, [ids["dog"], ids["cat"], ids["run"]]] = 0.5, 0.25, 0.125
+    probabilities[1, [ids["cat"], ids["a|b"]]] = 0.9876, 0.01
+    text = panels.guesses_markdown(
+        example, probabilities, tokens=tokenizer.vocabulary.tokens, top_k=2
+    )
+    assert text == (
+        "&#91;CLS&#93; the **[1]**s a&#124;b **[2]** &#91;SEP&#93; run &#91;SEP&#93;"
+        "\n\n"
+        "| gap | read | true | guess 1 | guess 2 |\n"
+        "| --- | --- | --- | --- | --- |\n"
+        "| 1 | &#91;MASK&#93; | dog | **dog** 50.0% | cat 25.0% |\n"
+        "| 2 | cat | &#42; | cat 98.8% | a&#124;b 1.0% |"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [
+        ("run ##s dog", "runs dog"),
+        ("[CLS] ##s dog ##s [SEP] ##s", "[CLS] ##s dogs [SEP] ##s"),
+        ("dog [MASK] ##s ##s", "dog **gap**ss"),
+    ],
+)
+def test_readable_text(pieces, text):
+    pieces = pieces.split()
+    gaps = {i: "**gap**" for i, piece in enumerate(pieces) if piece == "[MASK]"}
+    assert html.unescape(panels.readable_text(pieces, gaps)) == text
+
+
+def test_tensorboard_shows_any_token_literally():
+    tokens = ["|", "*", "<b>", "&", "_x_", "`", "#", "##y", "~", "\\", "é", "[MASK]"]
+    cells = " | ".join(map(panels.escape_markdown, tokens))
+    header = " | ".join("h" * len(tokens))
+    rule = " | ".join(["---"] * len(tokens))
+    # As TensorBoard's text page has it.
+    shown = markdown.markdown(
+        f"| {header} |\n| {rule} |\n| {cells} |",
+        extensions=["markdown.extensions.tables", "markdown.extensions.fenced_code"],
+    )
+    found = re.findall(r"<td>(.*?)</td>", shown)
+    assert [html.unescape(cell) for cell in found] == tokens
+
+
+def test_guesses_of_a_left_to_right_model(example, tokenizer):
+    ids = tokenizer.vocabulary.ids
+    example = {
+        "input_ids": np.array([ids[word] for word in "[CLS] the dog".split()]),
+        "input_mask": np.ones(3, "int32"),
+        "masked_lm_positions": np.array([0, 1]),
+        "masked_lm_ids": np.array([ids["the"], ids["dog"]]),
+        "masked_lm_weights": np.ones(2, "float32"),
+    }
+    probabilities = np.eye(38)[[ids["the"], ids["cat"]]]
+    assert panels.guesses_markdown(
+        example,
+        probabilities,
+        tokens=tokenizer.vocabulary.tokens,
+        top_k=1,
+        is_masked=False,
+    ) == (
+        "&#91;CLS&#93; the dog\n\n"
+        "| gap | read | true | guess 1 |\n"
+        "| --- | --- | --- | --- |\n"
+        "| 1 | &#91;CLS&#93; | the | **the** 100.0% |\n"
+        "| 2 | the | dog | cat 100.0% |"
+    )
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "sentence"),
+    [
+        (24, "[CLS] the dog ##s a|b * [SEP]"),
+        (7, "[CLS] the dog ##s a|b * [SEP]"),
+        (4, "[CLS] the dog [SEP]"),
+    ],
+)
+def test_sentence_for_attention(example, tokenizer, max_tokens, sentence):
+    ids = panels.first_sentence(
+        panels.unmasked_ids(example),
+        max_tokens=max_tokens,
+        sep_id=tokenizer.vocabulary.sep_id,
+    )
+    assert [tokenizer.vocabulary.tokens[i] for i in ids] == sentence.split()
+
+
+class Trained(keras.Model):
+    """A network in the place where the learner has it."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def call(self, batch, training=None):
+        return self.network(batch, training=training)
+
+    def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+        return self.network.loss_terms(x, y_pred)["masked_lm_loss"][0]
+
+
+@pytest.fixture
+def model(tiny_config):
+    network = pretrainer.BertPretrainer(tiny_config, name="bert_pretrainer")
+    network.build()
+    model = Trained(network)
+    model.built = True
+    model.compile(optimizer=keras.optimizers.SGD(0.05), jit_compile=False)
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def events(directory):
+    return [
+        tf.compat.v1.Event.FromString(record.numpy())
+        for path in sorted(directory.glob("events.out.tfevents.*"))
+        for record in tf.data.TFRecordDataset(str(path))
+    ]
+
+
+def values(directory, prefix):
+    """`{(tag, step): array}` of the tags that begin with `prefix`."""
+    return {
+        (value.tag, event.step): tf.make_ndarray(value.tensor)
+        for event in events(directory)
+        for value in event.summary.value
+        if value.tag.startswith(prefix)
+    }
+
+
+def fitted(model, batch, run_callbacks, *, steps, epochs):
+    data = tf.data.Dataset.from_tensors(batch).repeat()
+    model.fit(
+        data, steps_per_epoch=steps, epochs=epochs, callbacks=run_callbacks, verbose=0
+    )
+
+
+@pytest.fixture
+def batch(tiny_config, make_batch, tokenizer):
+    """Of the 38 tokens of the vocabulary; the model has 40."""
+    batch = make_batch(tiny_config)
+    for name in ("input_ids", "masked_lm_ids"):
+        batch[name] %= len(tokenizer.vocabulary)
+    return batch
+
+
+def test_panels(model, batch, tokenizer, tmp_path):
+    tokens = tokenizer.vocabulary.tokens
+    drawn = panels.EvaluationPanels(
+        tmp_path, tokenizer=tokenizer, batch=batch, every_steps=3
+    )
+    fitted(model, batch, [drawn], steps=3, epochs=2)
+    folder = tmp_path / "panels"
+
+    # The fourth example predicts nothing.
+    texts = values(folder, "masked_lm/")
+    assert texts.keys() == {
+        (f"masked_lm/example_{row:02}", step) for row in (1, 2, 3) for step in (3, 6)
+    }
+    logits = model.network(batch)["masked_lm_logits"].numpy()[0]
+    best = tokens[logits[0, : len(tokens)].argmax()]
+    written = texts["masked_lm/example_01", 6].item().decode().splitlines()
+    assert len(written) == 2 + 2 + 3
+    assert panels.escape_markdown(best) in written[4].split(" | ")[3]
+
+    images = values(folder, "attention/")
+    assert images.keys() == {
+        (f"attention/layer_{layer}/heads_0_to_3", step)
+        for layer, step in itertools.product((0, 1), (3, 6))
+    }
+    width, height, *drawn = images["attention/layer_0/heads_0_to_3", 6].tolist()
+    shown = Image.open(io.BytesIO(drawn[0]))
+    assert (int(width), int(height)) == shown.size
+
+    (graph,) = (e.graph_def for e in events(folder) if e.graph_def)
+    nodes = tf.compat.v1.GraphDef.FromString(graph).node
+    assert any("layer_1" in n.name and n.op.endswith("MatMul") for n in nodes)
+
+
+def test_a_panel_that_fails_costs_nothing_else(
+    model, batch, tokenizer, tmp_path, monkeypatch, caplog
+):
+    """The training goes on, and so do the other callbacks; a signal still ends it."""
+
+    def full(*_, **options):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(panels, "first_sentence", full)
+    drawn = panels.EvaluationPanels(
+        tmp_path, tokenizer=tokenizer, batch=batch, every_steps=3
+    )
+    fitted(model, batch, [drawn], steps=3, epochs=1)
+    assert model.optimizer.iterations == 3
+    warnings = [r.getMessage() for r in caplog.records if r.name == panels.__name__]
+    assert warnings == [
+        "TensorBoard's panels of this step are missing: OSError('disk full')"
+    ]
+
+    def stop(*_, **options):
+        raise Stopped("SIGTERM")
+
+    monkeypatch.setattr(panels, "first_sentence", stop)
+    with pytest.raises(Stopped):
+        fitted(model, batch, [drawn], steps=3, epochs=1)
+
+
+@pytest.mark.slow
+def test_drawn_at_the_end_within_an_epoch_and_after_some_minutes(
+    model, batch, tokenizer, tmp_path
+):
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch == 1
+
+    for name, timer, steps in (("end", None, {2}), ("timer", 1e-9, {1, 2})):
+        model.optimizer.iterations.assign(0)
+        drawn = panels.EvaluationPanels(
+            tmp_path / name,
+            tokenizer=tokenizer,
+            batch=batch,
+            every_steps=5,
+            timer=stopping.Timer(timer),
+            last_step=2,
+        )
+        fitted(model, batch, [drawn, Stop()], steps=5, epochs=1)
+        images = values(tmp_path / name / "panels", "attention/layer_0/")
+        assert {step for _, step in images} == steps
+
+
+def step_marks(space):
+    """The numbers of the marks named "train"."""
+    return sorted(
+        stat.int64_value
+        for plane in space.planes
+        for line in plane.lines
+        for event in line.events
+        if plane.event_metadata[event.metadata_id].name == "train"
+        for stat in event.stats
+        if plane.stat_metadata[stat.metadata_id].name == "step_num"
+    )
+
+
+@pytest.mark.parametrize("on_a_store", [False, True])
+@pytest.mark.slow
+def test_profile_of_some_steps(on_a_store, model, batch, tmp_path, memory_store):
+    directory = files.path(memory_store if on_a_store else tmp_path)
+    for _ in range(2):
+        # Steps 1 to 4, then 5 to 8, which are past the profile's first.
+        profile = panels.Profile(directory, steps=(2, 3))
+        fitted(model, batch, [profile], steps=4, epochs=1)
+    (written,) = (directory / "plugins" / "profile").rglob("*.xplane.pb")
+    space = xplane_pb2.XSpace.FromString(written.read_bytes())
+    assert step_marks(space) == [2, 3]
+    operations = {
+        m.name for plane in space.planes for m in plane.event_metadata.values()
+    }
+    assert any("MatMul" in name for name in operations)
+
+
+@pytest.mark.slow
+def test_panels_of_replicas(tiny_config, batch, tokenizer, tmp_path):
+    """Two replicas learn what one device does, and so show the same."""
+    model_config = tiny_config.model_copy(
+        update={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    )
+    settings = config.OptimizerConfig(learning_rate=0.01, warmup_steps=0)
+    for name, strategy in {
+        "one": tf.distribute.get_strategy(),
+        "two": tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
+    }.items():
+        trained = learner.build_learner(
+            lambda: pretrainer.BertPretrainer(model_config, seed=3),
+            batch,
+            optimizer=lambda: optimization.build_optimizer(settings, num_train_steps=9),
+            max_grad_norm=1.0,
+            strategy=strategy,
+        )
+        batches = tf.data.Dataset.from_tensor_slices(batch).batch(4, True).repeat()
+        fitting.fit(
+            trained,
+            strategy.experimental_distribute_dataset(batches),
+            last_step=2,
+            steps_per_epoch=2,
+            evaluation=None,
+            run_callbacks=[
+                panels.EvaluationPanels(
+                    tmp_path / name,
+                    tokenizer=tokenizer,
+                    batch=batch,
+                    every_steps=2,
+                )
+            ],
+        )
+    one, two = (
+        values(tmp_path / name / "panels", "masked_lm/") for name in ("one", "two")
+    )
+    # Probabilities of a tenth of a percent.
+    assert one and one == two

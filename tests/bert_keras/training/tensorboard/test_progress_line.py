@@ -1,0 +1,126 @@
+import logging
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.training.tensorboard import progress_line
+
+
+def test_line_for_people():
+    logs = {
+        "masked_lm_loss": 5.9,
+        "masked_lm_accuracy": 0.1312,
+        "loss": 6.4123,
+        "learning_rate": 1.2e-5,
+        "gradient_norm": 3.0,
+    }
+    line = progress_line.step_line(
+        logs,
+        step=1200,
+        num_train_steps=100_000,
+        sequences_per_second=812.4,
+        batch_size=32,
+    )
+    assert line == (
+        "step 1200/100000  masked_lm_accuracy 0.131  loss 6.412  lr 1.2e-05  "
+        "812 seq/s  1:04:52 left"
+    )
+
+
+def test_the_share_of_positions_that_are_no_padding():
+    logs = {"loss": 1.0, "learning_rate": 0.0, "tokens": 3970.0}
+    line = progress_line.step_line(
+        logs,
+        step=1,
+        num_train_steps=10,
+        sequences_per_second=None,
+        batch_size=32,
+        tokens_per_example=128,
+    )
+    assert line == "step 1/10  loss 1.000  lr 0  3% padding"
+
+
+def test_first_line_has_no_rate():
+    line = progress_line.step_line(
+        {"loss": 1.0, "learning_rate": 0.0},
+        step=1,
+        num_train_steps=10,
+        sequences_per_second=None,
+        batch_size=32,
+    )
+    assert line == "step 1/10  loss 1.000  lr 0"
+
+
+def test_the_rate_is_that_of_steps():
+    """Not of the graph, of evaluations, or of what was more than a minute ago."""
+    rate = progress_line.Rate()
+    rate.go_on(0.0)
+    rate.note(10, 500.0)
+    assert rate.steps_per_second() is None
+    rate.note(20, 502.0)
+    assert rate.steps_per_second() == 5
+    rate.note(30, 506.0)
+    assert rate.steps_per_second() == pytest.approx(20 / 6)
+    rate.go_on(9000.0)
+    rate.note(40, 9002.0)
+    assert rate.steps_per_second() == pytest.approx(30 / 8)
+    for step in range(50, 200, 10):
+        rate.note(step, 9002.0 + step - 40)
+    assert rate.steps_per_second() == 1
+
+
+def test_a_line_comes_every_ten_seconds_whatever_an_epoch_takes(caplog, monkeypatch):
+    """Epochs of 4 seconds, of 2 steps each, after a graph that takes a minute."""
+    caplog.set_level(logging.INFO, logger="bert_keras")
+    line = progress_line.ProgressLine(num_train_steps=100, batch_size=4, start_line="x")
+    step, now = 0, 0.0
+    monkeypatch.setattr(progress_line.replicas, "optimizer_step", lambda _: step)
+    monkeypatch.setattr(progress_line.time, "monotonic", lambda: now)
+    line.set_model(None)
+    line.on_train_begin()
+    for epoch in range(6):
+        line.on_epoch_begin(epoch)
+        for _ in range(2):
+            step, now = step + 1, now + (60.0 if not step else 2.0)
+            line.on_train_batch_end(0, {"loss": 1.0, "learning_rate": 0.5})
+        now += 100.0  # an evaluation
+    lines = [record.message for record in caplog.records[1:]]
+    assert lines[0] == "step 1/100  loss 1.000  lr 0.5"
+    assert lines[1] == "step 3/100  loss 1.000  lr 0.5  2 seq/s  0:03:14 left"
+    assert len(lines) == 6
+
+
+def test_lines_of_a_run(caplog):
+    """The first step has a line, the last one and every evaluation."""
+    caplog.set_level(logging.INFO, logger="bert_keras")
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(optimizer=keras.optimizers.SGD(0.0), loss="mse")
+    model.set_weights([np.zeros((1, 1)), np.zeros(1)])
+    data = tf.data.Dataset.from_tensors((np.ones((4, 1)), np.ones((4, 1)))).repeat()
+    rate = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: logs.update(learning_rate=0.5)
+    )
+    line = progress_line.ProgressLine(
+        num_train_steps=4, batch_size=4, start_line="on 9 GPUs"
+    )
+    model.fit(
+        data,
+        epochs=2,
+        steps_per_epoch=2,
+        validation_data=data,
+        validation_steps=1,
+        callbacks=[rate, line],
+        verbose=0,
+    )
+    started = caplog.records.pop(0).message
+    assert started == "on 9 GPUs; building the graph"
+    first, evaluated, last, evaluated_again = [x.message for x in caplog.records]
+    assert first == "step 1/4  loss 1.000  lr 0.5"
+    assert evaluated == "evaluation at step 2  loss 1.0000"
+    assert re.fullmatch(
+        r"step 4/4  loss 1\.000  lr 0\.5  \d+ seq/s  0:00:00 left", last
+    )
+    assert evaluated_again == "evaluation at step 4  loss 1.0000"
