@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks import measuring, step
+from bert_keras.kinds import registry
 
 FORMATS = ("native", "google", "hugging_face", "keras_hub", "model_garden")
 PARTS = ("read", "build", "assign")
@@ -57,16 +58,15 @@ def read_one(folder: Path) -> dict[str, float]:
     """Reads a checkpoint; returns seconds of each part, and megabytes."""
     from bert_keras.checkpoints import conversion, weights
     from bert_keras.core.settings import config
-    from bert_keras.model import networks
 
     tiny = step.SIZES["tiny"].bert_config(vocab_size=8)
-    networks.build(tiny, config.Task(kind="encoder"))
+    registry.build_network(tiny, config.Task(kind="encoder"))
     Path("/proc/self/clear_refs").write_text("5")
     before = measuring.resident_megabytes("VmRSS")
     results: list = []
     work: tuple[Callable, ...] = (
         lambda: conversion.read(folder),
-        lambda: networks.build(results[0].bert_config, results[0].task),
+        lambda: registry.build_network(results[0].bert_config, results[0].task),
         lambda: weights.assign(results[1], results[0].arrays),
     )
     found = {}

@@ -24,8 +24,8 @@ from bert_keras.checkpoints import native, starting_point, weights
 from bert_keras.core import files
 from bert_keras.core.settings import config
 from bert_keras.core.settings import finetuning as finetuning_config
+from bert_keras.kinds import registry
 from bert_keras.lab.distill import students
-from bert_keras.model import networks
 
 HOWS = ("tuned directly", "distilled")
 SHARED = {"adamw_mode": "corrected", "precision": "mixed_bfloat16"}
@@ -149,7 +149,7 @@ class Work:
         settings = finetuning_config.FinetuningConfig(distillation=distillation)
         found = students.read(chosen.sizes, teacher, settings, teacher_path="teacher")
         # As `distill` does: the task's own kind gives the same seeds to the encoder.
-        network = networks.build(found.bert_config, found.task, seed=seed)
+        network = registry.build_network(found.bert_config, found.task, seed=seed)
         weights.assign(network, found.arrays)
         arrays = weights.from_network(network)
         checkpoint = weights.Checkpoint(

@@ -33,7 +33,7 @@ import numpy as np
 from benchmarks import measuring, step
 from bert_keras.core import files
 from bert_keras.core.settings import config, finetuning, loading
-from bert_keras.kinds import catalogue
+from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.span import squad, squad_scores
 from bert_keras.lab.compare import floors
 
@@ -248,7 +248,6 @@ def check_ours(
     from bert_keras.checkpoints import starting_point, weights
     from bert_keras.checkpoints.formats import hugging_face
     from bert_keras.data import tokenization
-    from bert_keras.model import networks
     from bert_keras.training.finetuning import task_batches
     from bert_keras.training.step import learner, optimization
 
@@ -269,7 +268,9 @@ def check_ours(
         weight_decay_rate=settings.weight_decay_rate,
     )
     tuner = learner.build_learner(
-        lambda: networks.build(bert_config, task, dropout_prob=0.0, seed=settings.seed),
+        lambda: registry.build_network(
+            bert_config, task, dropout_prob=0.0, seed=settings.seed
+        ),
         {key: tf.constant(v) for key, v in examples.batch(np.arange(1)).items()},
         optimizer=lambda: optimization.build_optimizer(
             optimizer, num_train_steps=CHECK_STEPS
@@ -370,7 +371,6 @@ def speed_ours(size: str, precision: str, train_file: str, init: str) -> Callabl
     import tensorflow as tf
 
     from bert_keras.data import tokenization
-    from bert_keras.model import networks
     from bert_keras.training.finetuning import task_batches
     from bert_keras.training.step import learner, optimization
 
@@ -381,7 +381,7 @@ def speed_ours(size: str, precision: str, train_file: str, init: str) -> Callabl
     examples = data.encode(task, tokenizer, settings)
     shape = SPEED_SIZES[size].bert_config(len(vocabulary))
     tuner = learner.build_learner(
-        lambda: networks.build(
+        lambda: registry.build_network(
             shape, task, dropout_prob=settings.dropout_prob, seed=1, dtype=precision
         ),
         {name: tf.constant(v) for name, v in examples.batch(slice(1)).items()},

@@ -27,7 +27,8 @@ from transformers import trainer_pt_utils
 from benchmarks import measuring
 from bert_keras.core import files
 from bert_keras.core.settings import config, finetuning, loading
-from bert_keras.kinds import catalogue, forms
+from bert_keras.kinds import catalogue
+from bert_keras.kinds.tagging import dataset as tagging_data
 from bert_keras.kinds.tagging import ner
 from bert_keras.kinds.text import text, text_forms
 from bert_keras.labelled import dataset
@@ -100,7 +101,7 @@ class Words(Examples):
 
     def __init__(
         self,
-        data: forms.TaggingDataset,
+        data: tagging_data.TaggingDataset,
         task: config.Task,
         tokenizer: Any,
         settings: Settings,

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import measuring
+from bert_keras.kinds import registry
 
 MODULE = "benchmarks.latency"
 LENGTH, ROWS = 128, (1, 32)
@@ -53,7 +54,6 @@ def make_models(work: Path) -> None:
     from bert_keras.checkpoints import conversion, run_directory, run_weights
     from bert_keras.core.settings import config, finetuning
     from bert_keras.data import features, tokenization
-    from bert_keras.model import networks
 
     run = run_directory.Run(
         directory=work / "base",
@@ -68,7 +68,7 @@ def make_models(work: Path) -> None:
         run.directory.mkdir(parents=True)
         settings = finetuning.FinetuningConfig(max_seq_length=LENGTH)
         run_directory.describe_run(run, settings)
-        network = networks.build(run.bert_config, run.task, seed=0)
+        network = registry.build_network(run.bert_config, run.task, seed=0)
         run_weights.finish_run(run, network, {"steps": 0})
     dev = work / "dev.tsv"
     dev.write_text("text\tlabel\nword1\ta\nword2\tb\nword3\ta\nword4\tb\n")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measuring
+from bert_keras.kinds.tagging import dataset as tagging_data
 
 BATCH_SIZE = 64
 
@@ -25,11 +26,10 @@ BATCH_SIZE = 64
 def predicted(run: str, dev: str, precision: str | None) -> list[Any]:
     """Returns the answers of `predict`: labels or tags, one item per example."""
     from bert_keras.inference import tuned
-    from bert_keras.kinds import forms
 
     model = tuned.TunedModel.load(Path(run), precision=precision)
     answers = model.answer(model.read(Path(dev), has_labels=True))
-    if isinstance(answers, forms.TaggingAnswers):
+    if isinstance(answers, tagging_data.TaggingAnswers):
         return [list(tags) for tags in answers.tags()]
     return [record.prediction for record in answers.records()]
 
@@ -40,13 +40,13 @@ def served(run: str, dev: str, exported: str) -> list[Any]:
     import tensorflow_text  # noqa: F401  (its operations)
 
     from bert_keras.core.settings import finetuning, loading
-    from bert_keras.kinds import catalogue, forms
+    from bert_keras.kinds import catalogue
 
     settings = loading.load(finetuning.FinetuningConfig, Path(run, "config.yaml"))
     data = catalogue.read(Path(dev), settings)
     # Signatures are gone with their model.
     model = tf.saved_model.load(exported)
-    if not isinstance(data, forms.TaggingDataset):
+    if not isinstance(data, tagging_data.TaggingDataset):
         columns = {"text": [row.text for row in data.rows]}
         if data.rows[0].text_pair is not None:
             columns["text_pair"] = [row.text_pair for row in data.rows]

@@ -108,7 +108,7 @@ def build_corpus(
     settings = _settings(work, inputs)
     # Not in the manifest: the same text copied elsewhere gives the same manifest.
     states = {"input": readers.fingerprints(inputs)}
-    if manifest.claim_output_directory(output_dir, settings | states, later=states):
+    if manifest.claim_output_directory(output_dir, settings | states):
         return manifest.read_manifest(
             output_dir, kind="documents", verb="bert-keras corpus"
         )

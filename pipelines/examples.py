@@ -131,8 +131,7 @@ def build_examples(
     )
     settings = _settings(work, corpus, vocabulary)
     # Directories begun before there was a choice.
-    defaults = {"next_sentence": "original", "pack_instances": False}
-    if manifest.claim_output_directory(output_dir, settings, defaults=defaults):
+    if manifest.claim_output_directory(output_dir, settings):
         return manifest.read_manifest(
             output_dir, kind="examples", verb="bert-keras examples"
         )

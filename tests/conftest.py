@@ -63,7 +63,6 @@ HEAVY = (
     "bert_keras/kinds/tagging/test_offsets.py",
     "bert_keras/model/test_networks.py",
     "bert_keras/checkpoints/formats/test_hugging_face.py",
-    "test_before_the_move.py",
     "pipelines/engine/test_jobs.py",
     "test_suite.py",
     "test_interchange.py",

@@ -14,7 +14,7 @@ import bert_keras
 from bert_keras.checkpoints import native, weights
 from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 from tests import test_pages
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -39,7 +39,7 @@ def write_run(directory: Path) -> None:
     checkpoint = weights.Checkpoint(
         bert_config=bert_config,
         task=task,
-        arrays=weights.from_network(networks.build(bert_config, task, seed=1)),
+        arrays=weights.from_network(registry.build_network(bert_config, task, seed=1)),
         vocabulary=tokenization.Vocabulary((*features.SPECIAL_TOKENS, *words)),
         do_lower_case=True,
     )

@@ -40,7 +40,7 @@ class Blocked:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in ("tensorflow", "keras"):
             raise ModuleNotFoundError(f"No module named {name!r}")
-from bert_keras import cli
+from bert_keras.commands import main as cli
 # In front of the package's own, which waits for Keras.
 sys.meta_path.insert(0, Blocked())
 for line in sys.stdin:
@@ -149,7 +149,7 @@ def test_the_lines_of_xla_are_silenced():
     lines = """
 import os
 os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
-from bert_keras import requirements
+from bert_keras.core import requirements
 if QUIET: requirements.quiet_native_logs()
 import tensorflow as tf
 assert tf.function(lambda x: x + 1, jit_compile=True)(tf.ones(2)).numpy()[0] == 2

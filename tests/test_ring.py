@@ -16,7 +16,7 @@ import tensorflow as tf
 from bert_keras.checkpoints import conversion, native, weights
 from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 
 pytestmark = [
     pytest.mark.reference,
@@ -71,7 +71,7 @@ class Ring(NamedTuple):
 def random_arrays(bert_config, task, *, stddev):
     """Weights of a network, so large that none can be mistaken for another."""
     random = np.random.default_rng(13)
-    network = networks.build(bert_config, task)
+    network = registry.build_network(bert_config, task)
     shapes = {k: v.shape for k, v in weights.from_network(network).items()}
     return {
         name: np.float32(name.endswith("gamma"))
@@ -149,7 +149,7 @@ def batch(ring):
 def ours(ring, batch):
     """The outputs of the network at the end of the ring, which are those of the
     beginning."""
-    network = networks.build(ring.bert_config, config.Task(kind=ring.kind))
+    network = registry.build_network(ring.bert_config, config.Task(kind=ring.kind))
     weights.assign(network, conversion.read(ring.stages["native"]).arrays)
     outputs = network(batch, training=False)
     return {n: keras.ops.convert_to_numpy(outputs[n]) for n in OUTPUTS[ring.kind]}

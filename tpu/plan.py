@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning, strict
+from bert_keras.core.settings import config, strict
+from bert_keras.core.settings.finetuning import FinetuningConfig
 from bert_keras.data import tokenization
 from bert_keras.model import flops
 
@@ -141,7 +142,7 @@ def pretraining(
 
 
 def finetuning(
-    settings: finetuning.FinetuningConfig,
+    settings: FinetuningConfig,
     model: config.ModelConfig,
     train: str | Path,
     tokenizer: tokenization.Tokenizer,
@@ -193,7 +194,7 @@ def finetuning(
 
 
 def _batches(
-    settings: finetuning.FinetuningConfig,
+    settings: FinetuningConfig,
     task: config.Task,
     lengths: "np.ndarray",
 ) -> Iterator[tuple[int, int]]:

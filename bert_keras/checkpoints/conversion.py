@@ -21,7 +21,7 @@ from bert_keras.checkpoints.formats import (
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 
 FORMATS: dict[config.CheckpointFormat, ModuleType] = {
     "native": native,
@@ -307,7 +307,9 @@ def _largest_difference(
     """
     batch, outputs = _fixed_batch(result, result.task.kind), []
     for checkpoint in (source, result):
-        network = networks.build(checkpoint.bert_config, result.task, seed=native.SEED)
+        network = registry.build_network(
+            checkpoint.bert_config, result.task, seed=native.SEED
+        )
         weights.assign(network, checkpoint.arrays)
         features = dict(batch)
         if kept is not None and checkpoint is source:

@@ -12,7 +12,7 @@ from bert_keras.checkpoints.containers import keras_files, npz_files
 from bert_keras.checkpoints.formats import companions
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def _open_weights(
     expected = [
         name
         for name in weights.all_shapes(run.bert_config, **sizes)
-        if name.startswith(weights.parts_of(run.task.kind))
+        if name.startswith(registry.find(run.task.kind).parts)
     ]
     if missing := [name for name in expected if name not in rows]:
         raise InputError(
@@ -187,7 +187,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     if checkpoint.vocabulary is None:
         raise InputError("a run needs a vocabulary: put vocab.txt next to the input")
     companions.check_casing_is_known(checkpoint)
-    network = networks.build(checkpoint.bert_config, checkpoint.task, seed=SEED)
+    network = registry.build_network(checkpoint.bert_config, checkpoint.task, seed=SEED)
     missing = weights.assign(network, checkpoint.arrays)
     run = run_directory.Run(
         directory=directory,
@@ -201,7 +201,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     return {
         name: f"a {checkpoint.task.kind} run has no such weight"
         for name in checkpoint.arrays
-        if not name.startswith(weights.parts_of(checkpoint.task.kind))
+        if not name.startswith(registry.find(checkpoint.task.kind).parts)
     }
 
 

@@ -122,14 +122,9 @@ def create_run(
         do_lower_case=do_lower_case,
     )
     if is_chief:
-        wanted, defaults = (
-            flat(values.model_dump(mode="json"))
-            for values in (settings, type(settings)())
-        )
         manifest.claim_output_directory(
             directory,
-            {**inputs, **wanted},
-            defaults=defaults,
+            {**inputs, **flat(settings.model_dump(mode="json"))},
             compared=functools.partial(_decisive, changeable=changeable),
         )
         describe_run(run, settings)

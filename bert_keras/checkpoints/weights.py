@@ -317,14 +317,6 @@ def _bilstm(name: str, num_in: int, units: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def parts_of(kind: config.TaskKind) -> tuple[str, ...]:
-    """Prefixes of our names of the weights that the network of a kind of task has."""
-    if kind == "pretraining":
-        return "encoder/", "masked_lm_head/", "next_sentence_head/"
-    has_head = kind not in ("encoder", "embedding")
-    return ("encoder/", "head/") if has_head else ("encoder/",)
-
-
 def from_network(network: keras.Model) -> dict[str, np.ndarray]:
     """Copies of a built network's weights, by our names."""
     return with_parts_apart(

@@ -7,7 +7,7 @@ training checks it.
 import json
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -154,9 +154,7 @@ def claim_output_directory(
     directory: str | Path,
     settings: Mapping[str, Any],
     *,
-    defaults: Mapping[str, Any] | None = None,
     compared: Callable[[dict[str, Any]], dict[str, Any]] = dict,
-    later: Collection[str] = (),
 ) -> bool:
     """Creates an output directory, or accepts one of the same settings.
 
@@ -164,18 +162,14 @@ def claim_output_directory(
         directory: to create.
         settings: all that affect the bytes; they go into `inputs.json`, which tells an
             unfinished directory of this run from that of another.
-        defaults: values of settings that `inputs.json` may lack, because it was written
-            before there were such settings.
         compared: gives the part of the settings that must not change; `dict`: all.
-        later: keys of the settings that have no default, and that directories begun by
-            earlier versions lack.
 
     Returns:
         Whether the directory is finished already, so that nothing is left to do.
 
     Raises:
         InputError: the directory holds other files, or was begun with other settings
-            (the first that differs is named) or by an earlier version.
+            (the first that differs is named).
     """
     if os.path.isfile(directory):
         raise InputError(f"{directory}: expected a directory, found a file")
@@ -191,13 +185,7 @@ def claim_output_directory(
                 "that says of what; choose another directory or delete it"
             )
     if files.exists(marker):
-        found = compared({**_plain(defaults or {}), **files.read_json(marker)})
-        if unknown := [key for key in later if key not in found]:
-            raise InputError(
-                f"{directory}: begun by an earlier version, which did not note "
-                f"{unknown[0]}: delete it and give the command again, or choose "
-                "another directory"
-            )
+        found = compared(files.read_json(marker))
         if difference := _difference(found, wanted):
             key, was, is_now = difference
             raise InputError(

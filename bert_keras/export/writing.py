@@ -11,19 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import starting_point, weights
+from bert_keras.checkpoints import starting_point
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config
 from bert_keras.export import formats
 from bert_keras.export.quantized import quantizing, verdict
 from bert_keras.export.servers import model_servers
-from bert_keras.kinds import served
-from bert_keras.kinds.choice import served_choices
-from bert_keras.kinds.masked_words import served_words
-from bert_keras.kinds.span import served_spans
-from bert_keras.kinds.tagging import served_tags
-from bert_keras.kinds.text import served_labels
+from bert_keras.kinds import registry, served
 from bert_keras.kinds.vectors import served_embeddings
 from bert_keras.model import trace_registry
 from bert_keras.report import model_card
@@ -282,32 +277,8 @@ def _read_model(
             layers=layers,
             long_texts=wanted.long_texts or "cut",
         )
-    return _as_trained(checkpoint, path, top_k=wanted.top_k or 5)
-
-
-def _as_trained(
-    checkpoint: weights.Checkpoint, path: Path, *, top_k: int
-) -> served.Answers:
-    """The answers that a model was trained to give."""
-    match checkpoint.task.kind:
-        case "classification" | "regression":
-            return served_labels.Labels(checkpoint, path=path)
-        case "multi_label":
-            return served_labels.SeveralLabels(checkpoint, path=path)
-        case "span":
-            return served_spans.Spans(checkpoint, path=path)
-        case "tagging":
-            return served_tags.Tags(checkpoint, path=path)
-        case "embedding":
-            return served_embeddings.as_trained(checkpoint, path=path)
-        case "choice":
-            return served_choices.Choices(checkpoint, path=path)
-        case "pretraining":
-            return served_words.MaskedWords(checkpoint, path=path, top_k=top_k)
-    raise InputError(
-        f"{path}: an encoder without a head, which answers nothing: --embedding mean "
-        "exports its vectors"
-    )
+    top_k = wanted.top_k or 5
+    return registry.find(kind).served(checkpoint, path=path, top_k=top_k)
 
 
 @trace_registry.custom_gradients_end()

@@ -15,7 +15,7 @@ from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config
 from bert_keras.data import tokenization
 from bert_keras.inference import tuned
-from bert_keras.kinds import forms
+from bert_keras.kinds import registry
 from bert_keras.labelled import answers, tokenized
 from bert_keras.model import encoder
 
@@ -70,7 +70,7 @@ class LoadedModel:
             max_seq_length: tokens at most, special ones included. `None`: as many as
                 the encoder takes.
             long_texts: what becomes of longer texts: `cut` or `head_tail`, see
-                `finetuning_config.FinetuningConfig`.
+                `core.settings.finetuning.FinetuningConfig`.
 
         Returns:
             `input_ids`, `input_mask` and `segment_ids`, each `(len(texts),
@@ -87,7 +87,7 @@ class LoadedModel:
         check_choice("`long_texts`", long_texts, ("cut", "head_tail"))
         texts = _listed(texts)
         task = config.Task(kind="regression", has_text_pair=_are_pairs(texts))
-        rows = forms.from_python(texts, task).rows
+        rows = registry.labelled(task.kind).from_python(texts, task).rows
         inputs = tokenized.tokenize(
             (row[:2] for row in rows),
             self.tokenizer,

@@ -24,10 +24,9 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.data import tokenization
 from bert_keras.inference import forward
-from bert_keras.kinds import catalogue, forms
+from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.text import glue, text_forms
 from bert_keras.labelled import answers, dataset
-from bert_keras.model import networks
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ def build_network(
         path: where it was read, for messages.
         precision: to compute in; `None`: float32.
     """
-    network = networks.build(
+    network = registry.build_network(
         checkpoint.bert_config, checkpoint.task, dtype=precision or "float32"
     )
     starting_point.assign(network, checkpoint.arrays, path=path)
@@ -100,7 +99,7 @@ class TunedModel:
             finetuning.FinetuningConfig,
             run.directory / run_directory.CONFIG_NAME,
         )
-        network = networks.build(
+        network = registry.build_network(
             run.bert_config,
             run.task,
             dropout_prob=settings.dropout_prob,
@@ -167,7 +166,7 @@ class TunedModel:
         """Answers to texts, words, questions or endings that are Python objects.
 
         Args:
-            examples: as `forms.from_python` takes them for the model's kind of task.
+            examples: as `load(...).predict` takes them for the model's kind of task.
 
         Returns:
             A record for each, in order: the example, its `prediction` and what the
@@ -176,7 +175,9 @@ class TunedModel:
         Raises:
             InputError: an example of another shape, or there is none.
         """
-        given = self.answer(forms.from_python(examples, self.task))
+        given = self.answer(
+            registry.labelled(self.task.kind).from_python(examples, self.task)
+        )
         return list(given.records(threshold=self.threshold))
 
 
@@ -191,7 +192,7 @@ def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float |
     """Scores a tuned model on a labelled file.
 
     Returns:
-        `num_examples` and the task's official scores, see `tasks`.
+        `num_examples` and the task's official scores, see `kinds`.
 
     Raises:
         InputError: the run or the file cannot be used, or has an unknown label.
@@ -271,7 +272,7 @@ def _input_file(path: str | Path, kind: config.TaskKind) -> Iterator[Path]:
         yield files.path(path)
         return
     content = sys.stdin.buffer.read()
-    suffix = _USUAL_SUFFIXES.get(kind, ".tsv")
+    suffix = registry.labelled(kind).suffix
     if kind not in ("span", "choice") and content.lstrip().startswith(b"{"):
         suffix = ".jsonl"
     with tempfile.TemporaryDirectory() as directory:
@@ -282,9 +283,6 @@ def _input_file(path: str | Path, kind: config.TaskKind) -> Iterator[Path]:
         except InputError as error:
             message = str(error).replace(str(copy), "standard input")
             raise InputError(message) from None
-
-
-_USUAL_SUFFIXES = {"tagging": ".txt", "span": ".json", "choice": ".csv"}
 
 
 def submit_glue(

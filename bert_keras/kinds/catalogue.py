@@ -14,12 +14,8 @@ from typing import cast
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config, finetuning
-from bert_keras.kinds import forms
-from bert_keras.kinds.choice import swag
-from bert_keras.kinds.span import squad, triviaqa
-from bert_keras.kinds.tagging import ner
-from bert_keras.kinds.text import glue, text, text_forms
-from bert_keras.kinds.vectors import embedding
+from bert_keras.kinds import registry
+from bert_keras.kinds.text import glue
 from bert_keras.labelled import dataset
 
 logger = logging.getLogger(__name__)
@@ -125,24 +121,7 @@ def main_metric(
         settings: that name the task.
         labels: of the run; `None`: tags are taken for those of entities.
     """
-    if labels and task_kind(settings) == "tagging" and ner.scheme_of(labels) == "plain":
-        return "accuracy"
-    if settings.task in glue.TASKS:
-        return glue.TASKS[settings.task].main_metric
-    if settings.task == "embedding":
-        return settings.embedding.metric
-    if settings.task == "SQuAD2.0":
-        # With the threshold that is best on dev (section 4.3).
-        return "best_f1"
-    return _MAIN_METRICS.get(task_kind(settings), "accuracy")
-
-
-_MAIN_METRICS = {
-    "regression": "pearson",
-    "multi_label": "best_macro_f1",
-    "tagging": "f1",
-    "span": "f1",
-}
+    return registry.labelled(task_kind(settings)).main_metric(settings, labels)
 
 
 def training_files(name: str, directory: str | Path) -> tuple[Path, list[Path]]:
@@ -226,89 +205,12 @@ def read(
         InputError: with file and line: it cannot be read as such a file.
     """
     name, path = settings.task, files.path(path)
-    check_name(name)
-    if name in glue.TASKS:
-        return text_forms.TextDataset(
-            path=path,
-            rows=glue.read(path.parent.parent, name, path.stem),
-            has_labels=has_labels and path.stem not in glue.TASKS[name].submissions,
-            kind=task_kind(settings),
-            glue_task=name,
-        )
-    data_set = None if name in FORMS else name
-    match name if name in FORMS else DATASETS[name].form:
-        case "text":
-            rows = text.read_texts(
-                path,
-                settings.columns,
-                has_text_pair=has_text_pair,
-                has_label=has_labels,
-                has_several_labels=settings.has_several_labels,
-            )
-            return text_forms.TextDataset(
-                path=path,
-                rows=rows,
-                has_labels=has_labels,
-                kind=task_kind(settings),
-                columns=settings.columns,
-                positive_label=settings.positive_label,
-            )
-        case "embedding":
-            return embedding.EmbeddingDataset(
-                path=path,
-                rows=embedding.read(path, settings.columns, has_labels=has_labels),
-                has_labels=has_labels,
-                settings=settings.embedding,
-            )
-        case "tagging":
-            return forms.TaggingDataset(
-                path=path,
-                sentences=ner.read(path, has_tags=has_labels, has_lines=reads_text),
-                has_labels=has_labels,
-                name=data_set,
-            )
-        case "choice":
-            return forms.ChoiceDataset(
-                path=path,
-                questions=swag.read(path, has_label=has_labels),
-                has_labels=has_labels,
-                name=data_set,
-            )
-    return forms.SpanDataset(
-        path=path,
-        questions=_read_questions(path, name, has_answers=has_labels),
-        name=data_set,
-    )
-
-
-def _read_questions(path: Path, name: str, *, has_answers: bool) -> squad.QuestionSet:
-    if name == "TriviaQA":
-        evidence = path.parent.parent / "evidence"
-        questions = triviaqa.read_triviaqa(path, evidence, has_answers=has_answers)
-    else:
-        questions = squad.read_squad(path, has_answers=has_answers)
-    if questions.num_repaired_answers:
-        logger.warning(
-            "%s: %d answers were not where the file says, but in one other place",
-            path,
-            questions.num_repaired_answers,
-        )
-    _warn_of_skipped(path, questions.skipped)
-    return questions
-
-
-_MAX_SHOWN = 10
-
-
-def _warn_of_skipped(path: Path, skipped: Sequence[str]) -> None:
-    if not skipped:
-        return
-    lines = "".join(f"\n  {line}" for line in skipped[:_MAX_SHOWN])
-    more = len(skipped) - _MAX_SHOWN
-    logger.warning(
-        "%s: %d questions without a text that has the answer, not trained on:%s%s",
+    kind = registry.labelled(task_kind(settings))
+    return kind.read(
         path,
-        len(skipped),
-        lines,
-        f"\n  and {more} more" if more > 0 else "",
+        settings,
+        data_set=None if name in FORMS else name,
+        has_labels=has_labels,
+        has_text_pair=has_text_pair,
+        reads_text=reads_text,
     )

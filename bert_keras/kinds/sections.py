@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from bert_keras.kinds import task_pictures
-from bert_keras.labelled import answers
+from bert_keras.kinds.choice.records import ChosenEnding
+from bert_keras.kinds.text.records import ClassifiedText
 from bert_keras.pages import calibration, confusion, drawing, markdown
 
 NUM_MISTAKES = 20
@@ -19,7 +20,7 @@ NUM_CONFUSIONS = 20
 """Pairs of classes in the list of the commonest confusions."""
 
 
-AnyAnswer = TypeVar("AnyAnswer", answers.ClassifiedText, answers.ChosenEnding)
+AnyAnswer = TypeVar("AnyAnswer", ClassifiedText, ChosenEnding)
 
 
 class Section(NamedTuple):
@@ -103,7 +104,7 @@ def _score_cells(score: confusion.ClassScore) -> list[str]:
 
 
 def calibration_section(
-    records: Sequence[answers.ClassifiedText | answers.ChosenEnding],
+    records: Sequence[ClassifiedText | ChosenEnding],
 ) -> Section:
     """Calibration: whether a model is right as often as it is confident."""
     confidences = [record.confidence for record in records]

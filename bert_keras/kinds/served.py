@@ -13,9 +13,9 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import tokenization
 from bert_keras.graphs import graph_tokenizer, input_checks
+from bert_keras.kinds import registry
 from bert_keras.kinds.span import served_windows
 from bert_keras.labelled import text_windows, tokenized
-from bert_keras.model import networks
 
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
 """Inputs of models that take ids."""
@@ -356,7 +356,7 @@ def load_network(
     Raises:
         InputError: the checkpoint lacks needed weights.
     """
-    network = networks.build(
+    network = registry.build_network(
         checkpoint.bert_config, task, seed=0, dtype=checkpoint.dtype
     )
     lacking = [

@@ -11,54 +11,25 @@ from typing import Any
 import numpy as np
 import sklearn.metrics
 
-from bert_keras.core.settings import config
-
 SHARE = 0.99
 """Share of equal answers from which on they are suspicious."""
 
 
-def find_sign(
-    kind: config.TaskKind,
-    evaluation: Mapping[str, float],
-    answers: Sequence[Mapping[str, Any]] | None,
-) -> str | None:
-    """The sign that a run learnt nothing; `None`: there is none.
+def guessing(answers: Sequence[Mapping[str, Any]] | None) -> str | None:
+    """Returns the sign that answers are not better than one answer for all.
 
-    Classes and endings: all or nearly all answers are the same and no more often right
-    than the commonest label, or the Matthews correlation is 0; plain tags likewise.
-    Numbers: they hardly differ. Spans: F1 below 1 %, or nearly all answers are the
-    same. Tags of entities: none is right. Vectors: no sign is known.
+    All or nearly all answers are the same and no more often right than the commonest
+    label, or the Matthews correlation is 0.
 
     Args:
-        kind: of the task.
-        evaluation: metrics on dev; for spans in percent.
-        answers: to dev, with `label` and `prediction`; `None`: unknown.
+        answers: with `label` and `prediction`; `None`: unknown.
     """
-    if kind == "tagging" and "f1" in evaluation:
-        return "no entity is right" if evaluation["f1"] < 0.0005 else None
-    if kind == "span" and evaluation["f1"] < 1:
-        return f"F1 is {evaluation['f1']:.2f} %"
-    if not answers or kind == "embedding":
+    if not answers:
         return None
-    predictions = [answer["prediction"] for answer in answers]
-    if kind == "span":
-        return _sameness(predictions)
-    if kind == "tagging":
-        return _guessing(
-            [tag for answer in answers for tag in answer["labels"]],
-            [tag for tags in predictions for tag in tags],
-        )
-    if kind == "multi_label":
-        return _sameness([tuple(prediction) for prediction in predictions])
     labels = [answer["label"] for answer in answers]
-    if kind == "regression":
-        return _constancy(labels, predictions)
-    return _guessing(labels, predictions)
-
-
-def _guessing(labels: Sequence[Any], predictions: Sequence[Any]) -> str | None:
+    predictions = [answer["prediction"] for answer in answers]
     num_right = sum(a == b for a, b in zip(labels, predictions, strict=True))
-    sign = _sameness(predictions)
+    sign = sameness(predictions)
     # If nearly all labels are the same, so are right answers.
     if sign is not None and num_right <= max(collections.Counter(labels).values()):
         return sign
@@ -70,7 +41,8 @@ def _guessing(labels: Sequence[Any], predictions: Sequence[Any]) -> str | None:
     return None
 
 
-def _sameness(predictions: Sequence[Any]) -> str | None:
+def sameness(predictions: Sequence[Any]) -> str | None:
+    """Returns the sign that nearly all answers, of one or more, are the same."""
     answer, count = collections.Counter(predictions).most_common(1)[0]
     share = count / len(predictions)
     if share < SHARE:
@@ -79,7 +51,12 @@ def _sameness(predictions: Sequence[Any]) -> str | None:
     return f"always {shown}" if share == 1 else f"{share:.1%} are {shown}"
 
 
-def _constancy(labels: Sequence[float], predictions: Sequence[float]) -> str | None:
+def constancy(answers: Sequence[Mapping[str, Any]] | None) -> str | None:
+    """Returns the sign that numbers hardly differ; see `guessing`."""
+    if not answers:
+        return None
+    labels = [answer["label"] for answer in answers]
+    predictions = [answer["prediction"] for answer in answers]
     # Unlike `statistics`, NumPy takes numbers whose squares overflow.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.std(predictions) >= 0.01 * np.std(labels):

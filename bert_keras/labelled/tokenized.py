@@ -3,13 +3,14 @@
 import array
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from bert_keras.data import features, tokenization
+from bert_keras.labelled import dataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,3 +173,33 @@ def encode_with_masks(text: str, tokenizer: tokenization.Tokenizer) -> list[int]
     for part in others:
         ids += [tokenizer.vocabulary.mask_id, *tokenizer.encode(part)]
     return ids
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledInputs:
+    """Inputs with one row of outputs each."""
+
+    texts: Any
+    """Tokens of the inputs: `TokenizedTexts`, or what has its methods."""
+    labels: Mapping[str, np.ndarray]
+    """Features `(num_inputs, ...)` that the loss reads; none where labels were not
+    read."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.texts.lengths
+
+    @property
+    def whole_lengths(self) -> np.ndarray:
+        return self.texts.whole_lengths
+
+    @property
+    def num_answers(self) -> int:
+        return len(self.texts)
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        labels = {name: values[rows] for name, values in self.labels.items()}
+        return self.texts.batch(rows) | labels
+
+    def places(self, rows: np.ndarray) -> dataset.Places:
+        return dataset.Places(rows, (np.arange(len(rows)),))

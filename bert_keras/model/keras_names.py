@@ -13,6 +13,10 @@ import sys
 from typing import Any
 
 CLASSES = {
+    "bert_keras.kinds.choice.network": ("BertChooser",),
+    "bert_keras.kinds.span.network": ("BertSpanPredictor",),
+    "bert_keras.kinds.tagging.network": ("BertTagger",),
+    "bert_keras.kinds.text.network": ("BertClassifier", "BertMultiLabelClassifier"),
     "bert_keras.model.bilstm": ("BiLSTM",),
     "bert_keras.model.dropout": ("Dropout",),
     "bert_keras.model.embedder": ("BertEmbedder",),
@@ -28,13 +32,6 @@ CLASSES = {
         "LayerNorm",
         "SelfAttention",
         "TransformerLayer",
-    ),
-    "bert_keras.model.networks": (
-        "BertChooser",
-        "BertClassifier",
-        "BertMultiLabelClassifier",
-        "BertSpanPredictor",
-        "BertTagger",
     ),
     "bert_keras.model.pretrainer": ("BertPretrainer",),
     "bert_keras.training.step.optimization": ("BertAdamW", "Lamb", "Muon"),

@@ -1,20 +1,12 @@
 """A tuned model's answers to its development file, for a page and for TensorBoard."""
 
-# The task's kind is the records'.
-# pyright: reportArgumentType=false
-
 from collections.abc import Sequence
 from pathlib import Path
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.settings import config
-from bert_keras.kinds import sections
-from bert_keras.kinds.choice import chosen_endings
-from bert_keras.kinds.span import answered_questions
-from bert_keras.kinds.tagging import tagged_sentences
-from bert_keras.kinds.text import classified_texts, multi_label_texts, rated_texts
-from bert_keras.kinds.vectors import embedded_texts
+from bert_keras.kinds import registry, sections
 from bert_keras.labelled import answers
 from bert_keras.pages import drawing
 from bert_keras.report import facts
@@ -30,7 +22,9 @@ def read_sections(run_dir: Path) -> list[sections.Section]:
         InputError: a file is missing or damaged, or the two are not of the same run.
     """
     task = facts.read_task(run_dir)
-    records = answers.read_answers(run_dir / run_directory.ANSWERS_NAME, task.kind)
+    records = answers.read_answers(
+        run_dir / run_directory.ANSWERS_NAME, registry.labelled(task.kind).record
+    )
     return describe(records, task)
 
 
@@ -52,19 +46,7 @@ def describe(
             "nothing: its training has failed."
         )
         return [sections.Section("Answers", "answers", text)]
-    if task.kind == "classification":
-        return classified_texts.describe(records, task.labels)
-    if task.kind == "multi_label":
-        return multi_label_texts.describe(records, task.labels)
-    if task.kind == "regression":
-        return rated_texts.describe(records)
-    if task.kind == "choice":
-        return chosen_endings.describe(records)
-    if task.kind == "embedding":
-        return embedded_texts.describe(records)
-    if task.kind == "tagging":
-        return tagged_sentences.describe(records)
-    return answered_questions.describe(records, has_impossible=task.has_impossible)
+    return registry.labelled(task.kind).page(records, task)
 
 
 def write(run_dir: str | Path, *, step: int) -> None:

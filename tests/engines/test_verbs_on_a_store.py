@@ -22,7 +22,7 @@ FORMATS = ("google", "model_garden", "keras_hub")
 # Loading TensorFlow takes ten seconds: it is loaded once.
 ALL = """
 import json, sys
-from bert_keras import cli
+from bert_keras.commands import main as cli
 for words in json.loads(sys.argv[1]):
     if cli.main(words):
         sys.exit(f"failed: {words}")

@@ -42,7 +42,7 @@ COMMAND = [sys.executable, "-m", "bert_keras.commands.main"]
 # Many verbs in one process: TensorFlow is loaded once.
 ALL = """
 import json, sys
-from bert_keras import cli
+from bert_keras.commands import main as cli
 for words in json.loads(sys.argv[1]):
     if cli.main(words):
         sys.exit(f"failed: {words}")

@@ -582,23 +582,6 @@ def test_output_directory_of_another_run(tmp_path):
     assert build(tmp_path / "out", books=[one]).num_records == 1
 
 
-def test_a_corpus_that_was_begun_before_inputs_were_noted(tmp_path):
-    """By a version without fingerprints: nothing tells whether the files changed."""
-    path = write(tmp_path, "a.jsonl", '{"id": 1, "text": "old text"}\n')
-    build(tmp_path / "out", jsonl=[path])
-    (tmp_path / "out" / "manifest.json").unlink()
-    noted = json.loads((tmp_path / "out" / "inputs.json").read_text())
-    del noted["input"]
-    (tmp_path / "out" / "inputs.json").write_text(json.dumps(noted))
-    message = (
-        f"{tmp_path / 'out'}: begun by an earlier version, which did not note input: "
-        "delete it and give the command again, or choose another directory"
-    )
-    with pytest.raises(InputError) as error:
-        build(tmp_path / "out", jsonl=[path])
-    assert str(error.value) == message
-
-
 def test_an_input_that_changed_is_not_mixed_with_the_old_one(tmp_path):
     path = write(tmp_path, "a.jsonl", '{"id": 1, "text": "old text"}\n')
     build(tmp_path / "out", jsonl=[path])

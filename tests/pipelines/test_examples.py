@@ -717,18 +717,6 @@ def test_balanced_examples_say_so(tmp_path, corpus_dir, vocab_path, examples_dir
     assert original.config["next_sentence"] == "original"
 
 
-def test_a_run_begun_before_there_was_a_balance_is_resumed(
-    tmp_path, corpus_dir, vocab_path, examples_dir
-):
-    directory = tmp_path / "made"
-    directory.mkdir()
-    settings = json.loads((examples_dir / "inputs.json").read_text())
-    del settings["next_sentence"]
-    (directory / "inputs.json").write_text(json.dumps(settings))
-    build(corpus_dir, vocab_path, directory)
-    assert contents(directory) == contents(examples_dir)
-
-
 def test_full_sentences_have_no_balance():
     with pytest.raises(ValueError, match="needs `packing=sentence_pairs`, got full_s"):
         ExamplesConfig(packing="full_sentences", next_sentence="balanced")

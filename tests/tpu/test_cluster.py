@@ -102,7 +102,7 @@ def test_an_ipv6_address():
 
 WORKER = """
 import socket, sys
-from bert_keras import errors
+from bert_keras.core import errors
 from bert_keras.tpu import cluster
 index, timeout, *addresses = sys.argv[1:]
 try:

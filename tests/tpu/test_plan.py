@@ -11,6 +11,7 @@ import pytest
 
 from bert_keras.commands import main as cli
 from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.kinds.text import network as text_network
 from bert_keras.model import flops
 from bert_keras.tpu import plan
 
@@ -139,7 +140,7 @@ def test_batches_are_those_of_training(batches):
 
 @pytest.mark.parametrize("heads", [True, False])
 def test_weights_are_those_of_the_network(heads):
-    from bert_keras.model import networks, pretrainer
+    from bert_keras.model import pretrainer
 
     sizes = config.BertConfig(
         vocab_size=50,
@@ -150,7 +151,9 @@ def test_weights_are_those_of_the_network(heads):
         max_position_embeddings=32,
     )
     network = (
-        pretrainer.BertPretrainer(sizes) if heads else networks.BertClassifier(sizes, 2)
+        pretrainer.BertPretrainer(sizes)
+        if heads
+        else text_network.BertClassifier(sizes, 2)
     )
     if not network.built:
         network.build()

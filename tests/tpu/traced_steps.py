@@ -22,9 +22,10 @@ from tensorflow.python.tpu import tpu_system_metadata
 
 from bert_keras.core.settings import config
 from bert_keras.inference import forward
+from bert_keras.kinds import registry
 from bert_keras.lab.feature_based import bilstm_tagger
 from bert_keras.labelled import shapes
-from bert_keras.model import networks, pretrainer
+from bert_keras.model import pretrainer
 from bert_keras.training.finetuning import task_batches
 from bert_keras.training.step import learner, optimization, replicas
 
@@ -139,7 +140,7 @@ def build_learner(
         make_network = make_probe
     elif kind in TASKS:
         make_network = functools.partial(
-            networks.build, BERT, TASKS[kind], seed=1, dtype="mixed_bfloat16"
+            registry.build_network, BERT, TASKS[kind], seed=1, dtype="mixed_bfloat16"
         )
     else:
         make_network = functools.partial(

@@ -168,9 +168,13 @@ def _key(step: steps.Step, device: chips.Device) -> str:
 def _code_sha256() -> str:
     """Of the modules that a step is made of, and of those that compile it."""
     package = Path(bert_keras.__file__).parent
-    found = [*package.glob("model/*.py"), package / "config.py"]
+    found = [
+        *package.glob("model/*.py"),
+        *package.glob("kinds/*/network.py"),
+        package / "core/settings/config.py",
+    ]
     names = ("learner", "optimization", "precision", "replicas")
-    found += [package / "training" / f"{name}.py" for name in names]
+    found += [package / "training/step" / f"{name}.py" for name in names]
     names = ("compiling", "hlo", "libtpu_compiler", "lowering", "steps")
     found += [_TPU / f"{name}.py" for name in names]
     digest = hashlib.sha256()

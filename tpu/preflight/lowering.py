@@ -18,7 +18,8 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.distribute import distribute_lib, one_device_strategy
 from tensorflow.python.framework import function_def_to_graph
 
-from bert_keras.model import networks, pretrainer, trace_registry
+from bert_keras.kinds import registry
+from bert_keras.model import pretrainer, trace_registry
 from bert_keras.tpu.preflight import hlo, steps
 from bert_keras.training.step import learner, optimization
 
@@ -176,7 +177,7 @@ def _build_learner(
         )
     else:
         make_network = functools.partial(
-            networks.build,
+            registry.build_network,
             step.bert_config,
             step.task,
             dropout_prob=step.dropout_prob,

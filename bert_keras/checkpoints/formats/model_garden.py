@@ -41,6 +41,7 @@ from bert_keras.checkpoints.formats import companions
 from bert_keras.checkpoints.weights import Row
 from bert_keras.core.errors import InputError, one_line
 from bert_keras.core.settings import config, loading, strict
+from bert_keras.kinds import registry
 
 logger = logging.getLogger(__name__)
 
@@ -393,7 +394,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     kind = checkpoint.task.kind
     companions.write(checkpoint, directory)
     # There is no model for multiple choice, so its head has no place.
-    placed = weights.parts_of("encoder" if kind == "choice" else kind)
+    placed = registry.find("encoder" if kind == "choice" else kind).parts
     rows = [
         row
         for row in weights.expand(_ROWS, checkpoint.bert_config.num_hidden_layers)

@@ -1,0 +1,73 @@
+"""The best of several endings of a text: SWAG, CODAH and data of that shape."""
+
+from bert_keras.kinds.kind import Labelled
+
+
+class Choice(Labelled):
+    """Answers with the number of the best ending."""
+
+    name = "choice"
+    form = "choice"
+    suffix = ".csv"
+
+    @property
+    def record(self):
+        from bert_keras.kinds.choice import records
+
+        return records.ChosenEnding
+
+    def network(self, bert_config, task, *, dropout_prob=0.0, scale=20.0, **shared):
+        from bert_keras.kinds.choice import network
+
+        return network.BertChooser(
+            bert_config,
+            dropout_prob=dropout_prob,
+            bilstm_units=task.bilstm_units,
+            **shared,
+        )
+
+    def read(self, path, settings, *, data_set=None, has_labels=True, **_):
+        from bert_keras.kinds.choice import dataset, swag
+
+        return dataset.ChoiceDataset(
+            path=path,
+            questions=swag.read(path, has_label=has_labels),
+            has_labels=has_labels,
+            name=data_set,
+        )
+
+    def from_python(self, examples, task):
+        from bert_keras.kinds.choice import dataset, swag
+        from bert_keras.labelled import python_examples
+
+        def read(example, number):
+            sentence, *beginning, endings = example
+            sentence, beginning = python_examples.strings(
+                [sentence, *(beginning or [""])]
+            )
+            endings = python_examples.strings(endings)
+            if len(endings) != swag.NUM_ENDINGS:
+                raise ValueError
+            return swag.Question(sentence, beginning, endings, None, number)
+
+        expected = "a text, the beginning of the endings if any, four endings"
+        return dataset.ChoiceDataset(
+            path=python_examples.PATH,
+            questions=python_examples.read(examples, read, expected=expected),
+            has_labels=False,
+        )
+
+    def page(self, records, task):
+        from bert_keras.kinds.choice import chosen_endings
+
+        return chosen_endings.describe(records)
+
+    def served(self, checkpoint, *, path, top_k):
+        from bert_keras.kinds.choice import served_choices
+
+        return served_choices.Choices(checkpoint, path=path)
+
+    def sign(self, evaluation, answers):
+        from bert_keras.labelled import degenerate
+
+        return degenerate.guessing(answers)

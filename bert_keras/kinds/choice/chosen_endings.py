@@ -6,11 +6,11 @@
 from collections.abc import Sequence
 
 from bert_keras.kinds import sections
-from bert_keras.labelled import answers
+from bert_keras.kinds.choice.records import ChosenEnding
 from bert_keras.pages import confusion, markdown
 
 
-def describe(records: Sequence[answers.ChosenEnding]) -> list[sections.Section]:
+def describe(records: Sequence[ChosenEnding]) -> list[sections.Section]:
     """The parts of the page."""
     return [
         _places(records),
@@ -19,7 +19,7 @@ def describe(records: Sequence[answers.ChosenEnding]) -> list[sections.Section]:
     ]
 
 
-def _places(records: Sequence[answers.ChosenEnding]) -> sections.Section:
+def _places(records: Sequence[ChosenEnding]) -> sections.Section:
     """Answers by place: the model may prefer the first ending, say."""
     count = max(len(record.endings) for record in records)
     names = [f"ending{place}" for place in range(count)]
@@ -39,7 +39,7 @@ def _places(records: Sequence[answers.ChosenEnding]) -> sections.Section:
     return section._replace(text=markdown.table(header, rows))
 
 
-def _mistakes(records: Sequence[answers.ChosenEnding]) -> sections.Section:
+def _mistakes(records: Sequence[ChosenEnding]) -> sections.Section:
     wrong = sections.most_confident_mistakes(records)
     rows = [
         [

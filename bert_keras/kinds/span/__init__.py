@@ -1,0 +1,74 @@
+"""Answers within a text: SQuAD 1.1 and 2.0, TriviaQA and data of that shape."""
+
+from bert_keras.kinds.kind import Labelled
+
+
+class Span(Labelled):
+    """Answers a question with a part of its context, or with none."""
+
+    name = "span"
+    form = "span"
+    suffix = ".json"
+
+    @property
+    def record(self):
+        from bert_keras.kinds.span import records
+
+        return records.AnsweredQuestion
+
+    def network(self, bert_config, task, *, dropout_prob=0.0, scale=20.0, **shared):
+        from bert_keras.kinds.span import network
+
+        return network.BertSpanPredictor(
+            bert_config,
+            dropout_prob=dropout_prob,
+            bilstm_units=task.bilstm_units,
+            **shared,
+        )
+
+    def read(self, path, settings, *, data_set=None, has_labels=True, **_):
+        from bert_keras.kinds.span import dataset
+
+        return dataset.SpanDataset(
+            path=path,
+            questions=dataset.read_questions(path, data_set, has_answers=has_labels),
+            name=data_set,
+        )
+
+    def from_python(self, examples, task):
+        from bert_keras.kinds.span import dataset, squad
+        from bert_keras.labelled import python_examples
+
+        def read(example, number):
+            question, context = python_examples.strings(example)
+            return squad.Question(str(number), question, context, ())
+
+        expected = "a question and its context"
+        questions = python_examples.read(examples, read, expected=expected)
+        return dataset.SpanDataset(
+            path=python_examples.PATH,
+            questions=squad.QuestionSet(tuple(questions), task.has_impossible, 0, ()),
+        )
+
+    def main_metric(self, settings, labels):
+        # Of SQuAD 2.0 with the threshold that is best on dev (section 4.3).
+        return "best_f1" if settings.task == "SQuAD2.0" else "f1"
+
+    def page(self, records, task):
+        from bert_keras.kinds.span import answered_questions
+
+        return answered_questions.describe(records, has_impossible=task.has_impossible)
+
+    def served(self, checkpoint, *, path, top_k):
+        from bert_keras.kinds.span import served_spans
+
+        return served_spans.Spans(checkpoint, path=path)
+
+    def sign(self, evaluation, answers):
+        from bert_keras.labelled import degenerate
+
+        if evaluation["f1"] < 1:
+            return f"F1 is {evaluation['f1']:.2f} %"
+        if not answers:
+            return None
+        return degenerate.sameness([answer["prediction"] for answer in answers])

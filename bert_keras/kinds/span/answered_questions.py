@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bert_keras.kinds import sections, task_pictures
 from bert_keras.kinds.span import null_odds, squad_scores
-from bert_keras.labelled import answers
+from bert_keras.kinds.span.records import AnsweredQuestion
 from bert_keras.pages import drawing, markdown
 
 NO_ANSWER = "no answer"
@@ -21,7 +21,7 @@ _MAX_PLACES = 50
 
 
 def describe(
-    records: Sequence[answers.AnsweredQuestion], *, has_impossible: bool
+    records: Sequence[AnsweredQuestion], *, has_impossible: bool
 ) -> list[sections.Section]:
     """The parts of the page.
 
@@ -84,7 +84,7 @@ def _groups(
     )
 
 
-def _threshold(records: Sequence[answers.AnsweredQuestion]) -> sections.Section:
+def _threshold(records: Sequence[AnsweredQuestion]) -> sections.Section:
     ids = [str(number) for number in range(len(records))]
     gold = {id: r.answers for id, r in zip(ids, records, strict=True)}
     texts = {id: r.best_text for id, r in zip(ids, records, strict=True)}
@@ -114,12 +114,12 @@ def _threshold(records: Sequence[answers.AnsweredQuestion]) -> sections.Section:
 class Mistake(NamedTuple):
     """A wrong answer."""
 
-    record: answers.AnsweredQuestion
+    record: AnsweredQuestion
     f1: float
 
 
 def worst(
-    records: Sequence[answers.AnsweredQuestion], scores: Sequence[squad_scores.Score]
+    records: Sequence[AnsweredQuestion], scores: Sequence[squad_scores.Score]
 ) -> list[Mistake]:
     """Answers that are not exact, the lowest F1 first, then the most probable."""
     wrong = [
@@ -131,7 +131,7 @@ def worst(
 
 
 def _mistakes(
-    records: Sequence[answers.AnsweredQuestion], scores: Sequence[squad_scores.Score]
+    records: Sequence[AnsweredQuestion], scores: Sequence[squad_scores.Score]
 ) -> sections.Section:
     wrong = worst(records, scores)
     rows = [
@@ -163,7 +163,7 @@ def _distinct(texts: Sequence[str]) -> list[str]:
     return [markdown.excerpt(text) for text in by_meaning.values()]
 
 
-def context_excerpt(record: answers.AnsweredQuestion) -> str:
+def context_excerpt(record: AnsweredQuestion) -> str:
     """The context around the right answer and around the given one.
 
     If an answer occurs more than once, the pair of places nearest to each other is

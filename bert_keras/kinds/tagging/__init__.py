@@ -1,0 +1,98 @@
+"""A tag for each word: entities, parts of speech."""
+
+from bert_keras.kinds.kind import Labelled
+
+
+class Tagging(Labelled):
+    """Answers with a tag for each word, or with the entities of a text."""
+
+    name = "tagging"
+    form = "tagging"
+    suffix = ".txt"
+
+    @property
+    def record(self):
+        from bert_keras.kinds.tagging import records
+
+        return records.TaggedSentence
+
+    def network(self, bert_config, task, *, dropout_prob=0.0, scale=20.0, **shared):
+        from bert_keras.kinds.tagging import network
+
+        return network.BertTagger(
+            bert_config,
+            task.num_labels,
+            dropout_prob=dropout_prob,
+            bilstm_units=task.bilstm_units,
+            **shared,
+        )
+
+    def read(
+        self,
+        path,
+        settings,
+        *,
+        data_set=None,
+        has_labels=True,
+        has_text_pair=None,
+        reads_text=False,
+    ):
+        from bert_keras.kinds.tagging import dataset, ner
+
+        return dataset.TaggingDataset(
+            path=path,
+            sentences=ner.read(path, has_tags=has_labels, has_lines=reads_text),
+            has_labels=has_labels,
+            name=data_set,
+        )
+
+    def from_python(self, examples, task):
+        from bert_keras.kinds.tagging import dataset, ner
+        from bert_keras.labelled import python_examples
+
+        def read(example, number):
+            if isinstance(example, str):
+                sentence = ner.of_text(example, number, number)
+            else:
+                words = python_examples.strings(example)
+                sentence = ner.Sentence(words, None, number, number)
+            if not sentence.words:
+                raise ValueError
+            return sentence
+
+        expected = "a string, or a list of words"
+        return dataset.TaggingDataset(
+            path=python_examples.PATH,
+            sentences=python_examples.read(examples, read, expected=expected),
+            has_labels=False,
+        )
+
+    def main_metric(self, settings, labels):
+        from bert_keras.kinds.tagging import ner
+
+        is_plain = labels and ner.scheme_of(labels) == "plain"
+        return "accuracy" if is_plain else "f1"
+
+    def page(self, records, task):
+        from bert_keras.kinds.tagging import tagged_sentences
+
+        return tagged_sentences.describe(records)
+
+    def served(self, checkpoint, *, path, top_k):
+        from bert_keras.kinds.tagging import served_tags
+
+        return served_tags.Tags(checkpoint, path=path)
+
+    def sign(self, evaluation, answers):
+        from bert_keras.labelled import degenerate
+
+        if "f1" in evaluation:
+            return "no entity is right" if evaluation["f1"] < 0.0005 else None
+        if not answers:
+            return None
+        tags = [
+            {"label": label, "prediction": tag}
+            for answer in answers
+            for label, tag in zip(answer["labels"], answer["prediction"], strict=True)
+        ]
+        return degenerate.guessing(tags)

@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_keras.kinds import sections
 from bert_keras.kinds.tagging import ner
-from bert_keras.labelled import answers
+from bert_keras.kinds.tagging.records import TaggedSentence
 from bert_keras.pages import confusion, markdown
 
 NO_ENTITY = "no entity"
@@ -71,7 +71,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     return [Entity(name, start, end + 1) for name, start, end in found]
 
 
-def pair_entities(record: answers.TaggedSentence) -> list[Pair]:
+def pair_entities(record: TaggedSentence) -> list[Pair]:
     """Pairs right entities with the found ones that share most words with them.
 
     Returns:
@@ -103,7 +103,7 @@ def pair_entities(record: answers.TaggedSentence) -> list[Pair]:
     return sorted(pairs, key=lambda pair: (pair.right or pair.found).start)
 
 
-def describe(records: Sequence[answers.TaggedSentence]) -> list[sections.Section]:
+def describe(records: Sequence[TaggedSentence]) -> list[sections.Section]:
     """The parts of the page."""
     right, found = (
         [tag for record in records for tag in getattr(record, name)]
@@ -151,7 +151,7 @@ def _describe_plain(
 
 
 def type_scores(
-    records: Sequence[answers.TaggedSentence], pairs: Iterable[Pair]
+    records: Sequence[TaggedSentence], pairs: Iterable[Pair]
 ) -> list[confusion.ClassScore]:
     """Scores of each type by whole entities, as by `conlleval`."""
     by_type = ner.entity_scores_by_type(
@@ -196,7 +196,7 @@ def _confusion(pairs: Sequence[Pair], types: Sequence[str]) -> sections.Section:
     return section._replace(text="\n\n".join(text for text in texts if text))
 
 
-def _sample(records: Sequence[answers.TaggedSentence]) -> sections.Section:
+def _sample(records: Sequence[TaggedSentence]) -> sections.Section:
     """The first sentences with entities, right or found, as the model reads them."""
     rows = []
     for record in records:
@@ -216,8 +216,8 @@ def _sample(records: Sequence[answers.TaggedSentence]) -> sections.Section:
 
 
 def worst(
-    records: Sequence[answers.TaggedSentence], pairs: Sequence[Sequence[Pair]]
-) -> list[tuple[answers.TaggedSentence, list[Pair]]]:
+    records: Sequence[TaggedSentence], pairs: Sequence[Sequence[Pair]]
+) -> list[tuple[TaggedSentence, list[Pair]]]:
     """Sentences with their mistakes, the one with most mistakes first."""
     mistakes = [[p for p in of_one if p.kind != "right"] for of_one in pairs]
     wrong = [both for both in zip(records, mistakes, strict=True) if both[1]]
@@ -225,7 +225,7 @@ def worst(
 
 
 def _mistakes(
-    records: Sequence[answers.TaggedSentence], pairs: Sequence[Sequence[Pair]]
+    records: Sequence[TaggedSentence], pairs: Sequence[Sequence[Pair]]
 ) -> sections.Section:
     wrong = worst(records, pairs)
     rows = [

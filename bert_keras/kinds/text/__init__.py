@@ -1,0 +1,180 @@
+"""A class, several classes or a number for a text or a pair of texts."""
+
+# Labels are None only of tasks that have none.
+# pyright: reportArgumentType=false
+
+from typing import ClassVar
+
+from bert_keras.kinds.kind import Labelled
+
+
+class _Text(Labelled):
+    """What the three kinds of answers to texts share."""
+
+    form = "text"
+    main_metric_name: ClassVar[str] = "accuracy"
+
+    def network(self, bert_config, task, *, dropout_prob=0.0, scale=20.0, **shared):
+        from bert_keras.kinds.text import network
+
+        return network.BertClassifier(
+            bert_config,
+            task.num_labels,
+            dropout_prob=dropout_prob,
+            bilstm_units=task.bilstm_units,
+            **shared,
+        )
+
+    def read(
+        self,
+        path,
+        settings,
+        *,
+        data_set=None,
+        has_labels=True,
+        has_text_pair=None,
+        reads_text=False,
+    ):
+        from bert_keras.kinds.text import glue, text, text_forms
+
+        if data_set is not None:
+            is_submitted = path.stem in glue.TASKS[data_set].submissions
+            return text_forms.TextDataset(
+                path=path,
+                rows=glue.read(path.parent.parent, data_set, path.stem),
+                has_labels=has_labels and not is_submitted,
+                kind=self.name,
+                glue_task=data_set,
+            )
+        rows = text.read_texts(
+            path,
+            settings.columns,
+            has_text_pair=has_text_pair,
+            has_label=has_labels,
+            has_several_labels=settings.has_several_labels,
+        )
+        return text_forms.TextDataset(
+            path=path,
+            rows=rows,
+            has_labels=has_labels,
+            kind=self.name,
+            columns=settings.columns,
+            positive_label=settings.positive_label,
+        )
+
+    def from_python(self, examples, task):
+        from bert_keras.kinds.text import text, text_forms
+        from bert_keras.labelled import python_examples
+
+        def read(example, number):
+            if not task.has_text_pair:
+                [single] = python_examples.strings([example])
+                return text.LabelledText(single, None, None, number)
+            first, second = python_examples.strings(example)
+            return text.LabelledText(first, second, None, number)
+
+        expected = "a pair of strings" if task.has_text_pair else "a string"
+        return text_forms.TextDataset(
+            path=python_examples.PATH,
+            rows=python_examples.read(examples, read, expected=expected),
+            has_labels=False,
+            kind=self.name,
+        )
+
+    def main_metric(self, settings, labels):
+        from bert_keras.kinds.text import glue
+
+        if settings.task in glue.TASKS:
+            return glue.TASKS[settings.task].main_metric
+        return self.main_metric_name
+
+    def served(self, checkpoint, *, path, top_k):
+        from bert_keras.kinds.text import served_labels
+
+        return served_labels.Labels(checkpoint, path=path)
+
+
+class Classification(_Text):
+    """Answers with one of several classes."""
+
+    name = "classification"
+
+    @property
+    def record(self):
+        from bert_keras.kinds.text import records
+
+        return records.ClassifiedText
+
+    def page(self, records, task):
+        from bert_keras.kinds.text import classified_texts
+
+        return classified_texts.describe(records, task.labels)
+
+    def sign(self, evaluation, answers):
+        from bert_keras.labelled import degenerate
+
+        return degenerate.guessing(answers)
+
+
+class MultiLabel(_Text):
+    """Answers with any number of classes."""
+
+    name = "multi_label"
+    main_metric_name = "best_macro_f1"
+
+    @property
+    def record(self):
+        from bert_keras.kinds.text import records
+
+        return records.MultiLabelText
+
+    def network(self, bert_config, task, *, dropout_prob=0.0, scale=20.0, **shared):
+        from bert_keras.kinds.text import network
+
+        return network.BertMultiLabelClassifier(
+            bert_config,
+            task.num_labels,
+            dropout_prob=dropout_prob,
+            bilstm_units=task.bilstm_units,
+            **shared,
+        )
+
+    def page(self, records, task):
+        from bert_keras.kinds.text import multi_label_texts
+
+        return multi_label_texts.describe(records, task.labels)
+
+    def served(self, checkpoint, *, path, top_k):
+        from bert_keras.kinds.text import served_labels
+
+        return served_labels.SeveralLabels(checkpoint, path=path)
+
+    def sign(self, evaluation, answers):
+        from bert_keras.labelled import degenerate
+
+        if not answers:
+            return None
+        return degenerate.sameness([tuple(a["prediction"]) for a in answers])
+
+
+class Regression(_Text):
+    """Answers with a number."""
+
+    name = "regression"
+    main_metric_name = "pearson"
+
+    @property
+    def record(self):
+        from bert_keras.kinds.text import records
+
+        return records.RatedText
+
+    def page(self, records, task):
+        from bert_keras.kinds.text import rated_texts
+
+        return rated_texts.describe(records)
+
+    def sign(self, evaluation, answers):
+        from bert_keras.labelled import degenerate
+
+        return degenerate.constancy(answers)

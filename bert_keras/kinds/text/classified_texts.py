@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
 from bert_keras.kinds import sections
-from bert_keras.labelled import answers
+from bert_keras.kinds.text.records import ClassifiedText
 from bert_keras.pages import confusion, markdown
 
 
 def describe(
-    records: Sequence[answers.ClassifiedText], labels: Sequence[str]
+    records: Sequence[ClassifiedText], labels: Sequence[str]
 ) -> list[sections.Section]:
     """The parts of the page.
 
@@ -49,7 +49,7 @@ def describe(
     ]
 
 
-def _mistakes(records: Sequence[answers.ClassifiedText]) -> sections.Section:
+def _mistakes(records: Sequence[ClassifiedText]) -> sections.Section:
     wrong = sections.most_confident_mistakes(records)
     has_pair = any(record.text_pair is not None for record in records)
     header = ["line", "right", "answered", "probability", "text"]

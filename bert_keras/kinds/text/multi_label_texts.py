@@ -10,12 +10,12 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
 from bert_keras.kinds import sections
 from bert_keras.kinds.text import classified_texts
-from bert_keras.labelled import answers
+from bert_keras.kinds.text.records import MultiLabelText
 from bert_keras.pages import confusion, markdown
 
 
 def describe(
-    records: Sequence[answers.MultiLabelText], labels: Sequence[str]
+    records: Sequence[MultiLabelText], labels: Sequence[str]
 ) -> list[sections.Section]:
     """The parts of the page.
 
@@ -44,9 +44,7 @@ def describe(
     ]
 
 
-def _score(
-    label: str, records: Sequence[answers.MultiLabelText]
-) -> confusion.ClassScore:
+def _score(label: str, records: Sequence[MultiLabelText]) -> confusion.ClassScore:
     pairs = [(label in r.labels, label in r.prediction) for r in records]
     num_right = sum(is_right for is_right, _ in pairs)
     num_answered = sum(is_answered for _, is_answered in pairs)
@@ -63,7 +61,7 @@ def _score(
     )
 
 
-def _mistakes(records: Sequence[answers.MultiLabelText]) -> sections.Section:
+def _mistakes(records: Sequence[MultiLabelText]) -> sections.Section:
     wrong = [r for r in records if set(r.labels) != set(r.prediction)]
     wrong.sort(key=lambda record: (-_worst(record)[1], record.line))
     has_pair = any(record.text_pair is not None for record in records)
@@ -92,7 +90,7 @@ def _mistakes(records: Sequence[answers.MultiLabelText]) -> sections.Section:
     )
 
 
-def _worst(record: answers.MultiLabelText) -> tuple[str, float]:
+def _worst(record: MultiLabelText) -> tuple[str, float]:
     """The label whose probability is furthest from the truth, and how far."""
     wrong = set(record.labels) ^ set(record.prediction)
     gaps = {

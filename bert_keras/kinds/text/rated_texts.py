@@ -11,16 +11,16 @@ import numpy as np
 
 from bert_keras.kinds import sections, task_pictures
 from bert_keras.kinds.text import classified_texts
-from bert_keras.labelled import answers
+from bert_keras.kinds.text.records import RatedText
 from bert_keras.pages import drawing, markdown
 
 
-def describe(records: Sequence[answers.RatedText]) -> list[sections.Section]:
+def describe(records: Sequence[RatedText]) -> list[sections.Section]:
     """The parts of the page."""
     return [_scatter(records), _mistakes(records)]
 
 
-def errors(records: Sequence[answers.RatedText]) -> dict[str, float]:
+def errors(records: Sequence[RatedText]) -> dict[str, float]:
     """Distances of the answers from the right numbers, in their unit."""
     all_errors = np.array([record.error for record in records])
     # Sums of huge numbers are infinite.
@@ -32,12 +32,12 @@ def errors(records: Sequence[answers.RatedText]) -> dict[str, float]:
         }
 
 
-def worst(records: Sequence[answers.RatedText]) -> list[answers.RatedText]:
+def worst(records: Sequence[RatedText]) -> list[RatedText]:
     """All answers, the farthest from the right number first."""
     return sorted(records, key=lambda record: (-abs(record.error), record.line))
 
 
-def _scatter(records: Sequence[answers.RatedText]) -> sections.Section:
+def _scatter(records: Sequence[RatedText]) -> sections.Section:
     rows = [[name, f"{value:.4g}"] for name, value in errors(records).items()]
     draw = functools.partial(
         task_pictures.draw_scatter,
@@ -52,7 +52,7 @@ def _scatter(records: Sequence[answers.RatedText]) -> sections.Section:
     )
 
 
-def _mistakes(records: Sequence[answers.RatedText]) -> sections.Section:
+def _mistakes(records: Sequence[RatedText]) -> sections.Section:
     has_pair = any(record.text_pair is not None for record in records)
     header = ["line", "right", "answered", "error", "text"]
     rows = [

@@ -15,43 +15,14 @@ import scipy.special
 
 from bert_keras.core.errors import check_choice
 from bert_keras.core.settings import config, finetuning
-from bert_keras.kinds.choice import swag
 from bert_keras.kinds.text import glue, multi_label, text
+from bert_keras.kinds.text.records import ClassifiedText, MultiLabelText, RatedText
 from bert_keras.labelled import answers, dataset, tables, text_windows, tokenized
 
 logger = logging.getLogger(__name__)
 
 KINDS: tuple[config.TaskKind, ...] = ("classification", "multi_label", "regression")
 """Kinds of tasks on texts."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelledInputs:
-    """Inputs with one row of outputs each."""
-
-    texts: tokenized.TokenizedTexts | swag.TokenizedQuestions
-    labels: Mapping[str, np.ndarray]
-    """Features `(num_inputs, ...)` that the loss reads; none where labels were not
-    read."""
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return self.texts.lengths
-
-    @property
-    def whole_lengths(self) -> np.ndarray:
-        return self.texts.whole_lengths
-
-    @property
-    def num_answers(self) -> int:
-        return len(self.texts)
-
-    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        labels = {name: values[rows] for name, values in self.labels.items()}
-        return self.texts.batch(rows) | labels
-
-    def places(self, rows: np.ndarray) -> dataset.Places:
-        return dataset.Places(rows, (np.arange(len(rows)),))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +104,7 @@ class TextDataset(dataset.Dataset):
 
     def encode(
         self, task, tokenizer, settings
-    ) -> LabelledInputs | text_windows.WindowedInputs:
+    ) -> tokenized.LabelledInputs | text_windows.WindowedInputs:
         labels = self._label_features(task, settings) if self.has_labels else {}
         if config.reads_windows(settings.long_texts):
             windows = text_windows.cut(
@@ -149,7 +120,7 @@ class TextDataset(dataset.Dataset):
             max_seq_length=settings.max_seq_length,
             keeps_tail=settings.long_texts == "head_tail",
         )
-        return LabelledInputs(texts=texts, labels=labels)
+        return tokenized.LabelledInputs(texts=texts, labels=labels)
 
     def _label_features(
         self, task: config.Task, settings: finetuning.FinetuningConfig
@@ -210,13 +181,13 @@ class TextAnswers(dataset.Answers):
         ):
             example = {"text": row.text, "text_pair": row.text_pair, "line": row.line}
             if labels is None:
-                yield answers.RatedText(
+                yield RatedText(
                     **example,
                     label=None if row.label is None else float(row.label),
                     prediction=float(logits[0]),
                 )
             else:
-                yield answers.ClassifiedText(
+                yield ClassifiedText(
                     **example,
                     label=row.label,
                     prediction=labels[logits.argmax()],
@@ -266,7 +237,7 @@ class MultiLabelAnswers(dataset.Answers):
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
         predicted = self._predicted(threshold)
         for row, (labels, probs) in zip(self.rows, predicted, strict=True):
-            yield answers.MultiLabelText(
+            yield MultiLabelText(
                 text=row.text,
                 text_pair=row.text_pair,
                 line=row.line,

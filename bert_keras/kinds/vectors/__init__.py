@@ -1,0 +1,83 @@
+"""Vectors of texts: an encoder, or a model that is tuned to bring like texts near."""
+
+from bert_keras.core.errors import InputError
+from bert_keras.kinds.kind import Kind, Labelled
+
+
+class Encoder(Kind):
+    """An encoder without a head."""
+
+    name = "encoder"
+    parts = ("encoder/",)
+
+    def network(self, bert_config, task, *, dropout_prob=0.0, scale=20.0, **shared):
+        from bert_keras.model import encoder
+
+        return encoder.BertEncoder(bert_config, **shared)
+
+    def served(self, checkpoint, *, path, top_k):
+        raise InputError(
+            f"{path}: an encoder without a head, which answers nothing: --embedding "
+            "mean exports its vectors"
+        )
+
+
+class Embedding(Labelled):
+    """Answers with a vector, near those of texts that mean the same."""
+
+    name = "embedding"
+    parts = ("encoder/",)
+    form = "embedding"
+
+    @property
+    def record(self):
+        from bert_keras.kinds.vectors import records
+
+        return records.EmbeddedText
+
+    def network(self, bert_config, task, *, dropout_prob=0.0, scale=20.0, **shared):
+        from bert_keras.model import embedder
+
+        return embedder.BertEmbedder(
+            bert_config,
+            pooling=task.pooling,
+            normalize=task.normalize,
+            scale=scale,
+            **shared,
+        )
+
+    def read(self, path, settings, *, has_labels=True, **_):
+        from bert_keras.kinds.vectors import embedding
+
+        return embedding.EmbeddingDataset(
+            path=path,
+            rows=embedding.read(path, settings.columns, has_labels=has_labels),
+            has_labels=has_labels,
+            settings=settings.embedding,
+        )
+
+    def from_python(self, examples, task):
+        from bert_keras.kinds.vectors import embedding
+        from bert_keras.labelled import python_examples
+
+        def read(example, number):
+            [text] = python_examples.strings([example])
+            return embedding.Texts(text, None, None, None, number)
+
+        rows = python_examples.read(examples, read, expected="a string")
+        return embedding.EmbeddingDataset(
+            path=python_examples.PATH, rows=rows, has_labels=False
+        )
+
+    def main_metric(self, settings, labels):
+        return settings.embedding.metric
+
+    def page(self, records, task):
+        from bert_keras.kinds.vectors import embedded_texts
+
+        return embedded_texts.describe(records)
+
+    def served(self, checkpoint, *, path, top_k):
+        from bert_keras.kinds.vectors import served_embeddings
+
+        return served_embeddings.as_trained(checkpoint, path=path)

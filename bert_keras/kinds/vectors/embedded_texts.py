@@ -11,18 +11,18 @@ from matplotlib import figure, ticker
 
 from bert_keras.kinds import sections
 from bert_keras.kinds.text import similarity
-from bert_keras.labelled import answers
+from bert_keras.kinds.vectors.records import EmbeddedText
 from bert_keras.pages import drawing, markdown
 
 
-def describe(records: Sequence[answers.EmbeddedText]) -> list[sections.Section]:
+def describe(records: Sequence[EmbeddedText]) -> list[sections.Section]:
     """The parts of the page."""
     if records[0].label is not None:
         return [_cosines(records)]
     return [_search(records), _misses(records)]
 
 
-def _cosines(records: Sequence[answers.EmbeddedText]) -> sections.Section:
+def _cosines(records: Sequence[EmbeddedText]) -> sections.Section:
     labels = np.array([record.label for record in records], np.float32)
     found = np.array([record.prediction for record in records], np.float32)
     scores = similarity.label_scores(found, labels)
@@ -48,7 +48,7 @@ def _draw_cosines(labels: np.ndarray, found: np.ndarray) -> figure.Figure:
     return picture
 
 
-def _search(records: Sequence[answers.EmbeddedText]) -> sections.Section:
+def _search(records: Sequence[EmbeddedText]) -> sections.Section:
     ranks = np.array([record.rank for record in records])
     names = {
         "recall_at_1": "second text is the nearest",
@@ -78,7 +78,7 @@ def _draw_ranks(ranks: np.ndarray) -> figure.Figure:
     return picture
 
 
-def _misses(records: Sequence[answers.EmbeddedText]) -> sections.Section:
+def _misses(records: Sequence[EmbeddedText]) -> sections.Section:
     missed = [record for record in records if record.rank > similarity.RANK]
     missed.sort(key=lambda record: (-record.rank, record.line))
     rows = [

@@ -25,6 +25,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features
 from bert_keras.kinds.text import similarity, text
+from bert_keras.kinds.vectors.records import EmbeddedText
 from bert_keras.labelled import answers, dataset, tables, tokenized
 
 logger = logging.getLogger(__name__)
@@ -357,7 +358,7 @@ class EmbeddingAnswers(dataset.Answers):
                 prediction = float(self._cosines[number])
             else:
                 prediction = tuple(self.vectors[number, 0].tolist())
-            yield answers.EmbeddedText(
+            yield EmbeddedText(
                 text=row.text,
                 text_pair=row.text_pair,
                 line=row.line,

@@ -21,7 +21,7 @@ import sklearn.feature_extraction.text
 import sklearn.linear_model
 
 from bert_keras.core.settings import config
-from bert_keras.kinds import forms
+from bert_keras.kinds.tagging import dataset as tagging_data
 from bert_keras.kinds.text import text_forms
 from bert_keras.labelled import dataset
 
@@ -82,7 +82,7 @@ def learn(name: str, train: dataset.Dataset, task: config.Task) -> Floor:
         task: with all labels, also those that are not in these examples.
     """
     start = time.perf_counter()
-    if isinstance(train, forms.TaggingDataset):
+    if isinstance(train, tagging_data.TaggingDataset):
         learnt = _tags(train, task, by_word=name == EACH_WORD)
     elif name == COMMONEST:
         learnt = _Constant(_common_logits(train, task))
@@ -99,8 +99,8 @@ def score(
     data: dataset.Dataset, logits: np.ndarray, task: config.Task
 ) -> dataset.Answers:
     """A floor's answers to labelled examples, which score like a model's."""
-    if isinstance(data, forms.TaggingDataset):
-        return forms.TaggingAnswers(
+    if isinstance(data, tagging_data.TaggingDataset):
+        return tagging_data.TaggingAnswers(
             sentences=data.sentences, word_logits=logits, labels=task.labels
         )
     return data.answers_of(logits, task)
@@ -212,7 +212,9 @@ class _Tags:
         return np.eye(self.num_labels, dtype=np.float32)[places] * 10
 
 
-def _tags(train: forms.TaggingDataset, task: config.Task, *, by_word: bool) -> _Tags:
+def _tags(
+    train: tagging_data.TaggingDataset, task: config.Task, *, by_word: bool
+) -> _Tags:
     places = {label: place for place, label in enumerate(task.labels)}
     all_tags: collections.Counter[str] = collections.Counter()
     of_words: dict[str, collections.Counter[str]] = {}

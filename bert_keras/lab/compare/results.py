@@ -8,6 +8,7 @@ from pathlib import Path
 from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
+from bert_keras.kinds import registry
 from bert_keras.lab.compare import costs, paired
 from bert_keras.labelled import answers
 
@@ -84,10 +85,11 @@ def rank(
     first, *rest = sorted(present, key=lambda c: -c.mean(fraction))
     seen: tuple[Path, list[int]] | None = None
     known = {}
+    record_type = registry.labelled(kind).record
     for contender in present:
         for seed, run in contender.runs[fraction].items():
             path = run.directory / run_directory.ANSWERS_NAME
-            records = [r.model_dump() for r in answers.read_answers(path, kind)]
+            records = [r.model_dump() for r in answers.read_answers(path, record_type)]
             lines = [record["line"] for record in records]
             seen = seen or (path, lines)
             if lines != seen[1]:

@@ -253,7 +253,6 @@ def _claim(directory: Path, command: planning.Command) -> None:
             "dev_sha256": held_out_parts.digests(command.dev),
             **command.settings().model_dump(mode="json"),
         },
-        defaults=finetuning.FinetuningConfig().model_dump(mode="json"),
     )
     for name in (_MODELS, _FLOORS):
         files.make_directory(directory / name)

@@ -16,9 +16,9 @@ import tensorflow as tf
 from bert_keras.checkpoints import run_directory, starting_point, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
-from bert_keras.kinds import held_out_parts
+from bert_keras.kinds import held_out_parts, registry
 from bert_keras.lab.distill import lessons, students, taught, teacher_answers
-from bert_keras.model import distillation, networks
+from bert_keras.model import distillation
 from bert_keras.training.finetuning import tuning_run
 
 
@@ -217,7 +217,9 @@ def _build(
     with strategy.scope():
         # Of pre-training heads nothing is learnt.
         task = teacher.task if lessons.is_tuned(teacher) else lesson.task
-        network = networks.build(teacher.bert_config, task, dtype=settings.precision)
+        network = registry.build_network(
+            teacher.bert_config, task, dtype=settings.precision
+        )
         weights.assign(network, teacher.arrays)
     inputs = lesson.inputs
     if losses.soft_weight:

@@ -18,8 +18,8 @@ from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config
 from bert_keras.inference import forward
+from bert_keras.kinds import registry
 from bert_keras.lab.feature_based import configuration, vector_files, word_inputs
-from bert_keras.model import networks
 from bert_keras.model.encoder import resolve_layers
 
 logger = logging.getLogger(__name__)
@@ -161,7 +161,9 @@ class LayerReader:
         self.layers = resolve_layers(layers, bert_config.num_hidden_layers, path=path)
         self.hidden_size = bert_config.hidden_size
         self._longest, self._path = bert_config.max_position_embeddings, path
-        self._encoder = networks.build(bert_config, config.Task(kind="encoder"), seed=0)
+        self._encoder = registry.build_network(
+            bert_config, config.Task(kind="encoder"), seed=0
+        )
         weights.assign(self._encoder, checkpoint.arrays)
         self.forward = forward.Forward(
             self._compute, feature_names=(*forward.INPUT_NAMES, "pieces")

@@ -94,9 +94,7 @@ def run_probes(
         "dev_sha256": files.sha256(dev),
         **settings.model_dump(mode="json"),
     }
-    manifest.claim_output_directory(
-        directory, decisive, defaults=type(settings)().model_dump(mode="json")
-    )
+    manifest.claim_output_directory(directory, decisive)
     if (results := run_directory.read_results(directory)) is not None:
         logger.info("%s: finished already", directory)
         return results

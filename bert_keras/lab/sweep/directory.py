@@ -15,7 +15,7 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import fields, finetuning, strict
-from bert_keras.kinds import catalogue, held_out_parts
+from bert_keras.kinds import catalogue, held_out_parts, registry
 from bert_keras.lab.sweep import planning, scores
 from bert_keras.labelled import answers
 
@@ -50,10 +50,7 @@ def claim(directory: Path, command: planning.Command) -> None:
         "from_scratch": command.from_scratch,
         **command.settings().model_dump(mode="json", exclude={"seed"}),
     }
-    # Sweeps of earlier versions lack the settings that are new since.
-    defaults = finetuning.FinetuningConfig().model_dump(mode="json")
-    del defaults["seed"]
-    manifest.claim_output_directory(directory, settings, defaults=defaults)
+    manifest.claim_output_directory(directory, settings)
     for name in ("runs", "logs"):
         files.make_directory(directory / name)
 
@@ -150,7 +147,8 @@ def read_outcome(
     answered = None
     if (path / run_directory.ANSWERS_NAME).is_file():
         records = answers.read_answers(
-            path / run_directory.ANSWERS_NAME, catalogue.task_kind(run.settings)
+            path / run_directory.ANSWERS_NAME,
+            registry.labelled(catalogue.task_kind(run.settings)).record,
         )
         if answers.are_finite(records):
             answered = [record.model_dump() for record in records]

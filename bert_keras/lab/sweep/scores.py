@@ -7,9 +7,8 @@ from typing import Any, Literal, cast
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, sweeps
-from bert_keras.kinds import catalogue
+from bert_keras.kinds import catalogue, registry
 from bert_keras.lab.sweep import planning
-from bert_keras.labelled import degenerate
 
 LARGEST = 1e100
 """Numbers from here on count as infinite: no score is as large, and their sum is."""
@@ -23,7 +22,7 @@ class Ruler:
     """Name of a metric in `eval` of results.json."""
     goal: Literal["max", "min"]
     choose: Literal["best", "mean"]
-    """See `sweep_config.SweepConfig`."""
+    """See `core.settings.sweeps.SweepConfig`."""
 
     def key(self, score: float | None) -> float:
         """Greater for better scores."""
@@ -107,7 +106,7 @@ def judge(
         "loss on dev": evaluation.get("loss", 0.0),
         metric: evaluation[metric],
     }
-    # Not finite is null in the file; NaN in those of earlier versions.
+    # Not finite is null in the file.
     broken = [
         f"{name} is not finite"
         for name, value in watched.items()
@@ -116,7 +115,7 @@ def judge(
     sign = None
     if not broken:
         kind = catalogue.task_kind(run.settings)
-        sign = degenerate.find_sign(kind, evaluation, answers)
+        sign = registry.labelled(kind).sign(evaluation, answers)
     return Outcome(
         run=run,
         score=None if broken else float(evaluation[metric]),

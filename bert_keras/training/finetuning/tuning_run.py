@@ -20,9 +20,8 @@ from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import tokenization
 from bert_keras.inference import forward
-from bert_keras.kinds import catalogue
+from bert_keras.kinds import catalogue, registry
 from bert_keras.labelled import data_report, dataset
-from bert_keras.model import networks
 from bert_keras.report import task_summaries
 from bert_keras.training.finetuning import keeping, task_batches, task_training
 from bert_keras.training.step import learner, precision, replicas, self_check, stopping
@@ -263,7 +262,7 @@ def build_network(
     settings: finetuning.FinetuningConfig, run: run_directory.Run
 ) -> keras.Model:
     """Makes the network of a run, its weights from the seed."""
-    network = networks.build(
+    network = registry.build_network(
         run.bert_config,
         run.task,
         dropout_prob=settings.dropout_prob,

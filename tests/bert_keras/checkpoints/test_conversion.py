@@ -14,7 +14,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
 from bert_keras.inference import tuned
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *(f"w{i}" for i in range(35)))
@@ -31,7 +31,7 @@ def make_checkpoint(tiny_config, randomize):
         task = config.Task(kind=kind, labels=labels, bilstm_units=bilstm_units)
         changes = {"hidden_act": "gelu_tanh", **config_changes}
         bert_config = tiny_config.model_copy(update=changes)
-        network = networks.build(bert_config, task, seed=1)
+        network = registry.build_network(bert_config, task, seed=1)
         randomize(network)
         return weights.Checkpoint(
             bert_config=bert_config,

@@ -16,7 +16,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.inference import tuned
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 
 WORDS = [f"w{i}" for i in range(30)]
 VOCABULARY = tokenization.Vocabulary(
@@ -41,7 +41,7 @@ def make_run(tiny_config, randomize, tmp_path):
         task = config.Task(kind=kind, labels=labels, has_text_pair=False)
         changes = {"hidden_act": "gelu_tanh", "vocab_size": len(VOCABULARY), **changes}
         bert_config = tiny_config.model_copy(update=changes)
-        network = networks.build(bert_config, task, seed=1)
+        network = registry.build_network(bert_config, task, seed=1)
         randomize(network)
         made = weights.Checkpoint(
             bert_config=bert_config,
@@ -65,7 +65,7 @@ def prune(run: Path, to: str = "native") -> conversion.Conversion:
 
 def outputs(directory: Path, ids=None) -> dict[str, np.ndarray]:
     checkpoint = conversion.read(directory)
-    network = networks.build(checkpoint.bert_config, checkpoint.task, seed=1)
+    network = registry.build_network(checkpoint.bert_config, checkpoint.task, seed=1)
     weights.assign(network, checkpoint.arrays)
     changed = {} if ids is None else {"input_ids": ids[FEATURES["input_ids"]]}
     found = network({**FEATURES, **changed}, training=False)

@@ -7,7 +7,7 @@ from bert_keras.checkpoints import run_directory, run_weights, training_state
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import tokenization
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 
 TASK = config.Task(kind="regression")
 BERT_CONFIG = config.BertConfig(
@@ -41,12 +41,12 @@ def read(run):
 
 
 def test_weights_come_back_and_the_run_is_finished(run):
-    network = networks.build(BERT_CONFIG, TASK, seed=1)
+    network = registry.build_network(BERT_CONFIG, TASK, seed=1)
     run_weights.finish_run(run, network, {"steps": 3})
     assert read(run) == run
     assert run_directory.read_results(run.directory) == {"steps": 3}
     assert not list(run.directory.glob(".*"))
-    other = networks.build(BERT_CONFIG, TASK, seed=2)
+    other = registry.build_network(BERT_CONFIG, TASK, seed=2)
     run_weights.load_weights(run, other)
     for first, second in zip(network.weights, other.weights, strict=True):
         np.testing.assert_array_equal(first, second)
@@ -71,7 +71,7 @@ def test_an_unfinished_run_names_its_best_checkpoint(run):
 
 def test_weights_of_another_model_are_refused(run):
     wider = BERT_CONFIG.model_copy(update={"hidden_size": 16})
-    run_weights.finish_run(run, networks.build(wider, TASK), {})
-    network = networks.build(BERT_CONFIG, TASK)
+    run_weights.finish_run(run, registry.build_network(wider, TASK), {})
+    network = registry.build_network(BERT_CONFIG, TASK)
     with pytest.raises(InputError, match=r"weights\.h5: not the weights of this mod"):
         run_weights.load_weights(run, network)

@@ -20,7 +20,7 @@ from bert_keras.checkpoints import (
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading, strict
 from bert_keras.data import tokenization
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
 from bert_keras.training import pretrain
@@ -75,7 +75,7 @@ def make_run(directory, vocabulary, *, kind="pretraining", num_nans=0, **sizes):
         do_lower_case=True,
         inputs={},
     )
-    network = networks.build(bert_config, task)
+    network = registry.build_network(bert_config, task)
     random = np.random.default_rng(7)
     for weight in network.weights:
         values = random.standard_normal(weight.shape, dtype=np.float32)
@@ -258,7 +258,7 @@ class TestExtendedVocabulary:
         bert_config = loading.read_bert_config(run / "bert_config.json")
         assert bert_config.vocab_size == len(old) + 2
         task = config.Task(kind="pretraining")
-        fresh = networks.build(bert_config, task, seed=SEED)
+        fresh = registry.build_network(bert_config, task, seed=SEED)
         wanted = weights.from_network(fresh)
         wanted |= starting_point.encoder_arrays(conversion.read(tuned))
         wanted[WORDS] = with_new_rows(wanted[WORDS], old)

@@ -7,7 +7,7 @@ from bert_keras.checkpoints import weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 
 ROWS = (
     weights.Row("encoder/layer_{i}/self_attention/query/kernel", "q{i}", "heads_out"),
@@ -38,7 +38,7 @@ class Tensors:
 @pytest.fixture
 def network(tiny_config, randomize):
     task = config.Task(kind="classification", labels=("a", "b", "c"))
-    network = networks.build(tiny_config, task)
+    network = registry.build_network(tiny_config, task)
     randomize(network)
     return network
 
@@ -65,7 +65,7 @@ def replace(checkpoint, **changes):
 def test_the_names_and_shapes_are_those_of_the_network(kind, units, tiny_config):
     labels = ("a", "b", "c") if kind in ("classification", "tagging") else None
     task = config.Task(kind=kind, labels=labels, bilstm_units=units)
-    network = networks.build(tiny_config, task)
+    network = registry.build_network(tiny_config, task)
     shapes = weights.all_shapes(
         tiny_config, num_labels=task.num_labels, bilstm_units=units
     )
@@ -73,7 +73,7 @@ def test_the_names_and_shapes_are_those_of_the_network(kind, units, tiny_config)
     assert {name: array.shape for name, array in arrays.items()} == {
         name: shape
         for name, shape in shapes.items()
-        if name.startswith(weights.parts_of(kind))
+        if name.startswith(registry.find(kind).parts)
     }
     assert sum(a.size for a in arrays.values()) == network.count_params()
 
@@ -90,7 +90,7 @@ def test_query_key_and_value_are_the_thirds_of_the_fused_kernel(network):
 def test_assign_is_the_inverse(tiny_config, network):
     arrays = weights.from_network(network)
     task = config.Task(kind="classification", labels=("a", "b", "c"))
-    other = networks.build(tiny_config, task)
+    other = registry.build_network(tiny_config, task)
     assert weights.assign(other, arrays) == []
     again = weights.from_network(other)
     for name, array in arrays.items():

@@ -102,13 +102,10 @@ class TestClaim:
         with pytest.raises(InputError, match="with seed=1 where this one has 2"):
             manifest.claim_output_directory(tmp_path, {"seed": 2})
 
-    def test_a_run_begun_before_there_was_a_setting(self, tmp_path):
+    def test_another_number_of_settings(self, tmp_path):
         manifest.claim_output_directory(tmp_path, {"seed": 1})
-        new = {"seed": 1, "size": 8}
-        with pytest.raises(InputError, match="with size=4 where this one has 8"):
-            manifest.claim_output_directory(tmp_path, new, defaults={"size": 4})
-        new["size"] = 4
-        manifest.claim_output_directory(tmp_path, new, defaults={"seed": 2, "size": 4})
+        with pytest.raises(InputError, match="with size=None where this one has 8"):
+            manifest.claim_output_directory(tmp_path, {"seed": 1, "size": 8})
 
     def test_the_first_difference_within_a_setting(self, tmp_path):
         manifest.claim_output_directory(

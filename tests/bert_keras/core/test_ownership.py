@@ -18,7 +18,7 @@ from bert_keras.pipelines.engine import engines
 
 OWN_AND_WAIT = """
 import sys, time
-from bert_keras import ownership
+from bert_keras.core import ownership
 with ownership.owned(sys.argv[1]):
     print("owned", flush=True)
     time.sleep(600)

@@ -345,7 +345,7 @@ class TestTryingAgain:
 
 TAKE_TURNS = """
 import fcntl, random, sys, time
-from bert_keras import errors, ownership
+from bert_keras.core import errors, ownership
 ownership.HEARTBEAT_SECONDS, ownership.SILENCE_SECONDS = 0.2, 10.0
 root, lock, starts = sys.argv[1], sys.argv[2], int(sys.argv[3])
 turns = 0
@@ -363,7 +363,7 @@ print(turns)
 """
 OWN_AND_SLEEP = """
 import sys
-from bert_keras import ownership, stores
+from bert_keras.core import ownership, stores
 ownership.HEARTBEAT_SECONDS = 0.1
 with ownership.owned(sys.argv[1]) as owner:
     owner.check()

@@ -19,7 +19,7 @@ from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.graphs import graph_tokenizer
 from bert_keras.inference import tuned
-from bert_keras.model import networks
+from bert_keras.kinds.text import network as text_network
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", *"0123456789.,!?'")
@@ -59,7 +59,7 @@ def make_run(directory: Path, randomize, **task) -> Path:
         do_lower_case=True,
         inputs={},
     )
-    network = networks.BertClassifier(
+    network = text_network.BertClassifier(
         BERT_CONFIG, run_task.num_labels, dropout_prob=0.1
     )
     network.build()

@@ -16,9 +16,9 @@ from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import formats
 from bert_keras.inference import fill_mask, tuned
+from bert_keras.kinds import registry
 from bert_keras.kinds.vectors import served_embeddings
 from bert_keras.labelled import tokenized
-from bert_keras.model import networks
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", *".,!?'[]")
@@ -68,7 +68,7 @@ def make_run(
     )
     directory.mkdir()
     run_directory.describe_run(run, settings)
-    network = networks.build(bert_config, run.task)
+    network = registry.build_network(bert_config, run.task)
     randomize(network, stddev=stddev)
     run_weights.finish_run(run, network, {"steps": 0})
     return directory
@@ -138,7 +138,7 @@ def outputs_of(run: Path, kind: str, ids, **options):
     """What a network with the weights of a run makes of ids."""
     checkpoint = starting_point.read_with_tokenizer(run)
     task = config.Task(kind=kind, labels=checkpoint.task.labels)
-    network = networks.build(checkpoint.bert_config, task)
+    network = registry.build_network(checkpoint.bert_config, task)
     weights.assign(network, checkpoint.arrays)
     return network(ids, training=False, **options)
 
@@ -277,7 +277,7 @@ def test_an_exported_encoder_of_a_run_of_another_kind(tagger, tmp_path):
     np.testing.assert_allclose(alone[0], found[1], atol=1e-5)
     assert serve(text=tf.constant([], tf.string))["embedding"].shape == (0, 16)
     stored = tf.train.list_variables(str(tmp_path / "1/variables/variables"))
-    encoder = networks.build(BERT_CONFIG, config.Task(kind="encoder"))
+    encoder = registry.build_network(BERT_CONFIG, config.Task(kind="encoder"))
     sizes = [np.prod(shape, dtype=int) for _, shape in stored if shape]
     assert sum(sizes) == encoder.count_params()
 
@@ -369,7 +369,9 @@ def test_a_model_of_the_size_of_bert_base(form, randomize, tmp_path):
     export.export_model(base, tmp_path / "exported", to=form)
     files = [path for path in (tmp_path / "exported").rglob("*") if path.is_file()]
     num_bytes = sum(path.stat().st_size for path in files)
-    network = networks.build(config.BertConfig(), config.Task(kind="pretraining"))
+    network = registry.build_network(
+        config.BertConfig(), config.Task(kind="pretraining")
+    )
     unused = ("pooler", "next_sentence")
     assert num_bytes > 4 * sum(
         np.prod(weight.shape, dtype=int)

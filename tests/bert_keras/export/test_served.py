@@ -13,7 +13,7 @@ from bert_keras import export
 from bert_keras.checkpoints import run_directory, run_weights
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 
 pytest.importorskip("tensorflow_serving.apis.prediction_service_pb2_grpc")
 
@@ -63,7 +63,7 @@ def exported(folder: Path, randomize, *, task="text", **of_task) -> tuple[Path, 
         task=task, max_seq_length=20, precision="float32", span=SPAN
     )
     run_directory.describe_run(run, settings)
-    network = networks.build(BERT_CONFIG, run.task, seed=0)
+    network = registry.build_network(BERT_CONFIG, run.task, seed=0)
     randomize(network, stddev=0.6)
     run_weights.finish_run(run, network, {"steps": 0})
     version = folder / "mine/1"

@@ -13,7 +13,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
 from bert_keras.inference import tuned
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *(f"w{i}" for i in range(35)))
@@ -45,7 +45,7 @@ def run(tmp_path_factory, randomize):
 
     def make(kind):
         if kind not in made:
-            network = networks.build(BERT_CONFIG, TASKS[kind])
+            network = registry.build_network(BERT_CONFIG, TASKS[kind])
             randomize(network)
             checkpoint = weights.Checkpoint(
                 bert_config=BERT_CONFIG,

@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.kinds import forms, held_out_parts
+from bert_keras.kinds import held_out_parts
+from bert_keras.kinds.choice import dataset as choice_data
 from bert_keras.kinds.choice import swag
+from bert_keras.kinds.span import dataset as span_data
 from bert_keras.kinds.span import squad
+from bert_keras.kinds.tagging import dataset as tagging_data
 from bert_keras.kinds.tagging import ner
 from bert_keras.kinds.text import text, text_forms
 
@@ -125,8 +128,10 @@ def test_what_examples_of_every_form_are_about():
     def sentence(words: str, document: int) -> ner.Sentence:
         return ner.Sentence(tuple(words.split()), None, document, 1)
 
-    def tagging(*sentences: ner.Sentence) -> forms.TaggingDataset:
-        return forms.TaggingDataset(path=FILE, sentences=sentences, has_labels=False)
+    def tagging(*sentences: ner.Sentence) -> tagging_data.TaggingDataset:
+        return tagging_data.TaggingDataset(
+            path=FILE, sentences=sentences, has_labels=False
+        )
 
     two = tagging(sentence("a b", 1), sentence("c", 1), sentence("d", 2))
     assert two.keys() == ["a b\nc", "a b\nc", "d"]
@@ -134,13 +139,13 @@ def test_what_examples_of_every_form_are_about():
     assert one.keys() == ["a b", "c"]
     assert one.subset([1]).sentences == [sentence("c", 1)]
     asked = tuple(squad.Question(n, f"{n}?", "a text", ()) for n in "xy")
-    span = forms.SpanDataset(
+    span = span_data.SpanDataset(
         path=FILE, questions=squad.QuestionSet(asked, False, 0, ())
     )
     assert span.keys() == ["a text", "a text"]
     assert span.subset([1]).questions.questions == asked[1:]
     rows = [swag.Question("a", "b", tuple("wxyz"), 0, 1)]
-    choice = forms.ChoiceDataset(path=FILE, questions=rows, has_labels=True)
+    choice = choice_data.ChoiceDataset(path=FILE, questions=rows, has_labels=True)
     assert choice.keys() == ["a\0b"]
     assert choice.subset([]).questions == []
     pair = text.LabelledText("a", "b", None, 1)

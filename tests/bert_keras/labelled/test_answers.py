@@ -5,6 +5,7 @@ import json
 import pytest
 
 from bert_keras.core.errors import InputError
+from bert_keras.kinds import registry
 from bert_keras.labelled import answers
 
 RECORDS = {
@@ -60,14 +61,16 @@ def write(path, *records):
 def test_a_record_is_read_as_it_was_written(tmp_path, kind):
     record = RECORDS[kind]
     path = write(tmp_path / "answers", record, {**record, "of_a_later_version": 1})
-    first, second = answers.read_answers(path, kind)
+    first, second = answers.read_answers(path, registry.labelled(kind).record)
     assert first == second
     assert json.loads(json.dumps(first.model_dump())) == record
 
 
 def test_what_follows_from_a_record(tmp_path):
     def read(kind):
-        (record,) = answers.read_answers(write(tmp_path / kind, RECORDS[kind]), kind)
+        (record,) = answers.read_answers(
+            write(tmp_path / kind, RECORDS[kind]), registry.labelled(kind).record
+        )
         return record
 
     assert read("classification").confidence == 0.75
@@ -84,7 +87,9 @@ def test_numbers_that_are_not_finite_are_told(tmp_path, kind):
         "span": {"null_odds": float("nan")},
     }
     good, bad = RECORDS[kind], {**RECORDS[kind], **changes[kind]}
-    records = answers.read_answers(write(tmp_path / "answers", good, bad), kind)
+    records = answers.read_answers(
+        write(tmp_path / "answers", good, bad), registry.labelled(kind).record
+    )
     assert answers.are_finite(records[:1])
     assert not answers.are_finite(records)
 
@@ -113,22 +118,22 @@ def test_a_damaged_record_is_refused(tmp_path, kind, change, message):
         rf"answers: line 2: expected an answer as `finetune` writes it: {message}"
     )
     with pytest.raises(InputError, match=expected):
-        answers.read_answers(path, kind)
+        answers.read_answers(path, registry.labelled(kind).record)
 
 
 def test_a_file_that_is_none_is_refused(tmp_path):
     path = tmp_path / "answers"
     with pytest.raises(InputError, match="answers: expected a file of texts, cannot"):
-        answers.read_answers(path, "span")
+        answers.read_answers(path, registry.labelled("span").record)
     path.write_text("")
-    with pytest.raises(InputError, match="expected the answers of a span run, found n"):
-        answers.read_answers(path, "span")
+    with pytest.raises(InputError, match="expected the answers of a run, found none"):
+        answers.read_answers(path, registry.labelled("span").record)
     path.write_text('{"id": "x"')
     with pytest.raises(InputError, match="line 1: not JSON: "):
-        answers.read_answers(path, "span")
+        answers.read_answers(path, registry.labelled("span").record)
     path.write_bytes(b"\xff\n")
     with pytest.raises(InputError, match="line 1: not UTF-8: "):
-        answers.read_answers(path, "span")
+        answers.read_answers(path, registry.labelled("span").record)
     path.write_text("[1]\n")
     with pytest.raises(InputError, match="line 1: expected an answer as `finetune` wr"):
-        answers.read_answers(path, "span")
+        answers.read_answers(path, registry.labelled("span").record)

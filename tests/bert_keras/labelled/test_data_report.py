@@ -7,10 +7,12 @@ import pytest
 
 from bert_keras.core.settings.finetuning import FinetuningConfig
 from bert_keras.data import tokenization
-from bert_keras.kinds import forms
 from bert_keras.kinds.catalogue import read
+from bert_keras.kinds.choice import dataset as choice_data
 from bert_keras.kinds.choice import swag
+from bert_keras.kinds.span import dataset as span_data
 from bert_keras.kinds.span import squad
+from bert_keras.kinds.tagging import dataset as tagging_data
 from bert_keras.kinds.tagging import ner
 from bert_keras.kinds.text import text, text_forms
 from bert_keras.labelled import data_report
@@ -149,7 +151,7 @@ def test_lengths_are_those_before_the_cut():
     assert inputs.whole_lengths.tolist() == [12, 3, 6]
     assert inputs.lengths.tolist() == [6, 3, 6]
     rows = [swag.Question("a", "b", ("c", "c d", "c", "a b c d"), 0, 1)]
-    choice = forms.ChoiceDataset(path=FILE, questions=rows, has_labels=True)
+    choice = choice_data.ChoiceDataset(path=FILE, questions=rows, has_labels=True)
     inputs = choice.encode(choice.describe(), TOKENIZER, settings)
     assert inputs.whole_lengths.tolist() == [9] and inputs.lengths.tolist() == [6]
 
@@ -158,7 +160,7 @@ def test_sentences_and_questions_are_divided_and_not_cut():
     def sentence(words: str, tags: str) -> ner.Sentence:
         return ner.Sentence(tuple(words.split()), tuple(tags.split()), 1, 1)
 
-    tagged = forms.TaggingDataset(
+    tagged = tagging_data.TaggingDataset(
         path=FILE,
         sentences=[
             sentence("a b c d", "O O O B-X"),
@@ -178,7 +180,7 @@ def test_sentences_and_questions_are_divided_and_not_cut():
         squad.Question("1", "a b?", "c d " * 4, (squad.Answer("c", 0),)),
         squad.Question("2", "a?", "c", ()),
     ]
-    span = forms.SpanDataset(
+    span = span_data.SpanDataset(
         path=FILE, questions=squad.QuestionSet(tuple(asked), True, 0, ())
     )
     report = describe(span, kind="span", max_seq_length=9, span={"max_query_length": 2})

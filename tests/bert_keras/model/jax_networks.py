@@ -17,7 +17,7 @@ import numpy as np
 
 from bert_keras.checkpoints import weights
 from bert_keras.core.settings import config
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 
 
 def below(archive: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
@@ -57,7 +57,7 @@ def main(input_path: str, output_path: str) -> None:
     results = {}
     for key, values in json.loads(str(archive["tasks"])).items():
         task = config.Task(**values)
-        network = networks.build(bert_config, task, dropout_prob=0.1, seed=1)
+        network = registry.build_network(bert_config, task, dropout_prob=0.1, seed=1)
         weights.assign(network, below(archive, f"{key}/weights/"))
         outcome = results_of(network, below(archive, f"{key}/features/"))
         results |= {f"{key}/{name}": value for name, value in outcome.items()}

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from bert_keras.core.settings import config
-from bert_keras.model import distillation, networks
+from bert_keras.kinds import registry
+from bert_keras.model import distillation
 
 RNG = np.random.default_rng(5)
 TEACHER = config.BertConfig(
@@ -48,7 +49,7 @@ def found(terms, name):
 
 
 def network(bert_config, task, seed):
-    made = networks.build(bert_config, task, seed=seed)
+    made = registry.build_network(bert_config, task, seed=seed)
     # Biases of 0 and norms of 1 would hide what is added and multiplied.
     for number, weight in enumerate(made.weights):
         if "seed" not in weight.path:

@@ -10,8 +10,9 @@ from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.formats import sentence_transformers as directories
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
+from bert_keras.kinds import registry
 from bert_keras.kinds.vectors import embedding
-from bert_keras.model import embedder, networks
+from bert_keras.model import embedder
 from bert_keras.training.step import replicas
 
 WORDS = "the film plot is so and a scene very with great lovely dull weak".split()
@@ -30,7 +31,7 @@ BERT_CONFIG = config.BertConfig(
 
 def build(pooling: str = "mean", **options) -> embedder.BertEmbedder:
     task = config.Task(kind="embedding", pooling=pooling, **options)
-    return networks.build(BERT_CONFIG, task, scale=17.0, seed=3)
+    return registry.build_network(BERT_CONFIG, task, scale=17.0, seed=3)
 
 
 def random_texts(num_rows: int, num_texts: int) -> list[tuple[str, ...]]:
@@ -191,7 +192,7 @@ def test_each_text_of_a_row_has_its_own_dropout():
     """Else a text and itself would be one vector, and nothing could be learnt."""
     bert_config = BERT_CONFIG.model_copy(update={"hidden_dropout_prob": 0.3})
     task = config.Task(kind="embedding", pooling="mean")
-    network = networks.build(bert_config, task, seed=3)
+    network = registry.build_network(bert_config, task, seed=3)
     (batch,) = [batch_of([(text, text) for text, _ in random_texts(3, 2)])]
     batch["dropout_seeds"] = np.arange(3, dtype=np.int32)
     vectors = network(batch, training=True)["embedding"].numpy()

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from bert_keras.core.settings.config import BertConfig
-from bert_keras.model import dropout, encoder, networks
+from bert_keras.kinds.text import network as text_network
+from bert_keras.model import dropout, encoder
 
 BASE = BertConfig()
 LARGE = BertConfig(
@@ -79,7 +80,7 @@ def test_hugging_faces_names_are_taken(tiny_config, make_batch, randomize):
         "token_type_ids": batch["segment_ids"],
     }
     model = encoder.BertEncoder(tiny_config)
-    classifier = networks.BertClassifier(tiny_config, 3)
+    classifier = text_network.BertClassifier(tiny_config, 3)
     for network in (model, classifier):
         network.build()
         randomize(network)

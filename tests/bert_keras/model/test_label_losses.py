@@ -11,8 +11,9 @@ from bert_keras.checkpoints.formats import hugging_face
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features as records
 from bert_keras.data import tokenization
+from bert_keras.kinds import registry
 from bert_keras.kinds.text import multi_label, text
-from bert_keras.model import networks
+from bert_keras.kinds.text import network as text_network
 
 torch = pytest.importorskip("torch")
 LABELS = ("a", "b", "c")
@@ -33,7 +34,7 @@ def mean_loss(network, features, logits=LOGITS) -> float:
 
 @pytest.fixture
 def several(tiny_config):
-    return networks.BertMultiLabelClassifier(tiny_config, 3)
+    return text_network.BertMultiLabelClassifier(tiny_config, 3)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
@@ -62,7 +63,7 @@ def test_classes_are_scored_as_by_torch(tiny_config, smoothing, class_weights):
     by_label = torch.tensor([3.0, 1.0, 0.5] if class_weights else [1.0] * 3)
     theirs = torch.nn.CrossEntropyLoss(weight=by_label, label_smoothing=smoothing)
     expected = theirs(torch.tensor(LOGITS), torch.tensor(CLASSES))
-    network = networks.BertClassifier(tiny_config, 3)
+    network = text_network.BertClassifier(tiny_config, 3)
     assert mean_loss(network, features) == pytest.approx(expected.item(), rel=1e-6)
     # The curve's name promises the share of texts, whatever they weigh.
     right, count = network.loss_terms(features, {"logits": LOGITS})["accuracy"]
@@ -94,7 +95,7 @@ def test_losses_of_confident_logits_are_finite(several):
 def test_outputs_and_loss_equal_hugging_face(tiny_config, make_batch, randomize):
     transformers = pytest.importorskip("transformers")
     task = config.Task(kind="multi_label", labels=LABELS)
-    network = networks.build(tiny_config, task)
+    network = registry.build_network(tiny_config, task)
     randomize(network)
     full = make_batch(tiny_config)
     batch = {name: full[name] for name in ("input_ids", "input_mask", "segment_ids")}

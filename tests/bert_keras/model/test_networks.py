@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_keras.checkpoints import native, weights
 from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 from bert_keras.training.step import fitting, learner, optimization, replicas
 from tests import conftest
 
@@ -43,7 +43,7 @@ def built(randomize):
     """The networks of `TASKS` by their names, with random weights and dropout."""
     made = {}
     for name, task in TASKS.items():
-        made[name] = networks.build(CONFIG, task, dropout_prob=0.1, seed=1)
+        made[name] = registry.build_network(CONFIG, task, dropout_prob=0.1, seed=1)
         randomize(made[name])
     return made
 
@@ -88,7 +88,7 @@ def batches(make_batch):
     ids=lambda task: task.kind,
 )
 def test_every_task_has_a_network_with_the_weights_that_are_agreed_on(task):
-    arrays = weights.from_network(networks.build(CONFIG, task))
+    arrays = weights.from_network(registry.build_network(CONFIG, task))
     num_labels = {"tagging": 3, "span": 2, "classification": 4}.get(task.kind, 1)
     heads = {
         "pretraining": ("encoder/", "masked_lm_head/", "next_sentence_head/"),
@@ -105,7 +105,7 @@ def test_every_task_has_a_network_with_the_weights_that_are_agreed_on(task):
 @pytest.mark.parametrize("name", BILSTM_TASKS)
 def test_a_bilstm_adds_its_weights_to_the_head(name):
     task = BILSTM_TASKS[name]
-    arrays = weights.from_network(networks.build(CONFIG, task))
+    arrays = weights.from_network(registry.build_network(CONFIG, task))
     head = {
         key.removeprefix("head/"): array.shape
         for key, array in arrays.items()
@@ -140,7 +140,7 @@ def test_a_run_directory_keeps_a_bilstm(tmp_path, built):
 
 def test_the_seed_alone_decides_the_weights():
     first, same, other = (
-        weights.from_network(networks.build(CONFIG, TASKS["choice"], seed=seed))
+        weights.from_network(registry.build_network(CONFIG, TASKS["choice"], seed=seed))
         for seed in (3, 3, 4)
     )
     name = "head/classifier/kernel"
@@ -348,7 +348,7 @@ def test_padding_changes_no_answer(name, built, batches):
 
 @pytest.mark.parametrize("name", BILSTM_TASKS)
 def test_a_bilstm_in_mixed_precision_stays_near(name, built, batches):
-    mixed = networks.build(CONFIG, TASKS[name], dtype="mixed_bfloat16")
+    mixed = registry.build_network(CONFIG, TASKS[name], dtype="mixed_bfloat16")
     arrays = weights.from_network(built[name])
     # Of the size that weights have, so that attention is not all or nothing.
     for network in (mixed, built[name]):
@@ -383,7 +383,7 @@ def trained(name, batch, *, num_replicas, num_steps):
     )
     settings = config.OptimizerConfig(learning_rate=0.02, warmup_steps=1)
     made = learner.build_learner(
-        lambda: networks.build(CONFIG, TASKS[name], dropout_prob=0.1, seed=1),
+        lambda: registry.build_network(CONFIG, TASKS[name], dropout_prob=0.1, seed=1),
         {key: values[:1] for key, values in batch.items()},
         optimizer=lambda: optimization.build_optimizer(settings, num_train_steps=100),
         strategy=strategy,

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.model import dropout, networks
+from bert_keras.kinds.choice import network as choice_network
+from bert_keras.kinds.span import network as span_network
+from bert_keras.kinds.tagging import network as tagging_network
+from bert_keras.kinds.text import network as text_network
+from bert_keras.model import dropout
 
 # === BertClassifier ===
 
@@ -19,7 +23,7 @@ def batch(tiny_config, make_batch) -> dict[str, np.ndarray]:
 
 
 def test_logits_are_a_linear_map_of_the_pooled_output(tiny_config, batch, randomize):
-    model = networks.BertClassifier(tiny_config, 3, dropout_prob=0.5)
+    model = text_network.BertClassifier(tiny_config, 3, dropout_prob=0.5)
     model.build()
     randomize(model)
     pooled = np.array(model.encoder(batch)["pooled_output"])
@@ -30,7 +34,7 @@ def test_logits_are_a_linear_map_of_the_pooled_output(tiny_config, batch, random
 
 
 def test_loss_and_accuracy_of_classes(tiny_config):
-    model = networks.BertClassifier(tiny_config, 3, dropout_prob=0.1)
+    model = text_network.BertClassifier(tiny_config, 3, dropout_prob=0.1)
     logits = np.array([[0, 0, 0], [0, math.log(2), 0], [5, 0, 0]], "float32")
     # Right, with probability 1/2; wrong; right.
     labels = np.array([2, 1, 0])
@@ -45,7 +49,7 @@ def test_loss_and_accuracy_of_classes(tiny_config):
 
 
 def test_loss_of_numbers_is_the_squared_error(tiny_config):
-    model = networks.BertClassifier(tiny_config, 1, dropout_prob=0.1)
+    model = text_network.BertClassifier(tiny_config, 1, dropout_prob=0.1)
     logits = np.array([[1.0], [-2.0]], "float32")
     labels = np.array([0.5, 1.0], "float32")
     terms = model.loss_terms({"label_ids": labels}, {"logits": logits})
@@ -56,7 +60,7 @@ def test_loss_of_numbers_is_the_squared_error(tiny_config):
 def test_the_seed_alone_decides_weights_and_dropout(tiny_config, batch):
     first, same, other = (
         np.array(
-            networks.BertClassifier(tiny_config, 2, dropout_prob=0.1, seed=seed)(
+            text_network.BertClassifier(tiny_config, 2, dropout_prob=0.1, seed=seed)(
                 batch, training=True
             )["logits"]
         )
@@ -70,7 +74,7 @@ def test_dropout_before_the_classifier_follows_the_seeds_too(tiny_config, batch)
     quiet = tiny_config.model_copy(
         update={"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
     )
-    model = networks.BertClassifier(quiet, 2, dropout_prob=0.5, seed=3)
+    model = text_network.BertClassifier(quiet, 2, dropout_prob=0.5, seed=3)
     seeded = batch | {"dropout_seeds": np.arange(4)}
     first, same = (np.array(model(seeded, training=True)["logits"]) for _ in range(2))
     np.testing.assert_array_equal(first, same)
@@ -80,7 +84,7 @@ def test_dropout_before_the_classifier_follows_the_seeds_too(tiny_config, batch)
 
 def test_gradients_are_dense(tiny_config, batch):
     # Keras' optimizers are wrong for the sparse kind: see `operations.take_rows`.
-    model = networks.BertClassifier(tiny_config, 2, dropout_prob=0.1)
+    model = text_network.BertClassifier(tiny_config, 2, dropout_prob=0.1)
     labels = {"label_ids": np.zeros(4, "int32")}
     with tf.GradientTape() as tape:
         total, _ = model.loss_terms(labels, model(batch))["loss"]
@@ -91,7 +95,7 @@ def test_gradients_are_dense(tiny_config, batch):
 def test_left_to_right_the_last_token_is_read(tiny_config, batch, randomize):
     """The first one has seen nothing of the text."""
     left_to_right = tiny_config.model_copy(update={"attention": "left_to_right"})
-    model = networks.BertClassifier(left_to_right, 3, dropout_prob=0.1)
+    model = text_network.BertClassifier(left_to_right, 3, dropout_prob=0.1)
     model.build()
     randomize(model)
     states = np.array(model.encoder(batch)["sequence_output"])
@@ -119,7 +123,7 @@ def tags():
 
 def test_loss_and_accuracy_are_of_the_tokens_that_count(tiny_config, tags):
     labels, logits = tags
-    model = networks.BertTagger(tiny_config, 3, dropout_prob=0.1)
+    model = tagging_network.BertTagger(tiny_config, 3, dropout_prob=0.1)
     features, outputs = {"label_ids": labels}, {"logits": np.float32(logits)}
     terms = model.loss_terms(features, outputs)
     loss = num_right = count = 0
@@ -139,7 +143,7 @@ def test_loss_and_accuracy_are_of_the_tokens_that_count(tiny_config, tags):
 
 def test_what_does_not_count_changes_no_term(tiny_config, tags):
     labels, logits = tags
-    model = networks.BertTagger(tiny_config, 3, dropout_prob=0.1)
+    model = tagging_network.BertTagger(tiny_config, 3, dropout_prob=0.1)
     changed = np.where(labels[..., None] < 0, 100.0, logits)
     relabelled = np.where(labels < 0, -100, labels)
     terms, others = (
@@ -151,7 +155,7 @@ def test_what_does_not_count_changes_no_term(tiny_config, tags):
 
 
 def test_padding_changes_no_token(tiny_config, make_batch, randomize):
-    model = networks.BertTagger(tiny_config, 3, dropout_prob=0.1)
+    model = tagging_network.BertTagger(tiny_config, 3, dropout_prob=0.1)
     model.build()
     randomize(model)
     batch = make_batch(tiny_config, lengths=(9, 6))
@@ -169,7 +173,7 @@ def test_padding_changes_no_token(tiny_config, make_batch, randomize):
 def test_logits_are_products_with_the_vectors_s_and_e(
     tiny_config, make_batch, randomize
 ):
-    model = networks.BertSpanPredictor(tiny_config)
+    model = span_network.BertSpanPredictor(tiny_config)
     model.build()
     randomize(model)
     batch = make_batch(tiny_config)
@@ -198,7 +202,7 @@ def test_loss_is_the_mean_of_start_and_end(tiny_config):
     start, end = random.integers(0, 9, (2, 5))
     # Both right, one of them right.
     start[:2], end[1] = start_logits[:2].argmax(axis=1), end_logits[1].argmax()
-    model = networks.BertSpanPredictor(tiny_config)
+    model = span_network.BertSpanPredictor(tiny_config)
     features = {"start_positions": start, "end_positions": end}
     outputs = {"start_logits": start_logits, "end_logits": end_logits}
     terms = {
@@ -223,7 +227,7 @@ def test_loss_is_the_mean_of_start_and_end(tiny_config):
 
 
 def test_a_loss_far_from_0_is_finite(tiny_config):
-    model = networks.BertSpanPredictor(tiny_config)
+    model = span_network.BertSpanPredictor(tiny_config)
     logits = np.array([[0.0, 1e4, -1e4]], "float32")
     terms = model.loss_terms(
         {"start_positions": np.array([0]), "end_positions": np.array([1])},
@@ -236,7 +240,7 @@ def test_a_loss_far_from_0_is_finite(tiny_config):
 
 
 def test_an_ending_is_scored_by_itself(tiny_config, make_batch, randomize):
-    model = networks.BertChooser(tiny_config, dropout_prob=0.5)
+    model = choice_network.BertChooser(tiny_config, dropout_prob=0.5)
     model.build()
     randomize(model)
     batch = make_batch(tiny_config, lengths=(16, 11, 5, 16, 7, 9))
@@ -249,7 +253,7 @@ def test_an_ending_is_scored_by_itself(tiny_config, make_batch, randomize):
 
 
 def test_loss_and_accuracy_are_over_the_endings(tiny_config):
-    model = networks.BertChooser(tiny_config, dropout_prob=0.1)
+    model = choice_network.BertChooser(tiny_config, dropout_prob=0.1)
     logits = np.array([[0, 0, 0, 0], [0, math.log(2), 0, 0]], "float32")
     labels = {"label_ids": np.array([2, 1])}
     terms = model.loss_terms(labels, {"logits": logits})
@@ -279,7 +283,7 @@ def test_no_two_endings_share_a_seed():
 
 
 def test_equal_endings_meet_different_dropout(tiny_config, make_batch, randomize):
-    model = networks.BertChooser(tiny_config, dropout_prob=0.1, seed=2)
+    model = choice_network.BertChooser(tiny_config, dropout_prob=0.1, seed=2)
     model.build()
     randomize(model)
     batch = make_batch(tiny_config, lengths=(9, 9))

@@ -12,7 +12,7 @@ from bert_keras.commands import main as cli
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.inference import fill_mask
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, "the", "cat", "sat", "caf", "##e", "!", ",", "##s", "中")
@@ -60,7 +60,7 @@ def make_run(directory: Path, randomize, kind: str) -> Path:
         inputs={},
     )
     run_directory.describe_run(run, settings)
-    network = networks.build(BERT_CONFIG, task)
+    network = registry.build_network(BERT_CONFIG, task)
     randomize(network, stddev=0.2)
     results = {"steps": 1, "seconds": 1.0, "num_parameters": 2, "eval": {"loss": 0.5}}
     run_weights.finish_run(run, network, results)

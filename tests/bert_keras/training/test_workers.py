@@ -180,8 +180,8 @@ def test_sigterm_to_one_stops_both_at_the_same_step(
 
 SIGTERM_IN_EVALUATION = """
 import os, signal, sys
-from bert_keras import cli
-from bert_keras.training import replicas, stopping
+from bert_keras.commands import main as cli
+from bert_keras.training.step import replicas, stopping
 
 ended = stopping.StopOnSignal.on_test_batch_end
 def end(self, batch, logs=None):
@@ -234,7 +234,7 @@ def test_files_of_their_own(tiny_examples, tmp_path):
 OTHER_ROUNDING = """
 import sys
 import numpy as np
-from bert_keras import cli
+from bert_keras.commands import main as cli
 
 compute = np.linalg.svd
 def rounded(*arguments, **options):

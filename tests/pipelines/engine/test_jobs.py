@@ -286,7 +286,8 @@ def test_a_key_that_takes_too_much(tmp_path, monkeypatch):
 
 
 SCRIPT = """\
-from bert_keras import config, errors
+from bert_keras.core import errors
+from bert_keras.core.settings import config
 from bert_keras.pipelines import corpus
 from bert_keras.pipelines.engine import engines
 

@@ -18,7 +18,7 @@ WORDS = [a + b for a in "bdfgklmnprstvz" for b in ("a", "en", "io", "um")]
 # Small passes, so that a few seconds hold many.
 PROGRAM = """
 import sys
-from bert_keras import cli
+from bert_keras.commands import main as cli
 from bert_keras.pipelines.engine import passes
 passes.PASS_BYTES = 60_000
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from bert_keras.checkpoints.formats import companions, google_tf1
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import tokenization
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNCASED = tokenization.Vocabulary((*SPECIAL, *"abcdefgh"))
@@ -45,7 +45,7 @@ def make_checkpoint(bert_config, randomize):
 
     def make(kind="pretraining", labels=None, *, without=(), **replaced):
         task = config.Task(kind=kind, labels=labels)
-        network = networks.build(bert_config, task)
+        network = registry.build_network(bert_config, task)
         randomize(network)
         values = {
             "bert_config": bert_config,
@@ -259,7 +259,7 @@ def test_equals_the_converter_of_model_garden(
         }
     )
     result = google_tf1.read(tmp_path)
-    network = networks.build(result.bert_config, result.task)
+    network = registry.build_network(result.bert_config, result.task)
     assert weights.assign(network, result.arrays) == []
     logits = network(batch)["masked_lm_logits"]
     np.testing.assert_allclose(logits, theirs["mlm_logits"], atol=1e-5)

@@ -24,7 +24,7 @@ from bert_keras.checkpoints.formats import (
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import tokenization
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 
 TOKENS = (
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "The", "cafe", "café"),
@@ -202,7 +202,7 @@ def their_outputs(model, features):
 
 
 def our_outputs(checkpoint, features):
-    network = networks.build(checkpoint.bert_config, checkpoint.task)
+    network = registry.build_network(checkpoint.bert_config, checkpoint.task)
     missing = weights.assign(network, checkpoint.arrays)
     outputs = network(features, training=False)
     return {name: np.array(value) for name, value in outputs.items()}, missing

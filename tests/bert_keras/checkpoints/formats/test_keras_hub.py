@@ -16,7 +16,7 @@ from bert_keras.checkpoints.formats import keras_hub
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 
 WORDS = ("the", "cafe", "caf", "##e", "re", "##sume", "!", ",", "[", "]", "mask", "CAF")
 VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *WORDS, "漢", "字"))
@@ -144,7 +144,7 @@ def test_their_presets_give_their_outputs(presets, backbone, make_batch, name):
     assert (checkpoint.task, checkpoint.max_seq_length) == (task, length)
     assert checkpoint.vocabulary == VOCABULARY
     assert checkpoint.do_lower_case is True
-    network = networks.build(TINY, config.Task(kind="encoder"))
+    network = registry.build_network(TINY, config.Task(kind="encoder"))
     assert weights.assign(network, checkpoint.arrays) == []
     theirs, ours = outputs(backbone, network, make_batch(TINY))
     for expected, found in zip(theirs, ours, strict=True):
@@ -174,7 +174,7 @@ LABELS = {
 
 def make_classifier(kind, **changes):
     task = config.Task(kind=kind, labels=LABELS[kind])
-    network = networks.build(TINY, task, seed=3)
+    network = registry.build_network(TINY, task, seed=3)
     random = np.random.default_rng(7)
     for weight in network.weights:
         weight.assign(0.8 * random.standard_normal(weight.shape, np.float32))
@@ -184,7 +184,7 @@ def make_classifier(kind, **changes):
 
 def our_numbers(checkpoint, texts) -> np.ndarray:
     """Logits of texts or pairs, each by itself."""
-    network = networks.build(checkpoint.bert_config, checkpoint.task)
+    network = registry.build_network(checkpoint.bert_config, checkpoint.task)
     assert weights.assign(network, checkpoint.arrays) == []
     found = []
     for text in texts:
@@ -351,7 +351,7 @@ def test_their_masked_lm_head_is_another_function(hub, backbone):
 def test_our_preset_gives_our_outputs_there(hub, preset, make_batch):
     backbone = hub.models.BertBackbone.from_preset(str(preset))
     expected = make_checkpoint()
-    network = networks.build(TINY, config.Task(kind="encoder"))
+    network = registry.build_network(TINY, config.Task(kind="encoder"))
     weights.assign(network, expected.arrays)
     theirs, ours = outputs(backbone, network, make_batch(TINY))
     for expected_output, found in zip(ours, theirs, strict=True):

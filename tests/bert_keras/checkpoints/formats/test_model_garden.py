@@ -13,7 +13,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.core.settings.config import BertConfig
 from bert_keras.data import tokenization
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 
 # What the other package warns of is its own to mend.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -43,7 +43,7 @@ def make_checkpoint(randomize):
     """A function that makes a checkpoint of a task with random weights."""
 
     def make(task=PRETRAINING, *, without=(), **replaced):
-        network = networks.build(CONFIG, task)
+        network = registry.build_network(CONFIG, task)
         randomize(network)
         values = {
             "bert_config": CONFIG,
@@ -121,7 +121,7 @@ def their_inputs(batch):
 
 
 def our_outputs(checkpoint, batch):
-    network = networks.build(checkpoint.bert_config, checkpoint.task)
+    network = registry.build_network(checkpoint.bert_config, checkpoint.task)
     assert weights.assign(network, checkpoint.arrays) == []
     return network(batch)
 

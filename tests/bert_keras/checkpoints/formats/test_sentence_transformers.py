@@ -13,14 +13,14 @@ from bert_keras.checkpoints.formats import sentence_transformers
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 from tests import conftest
 
 TASK = config.Task(kind="embedding", pooling="cls", normalize=True)
 
 
 def checkpoint() -> weights.Checkpoint:
-    network = networks.build(conftest.TINY, TASK, seed=1)
+    network = registry.build_network(conftest.TINY, TASK, seed=1)
     words = (f"w{n}" for n in range(conftest.TINY.vocab_size - 5))
     return weights.Checkpoint(
         bert_config=conftest.TINY,

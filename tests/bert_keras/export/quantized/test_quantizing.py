@@ -20,7 +20,7 @@ from bert_keras.data import features, tokenization
 from bert_keras.export import formats
 from bert_keras.export.quantized import quantizing
 from bert_keras.inference import tuned
-from bert_keras.model import networks
+from bert_keras.kinds import registry
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz")
@@ -65,7 +65,7 @@ def made(folder, randomize) -> Path:
     )
     run.directory.mkdir()
     run_directory.describe_run(run, settings)
-    network = networks.build(BERT_CONFIG, run.task)
+    network = registry.build_network(BERT_CONFIG, run.task)
     randomize(network, stddev=0.2)
     run_weights.finish_run(run, network, {"steps": 0})
     return run.directory

@@ -17,12 +17,11 @@ from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export.quantized import verdict
 from bert_keras.inference import tuned
-from bert_keras.kinds import served
+from bert_keras.kinds import registry, served
 from bert_keras.kinds.choice import served_choices
 from bert_keras.kinds.span import served_spans
 from bert_keras.kinds.tagging import served_tags
 from bert_keras.kinds.text import served_labels
-from bert_keras.model import networks
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *LETTERS))
@@ -148,7 +147,7 @@ def made(request, tmp_path_factory, randomize):
     )
     run.directory.mkdir()
     run_directory.describe_run(run, finetuning.FinetuningConfig(**settings))
-    network = networks.build(BERT_CONFIG, run.task)
+    network = registry.build_network(BERT_CONFIG, run.task)
     randomize(network, stddev=0.3)
     run_weights.finish_run(run, network, {"steps": 0})
     dev = write(folder / f"dev{SUFFIXES.get(request.param, '.tsv')}")

@@ -23,14 +23,13 @@ from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tfrecords, tokenization
 from bert_keras.export import formats
 from bert_keras.export.servers import model_servers, warm_up
-from bert_keras.kinds import served
+from bert_keras.kinds import registry, served
 from bert_keras.kinds.choice import served_choices
 from bert_keras.kinds.masked_words import served_words
 from bert_keras.kinds.span import served_spans
 from bert_keras.kinds.tagging import served_tags
 from bert_keras.kinds.text import served_labels
 from bert_keras.kinds.vectors import served_embeddings
-from bert_keras.model import networks
 
 VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefg.[]", "the"))
 SPAN = finetuning.SpanConfig(doc_stride=7, max_query_length=9)
@@ -70,7 +69,9 @@ def make_run(directory: Path, task: str | None, **of_task) -> Path:
         document_context=task == "tagging",
     )
     run_directory.describe_run(run, settings or None)
-    run_weights.finish_run(run, networks.build(BERT_CONFIG, run.task, seed=0), {})
+    run_weights.finish_run(
+        run, registry.build_network(BERT_CONFIG, run.task, seed=0), {}
+    )
     return directory
 
 

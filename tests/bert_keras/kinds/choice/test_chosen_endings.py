@@ -1,7 +1,7 @@
 """The best of several endings: what the page says."""
 
 from bert_keras.kinds.choice import chosen_endings
-from bert_keras.labelled import answers
+from bert_keras.kinds.choice.records import ChosenEnding
 
 
 def chosen(label: int, prediction: int, confidence: float, **others):
@@ -13,7 +13,7 @@ def chosen(label: int, prediction: int, confidence: float, **others):
     } | others
     probabilities = [(1 - confidence) / 2] * 3
     probabilities[prediction] = confidence
-    return answers.ChosenEnding(
+    return ChosenEnding(
         label=label, prediction=prediction, probabilities=probabilities, **values
     )
 

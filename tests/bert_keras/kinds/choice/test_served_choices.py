@@ -14,8 +14,8 @@ from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.graphs import graph_tokenizer
 from bert_keras.inference import tuned
+from bert_keras.kinds import registry
 from bert_keras.kinds.choice import served_choices, swag
-from bert_keras.model import networks
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOCABULARY = tokenization.Vocabulary(
@@ -55,7 +55,7 @@ def made(folder, randomize) -> run_directory.Run:
     made.directory.mkdir()
     settings = finetuning.FinetuningConfig(task="choice", max_seq_length=20)
     run_directory.describe_run(made, settings)
-    network = networks.build(made.bert_config, made.task, seed=0)
+    network = registry.build_network(made.bert_config, made.task, seed=0)
     randomize(network, stddev=0.5)
     run_weights.finish_run(made, network, {"steps": 0})
     return made
@@ -63,7 +63,7 @@ def made(folder, randomize) -> run_directory.Run:
 
 @pytest.fixture(scope="module")
 def network(made):
-    network = networks.build(made.bert_config, made.task)
+    network = registry.build_network(made.bert_config, made.task)
     run_weights.load_weights(made, network)
     return network
 

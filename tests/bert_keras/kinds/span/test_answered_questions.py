@@ -6,10 +6,10 @@ import re
 import pytest
 
 from bert_keras.kinds.span import answered_questions, squad, squad_scores
-from bert_keras.labelled import answers
+from bert_keras.kinds.span.records import AnsweredQuestion
 
 
-def question(prediction: str, right: list[str], **others) -> answers.AnsweredQuestion:
+def question(prediction: str, right: list[str], **others) -> AnsweredQuestion:
     values = {
         "id": "q",
         "question": "Who?",
@@ -18,9 +18,7 @@ def question(prediction: str, right: list[str], **others) -> answers.AnsweredQue
         "null_odds": None,
         "best_text": prediction or "Anna",
     }
-    return answers.AnsweredQuestion(
-        prediction=prediction, answers=right, **(values | others)
-    )
+    return AnsweredQuestion(prediction=prediction, answers=right, **(values | others))
 
 
 def rows_of(table: str) -> list[list[str]]:

@@ -16,6 +16,7 @@ from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import formats
 from bert_keras.inference import tuned
+from bert_keras.kinds import registry
 from bert_keras.kinds.span import (
     served_search,
     served_spans,
@@ -23,7 +24,6 @@ from bert_keras.kinds.span import (
     squad,
     squad_predictions,
 )
-from bert_keras.model import networks
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 SMALL = tokenization.Vocabulary(
@@ -73,7 +73,7 @@ def make_run(
     )
     directory.mkdir()
     run_directory.describe_run(run, settings)
-    network = networks.build(bert_config, run.task, seed=0)
+    network = registry.build_network(bert_config, run.task, seed=0)
     randomize(network, stddev=0.5)
     run_weights.finish_run(run, network, results or {"steps": 0})
     return directory
@@ -344,7 +344,7 @@ def real_model(shared_data, folder, randomize, name: str) -> served_spans.Spans:
         do_lower_case=name.startswith("uncased"),
     )
     run_directory.describe_run(run, None)
-    network = networks.build(bert_config, run.task, seed=0)
+    network = registry.build_network(bert_config, run.task, seed=0)
     randomize(network)
     run_weights.finish_run(run, network, {"steps": 0})
     model = model_of(folder)
@@ -522,7 +522,7 @@ def test_ids_give_logits_in_all_forms(impossible_run, exported, folder):
         lambda **ids: dict(zip(names, session.run(names, ids), strict=True)),
         lambda **ids: exported["ids"](**{n: tf.constant(v) for n, v in ids.items()}),
     ]
-    network = networks.build(
+    network = registry.build_network(
         starting_point.read_with_tokenizer(impossible_run).bert_config,
         config.Task(kind="span"),
     )

@@ -16,8 +16,8 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.inference import tuned
+from bert_keras.kinds import registry
 from bert_keras.kinds.tagging import ner, ner_windows, served_tags, served_windows
-from bert_keras.model import networks
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 VOCABULARY = tokenization.Vocabulary(
@@ -66,7 +66,7 @@ def make_run(directory: Path, randomize, *, settings=None, **task) -> Path:
     )
     directory.mkdir()
     run_directory.describe_run(run, settings)
-    network = networks.build(run.bert_config, run.task, seed=0)
+    network = registry.build_network(run.bert_config, run.task, seed=0)
     randomize(network, stddev=0.5)
     run_weights.finish_run(run, network, {"steps": 0})
     return directory
@@ -464,7 +464,7 @@ def test_ids_give_logits_in_all_forms(run, exported, folder):
     session = onnxruntime.InferenceSession(folder / "onnx/model.onnx")
     lite = interpreters.Interpreter(str(folder / "litert/model.tflite"))
     made = run_weights.read_finished_run(run, kinds=("tagging",), verb="finetune")
-    network = networks.build(made.bert_config, made.task)
+    network = registry.build_network(made.bert_config, made.task)
     run_weights.load_weights(made, network)
     tokenized = ner_windows.tokenize(
         as_sentences(SENTENCES),
@@ -537,7 +537,7 @@ def conll_model(shared_data, directory, randomize) -> served_tags.Tags:
         do_lower_case=False,
     )
     run_directory.describe_run(made, None)
-    network = networks.build(made.bert_config, made.task, seed=0)
+    network = registry.build_network(made.bert_config, made.task, seed=0)
     randomize(network)
     run_weights.finish_run(made, network, {"steps": 0})
     model = model_of(directory)

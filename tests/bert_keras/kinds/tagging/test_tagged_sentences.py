@@ -6,8 +6,8 @@ import random
 import pytest
 
 from bert_keras.kinds.tagging import ner, tagged_sentences
+from bert_keras.kinds.tagging.records import TaggedSentence
 from bert_keras.kinds.tagging.tagged_sentences import Entity, Pair
-from bert_keras.labelled import answers
 
 TAGS = ("O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG")
 
@@ -15,7 +15,7 @@ TAGS = ("O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG")
 def sentence(labels: str, prediction: str, *, words: str | None = None, line: int = 1):
     """A record of tags with blanks between them."""
     count = len(labels.split())
-    return answers.TaggedSentence(
+    return TaggedSentence(
         words=(words or " ".join(f"w{n}" for n in range(count))).split(),
         line=line,
         labels=labels.split(),
@@ -35,7 +35,7 @@ def entities_of(tags: list[str]) -> set[tuple[str, int, int]]:
     return found
 
 
-def random_records(count: int) -> list[answers.TaggedSentence]:
+def random_records(count: int) -> list[TaggedSentence]:
     rng = random.Random(1)
     records = []
     for line in range(count):

@@ -5,14 +5,14 @@ import pytest
 from bert_keras.core.errors import InputError
 from bert_keras.kinds import sections
 from bert_keras.kinds.text import classified_texts
-from bert_keras.labelled import answers
+from bert_keras.kinds.text.records import ClassifiedText
 
 
 def text(label: str, prediction: str, confidence: float = 0.75, **others):
     """A record; what the answer leaves is given to the label "rest"."""
     values = {"text": f"{label} {prediction}", "line": 2} | others
     probabilities = {label: 0.0, "rest": 1 - confidence, prediction: confidence}
-    return answers.ClassifiedText(
+    return ClassifiedText(
         label=label, prediction=prediction, probabilities=probabilities, **values
     )
 

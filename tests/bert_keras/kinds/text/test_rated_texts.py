@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from bert_keras.kinds.text import rated_texts
-from bert_keras.labelled import answers
+from bert_keras.kinds.text.records import RatedText
 
 
-def rated(label: float, prediction: float, **others) -> answers.RatedText:
+def rated(label: float, prediction: float, **others) -> RatedText:
     values = {"text": "a", "line": 2} | others
-    return answers.RatedText(label=label, prediction=prediction, **values)
+    return RatedText(label=label, prediction=prediction, **values)
 
 
 def test_the_errors_are_those_of_the_definition():

@@ -164,7 +164,7 @@ def test_a_share_of_the_training_file_may_be_the_dev_file(folder):
     command = dataclasses.replace(
         wanted(folder, "good").command, dev=("20%",), overrides=("seed=7",)
     )
-    read = running.held_out.read(command.train, command.dev, command.settings())
+    read = running.held_out_parts.read(command.train, command.dev, command.settings())
     train, dev = read.data
     assert len(train) + len(dev) == 100 and read.names[1] == "train.tsv, 20% held out"
 
@@ -305,15 +305,3 @@ def test_a_first_run_that_fails_stops_no_other(folder):
     run(folder, wanted(folder, "frail"))
     facts = json.loads((folder / "out/comparison.json").read_text())
     assert {run["seed"] for run in facts["contenders"][2]["runs"]} == {12346, 12347}
-
-
-def test_a_comparison_of_an_earlier_version_is_resumed(folder):
-    run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1))
-    places = [folder / "out/inputs.json", folder / "out/models/good/inputs.json"]
-    for path in places:
-        values = json.loads(path.read_text())
-        del values["label_smoothing"]
-        path.write_text(json.dumps(values))
-    (folder / "calls.txt").unlink()
-    run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1))
-    assert not (folder / "calls.txt").exists()

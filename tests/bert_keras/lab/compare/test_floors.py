@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras.kinds import forms
+from bert_keras.kinds.tagging import dataset as tagging_data
 from bert_keras.kinds.tagging import ner
 from bert_keras.kinds.text import text, text_forms
 from bert_keras.lab.compare import floors
@@ -96,7 +96,7 @@ def test_tags():
     def sentence(words: str, tags: str) -> ner.Sentence:
         return ner.Sentence(tuple(words.split()), tuple(tags.split()), 1, 1)
 
-    train = forms.TaggingDataset(
+    train = tagging_data.TaggingDataset(
         path=FILE,
         sentences=[
             sentence("in Paris now", "O B-LOC O"),
@@ -112,5 +112,7 @@ def test_tags():
     assert scores(floors.EACH_WORD, train, unknown)["f1"] == 0
 
 
-def of_sentences(*sentences) -> forms.TaggingDataset:
-    return forms.TaggingDataset(path=FILE, sentences=[*sentences], has_labels=True)
+def of_sentences(*sentences) -> tagging_data.TaggingDataset:
+    return tagging_data.TaggingDataset(
+        path=FILE, sentences=[*sentences], has_labels=True
+    )

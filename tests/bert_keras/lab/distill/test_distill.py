@@ -16,8 +16,8 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.data import tokenization
 from bert_keras.inference import tuned
+from bert_keras.kinds import registry
 from bert_keras.lab.distill import distill, lessons, students, taught, teacher_answers
-from bert_keras.model import networks
 from bert_keras.report import writing
 from bert_keras.training import finetune
 from tests import conftest
@@ -62,7 +62,7 @@ def make_teacher(
         do_lower_case=True,
         inputs={},
     )
-    network = networks.build(TEACHER_CONFIG, task, seed=3)
+    network = registry.build_network(TEACHER_CONFIG, task, seed=3)
     for weight in network.weights:
         if "classifier/kernel" in weight.path:
             weight.assign(weight * 50)
@@ -411,7 +411,7 @@ def test_a_student_of_its_teachers_layers(places):
     ):
         name = ours if theirs is None else theirs[:-1] + ours.split("/", 2)[2]
         np.testing.assert_array_equal(student.arrays[ours], teacher.arrays[name])
-    network = networks.build(student.bert_config, student.task, seed=1)
+    network = registry.build_network(student.bert_config, student.task, seed=1)
     assert weights.assign(network, student.arrays) == []
 
 

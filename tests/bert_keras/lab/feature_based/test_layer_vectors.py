@@ -14,6 +14,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
 from bert_keras.inference import forward
+from bert_keras.kinds import registry
 from bert_keras.kinds.tagging import ner, ner_windows
 from bert_keras.lab.feature_based import (
     configuration,
@@ -21,7 +22,7 @@ from bert_keras.lab.feature_based import (
     vector_files,
     word_inputs,
 )
-from bert_keras.model import encoder, networks
+from bert_keras.model import encoder
 
 TOKENS = (
     *features.SPECIAL_TOKENS,
@@ -60,7 +61,7 @@ mat O
 @pytest.fixture(scope="module")
 def model(tmp_path_factory, randomize):
     """A run directory of an encoder with random weights."""
-    network = networks.build(CONFIG, config.Task(kind="encoder"), seed=1)
+    network = registry.build_network(CONFIG, config.Task(kind="encoder"), seed=1)
     randomize(network)
     directory = tmp_path_factory.mktemp("model") / "native"
     directory.mkdir()

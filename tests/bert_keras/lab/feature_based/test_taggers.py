@@ -10,8 +10,8 @@ from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, strict
 from bert_keras.data import features, tokenization
+from bert_keras.kinds import registry
 from bert_keras.lab.feature_based import configuration, layer_vectors, taggers
-from bert_keras.model import networks
 
 WORDS = ("in", "at", "and", "paris", "rome", "york", "new", "anna", "ben")
 TAGS = {"paris": "B-LOC", "rome": "B-LOC", "anna": "B-PER", "ben": "B-PER"}
@@ -35,7 +35,7 @@ SMALL = {
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     task = config.Task(kind="encoder")
-    network = networks.build(CONFIG, task, seed=1)
+    network = registry.build_network(CONFIG, task, seed=1)
     directory = tmp_path_factory.mktemp("model") / "native"
     directory.mkdir()
     checkpoint = weights.Checkpoint(

@@ -12,10 +12,9 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, loading, strict, sweeps
-from bert_keras.kinds import catalogue
+from bert_keras.kinds import catalogue, registry
 from bert_keras.lab import sweep
 from bert_keras.lab.sweep import learning_curve, picture, planning, scores, summary
-from bert_keras.labelled import degenerate
 
 
 def command(*overrides, **changes) -> sweep.Command:
@@ -248,11 +247,14 @@ def answered(labels, predictions):
 )
 def test_signs_of_the_majority_class(labels, predictions, sign):
     answers = answered(labels, predictions)
-    assert degenerate.find_sign("classification", {"accuracy": 0.5}, answers) == sign
+    kind = registry.labelled("classification")
+    assert kind.sign({"accuracy": 0.5}, answers) == sign
 
 
 def test_signs_of_having_learnt_nothing_in_other_tasks():
-    find = degenerate.find_sign
+    def find(kind, evaluation, answers):
+        return registry.labelled(kind).sign(evaluation, answers)
+
     assert find("choice", {}, answered([0, 1, 2, 3], [2, 2, 2, 2])) == "always 2"
     assert find("choice", {}, answered([0, 1, 2, 3], [0, 1, 2, 2])) is None
     assert find("tagging", {"f1": 0.0}, None) == "no entity is right"

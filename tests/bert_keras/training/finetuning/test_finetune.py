@@ -25,9 +25,9 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.data import features, tokenization
 from bert_keras.inference import forward, tuned
-from bert_keras.kinds.text import text_forms
+from bert_keras.kinds.text import network as text_network
 from bert_keras.labelled import tokenized
-from bert_keras.model import networks, pretrainer
+from bert_keras.model import pretrainer
 from bert_keras.report import task_summaries, writing
 from bert_keras.training import finetune
 from bert_keras.training.step import precision
@@ -319,7 +319,7 @@ def test_compiled_with_xla_a_training_is_the_same(three_steps):
 
 def test_only_the_encoder_of_another_fine_tuning_is_taken(tuned_run, caplog):
     source = conversion.read(tuned_run[0])
-    network = networks.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.0)
+    network = text_network.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.0)
     network.build()
     head = network.head.classifier.kernel.numpy()
     starting_point.assign(network, starting_point.encoder_arrays(source), path="tuned")
@@ -336,7 +336,7 @@ def test_a_missing_pooler_is_made_new(tmp_path, caplog):
     """Nobody trained that of a pre-training without next sentences."""
     path = make_init(tmp_path / "init", BERT_CONFIG, next_sentence=False)
     source = conversion.read(path)
-    network = networks.BertClassifier(BERT_CONFIG, 2, dropout_prob=0.0, seed=3)
+    network = text_network.BertClassifier(BERT_CONFIG, 2, dropout_prob=0.0, seed=3)
     network.build()
     fresh = weights.from_network(network)
     starting_point.assign(network, starting_point.encoder_arrays(source), path=path)
@@ -535,12 +535,12 @@ def test_predict_refuses_before_it_works(tuned_run, init, tmp_path):
 
 
 def test_forward_pads_without_changing_answers(monkeypatch):
-    network = networks.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.1, seed=3)
+    network = text_network.BertClassifier(BERT_CONFIG, 3, dropout_prob=0.1, seed=3)
     network.build()
     pairs = [(words, None) for words, _ in opinions(40, seed=3)]
     tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
     texts = tokenized.tokenize(pairs, tokenizer, max_seq_length=20)
-    inputs_of_texts = text_forms.LabelledInputs(texts=texts, labels={})
+    inputs_of_texts = tokenized.LabelledInputs(texts=texts, labels={})
     monkeypatch.setattr(forward, "TOKENS_PER_BATCH", 100)
     logits = forward.of_task(network)(inputs_of_texts, title="predicting")
     assert logits.shape == (40, 3)

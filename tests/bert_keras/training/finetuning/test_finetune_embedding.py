@@ -14,6 +14,7 @@ from bert_keras.checkpoints import conversion, run_directory
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import finetuning
 from bert_keras.inference import tuned
+from bert_keras.kinds.vectors.records import EmbeddedText
 from bert_keras.labelled import answers
 from bert_keras.report import task_summaries
 from bert_keras.training import finetune
@@ -139,7 +140,7 @@ def test_predict_and_python_give_the_same_vectors(run, pairs, tmp_path):
     lines = (tmp_path / "alike.tsv").read_text().splitlines()
     rows = [line.split("\t") for line in lines]
     assert rows[0] == ["text", "text_pair", "similarity"]
-    records = answers.read_answers(directory / "dev_answers.jsonl", "embedding")
+    records = answers.read_answers(directory / "dev_answers.jsonl", EmbeddedText)
     given = [float(row[2]) for row in rows[1:]]
     assert given == pytest.approx([r.prediction for r in records], abs=2e-6)
     scores = tuned.evaluate(directory, pairs[1])

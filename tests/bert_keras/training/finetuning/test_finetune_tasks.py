@@ -14,10 +14,9 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import tokenization
 from bert_keras.inference import forward, tuned
-from bert_keras.kinds import catalogue
+from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.tagging import ner
 from bert_keras.kinds.text import glue
-from bert_keras.model import networks
 from bert_keras.training import finetune
 from tests.bert_keras.training.finetuning.test_finetune import (
     BAD,
@@ -423,7 +422,7 @@ def test_runs_that_are_no_submission(glue_runs, glue_folder, tagging_run, tmp_pa
 
 def test_heads_that_are_kept_and_heads_that_are_new(init):
     def checkpoint(task: config.Task) -> weights.Checkpoint:
-        network = networks.build(BERT_CONFIG, task, seed=3)
+        network = registry.build_network(BERT_CONFIG, task, seed=3)
         return weights.Checkpoint(
             arrays=weights.from_network(network),
             bert_config=BERT_CONFIG,
@@ -454,7 +453,7 @@ def test_heads_that_are_kept_and_heads_that_are_new(init):
 def test_answers_come_to_their_places_whatever_the_batches(tmp_path, monkeypatch):
     """Of tokens and words too, which are many to an input."""
     task = config.Task(kind="span", has_text_pair=True)
-    network = networks.build(BERT_CONFIG, task, seed=3)
+    network = registry.build_network(BERT_CONFIG, task, seed=3)
     data = catalogue.read(
         questions_file(tmp_path / "dev.json", 12, seed=2),
         finetuning.FinetuningConfig(task="span"),

@@ -10,8 +10,8 @@ import tensorflow as tf
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.inference import forward
+from bert_keras.kinds import registry
 from bert_keras.labelled import dataset, tokenized
-from bert_keras.model import networks
 from bert_keras.training.finetuning import task_batches, task_training, tuning_run
 from bert_keras.training.step import replicas
 
@@ -124,7 +124,7 @@ def tuned(
     inputs = inputs_of(kind)
     learner = task_training.build_learner(
         SETTINGS,
-        lambda: networks.build(bert, TASKS[kind], dropout_prob=dropout, seed=5),
+        lambda: registry.build_network(bert, TASKS[kind], dropout_prob=dropout, seed=5),
         inputs,
         strategy=strategy,
         num_parts=num_parts,

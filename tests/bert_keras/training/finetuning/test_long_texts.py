@@ -17,8 +17,8 @@ from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.data import tokenization
 from bert_keras.export import formats
 from bert_keras.inference import tuned
+from bert_keras.kinds import registry
 from bert_keras.labelled import text_windows
-from bert_keras.model import networks
 from bert_keras.training import finetune
 from tests.bert_keras.export.test_formats import make_run
 from tests.bert_keras.training.finetuning.test_finetune import (
@@ -288,7 +288,7 @@ def test_a_batch_of_one_long_text_counts_for_less_than_others(kind):
         labels = {"label_targets": np.ones((4, 1, 2), np.float32)}
     inputs = text_windows.WindowedInputs(windows=windows, labels=labels)
     task = config.Task(kind=kind, labels=None if kind == "regression" else ("a", "b"))
-    network = networks.build(BERT_CONFIG, task)
+    network = registry.build_network(BERT_CONFIG, task)
     totals = []
     for rows in ([1, 2, 3, 4, 5], [7, 8], [0], [6]):
         batch = inputs.batch(np.array(rows))

@@ -5,8 +5,8 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
+from bert_keras.kinds import registry
 from bert_keras.labelled import packed_batches, shapes
-from bert_keras.model import networks
 from bert_keras.training.finetuning import settings_check
 from bert_keras.training.pretraining import record_parsing
 from tests.bert_keras.model import test_packed_rows
@@ -82,7 +82,9 @@ def batches(kind):
 def model(request, randomize):
     kind = getattr(request, "param", "classification")
     bert = test_packed_rows.CONFIG.model_copy(update={"vocab_size": 50})
-    made = networks.build(bert, test_fixed_shapes.TASKS[kind], dropout_prob=0.2, seed=5)
+    made = registry.build_network(
+        bert, test_fixed_shapes.TASKS[kind], dropout_prob=0.2, seed=5
+    )
     randomize(made)
     made.kind = kind
     return made

@@ -4,7 +4,7 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
-from bert_keras.kinds import forms
+from bert_keras.kinds import registry
 from bert_keras.kinds.choice import swag
 from bert_keras.kinds.span import squad
 from bert_keras.kinds.tagging import ner
@@ -18,17 +18,21 @@ SPAN = config.Task(kind="span", has_text_pair=True, has_impossible=True)
 CHOICE = config.Task(kind="choice", has_text_pair=True)
 
 
+def from_python(examples, task):
+    return registry.labelled(task.kind).from_python(examples, task)
+
+
 def test_examples_of_every_kind():
-    found = forms.from_python(iter(["a b", ""]), CLASSES)
+    found = from_python(iter(["a b", ""]), CLASSES)
     assert found.rows == [
         text.LabelledText("a b", None, None, 1),
         text.LabelledText("", None, None, 2),
     ]
     assert (len(found), found.has_labels, found.kind) == (2, False, "classification")
-    found = forms.from_python([["a", "b"]], PAIRS)
+    found = from_python([["a", "b"]], PAIRS)
     assert found.rows == [text.LabelledText("a", "b", None, 1)]
-    assert forms.from_python(["a"], NUMBERS).kind == "regression"
-    found = forms.from_python([["it's", "so"], "it's so"], TAGS)
+    assert from_python(["a"], NUMBERS).kind == "regression"
+    found = from_python([["it's", "so"], "it's so"], TAGS)
     assert found.sentences == [
         ner.Sentence(("it's", "so"), None, 1, 1),
         ner.Sentence(
@@ -40,11 +44,11 @@ def test_examples_of_every_kind():
             places=[(0, 2), (2, 3), (3, 4), (5, 7)],
         ),
     ]
-    found = forms.from_python([("who?", "me")], SPAN)
+    found = from_python([("who?", "me")], SPAN)
     assert found.questions == squad.QuestionSet(
         (squad.Question("1", "who?", "me", ()),), True, 0, ()
     )
-    found = forms.from_python([("a", list("wxyz")), ("a", "b", tuple("wxyz"))], CHOICE)
+    found = from_python([("a", list("wxyz")), ("a", "b", tuple("wxyz"))], CHOICE)
     assert found.questions == [
         swag.Question("a", "", ("w", "x", "y", "z"), None, 1),
         swag.Question("a", "b", ("w", "x", "y", "z"), None, 2),
@@ -71,4 +75,4 @@ def test_examples_of_every_kind():
 )
 def test_examples_of_another_shape_are_refused(task, examples, message):
     with pytest.raises(InputError, match=message):
-        forms.from_python(examples, task)
+        from_python(examples, task)

@@ -1,0 +1,99 @@
+"""Files of texts with endings as data sets, and the endings that a model chooses."""
+
+# Labels are None only in files without any, which are not asked for them.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.special
+
+from bert_keras.core.settings import config
+from bert_keras.kinds.choice import swag
+from bert_keras.kinds.choice.records import ChosenEnding
+from bert_keras.kinds.text import text
+from bert_keras.labelled import answers, dataset, tables, tokenized
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceDataset(dataset.Dataset):
+    """Questions with four endings each."""
+
+    path: Path
+    questions: Sequence[swag.Question]
+    has_labels: bool
+    name: str | None = None
+    """Name of the data set; `None`: the user's own."""
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def keys(self) -> list[str]:
+        return [f"{row.sentence}\0{row.beginning}" for row in self.questions]
+
+    def contents(self) -> dataset.Contents:
+        asked = self.questions
+        return dataset.Contents(
+            [(row.sentence, row.beginning, *row.endings) for row in asked],
+            [row.label for row in asked],
+        )
+
+    def subset(self, rows) -> "ChoiceDataset":
+        questions = [self.questions[row] for row in rows]
+        return dataclasses.replace(self, questions=questions)
+
+    def with_columns(self, answers, *, suffix):
+        return tables.joined(swag.read_rows(self.path), answers, suffix=suffix)
+
+    def describe(self) -> config.Task:
+        return config.Task(kind="choice", name=self.name, has_text_pair=True)
+
+    def encode(self, task, tokenizer, settings) -> tokenized.LabelledInputs:
+        labels = {}
+        if self.has_labels:
+            labels["label_ids"] = swag.label_ids(self.questions)
+        return tokenized.LabelledInputs(
+            texts=swag.tokenize(
+                self.questions, tokenizer, max_seq_length=settings.max_seq_length
+            ),
+            labels=labels,
+        )
+
+    def answer(self, outputs, inputs, task, settings) -> "ChoiceAnswers":
+        return ChoiceAnswers(
+            questions=self.questions,
+            logits=outputs,
+            label_ids=inputs.labels.get("label_ids"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceAnswers(dataset.Answers):
+    """Endings that a model chooses."""
+
+    questions: Sequence[swag.Question]
+    logits: np.ndarray
+    """`(num_questions, 4)` float32."""
+    label_ids: np.ndarray | None
+
+    def scores(self, *, threshold=None) -> dict[str, float]:
+        return swag.scores(self.logits, self.label_ids)
+
+    def files(self, *, threshold=None) -> dict[str, str]:
+        return {"predictions.tsv": text.predictions_tsv(self.logits, swag.LABELS)}
+
+    def records(self, *, threshold=None) -> Iterator[answers.Record]:
+        probabilities = scipy.special.softmax(self.logits.astype(float), axis=-1)
+        for question, probs in zip(self.questions, probabilities, strict=True):
+            yield ChosenEnding(
+                text=question.sentence,
+                beginning=question.beginning,
+                endings=question.endings,
+                line=question.line,
+                label=question.label,
+                prediction=int(probs.argmax()),
+                probabilities=tuple(probs.tolist()),
+            )

@@ -1,0 +1,80 @@
+"""All kinds of answers by name: the only list of them."""
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
+from bert_keras.kinds import choice, masked_words, span, tagging, text, vectors
+from bert_keras.kinds.kind import Kind, Labelled
+
+if TYPE_CHECKING:
+    import keras
+
+KINDS: MappingProxyType[str, Kind] = MappingProxyType(
+    {
+        kind.name: kind
+        for kind in (
+            masked_words.MaskedWords(),
+            vectors.Encoder(),
+            text.Classification(),
+            text.MultiLabel(),
+            text.Regression(),
+            tagging.Tagging(),
+            span.Span(),
+            choice.Choice(),
+            vectors.Embedding(),
+        )
+    }
+)
+
+
+def find(name: config.TaskKind) -> Kind:
+    """Returns a kind by its name."""
+    return KINDS[name]
+
+
+def labelled(name: config.TaskKind) -> Labelled:
+    """Returns a kind that is learnt from labelled examples.
+
+    Raises:
+        InputError: the kind has no labels.
+    """
+    kind = KINDS[name]
+    if not isinstance(kind, Labelled):
+        raise InputError(f"expected a model for a task, got a model for {name}")
+    return kind
+
+
+def build_network(
+    bert_config: config.BertConfig,
+    task: config.Task,
+    *,
+    dropout_prob: float = 0.0,
+    scale: float = 20.0,
+    seed: int | None = None,
+    dtype: str = "float32",
+) -> "keras.Model":
+    """Builds the network of a task, with new weights.
+
+    Args:
+        bert_config: sizes and shapes of the encoder.
+        task: what the network answers.
+        dropout_prob: fraction of the head's input that is dropped in training, if the
+            task has a head with dropout.
+        scale: of cosines in the loss of `embedding`.
+        seed: of weights and dropout; `None` for random ones.
+        dtype: a Keras dtype policy, such as `mixed_bfloat16`.
+    """
+    network = KINDS[task.kind].network(
+        bert_config,
+        task,
+        dropout_prob=dropout_prob,
+        scale=scale,
+        seed=seed,
+        dtype=dtype,
+        # Part of the variables' names, which Keras would number otherwise.
+        name=f"bert_{task.kind}",
+    )
+    network.build(None)
+    return network

@@ -1,0 +1,159 @@
+"""Files of questions as data sets, and the answers that a model finds."""
+
+# Labels are None only in files without any, which are not asked for them.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert_keras.core.settings import config
+from bert_keras.kinds.span import squad, squad_predictions, squad_scores, triviaqa
+from bert_keras.kinds.span.records import AnsweredQuestion
+from bert_keras.labelled import answers, dataset
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanDataset(dataset.Dataset):
+    """Questions, each with a text that may hold the answer."""
+
+    path: Path
+    questions: squad.QuestionSet
+    name: str | None = None
+    """Name of the data set; `None`: the user's own."""
+
+    def __len__(self) -> int:
+        return len(self.questions.questions)
+
+    def keys(self) -> list[str]:
+        return [question.context for question in self.questions.questions]
+
+    def contents(self) -> dataset.Contents:
+        asked = self.questions.questions
+        return dataset.Contents(
+            [(question.question, question.context) for question in asked],
+            [frozenset(a.text for a in question.answers) for question in asked],
+        )
+
+    def subset(self, rows) -> "SpanDataset":
+        kept = tuple(self.questions.questions[row] for row in rows)
+        return dataclasses.replace(
+            self, questions=self.questions._replace(questions=kept)
+        )
+
+    def for_training(self) -> "SpanDataset":
+        return dataclasses.replace(self, questions=self.questions.for_training())
+
+    def describe(self) -> config.Task:
+        return config.Task(
+            kind="span",
+            name=self.name,
+            has_text_pair=True,
+            has_impossible=self.questions.has_impossible,
+        )
+
+    def encode(self, task, tokenizer, settings) -> squad.Windows:
+        return squad.featurize(
+            self.questions.questions,
+            tokenizer,
+            max_seq_length=settings.max_seq_length,
+            doc_stride=settings.span.doc_stride,
+            max_query_length=settings.span.max_query_length,
+        )
+
+    def answer(self, outputs, inputs, task, settings) -> "SpanAnswers":
+        predictions = squad_predictions.predict(
+            self.questions.questions,
+            inputs,
+            start_logits=outputs[:, 0],
+            end_logits=outputs[:, 1],
+            has_impossible=task.has_impossible,
+            n_best_size=settings.span.n_best_size,
+            max_answer_length=settings.span.max_answer_length,
+        )
+        return SpanAnswers(questions=self.questions, predictions=predictions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanAnswers(dataset.Answers):
+    """Answers that a model finds in texts."""
+
+    questions: squad.QuestionSet
+    predictions: squad_predictions.Predictions
+
+    def scores(self, *, threshold=None) -> dict[str, float]:
+        """Scores of the official script; for 2.0 also those of the best threshold."""
+        gold = self.questions.gold_answers()
+        found = squad_scores.scores(
+            gold,
+            self.predictions.answers(null_score_diff_threshold=threshold or 0.0),
+            has_impossible=self.questions.has_impossible,
+        )
+        if self.predictions.null_odds is not None:
+            found |= squad_scores.best_thresholds(
+                gold, self.predictions.best_texts(), self.predictions.null_odds
+            )
+        return found
+
+    def files(self, *, threshold=None) -> dict[str, str]:
+        return self.predictions.to_files(null_score_diff_threshold=threshold or 0.0)
+
+    def records(self, *, threshold=None) -> Iterator[answers.Record]:
+        given = self.predictions.answers(null_score_diff_threshold=threshold or 0.0)
+        best_texts = self.predictions.best_texts()
+        null_odds = self.predictions.null_odds
+        for id, question, context, right in self.questions.questions:
+            probabilities = {
+                candidate.text: candidate.probability
+                for candidate in self.predictions.n_best[id]
+            }
+            yield AnsweredQuestion(
+                id=id,
+                question=question,
+                context=context,
+                answers=tuple(answer.text for answer in right),
+                prediction=given[id],
+                probability=probabilities.get(given[id], 0.0),
+                null_odds=null_odds and null_odds[id],
+                best_text=best_texts[id],
+            )
+
+
+def read_questions(
+    path: Path, name: str | None, *, has_answers: bool
+) -> squad.QuestionSet:
+    """Reads a file of questions; `name`: the data set, for its layout."""
+    if name == "TriviaQA":
+        evidence = path.parent.parent / "evidence"
+        questions = triviaqa.read_triviaqa(path, evidence, has_answers=has_answers)
+    else:
+        questions = squad.read_squad(path, has_answers=has_answers)
+    if questions.num_repaired_answers:
+        logger.warning(
+            "%s: %d answers were not where the file says, but in one other place",
+            path,
+            questions.num_repaired_answers,
+        )
+    _warn_of_skipped(path, questions.skipped)
+    return questions
+
+
+_MAX_SHOWN = 10
+
+
+def _warn_of_skipped(path: Path, skipped: Sequence[str]) -> None:
+    if not skipped:
+        return
+    lines = "".join(f"\n  {line}" for line in skipped[:_MAX_SHOWN])
+    more = len(skipped) - _MAX_SHOWN
+    logger.warning(
+        "%s: %d questions without a text that has the answer, not trained on:%s%s",
+        path,
+        len(skipped),
+        lines,
+        f"\n  and {more} more" if more > 0 else "",
+    )

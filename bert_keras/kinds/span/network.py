@@ -1,0 +1,75 @@
+"""The network that scores where an answer begins and ends; Keras alone."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.core.settings.config import BertConfig
+from bert_keras.model import networks
+from bert_keras.model.networks import (
+    EncoderWithHead,
+    choice_terms,
+    example_weights,
+)
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class BertSpanPredictor(EncoderWithHead):
+    """Scores each token as the first and as the last of the answer to a question.
+
+    Section 4.2 of the paper: the head's two columns are its vectors S and E. As in
+    run_squad.py, padding has scores like any token: a search for the best span has to
+    stay among the tokens of the text. The encoder's pooler is unused and keeps its
+    initial weights. The original drops nothing before the head, hence `dropout_prob=0`.
+
+    The outputs are `start_logits` and `end_logits`, each `(batch_size,
+    sequence_length)`. For `loss_terms`, `start_positions` and `end_positions` are
+    `(batch_size,)` or `(batch_size, 1)` integers below `sequence_length`: the first and
+    the last token of the answer, 0 twice for no answer. Tokens from
+    `features["batch_lengths"]` on are not chosen among. `loss` is the mean of start's
+    and end's; `start_accuracy` and `end_accuracy` take the place of `accuracy`.
+    """
+
+    saved_arguments = networks.SAVED_ARGUMENTS
+
+    per_token = True
+
+    def __init__(
+        self, config: BertConfig, *, dropout_prob: float = 0.0, **kwargs: Any
+    ) -> None:
+        super().__init__(config, 2, dropout_prob=dropout_prob, **kwargs)
+
+    def call(self, features, training=None, return_all_layers=False):
+        logits, layer_outputs = self.scores(features, training, return_all_layers)
+        start, end = logits[..., 0], logits[..., 1]
+        return {"start_logits": start, "end_logits": end, **layer_outputs}
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        return {"loss": ops.sum(example_weights(features, features["start_positions"]))}
+
+    def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
+        (start_loss, start_right), (end_loss, end_right) = (
+            choice_terms(
+                _within_batch(outputs[f"{name}_logits"], features),
+                features[f"{name}_positions"],
+            )
+            for name in ("start", "end")
+        )
+        weights = example_weights(features, features["start_positions"])
+        weight = ops.sum(weights)
+        return {
+            "loss": (ops.sum((start_loss + end_loss) * weights) / 2, weight),
+            "start_accuracy": (ops.sum(start_right * weights), weight),
+            "end_accuracy": (ops.sum(end_right * weights), weight),
+        }
+
+
+def _within_batch(logits, features):
+    """Logits of tokens, without those that pad a batch to a fixed length."""
+    if "batch_lengths" not in features:
+        return logits
+    positions = ops.arange(ops.shape(logits)[1], dtype="int32")
+    is_within = positions < ops.cast(features["batch_lengths"], "int32")[:, None]
+    # Far below any score, and its exponential is 0.
+    return ops.where(is_within, logits, -1e9)

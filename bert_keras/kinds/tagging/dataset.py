@@ -1,0 +1,151 @@
+"""Files of tagged words as data sets, and the tags that a model predicts."""
+
+# Labels are None only in files without any, which are not asked for them.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+
+import dataclasses
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.special
+
+from bert_keras.core import files
+from bert_keras.core.settings import config
+from bert_keras.kinds.tagging import ner, ner_windows
+from bert_keras.kinds.tagging.records import FoundEntity, TaggedSentence, TaggedText
+from bert_keras.labelled import answers, dataset, reading
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggingDataset(dataset.Dataset):
+    """Sentences with a tag for each word."""
+
+    path: Path
+    sentences: Sequence[ner.Sentence]
+    has_labels: bool
+    name: str | None = None
+    """Name of the data set; `None`: the user's own."""
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether the words come from texts, see `character_spans`."""
+        return self.sentences[0].text is not None
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    def keys(self) -> list[str]:
+        """Documents, whose sentences are each other's context; of a file that is one
+        document its sentences."""
+        words = [" ".join(sentence.words) for sentence in self.sentences]
+        documents: dict[int, list[str]] = {}
+        for sentence, joined in zip(self.sentences, words, strict=True):
+            documents.setdefault(sentence.document, []).append(joined)
+        if len(documents) == 1:
+            return words
+        by_document = {number: "\n".join(lines) for number, lines in documents.items()}
+        return [by_document[sentence.document] for sentence in self.sentences]
+
+    def contents(self) -> dataset.Contents:
+        texts = [(" ".join(sentence.words),) for sentence in self.sentences]
+        return dataset.Contents(texts, [sentence.tags for sentence in self.sentences])
+
+    def subset(self, rows) -> "TaggingDataset":
+        sentences = [self.sentences[row] for row in rows]
+        return dataclasses.replace(self, sentences=sentences)
+
+    def with_columns(self, answers, *, suffix):
+        if self.reads_text:
+            if self.path.suffix.lower() != ".jsonl":
+                return answers
+            rows = (row for _, row in reading.read_jsonl(self.path))
+            found = map(json.loads, answers.splitlines())
+            return _json_lines(row | a for row, a in zip(rows, found, strict=True))
+        return ner.with_columns(self.path, answers, suffix=suffix)
+
+    def describe(self) -> config.Task:
+        labels = ner.distinct_labels(self.sentences, path=self.path)
+        is_plain = (scheme := ner.scheme_of(labels)) == "plain"
+        scored = "by accuracy" if is_plain else "by whole entities"
+        logger.info("%s: %s tags, scored %s", self.path, scheme, scored)
+        return config.Task(
+            kind="tagging", name=self.name, labels=labels, reads_text=self.reads_text
+        )
+
+    def encode(self, task, tokenizer, settings) -> ner_windows.TokenizedWords:
+        label_ids = None
+        if self.has_labels:
+            label_ids = ner.label_ids(self.sentences, task.labels, path=self.path)
+        return ner_windows.tokenize(
+            self.sentences,
+            tokenizer,
+            max_seq_length=settings.max_seq_length,
+            label_ids=label_ids,
+            document_context=settings.document_context,
+        )
+
+    def answer(self, outputs, inputs, task, settings) -> "TaggingAnswers":
+        if not inputs.num_answers:  # only blank texts
+            outputs = np.zeros((0, task.num_labels), np.float32)
+        return TaggingAnswers(
+            sentences=self.sentences, word_logits=outputs, labels=task.labels
+        )
+
+
+def _json_lines(rows: Iterable[Any]) -> str:
+    return "".join(files.to_json(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggingAnswers(dataset.Answers):
+    """Tags that a model predicts for words."""
+
+    sentences: Sequence[ner.Sentence]
+    word_logits: np.ndarray
+    """`(num_words, num_labels)` float32, sentence after sentence."""
+    labels: tuple[str, ...]
+
+    def tags(self) -> list[tuple[str, ...]]:
+        return ner.decode(self.word_logits, self.labels, self.sentences)
+
+    def scores(self, *, threshold=None) -> dict[str, float]:
+        return ner.scores(self.word_logits, self.labels, self.sentences)
+
+    def files(self, *, threshold=None) -> dict[str, str]:
+        if any(sentence.text is not None for sentence in self.sentences):
+            fields = {"text", "entities"}
+            rows = (record.model_dump(include=fields) for record in self.records())
+            return {"predictions.jsonl": _json_lines(rows)}
+        return {"predictions.txt": ner.predictions_columns(self.sentences, self.tags())}
+
+    def records(self, *, threshold=None) -> Iterator[answers.Record]:
+        best = scipy.special.softmax(self.word_logits.astype(float), axis=-1).max(-1)
+        end = 0
+        for sentence, tags in zip(self.sentences, self.tags(), strict=True):
+            begin, end = end, end + len(tags)
+            values = {
+                "words": sentence.words,
+                "line": sentence.line,
+                "labels": sentence.tags,
+                "prediction": tags,
+            }
+            if sentence.text is None:
+                yield TaggedSentence(**values)
+                continue
+            entities = tuple(
+                FoundEntity(
+                    start=sentence.places[first][0],
+                    end=sentence.places[last][1],
+                    label=label,
+                    probability=float(best[begin + first : begin + last + 1].mean()),
+                )
+                for label, first, last in ner.entities(tags)
+            )
+            yield TaggedText(**values, text=sentence.text, entities=entities)

@@ -1,0 +1,85 @@
+"""Networks that give a text a class, several, or a number; Keras alone."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.model import losses
+from bert_keras.model.networks import (
+    EncoderWithHead,
+    example_weights,
+    scaled_weights,
+)
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class BertClassifier(EncoderWithHead):
+    """Chooses one of several classes for a text or a pair, or predicts a number.
+
+    `num_labels` is the number of classes; 1 for a number. `logits` have the shape
+    `(batch_size, num_labels)`. For `loss_terms`, `label_ids` are `(batch_size,)` or
+    `(batch_size, 1)`: the true class as an integer, or the true number as a float. A
+    number has no `accuracy`. Packed rows have a label and a weight for each slot,
+    `(batch_size, slots)`; the weight of an empty one is 0. With `label_targets`,
+    `(batch_size, 1, num_labels)` floats, the loss is the sum of each class's cross
+    entropy times its target. `accuracy` counts alike all examples with a weight above
+    0, also where classes have weights of their own.
+    """
+
+    def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
+        logits = ops.reshape(outputs["logits"], (-1, self.num_labels))
+        # An empty slot has -1, which is no class.
+        labels = ops.reshape(features["label_ids"], (-1,))
+        if "instance_ids" in features and self.num_labels > 1:
+            labels = ops.maximum(labels, 0)
+        weights = example_weights(features, labels)
+        scaled = scaled_weights(features, weights)
+        if self.num_labels == 1:
+            errors = logits[:, 0] - ops.cast(labels, "float32")
+            return {"loss": (ops.sum(ops.square(errors) * scaled), ops.sum(weights))}
+        if "label_targets" in features:
+            targets = ops.reshape(features["label_targets"], (-1, self.num_labels))
+            found = -ops.sum(targets * ops.log_softmax(logits), axis=-1)
+        else:
+            found = losses.cross_entropy(logits, labels)
+        counts = ops.cast(weights > 0, "float32")
+        is_right = losses.is_right(logits, labels)
+        return {
+            "loss": (ops.sum(found * scaled), ops.sum(weights)),
+            "accuracy": (ops.sum(is_right * counts), ops.sum(counts)),
+        }
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class BertMultiLabelClassifier(EncoderWithHead):
+    """Says of each of several labels whether it holds for a text or a pair.
+
+    `logits` have the shape `(batch_size, num_labels)`; the sigmoid of each is the
+    probability of its label. For `loss_terms`, `label_targets` are `(batch_size, 1,
+    num_labels)` floats, 1 where a label holds, and `label_weights`, if any, the same
+    shape, `1 + (weight - 1) * target`. `loss` is the mean over labels, as torch's
+    `BCEWithLogitsLoss` with `pos_weight`; `accuracy` counts the texts of which all
+    labels are right. Packed rows have targets for each slot.
+    """
+
+    def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
+        shape = (-1, self.num_labels)
+        logits = ops.reshape(outputs["logits"], shape)
+        targets = ops.reshape(features["label_targets"], shape)
+        weights = example_weights(features, targets[:, 0])
+        found = ops.softplus(-logits)
+        if "label_weights" in features:
+            found = found * ops.reshape(features["label_weights"], shape)
+        found = ops.mean((1.0 - targets) * logits + found, axis=-1)
+        is_right = ops.equal(logits > 0, targets > 0.5)
+        is_right = ops.cast(ops.all(is_right, axis=-1), "float32")
+        weight = ops.sum(weights)
+        return {
+            "loss": (ops.sum(found * scaled_weights(features, weights)), weight),
+            "accuracy": (ops.sum(is_right * weights), weight),
+        }
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        labels = features["label_targets"][..., 0]
+        return {"loss": ops.sum(example_weights(features, labels))}

@@ -1,0 +1,79 @@
+"""A tuned model's answer to a text, or to a pair of texts."""
+
+from collections.abc import Iterable
+from typing import Self, cast
+
+import pydantic
+
+from bert_keras.labelled.answers import Computed, Record
+
+
+class ClassifiedText(Record):
+    """A text, or two, and its class."""
+
+    text: str
+    text_pair: str | None = None
+    line: int
+    """Where it begins in its file; of texts given in Python their number, from 1."""
+    label: str | None = None
+    prediction: str
+    probabilities: dict[str, Computed]
+    """By label."""
+
+    @pydantic.model_validator(mode="after")
+    def _labels_are_known(self) -> Self:
+        for name in (self.label, self.prediction):
+            if name is not None and name not in self.probabilities:
+                raise ValueError(f"no probability of the label {name!r:.60}")
+        return self
+
+    @property
+    def confidence(self) -> float:
+        """The probability of the answer that was given."""
+        return self.probabilities[self.prediction]
+
+    def numbers(self) -> Iterable[float]:
+        return self.probabilities.values()
+
+
+class MultiLabelText(Record):
+    """A text, or two, and its labels, of which there may be any number."""
+
+    truth_name = "labels"
+
+    text: str
+    text_pair: str | None = None
+    line: int
+    labels: tuple[str, ...] | None = None
+    """The right ones."""
+    prediction: tuple[str, ...]
+    probabilities: dict[str, Computed]
+    """By label, each by itself."""
+
+    @pydantic.model_validator(mode="after")
+    def _labels_are_known(self) -> Self:
+        for name in (*(self.labels or ()), *self.prediction):
+            if name not in self.probabilities:
+                raise ValueError(f"no probability of the label {name!r:.60}")
+        return self
+
+    def numbers(self) -> Iterable[float]:
+        return self.probabilities.values()
+
+
+class RatedText(Record):
+    """A text, or two, and its number."""
+
+    text: str
+    text_pair: str | None = None
+    line: int
+    label: float | None = None
+    prediction: Computed
+
+    @property
+    def error(self) -> float:
+        """How much too high the answer is."""
+        return self.prediction - cast(float, self.label)
+
+    def numbers(self) -> Iterable[float]:
+        return (self.prediction,)

@@ -1,0 +1,50 @@
+"""Examples that were given as Python objects, to be answered."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bert_keras.core.errors import InputError
+
+PATH = Path("examples in Python")
+"""What stands for the path of their file."""
+
+Row = TypeVar("Row")
+
+
+def read(
+    examples: Iterable[Any], row: Callable[[Any, int], Row], *, expected: str
+) -> list[Row]:
+    """Returns a row for each example.
+
+    Args:
+        examples: one or more.
+        row: makes a row of an example and its number, from 1; it raises a `TypeError`
+            or `ValueError` for an example of another shape.
+        expected: describes an example, for the error.
+
+    Raises:
+        InputError: an example has another shape, or there is no example.
+    """
+    rows = []
+    for number, example in enumerate(examples, start=1):
+        try:
+            rows.append(row(example, number))
+        except (TypeError, ValueError):
+            raise InputError(
+                f"example {number}: expected {expected}, got {example!r:.80}"
+            ) from None
+    if not rows:
+        raise InputError("expected at least one example, got none")
+    return rows
+
+
+def strings(values: Any) -> tuple[str, ...]:
+    """Returns several strings as a tuple.
+
+    Raises:
+        TypeError: `values` is a string itself, or a value is no string.
+    """
+    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+        raise TypeError
+    return tuple(values)
