@@ -15,7 +15,7 @@ from bert_keras.checkpoints import starting_point
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config
-from bert_keras.export import formats
+from bert_keras.export import formats, loading
 from bert_keras.export.quantized import quantizing, verdict
 from bert_keras.export.servers import model_servers
 from bert_keras.kinds import registry, served
@@ -271,14 +271,13 @@ def _read_model(
     if wanted.embedding is not None:
         layers = wanted.layers or (-1,)
         return served_embeddings.Embeddings(
-            checkpoint,
-            path=path,
+            loading.load(checkpoint, path=path, embedding=wanted.embedding),
             kind=wanted.embedding,
             layers=layers,
             long_texts=wanted.long_texts or "cut",
         )
-    top_k = wanted.top_k or 5
-    return registry.find(kind).served(checkpoint, path=path, top_k=top_k)
+    trained = loading.load(checkpoint, path=path)
+    return registry.find(kind).served(trained, top_k=wanted.top_k or 5)
 
 
 @trace_registry.custom_gradients_end()

@@ -1,4 +1,4 @@
-"""What a model answers: the protocol of a kind of task.
+"""The protocol of a kind of answers.
 
 A kind is cheap to import: its methods import what needs NumPy, Keras or TensorFlow, so
 that the command line and a sweep can ask any kind for its facts.
@@ -24,6 +24,21 @@ class Kind(abc.ABC):
     name: ClassVar[config.TaskKind]
     parts: ClassVar[tuple[str, ...]] = ("encoder/", "head/")
     """Prefixes of the names of its network's weights."""
+    unused: ClassVar[tuple[str, ...]] = ()
+    """Prefixes of weights that its answers do not come from."""
+
+    @property
+    def purpose(self) -> str:
+        """The answers in words, for messages."""
+        return self.name
+
+    def served_network(self, task: config.Task) -> config.Task:
+        """Returns the task whose network gives the answers."""
+        return task
+
+    def needs(self, weight: str) -> bool:
+        """Whether the answers come from a weight, by its name."""
+        return weight.startswith(self.parts) and not weight.startswith(self.unused)
 
     @abc.abstractmethod
     def network(
@@ -46,16 +61,16 @@ class Kind(abc.ABC):
         """
 
     @abc.abstractmethod
-    def served(self, checkpoint: Any, *, path: Path, top_k: int) -> "served.Answers":
+    def served(self, trained: "served.Trained", *, top_k: int) -> "served.Answers":
         """Returns the answers of a trained model as a graph to export.
 
         Args:
-            checkpoint: the model, a `checkpoints.weights.Checkpoint`.
-            path: of the checkpoint.
+            trained: the model, with the network of this kind, or of an encoder where
+                the answers are vectors.
             top_k: words for each masked place.
 
         Raises:
-            InputError: the model lacks weights, or answers nothing.
+            InputError: the model answers nothing, or not with such settings.
         """
 
 

@@ -1,5 +1,6 @@
 """The base of all exported models: a network that answers questions."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,14 +9,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import run_directory, weights
-from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import tokenization
 from bert_keras.graphs import graph_tokenizer, input_checks
-from bert_keras.kinds import registry
 from bert_keras.kinds.span import served_windows
-from bert_keras.labelled import text_windows, tokenized
+from bert_keras.labelled import dataset, text_windows, tokenized
 
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
 """Inputs of models that take ids."""
@@ -87,6 +85,26 @@ class Network:
         return [weight.value for weight in self.weights]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A trained model, as a graph of its answers needs it."""
+
+    task: config.Task
+    bert_config: config.BertConfig
+    vocabulary: tokenization.Vocabulary
+    do_lower_case: bool
+    tokenizer: tokenization.Tokenizer
+    dtype: str
+    """Keras dtype policy of `network`."""
+    network: Network
+    settings: finetuning.FinetuningConfig | None
+    """Lengths and columns of the inputs; `None`: the model was not tuned on a task."""
+    threshold: dataset.Threshold
+    """The threshold of the run; `None`: the usual one."""
+    path: Path
+    """Directory of the model, for errors."""
+
+
 class Answers(tf.Module):
     """A model that answers one kind of question.
 
@@ -94,8 +112,7 @@ class Answers(tf.Module):
     `compute`.
 
     Args:
-        checkpoint: the model.
-        network: its network, from `load_network`.
+        trained: the model.
         max_seq_length: tokens of an input at most; longer texts are shortened, or read
             in windows. `None`: as many as the network takes.
         long_texts: what becomes of them, where they are not the task's own windows.
@@ -108,29 +125,28 @@ class Answers(tf.Module):
 
     def __init__(
         self,
-        checkpoint: weights.Checkpoint,
-        network: Network,
+        trained: Trained,
         *,
         max_seq_length: int | None = None,
         long_texts: config.LongTexts = "cut",
         stride: int | None = None,
     ):
         super().__init__()
-        self._bert_config = checkpoint.bert_config
-        longest = checkpoint.bert_config.max_position_embeddings
+        self._bert_config = trained.bert_config
+        longest = trained.bert_config.max_position_embeddings
         self.max_seq_length = min(max_seq_length or longest, longest)
         self.long_texts: config.LongTexts = long_texts
         self.stride = config.window_stride(self.max_seq_length, stride)
-        self.vocabulary = checkpoint.vocabulary
-        self.do_lower_case = checkpoint.do_lower_case
-        self.dtype = checkpoint.dtype
-        self.network = network
-        self._variables = network.variables
+        self.vocabulary = trained.vocabulary
+        self.do_lower_case = trained.do_lower_case
+        self.dtype = trained.dtype
+        self.network = trained.network
+        self._variables = trained.network.variables
         self._tokenizer = graph_tokenizer.GraphTokenizer(
             self.vocabulary, do_lower_case=self.do_lower_case
         )
-        self._python_tokenizer = checkpoint.tokenizer
-        self.task = checkpoint.task
+        self._python_tokenizer = trained.tokenizer
+        self.task = trained.task
 
     @property
     def tokenizer(self) -> tokenization.Tokenizer:
@@ -332,60 +348,3 @@ def as_tensors(values: Mapping[str, Any]) -> dict[str, tf.Tensor]:
 def as_arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
     """The same values for NumPy."""
     return {name: tensor.numpy() for name, tensor in tensors.items()}
-
-
-def load_network(
-    checkpoint: weights.Checkpoint,
-    task: config.Task,
-    *,
-    needed: tuple[str, ...],
-    unused: tuple[str, ...] = (),
-    purpose: str,
-    path: Path,
-) -> Network:
-    """Builds a network with the weights of a checkpoint.
-
-    Args:
-        checkpoint: the model.
-        task: of the network.
-        needed: beginnings of names of weights that answers come from.
-        unused: beginnings of such names that they do not come from.
-        purpose: of the answers, for the error.
-        path: of the checkpoint, for the error.
-
-    Raises:
-        InputError: the checkpoint lacks needed weights.
-    """
-    network = registry.build_network(
-        checkpoint.bert_config, task, seed=0, dtype=checkpoint.dtype
-    )
-    lacking = [
-        name
-        for name in weights.assign(network, checkpoint.arrays)
-        if name.startswith(needed) and not name.startswith(unused)
-    ]
-    if lacking:
-        raise InputError(
-            f"{path}: {purpose} needs {', '.join(lacking)}, which the model does not "
-            "have or was not trained with"
-        )
-    return Network(network)
-
-
-def tuned_network(
-    checkpoint: weights.Checkpoint, *, path: Path, needs_pooler: bool
-) -> Network:
-    """Builds the network of a fine-tuned model, see `load_network`."""
-    return load_network(
-        checkpoint,
-        checkpoint.task,
-        needed=("encoder/", "head/"),
-        unused=() if needs_pooler else ("encoder/pooler/",),
-        purpose=checkpoint.task.kind,
-        path=path,
-    )
-
-
-def read_settings(path: Path) -> finetuning.FinetuningConfig | None:
-    """The settings of a fine-tuned run; `None` if it has no `config.yaml`."""
-    return run_directory.read_settings(path, finetuning.FinetuningConfig)

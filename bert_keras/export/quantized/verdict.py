@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints import native, run_directory, starting_point
+from bert_keras.checkpoints import run_directory, starting_point
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import finetuning
+from bert_keras.export import loading
 from bert_keras.kinds import catalogue, held_out_parts, served
 from bert_keras.labelled import dataset
 
@@ -46,7 +46,9 @@ class DevFile:
     """
 
     def __init__(self, path: Path, model_dir: Path, model: served.Answers):
-        settings = _read_settings(model_dir, model)
+        settings = loading.input_settings(
+            starting_point.read_with_tokenizer(model_dir), model_dir
+        )
         if settings is None:
             raise InputError(
                 f"{model_dir}: --quantize is for models that were tuned on a task, "
@@ -144,18 +146,6 @@ class DevFile:
                     run(ids)
                     seconds[name].append(time.perf_counter() - started)
         return {name: 1000 * float(np.median(s)) for name, s in seconds.items()}
-
-
-def _read_settings(
-    model_dir: Path, model: served.Answers
-) -> finetuning.FinetuningConfig | None:
-    """How a dev file is read; `None`: the model was not tuned on a task."""
-    if model.task.kind in ("pretraining", "encoder"):
-        return None
-    found = served.read_settings(model_dir)
-    return found or native.tuning_settings(
-        starting_point.read_with_tokenizer(model_dir)
-    )
 
 
 def _ids(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

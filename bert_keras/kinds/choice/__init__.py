@@ -62,10 +62,10 @@ class Choice(Labelled):
 
         return chosen_endings.describe(records)
 
-    def served(self, checkpoint, *, path, top_k):
+    def served(self, trained, *, top_k):
         from bert_keras.kinds.choice import served_choices
 
-        return served_choices.Choices(checkpoint, path=path)
+        return served_choices.Choices(trained)
 
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate

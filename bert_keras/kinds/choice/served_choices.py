@@ -1,15 +1,9 @@
 """Exported choosers: the best of several endings."""
 
-from pathlib import Path
-
 import tensorflow as tf
 
-from bert_keras.checkpoints import weights
 from bert_keras.kinds import served
 from bert_keras.kinds.choice import swag
-
-_LONGEST_INPUT = 128
-"""Tokens of an input, for a model that does not say how many it had in training."""
 
 
 class Choices(served.DirectAnswers):
@@ -25,9 +19,7 @@ class Choices(served.DirectAnswers):
     0, and `probabilities`, `(batch_size, num_endings)` float32.
 
     Args:
-        checkpoint: of kind `choice`.
-        path: of the checkpoint; its `config.yaml`, if there is one, has the length of
-            inputs in training.
+        trained: of kind `choice`.
     """
 
     string_specs = (
@@ -39,13 +31,8 @@ class Choices(served.DirectAnswers):
         tf.TensorSpec([None, None, None], tf.int32, name) for name in served.INPUT_NAMES
     )
 
-    def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
-        settings = served.read_settings(path)
-        super().__init__(
-            checkpoint,
-            served.tuned_network(checkpoint, path=path, needs_pooler=True),
-            max_seq_length=settings.max_seq_length if settings else _LONGEST_INPUT,
-        )
+    def __init__(self, trained: served.Trained):
+        super().__init__(trained, max_seq_length=trained.settings.max_seq_length)
 
     def encode(self, sentence, beginning, endings):
         shape = tf.shape(endings)

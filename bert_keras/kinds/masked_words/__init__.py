@@ -8,13 +8,18 @@ class MaskedWords(Kind):
 
     name = "pretraining"
     parts = ("encoder/", "masked_lm_head/", "next_sentence_head/")
+    unused = ("encoder/", "next_sentence_head/")
+
+    @property
+    def purpose(self):
+        return "filling masks"
 
     def network(self, bert_config, task, *, dropout_prob=0.0, scale=20.0, **shared):
         from bert_keras.model import pretrainer
 
         return pretrainer.BertPretrainer(bert_config, **shared)
 
-    def served(self, checkpoint, *, path, top_k):
+    def served(self, trained, *, top_k):
         from bert_keras.kinds.masked_words import served_words
 
-        return served_words.MaskedWords(checkpoint, path=path, top_k=top_k)
+        return served_words.MaskedWords(trained, top_k=top_k)

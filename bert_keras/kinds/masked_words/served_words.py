@@ -1,12 +1,8 @@
 """Exported pre-trained models: guesses for every `[MASK]` of a text."""
 
-from pathlib import Path
-
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import weights
-from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
 from bert_keras.graphs import graph_tokenizer
 from bert_keras.kinds import served
@@ -38,12 +34,8 @@ class MaskedWords(served.DirectAnswers):
     the same shape, float32, padded with 0.
 
     Args:
-        checkpoint: with a masked-LM head.
-        path: of the checkpoint.
+        trained: with a masked-LM head.
         top_k: guesses for each mask.
-
-    Raises:
-        InputError: the checkpoint has no masked-LM head.
     """
 
     string_specs = (tf.TensorSpec([None], tf.string, "text"),)
@@ -52,15 +44,8 @@ class MaskedWords(served.DirectAnswers):
         tf.TensorSpec([None, None], tf.int32, "masked_lm_positions"),
     )
 
-    def __init__(self, checkpoint: weights.Checkpoint, *, path: Path, top_k: int):
-        network = served.load_network(
-            checkpoint,
-            config.Task(kind="pretraining"),
-            needed=("masked_lm_head/",),
-            purpose="filling masks",
-            path=path,
-        )
-        super().__init__(checkpoint, network)
+    def __init__(self, trained: served.Trained, *, top_k: int):
+        super().__init__(trained)
         self._top_k = min(top_k, len(self.vocabulary))
         self._tokens = tf.constant(self.vocabulary.tokens)
 

@@ -9,6 +9,7 @@ class Span(Labelled):
     name = "span"
     form = "span"
     suffix = ".json"
+    unused = ("encoder/pooler/",)
 
     @property
     def record(self):
@@ -59,10 +60,10 @@ class Span(Labelled):
 
         return answered_questions.describe(records, has_impossible=task.has_impossible)
 
-    def served(self, checkpoint, *, path, top_k):
+    def served(self, trained, *, top_k):
         from bert_keras.kinds.span import served_spans
 
-        return served_spans.Spans(checkpoint, path=path)
+        return served_spans.Spans(trained)
 
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate

@@ -1,15 +1,12 @@
 """Exported answers to questions about a text, however long it is."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import run_directory, weights
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import finetuning
 from bert_keras.graphs import graph_tokenizer
 from bert_keras.kinds import served
 from bert_keras.kinds.span import (
@@ -18,10 +15,6 @@ from bert_keras.kinds.span import (
     squad,
     squad_predictions,
 )
-
-_LONGEST_INPUT = 384
-"""Tokens of an input as in the paper, for a model that does not say how many it had in
-training."""
 
 _WINDOWS_AT_ONCE = 16
 """Windows read together: memory depends on this, not on the length of texts."""
@@ -46,31 +39,23 @@ class Spans(served.Answers):
     chosen, as in `squad.featurize` and `squad_predictions.predict`.
 
     Args:
-        checkpoint: of kind `span`.
-        path: of the checkpoint. Its `config.yaml` has the lengths of windows, questions
-            and answers (without one: the paper's), its `results.json` the threshold
-            above which there is no answer (without one: 0).
+        trained: of kind `span`; its threshold is that of odds above which a question
+            has no answer (without one: 0).
 
     Raises:
         InputError: windows have no room for a context.
     """
 
-    def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
-        settings = served.read_settings(path)
-        super().__init__(
-            checkpoint,
-            served.tuned_network(checkpoint, path=path, needs_pooler=False),
-            max_seq_length=settings.max_seq_length if settings else _LONGEST_INPUT,
-        )
-        self._settings = settings.span if settings else finetuning.SpanConfig()
-        self._has_impossible = checkpoint.task.has_impossible
-        results = run_directory.read_results(path) or {}
-        self._threshold = float(run_directory.threshold_of(results) or 0.0)
+    def __init__(self, trained: served.Trained):
+        super().__init__(trained, max_seq_length=trained.settings.max_seq_length)
+        self._settings = trained.settings.span
+        self._has_impossible = trained.task.has_impossible
+        self._threshold = float(trained.threshold or 0.0)
         if self.max_seq_length < self._settings.max_query_length + 4:
             raise InputError(
-                f"{path}: windows of {self.max_seq_length} tokens have no room for "
-                f"{self._settings.max_query_length} of the question, 3 special tokens "
-                "and some of the text"
+                f"{trained.path}: windows of {self.max_seq_length} tokens have no room "
+                f"for {self._settings.max_query_length} of the question, 3 special "
+                "tokens and some of the text"
             )
 
     @property

@@ -9,6 +9,7 @@ class Tagging(Labelled):
     name = "tagging"
     form = "tagging"
     suffix = ".txt"
+    unused = ("encoder/pooler/",)
 
     @property
     def record(self):
@@ -78,10 +79,10 @@ class Tagging(Labelled):
 
         return tagged_sentences.describe(records)
 
-    def served(self, checkpoint, *, path, top_k):
+    def served(self, trained, *, top_k):
         from bert_keras.kinds.tagging import served_tags
 
-        return served_tags.Tags(checkpoint, path=path)
+        return served_tags.Tags(trained)
 
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate

@@ -1,14 +1,12 @@
 """Exported taggers: the entities of a text, or a tag for each word of sentences."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import scipy.special
 import tensorflow as tf
 
-from bert_keras.checkpoints import weights
 from bert_keras.core.errors import InputError
 from bert_keras.graphs import graph_tokenizer
 from bert_keras.kinds import served
@@ -19,9 +17,6 @@ WORDS = "words"
 
 DOCUMENTS = "documents"
 """Signature for sentences given as words, with the names of their documents."""
-
-_LONGEST_INPUT = 128
-"""Tokens of an input, for a model that does not say how many it had in training."""
 
 _WINDOWS_AT_ONCE = 32
 """Windows read together: memory depends on this, not on the length of texts."""
@@ -57,25 +52,20 @@ class Tags(served.Answers):
     ones but `O`, equal ones in a row are one entity.
 
     Args:
-        checkpoint: of kind `tagging`.
-        path: of the checkpoint; its `config.yaml`, if there is one, has the length of
-            inputs in training.
+        trained: of kind `tagging`.
 
     Raises:
-        InputError: the checkpoint has no labels.
+        InputError: the model has no labels.
     """
 
-    def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
-        if checkpoint.task.labels is None:
-            raise InputError(f"{path}: tagging needs labels, its task.json has none")
-        settings = served.read_settings(path)
-        super().__init__(
-            checkpoint,
-            served.tuned_network(checkpoint, path=path, needs_pooler=False),
-            max_seq_length=settings.max_seq_length if settings else _LONGEST_INPUT,
-        )
-        self.labels = checkpoint.task.labels
-        self.has_documents = settings is not None and settings.document_context
+    def __init__(self, trained: served.Trained):
+        if trained.task.labels is None:
+            raise InputError(
+                f"{trained.path}: tagging needs labels, its task.json has none"
+            )
+        super().__init__(trained, max_seq_length=trained.settings.max_seq_length)
+        self.labels = trained.task.labels
+        self.has_documents = trained.settings.document_context
         self._split = graph_tokenizer.WordSplitter()
 
     def signatures(self):

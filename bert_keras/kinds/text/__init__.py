@@ -9,7 +9,7 @@ from bert_keras.kinds.kind import Labelled
 
 
 class _Text(Labelled):
-    """What the three kinds of answers to texts share."""
+    """The common part of the three kinds of answers to texts."""
 
     form = "text"
     main_metric_name: ClassVar[str] = "accuracy"
@@ -88,10 +88,10 @@ class _Text(Labelled):
             return glue.TASKS[settings.task].main_metric
         return self.main_metric_name
 
-    def served(self, checkpoint, *, path, top_k):
+    def served(self, trained, *, top_k):
         from bert_keras.kinds.text import served_labels
 
-        return served_labels.Labels(checkpoint, path=path)
+        return served_labels.Labels(trained)
 
 
 class Classification(_Text):
@@ -144,10 +144,10 @@ class MultiLabel(_Text):
 
         return multi_label_texts.describe(records, task.labels)
 
-    def served(self, checkpoint, *, path, top_k):
+    def served(self, trained, *, top_k):
         from bert_keras.kinds.text import served_labels
 
-        return served_labels.SeveralLabels(checkpoint, path=path)
+        return served_labels.SeveralLabels(trained)
 
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate

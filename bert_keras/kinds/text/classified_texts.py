@@ -5,7 +5,6 @@
 
 from collections.abc import Sequence
 
-from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
 from bert_keras.kinds import sections
 from bert_keras.kinds.text.records import ClassifiedText
@@ -28,9 +27,8 @@ def describe(
     answered = [record.prediction for record in records]
     if unknown := sorted({*right, *answered} - set(labels)):
         raise InputError(
-            f"{run_directory.ANSWERS_NAME}: expected labels of the run's "
-            f"{run_directory.TASK_NAME}, got {unknown[0]!r:.60}: the two are not of "
-            "the same run"
+            "dev_answers.jsonl: expected labels of the run's task.json, got "
+            f"{unknown[0]!r:.60}: the two are not of the same run"
         )
     return [
         sections.confusion_section(

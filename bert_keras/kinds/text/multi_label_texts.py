@@ -6,7 +6,6 @@
 import math
 from collections.abc import Sequence
 
-from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
 from bert_keras.kinds import sections
 from bert_keras.kinds.text import classified_texts
@@ -29,9 +28,8 @@ def describe(
     found = {label for r in records for label in (*r.labels, *r.prediction)}
     if unknown := sorted(found - set(labels)):
         raise InputError(
-            f"{run_directory.ANSWERS_NAME}: expected labels of the run's "
-            f"{run_directory.TASK_NAME}, got {unknown[0]!r:.60}: the two are not of "
-            "the same run"
+            "dev_answers.jsonl: expected labels of the run's task.json, got "
+            f"{unknown[0]!r:.60}: the two are not of the same run"
         )
     return [
         sections.scores_section(

@@ -1,10 +1,7 @@
 """Exported classifiers: a label, several or a number for a text or a pair of texts."""
 
-from pathlib import Path
-
 import tensorflow as tf
 
-from bert_keras.checkpoints import run_directory, weights
 from bert_keras.kinds import served
 from bert_keras.kinds.text import multi_label
 
@@ -21,25 +18,21 @@ class Labels(served.DirectAnswers):
     `(batch_size,)` float32.
 
     Args:
-        checkpoint: of kind `classification` or `regression`.
-        path: of the checkpoint; its `config.yaml`, if there is one, has the length of
-            texts in training, and what becomes of longer ones.
+        trained: of kind `classification` or `regression`.
     """
 
-    def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
-        settings = served.read_settings(path)
+    def __init__(self, trained: served.Trained):
         super().__init__(
-            checkpoint,
-            served.tuned_network(checkpoint, path=path, needs_pooler=True),
-            max_seq_length=settings and settings.max_seq_length,
-            long_texts=settings.long_texts if settings else "cut",
-            stride=settings and settings.window_stride,
+            trained,
+            max_seq_length=trained.settings.max_seq_length,
+            long_texts=trained.settings.long_texts,
+            stride=trained.settings.window_stride,
         )
-        names = ("text", "text_pair")[: 1 + checkpoint.task.has_text_pair]
+        names = ("text", "text_pair")[: 1 + trained.task.has_text_pair]
         self.string_specs = tuple(
             tf.TensorSpec([None], tf.string, name) for name in names
         )
-        self.labels = checkpoint.task.labels
+        self.labels = trained.task.labels
 
     def encode(self, text, text_pair=None):
         pair = None if text_pair is None else self._tokenizer(text_pair)
@@ -81,20 +74,20 @@ class SeveralLabels(Labels):
     then empty strings.
 
     Args:
-        checkpoint: of kind `multi_label`.
-        path: of the checkpoint; its `results.json`, if there is one, has the
-            thresholds, else they are `multi_label.THRESHOLD`.
+        trained: of kind `multi_label`; without a threshold of its run each is
+            `multi_label.THRESHOLD`.
     """
 
-    def __init__(self, checkpoint: weights.Checkpoint, *, path: Path):
-        super().__init__(checkpoint, path=path)
-        chosen = run_directory.threshold_of(run_directory.read_results(path) or {})
-        self._thresholds = multi_label.threshold_row(chosen, checkpoint.task.labels)
+    def __init__(self, trained: served.Trained):
+        super().__init__(trained)
+        self._thresholds = multi_label.threshold_row(
+            trained.threshold, trained.task.labels
+        )
 
     @property
     def decisions(self):
         pairs = zip(self.labels, self._thresholds.tolist(), strict=True)
-        return {run_directory.THRESHOLDS: dict(pairs)}
+        return {"thresholds": dict(pairs)}
 
     def present(self, ids, numbers):
         probabilities = tf.sigmoid(numbers["logits"])

@@ -1,6 +1,7 @@
 """Vectors of texts: an encoder, or a model that is tuned to bring like texts near."""
 
 from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
 from bert_keras.kinds.kind import Kind, Labelled
 
 
@@ -15,10 +16,10 @@ class Encoder(Kind):
 
         return encoder.BertEncoder(bert_config, **shared)
 
-    def served(self, checkpoint, *, path, top_k):
+    def served(self, trained, *, top_k):
         raise InputError(
-            f"{path}: an encoder without a head, which answers nothing: --embedding "
-            "mean exports its vectors"
+            f"{trained.path}: an encoder without a head, which answers nothing: "
+            "--embedding mean exports its vectors"
         )
 
 
@@ -28,6 +29,13 @@ class Embedding(Labelled):
     name = "embedding"
     parts = ("encoder/",)
     form = "embedding"
+
+    def served_network(self, task):
+        return config.Task(kind="encoder")
+
+    def needs(self, weight):
+        # No file lacks other weights of an encoder, and no vector is pooled.
+        return False
 
     @property
     def record(self):
@@ -77,7 +85,7 @@ class Embedding(Labelled):
 
         return embedded_texts.describe(records)
 
-    def served(self, checkpoint, *, path, top_k):
+    def served(self, trained, *, top_k):
         from bert_keras.kinds.vectors import served_embeddings
 
-        return served_embeddings.as_trained(checkpoint, path=path)
+        return served_embeddings.as_trained(trained)

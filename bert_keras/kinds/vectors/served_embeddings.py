@@ -2,11 +2,9 @@
 
 import typing
 from collections.abc import Sequence
-from pathlib import Path
 
 import tensorflow as tf
 
-from bert_keras.checkpoints import native, weights
 from bert_keras.core.settings import config
 from bert_keras.kinds import served
 from bert_keras.model import embedder
@@ -20,17 +18,15 @@ for each token."""
 _TEXT_NAME, _TOKENS_NAME = "embedding", "token_embeddings"
 
 
-def as_trained(checkpoint: weights.Checkpoint, *, path: Path) -> "Embeddings":
-    """The vectors that a run of `finetune --task embedding` has learnt."""
-    settings = served.read_settings(path) or native.tuning_settings(checkpoint)
+def as_trained(trained: served.Trained) -> "Embeddings":
+    """Returns the vectors that a run of `finetune --task embedding` has learnt."""
     return Embeddings(
-        checkpoint,
-        path=path,
-        kind=checkpoint.task.pooling,
+        trained,
+        kind=trained.task.pooling,
         layers=(-1,),
-        long_texts=settings.long_texts,
-        normalize=checkpoint.task.normalize,
-        max_seq_length=settings.max_seq_length,
+        long_texts=trained.settings.long_texts,
+        normalize=trained.task.normalize,
+        max_seq_length=trained.settings.max_seq_length,
     )
 
 
@@ -46,8 +42,7 @@ class Embeddings(served.DirectAnswers):
     strings, "" for padding.
 
     Args:
-        checkpoint: of any kind; its heads are left out.
-        path: of the checkpoint.
+        trained: of any kind, with the network of an encoder.
         kind: one of `KINDS`.
         layers: layers whose outputs are taken, see `encoder.resolve_layers`.
         long_texts: what becomes of texts that are longer than an input; in windows, not
@@ -56,16 +51,15 @@ class Embeddings(served.DirectAnswers):
         max_seq_length: see `answers.Answers`.
 
     Raises:
-        InputError: the encoder lacks a layer or the pooler, or a layer is named twice.
+        InputError: the encoder does not have a layer, or a layer is named twice.
     """
 
     string_specs = (tf.TensorSpec([None], tf.string, "text"),)
 
     def __init__(
         self,
-        checkpoint: weights.Checkpoint,
+        trained: served.Trained,
         *,
-        path: Path,
         kind: str,
         layers: Sequence[int],
         long_texts: config.LongTexts = "cut",
@@ -74,18 +68,9 @@ class Embeddings(served.DirectAnswers):
     ):
         self._kind, self._normalize = kind, normalize
         self._layers = resolve_layers(
-            layers, checkpoint.bert_config.num_hidden_layers, path=path
+            layers, trained.bert_config.num_hidden_layers, path=trained.path
         )
-        network = served.load_network(
-            checkpoint,
-            config.Task(kind="encoder"),
-            needed=("encoder/pooler/",) if kind == "pooled" else (),
-            purpose="a pooled vector",
-            path=path,
-        )
-        super().__init__(
-            checkpoint, network, max_seq_length=max_seq_length, long_texts=long_texts
-        )
+        super().__init__(trained, max_seq_length=max_seq_length, long_texts=long_texts)
         self._tokens = tf.constant(self.vocabulary.tokens)
 
     def encode(self, text):

@@ -14,7 +14,7 @@ from bert_keras.checkpoints import run_directory, run_weights, starting_point, w
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
-from bert_keras.export import formats
+from bert_keras.export import formats, loading
 from bert_keras.inference import fill_mask, tuned
 from bert_keras.kinds import registry
 from bert_keras.kinds.vectors import served_embeddings
@@ -234,7 +234,9 @@ def test_vectors_are_those_of_the_encoder(classifier, kind):
     chosen = (-1,) if kind == "pooled" else (0, 1, -1)
     checkpoint = starting_point.read_with_tokenizer(classifier)
     model = served_embeddings.Embeddings(
-        checkpoint, path=classifier, kind=kind, layers=chosen
+        loading.load(checkpoint, path=classifier, embedding=kind),
+        kind=kind,
+        layers=chosen,
     )
     ids = tokenize(TEXTS)
     encoded = outputs_of(classifier, "encoder", ids, return_all_layers=True)

@@ -21,7 +21,7 @@ from bert_keras.checkpoints import run_directory, run_weights, starting_point
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tfrecords, tokenization
-from bert_keras.export import formats
+from bert_keras.export import formats, loading
 from bert_keras.export.servers import model_servers, warm_up
 from bert_keras.kinds import registry, served
 from bert_keras.kinds.choice import served_choices
@@ -91,12 +91,14 @@ def models(tmp_path_factory) -> dict[str, served.Answers]:
         for name, (task, of_task) in TASKS.items()
     }
     read = {n: starting_point.read_with_tokenizer(path) for n, path in runs.items()}
-    found = {n: kind(read[n], path=runs[n]) for n, kind in kinds.items()}
+    found = {n: kind(loading.load(read[n], path=runs[n])) for n, kind in kinds.items()}
     found["masks"] = served_words.MaskedWords(
-        read["masks"], path=runs["masks"], top_k=2
+        loading.load(read["masks"], path=runs["masks"]), top_k=2
     )
     found["vectors"] = served_embeddings.Embeddings(
-        read["labels"], path=runs["labels"], kind="mean", layers=(-1,)
+        loading.load(read["labels"], path=runs["labels"], embedding="mean"),
+        kind="mean",
+        layers=(-1,),
     )
     return found
 

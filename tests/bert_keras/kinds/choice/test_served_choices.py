@@ -1,6 +1,7 @@
 """Exported choosers: against `swag`."""
 
 import csv
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from bert_keras import export
 from bert_keras.checkpoints import run_directory, run_weights, starting_point
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
+from bert_keras.export import loading
 from bert_keras.graphs import graph_tokenizer
 from bert_keras.inference import tuned
 from bert_keras.kinds import registry
@@ -157,7 +159,7 @@ def test_ids_are_those_of_a_dev_file(shared_data, made):
     vocabulary = tokenization.Vocabulary.load(path)
     tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
     checkpoint = starting_point.read_with_tokenizer(made.directory)
-    model = served_choices.Choices(checkpoint, path=made.directory)
+    model = served_choices.Choices(loading.load(checkpoint, path=made.directory))
     model.vocabulary = vocabulary
     model._tokenizer = graph_tokenizer.GraphTokenizer(vocabulary, do_lower_case=True)
     questions = swag.read(shared_data / "multiple_choice/codah_swag_format/val.csv")
@@ -195,7 +197,11 @@ def test_files_that_take_ids(made, network, folder):
 
 def test_settings_of_a_run_and_of_a_model_without(made, folder):
     checkpoint = starting_point.read_with_tokenizer(made.directory)
-    model = served_choices.Choices(checkpoint, path=made.directory)
+    model = served_choices.Choices(loading.load(checkpoint, path=made.directory))
     assert model.max_seq_length == 20
-    model = served_choices.Choices(checkpoint, path=folder)
+    # The checkpoint itself may say it, as those of other formats do.
+    model = served_choices.Choices(loading.load(checkpoint, path=folder))
+    assert model.max_seq_length == 20
+    unknown = dataclasses.replace(checkpoint, max_seq_length=None)
+    model = served_choices.Choices(loading.load(unknown, path=folder))
     assert model.max_seq_length == 40  # 128, or what positions there are

@@ -14,7 +14,7 @@ from bert_keras.checkpoints import run_directory, run_weights, starting_point
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
-from bert_keras.export import formats
+from bert_keras.export import formats, loading
 from bert_keras.inference import tuned
 from bert_keras.kinds import registry
 from bert_keras.kinds.span import (
@@ -88,7 +88,8 @@ def small_settings(**span) -> finetuning.FinetuningConfig:
 
 
 def model_of(run: Path) -> served_spans.Spans:
-    return served_spans.Spans(starting_point.read_with_tokenizer(run), path=run)
+    checkpoint = starting_point.read_with_tokenizer(run)
+    return served_spans.Spans(loading.load(checkpoint, path=run))
 
 
 def hostile_questions() -> list[squad.Question]:

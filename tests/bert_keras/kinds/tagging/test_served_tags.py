@@ -15,6 +15,7 @@ from bert_keras.checkpoints import run_directory, run_weights, starting_point
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
+from bert_keras.export import loading
 from bert_keras.inference import tuned
 from bert_keras.kinds import registry
 from bert_keras.kinds.tagging import ner, ner_windows, served_tags, served_windows
@@ -73,7 +74,8 @@ def make_run(directory: Path, randomize, *, settings=None, **task) -> Path:
 
 
 def model_of(run: Path) -> served_tags.Tags:
-    return served_tags.Tags(starting_point.read_with_tokenizer(run), path=run)
+    checkpoint = starting_point.read_with_tokenizer(run)
+    return served_tags.Tags(loading.load(checkpoint, path=run))
 
 
 @pytest.fixture(scope="module")
