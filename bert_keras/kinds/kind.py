@@ -46,8 +46,8 @@ class Kind(abc.ABC):
         bert_config: config.BertConfig,
         task: config.Task,
         *,
-        dropout_prob: float = 0.0,
-        scale: float = 20.0,
+        head: Mapping[str, Any],
+        scale: float,
         **shared: Any,
     ) -> "keras.Model":
         """Returns the network with new weights, not built yet.
@@ -55,7 +55,7 @@ class Kind(abc.ABC):
         Args:
             bert_config: sizes and shapes of the encoder.
             task: what it answers.
-            dropout_prob: fraction of the head's input that is dropped in training.
+            head: `dropout_prob` and `bilstm_units` of a head, see `EncoderWithHead`.
             scale: of the cosines in the loss of vectors.
             shared: `seed`, `dtype` and `name` of the model.
         """

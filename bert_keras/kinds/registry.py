@@ -69,7 +69,7 @@ def build_network(
     network = KINDS[task.kind].network(
         bert_config,
         task,
-        dropout_prob=dropout_prob,
+        head={"dropout_prob": dropout_prob, "bilstm_units": task.bilstm_units},
         scale=scale,
         seed=seed,
         dtype=dtype,

@@ -1,4 +1,4 @@
-"""What labelled files are like, before a model learns them: labels, lengths, repeats.
+"""A report on labelled files before a model learns them: labels, lengths, repeats.
 
 It is made of what was read and tokenized anyway, in one pass. No TensorFlow.
 """

@@ -16,13 +16,12 @@ class Choice(Labelled):
 
         return records.ChosenEnding
 
-    def network(self, bert_config, task, *, dropout_prob=0.0, scale=20.0, **shared):
+    def network(self, bert_config, task, *, head, scale, **shared):
         from bert_keras.kinds.choice import network
 
         return network.BertChooser(
             bert_config,
-            dropout_prob=dropout_prob,
-            bilstm_units=task.bilstm_units,
+            **head,
             **shared,
         )
 

@@ -14,7 +14,7 @@ class MaskedWords(Kind):
     def purpose(self):
         return "filling masks"
 
-    def network(self, bert_config, task, *, dropout_prob=0.0, scale=20.0, **shared):
+    def network(self, bert_config, task, *, head, scale, **shared):
         from bert_keras.model import pretrainer
 
         return pretrainer.BertPretrainer(bert_config, **shared)

@@ -17,13 +17,12 @@ class Span(Labelled):
 
         return records.AnsweredQuestion
 
-    def network(self, bert_config, task, *, dropout_prob=0.0, scale=20.0, **shared):
+    def network(self, bert_config, task, *, head, scale, **shared):
         from bert_keras.kinds.span import network
 
         return network.BertSpanPredictor(
             bert_config,
-            dropout_prob=dropout_prob,
-            bilstm_units=task.bilstm_units,
+            **head,
             **shared,
         )
 

@@ -17,14 +17,13 @@ class Tagging(Labelled):
 
         return records.TaggedSentence
 
-    def network(self, bert_config, task, *, dropout_prob=0.0, scale=20.0, **shared):
+    def network(self, bert_config, task, *, head, scale, **shared):
         from bert_keras.kinds.tagging import network
 
         return network.BertTagger(
             bert_config,
             task.num_labels,
-            dropout_prob=dropout_prob,
-            bilstm_units=task.bilstm_units,
+            **head,
             **shared,
         )
 

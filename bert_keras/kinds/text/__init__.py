@@ -14,14 +14,13 @@ class _Text(Labelled):
     form = "text"
     main_metric_name: ClassVar[str] = "accuracy"
 
-    def network(self, bert_config, task, *, dropout_prob=0.0, scale=20.0, **shared):
+    def network(self, bert_config, task, *, head, scale, **shared):
         from bert_keras.kinds.text import network
 
         return network.BertClassifier(
             bert_config,
             task.num_labels,
-            dropout_prob=dropout_prob,
-            bilstm_units=task.bilstm_units,
+            **head,
             **shared,
         )
 
@@ -128,14 +127,13 @@ class MultiLabel(_Text):
 
         return records.MultiLabelText
 
-    def network(self, bert_config, task, *, dropout_prob=0.0, scale=20.0, **shared):
+    def network(self, bert_config, task, *, head, scale, **shared):
         from bert_keras.kinds.text import network
 
         return network.BertMultiLabelClassifier(
             bert_config,
             task.num_labels,
-            dropout_prob=dropout_prob,
-            bilstm_units=task.bilstm_units,
+            **head,
             **shared,
         )
 

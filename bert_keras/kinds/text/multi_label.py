@@ -60,7 +60,7 @@ def label_features(
     labels: Sequence[str],
     settings: finetuning.FinetuningConfig,
 ) -> dict[str, np.ndarray]:
-    """What the loss reads, by the names in `data.features`, of all texts.
+    """Returns the features of all texts that the loss reads, see `data.features`.
 
     Raises:
         InputError: a weight of an unknown label.

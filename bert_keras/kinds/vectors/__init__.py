@@ -11,7 +11,7 @@ class Encoder(Kind):
     name = "encoder"
     parts = ("encoder/",)
 
-    def network(self, bert_config, task, *, dropout_prob=0.0, scale=20.0, **shared):
+    def network(self, bert_config, task, *, head, scale, **shared):
         from bert_keras.model import encoder
 
         return encoder.BertEncoder(bert_config, **shared)
@@ -43,7 +43,7 @@ class Embedding(Labelled):
 
         return records.EmbeddedText
 
-    def network(self, bert_config, task, *, dropout_prob=0.0, scale=20.0, **shared):
+    def network(self, bert_config, task, *, head, scale, **shared):
         from bert_keras.model import embedder
 
         return embedder.BertEmbedder(

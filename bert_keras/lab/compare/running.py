@@ -26,7 +26,7 @@ _MODELS, _FLOORS, _COSTS_NAME = "models", "floors", "costs.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What to compare."""
+    """The models to compare, and how."""
 
     command: planning.Command
     """The common part of all runs; its `init` is not used."""
@@ -126,7 +126,7 @@ def run_comparison(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Protocol:
-    """What is the same for all contenders."""
+    """The settings and data that all contenders share."""
 
     read: held_out_parts.Files
     fractions: Sequence[float]

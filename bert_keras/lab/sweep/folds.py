@@ -13,7 +13,7 @@ PLACE = "{fold}"
 
 
 class Fold(NamedTuple):
-    """What the runs of one fold learn from, and what they are scored on."""
+    """The files that the runs of one fold learn from and are scored on."""
 
     name: str
     train: str

@@ -112,7 +112,7 @@ def _draw_line(
 
 
 def _apart(sizes: Sequence[float]) -> list[float]:
-    """Those of ascending sizes whose numbers do not overlap on the axis."""
+    """Returns the ascending sizes whose numbers do not overlap on the axis."""
     if not sizes:
         return []
     nearest = (sizes[-1] / sizes[0]) ** (1 / 12)
