@@ -15,6 +15,7 @@ from bert_keras.checkpoints import (
 )
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
+from bert_keras.export import loading
 from bert_keras.export.quantized import verdict
 from bert_keras.inference import tuned
 from bert_keras.kinds import registry, served
@@ -158,7 +159,8 @@ def made(request, tmp_path_factory, randomize):
 def test_scores_are_those_of_evaluate(made):
     kind, directory, dev = made
     form, *_, metric, _ = KINDS[kind]
-    model = form(starting_point.read_with_tokenizer(directory), path=directory)
+    checkpoint = starting_point.read_with_tokenizer(directory)
+    model = form(loading.load(checkpoint, path=directory))
 
     def exact(ids):
         return served.as_arrays(model.compute(served.as_tensors(ids)))
@@ -192,7 +194,8 @@ def test_models_of_hugging_face_have_a_verdict(made, tmp_path):
     theirs = tmp_path / "theirs"
     conversion.convert(directory, theirs, to="hugging_face")
     form, *_, metric, _ = KINDS[kind]
-    model = form(starting_point.read_with_tokenizer(theirs), path=theirs)
+    checkpoint = starting_point.read_with_tokenizer(theirs)
+    model = form(loading.load(checkpoint, path=theirs))
 
     def exact(ids):
         return served.as_arrays(model.compute(served.as_tensors(ids)))
