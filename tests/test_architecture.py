@@ -133,7 +133,7 @@ def test_imports_follow_the_architecture():
                 assert heavy not in HEAVY, (module, imported)
 
 
-BRANCHES = 107
+BRANCHES = 61
 """Branches on the kind of task outside of `kinds/`; 60 are the aim."""
 
 
@@ -184,9 +184,9 @@ LINES = {
     "lab": 6050,
     "export": 1400,
     "training": 6750,
-    "report": 1725,
+    "report": 1675,
     "inference": 800,
-    "checkpoints": 5425,
+    "checkpoints": 5400,
     "kinds": 9425,
     "graphs": 725,
     "labelled": 1525,

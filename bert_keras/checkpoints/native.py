@@ -13,6 +13,7 @@ from bert_keras.checkpoints.formats import companions
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.kinds import registry
+from bert_keras.kinds.kind import Labelled
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ def read(path: Path) -> weights.Checkpoint:
 
 
 def _max_seq_length(run: run_directory.Run) -> int | None:
-    if run.task.kind not in _FORMS:
+    if not isinstance(registry.find(run.task.kind), Labelled):
         return None
     settings = run_directory.read_settings(run.directory, finetuning.FinetuningConfig)
     return settings and settings.max_seq_length
@@ -92,6 +93,8 @@ def _open_weights(
 ) -> Mapping[str, np.ndarray]:
     path = path / run_directory.WEIGHTS_NAME
     source = keras_files.WeightsFile(path)
+    parts = registry.find(run.task.kind).parts
+    # The file of a network that is nothing but an encoder.
     root = ("encoder",) if run.task.kind == "encoder" else ()
     rows = {
         row.ours: row
@@ -107,7 +110,7 @@ def _open_weights(
     expected = [
         name
         for name in weights.all_shapes(run.bert_config, **sizes)
-        if name.startswith(registry.find(run.task.kind).parts)
+        if name.startswith(parts)
     ]
     if missing := [name for name in expected if name not in rows]:
         raise InputError(
@@ -207,7 +210,9 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
 
 def warn_of_pairs(task: config.Task) -> None:
     """Warns that another format than ours does not say what a model's inputs are."""
-    if _FORMS.get(task.kind) == "text" and not task.has_text_pair:
+    kind = registry.find(task.kind)
+    may_read_pairs = isinstance(kind, Labelled) and kind.form == "text"
+    if may_read_pairs and not task.has_text_pair:
         logger.warning(
             "nothing says whether the model was tuned on pairs of texts, so it is "
             "taken for one of single texts: for pairs, set has_text_pair to true in "
@@ -217,10 +222,9 @@ def warn_of_pairs(task: config.Task) -> None:
 
 def warn_of_long_texts(source: Path, task: config.Task, *, to: str) -> None:
     """Warns that another format than ours can only cut the long texts of a run."""
-    if task.kind not in _FORMS:
+    if not isinstance(registry.find(task.kind), Labelled):
         return
-    settings_type = finetuning.FinetuningConfig
-    settings = run_directory.read_settings(source, settings_type)
+    settings = run_directory.read_settings(source, finetuning.FinetuningConfig)
     if settings is not None and settings.long_texts != "cut":
         logger.warning(
             f"the run reads long texts with long_texts={settings.long_texts}, which "
@@ -238,10 +242,9 @@ def carry_over(source: Path, directory: Path) -> None:
     if _is_state(source):
         return
     task = run_directory.read_task(source, kinds=config.TASK_KINDS, verb="finetune")
-    if task.kind not in _FORMS:
+    if not isinstance(registry.find(task.kind), Labelled):
         return
-    settings_type = finetuning.FinetuningConfig
-    settings = run_directory.read_settings(source, settings_type)
+    settings = run_directory.read_settings(source, finetuning.FinetuningConfig)
     if settings is not None:
         loading.save(settings, directory / run_directory.CONFIG_NAME)
     results = run_directory.read_results(source) or {}
@@ -257,36 +260,17 @@ def carry_over(source: Path, directory: Path) -> None:
     run_directory.write_results(directory, {**made, **chosen})
 
 
-_FORMS = {
-    "classification": "text",
-    "multi_label": "text",
-    "regression": "text",
-    "tagging": "tagging",
-    "span": "span",
-    "choice": "choice",
-    "embedding": "embedding",
-}
-"""Form of the data, by kind of task."""
-
-# The defaults of `export`.
-_LONGEST_INPUTS = {"tagging": 128, "span": 384, "choice": 128}
-
-
 def tuning_settings(
     checkpoint: weights.Checkpoint,
 ) -> finetuning.FinetuningConfig | None:
     """How a converted model makes its inputs; `None`: it was not tuned on a task."""
-    task = checkpoint.task
-    if task.kind not in _FORMS:
+    kind, task = registry.find(checkpoint.task.kind), checkpoint.task
+    if not isinstance(kind, Labelled):
         return None
     num_positions = checkpoint.bert_config.max_position_embeddings
-    longest = checkpoint.max_seq_length or _LONGEST_INPUTS.get(task.kind, 512)
-    vectors = {"pooling": task.pooling, "normalize": task.normalize}
+    longest = checkpoint.max_seq_length or kind.longest_input
     return finetuning.FinetuningConfig(
-        task=_FORMS[task.kind],
-        regression=task.kind == "regression",
-        multi_label=task.kind == "multi_label",
-        embedding=vectors if task.kind == "embedding" else {},
+        **kind.usual_settings(task),
         max_seq_length=min(longest, num_positions),
         document_context=False,
         bilstm_units=task.bilstm_units,

@@ -16,6 +16,7 @@ from bert_keras.checkpoints.formats import companions
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import tokenization, vocabulary_extension
+from bert_keras.kinds import registry
 
 logger = logging.getLogger(__name__)
 
@@ -92,13 +93,12 @@ def tuning_arrays(
 ) -> Mapping[str, np.ndarray]:
     """Initial weights of a fine-tuning on a task.
 
-    These are the encoder's, and the head's where its meaning does not depend on the
-    data: in `span` and `choice`. Classes of two data sets differ even if they have the
-    same names.
+    These are the encoder's, and the head's where `Kind.transfers_head`: classes of two
+    data sets differ even if they have the same names.
     """
     old = checkpoint.task
     is_alike = (old.kind, old.bilstm_units) == (task.kind, task.bilstm_units)
-    if is_alike and task.kind in ("span", "choice"):
+    if is_alike and registry.find(task.kind).transfers_head:
         return checkpoint.arrays
     return encoder_arrays(checkpoint)
 

@@ -18,6 +18,7 @@ import numpy as np
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import tokenization
+from bert_keras.kinds import registry
 from bert_keras.model import encoder
 
 logger = logging.getLogger(__name__)
@@ -119,15 +120,15 @@ class Checkpoint:
         return tokenization.Tokenizer(self.vocabulary, do_lower_case=self.do_lower_case)
 
 
-def numbered_task(kind: str, num_labels: int) -> config.Task:
+def numbered_task(kind: config.TaskKind, num_labels: int) -> config.Task:
     """Task of a format without names of classes; one class makes it a regression."""
     if kind == "classification" and num_labels == 1:
         kind = "regression"
-    has_labels = kind in ("classification", "tagging")
+    facts = registry.find(kind)
     return config.Task(
         kind=kind,
-        labels=tuple(str(i) for i in range(num_labels)) if has_labels else None,
-        has_text_pair=kind == "span",
+        labels=tuple(str(i) for i in range(num_labels)) if facts.has_labels else None,
+        has_text_pair=facts.has_text_pair,
     )
 
 

@@ -201,24 +201,11 @@ def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float |
     data = tuned.read(input_path, has_labels=True)
     scores = tuned.answer(data).scores(threshold=tuned.threshold)
     logger.info(
-        "%s: scores of %s; no file is written", input_path, _SCORED[tuned.task.kind]
+        "%s: scores of %s; no file is written",
+        input_path,
+        registry.labelled(tuned.task.kind).scored,
     )
     return {"num_examples": len(data), **scores}
-
-
-_OF_TEXTS = "whole texts"
-_SCORED = {
-    "classification": _OF_TEXTS,
-    "multi_label": "whole texts, each with all labels",
-    "regression": _OF_TEXTS,
-    "tagging": "words (loss, accuracy), each by its first word piece, and of whole "
-    "entities (precision, recall, f1)",
-    "span": "questions, in percent: answers that are equal (exact), and the words "
-    "that answers share (f1)",
-    "choice": "questions",
-    "embedding": "pairs of texts",
-}
-"""What the scores of a kind of task count."""
 
 
 def predict(

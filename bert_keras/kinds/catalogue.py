@@ -95,11 +95,7 @@ def check_name(name: str) -> None:
 
 
 def task_kind(settings: finetuning.FinetuningConfig) -> config.TaskKind:
-    """The kind of a task.
-
-    Raises:
-        InputError: there is no such task.
-    """
+    """The kind of a task."""
     name = settings.task
     check_name(name)
     if name in glue.TASKS:
@@ -130,10 +126,6 @@ def training_files(name: str, directory: str | Path) -> tuple[Path, list[Path]]:
     Args:
         name: of a data set.
         directory: its folder; of GLUE the one with a folder for each task.
-
-    Raises:
-        InputError: no such data set, or it has nothing to train on; or, with their
-            names, files that are missing.
     """
     check_name(name)
     if name in FORMS:
@@ -168,11 +160,7 @@ def find_training_files(
     dev: Sequence[str | Path] | None = None,
     data: str | Path | None = None,
 ) -> tuple[str | Path, Sequence[str | Path]]:
-    """The files to train on and to evaluate on: those given, or those of a folder.
-
-    Raises:
-        InputError: neither both files nor the folder are given; see `training_files`.
-    """
+    """The files to train on and to evaluate on: those given, or those of a folder."""
     if data is not None and train is None and dev is None:
         return training_files(name, data)
     if data is not None or train is None or dev is None:
@@ -200,9 +188,6 @@ def read(
         has_text_pair: for `text`, whether to read second texts; `None`: if the file has
             them.
         reads_text: for `tagging` without labels, see `config.Task`.
-
-    Raises:
-        InputError: with file and line: it cannot be read as such a file.
     """
     name, path = settings.task, files.path(path)
     kind = registry.labelled(task_kind(settings))

@@ -50,9 +50,6 @@ def part_of(dev: Sequence[str | Path]) -> Part | None:
 
     Returns:
         Neither empty nor all; `None`: it is a file.
-
-    Raises:
-        InputError: a share or a fold that is none, or one that is not the first.
     """
     for path in dev[1:]:
         if _is_part(path):
@@ -137,16 +134,7 @@ def read(
     dev: Sequence[str | Path],
     settings: finetuning.FinetuningConfig,
 ) -> Files:
-    """Reads the files of a training.
-
-    Args:
-        train: file to train on, see `catalogue`.
-        dev: files to evaluate on, of which the first may be a share of `train`.
-        settings: name the task, and the share of `train` to learn from.
-
-    Raises:
-        InputError: a file cannot be read.
-    """
+    """Reads the files of a training."""
     whole = catalogue.read(train, settings)
     # Before any is left out: its labels are known then.
     task = whole.for_training().describe()
@@ -193,11 +181,7 @@ def chosen_rows(keys: Iterable[str], share: float, *, seed: int) -> np.ndarray:
 
 
 def split(data: _Dataset, part: Part) -> tuple[_Dataset, _Dataset]:
-    """The examples to train on, and those held out.
-
-    Raises:
-        InputError: one of the two would be empty.
-    """
+    """The examples to train on, and those held out."""
     keys = data.keys()
     held_out = [part.holds(key) for key in keys]
     num_held_out = sum(held_out)

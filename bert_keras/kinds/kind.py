@@ -5,6 +5,7 @@ that the command line and a sweep can ask any kind for its facts.
 """
 
 import abc
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,14 +19,55 @@ if TYPE_CHECKING:
     from bert_keras.labelled import answers, dataset
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Names:
+    """What other formats call a kind. `None`: they have no such thing."""
+
+    hugging_face: str | None = None
+    """Class of its models in transformers."""
+    problem_type: str | None = None
+    """Key of `config.json` that tells apart the kinds of one class."""
+    pipeline: str | None = None
+    """`pipeline_tag` of the Hugging Face Hub."""
+    keras_hub: str | None = None
+    """Activation of the outputs of KerasHub's `BertTextClassifier`."""
+    heads: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    """By format, our names of the head's layers and theirs."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Usage:
+    """Python code with which a model card shows how a model is called."""
+
+    text: str | None = None
+    """Argument of a pipeline of transformers, and of a SavedModel; `None`: a text or a
+    pair of texts, which the pipeline has to cut."""
+    model: str | None = None
+    """Calls of `tokenizer` and `model` of transformers; `None`: a pipeline exists."""
+    strings: str | None = None
+    """Arguments of a SavedModel; `None`: `text`."""
+    ids: str = "[{ids}]"
+    """Array of ids, from those of one text."""
+    more: str = ""
+    """Line that adds other inputs to ids."""
+
+
 class Kind(abc.ABC):
     """A kind of answers that a network can give."""
 
     name: ClassVar[config.TaskKind]
+    names: ClassVar[Names] = Names()
     parts: ClassVar[tuple[str, ...]] = ("encoder/", "head/")
     """Prefixes of the names of its network's weights."""
     unused: ClassVar[tuple[str, ...]] = ()
     """Prefixes of weights that its answers do not come from."""
+    has_labels: ClassVar[bool] = False
+    """Whether its tasks have `labels`."""
+    has_text_pair: ClassVar[bool] = False
+    """Whether each input is a pair of texts."""
+    transfers_head: ClassVar[bool] = False
+    """Whether a head means the same for all data sets, so that fine-tuning starts from
+    it."""
 
     @property
     def purpose(self) -> str:
@@ -39,6 +81,10 @@ class Kind(abc.ABC):
     def needs(self, weight: str) -> bool:
         """Whether the answers come from a weight, by its name."""
         return weight.startswith(self.parts) and not weight.startswith(self.unused)
+
+    def usage(self, task: config.Task) -> Usage:
+        """Returns code that calls a model of the task."""
+        return Usage()
 
     @abc.abstractmethod
     def network(
@@ -81,6 +127,16 @@ class Labelled(Kind):
     """The `--task` of the user's own files."""
     suffix: ClassVar[str] = ".tsv"
     """Of input that comes without a name."""
+    longest_input: ClassVar[int] = 512
+    """Tokens of an input at most, where nothing says how many: that of `export`."""
+    always_windows: ClassVar[bool] = False
+    """Whether longer inputs are read in overlapping windows, whatever the settings."""
+    scored: ClassVar[str] = "whole texts"
+    """What the scores of `evaluate` count."""
+
+    def usual_settings(self, task: config.Task) -> dict[str, Any]:
+        """Returns settings of a converted model, which comes without any."""
+        return {"task": self.form}
 
     @property
     @abc.abstractmethod

@@ -36,13 +36,7 @@ class Section(NamedTuple):
 
 
 def confusion_section(whole: confusion.Confusion, *, title: str, name: str) -> Section:
-    """The confusion matrix; for more than two classes the commonest confusions too.
-
-    Args:
-        whole: of all classes.
-        title: of the section and the picture.
-        name: of the section.
-    """
+    """The confusion matrix; for more than two classes the commonest confusions too."""
     shown = whole._replace(names=tuple(drawing.short_names(whole.names)))
     draw = functools.partial(task_pictures.draw_confusion, title, shown)
     texts = []
@@ -70,14 +64,7 @@ def confusion_section(whole: confusion.Confusion, *, title: str, name: str) -> S
 def scores_section(
     scores: Sequence[confusion.ClassScore], *, title: str, name: str, class_word: str
 ) -> Section:
-    """Precision, recall and F1 of each class.
-
-    Args:
-        scores: of all classes, in the order of `confusion_section`.
-        title: of the section and the picture.
-        name: of the section.
-        class_word: the word for a class, "label" or "type".
-    """
+    """Precision, recall and F1 of each class."""
     short = drawing.short_names([score.name for score in scores])
     drawn = [s._replace(name=n) for s, n in zip(scores, short, strict=True)]
     draw = functools.partial(task_pictures.draw_class_scores, title, drawn)
@@ -135,14 +122,7 @@ def mistakes_section(
     found: str,
     order: str,
 ) -> Section:
-    """A table of the worst mistakes.
-
-    Args:
-        header: of its columns.
-        rows: the worst first.
-        found: sentence about their number.
-        order: property of the worst.
-    """
+    """A table of the worst mistakes."""
     text = f"{found}."
     if rows:
         text = f"{found}; the {len(rows)} {order}:\n\n{markdown.table(header, rows)}"

@@ -14,18 +14,6 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.report import event_log
 
-_CONFIGS = {
-    "pretraining": config.PretrainingConfig,
-    "classification": finetuning.FinetuningConfig,
-    "multi_label": finetuning.FinetuningConfig,
-    "regression": finetuning.FinetuningConfig,
-    "tagging": finetuning.FinetuningConfig,
-    "span": finetuning.FinetuningConfig,
-    "choice": finetuning.FinetuningConfig,
-    "embedding": finetuning.FinetuningConfig,
-    "encoder": finetuning.FinetuningConfig,
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
@@ -144,13 +132,17 @@ def read_task(directory: Path) -> config.Task:
         InputError: there is none, it is damaged, or no run that is trained has it.
     """
     return run_directory.read_task(
-        directory, kinds=tuple(_CONFIGS), verb=run_directory.VERBS
+        directory, kinds=config.TASK_KINDS, verb=run_directory.VERBS
     )
 
 
 def changed_settings(task: config.Task, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a run that differ from the defaults, by dotted key."""
-    defaults = run_directory.flat(_CONFIGS[task.kind]().model_dump(mode="json"))
+    is_pretraining = task.kind == "pretraining"
+    settings_type = (
+        config.PretrainingConfig if is_pretraining else finetuning.FinetuningConfig
+    )
+    defaults = run_directory.flat(settings_type().model_dump(mode="json"))
     return {
         key: value
         for key, value in settings.items()

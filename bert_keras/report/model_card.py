@@ -16,69 +16,32 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, loading, strict
+from bert_keras.kinds import registry
+from bert_keras.kinds.kind import Labelled
 from bert_keras.labelled import data_report
 from bert_keras.pages import markdown
 from bert_keras.report import facts
 
 FILE_NAME = "README.md"
 
-_PIPELINES = {
-    "pretraining": "fill-mask",
-    "classification": "text-classification",
-    "multi_label": "text-classification",
-    "regression": "text-classification",
-    "tagging": "token-classification",
-    "span": "question-answering",
-    "choice": "multiple-choice",
-    "embedding": "sentence-similarity",
-}
+_KINDS = tuple(name for name in registry.KINDS if name != "encoder")
+
 _MAX_LABELS = 20
 
 _CODE = "```python\n{}\n```"
-# transformers 5 has no pipeline for questions, and no version has one for the others.
-_CLASSES = {
-    "span": "AutoModelForQuestionAnswering",
-    "choice": "AutoModelForMultipleChoice",
-    "embedding": "AutoModel",
-}
 _PIPELINE = _CODE.format(
     "from transformers import pipeline\n\n"
     'answer = pipeline("{pipeline}", model="DIRECTORY"{options})\n'
     "print(answer({call}))"
 )
+_TEXT = '"A text."'
 _PAIR = '{"text": "A text.", "text_pair": "Another text."}'
-_CALLS = {
-    "pretraining": '"A [MASK] text."',
-    "tagging": '"Ada Lovelace lived in London."',
-}
-"""Arguments of a pipeline by kind of task; else it is given a text or a pair."""
 _MODEL = _CODE.format(
     "from transformers import {model}, AutoTokenizer\n\n"
     'tokenizer = AutoTokenizer.from_pretrained("DIRECTORY")\n'
     'model = {model}.from_pretrained("DIRECTORY")\n\n'
     "{call}"
 )
-_MODEL_CALLS = {
-    "span": """\
-pair = "Who left?", "Ada left early."
-inputs = tokenizer(*pair, return_tensors="pt", truncation="only_second")
-outputs = model(**inputs)
-start, end = outputs.start_logits.argmax(), outputs.end_logits.argmax()
-print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))""",
-    "choice": """\
-endings = ["sings.", "sleeps.", "runs.", "reads."]
-beginnings = ["She opens a book and"] * 4
-inputs = tokenizer(beginnings, endings, truncation=True)
-inputs = tokenizer.pad(inputs, return_tensors="pt")
-logits = model(**{name: values[None] for name, values in inputs.items()}).logits
-print(endings[logits.argmax()])""",
-    "embedding": """\
-inputs = tokenizer("A text.", return_tensors="pt", truncation=True)
-vector = model(**inputs).last_hidden_state[0]{pooling}
-print({vector})""",
-}
-"""Calls of models without a pipeline."""
-_POOLINGS = {"mean": ".mean(0)", "cls": "[0]"}
 _IDS_OF_TEXT = (
     "which `vocab.txt` makes of text, with the case and the length in "
     "`tokenizer_config.json`.\n\n"
@@ -87,15 +50,6 @@ _IDS = """\
 ids = np.array([{ids}], "int32")
 inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": 0 * ids}
 {more}"""
-_STRINGS = {
-    "span": 'question=tf.constant(["Who left?"]), context=tf.constant(["Ada left."])',
-    "choice": """
-    sentence=tf.constant(["She opens a book."]),
-    beginning=tf.constant(["She"]),
-    endings=tf.constant([["sings.", "sleeps.", "runs.", "reads."]]),
-""",
-}
-"""Arguments of a SavedModel by kind of task; else it is given a text or a pair."""
 USES = {
     "hugging_face": ("transformers", None),
     "sentence_transformers": (
@@ -168,9 +122,7 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
         return None
     source = _Source(
         directory,
-        run_directory.read_run(
-            directory, kinds=tuple(_PIPELINES), verb=run_directory.VERBS
-        ),
+        run_directory.read_run(directory, kinds=_KINDS, verb=run_directory.VERBS),
         results,
         run_directory.flat(loading.read_yaml(directory / run_directory.CONFIG_NAME)),
     )
@@ -190,34 +142,30 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
 
 
 def _transformers_use(task: config.Task) -> str:
-    kind = task.kind
-    if model := _CLASSES.get(kind):
-        call = _MODEL_CALLS[kind]
-        if kind == "embedding":
-            vector = "vector / vector.norm()" if task.normalize else "vector"
-            call = call.replace("{vector}", vector)
-            call = call.replace("{pooling}", _POOLINGS[task.pooling])
-        return _MODEL.format(model=model, call=call)
-    call = _CALLS.get(kind) or (_PAIR if task.has_text_pair else '"A text."')
+    kind = registry.find(task.kind)
+    usage, names = kind.usage(task), kind.names
+    if usage.model is not None:
+        # transformers 5 has no pipeline for questions, and no version has one for
+        # endings or vectors. BertForMultipleChoice -> AutoModelForMultipleChoice.
+        suffix = str(names.hugging_face).removeprefix("Bert").removeprefix("Model")
+        return _MODEL.format(model=f"AutoModel{suffix}", call=usage.model)
+    call = usage.text or (_PAIR if task.has_text_pair else _TEXT)
     # Without it, theirs reads more of a long text than the run did.
-    options = ", truncation=True" if kind not in _CALLS else ""
-    return _PIPELINE.format(pipeline=_PIPELINES[kind], options=options, call=call)
+    options = "" if usage.text else ", truncation=True"
+    return _PIPELINE.format(pipeline=names.pipeline, options=options, call=call)
 
 
 def _with_call(use: str, run: run_directory.Run) -> str:
     """Fills the arguments of a call in."""
-    kind, vocabulary = run.task.kind, run.vocabulary
-    text = _CALLS.get(kind, '"A text."')
-    call = f"text=tf.constant([{text}])"
+    usage = registry.find(run.task.kind).usage(run.task)
+    call = f"text=tf.constant([{usage.text or _TEXT}])"
     if run.task.has_text_pair:
         call += ', text_pair=tf.constant(["Another text."])'
-    ids = f"[{vocabulary.cls_id}, {vocabulary.sep_id}]"
-    more = ""
-    if kind == "pretraining":
-        more = 'inputs["masked_lm_positions"] = np.array([[0]], "int32")\n'
-    ids = f"[{', '.join([ids] * 4)}]" if kind == "choice" else ids
-    use = use.replace("{call}", _STRINGS.get(kind, call))
-    return use.replace("{ids}", ids).replace("{more}", more)
+    ids = f"[{run.vocabulary.cls_id}, {run.vocabulary.sep_id}]"
+    use = use.replace("{call}", usage.strings or call)
+    # The place of ids is within the brackets of an array.
+    ids = usage.ids.replace("{ids}", ids)
+    return use.replace("[{ids}]", ids).replace("{more}", usage.more)
 
 
 def _metadata(source: _Source, *, name: str, library: str) -> str:
@@ -231,7 +179,7 @@ def _metadata(source: _Source, *, name: str, library: str) -> str:
             f"      value: {json.dumps(round(value, 6))}",
         )
     ]
-    pipeline = _PIPELINES[source.run.task.kind]
+    pipeline = registry.find(source.run.task.kind).names.pipeline
     lines = [
         f"library_name: {library}",
         "license: unknown",
@@ -256,7 +204,8 @@ def _metadata(source: _Source, *, name: str, library: str) -> str:
 def _first_lines(source: _Source) -> str:
     task, bert_config = source.run.task, source.run.bert_config
     count = source.results.get("num_parameters")
-    what = "pre-trained" if task.kind == "pretraining" else f"tuned for {task.kind}"
+    is_tuned = isinstance(registry.find(task.kind), Labelled)
+    what = f"tuned for {task.kind}" if is_tuned else "pre-trained"
     if task.name:
         what += f" on {task.name}"
     return (
@@ -424,10 +373,11 @@ def _training(source: _Source) -> Iterator[str]:
 
 def _limits(source: _Source) -> Iterator[str]:
     run, settings = source.run, source.settings
+    kind = registry.find(run.task.kind)
     yield f"- Text is {'lower-cased' if run.do_lower_case else 'read with its case'}."
     if length := settings.get("max_seq_length"):
         how = f"`{settings.get('long_texts', 'cut')}`"
-        if run.task.kind in ("span", "tagging"):
+        if isinstance(kind, Labelled) and kind.always_windows:
             how = "overlapping windows"
         yield f"- It was tuned on at most {length:,} tokens a text; longer: {how}."
     yield f"- It has {run.bert_config.max_position_embeddings:,} positions."

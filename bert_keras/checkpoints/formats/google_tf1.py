@@ -15,9 +15,9 @@ from pathlib import Path
 from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.containers import tensor_bundle
 from bert_keras.checkpoints.formats import companions
-from bert_keras.checkpoints.weights import Row
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
+from bert_keras.kinds import registry
 
 logger = logging.getLogger(__name__)
 
@@ -45,33 +45,15 @@ _ENCODER = {
     f"{_OURS}/output_layer_norm": f"{_THEIRS}/output/LayerNorm",
     "encoder/pooler": "bert/pooler/dense",
 }
-_MASKED_LM_HEAD = {
-    "masked_lm_head/transform": "cls/predictions/transform/dense",
-    "masked_lm_head/layer_norm": "cls/predictions/transform/LayerNorm",
-    "masked_lm_head/output_bias": "cls/predictions/output_bias",
-}
+_OUTPUTS = {"kernel": "_weights", "bias": "_bias"}
 
 
-def _classifier(ours: str, theirs: str) -> list[Row]:
-    return [
-        Row(f"{ours}/kernel", f"{theirs}output_weights", "transposed"),
-        Row(f"{ours}/bias", f"{theirs}output_bias"),
-    ]
-
-
-_HEAD_ROWS = {
-    "pretraining": [
-        *weights.rows(_MASKED_LM_HEAD, _VARIABLES),
-        *_classifier("next_sentence_head/classifier", "cls/seq_relationship/"),
-    ],
-    "encoder": [],
-    "span": _classifier("head/classifier", "cls/squad/"),
-}
-
-
-def _rows(kind: str, bert_config: config.BertConfig) -> list[Row]:
-    head_rows = _HEAD_ROWS.get(kind, _classifier("head/classifier", ""))
-    rows = [*weights.rows(_ENCODER, _VARIABLES), *head_rows]
+def _rows(kind: config.TaskKind, bert_config: config.BertConfig) -> list[weights.Row]:
+    heads = registry.find(kind).names.heads.get("google", {})
+    outputs = {ours: name for ours, name in heads.items() if "classifier" in ours}
+    others = {ours: name for ours, name in heads.items() if ours not in outputs}
+    rows = weights.rows({**_ENCODER, **others}, _VARIABLES)
+    rows += weights.rows(outputs, _OUTPUTS, kernels="transposed")
     return weights.expand(rows, bert_config.num_hidden_layers)
 
 
@@ -131,7 +113,7 @@ def read(path: Path) -> weights.Checkpoint:
     )
 
 
-def _kind(names: Collection[str]) -> str:
+def _kind(names: Collection[str]) -> config.TaskKind:
     """Kind of the heads in a file; a regression looks like a classification."""
     if "cls/squad/output_weights" in names:
         return "span"
@@ -173,15 +155,17 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """
     kind = checkpoint.task.kind
     companions.write(checkpoint, directory)
-    if kind in ("tagging", "choice", "multi_label"):
+    rows = _rows(kind, checkpoint.bert_config)
+    named = _kind({row.theirs for row in rows})
+    read_back = weights.numbered_task(named, checkpoint.task.num_labels).kind
+    if read_back != kind and registry.find(kind).names.heads:
         logger.warning(
             "%s: the format does not name the task of a head: this one, for %s, is "
             "read back as one for %s",
             directory,
             kind,
-            "regression" if checkpoint.task.num_labels == 1 else "classification",
+            read_back,
         )
-    rows = _rows(kind, checkpoint.bert_config)
     tensors = weights.write_rows(rows, checkpoint.arrays, checkpoint.bert_config)
     tensor_bundle.write(directory / NAME, dict(tensors))
     reason = f"not part of Google's checkpoints for {kind}"

@@ -19,6 +19,7 @@ from bert_keras.checkpoints.formats import hugging_face_config, hugging_face_tok
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
+from bert_keras.kinds import registry
 
 logger = logging.getLogger(__name__)
 
@@ -52,17 +53,6 @@ _ENCODER = {
     f"{_OURS}/feed_forward/output_dense": f"{_THEIRS}.output.dense",
     f"{_OURS}/output_layer_norm": f"{_THEIRS}.output.LayerNorm",
     "encoder/pooler": "bert.pooler.dense",
-}
-_HEADS = {
-    "pretraining": {
-        "masked_lm_head/transform": "cls.predictions.transform.dense",
-        "masked_lm_head/layer_norm": "cls.predictions.transform.LayerNorm",
-        "masked_lm_head/output_bias": "cls.predictions.bias",
-        "next_sentence_head/classifier": "cls.seq_relationship",
-    },
-    "encoder": {},
-    "embedding": {},
-    "span": {"head/classifier": "qa_outputs"},
 }
 
 _NO_PLACE = {
@@ -128,9 +118,11 @@ def read(path: Path) -> weights.Checkpoint:
     # Before making as many rows as the configuration claims.
     weights.check_num_layers(_num_layers(shapes), bert_config, path=source.path)
     task = hugging_face_config.read_task(values, architecture, shapes, config_path)
+    rows = _rows(task.kind, bert_config)
     # A head that the class does not have may be anything.
-    names = [n for n in shapes if task.kind == "pretraining" or n[:4] != "cls."]
-    rows, copies = _resolve(_rows(task.kind, bert_config), names)
+    has_cls = any(row.theirs.startswith("cls.") for row in rows)
+    names = [name for name in shapes if has_cls or not name.startswith("cls.")]
+    rows, copies = _resolve(rows, names)
     arrays = weights.Arrays(
         source, rows, bert_config, num_labels=task.num_labels, path=source.path
     )
@@ -173,9 +165,9 @@ def _check_weights_are_there(path: Path, architecture: str) -> None:
     )
 
 
-def _rows(kind: str, bert_config: config.BertConfig) -> list[weights.Row]:
-    names = _ENCODER | _HEADS.get(kind, {"head/classifier": "classifier"})
-    rows = weights.rows(names, _VARIABLES, kernels="transposed")
+def _rows(kind: config.TaskKind, bert_config: config.BertConfig) -> list[weights.Row]:
+    heads = registry.find(kind).names.heads.get("hugging_face", {})
+    rows = weights.rows({**_ENCODER, **heads}, _VARIABLES, kernels="transposed")
     return weights.expand(rows, bert_config.num_hidden_layers)
 
 

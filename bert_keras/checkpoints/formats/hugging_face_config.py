@@ -7,6 +7,7 @@ from typing import Any
 from bert_keras.checkpoints import weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, strict
+from bert_keras.kinds import registry
 
 NAME = "config.json"
 
@@ -20,14 +21,14 @@ _OUR_ACTIVATIONS = {
 }
 
 KINDS: dict[str, config.TaskKind] = {
-    "BertForPreTraining": "pretraining",
     "BertForMaskedLM": "pretraining",
     "BertForNextSentencePrediction": "pretraining",
-    "BertModel": "encoder",
-    "BertForSequenceClassification": "classification",
-    "BertForTokenClassification": "tagging",
-    "BertForQuestionAnswering": "span",
-    "BertForMultipleChoice": "choice",
+    # The first kind of a class comes last, so it stays.
+    **{
+        kind.names.hugging_face: kind.name
+        for kind in reversed(registry.KINDS.values())
+        if kind.names.hugging_face
+    },
 }
 """Kind of task, by their class; their classification may be a regression, or of several
 labels."""
@@ -161,7 +162,7 @@ def read_task(
     """
     kind = KINDS[architecture]
     labels = None
-    if kind in ("classification", "tagging"):
+    if registry.find(kind).has_labels:
         labels = _read_labels(values, shapes, path)
         has_several = values.get("problem_type") == "multi_label_classification"
         config.check_labels(labels, path=path, has_several=has_several)
@@ -176,7 +177,7 @@ def read_task(
         # Without `problem_type`, transformers decides like this.
         if len(labels) == 1 and problem_type != "single_label_classification":
             kind, labels = "regression", None
-    has_text_pair = kind in ("span", "choice")
+    has_text_pair = registry.find(kind).has_text_pair
     return config.Task(kind=kind, labels=labels, has_text_pair=has_text_pair)
 
 
@@ -201,11 +202,11 @@ def _read_labels(
 
 def choose_architecture(checkpoint: weights.Checkpoint) -> str:
     """Their class with a place for most of the weights."""
-    kind = checkpoint.task.kind
-    if kind != "pretraining":
-        alike = {"multi_label": "classification", "regression": "classification"}
-        kind = {**alike, "embedding": "encoder"}.get(kind, kind)
-        return next(name for name, theirs in KINDS.items() if theirs == kind)
+    architecture = registry.find(checkpoint.task.kind).names.hugging_face
+    if architecture is None:
+        raise InputError(f"transformers has no class for {checkpoint.task.kind}")
+    if architecture != "BertForPreTraining":
+        return architecture
     has_masked_lm, has_pooler, has_next_sentence = (
         f"{name}/kernel" in checkpoint.arrays
         for name in (
@@ -239,18 +240,13 @@ def to_theirs(checkpoint: weights.Checkpoint, architecture: str) -> dict[str, An
         "position_embedding_type": "absolute",
         "pad_token_id": 0,
     }
-    if checkpoint.task.kind == "regression":
-        return values | {"problem_type": "regression", "id2label": {"0": "LABEL_0"}}
     labels = checkpoint.task.labels
     if labels is not None:
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
         values["label2id"] = {label: i for i, label in enumerate(labels)}
-    if (kind := checkpoint.task.kind) in _PROBLEM_TYPES:
-        values["problem_type"] = _PROBLEM_TYPES[kind]
+    if problem_type := registry.find(checkpoint.task.kind).names.problem_type:
+        values["problem_type"] = problem_type
+        if labels is None:
+            # Else transformers makes two outputs.
+            values["id2label"] = {"0": "LABEL_0"}
     return values
-
-
-_PROBLEM_TYPES = {
-    "classification": "single_label_classification",
-    "multi_label": "multi_label_classification",
-}

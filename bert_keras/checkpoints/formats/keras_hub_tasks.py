@@ -17,16 +17,10 @@ from bert_keras.checkpoints.containers import keras_files
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
+from bert_keras.kinds import registry
 
 TASK, PREPROCESSOR, WEIGHTS = "task.json", "preprocessor.json", "task.weights.h5"
 _LABELS = "labels.txt"
-
-_ACTIVATIONS = {
-    "classification": "linear",
-    "multi_label": "sigmoid",
-    "regression": "linear",
-}
-"""Of the head's outputs, by kind of task: KerasHub's default, or probabilities."""
 
 HEAD = {
     "head/classifier/kernel": "layers/dense/vars/0",
@@ -47,7 +41,7 @@ class Head(NamedTuple):
 
 def has_place(task: config.Task) -> bool:
     """Whether KerasHub has the head of a task."""
-    return task.kind in _ACTIVATIONS
+    return registry.find(task.kind).names.keras_hub is not None
 
 
 def write(
@@ -83,7 +77,7 @@ def write(
         "backbone": backbone,
         "preprocessor": preprocessor,
         "num_classes": len(checkpoint.arrays["head/classifier/bias"]),
-        "activation": _ACTIVATIONS[task.kind],
+        "activation": registry.find(task.kind).names.keras_hub,
         "dropout": bert_config.hidden_dropout_prob,
     }
     files.write_json(directory / TASK, described, indent=4)
@@ -150,7 +144,7 @@ def _kind(num_classes: int, activation: Any) -> config.TaskKind | None:
 
 
 def _task(directory: Path, kind: config.TaskKind, num_classes: int) -> config.Task:
-    if kind == "regression":
+    if not registry.find(kind).has_labels:
         return config.Task(kind=kind)
     path = directory / _LABELS
     labels = tuple(map(str, range(num_classes)))

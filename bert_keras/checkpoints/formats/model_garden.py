@@ -55,7 +55,7 @@ _OURS, _THEIRS = "encoder/layer_{i}", "encoder/_transformer_layers/{i}"
 _ATTENTION = f"{_THEIRS}/_attention_layer"
 _EMBEDDINGS = "encoder/embeddings"
 
-_NAMES = {
+_ENCODER = {
     f"{_EMBEDDINGS}/word_embeddings": "encoder/_embedding_layer/embeddings",
     f"{_EMBEDDINGS}/position_embeddings": (
         "encoder/_position_embedding_layer/embeddings"
@@ -71,19 +71,10 @@ _NAMES = {
     f"{_OURS}/feed_forward/output_dense": f"{_THEIRS}/_output_dense",
     f"{_OURS}/output_layer_norm": f"{_THEIRS}/_output_layer_norm",
     "encoder/pooler": "pooler",
-    "masked_lm_head/transform": "masked_lm/dense",
-    "masked_lm_head/layer_norm": "masked_lm/layer_norm",
-    "masked_lm_head/output_bias": "masked_lm/bias",
-    "next_sentence_head/classifier": "next_sentence",
-    "head/classifier": "classifier",
 }
-_ROWS = weights.rows(
-    _NAMES,
-    {name: f"/{name}" for name in ("kernel", "bias", "gamma", "beta")},
-    kernels="heads",
-)
 """Their names are paths from a part of the model, such as `encoder` or `masked_lm`.
 `_find_parts` finds the parts in a graph, `_compose` makes a graph of them."""
+_VARIABLES = {name: f"/{name}" for name in ("kernel", "bias", "gamma", "beta")}
 
 _QUERY = "_attention_layer/_query_dense/kernel"
 _FIRST_QUERY = f"_transformer_layers/0/{_QUERY}"
@@ -102,6 +93,20 @@ _PARAMS = {
     "initializer_range": "initializer_range",
 }
 """Keys of `task.model.encoder.bert` in `params.yaml`, and ours; defaults agree."""
+
+
+def _heads(kind: config.TaskKind) -> Mapping[str, str]:
+    """Our names of a head's layers, and their paths: of `head/classifier` in the model
+    of its task."""
+    return registry.find(kind).names.heads.get("model_garden", {})
+
+
+def _rows(kind: config.TaskKind, bert_config: config.BertConfig) -> list[Row]:
+    heads = dict(_heads(kind))
+    if "head/classifier" in heads:
+        heads["head/classifier"] = "classifier"
+    rows = weights.rows({**_ENCODER, **heads}, _VARIABLES, kernels="heads")
+    return weights.expand(rows, bert_config.num_hidden_layers)
 
 
 def recognizes(path: Path) -> bool:
@@ -129,7 +134,7 @@ def read(path: Path) -> weights.Checkpoint:
     weights.check_num_layers(_num_layers(graph, parts), bert_config, path=prefix)
     rows = [
         Row(row.ours, key, row.layout)
-        for row in weights.expand(_ROWS, bert_config.num_hidden_layers)
+        for row in _rows(kind, bert_config)
         if (key := _key(graph, parts, row.theirs))
     ]
     shape = shapes.get(_key(graph, parts, "classifier/kernel") or "")
@@ -167,8 +172,8 @@ def _key(
 
 def _find_parts(
     graph: tensor_bundle.ObjectGraph, shapes: tensor_bundle.Shapes, *, path: Path
-) -> tuple[str, dict[str, int]]:
-    """Kind of task, and the objects of the parts that begin the names in `_ROWS`."""
+) -> tuple[config.TaskKind, dict[str, int]]:
+    """Kind of task, and the objects of the parts that begin their names."""
     nodes = graph.from_root()
     encoder = _find_encoder(graph, nodes, path=path)
     parts = {"encoder": encoder}
@@ -253,7 +258,7 @@ def _next_sentence_parts(
 
 def _fine_tuned_parts(
     graph: tensor_bundle.ObjectGraph, model: int
-) -> tuple[str, dict[str, int]]:
+) -> tuple[config.TaskKind, dict[str, int]]:
     """Kind and head of a fine-tuned model."""
     for path, kind in _CLASSIFIERS.items():
         classifier = graph.find(model, path)
@@ -261,13 +266,13 @@ def _fine_tuned_parts(
             continue
         parts = {"classifier": classifier}
         pooler = graph.find(model, "classifier/dense")
-        if kind == "classification" and pooler is not None:
+        if path.startswith("classifier/") and pooler is not None:
             parts["pooler"] = pooler
         return kind, parts
     return "encoder", {}
 
 
-_CLASSIFIERS = {
+_CLASSIFIERS: dict[str, config.TaskKind] = {
     "classifier/out_proj": "classification",
     "classifier/layer_with_weights-0": "classification",
     "classifier": "tagging",
@@ -393,13 +398,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """
     kind = checkpoint.task.kind
     companions.write(checkpoint, directory)
-    # There is no model for multiple choice, so its head has no place.
-    placed = registry.find("encoder" if kind == "choice" else kind).parts
-    rows = [
-        row
-        for row in weights.expand(_ROWS, checkpoint.bert_config.num_hidden_layers)
-        if row.ours.startswith(placed)
-    ]
+    rows = _rows(kind, checkpoint.bert_config)
     parts: dict[str, Any] = {}
     for path, array in weights.write_rows(
         rows, checkpoint.arrays, checkpoint.bert_config
@@ -410,47 +409,46 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
             branch = branch.setdefault(parent, {})
         branch[name] = array
     with tensor_bundle.errors_of_writing(directory / NAME):
-        _compose(kind, parts).save(str(directory / NAME))
+        _compose(_heads(kind), parts).save(str(directory / NAME))
     reason = f"Model Garden has no place for it in a {kind} checkpoint"
     return weights.without_place(checkpoint, rows, reason)
 
 
-def _compose(kind: str, parts: dict[str, Any]) -> tf.train.Checkpoint:
+def _compose(heads: Mapping[str, str], parts: dict[str, Any]) -> tf.train.Checkpoint:
     """The graph in the module's docstring, made of parts of weights."""
     pooler = parts.get("pooler")
     own_pooler = {"_pooler_layer": pooler} if pooler else {}
     encoder = _object(parts["encoder"] | own_pooler)
     root: dict[str, Any] = {"encoder": encoder}
     model: dict[str, Any] = {}
-    if kind == "pretraining":
+    if "masked_lm" in parts:
+        root["masked_lm"] = model["masked_lm"] = _object(parts["masked_lm"])
+    if "next_sentence" in parts:
+        head = _head("out_proj", parts["next_sentence"], pooler)
+        model["classification_heads"] = [head]
+        if pooler:
+            root["next_sentence.pooler_dense"] = head.dense
+    if model:
         model["encoder_network"] = encoder
-        if "masked_lm" in parts:
-            root["masked_lm"] = model["masked_lm"] = _object(parts["masked_lm"])
-        if "next_sentence" in parts:
-            head = _head(parts["next_sentence"], pooler)
-            model["classification_heads"] = [head]
-            if pooler:
-                root["next_sentence.pooler_dense"] = head.dense
-    elif "classifier" in parts:
+    if "classifier" in parts:
         model["_network"] = encoder
-        if kind == "tagging":
-            model["classifier"] = _object(parts["classifier"])
-        elif kind == "span":
-            labeling = {"layer_with_weights-0": parts["classifier"]}
-            model["span_labeling"] = _object(labeling)
-        else:
-            model["classifier"] = head = _head(parts["classifier"], pooler)
-            if pooler:
-                root["sentence_prediction.pooler_dense"] = head.dense
+        name, _, layer = heads["head/classifier"].partition("/")
+        model[name] = _head(layer, parts["classifier"], pooler)
+        if pooler and layer == "out_proj":
+            root["sentence_prediction.pooler_dense"] = model[name].dense
     if model:
         root["model"] = tf.train.Checkpoint(**model)
     return tf.train.Checkpoint(**root)
 
 
 def _head(
-    classifier: dict[str, Any], pooler: dict[str, Any] | None
+    layer: str, classifier: dict[str, Any], pooler: dict[str, Any] | None
 ) -> tf.train.Checkpoint:
-    return _object({"out_proj": classifier, **({"dense": pooler} if pooler else {})})
+    """A head whose last layer has a name, or that is nothing but that layer."""
+    if not layer:
+        return _object(classifier)
+    own_pooler = {"dense": pooler} if pooler and layer == "out_proj" else {}
+    return _object({layer: classifier, **own_pooler})
 
 
 def _object(tree: Mapping[str, Any]) -> Any:

@@ -1,6 +1,22 @@
 """The best of several endings of a text: SWAG, CODAH and data of that shape."""
 
-from bert_keras.kinds.kind import Labelled
+from bert_keras.kinds.kind import Labelled, Names, Usage
+
+_USAGE = Usage(
+    model="""\
+endings = ["sings.", "sleeps.", "runs.", "reads."]
+beginnings = ["She opens a book and"] * 4
+inputs = tokenizer(beginnings, endings, truncation=True)
+inputs = tokenizer.pad(inputs, return_tensors="pt")
+logits = model(**{name: values[None] for name, values in inputs.items()}).logits
+print(endings[logits.argmax()])""",
+    strings="""
+    sentence=tf.constant(["She opens a book."]),
+    beginning=tf.constant(["She"]),
+    endings=tf.constant([["sings.", "sleeps.", "runs.", "reads."]]),
+""",
+    ids="[[{ids}, {ids}, {ids}, {ids}]]",
+)
 
 
 class Choice(Labelled):
@@ -9,6 +25,21 @@ class Choice(Labelled):
     name = "choice"
     form = "choice"
     suffix = ".csv"
+    names = Names(
+        hugging_face="BertForMultipleChoice",
+        pipeline="multiple-choice",
+        heads={
+            "hugging_face": {"head/classifier": "classifier"},
+            "google": {"head/classifier": "output"},
+        },
+    )
+    has_text_pair = True
+    transfers_head = True
+    longest_input = 128
+    scored = "questions"
+
+    def usage(self, task):
+        return _USAGE
 
     @property
     def record(self):

@@ -49,10 +49,6 @@ def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
     Args:
         path: `.csv` as SWAG or `.tsv` as CODAH.
         has_label: whether to read labels; if not, `label` is `None`.
-
-    Raises:
-        InputError: with file and line: not such a file, no row, a missing column, not
-            four endings, nothing to end, a label other than 0 to 3.
     """
     path = files.path(path)
     questions = [

@@ -1,18 +1,56 @@
 """Words at masked places: a pre-trained model."""
 
-from bert_keras.kinds.kind import Kind
+from bert_keras.kinds.kind import Kind, Names, Usage
+
+_TRANSFORM, _NORM, _BIAS, _NEXT = (
+    "masked_lm_head/transform",
+    "masked_lm_head/layer_norm",
+    "masked_lm_head/output_bias",
+    "next_sentence_head/classifier",
+)
+_NAMES = Names(
+    hugging_face="BertForPreTraining",
+    pipeline="fill-mask",
+    heads={
+        "hugging_face": {
+            _TRANSFORM: "cls.predictions.transform.dense",
+            _NORM: "cls.predictions.transform.LayerNorm",
+            _BIAS: "cls.predictions.bias",
+            _NEXT: "cls.seq_relationship",
+        },
+        "google": {
+            _TRANSFORM: "cls/predictions/transform/dense",
+            _NORM: "cls/predictions/transform/LayerNorm",
+            _BIAS: "cls/predictions/output_bias",
+            _NEXT: "cls/seq_relationship/output",
+        },
+        "model_garden": {
+            _TRANSFORM: "masked_lm/dense",
+            _NORM: "masked_lm/layer_norm",
+            _BIAS: "masked_lm/bias",
+            _NEXT: "next_sentence",
+        },
+    },
+)
 
 
 class MaskedWords(Kind):
     """Answers with the words that a masked place may hold, and the next sentence."""
 
     name = "pretraining"
+    names = _NAMES
     parts = ("encoder/", "masked_lm_head/", "next_sentence_head/")
     unused = ("encoder/", "next_sentence_head/")
 
     @property
     def purpose(self):
         return "filling masks"
+
+    def usage(self, task):
+        return Usage(
+            text='"A [MASK] text."',
+            more='inputs["masked_lm_positions"] = np.array([[0]], "int32")\n',
+        )
 
     def network(self, bert_config, task, *, head, scale, **shared):
         from bert_keras.model import pretrainer

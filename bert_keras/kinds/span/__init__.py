@@ -1,6 +1,16 @@
 """Answers within a text: SQuAD 1.1 and 2.0, TriviaQA and data of that shape."""
 
-from bert_keras.kinds.kind import Labelled
+from bert_keras.kinds.kind import Labelled, Names, Usage
+
+_USAGE = Usage(
+    model="""\
+pair = "Who left?", "Ada left early."
+inputs = tokenizer(*pair, return_tensors="pt", truncation="only_second")
+outputs = model(**inputs)
+start, end = outputs.start_logits.argmax(), outputs.end_logits.argmax()
+print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))""",
+    strings=('question=tf.constant(["Who left?"]), context=tf.constant(["Ada left."])'),
+)
 
 
 class Span(Labelled):
@@ -10,6 +20,26 @@ class Span(Labelled):
     form = "span"
     suffix = ".json"
     unused = ("encoder/pooler/",)
+    names = Names(
+        hugging_face="BertForQuestionAnswering",
+        pipeline="question-answering",
+        heads={
+            "hugging_face": {"head/classifier": "qa_outputs"},
+            "google": {"head/classifier": "cls/squad/output"},
+            "model_garden": {"head/classifier": "span_labeling/layer_with_weights-0"},
+        },
+    )
+    has_text_pair = True
+    transfers_head = True
+    longest_input = 384
+    always_windows = True
+    scored = (
+        "questions, in percent: answers that are equal (exact), and the words that "
+        "answers share (f1)"
+    )
+
+    def usage(self, task):
+        return _USAGE
 
     @property
     def record(self):

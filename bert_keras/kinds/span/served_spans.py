@@ -41,9 +41,6 @@ class Spans(served.Answers):
     Args:
         trained: of kind `span`; its threshold is that of odds above which a question
             has no answer (without one: 0).
-
-    Raises:
-        InputError: windows have no room for a context.
     """
 
     def __init__(self, trained: served.Trained):

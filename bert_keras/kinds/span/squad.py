@@ -71,11 +71,6 @@ def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
     Args:
         path: UTF-8, a byte order mark allowed.
         has_answers: whether to read answers; where not, they need not be there.
-
-    Raises:
-        InputError: with file and place: not such a file, no question, a question with
-            no answer that is not marked `is_impossible` or one with answers that is,
-            two questions with one id.
     """
     reader = _Reader(path=str(path), has_answers=has_answers)
     content = files.read_json(path)
@@ -156,11 +151,7 @@ def locate(answer: str, start: int, context: str) -> int | None:
 
 
 def load_predictions(path: files.Path) -> dict[str, str]:
-    """Reads a `predictions.json`: a text for each question id.
-
-    Raises:
-        InputError: with file and place: not such a file.
-    """
+    """Reads a `predictions.json`: a text for each question id."""
     content = files.read_json(path)
     return {id: field(content, id, str, str(path)) for id in content}
 
@@ -184,11 +175,7 @@ _KINDS = {
 
 
 def field(node: Any, name: str, kind: type, place: str) -> Any:
-    """A value of a JSON object.
-
-    Raises:
-        InputError: with place: no object, no such key, or a value of another kind.
-    """
+    """A value of a JSON object."""
     if not isinstance(node, dict):
         raise InputError(
             f"{place}: expected an object with {name!r}, got {_short(node)}"
@@ -282,9 +269,6 @@ def featurize(
         max_seq_length: tokens of a window at most, with the question.
         doc_stride: tokens from the beginning of a window to that of the next.
         max_query_length: tokens of the question at most; the rest of it is cut off.
-
-    Raises:
-        InputError: no room for any context, or a stride that skips some.
     """
     if max_seq_length < max_query_length + 4 or max_query_length < 1:
         raise InputError(

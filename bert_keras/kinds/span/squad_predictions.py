@@ -94,9 +94,6 @@ def predict(
             of `[CLS]` in the window where it is lowest.
         n_best_size: candidates that are kept of each question.
         max_answer_length: tokens of an answer at most.
-
-    Raises:
-        InputError: logits that are not finite, or a number below 1.
     """
     for name, value in (
         ("n_best_size", n_best_size),
@@ -266,9 +263,6 @@ def score_file(path: str | Path, predictions: str | Path) -> dict[str, float]:
 
     Returns:
         As `squad_scores.scores`.
-
-    Raises:
-        InputError: either is no such file.
     """
     questions = squad.read_squad(path)
     return squad_scores.scores(

@@ -39,10 +39,6 @@ def read_triviaqa(
         max_words: words of a document that are kept; `None`: all. The paper trained
             on the first 400 tokens (footnote 12).
         has_answers: whether to look for answers; test files have none.
-
-    Raises:
-        InputError: with file and place: not such a file, a document outside of the
-            folder or not UTF-8, no pair at all.
     """
     content = files.read_json(path)
     questions, skipped = {}, []

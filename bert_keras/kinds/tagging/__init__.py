@@ -1,6 +1,6 @@
 """A tag for each word: entities, parts of speech."""
 
-from bert_keras.kinds.kind import Labelled
+from bert_keras.kinds.kind import Labelled, Names, Usage
 
 
 class Tagging(Labelled):
@@ -10,6 +10,25 @@ class Tagging(Labelled):
     form = "tagging"
     suffix = ".txt"
     unused = ("encoder/pooler/",)
+    names = Names(
+        hugging_face="BertForTokenClassification",
+        pipeline="token-classification",
+        heads={
+            "hugging_face": {"head/classifier": "classifier"},
+            "google": {"head/classifier": "output"},
+            "model_garden": {"head/classifier": "classifier"},
+        },
+    )
+    has_labels = True
+    longest_input = 128
+    always_windows = True
+    scored = (
+        "words (loss, accuracy), each by its first word piece, and of whole entities "
+        "(precision, recall, f1)"
+    )
+
+    def usage(self, task):
+        return Usage(text='"Ada Lovelace lived in London."')
 
     @property
     def record(self):

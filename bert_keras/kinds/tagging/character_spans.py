@@ -69,11 +69,7 @@ class Counts:
 
 
 def read_text(row: dict[str, Any], *, place: str) -> str:
-    """Returns the text of a line.
-
-    Raises:
-        InputError: there is no text.
-    """
+    """Returns the text of a line."""
     text = row.get("text")
     if not isinstance(text, str):
         raise InputError(f"{place}: expected 'text' with a string, got {text!r:.60}")
@@ -81,12 +77,7 @@ def read_text(row: dict[str, Any], *, place: str) -> str:
 
 
 def read_entities(row: dict[str, Any], text: str, *, place: str) -> list[Entity]:
-    """Returns the entities of a line, in the order of the text.
-
-    Raises:
-        InputError: a span is no span, is empty or blank, leaves the text, or overlaps
-            another one.
-    """
+    """Returns the entities of a line, in the order of the text."""
     values = row.get("entities")
     if not isinstance(values, list):
         raise InputError(
@@ -143,9 +134,6 @@ def to_tags(entities: Sequence[Entity], words: Places, *, place: str) -> Tagged:
         entities: as from `read_entities`.
         words: of the text, ascending.
         place: for errors.
-
-    Raises:
-        InputError: an entity has no character of any word.
     """
     tags = ["O"] * len(words)
     starts = np.array([start for start, _ in words], np.int64)

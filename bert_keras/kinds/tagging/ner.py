@@ -92,11 +92,6 @@ def read(
         path: `.jsonl`, or columns in a file of any other name; UTF-8.
         has_tags: whether to read tags; if not, `tags` is `None`.
         has_lines: whether a file without tags that is not `.jsonl` has a text a line.
-
-    Raises:
-        InputError: with file and line: unreadable, no sentence, not as many tags as
-            words, lines of different numbers of columns, tags of two schemes, a word
-            that is empty or holds a blank, a span that is not one of its text.
     """
     path = files.path(path)
     if path.suffix.lower() == ".jsonl":
@@ -312,9 +307,6 @@ def distinct_labels(
     Returns:
         Plain tags by the alphabet; else `O`, then the tags of each type of entity, by
         the alphabet, with all prefixes of the scheme.
-
-    Raises:
-        InputError: there is no entity, or only one plain tag.
     """
     tags = {tag for sentence in sentences for tag in sentence.tags}
     scheme = scheme_of(tags)
@@ -336,10 +328,6 @@ def label_ids(
 
     Returns:
         `(num_words,)` int32.
-
-    Raises:
-        InputError: with file and line: a tag that is not in `labels`, or tags of
-            another scheme.
     """
     places = {label: place for place, label in enumerate(labels)}
     for sentence in sentences:

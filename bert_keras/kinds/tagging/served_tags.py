@@ -53,9 +53,6 @@ class Tags(served.Answers):
 
     Args:
         trained: of kind `tagging`.
-
-    Raises:
-        InputError: the model has no labels.
     """
 
     def __init__(self, trained: served.Trained):

@@ -5,7 +5,21 @@
 
 from typing import ClassVar
 
-from bert_keras.kinds.kind import Labelled
+from bert_keras.kinds.kind import Labelled, Names
+
+
+def _names(*, problem_type: str, activation: str) -> Names:
+    return Names(
+        hugging_face="BertForSequenceClassification",
+        problem_type=problem_type,
+        pipeline="text-classification",
+        keras_hub=activation,
+        heads={
+            "hugging_face": {"head/classifier": "classifier"},
+            "google": {"head/classifier": "output"},
+            "model_garden": {"head/classifier": "classifier/out_proj"},
+        },
+    )
 
 
 class _Text(Labelled):
@@ -97,6 +111,8 @@ class Classification(_Text):
     """Answers with one of several classes."""
 
     name = "classification"
+    names = _names(problem_type="single_label_classification", activation="linear")
+    has_labels = True
 
     @property
     def record(self):
@@ -119,7 +135,13 @@ class MultiLabel(_Text):
     """Answers with any number of classes."""
 
     name = "multi_label"
+    names = _names(problem_type="multi_label_classification", activation="sigmoid")
+    has_labels = True
+    scored = "whole texts, each with all labels"
     main_metric_name = "best_macro_f1"
+
+    def usual_settings(self, task):
+        return super().usual_settings(task) | {"multi_label": True}
 
     @property
     def record(self):
@@ -159,7 +181,11 @@ class Regression(_Text):
     """Answers with a number."""
 
     name = "regression"
+    names = _names(problem_type="regression", activation="linear")
     main_metric_name = "pearson"
+
+    def usual_settings(self, task):
+        return super().usual_settings(task) | {"regression": True}
 
     @property
     def record(self):

@@ -19,9 +19,6 @@ def describe(
     Args:
         records: at least one.
         labels: all of the run.
-
-    Raises:
-        InputError: a record has a label that is none of these.
     """
     right = [record.label for record in records]
     answered = [record.prediction for record in records]

@@ -139,11 +139,7 @@ TASKS: Mapping[str, Task] = {
 
 
 def find_task(name: str) -> Task:
-    """Finds a task by name.
-
-    Raises:
-        InputError: no task has that name.
-    """
+    """Finds a task by name."""
     if name not in TASKS:
         raise InputError(
             f"expected a GLUE task ({', '.join(TASKS)}), got {name!r}"
@@ -161,9 +157,6 @@ def find_files(
         directory: the official folder, which holds one folder for each task.
         name: of the task.
         splits: `None`: those to train and to evaluate on.
-
-    Raises:
-        InputError: with all that are missing.
     """
     task = find_task(name)
     if splits is None:
@@ -180,12 +173,7 @@ def find_files(
 
 
 def read(directory: str | Path, name: str, split: str) -> list[text.LabelledText]:
-    """Reads all rows of a split; those of a test split have no label.
-
-    Raises:
-        InputError: with file and line: no such task or file, a missing column, a row
-            with too many or too few columns, a label that is not the task's, no row.
-    """
+    """Reads all rows of a split; those of a test split have no label."""
     task = find_task(name)
     path = find_files(directory, name, [split])[split]
     has_label = split not in task.submissions
@@ -309,11 +297,7 @@ def submission_names(model_task: str | None) -> list[str]:
 
 
 def check_is_whole(file_names: Iterable[str]) -> None:
-    """Checks that files make a whole submission.
-
-    Raises:
-        InputError: files are missing; with the tasks whose runs would give them.
-    """
+    """Checks that files make a whole submission."""
     given = set(file_names)
     wanted = {
         file_name: name
@@ -334,10 +318,6 @@ def submission_zip(tables: Mapping[str, str]) -> bytes:
 
     Args:
         tables: from the file name of every `Submission` to its `submission_tsv`.
-
-    Raises:
-        InputError: a file is missing or too many, or has not as many rows as the
-            official test file: the leaderboard would refuse it.
     """
     check_is_whole(tables)
     wanted = [s for task in TASKS.values() for s in task.submissions.values()]

@@ -26,11 +26,7 @@ THRESHOLD = 0.5
 def distinct_labels(
     examples: Sequence[text.LabelledText], *, path: str | Path
 ) -> tuple[str, ...]:
-    """All labels of a file, in the order of `text.sorted_labels`.
-
-    Raises:
-        InputError: there is none.
-    """
+    """All labels of a file, in the order of `text.sorted_labels`."""
     labels = {label for example in examples for label in example.label}
     if not labels:
         raise InputError(f"{path}: no row has a label, expected at least one")
@@ -40,11 +36,7 @@ def distinct_labels(
 def targets(
     examples: Sequence[text.LabelledText], labels: Sequence[str], *, path: str | Path
 ) -> np.ndarray:
-    """1 where a label holds, else 0: `(num_examples, num_labels)` float32.
-
-    Raises:
-        InputError: with file and line: an unknown label.
-    """
+    """1 where a label holds, else 0: `(num_examples, num_labels)` float32."""
     places = {label: place for place, label in enumerate(labels)}
     found = np.zeros((len(examples), len(labels)), np.float32)
     for row, example in enumerate(examples):
@@ -60,11 +52,7 @@ def label_features(
     labels: Sequence[str],
     settings: finetuning.FinetuningConfig,
 ) -> dict[str, np.ndarray]:
-    """Returns the features of all texts that the loss reads, see `data.features`.
-
-    Raises:
-        InputError: a weight of an unknown label.
-    """
+    """Returns the features of all texts that the loss reads, see `data.features`."""
     targets = smoothed(true_targets, settings.label_smoothing)[:, None]
     found = {features.LABEL_TARGETS: targets}
     weights = settings.class_weights

@@ -21,9 +21,6 @@ def describe(
     Args:
         records: at least one.
         labels: all of the run.
-
-    Raises:
-        InputError: a record has a label that is none of these.
     """
     found = {label for r in records for label in (*r.labels, *r.prediction)}
     if unknown := sorted(found - set(labels)):

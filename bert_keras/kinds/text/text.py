@@ -63,10 +63,6 @@ def read_texts(
         has_label: whether to read labels.
         has_several_labels: whether a text has any number of labels: a cell that has
             them between separators, a list in JSON lines, or a column of 0 and 1 each.
-
-    Raises:
-        InputError: with file and line: not such a file, no row, a missing column, a
-            row with too many or too few fields, a label that is empty or not text.
     """
     path = files.path(path)
     read_label = _labels if has_several_labels else _label
@@ -216,11 +212,7 @@ _READERS = {
 def distinct_labels(
     examples: Sequence[LabelledText], *, path: str | Path
 ) -> tuple[str, ...]:
-    """The labels, in the order of `sorted_labels`.
-
-    Raises:
-        InputError: fewer than two.
-    """
+    """The labels, in the order of `sorted_labels`."""
     labels = {example.label for example in examples}
     if len(labels) < 2:
         raise InputError(
@@ -252,9 +244,6 @@ def label_ids(
 
     Returns:
         `(num_examples,)`: int32 places in `labels`, or float32 numbers.
-
-    Raises:
-        InputError: with file and line: an unknown label, or not a finite number.
     """
     if labels is None:
         return np.array([_number(e, path) for e in examples], np.float32)
@@ -276,9 +265,6 @@ def label_features(
         true_label_ids: `(num_examples,)` places in `labels`.
         labels: the classes.
         settings: weights and smoothing.
-
-    Raises:
-        InputError: a weight of an unknown label.
     """
     found = {"label_ids": true_label_ids}
     weights = settings.class_weights
@@ -316,11 +302,7 @@ def balanced_weights(true_label_ids: np.ndarray, num_labels: int) -> np.ndarray:
 
 
 def weight_row(weights: Mapping[str, float], labels: Sequence[str]) -> np.ndarray:
-    """Weights in the order of the labels, `(num_labels,)` float32; 1 if not given.
-
-    Raises:
-        InputError: a weight of an unknown label.
-    """
+    """Weights in the order of the labels, `(num_labels,)` float32; 1 if not given."""
     for label in weights:
         if label not in labels:
             raise InputError(

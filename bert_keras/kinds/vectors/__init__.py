@@ -2,13 +2,17 @@
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
-from bert_keras.kinds.kind import Kind, Labelled
+from bert_keras.kinds.kind import Kind, Labelled, Names, Usage
+
+_NAMES = Names(hugging_face="BertModel", pipeline="sentence-similarity")
+_POOLED = {"mean": ".mean(0)", "cls": "[0]"}
 
 
 class Encoder(Kind):
     """An encoder without a head."""
 
     name = "encoder"
+    names = _NAMES
     parts = ("encoder/",)
 
     def network(self, bert_config, task, *, head, scale, **shared):
@@ -29,6 +33,21 @@ class Embedding(Labelled):
     name = "embedding"
     parts = ("encoder/",)
     form = "embedding"
+    names = _NAMES
+    scored = "pairs of texts"
+
+    def usage(self, task):
+        vector = "vector / vector.norm()" if task.normalize else "vector"
+        return Usage(
+            model=f"""\
+inputs = tokenizer("A text.", return_tensors="pt", truncation=True)
+vector = model(**inputs).last_hidden_state[0]{_POOLED[task.pooling]}
+print({vector})"""
+        )
+
+    def usual_settings(self, task):
+        vectors = {"pooling": task.pooling, "normalize": task.normalize}
+        return super().usual_settings(task) | {"embedding": vectors}
 
     def served_network(self, task):
         return config.Task(kind="encoder")

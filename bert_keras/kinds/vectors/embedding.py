@@ -59,10 +59,6 @@ def read(
         path: `.tsv`, `.csv` or `.jsonl`, see `text.read_texts`.
         columns: names of the columns; those that are not set are read if there.
         has_labels: whether to read labels and negatives.
-
-    Raises:
-        InputError: with file and line: see `text.read_texts`; an empty text, or a label
-            that is not a finite number.
     """
     path = files.path(path)
     wanted: dict[str, str] = {}

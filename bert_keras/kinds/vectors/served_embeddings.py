@@ -49,9 +49,6 @@ class Embeddings(served.DirectAnswers):
             of kind `tokens`, half of each is in the next.
         normalize: whether vectors have length 1, not of kind `tokens` or in windows.
         max_seq_length: see `answers.Answers`.
-
-    Raises:
-        InputError: the encoder does not have a layer, or a layer is named twice.
     """
 
     string_specs = (tf.TensorSpec([None], tf.string, "text"),)

@@ -452,7 +452,7 @@ def test_reads_token_heads(kind, official, make_batch, tmp_path):
 def test_reads_an_encoder_of_2020(make_checkpoint, tmp_path):
     """Its layers have numbers for names, and attention's output another place."""
     source = make_checkpoint(ENCODER)
-    rows = weights.expand(model_garden._ROWS, CONFIG.num_hidden_layers)
+    rows = model_garden._rows("encoder", CONFIG)
     numbered = {
         "encoder/_embedding_layer": "0",
         "encoder/_position_embedding_layer": "1",
