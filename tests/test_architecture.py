@@ -133,8 +133,32 @@ def test_imports_follow_the_architecture():
                 assert heavy not in HEAVY, (module, imported)
 
 
-BRANCHES = 61
-"""Branches on the kind of task outside of `kinds/`; 60 are the aim."""
+BRANCHES = {
+    "checkpoints.conversion": 1,
+    "checkpoints.formats.google_tf1": 1,
+    "checkpoints.formats.keras_hub_tasks": 1,
+    "checkpoints.formats.sentence_transformers": 1,
+    "checkpoints.native": 2,
+    "checkpoints.run_directory": 1,
+    "checkpoints.weights": 1,
+    "core.settings.config": 1,
+    "core.settings.finetuning": 1,
+    "export.writing": 1,
+    "inference.loading": 1,
+    "inference.tuned": 2,
+    "lab.compare.floors": 3,
+    "lab.compare.running": 1,
+    "lab.distill.lessons": 4,
+    "model.distillation": 2,
+    "report.facts": 2,
+    "report.page": 2,
+    "tpu.preflight": 2,
+    "tpu.preflight.lowering": 2,
+    "training.finetuning.tuning_run": 2,
+}
+"""Branches on the kind of task outside of `kinds/` by module; 60 are the most.
+
+Lower a number when a branch goes; a new one is a missing method of a kind."""
 
 
 OTHER_KINDS = (
@@ -171,25 +195,27 @@ def branches_on_the_kind() -> Counter[str]:
                 continue
             text = ast.unparse(asked) if asked else ""
             if re.fullmatch(r"(\w+\.)*kind|\w*_kind", text) and "KINDS" not in text:
-                found[module] += 1
+                found[module.removeprefix("bert_keras.")] += 1
     return found
 
 
 def test_branches_on_the_kind_are_few():
-    assert branches_on_the_kind().total() <= BRANCHES
+    found = branches_on_the_kind()
+    assert {m: n for m, n in found.items() if n > BRANCHES.get(m, 0)} == {}
+    assert found.total() <= 60
 
 
 LINES = {
     "commands": 1900,
-    "lab": 6050,
+    "lab": 5875,
     "export": 1400,
     "training": 6750,
-    "report": 1675,
+    "report": 1650,
     "inference": 800,
-    "checkpoints": 5400,
-    "kinds": 9425,
+    "checkpoints": 5375,
+    "kinds": 9700,
     "graphs": 725,
-    "labelled": 1525,
+    "labelled": 1650,
     "model": 3125,
     "data": 2250,
     "pages": 475,

@@ -8,7 +8,7 @@ import abc
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from bert_keras.core.settings import config, finetuning
 
@@ -16,7 +16,24 @@ if TYPE_CHECKING:
     import keras
 
     from bert_keras.kinds import sections, served
-    from bert_keras.labelled import answers, dataset
+    from bert_keras.labelled import answers, dataset, score_sums
+
+
+Feature = tuple[tuple[int, ...], str]
+"""Shape and dtype of an array."""
+
+
+class Metric(NamedTuple):
+    """A number of evaluations, by its key there."""
+
+    name: str
+    unit: str = ""
+    """`%`, `nats`, or what is counted; empty: a fraction of 1."""
+    better: Literal["more", "less"] | None = "more"
+    """`None`: the number is no score."""
+
+
+LOSS = Metric("loss", "nats", "less")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,6 +74,8 @@ class Kind(abc.ABC):
 
     name: ClassVar[config.TaskKind]
     names: ClassVar[Names] = Names()
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+    """Numbers of its evaluations."""
     parts: ClassVar[tuple[str, ...]] = ("encoder/", "head/")
     """Prefixes of the names of its network's weights."""
     unused: ClassVar[tuple[str, ...]] = ()
@@ -73,6 +92,16 @@ class Kind(abc.ABC):
     def purpose(self) -> str:
         """The answers in words, for messages."""
         return self.name
+
+    def metric(self, key: str) -> Metric:
+        """Returns the meaning of a key of evaluations.
+
+        Keys of further dev files begin with the name of the file. An unknown key is no
+        score.
+        """
+        matches = [m for m in self.metrics if f"_{key}".endswith(f"_{m.name}")]
+        longest = max(matches, key=lambda metric: len(metric.name), default=None)
+        return longest or Metric(key, better=None)
 
     def served_network(self, task: config.Task) -> config.Task:
         """Returns the task whose network gives the answers."""
@@ -120,9 +149,26 @@ class Kind(abc.ABC):
         """
 
 
+Option = Literal[
+    "class_weights", "label_smoothing", "long_texts", "windows", "packing", "teacher"
+]
+
+
 class Labelled(Kind):
     """A kind that is learnt from labelled examples."""
 
+    accepts: ClassVar[frozenset[Option]] = frozenset({"teacher"})
+    """Settings and commands that mean something for it."""
+    own_settings: ClassVar[tuple[str, ...]] = ()
+    """Dotted keys of settings that mean something for it alone."""
+    examples: ClassVar[str] = "texts"
+    """Its examples in words."""
+    no_label: ClassVar[str | None] = None
+    """Name under which examples without a label are counted; `None`: there are none."""
+    num_texts: ClassVar[int] = 1
+    """Inputs of the network for each example."""
+    resampled: ClassVar[tuple[str, ...]] = ()
+    """Metrics that `score` knows."""
     form: ClassVar[str]
     """The `--task` of the user's own files."""
     suffix: ClassVar[str] = ".tsv"
@@ -179,6 +225,66 @@ class Labelled(Kind):
             InputError: an example has another shape (with its number, from 1), or there
                 is no example.
         """
+
+    def features(
+        self, task: config.Task, rows: int, length: int, *, has_labels: bool
+    ) -> dict[str, Feature]:
+        """Returns shape and dtype of each feature of a batch, but for seeds.
+
+        Args:
+            task: that is learnt.
+            rows: examples of the batch.
+            length: tokens of an input.
+            has_labels: whether the loss is computed, as in training.
+        """
+        from bert_keras.data import features as names_of
+
+        texts = () if self.num_texts == 1 else (self.num_texts,)
+        shape = (rows, *texts, length)
+        names = ("input_ids", "input_mask", "segment_ids")
+        features: dict[str, Feature] = {name: (shape, "int32") for name in names}
+        if has_labels:
+            features |= self.label_features(task, rows, length)
+            features[names_of.EXAMPLE_WEIGHTS] = ((rows,), "float32")
+            features[names_of.BATCH_LENGTHS] = ((rows,), "int32")
+        return features
+
+    def label_features(
+        self, task: config.Task, rows: int, length: int
+    ) -> dict[str, Feature]:
+        """Returns shape and dtype of what the loss compares with."""
+        return {"label_ids": ((rows,), "int32")}
+
+    def check(
+        self,
+        settings: finetuning.FinetuningConfig,
+        task: config.Task,
+        bert_config: config.BertConfig,
+    ) -> None:
+        """Refuses settings that this kind alone forbids.
+
+        Raises:
+            InputError: the first such setting.
+        """
+
+    def score(
+        self,
+        records: Sequence[Mapping[str, Any]],
+        metric: str,
+        *,
+        labels: Sequence[str],
+    ) -> "score_sums.ScoreSums":
+        """Returns a metric as a function of sums over records, for resampling.
+
+        Args:
+            records: lines of `dev_answers.jsonl`.
+            metric: one of `resampled`.
+            labels: of the task.
+
+        Raises:
+            KeyError: `metric` is no such function.
+        """
+        raise KeyError(metric)
 
     def main_metric(
         self, settings: finetuning.FinetuningConfig, labels: Sequence[str] | None

@@ -6,7 +6,7 @@ It is made of what was read and tokenized anyway, in one pass. No TensorFlow.
 import collections
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -22,10 +22,21 @@ NOTABLE_SHARE = 0.01
 MAX_LABELS = 500
 """Labels whose counts are kept; the rest is one sum."""
 
+
+class Wording(Protocol):
+    """Facts of a kind of task that a report is told with."""
+
+    examples: ClassVar[str]
+    """Examples in words, such as `texts`."""
+    no_label: ClassVar[str | None]
+    """Name under which examples without a label are counted; `None`: there are none."""
+    always_windows: ClassVar[bool]
+    """Whether longer inputs are read in overlapping windows, whatever the settings."""
+
+
 _NUM_SHOWN = 3
 _SHOWN_LENGTH = 80
 _NUM_BINS = 40
-_NO_LABEL = "(none)"
 
 
 class Lengths(strict.StrictModel):
@@ -62,7 +73,7 @@ class FileReport(strict.StrictModel):
     num_unlisted: int = 0
     """Labels that are not listed."""
     num_rare_unlisted: int = 0
-    """Those of them with fewer than `FEW` examples."""
+    """Unlisted labels with fewer than `FEW` examples."""
     numbers: Numbers | None = None
     """In place of labels, if they are numbers."""
     lengths: Lengths
@@ -108,17 +119,20 @@ def describe(
     known: Mapping[Any, int] | None = None
     reports = []
     for name, data, inputs in examples:
-        texts, answers = data.contents()
+        contents = data.contents()
+        texts = contents.texts
         first = _first_rows(texts)
+        is_there = all if contents.needs_all_texts else any
         lengths = _lengths(inputs.whole_lengths, max_seq_length)
         reports.append(
             FileReport(
                 file=name,
                 num_examples=len(texts),
                 lengths=lengths,
-                num_empty=sum(_lacks_text(parts, kind) for parts in texts),
-                **_describe_answers(answers, kind),
-                **_describe_repeats(texts, _comparable(answers, kind), first),
+                num_empty=sum(not is_there(map(str.strip, p[:2])) for p in texts),
+                numbers=_numbers(contents.numbers),
+                **_count_labels(contents.labels),
+                **_describe_repeats(texts, contents.answers, first),
                 **({} if known is None else _describe_overlap(texts, known)),
             )
         )
@@ -137,45 +151,16 @@ def _first_rows(texts: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], int]:
     return dict(zip(reversed(texts), reversed(range(len(texts))), strict=True))
 
 
-def _lacks_text(parts: Sequence[str], kind: config.TaskKind) -> bool:
-    # A choice may lack one of the two parts before its endings.
-    is_there = any if kind == "choice" else all
-    return not is_there(map(str.strip, parts[:2]))
-
-
-def _describe_answers(answers: Sequence[Any], kind: config.TaskKind) -> dict[str, Any]:
-    if answers[0] is None:
-        # Texts that are learnt without.
-        return {}
-    if kind == "embedding":
-        return {"numbers": _numbers(answers)}
-    if kind == "regression":
-        return {"numbers": _numbers([float(answer) for answer in answers])}
-    if kind == "tagging":
-        answers = tuple(itertools.chain.from_iterable(answers))
-    elif kind == "multi_label":
-        answers = tuple(
-            itertools.chain.from_iterable(a or (_NO_LABEL,) for a in answers)
-        )
-    elif kind == "span":
-        answers = tuple("answer" if answer else "no answer" for answer in answers)
-    counts = collections.Counter(answers).most_common()
+def _count_labels(labels: Sequence[Any]) -> dict[str, Any]:
+    counts = collections.Counter(labels).most_common()
     common = counts[:MAX_LABELS]
     unlisted = counts[MAX_LABELS:]
     return {
         "labels": {str(label): count for label, count in common},
-        "num_other_labels": len(answers) - sum(count for _, count in common),
+        "num_other_labels": sum(count for _, count in unlisted),
         "num_unlisted": len(unlisted),
         "num_rare_unlisted": sum(count < FEW for _, count in unlisted),
     }
-
-
-def _comparable(answers: Sequence[Any], kind: config.TaskKind) -> Sequence[Any]:
-    """Answers of which those that mean the same are equal, such as 1 and 1.0."""
-    make = {"multi_label": frozenset, "regression": float}.get(kind)
-    if make is None or answers[0] is None:
-        return answers
-    return [make(answer) for answer in answers]
 
 
 def _describe_repeats(
@@ -207,7 +192,9 @@ def _describe_overlap(
     return {"num_in_training": len(found), "in_training": _shown(found)}
 
 
-def _numbers(values: Sequence[float]) -> Numbers:
+def _numbers(values: Sequence[float]) -> Numbers | None:
+    if not values:
+        return None
     array = np.array(values)
     return Numbers(
         least=float(array.min()),
@@ -242,25 +229,28 @@ def _shown(texts: Iterable[Sequence[str]]) -> tuple[str, ...]:
     )
 
 
-def lines(report: DataReport) -> list[str]:
-    """The report for people: problems first, then a line for each file."""
-    found = [f"problem: {problem}" for problem in problems(report)]
-    return [*found, *(_summary(file, report) for file in report.files)]
+def lines(report: DataReport, kind: Wording) -> list[str]:
+    """Returns the report for people: problems first, then a line for each file."""
+    summaries = [_summary(file, kind.examples) for file in report.files]
+    return [*(f"problem: {line}" for line in problems(report, kind)), *summaries]
 
 
-def problems(report: DataReport, *, quotes: bool = True) -> list[str]:
-    """What may spoil a model or its scores, the training file's first.
+def problems(report: DataReport, kind: Wording, *, quotes: bool = True) -> list[str]:
+    """Returns what may spoil a model or its scores, the training file's first.
 
     Args:
         report: of all files.
-        quotes: whether a text of theirs may be told as an example.
+        kind: of the task.
+        quotes: whether a text of the files may be told as an example.
     """
-    return [p for file in report.files for p in _problems(file, report, quotes)]
+    return [p for file in report.files for p in _problems(file, report, kind, quotes)]
 
 
-def _problems(file: FileReport, report: DataReport, quotes: bool) -> Iterator[str]:
+def _problems(
+    file: FileReport, report: DataReport, kind: Wording, quotes: bool
+) -> Iterator[str]:
     total, train = file.num_examples, report.files[0].file
-    what = _WORDS.get(report.kind, "texts")
+    what = kind.examples
     if file.num_in_training:
         yield (
             f"{file.file}: {_share(file.num_in_training, total)} of the {what} are in "
@@ -277,9 +267,7 @@ def _problems(file: FileReport, report: DataReport, quotes: bool) -> Iterator[st
     num_long = file.lengths.num_long
     if num_long >= NOTABLE_SHARE * total:
         fate = "lose their end"
-        if report.kind in ("tagging", "span") or config.reads_windows(
-            report.long_texts
-        ):
+        if kind.always_windows or config.reads_windows(report.long_texts):
             fate = "are divided into windows"
         elif report.long_texts == "head_tail":
             fate = "lose their middle"
@@ -289,19 +277,17 @@ def _problems(file: FileReport, report: DataReport, quotes: bool) -> Iterator[st
             f"{file.lengths.longest:,} tokens"
         )
     if file.num_in_training is None:
-        yield from _training_problems(file, report, what)
+        yield from _training_problems(file, kind)
 
 
-def _training_problems(
-    file: FileReport, report: DataReport, what: str
-) -> Iterator[str]:
-    total = file.num_examples
+def _training_problems(file: FileReport, kind: Wording) -> Iterator[str]:
+    total, what = file.num_examples, kind.examples
     if file.num_repeated >= NOTABLE_SHARE * total:
         yield (
             f"{file.file}: {_share(file.num_repeated, total)} of the {what} repeat an "
             "earlier one and count more often"
         )
-    if rare := _rare_labels(file, report.kind):
+    if rare := _rare_labels(file, kind.no_label):
         yield f"{file.file}: fewer than {FEW} examples of {rare}"
     for alike in _labels_alike(file.labels):
         yield (
@@ -318,25 +304,15 @@ def _labels_alike(labels: Iterable[str]) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _rare_labels(file: FileReport, kind: config.TaskKind) -> str:
+def _rare_labels(file: FileReport, no_label: str | None) -> str:
     """Labels with few examples, for people; empty if there are none."""
-    rare = [
-        name
-        for name, count in file.labels.items()
-        if count < FEW and (name != _NO_LABEL or kind != "multi_label")
-    ]
+    labels = file.labels.items()
+    rare = [name for name, count in labels if count < FEW and name != no_label]
     shown = ", ".join(map(repr, rare[:_NUM_SHOWN]))
     rest = max(0, len(rare) - _NUM_SHOWN) + file.num_rare_unlisted
     if not rest:
         return shown
     return f"{shown} and {rest:,} more" if rare else f"{rest:,} labels"
-
-
-_WORDS = {
-    "tagging": "sentences",
-    "span": "questions",
-    "choice": "questions",
-}
 
 
 def _share(count: int, total: int) -> str:
@@ -349,10 +325,10 @@ def _quoted(texts: Sequence[str], quotes: bool) -> str:
     return f": {texts[0]!r}" if quotes else ""
 
 
-def _summary(file: FileReport, report: DataReport) -> str:
+def _summary(file: FileReport, examples: str) -> str:
     lengths = file.lengths
     parts = [
-        f"{file.num_examples:,} {_WORDS.get(report.kind, 'texts')}",
+        f"{file.num_examples:,} {examples}",
         f"tokens: median {lengths.median:,}, 95 % up to {lengths.percentile_95:,}, "
         f"longest {lengths.longest:,}",
     ]

@@ -30,7 +30,13 @@ class Contents(NamedTuple):
     texts: Sequence[tuple[str, ...]]
     """All parts of each, equal where a model is given the same."""
     answers: Sequence[Any]
-    """The right ones as the file has them, hashable; `None`: unknown."""
+    """The right answers, hashable, equal where they mean the same; `None`: unknown."""
+    labels: Sequence[Any] = ()
+    """Labels in the answers, as often as they occur; empty: unknown, or numbers."""
+    numbers: Sequence[float] = ()
+    """Answers that are numbers; empty: unknown, or labels."""
+    needs_all_texts: bool = True
+    """Whether an example lacks a text if one of its first two is blank, not both."""
 
 
 class Inputs(Protocol):

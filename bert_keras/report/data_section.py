@@ -8,7 +8,7 @@ from matplotlib import axes, figure
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.settings import strict
-from bert_keras.kinds import sections
+from bert_keras.kinds import registry, sections
 from bert_keras.labelled import data_report
 from bert_keras.pages import drawing, markdown
 
@@ -37,7 +37,7 @@ def describe(report: data_report.DataReport) -> sections.Section:
     """The part of a page about a run's data."""
     problems = [
         f"- {markdown.literal(problem, max_length=markdown.MAX_TEXT_LENGTH)}"
-        for problem in data_report.problems(report)
+        for problem in data_report.problems(report, registry.labelled(report.kind))
     ]
     header = ["", *(markdown.literal(file.file) for file in report.files)]
     text = "\n\n".join(

@@ -307,7 +307,8 @@ def _data(source: _Source) -> Iterator[str]:
         )
         for file in report.files:
             yield _file_line(file, report.max_seq_length)
-        for problem in data_report.problems(report, quotes=False):
+        kind = registry.labelled(report.kind)
+        for problem in data_report.problems(report, kind, quotes=False):
             yield f"- {markdown.literal(problem, max_length=markdown.MAX_TEXT_LENGTH)}"
     elif "num_train_examples" in results:
         yield f"- {results['num_train_examples']:,} examples to learn from"

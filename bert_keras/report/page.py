@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,7 +10,8 @@ import numpy as np
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import progress
-from bert_keras.kinds import sections
+from bert_keras.kinds import registry, sections
+from bert_keras.kinds.kind import Metric
 from bert_keras.pages import markdown
 from bert_keras.report import event_log, facts
 
@@ -23,12 +23,6 @@ MAX_LABELS = 30
 
 MARK = "<!-- Made by `bert-keras report`; writing it again replaces all of it. -->"
 """The first line of each page."""
-
-# Metrics for which less is better; for all others, more is.
-_FALLING = ("loss", "perplexity")
-
-# Counts, for which neither is better.
-_COUNTS = re.compile(r"(^|_)(total|thresh|num_[a-z]+)$")
 
 # Parts of results.json with their own place on the page.
 _SHOWN_RESULTS = {
@@ -102,13 +96,14 @@ def _state(run: facts.Facts) -> str:
 def _evaluation(run: facts.Facts) -> str:
     """A table of the last and the best value of each metric, and of a mere guess."""
     rows = []
+    metric_of = registry.find(run.task.kind).metric
     for name, curve in _evaluation_curves(run).items():
         guess = _baseline(run, name)
         rows.append(
             [
                 name,
                 *_value_and_step(curve, -1),
-                *_value_and_step(curve, _best(name, curve)),
+                *_value_and_step(curve, _best(metric_of(name), curve)),
                 "" if guess is None else _number(guess),
             ]
         )
@@ -127,14 +122,12 @@ def _evaluation(run: facts.Facts) -> str:
     return "\n\n".join([markdown.table(header, rows), *notes])
 
 
-def _best(name: str, curve: event_log.Curve) -> int | None:
+def _best(metric: Metric, curve: event_log.Curve) -> int | None:
     """Index of the best value; `None` if none is finite, or the metric is no score."""
-    if _COUNTS.search(name):
-        return None
     finite = np.flatnonzero(np.isfinite(curve.values))
-    if not len(finite):
+    if metric.better is None or not len(finite):
         return None
-    choose = np.argmin if name.endswith(_FALLING) else np.argmax
+    choose = np.argmin if metric.better == "less" else np.argmax
     return int(finite[choose(curve.values[finite])])
 
 

@@ -5,6 +5,8 @@ from typing import Literal
 
 from bert_keras.core.settings import config
 from bert_keras.data import features
+from bert_keras.kinds import registry
+from bert_keras.kinds.kind import Feature, Labelled
 
 Purpose = Literal["training", "evaluation"]
 
@@ -45,47 +47,36 @@ class Step:
         """For people: `pretraining, training`."""
         return f"{self.task.kind}, {self.purpose}"
 
-    def batch(self) -> dict[str, tuple[tuple[int, ...], str]]:
+    def batch(self) -> dict[str, Feature]:
         """Shape and dtype of each feature of a chip's batch.
 
         Tuned models are evaluated by their outputs: no labels.
         """
         rows, length = self.batch_size, self.max_seq_length
-        is_choice = self.task.kind == "choice"
-        shape = (rows, NUM_CHOICES, length) if is_choice else (rows, length)
+        kind = registry.find(self.task.kind)
+        is_training = self.purpose == "training"
+        if isinstance(kind, Labelled):
+            batch = kind.features(self.task, rows, length, has_labels=is_training)
+        else:
+            batch = self._masked_words(rows, length)
+        if is_training:
+            per_instance = (rows, self.num_slots) if self.num_slots else (rows,)
+            batch[features.DROPOUT_SEEDS] = (per_instance, "int32")
+        return batch
+
+    def _masked_words(self, rows: int, length: int) -> dict[str, Feature]:
         mask = "instance_ids" if self.num_slots else "input_mask"
-        found = {name: (shape, "int32") for name in ("input_ids", mask, "segment_ids")}
-        per_instance = (rows, self.num_slots) if self.num_slots else (rows,)
-        if self.task.kind == "pretraining":
-            slots = (rows, self.num_predictions)
-            found |= {
-                "masked_lm_positions": (slots, "int32"),
-                "masked_lm_ids": (slots, "int32"),
-                "masked_lm_weights": (slots, "float32"),
-            }
-            if self.next_sentence:
-                labels = (rows, self.num_slots or 1)
-                found["next_sentence_labels"] = (labels, "int32")
-        elif self.purpose == "training":
-            found |= self._labels(shape)
-            found[features.EXAMPLE_WEIGHTS] = ((rows,), "float32")
-            found[features.BATCH_LENGTHS] = ((rows,), "int32")
-        if self.purpose == "training":
-            found[features.DROPOUT_SEEDS] = (per_instance, "int32")
-        return found
-
-    def _labels(self, shape: tuple[int, ...]) -> dict[str, tuple[tuple, str]]:
-        rows = shape[:1]
-        if self.task.kind == "span":
-            names = ("start_positions", "end_positions")
-            return {name: (rows, "int32") for name in names}
-        dtype = "float32" if self.task.kind == "regression" else "int32"
-        per_token = self.task.kind == "tagging"
-        return {"label_ids": (shape if per_token else rows, dtype)}
-
-
-NUM_CHOICES = 4
-"""Endings of a multiple-choice example, as SWAG has them."""
+        tokens, slots = (rows, length), (rows, self.num_predictions)
+        batch: dict[str, Feature] = {
+            **dict.fromkeys(("input_ids", mask, "segment_ids"), (tokens, "int32")),
+            "masked_lm_positions": (slots, "int32"),
+            "masked_lm_ids": (slots, "int32"),
+            "masked_lm_weights": (slots, "float32"),
+        }
+        if self.next_sentence:
+            labels = (rows, self.num_slots or 1)
+            batch["next_sentence_labels"] = (labels, "int32")
+        return batch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from bert_keras.checkpoints import run_directory, starting_point
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.export import loading
-from bert_keras.kinds import catalogue, held_out_parts, served
+from bert_keras.kinds import catalogue, held_out_parts, registry, served
 from bert_keras.labelled import dataset
 
 logger = logging.getLogger(__name__)
@@ -103,9 +103,9 @@ class DevFile:
         # The threshold is the run's, not one that is the best for each.
         plain = metric.removeprefix("best_")
         metric = plain if plain in scores["float32"] else metric
-        # Those of questions are in percent, others are fractions.
-        unit = 1 if self._task.kind == "span" else 100
-        points = {name: unit * float(s[metric]) for name, s in scores.items()}
+        unit = registry.find(self._task.kind).metric(metric).unit
+        factor = 1 if unit == "%" else 100
+        points = {name: factor * float(s[metric]) for name, s in scores.items()}
         predictions = {
             name: [
                 record.model_dump()["prediction"]

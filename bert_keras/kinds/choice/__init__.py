@@ -1,6 +1,6 @@
 """The best of several endings of a text: SWAG, CODAH and data of that shape."""
 
-from bert_keras.kinds.kind import Labelled, Names, Usage
+from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage
 
 _USAGE = Usage(
     model="""\
@@ -37,6 +37,10 @@ class Choice(Labelled):
     transfers_head = True
     longest_input = 128
     scored = "questions"
+    metrics = (LOSS, Metric("accuracy"))
+    resampled = ("accuracy",)
+    num_texts = 4
+    examples = "questions"
 
     def usage(self, task):
         return _USAGE
@@ -96,6 +100,14 @@ class Choice(Labelled):
         from bert_keras.kinds.choice import served_choices
 
         return served_choices.Choices(trained)
+
+    def score(self, records, metric, *, labels):
+        from bert_keras.labelled import score_sums
+
+        if metric not in self.resampled:
+            raise KeyError(metric)
+        is_right = [record["label"] == record["prediction"] for record in records]
+        return score_sums.ratio(is_right, [1] * len(is_right))
 
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate

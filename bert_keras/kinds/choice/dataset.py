@@ -36,9 +36,13 @@ class ChoiceDataset(dataset.Dataset):
 
     def contents(self) -> dataset.Contents:
         asked = self.questions
+        labels = [row.label for row in asked]
         return dataset.Contents(
             [(row.sentence, row.beginning, *row.endings) for row in asked],
-            [row.label for row in asked],
+            labels,
+            labels=labels if self.has_labels else (),
+            # An ending may follow one of the two parts before it.
+            needs_all_texts=False,
         )
 
     def subset(self, rows) -> "ChoiceDataset":

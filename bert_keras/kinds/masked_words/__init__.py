@@ -1,6 +1,6 @@
 """Words at masked places: a pre-trained model."""
 
-from bert_keras.kinds.kind import Kind, Names, Usage
+from bert_keras.kinds.kind import LOSS, Kind, Metric, Names, Usage
 
 _TRANSFORM, _NORM, _BIAS, _NEXT = (
     "masked_lm_head/transform",
@@ -41,6 +41,12 @@ class MaskedWords(Kind):
     names = _NAMES
     parts = ("encoder/", "masked_lm_head/", "next_sentence_head/")
     unused = ("encoder/", "next_sentence_head/")
+    metrics = (
+        LOSS,
+        Metric("perplexity", "", "less"),
+        Metric("masked_lm_accuracy"),
+        Metric("next_sentence_accuracy"),
+    )
 
     @property
     def purpose(self):

@@ -1,6 +1,6 @@
 """Answers within a text: SQuAD 1.1 and 2.0, TriviaQA and data of that shape."""
 
-from bert_keras.kinds.kind import Labelled, Names, Usage
+from bert_keras.kinds.kind import Labelled, Metric, Names, Usage
 
 _USAGE = Usage(
     model="""\
@@ -36,6 +36,16 @@ class Span(Labelled):
     scored = (
         "questions, in percent: answers that are equal (exact), and the words that "
         "answers share (f1)"
+    )
+    examples = "questions"
+    metrics = (
+        *(Metric(name, "%") for name in ("exact_match", "exact", "f1")),
+        *(Metric(f"best_{name}_thresh", "odds", None) for name in ("exact", "f1")),
+        *(
+            Metric(f"num_{name}", "questions", None)
+            for name in ("unanswered", "unknown")
+        ),
+        Metric("total", "questions", None),
     )
 
     def usage(self, task):
@@ -93,6 +103,10 @@ class Span(Labelled):
         from bert_keras.kinds.span import served_spans
 
         return served_spans.Spans(trained)
+
+    def label_features(self, task, rows, length):
+        place = ((rows,), "int32")
+        return {"start_positions": place, "end_positions": place}
 
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate

@@ -37,6 +37,7 @@ class SpanDataset(dataset.Dataset):
         return dataset.Contents(
             [(question.question, question.context) for question in asked],
             [frozenset(a.text for a in question.answers) for question in asked],
+            labels=["answer" if q.answers else "no answer" for q in asked],
         )
 
     def subset(self, rows) -> "SpanDataset":

@@ -1,6 +1,6 @@
 """A tag for each word: entities, parts of speech."""
 
-from bert_keras.kinds.kind import Labelled, Names, Usage
+from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage
 
 
 class Tagging(Labelled):
@@ -26,6 +26,13 @@ class Tagging(Labelled):
         "words (loss, accuracy), each by its first word piece, and of whole entities "
         "(precision, recall, f1)"
     )
+    examples = "sentences"
+    metrics = (
+        LOSS,
+        *(Metric(name) for name in ("accuracy", "precision", "recall", "f1")),
+    )
+    accepts = frozenset({"packing", "teacher"})
+    resampled = ("f1", "accuracy")
 
     def usage(self, task):
         return Usage(text='"Ada Lovelace lived in London."')
@@ -101,6 +108,22 @@ class Tagging(Labelled):
         from bert_keras.kinds.tagging import served_tags
 
         return served_tags.Tags(trained)
+
+    def label_features(self, task, rows, length):
+        return {"label_ids": ((rows, length), "int32")}
+
+    def score(self, records, metric, *, labels):
+        from bert_keras.kinds.tagging import ner
+        from bert_keras.labelled import score_sums
+
+        if metric not in self.resampled:
+            raise KeyError(metric)
+        pairs = [(record["labels"], record["prediction"]) for record in records]
+        if metric == "f1":
+            entities = [[{*ner.entities(tags)} for tags in pair] for pair in pairs]
+            return score_sums.f1(*zip(*entities, strict=True))
+        num_right = [sum(map(str.__eq__, *pair)) for pair in pairs]
+        return score_sums.ratio(num_right, [len(tags) for tags, _ in pairs])
 
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate

@@ -4,6 +4,7 @@
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 
 import dataclasses
+import itertools
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -55,7 +56,9 @@ class TaggingDataset(dataset.Dataset):
 
     def contents(self) -> dataset.Contents:
         texts = [(" ".join(sentence.words),) for sentence in self.sentences]
-        return dataset.Contents(texts, [sentence.tags for sentence in self.sentences])
+        tags = [sentence.tags for sentence in self.sentences]
+        labels = [*itertools.chain(*tags)] if self.has_labels else ()
+        return dataset.Contents(texts, tags, labels=labels)
 
     def subset(self, rows) -> "TaggingDataset":
         sentences = [self.sentences[row] for row in rows]

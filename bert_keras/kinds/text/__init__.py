@@ -5,7 +5,8 @@
 
 from typing import ClassVar
 
-from bert_keras.kinds.kind import Labelled, Names
+from bert_keras.core.errors import InputError
+from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names
 
 
 def _names(*, problem_type: str, activation: str) -> Names:
@@ -26,6 +27,7 @@ class _Text(Labelled):
     """The common part of the three kinds of answers to texts."""
 
     form = "text"
+    accepts = frozenset({"long_texts", "windows", "packing", "teacher"})
     main_metric_name: ClassVar[str] = "accuracy"
 
     def network(self, bert_config, task, *, head, scale, **shared):
@@ -113,6 +115,29 @@ class Classification(_Text):
     name = "classification"
     names = _names(problem_type="single_label_classification", activation="linear")
     has_labels = True
+    metrics = (LOSS, *map(Metric, ("accuracy", "f1", "macro_f1", "matthews")))
+    accepts = _Text.accepts | {"class_weights", "label_smoothing"}
+    resampled = ("accuracy", "f1", "matthews")
+
+    def metric(self, key):
+        # `f1 of LABEL`, see `text.own_scores`.
+        name, is_of_label, _ = key.partition("f1 of ")
+        return super().metric(f"{name}f1" if is_of_label else key)
+
+    def check(self, settings, task, bert_config):
+        is_own = task.name is None and task.positive_label is None
+        if settings.positive_label is not None and is_own and task.labels:
+            raise InputError(
+                "`positive_label` is for your own texts (--task text) with two labels, "
+                f"got {len(task.labels)} labels: leave it out"
+            )
+
+    def score(self, records, metric, *, labels):
+        from bert_keras.labelled import score_sums
+
+        truth = [record["label"] for record in records]
+        answered = [record["prediction"] for record in records]
+        return score_sums.classes(truth, answered, labels, metric)
 
     @property
     def record(self):
@@ -138,7 +163,15 @@ class MultiLabel(_Text):
     names = _names(problem_type="multi_label_classification", activation="sigmoid")
     has_labels = True
     scored = "whole texts, each with all labels"
+    metrics = (LOSS, *map(Metric, ("accuracy", "micro_f1", "macro_f1")))
+    metrics += (Metric("best_micro_f1"), Metric("best_macro_f1"))
+    accepts = Classification.accepts
+    resampled = ("best_macro_f1",)
+    no_label = "(none)"
     main_metric_name = "best_macro_f1"
+
+    def label_features(self, task, rows, length):
+        return {"label_ids": ((rows, task.num_labels), "float32")}
 
     def usual_settings(self, task):
         return super().usual_settings(task) | {"multi_label": True}
@@ -158,6 +191,15 @@ class MultiLabel(_Text):
             **head,
             **shared,
         )
+
+    def score(self, records, metric, *, labels):
+        from bert_keras.labelled import score_sums
+
+        if metric not in self.resampled:
+            raise KeyError(metric)
+        truth = [record["labels"] for record in records]
+        answered = [record["prediction"] for record in records]
+        return score_sums.macro_f1(truth, answered, labels)
 
     def page(self, records, task):
         from bert_keras.kinds.text import multi_label_texts
@@ -182,7 +224,12 @@ class Regression(_Text):
 
     name = "regression"
     names = _names(problem_type="regression", activation="linear")
+    metrics = (Metric("loss", "squares", "less"), Metric("pearson"), Metric("spearman"))
+    resampled = ("pearson", "spearman")
     main_metric_name = "pearson"
+
+    def label_features(self, task, rows, length):
+        return {"label_ids": ((rows,), "float32")}
 
     def usual_settings(self, task):
         return super().usual_settings(task) | {"regression": True}
@@ -192,6 +239,16 @@ class Regression(_Text):
         from bert_keras.kinds.text import records
 
         return records.RatedText
+
+    def score(self, records, metric, *, labels):
+        from bert_keras.labelled import score_sums
+
+        if metric not in self.resampled:
+            raise KeyError(metric)
+        truth = [record["label"] for record in records]
+        answered = [record["prediction"] for record in records]
+        by_rank = metric == "spearman"
+        return score_sums.correlation(truth, answered, by_rank=by_rank)
 
     def page(self, records, task):
         from bert_keras.kinds.text import rated_texts

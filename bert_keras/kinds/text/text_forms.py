@@ -51,7 +51,17 @@ class TextDataset(dataset.Dataset):
             texts = [(row.text,) for row in self.rows]
         else:
             texts = [row[:2] for row in self.rows]
-        return dataset.Contents(texts, [row.label for row in self.rows])
+        labels = [row.label for row in self.rows]
+        if not self.has_labels:
+            return dataset.Contents(texts, labels)
+        if self.kind == "classification":
+            return dataset.Contents(texts, labels, labels=labels)
+        if self.kind == "regression":
+            # 1 and 1.0 are the same answer.
+            numbers = [*map(float, labels)]
+            return dataset.Contents(texts, numbers, numbers=numbers)
+        each = [label for several in labels for label in several or ("(none)",)]
+        return dataset.Contents(texts, [*map(frozenset, labels)], labels=each)
 
     def subset(self, rows) -> "TextDataset":
         return dataclasses.replace(self, rows=[self.rows[row] for row in rows])

@@ -1,8 +1,8 @@
 """Vectors of texts: an encoder, or a model that is tuned to bring like texts near."""
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
-from bert_keras.kinds.kind import Kind, Labelled, Names, Usage
+from bert_keras.core.settings import config, finetuning
+from bert_keras.kinds.kind import Kind, Labelled, Metric, Names, Usage
 
 _NAMES = Names(hugging_face="BertModel", pipeline="sentence-similarity")
 _POOLED = {"mean": ".mean(0)", "cls": "[0]"}
@@ -27,6 +27,15 @@ class Encoder(Kind):
         )
 
 
+_NOT_FOR_VECTORS = {
+    "gradient_accumulation_steps": "the parts of a batch would not see each other's "
+    "texts: `recompute` needs less memory, too",
+    "dropout_prob": "vectors have no head; the encoder has `hidden_dropout_prob`",
+    "bilstm_units": "vectors have no head",
+}
+"""Settings that an embedding run refuses, and why."""
+
+
 class Embedding(Labelled):
     """Answers with a vector, near those of texts that mean the same."""
 
@@ -35,6 +44,11 @@ class Embedding(Labelled):
     form = "embedding"
     names = _NAMES
     scored = "pairs of texts"
+    metrics = tuple(
+        map(Metric, ("recall_at_1", "recall_at_10", "mrr", "spearman", "pearson"))
+    )
+    accepts = frozenset({"long_texts"})
+    own_settings = ("embedding", "columns.negative")
 
     def usage(self, task):
         vector = "vector / vector.norm()" if task.normalize else "vector"
@@ -103,6 +117,30 @@ print({vector})"""
         from bert_keras.kinds.vectors import embedded_texts
 
         return embedded_texts.describe(records)
+
+    def check(self, settings, task, bert_config):
+        usual = finetuning.FinetuningConfig()
+        for key, reason in _NOT_FOR_VECTORS.items():
+            if (value := getattr(settings, key)) != getattr(usual, key):
+                raise InputError(
+                    f"`{key}` {value} is not for --task embedding: {reason}; leave it "
+                    "out"
+                )
+        shares = [
+            getattr(bert_config if getattr(settings, name) is None else settings, name)
+            for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")
+        ]
+        if settings.embedding.pairs == "dropout" and not any(shares):
+            raise InputError(
+                "`embedding.pairs` dropout: the encoder drops nothing, so a text is "
+                "like itself anyway: --set hidden_dropout_prob=0.1"
+            )
+        is_one_way = bert_config.attention != "bidirectional"
+        if settings.embedding.pooling == "cls" and is_one_way:
+            raise InputError(
+                "`embedding.pooling` cls: the first token of this encoder has not seen "
+                "the text, because it attends to the left only: take mean"
+            )
 
     def served(self, trained, *, top_k):
         from bert_keras.kinds.vectors import served_embeddings

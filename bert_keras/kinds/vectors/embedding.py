@@ -179,7 +179,9 @@ class EmbeddingDataset(dataset.Dataset):
 
     def contents(self) -> dataset.Contents:
         texts = [row.parts for row in self.rows]
-        return dataset.Contents(texts, [row.label for row in self.rows])
+        labels = [row.label for row in self.rows]
+        numbers = [label for label in labels if label is not None]
+        return dataset.Contents(texts, labels, numbers=numbers)
 
     def subset(self, rows) -> "EmbeddingDataset":
         return dataclasses.replace(self, rows=[self.rows[row] for row in rows])

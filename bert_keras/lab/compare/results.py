@@ -85,18 +85,18 @@ def rank(
     first, *rest = sorted(present, key=lambda c: -c.mean(fraction))
     seen: tuple[Path, list[int]] | None = None
     known = {}
-    record_type = registry.labelled(kind).record
+    answered = registry.labelled(kind)
     for contender in present:
         for seed, run in contender.runs[fraction].items():
             path = run.directory / run_directory.ANSWERS_NAME
-            records = [r.model_dump() for r in answers.read_answers(path, record_type)]
+            records = [
+                r.model_dump() for r in answers.read_answers(path, answered.record)
+            ]
             lines = [record["line"] for record in records]
             seen = seen or (path, lines)
             if lines != seen[1]:
                 raise InputError(f"{path}: not about the same examples as {seen[0]}")
-            known[contender.name, seed] = paired.statistics(
-                records, kind=kind, metric=metric, labels=labels
-            )
+            known[contender.name, seed] = answered.score(records, metric, labels=labels)
     resampled = paired.resample(known, seed=_SEED)
 
     def by_seed(contender: Contender) -> dict:

@@ -13,8 +13,8 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, manifest, ownership, progress
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, sweeps
-from bert_keras.kinds import catalogue, held_out_parts
-from bert_keras.lab.compare import costs, floors, page, paired, results
+from bert_keras.kinds import catalogue, held_out_parts, registry
+from bert_keras.lab.compare import costs, floors, page, results
 from bert_keras.lab.sweep import directory as sweep_directory
 from bert_keras.lab.sweep import learning_curve, planning, running, summary
 from bert_keras.labelled import dataset
@@ -239,7 +239,7 @@ def _checked_kind(base: finetuning.FinetuningConfig) -> config.TaskKind:
 
 def _checked_metric(base: finetuning.FinetuningConfig, task: config.Task) -> str:
     metric = catalogue.main_metric(base, task.labels)
-    if not paired.can_resample(task.kind, metric):
+    if metric not in registry.labelled(task.kind).resampled:
         raise InputError(f"`compare` has no paired bootstrap of {metric!r}")
     return metric
 

@@ -46,7 +46,8 @@ def make_ruler(
         has_folds: whether runs are scored on several folds.
     """
     metric = settings.metric or catalogue.main_metric(base, labels)
-    goal = settings.goal or ("min" if metric.endswith("loss") else "max")
+    learnt = registry.labelled(catalogue.task_kind(base))
+    goal = settings.goal or ("min" if learnt.metric(metric).better == "less" else "max")
     # The best run of several folds had the easiest one.
     choose = settings.choose or ("mean" if has_folds else "best")
     return Ruler(metric=metric, goal=goal, choose=choose)

@@ -1,14 +1,24 @@
 """Settings of a fine-tuning that mean nothing for its task: they are refused."""
 
+import functools
+from typing import Any
+
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
-from bert_keras.kinds.text import text_forms
+from bert_keras.kinds import kind, registry
 
-_Settings = finetuning.FinetuningConfig
+_NEEDS: tuple[tuple[str, kind.Option, str], ...] = (
+    ("class_weights", "class_weights", "texts with labels"),
+    ("label_smoothing", "label_smoothing", "texts with labels"),
+    ("long_texts", "long_texts", "texts"),
+)
+"""Settings, the options that a kind of task accepts for them, and their use."""
 
 
 def check(
-    settings: _Settings, task: config.Task, bert_config: config.BertConfig
+    settings: finetuning.FinetuningConfig,
+    task: config.Task,
+    bert_config: config.BertConfig,
 ) -> None:
     """Raises an `InputError` if a setting means nothing for the task.
 
@@ -17,40 +27,38 @@ def check(
         task: that it learns.
         bert_config: of the encoder.
     """
-    _check_labels(settings, task)
-    _check_long_texts(settings, task)
-    if task.kind == "embedding":
-        _check_embedding(settings, bert_config)
-    elif settings.embedding != finetuning.EmbeddingConfig():
-        raise InputError(
-            "the settings below `embedding` are for --task embedding, got the task "
-            f"{settings.task}: leave them out"
-        )
-    elif settings.columns.negative is not None:
-        raise InputError(
-            "`columns.negative` is for --task embedding, got the task "
-            f"{settings.task}: leave it out"
-        )
+    learnt, usual = registry.labelled(task.kind), finetuning.FinetuningConfig()
+    learnt.check(settings, task, bert_config)
+    for key, option, use in _NEEDS:
+        if option not in learnt.accepts and _value(settings, key) != _value(usual, key):
+            raise InputError(
+                f"`{key}` is for {use}, got a task of kind {task.kind}: leave it out"
+            )
+    for other in registry.KINDS.values():
+        if not isinstance(other, kind.Labelled) or other is learnt:
+            continue
+        for key in other.own_settings:
+            if _value(settings, key) != _value(usual, key):
+                raise InputError(
+                    f"`{key}` is for --task {other.form}, got the task "
+                    f"{settings.task}: leave it out"
+                )
+    _check_texts(settings, task)
+    _check_windows(settings, task, learnt)
     if settings.pack_examples:
-        _check_packable(task, bert_config)
+        _check_packable(learnt, bert_config)
 
 
-def _check_labels(settings: _Settings, task: config.Task) -> None:
+def _value(settings: finetuning.FinetuningConfig, key: str) -> Any:
+    return functools.reduce(getattr, key.split("."), settings)
+
+
+def _check_texts(settings: finetuning.FinetuningConfig, task: config.Task) -> None:
     if settings.positive_label is not None and task.positive_label is None:
         raise InputError(
             "`positive_label` is for your own texts (--task text) with two labels, got "
-            f"{len(task.labels)} labels: leave it out"
-            if task.labels and task.kind == "classification" and task.name is None
-            else "`positive_label` is for your own texts (--task text) with two "
-            f"labels, got the task {settings.task}, {task.kind}: leave it out"
+            f"the task {settings.task}, {task.kind}: leave it out"
         )
-    if task.kind not in ("classification", "multi_label"):
-        for key in ("class_weights", "label_smoothing"):
-            if getattr(settings, key):
-                raise InputError(
-                    f"`{key}` is for texts with labels, got a task of kind "
-                    f"{task.kind}: leave it out"
-                )
     for key in ("multi_label", "regression"):
         if getattr(settings, key) and settings.task != "text":
             raise InputError(
@@ -59,64 +67,29 @@ def _check_labels(settings: _Settings, task: config.Task) -> None:
             )
 
 
-def _check_long_texts(settings: _Settings, task: config.Task) -> None:
-    long_texts = settings.long_texts
-    if long_texts != "cut" and task.kind not in (*text_forms.KINDS, "embedding"):
-        raise InputError(
-            f"`long_texts` is for texts, got a task of kind {task.kind}: leave it out"
-        )
-    if not config.reads_windows(long_texts):
+def _check_windows(
+    settings: finetuning.FinetuningConfig, task: config.Task, learnt: kind.Labelled
+) -> None:
+    if not config.reads_windows(settings.long_texts):
         return
-    if task.kind == "embedding":
+    given = f"`long_texts` {settings.long_texts}"
+    if "windows" not in learnt.accepts:
         raise InputError(
-            f"`long_texts` {long_texts} is not for vectors that are learnt: take cut "
-            "or head_tail"
+            f"{given} is not for a task of kind {task.kind}: take cut or head_tail"
         )
     if task.has_text_pair:
         raise InputError(
-            f"`long_texts` {long_texts} is for single texts, got pairs: take cut or "
-            "head_tail"
+            f"{given} is for single texts, got pairs: take cut or head_tail"
         )
 
 
-_NOT_FOR_VECTORS = {
-    "gradient_accumulation_steps": "the parts of a batch would not see each other's "
-    "texts: `recompute` needs less memory, too",
-    "dropout_prob": "vectors have no head; the encoder has `hidden_dropout_prob`",
-    "bilstm_units": "vectors have no head",
-}
-
-
-def _check_embedding(settings: _Settings, bert_config: config.BertConfig) -> None:
-    usual = _Settings()
-    for key, reason in _NOT_FOR_VECTORS.items():
-        if (value := getattr(settings, key)) != getattr(usual, key):
-            raise InputError(
-                f"`{key}` {value} is not for --task embedding: {reason}; leave it out"
-            )
-    shares = [
-        getattr(bert_config if getattr(settings, name) is None else settings, name)
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    ]
-    if settings.embedding.pairs == "dropout" and not any(shares):
-        raise InputError(
-            "`embedding.pairs` dropout: the encoder drops nothing, so a text is "
-            "like itself anyway: --set hidden_dropout_prob=0.1"
-        )
-    if settings.embedding.pooling == "cls" and bert_config.attention != "bidirectional":
-        raise InputError(
-            "`embedding.pooling` cls: the first token of this encoder has not seen the "
-            "text, because it attends to the left only: take mean"
-        )
-
-
-def _check_packable(task: config.Task, bert_config: config.BertConfig) -> None:
-    found = f"a task of kind {task.kind}"
-    if task.kind in (*text_forms.KINDS, "tagging"):
+def _check_packable(learnt: kind.Labelled, bert_config: config.BertConfig) -> None:
+    actual = f"a task of kind {learnt.name}"
+    if "packing" in learnt.accepts:
         if bert_config.attention == "bidirectional":
             return
-        found = f"an encoder whose attention is {bert_config.attention}"
+        actual = f"an encoder whose attention is {bert_config.attention}"
     raise InputError(
         "`pack_examples` is for texts and tagging with a bidirectional encoder, got "
-        f"{found}: leave it out"
+        f"{actual}: leave it out"
     )

@@ -175,7 +175,7 @@ def _create_run(
 
 def _report_data(run: run_directory.Run, report: data_report.DataReport) -> None:
     """Says what the data is like, and writes it down once."""
-    for line in data_report.lines(report):
+    for line in data_report.lines(report, registry.labelled(report.kind)):
         logger.info("%s", line)
     path = run.directory / run_directory.DATA_REPORT_NAME
     if not path.is_file():

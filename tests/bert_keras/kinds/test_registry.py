@@ -1,14 +1,16 @@
-"""Examples given as Python objects."""
+"""The protocol of kinds: examples in Python, metrics, features of a batch."""
 
+import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.kinds import registry
 from bert_keras.kinds.choice import swag
+from bert_keras.kinds.kind import Metric
 from bert_keras.kinds.span import squad
 from bert_keras.kinds.tagging import ner
-from bert_keras.kinds.text import text
+from bert_keras.kinds.text import multi_label, text
 
 CLASSES = config.Task(kind="classification", labels=("0", "1"))
 PAIRS = CLASSES.model_copy(update={"has_text_pair": True})
@@ -76,3 +78,80 @@ def test_examples_of_every_kind():
 def test_examples_of_another_shape_are_refused(task, examples, message):
     with pytest.raises(InputError, match=message):
         from_python(examples, task)
+
+
+def test_a_kind_knows_its_metrics():
+    """Of every key, also of a second dev file and of a label with a blank."""
+    expected = {
+        ("pretraining", "masked_lm_loss"): "less",
+        ("pretraining", "masked_lm_perplexity"): "less",
+        ("pretraining", "next_sentence_accuracy"): "more",
+        ("classification", "loss"): "less",
+        ("classification", "dev_2_accuracy"): "more",
+        ("classification", "f1 of loss"): "more",
+        ("tagging", "recall"): "more",
+        ("tagging", "words"): None,
+        ("span", "HasAns_f1"): "more",
+        ("span", "best_f1_thresh"): None,
+        ("span", "NoAns_total"): None,
+        ("span", "num_unknown"): None,
+        ("embedding", "recall_at_10"): "more",
+        ("encoder", "loss"): None,
+    }
+    actual = {
+        (kind, key): registry.find(kind).metric(key).better for kind, key in expected
+    }
+    assert actual == expected
+    assert registry.find("span").metric("dev-v2.0_f1") == Metric("f1", "%")
+
+
+def test_every_score_has_a_metric():
+    logits = np.eye(3, dtype=np.float32)
+    scores = {
+        "classification": [
+            *text.own_scores(
+                logits,
+                np.arange(3),
+                config.Task(kind="classification", labels=("a", "b", "c")),
+            ),
+            *text.own_scores(logits[:, :2], np.array([0, 1, 1]), CLASSES),
+        ],
+        "multi_label": multi_label.scores(logits, logits, np.full(3, 0.5)),
+        "regression": text.scores(logits[:, :1], np.arange(3)),
+        "choice": swag.scores(np.eye(4), np.arange(4)),
+    }
+    for kind, keys in scores.items():
+        for key in keys:
+            metric = registry.find(kind).metric(key)
+            assert metric.better == ("less" if key == "loss" else "more"), (kind, key)
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        (NUMBERS, {"label_ids": ((2,), "float32")}),
+        (TAGS, {"label_ids": ((2, 8), "int32")}),
+        (
+            config.Task(kind="multi_label", labels=("a", "b", "c")),
+            {"label_ids": ((2, 3), "float32")},
+        ),
+        (CHOICE, {"label_ids": ((2,), "int32"), "input_ids": ((2, 4, 8), "int32")}),
+    ],
+)
+def test_features_of_a_batch(task, expected):
+    kind = registry.labelled(task.kind)
+    features = kind.features(task, 2, 8, has_labels=True)
+    usual = {
+        **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), ((2, 8), "int32")),
+        "example_weights": ((2,), "float32"),
+        "batch_lengths": ((2,), "int32"),
+    }
+    if "input_ids" in expected:
+        names = ("input_ids", "input_mask", "segment_ids")
+        usual |= dict.fromkeys(names, expected["input_ids"])
+    assert features == usual | expected
+    assert set(kind.features(task, 2, 8, has_labels=False)) == {
+        "input_ids",
+        "input_mask",
+        "segment_ids",
+    }

@@ -7,6 +7,7 @@ import pytest
 
 from bert_keras.core.settings.finetuning import FinetuningConfig
 from bert_keras.data import tokenization
+from bert_keras.kinds import registry
 from bert_keras.kinds.catalogue import read
 from bert_keras.kinds.choice import dataset as choice_data
 from bert_keras.kinds.choice import swag
@@ -51,6 +52,14 @@ def describe(*data, kind="classification", max_seq_length=5, **settings):
     )
 
 
+def lines(report: data_report.DataReport) -> list[str]:
+    return data_report.lines(report, registry.labelled(report.kind))
+
+
+def problems(report: data_report.DataReport) -> list[str]:
+    return data_report.problems(report, registry.labelled(report.kind))
+
+
 def test_problems_are_named_before_counts():
     train = texts(
         ("x", "a"),
@@ -63,7 +72,7 @@ def test_problems_are_named_before_counts():
     )
     dev = texts(("x", "a"), ("y", "c"), ("y", "a b"))
     report = describe(train, dev)
-    assert data_report.lines(report) == [
+    assert lines(report) == [
         "problem: train.tsv: 2 of 7 (28.6 %) of the texts are there again with another "
         "answer: 'a'",
         "problem: train.tsv: 1 of 7 (14.3 %) of the texts lack a text",
@@ -82,13 +91,13 @@ def test_problems_are_named_before_counts():
 
 def test_data_without_problems_has_a_line_a_file():
     rows = [(label, f"{a} {label}{b}") for label in "xy" for a in "abcd" for b in "xy"]
-    lines = data_report.lines(describe(texts(*rows), texts(("x", "d d"))))
-    assert [line.split(":")[0] for line in lines] == ["train.tsv", "dev.tsv"]
+    told = lines(describe(texts(*rows), texts(("x", "d d"))))
+    assert [line.split(":")[0] for line in told] == ["train.tsv", "dev.tsv"]
 
 
 def test_a_long_text_that_keeps_its_end_loses_its_middle():
     train = texts(("x", "a b c d"), ("y", "b"))
-    (problem, *_) = data_report.problems(describe(train, long_texts="head_tail"))
+    (problem, *_) = problems(describe(train, long_texts="head_tail"))
     assert "max_seq_length=5 and lose their middle; the longest has 6" in problem
 
 
@@ -97,7 +106,7 @@ def test_rare_labels_are_counted_among_all():
     names = [f"l{number:03}" for number in range(data_report.MAX_LABELS + 100)]
     rows = [(name, f"{name} {n}") for name in names[:-100] for n in range(5)]
     rows += [(name, name) for name in names[-100:]]
-    (*_, rare, summary) = data_report.lines(describe(texts(*rows)))
+    (*_, rare, summary) = lines(describe(texts(*rows)))
     assert rare == ("problem: train.tsv: fewer than 5 examples of 100 labels")
     assert "l004 5, l005 5, ... (600 labels); tokens" in summary
 
@@ -105,7 +114,7 @@ def test_rare_labels_are_counted_among_all():
 def test_labels_that_differ_in_spaces_or_capitals_only_are_named():
     names = ["Yes", "yes", "no", "New York", " NewYork ", "ja"]
     rows = [(name, f"{a} {b}") for name in names for a in "abc" for b in "xy"]
-    found = data_report.problems(describe(texts(*rows)))
+    found = problems(describe(texts(*rows)))
     assert [problem for problem in found if "labels that" in problem] == [
         "train.tsv: labels that differ in spaces or capital letters only are learnt as "
         f"different ones: {names}"
@@ -130,7 +139,7 @@ def test_the_same_answer_in_other_words_contradicts_nothing(kind, answers):
     (train,) = report.files
     assert (train.num_repeated, train.num_contradicted) == (1, 0)
     # That a text has no label is not rare by itself.
-    assert not any("none" in problem for problem in data_report.problems(report))
+    assert not any("none" in problem for problem in problems(report))
 
 
 def test_pairs_repeat_only_as_a_whole():
@@ -174,8 +183,8 @@ def test_sentences_and_questions_are_divided_and_not_cut():
     assert train.labels == {"O": 4, "B-X": 2}
     assert train.lengths.longest == 6 and train.lengths.num_long == 1
     assert (train.num_contradicted, dev.num_in_training) == (2, 1)
-    problems = data_report.problems(report)
-    assert any("sentences are longer" in p and "into windows" in p for p in problems)
+    told = problems(report)
+    assert any("sentences are longer" in p and "into windows" in p for p in told)
     asked = [
         squad.Question("1", "a b?", "c d " * 4, (squad.Answer("c", 0),)),
         squad.Question("2", "a?", "c", ()),
@@ -197,9 +206,7 @@ def test_numbers_and_several_labels():
         kind="regression",
     )
     report = describe(numbers, kind="regression")
-    assert (
-        "2 texts; numbers 1 to 2.5, mean 1.75; tokens" in data_report.lines(report)[0]
-    )
+    assert "2 texts; numbers 1 to 2.5, mean 1.75; tokens" in lines(report)[0]
     several = text_forms.TextDataset(
         path=FILE,
         rows=[

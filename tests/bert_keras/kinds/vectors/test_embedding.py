@@ -10,7 +10,7 @@ import pytest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
-from bert_keras.kinds import catalogue
+from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.text import similarity
 from bert_keras.kinds.vectors import embedding
 from bert_keras.labelled import data_report
@@ -86,7 +86,7 @@ def test_labels_become_cosines(tmp_path):
         [("x.tsv", data, encode(data))], kind="embedding", max_seq_length=128
     )
     assert report.files[0].numbers.greatest == 5 and not report.files[0].labels
-    assert data_report.problems(report) == []
+    assert data_report.problems(report, registry.labelled("embedding")) == []
 
 
 def test_json_lines_and_columns_of_other_names(tmp_path):
@@ -185,11 +185,11 @@ def test_files_that_cannot_be_learnt_or_scored(tmp_path):
         ({"pack_examples": True}, r"`pack_examples` is for texts and tagging"),
         (
             {"long_texts": "windows_mean"},
-            r"`long_texts` windows_mean is not for vectors",
+            r"`long_texts` windows_mean is not for a task of kind embedding",
         ),
         (
             {"task": "text"},
-            r"the settings below `embedding` are for --task embedding, go",
+            r"`embedding` is for --task embedding, got the task text",
         ),
     ],
 )

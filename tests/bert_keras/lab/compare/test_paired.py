@@ -7,8 +7,10 @@ import sklearn.metrics
 from seqeval.metrics import sequence_labeling
 
 from bert_keras.core.settings import config
+from bert_keras.kinds import registry
 from bert_keras.kinds.text import glue, text, text_forms
 from bert_keras.lab.compare import paired
+from bert_keras.labelled import score_sums
 
 LABELS = ("x", "y", "z")
 
@@ -25,7 +27,11 @@ def classified(num: int, labels, seed: int, *, right: float = 0.6) -> list[dict]
     ]
 
 
-def whole(found: paired.Statistics) -> float:
+def score(records: list[dict], kind: str, metric: str, labels) -> score_sums.ScoreSums:
+    return registry.labelled(kind).score(records, metric, labels=labels)
+
+
+def whole(found: score_sums.ScoreSums) -> float:
     return float(found.score(np.asarray(found.rows.sum(axis=0))))
 
 
@@ -41,9 +47,7 @@ def test_scores_of_classes_are_those_of_scikit_learn(labels):
     if len(labels) == 2:
         expected["f1"] = sklearn.metrics.f1_score(truth, given, pos_label="y")
     for metric, value in expected.items():
-        found = paired.statistics(
-            records, kind="classification", metric=metric, labels=labels
-        )
+        found = score(records, "classification", metric, labels)
         assert whole(found) == pytest.approx(value, abs=1e-12)
 
 
@@ -56,7 +60,7 @@ def test_scores_of_other_kinds():
         ("spearman", scipy.stats.spearmanr, 1),
     ):
         records = [{"label": a, "prediction": b} for a, b in (unit * numbers).tolist()]
-        found = paired.statistics(records, kind="regression", metric=metric, labels=())
+        found = score(records, "regression", metric, ())
         assert whole(found) == pytest.approx(function(*numbers.T).statistic, abs=1e-9)
     held = generator.integers(2, size=(2, 50, 3))
     several = [
@@ -66,16 +70,12 @@ def test_scores_of_other_kinds():
         }
         for true, found in zip(*held, strict=True)
     ]
-    found = paired.statistics(
-        several, kind="multi_label", metric="best_macro_f1", labels=LABELS
-    )
+    found = score(several, "multi_label", "best_macro_f1", LABELS)
     assert whole(found) == pytest.approx(
         sklearn.metrics.f1_score(held[0], held[1], average="macro")
     )
     # A label that no text has and none is given does not count, as in the score.
-    found = paired.statistics(
-        several, kind="multi_label", metric="best_macro_f1", labels=(*LABELS, "w")
-    )
+    found = score(several, "multi_label", "best_macro_f1", (*LABELS, "w"))
     assert whole(found) == pytest.approx(
         sklearn.metrics.f1_score(held[0], held[1], average="macro")
     )
@@ -85,10 +85,15 @@ def test_scores_of_other_kinds():
         for _ in range(40)
     ]
     truth, given = ([r[key] for r in tagged] for key in ("labels", "prediction"))
-    found = paired.statistics(tagged, kind="tagging", metric="f1", labels=tags)
+    found = score(tagged, "tagging", "f1", tags)
     assert whole(found) == pytest.approx(sequence_labeling.f1_score(truth, given))
-    found = paired.statistics(tagged, kind="tagging", metric="accuracy", labels=tags)
+    found = score(tagged, "tagging", "accuracy", tags)
     assert whole(found) == pytest.approx(np.mean(np.array(truth) == given))
+    chosen = [{"label": n % 4, "prediction": n % 3} for n in range(12)]
+    assert whole(score(chosen, "choice", "accuracy", ())) == pytest.approx(0.25)
+    for kind in ("span", "embedding", "choice", "tagging", "regression", "multi_label"):
+        with pytest.raises(KeyError, match="matthews"):
+            score([], kind, "matthews", ())
 
 
 @pytest.mark.parametrize("name", sorted(n for n in glue.TASKS if glue.TASKS[n].dev))
@@ -106,22 +111,20 @@ def test_the_metric_of_every_task_of_glue(name):
         path="dev.tsv", rows=rows, has_labels=True, kind=kind, glue_task=name
     )
     answers = data.answers_of(logits, described)
-    found = paired.statistics(
+    found = score(
         [record.model_dump() for record in answers.records()],
-        kind=kind,
-        metric=task.main_metric,
-        labels=task.labels or (),
+        kind,
+        task.main_metric,
+        task.labels or (),
     )
-    assert paired.can_resample(kind, task.main_metric)
+    assert task.main_metric in registry.labelled(kind).resampled
     assert whole(found) == pytest.approx(answers.scores()[task.main_metric], abs=1e-6)
 
 
 def by_seed(records: list[list[dict]], *, seeds=(1, 2, 3)) -> list[dict]:
     """For `difference`, of several models, each with a run for each seed."""
     runs = {
-        (model, seed): paired.statistics(
-            run, kind="classification", metric="accuracy", labels=LABELS
-        )
+        (model, seed): score(run, "classification", "accuracy", LABELS)
         for model, those in enumerate(records)
         for seed, run in zip(seeds, those, strict=True)
     }
@@ -134,9 +137,7 @@ def by_seed(records: list[list[dict]], *, seeds=(1, 2, 3)) -> list[dict]:
 
 def test_resamples_spread_like_the_mean_of_the_examples():
     records = classified(400, LABELS, seed=5)
-    found = paired.statistics(
-        records, kind="classification", metric="accuracy", labels=LABELS
-    )
+    found = score(records, "classification", "accuracy", LABELS)
     drawn = paired.resample({"a": found}, seed=0)["a"]
     share = whole(found)
     assert drawn.mean() == pytest.approx(share, abs=0.002)
@@ -223,9 +224,9 @@ def clear_pages(
         own = np.sqrt(1 - 0.7**2) * generator.normal(size=(*shape, num_examples))
         right = (hardness + own < limits[..., None]).astype(float)
         runs = {
-            (model, seed): paired.Statistics(
+            (model, seed): score_sums.ScoreSums(
                 rows=np.stack([right[model, seed], np.ones(num_examples)], axis=-1),
-                score=paired._ratio,
+                score=lambda sums: sums[..., 0] / sums[..., 1],
             )
             for model in range(num_models)
             for seed in range(num_seeds)

@@ -207,12 +207,13 @@ def test_rows_are_as_long_as_makes_the_least_positions():
 
 def test_what_cannot_be_packed_is_refused():
     bert = config.BertConfig(vocab_size=50)
+    packed = finetuning.FinetuningConfig(pack_examples=True)
     with pytest.raises(InputError, match="got a task of kind span: leave it out"):
-        settings_check._check_packable(config.Task(kind="span"), bert)
+        settings_check.check(packed, config.Task(kind="span"), bert)
     one_way = bert.model_copy(update={"attention": "left_to_right"})
     task = config.Task(kind="tagging", labels=("a", "b"))
     with pytest.raises(InputError, match="whose attention is left_to_right"):
-        settings_check._check_packable(task, one_way)
+        settings_check.check(packed, task, one_way)
     for changes, message in (
         ({"bilstm_units": 3}, "no BiLSTM, got 128 and `bilstm_units` 3"),
         ({"max_seq_length": 12}, "at least 16 and no BiLSTM, got 12"),

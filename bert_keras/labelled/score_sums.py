@@ -1,0 +1,132 @@
+"""Scores that are functions of sums over examples, for resampling the examples.
+
+A resample draws examples with replacement, so its sums are a product of counts with
+the rows of `ScoreSums`: 2,000 resamples cost one multiplication of matrices.
+"""
+
+# scipy's sparse arrays have no types of their own.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import scipy.stats
+
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreSums:
+    """Numbers of each example, and the score that their sums have."""
+
+    rows: Any
+    """`(num_examples, num_sums)`, NumPy's or SciPy's."""
+    score: Callable[[np.ndarray], np.ndarray]
+    """From sums `(..., num_sums)` to scores `(...)`."""
+
+
+def ratio(parts: Sequence[float], wholes: Sequence[float]) -> ScoreSums:
+    """Returns the score `sum(parts) / sum(wholes)`; with wholes of 1 it is a mean."""
+    rows = np.stack([parts, wholes], axis=-1).astype(float)
+    return ScoreSums(
+        rows=rows, score=lambda sums: sums[..., 0] / np.maximum(sums[..., 1], _TINY)
+    )
+
+
+def f1(truth: Sequence[set], answered: Sequence[set]) -> ScoreSums:
+    """Returns F1 of sets: right, true and answered elements of all examples."""
+    rows = [(len(t & a), len(t), len(a)) for t, a in zip(truth, answered, strict=True)]
+    return ScoreSums(rows=np.array(rows, float), score=_f1)
+
+
+def _f1(sums: np.ndarray) -> np.ndarray:
+    right, true, answered = np.moveaxis(sums, -1, 0)
+    return 2 * right / np.maximum(true + answered, _TINY)
+
+
+def macro_f1(
+    truth: Sequence[Sequence[str]],
+    answered: Sequence[Sequence[str]],
+    labels: Sequence[str],
+) -> ScoreSums:
+    """Returns the mean F1 of the labels that occur or are answered."""
+
+    def score(sums: np.ndarray) -> np.ndarray:
+        right, true, answered = np.split(sums, 3, axis=-1)
+        each = 2 * right / np.maximum(true + answered, _TINY)
+        occurs = (true + answered > 0).sum(axis=-1)
+        return each.sum(axis=-1) / np.maximum(occurs, 1)
+
+    return ScoreSums(rows=_label_counts(truth, answered, labels), score=score)
+
+
+def classes(
+    truth: Sequence[str], answered: Sequence[str], labels: Sequence[str], metric: str
+) -> ScoreSums:
+    """Returns `accuracy`, `matthews`, or `f1` of the second of two labels as in GLUE.
+
+    Raises:
+        KeyError: another metric.
+    """
+    score = {"accuracy": _accuracy, "matthews": _matthews, "f1": _second_f1}[metric]
+    counts = _label_counts([[t] for t in truth], [[a] for a in answered], labels)
+    return ScoreSums(rows=counts, score=lambda sums: score(*np.split(sums, 3, axis=-1)))
+
+
+def _accuracy(right: np.ndarray, true: np.ndarray, answered: np.ndarray) -> np.ndarray:
+    return right.sum(axis=-1) / true.sum(axis=-1)
+
+
+def _matthews(right: np.ndarray, true: np.ndarray, answered: np.ndarray) -> np.ndarray:
+    total = true.sum(axis=-1)
+    between = right.sum(axis=-1) * total - (true * answered).sum(axis=-1)
+    spread = (total**2 - (true**2).sum(axis=-1)) * (
+        total**2 - (answered**2).sum(axis=-1)
+    )
+    return np.where(spread > 0, between / np.sqrt(np.maximum(spread, _TINY)), 0.0)
+
+
+def _second_f1(right: np.ndarray, true: np.ndarray, answered: np.ndarray) -> np.ndarray:
+    return _f1(np.stack([right, true, answered], axis=-1)[..., 1, :])
+
+
+def _label_counts(
+    truth: Sequence[Sequence[str]],
+    answered: Sequence[Sequence[str]],
+    labels: Sequence[str],
+) -> Any:
+    """Right, true and answered labels of each example, in `3 * num_labels` columns."""
+    places = {label: place for place, label in enumerate(labels)}
+    rows, columns = [], []
+    for row, (true, given) in enumerate(zip(truth, answered, strict=True)):
+        for number, those in enumerate(({*true} & {*given}, true, given)):
+            columns += [number * len(labels) + places[label] for label in those]
+            rows += [row] * len(those)
+    shape = (len(truth), 3 * len(labels))
+    return scipy.sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
+
+
+def correlation(
+    truth: Sequence[float], answered: Sequence[float], *, by_rank: bool
+) -> ScoreSums:
+    """Returns Pearson's correlation, or with `by_rank` Spearman's."""
+    x, y = np.asarray(truth, float), np.asarray(answered, float)
+    if by_rank:
+        # Ranks among all examples, also in a resample: ranking each again would cost
+        # a sort of each.
+        x, y = scipy.stats.rankdata(x), scipy.stats.rankdata(y)
+    # Without the means, whose squares would leave no digits, and in units that make no
+    # product tiny.
+    x, y = x - x.mean(), y - y.mean()
+    x, y = x / (np.abs(x).max() or 1.0), y / (np.abs(y).max() or 1.0)
+    products = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=-1)
+    return ScoreSums(rows=products, score=_pearson)
+
+
+def _pearson(sums: np.ndarray) -> np.ndarray:
+    n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
+    spread = (n * xx - x * x) * (n * yy - y * y)
+    return np.where(spread > _TINY, (n * xy - x * y) / np.sqrt(spread + _TINY), 0.0)
