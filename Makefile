@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 # Packages without a wheel are built as current versions of pip do it, whatever pip there is.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --constraint constraints.txt
 
-.PHONY: install install-tpu install-gpu demo test test-pages test-slow lint clean
+.PHONY: install install-tpu install-gpu demo test test-pages test-part test-slow lint clean
 
 install: $(VENV)/.installed
 
@@ -47,6 +47,10 @@ test: $(VENV)/.installed-dev
 
 test-pages: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow tests/test_pages.py
+
+# A seventh of the slow tests, by the day of the week.
+test-part: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m slow --part $(shell date +%w)
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow

@@ -29,72 +29,14 @@ from bert_keras.pipelines.engine import engines
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-HEAVY = (
-    # Much memory, while the processes are small: several copies of BERT-BASE, and
-    # SQuAD with its published answers.
-    "bert_keras/model/test_encoder_parity.py",
-    "bert_keras/kinds/span/test_squad_predictions.py",
-    "bert_keras/training/pretraining/test_pretrain.py",
-    "test_python_page.py",
-    "test_pages.py",
-    "bert_keras/training/step/test_learner.py",
-    "bert_keras/labelled/test_packed_batches.py",
-    "bert_keras/training/pretraining/test_record_batches.py",
-    "bert_keras/model/test_saving.py",
-    "bert_keras/checkpoints/test_conversion.py",
-    "bert_keras/export/test_export.py",
-    "bert_keras/training/finetuning/test_finetune_tasks.py",
-    "bert_keras/training/step/test_optimization.py",
-    "bert_keras/kinds/tagging/test_served_tags.py",
-    "bert_keras/training/finetuning/test_fixed_shapes.py",
-    "bert_keras/training/finetuning/test_finetune.py",
-    "bert_keras/graphs/test_graph_tokenizer.py",
-    "bert_keras/export/test_formats.py",
-    "pipelines/test_wikitext.py",
-    "bert_keras/lab/sweep/test_sweep_runs.py",
-    "bert_keras/kinds/span/test_served_spans.py",
-    "bert_keras/training/step/test_self_check.py",
-    "pipelines/test_corpus.py",
-    "pipelines/sources/test_dump_ranges.py",
-    "bert_keras/training/finetuning/test_resumed_tuning.py",
-    "bert_keras/lab/distill/test_distill.py",
-    "bert_keras/model/test_packed_rows.py",
-    "bert_keras/training/pretraining/test_packed_training.py",
-    "bert_keras/kinds/tagging/test_offsets.py",
-    "bert_keras/model/test_networks.py",
-    "bert_keras/checkpoints/formats/test_hugging_face.py",
-    "pipelines/engine/test_jobs.py",
-    "test_suite.py",
-    "test_interchange.py",
-    "bert_keras/report/test_task_summaries.py",
-    "pipelines/sources/test_wikipedia.py",
-    "bert_keras/checkpoints/formats/test_model_garden.py",
-    "bert_keras/kinds/choice/test_served_choices.py",
-    "bert_keras/checkpoints/test_starting_point.py",
-    "tpu/preflight/test_lowering.py",
-    "bert_keras/lab/feature_based/test_layer_vectors.py",
-    "bert_keras/inference/test_loading.py",
-    "test_bad_input.py",
-    "pipelines/sources/test_books.py",
-    "test_architecture.py",
-    "bert_keras/lab/test_demo.py",
-    "bert_keras/data/test_tokenization.py",
-    "bert_keras/checkpoints/formats/test_google_tf1.py",
-    "pipelines/test_buckets.py",
-    "bert_keras/model/test_encoder.py",
-    "test_ring.py",
-    "bert_keras/report/test_report.py",
-    "bert_keras/model/test_recomputation.py",
-    "bert_keras/kinds/text/test_classified_texts.py",
-    "pipelines/test_examples.py",
-    "bert_keras/data/test_token_offsets.py",
-    "bert_keras/checkpoints/containers/test_npz_files.py",
-)
-"""Files of more than five seconds, after these the longest first.
+SECONDS = REPOSITORY / "tests" / "seconds.json"
+"""Seconds that each file's tests took, by half of the suite.
 
-A worker of xdist takes whole files, in the order of collection (the Makefile asks for
-it): with the long ones at the end, one worker would wait for the other.
+`--record_seconds` writes those of the half that it runs.
 """
+
+NUM_PARTS = 7
+"""Parts of the slow half, one for each day of the week."""
 
 SILENCE_SECONDS = 1500
 """The longest time in which no worker finishes a test before the run is ended.
@@ -103,11 +45,56 @@ Above `faulthandler_timeout`, which ends a worker that hangs in a test.
 """
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", type=int, help="run one part of the slow half: 0 to 6")
+    parser.addoption("--record_seconds", help="half to write to tests/seconds.json")
+
+
+def file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0].removeprefix("tests/")
+
+
+def part_of_files(names: set[str], seconds: dict[str, float]) -> dict[str, int]:
+    """Shares files out to parts: the longest first, to the part with the least."""
+    totals = [0.0] * NUM_PARTS
+    parts = {}
+    for name in sorted(names, key=lambda name: (-seconds.get(name, 10.0), name)):
+        parts[name] = totals.index(min(totals))
+        totals[parts[name]] += seconds.get(name, 10.0)
+    return parts
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    tests = REPOSITORY / "tests"
-    places = {tests / name: place for place, name in enumerate(HEAVY)}
-    items.sort(key=lambda item: places.get(item.path, len(HEAVY)))
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Puts long files first, and keeps one part of the slow half where asked to.
+
+    A worker of xdist takes whole files, in the order of collection (the Makefile asks
+    for it): with the long ones at the end, one worker would wait for the other.
+    """
+    seconds = json.loads(SECONDS.read_text())
+    part = config.getoption("--part")
+    if part is not None:
+        slow = {file_of(item.nodeid) for item in items}
+        parts = part_of_files(slow, seconds["slow"])
+        others = [item for item in items if parts[file_of(item.nodeid)] != part]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if parts[file_of(item.nodeid)] == part]
+    items.sort(key=lambda item: -seconds["fast"].get(file_of(item.nodeid), 0.0))
+
+
+class Seconds:
+    """Seconds of each file in the run that is under way."""
+
+    by_file: dict[str, float] = {}
+
+    @classmethod
+    def write(cls, half: str) -> None:
+        seconds = json.loads(SECONDS.read_text())
+        rounded = {name: round(s) for name, s in sorted(cls.by_file.items())}
+        seconds[half] = {name: s for name, s in rounded.items() if s}
+        SECONDS.write_text(json.dumps(seconds, indent=1) + "\n")
 
 
 def watch(config: pytest.Config) -> None:
@@ -122,6 +109,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    name = file_of(report.nodeid)
+    Seconds.by_file[name] = Seconds.by_file.get(name, 0.0) + report.duration
     if node := getattr(report, "node", None):
         watch(node.config)
 
@@ -130,6 +119,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if session.config.pluginmanager.has_plugin("dsession"):
         faulthandler.cancel_dump_traceback_later()
+    half = session.config.getoption("--record_seconds")
+    if half and "PYTEST_XDIST_WORKER" not in os.environ:
+        Seconds.write(half)
 
 
 def resident_bytes() -> int:

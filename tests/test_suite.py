@@ -1,5 +1,6 @@
 """The run of the tests itself: it ends, whatever happens, and shares what it makes."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -77,17 +78,20 @@ def test_a_hanging_test_ends_its_process(pytestconfig):
     assert 0 < seconds < conftest.SILENCE_SECONDS
 
 
-@pytest.mark.parametrize("name", conftest.HEAVY)
-def test_a_heavy_file_is_there(name):
-    assert (REPOSITORY / "tests" / name).is_file()
+def test_long_files_come_first(request):
+    seconds = json.loads(conftest.SECONDS.read_text())["fast"]
+    names = [conftest.file_of(item.nodeid) for item in request.session.items]
+    durations = [seconds.get(name, 0) for name in names]
+    assert durations == sorted(durations, reverse=True)
 
 
-def test_heavy_files_come_first(request):
-    paths = [
-        item.path.relative_to(REPOSITORY / "tests") for item in request.session.items
-    ]
-    heavy = [path.as_posix() in conftest.HEAVY for path in paths]
-    assert heavy == sorted(heavy, reverse=True)
+def test_parts_have_each_file_once_and_take_equally_long():
+    seconds = {"a": 9.0, "b": 8.0, "c": 5.0, "d": 4.0, "e": 3.0, "f": 2.0, "g": 1.0}
+    names = {*seconds, "new"}
+    assert conftest.part_of_files(names, seconds) == {
+        "new": 0,
+        **{"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 6},
+    }
 
 
 class TestMadeOnce:
