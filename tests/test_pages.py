@@ -433,7 +433,7 @@ def test_files_that_are_named_exist(page):
     assert not [name for name in named if not (REPOSITORY / name).exists()]
 
 
-# === The map ===
+# === The drawing ===
 
 
 def test_the_drawing_of_the_floors_is_that_of_the_test():
@@ -446,55 +446,6 @@ def test_the_drawing_of_the_floors_is_that_of_the_test():
     for room, below in house["FLOORS"].items():
         assert above["commands"] < above[room]
         assert all(above[room] < above[name] for name in below.split()), room
-
-
-def test_the_map_is_that_of_the_repository():
-    """Lists the modules by itself: `docs/map.py` says what the page should hold."""
-    drawn = re.search(
-        r"^## The map\n.*?^```\n(.*?)^```$", PAGES["CONTRIBUTING.md"], re.DOTALL | re.M
-    )[1]
-    folders: list[str] = []
-    named = []
-    for line in drawn.splitlines():
-        depth = (len(line) - len(line.lstrip())) // 2
-        name = line.split()[0]
-        del folders[depth:]
-        if name.endswith("/"):
-            folders.append(name)
-        else:
-            named.append("".join(folders) + name)
-    modules = [name for name in tracked_files() if not name.endswith("__init__.py")]
-    assert sorted(named) == modules, "python docs/map.py writes the map again"
-
-
-def tracked_files() -> list[str]:
-    """The product's modules: those that git knows, or all where there is no git."""
-    folders = ("bert_keras", "pipelines", "tpu")
-    if (REPOSITORY / ".git").exists():
-        done = subprocess.run(
-            ["git", "ls-files", "--", *folders],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        names = done.stdout.split()
-    else:
-        found = (path for name in folders for path in (REPOSITORY / name).rglob("*"))
-        names = [str(path.relative_to(REPOSITORY)) for path in found]
-    return sorted(name for name in names if name.endswith(".py"))
-
-
-def test_the_map_says_what_the_modules_say():
-    made = subprocess.run(
-        [sys.executable, "-c", "import map; print(map.draw(), end='')"],
-        cwd=REPOSITORY / "docs",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    fenced = f"\n```\n{made.stdout}```\n"
-    assert fenced in PAGES["CONTRIBUTING.md"], "python docs/map.py writes it again"
 
 
 def test_messages_that_are_explained_are_those_of_the_program():
