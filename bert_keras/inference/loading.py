@@ -183,4 +183,4 @@ def _is_tuned_run(path: Path) -> bool:
     if conversion.recognize(path) != "native" or path.is_file():
         return False
     task = run_directory.read_task(path, kinds=config.TASK_KINDS, verb="finetune")
-    return task.kind in tuned.TASK_KINDS
+    return task.kind in registry.LABELLED

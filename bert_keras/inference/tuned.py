@@ -25,13 +25,11 @@ from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.data import tokenization
 from bert_keras.inference import forward
 from bert_keras.kinds import catalogue, registry
-from bert_keras.kinds.text import glue, text_forms
+from bert_keras.kinds.kind import Labelled
+from bert_keras.kinds.text import glue
 from bert_keras.labelled import answers, dataset
 
 logger = logging.getLogger(__name__)
-
-TASK_KINDS = (*text_forms.KINDS, "tagging", "span", "choice", "embedding")
-"""Kinds of runs that `finetune` makes."""
 
 
 def build_network(
@@ -93,7 +91,7 @@ class TunedModel:
                 )
             return made
         run = run_weights.read_finished_run(
-            directory, kinds=TASK_KINDS, verb="finetune"
+            directory, kinds=registry.LABELLED, verb="finetune"
         )
         settings = loading.load(
             finetuning.FinetuningConfig,
@@ -228,11 +226,12 @@ def predict(
     is_printed = str(output_path) == "-"
     output_path = Path("-") if is_printed else _new_output(output_path)
     tuned = TunedModel.load(model_dir)
-    if is_printed and tuned.task.kind == "span":
+    kind = registry.labelled(tuned.task.kind)
+    if is_printed and kind.answers_several_files:
         raise InputError(
             "--output: answers to questions are several files: give a directory"
         )
-    with _input_file(input_path, tuned.task.kind) as path:
+    with _input_file(input_path, kind) as path:
         data = tuned.read(path, has_labels=False)
         contents = tuned.answer(data).files(threshold=tuned.threshold)
         if len(contents) == 1:
@@ -250,7 +249,7 @@ def predict(
 
 
 @contextlib.contextmanager
-def _input_file(path: str | Path, kind: config.TaskKind) -> Iterator[Path]:
+def _input_file(path: str | Path, kind: Labelled) -> Iterator[Path]:
     """The file of a path; for `-` one with what standard input holds.
 
     JSON lines are recognised; else it is what a file of the kind of task usually is.
@@ -259,9 +258,8 @@ def _input_file(path: str | Path, kind: config.TaskKind) -> Iterator[Path]:
         yield files.path(path)
         return
     content = sys.stdin.buffer.read()
-    suffix = registry.labelled(kind).suffix
-    if kind not in ("span", "choice") and content.lstrip().startswith(b"{"):
-        suffix = ".jsonl"
+    is_json_lines = kind.reads_json_lines and content.lstrip().startswith(b"{")
+    suffix = ".jsonl" if is_json_lines else kind.suffix
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / f"standard_input{suffix}"
         copy.write_bytes(content)
@@ -290,7 +288,7 @@ def submit_glue(
     output_path = _new_output(output_path)
     if output_path.suffix == ".zip":
         tasks = [
-            run_directory.read_task(path, kinds=TASK_KINDS, verb="finetune").name
+            run_directory.read_task(path, kinds=registry.LABELLED, verb="finetune").name
             for path in model_dirs
         ]
         glue.check_is_whole(

@@ -15,8 +15,9 @@ from bert_keras.core.settings import config, finetuning
 if TYPE_CHECKING:
     import keras
 
-    from bert_keras.kinds import sections, served
+    from bert_keras.kinds import served
     from bert_keras.labelled import answers, dataset, score_sums
+    from bert_keras.pages import sections
 
 
 Feature = tuple[tuple[int, ...], str]
@@ -177,6 +178,10 @@ class Labelled(Kind):
     """Tokens of an input at most, where nothing says how many: that of `export`."""
     always_windows: ClassVar[bool] = False
     """Whether longer inputs are read in overlapping windows, whatever the settings."""
+    answers_several_files: ClassVar[bool] = False
+    """Whether `predict` writes a directory of files."""
+    reads_json_lines: ClassVar[bool] = True
+    """Whether examples may be JSON lines, whatever the `suffix`."""
     scored: ClassVar[str] = "whole texts"
     """What the scores of `evaluate` count."""
 

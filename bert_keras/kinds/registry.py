@@ -28,6 +28,9 @@ KINDS: MappingProxyType[str, Kind] = MappingProxyType(
     }
 )
 
+LABELLED = tuple(k.name for k in KINDS.values() if isinstance(k, Labelled))
+"""Names of kinds that are learnt from labelled examples: runs of `finetune`."""
+
 
 def find(name: config.TaskKind) -> Kind:
     """Returns a kind by its name."""

@@ -52,6 +52,14 @@ def literal(text: str, *, max_length: int = MAX_LABEL_LENGTH) -> str:
     return excerpt(text, max_length=max_length)
 
 
+def escape_signs(token: str) -> str:
+    """Escapes every ASCII sign of a token, also those that begin a list."""
+    return "".join(
+        char if char.isalnum() or ord(char) > 127 else f"&#{ord(char)};"
+        for char in token
+    )
+
+
 def excerpt(
     text: str, marks: Sequence[Mark] = (), *, max_length: int = MAX_TEXT_LENGTH
 ) -> str:

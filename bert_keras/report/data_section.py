@@ -8,9 +8,9 @@ from matplotlib import axes, figure
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.settings import strict
-from bert_keras.kinds import registry, sections
+from bert_keras.kinds import registry
 from bert_keras.labelled import data_report
-from bert_keras.pages import drawing, markdown
+from bert_keras.pages import drawing, markdown, sections
 
 MAX_DRAWN_LABELS = 20
 """Labels in the picture, the commonest in the training file."""

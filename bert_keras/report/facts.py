@@ -12,6 +12,8 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.kinds import registry
+from bert_keras.kinds.kind import Labelled
 from bert_keras.report import event_log
 
 
@@ -39,6 +41,11 @@ class Facts:
     @property
     def is_pretraining(self) -> bool:
         return self.task.kind == "pretraining"
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the run has learnt from labelled examples."""
+        return isinstance(registry.find(self.task.kind), Labelled)
 
     @property
     def last_step(self) -> int:

@@ -10,9 +10,9 @@ import numpy as np
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import progress
-from bert_keras.kinds import registry, sections
+from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Metric
-from bert_keras.pages import markdown
+from bert_keras.pages import markdown, sections
 from bert_keras.report import event_log, facts
 
 NUM_SENTENCES = 3
@@ -80,12 +80,10 @@ def render(
 
 def _state(run: facts.Facts) -> str:
     task = run.task
-    verb = "Pre-training"
-    if not run.is_pretraining:
+    verb = "Pre-training" if run.is_pretraining else "Distillation of an encoder"
+    if run.is_tuned:
         name = "" if task.name is None else f"{task.name}, "
         verb = f"Fine-tuning for {name}{task.kind}"
-    if task.kind == "encoder":
-        verb = "Distillation of an encoder"
     total = run.settings.get("num_train_steps")
     of = f" of {total:,}" if isinstance(total, int) else ""
     if run.results is None:
@@ -272,7 +270,7 @@ def _predictions(run: facts.Facts) -> Iterator[str]:
 def _answers(
     run: facts.Facts, parts: Sequence[sections.Section] | None
 ) -> Iterator[str]:
-    if run.is_pretraining or run.task.kind == "encoder" or run.results is None:
+    if not run.is_tuned or run.results is None:
         return
     yield "## Answers to the development file"
     if parts is None:

@@ -6,9 +6,9 @@ from pathlib import Path
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.settings import config
-from bert_keras.kinds import registry, sections
+from bert_keras.kinds import registry
 from bert_keras.labelled import answers
-from bert_keras.pages import drawing
+from bert_keras.pages import drawing, sections
 from bert_keras.report import facts
 
 

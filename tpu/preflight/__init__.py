@@ -13,7 +13,7 @@ from bert_keras.core import chips, files, manifest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, strict
 from bert_keras.data import features
-from bert_keras.kinds import catalogue
+from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.text import glue
 from bert_keras.tpu.preflight import compiling, steps
 
@@ -146,7 +146,7 @@ def _task(settings: finetuning.FinetuningConfig) -> config.Task:
             "all chips: take --task choice, which computes four texts for each example"
         )
     labels: Sequence[str] | None = None
-    if kind in ("classification", "tagging"):
+    if registry.find(kind).has_labels:
         labels = ("0", "1")
         if settings.task in glue.TASKS:
             labels = glue.TASKS[settings.task].labels

@@ -40,6 +40,7 @@ class Choice(Labelled):
     metrics = (LOSS, Metric("accuracy"))
     resampled = ("accuracy",)
     num_texts = 4
+    reads_json_lines = False
     examples = "questions"
 
     def usage(self, task):

@@ -5,21 +5,44 @@
 
 from collections.abc import Sequence
 
-from bert_keras.kinds import sections
 from bert_keras.kinds.choice.records import ChosenEnding
-from bert_keras.pages import confusion, markdown
+from bert_keras.pages import confusion, markdown, sections
+from bert_keras.pages.sections import Column, Section
 
 
-def describe(records: Sequence[ChosenEnding]) -> list[sections.Section]:
-    """The parts of the page."""
+def describe(records: Sequence[ChosenEnding]) -> list[Section]:
+    """Returns the sections of the page."""
+    wrong = sections.most_confident_mistakes(records)
     return [
         _places(records),
-        sections.calibration_section(records),
-        _mistakes(records),
+        sections.calibration_section(
+            [record.confidence for record in records],
+            [record.label == record.prediction for record in records],
+        ),
+        sections.mistakes_section(
+            _COLUMNS,
+            wrong,
+            summary=f"{len(wrong):,} of {len(records):,} answers are wrong",
+            order="most confident",
+        ),
     ]
 
 
-def _places(records: Sequence[ChosenEnding]) -> sections.Section:
+def _beginnings(record: ChosenEnding) -> str:
+    texts = (record.text, record.beginning)
+    return " ".join(markdown.excerpt(text) for text in texts if text.strip())
+
+
+_COLUMNS = (
+    sections.LINE,
+    sections.CONFIDENCE,
+    Column("text", _beginnings),
+    Column("right ending", lambda r: markdown.excerpt(r.endings[r.label])),
+    Column("answered", lambda r: markdown.excerpt(r.endings[r.prediction])),
+)
+
+
+def _places(records: Sequence[ChosenEnding]) -> Section:
     """Answers by place: the model may prefer the first ending, say."""
     count = max(len(record.endings) for record in records)
     names = [f"ending{place}" for place in range(count)]
@@ -37,27 +60,3 @@ def _places(records: Sequence[ChosenEnding]) -> sections.Section:
     )
     header = ["place", "is right", "answered", "accuracy where it is right"]
     return section._replace(text=markdown.table(header, rows))
-
-
-def _mistakes(records: Sequence[ChosenEnding]) -> sections.Section:
-    wrong = sections.most_confident_mistakes(records)
-    rows = [
-        [
-            str(record.line),
-            markdown.percent(record.confidence),
-            " ".join(
-                markdown.excerpt(text)
-                for text in (record.text, record.beginning)
-                if text.strip()
-            ),
-            markdown.excerpt(record.endings[record.label]),
-            markdown.excerpt(record.endings[record.prediction]),
-        ]
-        for record in wrong[: sections.NUM_MISTAKES]
-    ]
-    return sections.mistakes_section(
-        ["line", "probability", "text", "right ending", "answered"],
-        rows,
-        found=f"{len(wrong):,} of {len(records):,} answers are wrong",
-        order="most confident",
-    )

@@ -33,6 +33,8 @@ class Span(Labelled):
     transfers_head = True
     longest_input = 384
     always_windows = True
+    answers_several_files = True
+    reads_json_lines = False
     scored = (
         "questions, in percent: answers that are equal (exact), and the words that "
         "answers share (f1)"

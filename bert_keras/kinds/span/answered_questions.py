@@ -9,10 +9,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bert_keras.kinds import sections, task_pictures
-from bert_keras.kinds.span import null_odds, squad_scores
+from bert_keras.kinds.span import null_odds, pictures, squad_scores
 from bert_keras.kinds.span.records import AnsweredQuestion
-from bert_keras.pages import drawing, markdown
+from bert_keras.pages import drawing, markdown, sections
+from bert_keras.pages.sections import Column
 
 NO_ANSWER = "no answer"
 
@@ -23,7 +23,7 @@ _MAX_PLACES = 50
 def describe(
     records: Sequence[AnsweredQuestion], *, has_impossible: bool
 ) -> list[sections.Section]:
-    """The parts of the page.
+    """Returns the sections of the page.
 
     Args:
         records: at least one.
@@ -80,7 +80,7 @@ def _groups(
         title,
         name,
         markdown.table(["group", "questions", "exact match", "F1"], rows),
-        drawing.as_png(functools.partial(task_pictures.draw_groups, title, groups)),
+        drawing.as_png(functools.partial(pictures.draw_groups, title, groups)),
     )
 
 
@@ -101,7 +101,7 @@ def _threshold(records: Sequence[AnsweredQuestion]) -> sections.Section:
         "threshold. Chosen on these very questions:\n\n"
     )
     draw = functools.partial(
-        task_pictures.draw_null_odds, curve, best_threshold=best["best_f1_thresh"]
+        pictures.draw_null_odds, curve, best_threshold=best["best_f1_thresh"]
     )
     return sections.Section(
         "Threshold of no answer",
@@ -134,25 +134,29 @@ def _mistakes(
     records: Sequence[AnsweredQuestion], scores: Sequence[squad_scores.Score]
 ) -> sections.Section:
     wrong = worst(records, scores)
-    rows = [
-        [
-            markdown.excerpt(record.question),
-            " / ".join(_distinct(record.answers)) or NO_ANSWER,
-            markdown.excerpt(record.prediction) if record.prediction else NO_ANSWER,
-            f"{100 * f1:.1f}",
-            markdown.percent(record.probability),
-            context_excerpt(record),
-        ]
-        for record, f1 in wrong[: sections.NUM_MISTAKES]
-    ]
     section = sections.mistakes_section(
-        ["question", "right", "answered", "F1", "probability", "context"],
-        rows,
-        found=f"{len(wrong):,} of {len(records):,} answers are not exact",
+        _COLUMNS,
+        wrong,
+        summary=f"{len(wrong):,} of {len(records):,} answers are not exact",
         order="of the lowest F1, the most probable of them",
     )
     note = "In the context the right answer is bold, the answer that was given italic."
-    return section._replace(text=f"{section.text}\n\n{note}") if rows else section
+    return section._replace(text=f"{section.text}\n\n{note}") if wrong else section
+
+
+def _answered(mistake: Mistake) -> str:
+    prediction = mistake.record.prediction
+    return markdown.excerpt(prediction) if prediction else NO_ANSWER
+
+
+_COLUMNS = (
+    Column("question", lambda m: markdown.excerpt(m.record.question)),
+    Column("right", lambda m: " / ".join(_distinct(m.record.answers)) or NO_ANSWER),
+    Column("answered", _answered),
+    Column("F1", lambda m: f"{100 * m.f1:.1f}"),
+    Column("probability", lambda m: markdown.percent(m.record.probability)),
+    Column("context", lambda m: context_excerpt(m.record)),
+)
 
 
 def _distinct(texts: Sequence[str]) -> list[str]:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras.kinds import sections
 from bert_keras.kinds.tagging import ner
 from bert_keras.kinds.tagging.records import TaggedSentence
-from bert_keras.pages import confusion, markdown
+from bert_keras.pages import confusion, markdown, sections
+from bert_keras.pages.sections import Column
 
 NO_ENTITY = "no entity"
 """Placeholder for an entity that was missed or invented."""
@@ -104,7 +104,7 @@ def pair_entities(record: TaggedSentence) -> list[Pair]:
 
 
 def describe(records: Sequence[TaggedSentence]) -> list[sections.Section]:
-    """The parts of the page."""
+    """Returns the sections of the page."""
     right, found = (
         [tag for record in records for tag in getattr(record, name)]
         for name in ("labels", "prediction")
@@ -228,18 +228,14 @@ def _mistakes(
     records: Sequence[TaggedSentence], pairs: Sequence[Sequence[Pair]]
 ) -> sections.Section:
     wrong = worst(records, pairs)
-    rows = [
-        [
-            str(record.line),
-            _sentence(record.words, mistakes),
-            _list(record.words, mistakes),
-        ]
-        for record, mistakes in wrong[: sections.NUM_MISTAKES]
-    ]
     return sections.mistakes_section(
-        ["line", "sentence", "mistakes"],
-        rows,
-        found=f"{len(wrong):,} of {len(records):,} sentences have mistakes",
+        [
+            Column("line", lambda both: str(both[0].line)),
+            Column("sentence", lambda both: _sentence(both[0].words, both[1])),
+            Column("mistakes", lambda both: _list(both[0].words, both[1])),
+        ],
+        wrong,
+        summary=f"{len(wrong):,} of {len(records):,} sentences have mistakes",
         order="with most of them",
     )
 

@@ -6,28 +6,20 @@
 import math
 from collections.abc import Sequence
 
-from bert_keras.core.errors import InputError
-from bert_keras.kinds import sections
 from bert_keras.kinds.text import classified_texts
 from bert_keras.kinds.text.records import MultiLabelText
-from bert_keras.pages import confusion, markdown
+from bert_keras.pages import confusion, markdown, sections
+from bert_keras.pages.sections import Column
 
 
 def describe(
     records: Sequence[MultiLabelText], labels: Sequence[str]
 ) -> list[sections.Section]:
-    """The parts of the page.
-
-    Args:
-        records: at least one.
-        labels: all of the run.
-    """
-    found = {label for r in records for label in (*r.labels, *r.prediction)}
-    if unknown := sorted(found - set(labels)):
-        raise InputError(
-            "dev_answers.jsonl: expected labels of the run's task.json, got "
-            f"{unknown[0]!r:.60}: the two are not of the same run"
-        )
+    """Returns the sections of the page; the labels are all of the run."""
+    given = {label for r in records for label in (*r.labels, *r.prediction)}
+    classified_texts.check_labels(given, labels)
+    wrong = [r for r in records if set(r.labels) != set(r.prediction)]
+    wrong.sort(key=lambda record: (-_worst(record)[1], record.line))
     return [
         sections.scores_section(
             [_score(label, records) for label in labels],
@@ -35,7 +27,12 @@ def describe(
             name="scores_by_label",
             class_word="label",
         ),
-        _mistakes(records),
+        sections.mistakes_section(
+            _COLUMNS,
+            wrong,
+            summary=f"{len(wrong):,} of {len(records):,} texts have wrong labels",
+            order="furthest from right",
+        ),
     ]
 
 
@@ -56,35 +53,6 @@ def _score(label: str, records: Sequence[MultiLabelText]) -> confusion.ClassScor
     )
 
 
-def _mistakes(records: Sequence[MultiLabelText]) -> sections.Section:
-    wrong = [r for r in records if set(r.labels) != set(r.prediction)]
-    wrong.sort(key=lambda record: (-_worst(record)[1], record.line))
-    has_pair = any(record.text_pair is not None for record in records)
-    header = ["line", "right", "answered", "worst label", "probability", "text"]
-    rows = []
-    for record in wrong[: sections.NUM_MISTAKES]:
-        label, _ = _worst(record)
-        cells = classified_texts.text_cells(
-            record.text, record.text_pair, has_pair=has_pair
-        )
-        rows.append(
-            [
-                str(record.line),
-                _listed(record.labels),
-                _listed(record.prediction),
-                markdown.literal(label),
-                markdown.percent(record.probabilities[label]),
-                *cells,
-            ]
-        )
-    return sections.mistakes_section(
-        [*header, "second text"] if has_pair else header,
-        rows,
-        found=f"{len(wrong):,} of {len(records):,} texts have wrong labels",
-        order="furthest from right",
-    )
-
-
 def _worst(record: MultiLabelText) -> tuple[str, float]:
     """The label whose probability is furthest from the truth, and how far."""
     wrong = set(record.labels) ^ set(record.prediction)
@@ -98,3 +66,18 @@ def _worst(record: MultiLabelText) -> tuple[str, float]:
 
 def _listed(labels: Sequence[str]) -> str:
     return ", ".join(map(markdown.literal, labels)) or "none"
+
+
+def _worst_probability(record: MultiLabelText) -> str:
+    label, _ = _worst(record)
+    return markdown.percent(record.probabilities[label])
+
+
+_COLUMNS = (
+    sections.LINE,
+    Column("right", lambda record: _listed(record.labels)),
+    Column("answered", lambda record: _listed(record.prediction)),
+    Column("worst label", lambda record: markdown.literal(_worst(record)[0])),
+    Column("probability", _worst_probability),
+    *classified_texts.TEXTS,
+)

@@ -9,15 +9,29 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_keras.kinds import sections, task_pictures
 from bert_keras.kinds.text import classified_texts
 from bert_keras.kinds.text.records import RatedText
-from bert_keras.pages import drawing, markdown
+from bert_keras.pages import drawing, markdown, pictures, sections
+from bert_keras.pages.sections import Column
+
+_COLUMNS = (
+    sections.LINE,
+    Column("right", lambda record: f"{record.label:.4g}"),
+    Column("answered", lambda record: f"{record.prediction:.4g}"),
+    Column("error", lambda record: f"{record.error:+.4g}"),
+    *classified_texts.TEXTS,
+)
 
 
 def describe(records: Sequence[RatedText]) -> list[sections.Section]:
-    """The parts of the page."""
-    return [_scatter(records), _mistakes(records)]
+    """Returns the sections of the page."""
+    mistakes = sections.mistakes_section(
+        _COLUMNS,
+        worst(records),
+        summary=f"{len(records):,} answers",
+        order="farthest from the right number",
+    )
+    return [_scatter(records), mistakes]
 
 
 def errors(records: Sequence[RatedText]) -> dict[str, float]:
@@ -40,7 +54,7 @@ def worst(records: Sequence[RatedText]) -> list[RatedText]:
 def _scatter(records: Sequence[RatedText]) -> sections.Section:
     rows = [[name, f"{value:.4g}"] for name, value in errors(records).items()]
     draw = functools.partial(
-        task_pictures.draw_scatter,
+        pictures.draw_scatter,
         [record.label for record in records],
         [record.prediction for record in records],
     )
@@ -49,27 +63,4 @@ def _scatter(records: Sequence[RatedText]) -> sections.Section:
         "scatter",
         markdown.table(["", "all answers"], rows),
         drawing.as_png(draw),
-    )
-
-
-def _mistakes(records: Sequence[RatedText]) -> sections.Section:
-    has_pair = any(record.text_pair is not None for record in records)
-    header = ["line", "right", "answered", "error", "text"]
-    rows = [
-        [
-            str(record.line),
-            f"{record.label:.4g}",
-            f"{record.prediction:.4g}",
-            f"{record.error:+.4g}",
-            *classified_texts.text_cells(
-                record.text, record.text_pair, has_pair=has_pair
-            ),
-        ]
-        for record in worst(records)[: sections.NUM_MISTAKES]
-    ]
-    return sections.mistakes_section(
-        [*header, "second text"] if has_pair else header,
-        rows,
-        found=f"{len(records):,} answers",
-        order="farthest from the right number",
     )

@@ -9,14 +9,22 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib import figure, ticker
 
-from bert_keras.kinds import sections
 from bert_keras.kinds.text import similarity
 from bert_keras.kinds.vectors.records import EmbeddedText
-from bert_keras.pages import drawing, markdown
+from bert_keras.pages import drawing, markdown, sections
+from bert_keras.pages.sections import Column
+
+_COLUMNS = (
+    sections.LINE,
+    Column("rank", lambda record: f"{record.rank:,}"),
+    sections.TEXT,
+    Column("its second text", lambda record: markdown.excerpt(record.text_pair)),
+    Column("nearest wrong one", lambda record: markdown.excerpt(record.nearest)),
+)
 
 
 def describe(records: Sequence[EmbeddedText]) -> list[sections.Section]:
-    """The parts of the page."""
+    """Returns the sections of the page."""
     if records[0].label is not None:
         return [_cosines(records)]
     return [_search(records), _misses(records)]
@@ -81,17 +89,9 @@ def _draw_ranks(ranks: np.ndarray) -> figure.Figure:
 def _misses(records: Sequence[EmbeddedText]) -> sections.Section:
     missed = [record for record in records if record.rank > similarity.RANK]
     missed.sort(key=lambda record: (-record.rank, record.line))
-    rows = [
-        [
-            str(record.line),
-            f"{record.rank:,}",
-            *map(markdown.excerpt, (record.text, record.text_pair, record.nearest)),
-        ]
-        for record in missed[: sections.NUM_MISTAKES]
-    ]
     return sections.mistakes_section(
-        ["line", "rank", "text", "its second text", "nearest wrong one"],
-        rows,
-        found=f"{len(missed):,} of {len(records):,} second texts are not found",
+        _COLUMNS,
+        missed,
+        summary=f"{len(missed):,} of {len(records):,} second texts are not found",
         order="farthest",
     )

@@ -11,8 +11,8 @@ from bert_keras.checkpoints import native, run_directory, weights
 from bert_keras.core import errors, files, manifest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
-from bert_keras.inference import tuned
-from bert_keras.kinds import catalogue, held_out_parts
+from bert_keras.kinds import catalogue, held_out_parts, registry
+from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import text, text_forms
 from bert_keras.labelled import data_report, dataset, text_windows
 from bert_keras.training.finetuning import settings_check, tuning_run
@@ -60,7 +60,8 @@ class Lesson(NamedTuple):
 
 def is_tuned(teacher: weights.Checkpoint) -> bool:
     """Whether a teacher answers a task; vectors of texts are no answers."""
-    return teacher.task.kind in tuned.TASK_KINDS and teacher.task.kind != "embedding"
+    kind = registry.find(teacher.task.kind)
+    return isinstance(kind, Labelled) and "teacher" in kind.accepts
 
 
 def complete(

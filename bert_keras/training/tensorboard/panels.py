@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from bert_keras.core import files
 from bert_keras.data import features, tokenization
+from bert_keras.pages import markdown
 from bert_keras.training.step import replicas, stopping
 from bert_keras.training.tensorboard import event_files
 
@@ -273,17 +274,15 @@ def guesses_markdown(
         known = probabilities[slot, : len(tokens)]
         best = np.argsort(-known, kind="stable")[:top_k]
         guesses = [_guess(tokens[i], known[i], is_right=i == true) for i in best]
-        cells = [str(number), escape_markdown(pieces[position])]
-        rows.append([*cells, escape_markdown(tokens[true]), *guesses])
+        cells = [str(number), markdown.escape_signs(pieces[position])]
+        rows.append([*cells, markdown.escape_signs(tokens[true]), *guesses])
     header = ["gap", "read", "true", *(f"guess {k + 1}" for k in range(top_k))]
-    lines = [header, ["---"] * len(header), *rows]
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    return f"{readable_text(pieces, gaps)}\n\n{table}"
+    return f"{readable_text(pieces, gaps)}\n\n{markdown.table(header, rows)}"
 
 
 def _guess(token: str, probability: float, *, is_right: bool) -> str:
     mark = "**" if is_right else ""
-    return f"{mark}{escape_markdown(token)}{mark} {probability:.1%}"
+    return f"{mark}{markdown.escape_signs(token)}{mark} {probability:.1%}"
 
 
 def readable_text(pieces: Sequence[str], replaced: Mapping[int, str]) -> str:
@@ -304,14 +303,6 @@ def readable_text(pieces: Sequence[str], replaced: Mapping[int, str]) -> str:
         else:
             shown = piece
             text += " " if text else ""
-        text += replaced.get(position, escape_markdown(shown))
+        text += replaced.get(position, markdown.escape_signs(shown))
         before = piece
     return text
-
-
-def escape_markdown(token: str) -> str:
-    """Escapes a token so that markdown and HTML show it literally, in tables too."""
-    return "".join(
-        char if char.isalnum() or ord(char) > 127 else f"&#{ord(char)};"
-        for char in token
-    )

@@ -3,9 +3,9 @@
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.kinds import sections
 from bert_keras.kinds.text import classified_texts
 from bert_keras.kinds.text.records import ClassifiedText
+from bert_keras.pages import sections
 
 
 def text(label: str, prediction: str, confidence: float = 0.75, **others):

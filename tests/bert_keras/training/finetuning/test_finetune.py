@@ -25,6 +25,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.data import features, tokenization
 from bert_keras.inference import forward, tuned
+from bert_keras.kinds import registry
 from bert_keras.kinds.text import network as text_network
 from bert_keras.labelled import tokenized
 from bert_keras.model import pretrainer
@@ -132,7 +133,7 @@ def test_an_easy_task_is_learnt(tuned_run):
     assert results["num_eval_examples"] == 51
     assert json.loads((directory / "results.json").read_text()) == results
     task = run_weights.read_finished_run(
-        directory, kinds=tuned.TASK_KINDS, verb="finetune"
+        directory, kinds=registry.LABELLED, verb="finetune"
     ).task
     assert task.labels == ("bad", "good")
     assert not task.has_text_pair

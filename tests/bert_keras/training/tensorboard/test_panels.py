@@ -19,6 +19,7 @@ from bert_keras.core.errors import Stopped
 from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
 from bert_keras.model import pretrainer
+from bert_keras.pages import markdown as pages_markdown
 from bert_keras.training.step import fitting, learner, optimization, stopping
 from bert_keras.training.tensorboard import panels
 
@@ -82,7 +83,7 @@ def test_readable_text(pieces, text):
 
 def test_tensorboard_shows_any_token_literally():
     tokens = ["|", "*", "<b>", "&", "_x_", "`", "#", "##y", "~", "\\", "é", "[MASK]"]
-    cells = " | ".join(map(panels.escape_markdown, tokens))
+    cells = " | ".join(map(pages_markdown.escape_signs, tokens))
     header = " | ".join("h" * len(tokens))
     rule = " | ".join(["---"] * len(tokens))
     # As TensorBoard's text page has it.
@@ -212,7 +213,7 @@ def test_panels(model, batch, tokenizer, tmp_path):
     best = tokens[logits[0, : len(tokens)].argmax()]
     written = texts["masked_lm/example_01", 6].item().decode().splitlines()
     assert len(written) == 2 + 2 + 3
-    assert panels.escape_markdown(best) in written[4].split(" | ")[3]
+    assert pages_markdown.escape_signs(best) in written[4].split(" | ")[3]
 
     images = values(folder, "attention/")
     assert images.keys() == {

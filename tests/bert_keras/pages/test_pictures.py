@@ -9,9 +9,7 @@ import pytest
 import scipy.sparse
 from PIL import Image
 
-from bert_keras.kinds import task_pictures
-from bert_keras.kinds.span import null_odds, squad_scores
-from bert_keras.pages import calibration, confusion, drawing
+from bert_keras.pages import calibration, confusion, drawing, pictures
 
 
 def texts_of(labels) -> list[str]:
@@ -32,7 +30,7 @@ def test_names_that_a_picture_cannot_show_are_numbered():
 def test_a_picture_shows_any_characters():
     counts = scipy.sparse.csr_array([[3, 1], [0, 4]])
     whole = confusion.Confusion(("$x^{", "$\\frac$"), counts)
-    png = drawing.as_png(lambda: task_pictures.draw_confusion("$_$", whole))
+    png = drawing.as_png(lambda: pictures.draw_confusion("$_$", whole))
     with Image.open(io.BytesIO(png)) as image:
         assert image.format == "PNG"
         assert len(image.convert("RGB").getcolors(1 << 20)) > 10
@@ -41,7 +39,7 @@ def test_a_picture_shows_any_characters():
 def test_the_confusion_matrix():
     counts = scipy.sparse.csr_array([[3, 1, 0], [0, 1200, 400], [0, 0, 0]])
     whole = confusion.Confusion(("a", "b", "c"), counts)
-    (plot,) = task_pictures.draw_confusion("title", whole).axes
+    (plot,) = pictures.draw_confusion("title", whole).axes
     np.testing.assert_allclose(
         plot.get_images()[0].get_array(), [[0.75, 0.25, 0], [0, 0.75, 0.25], [0, 0, 0]]
     )
@@ -60,9 +58,9 @@ def test_a_large_confusion_matrix():
     counts[50, 60] = 7
     names = tuple(str(n) for n in range(100))
     whole = confusion.Confusion(names, scipy.sparse.csr_array(counts))
-    plot = task_pictures.draw_confusion("title", whole).axes[0]
+    plot = pictures.draw_confusion("title", whole).axes[0]
     names = texts_of(plot.get_yticklabels())
-    assert len(names) == task_pictures.MAX_MATRIX_CLASSES
+    assert len(names) == pictures.MAX_MATRIX_CLASSES
     assert {"50", "60"} < set(names)
     assert names[-1] == "76 others"
     # Noughts are left out.
@@ -78,7 +76,7 @@ def score(name: str, precision: float, recall: float, f1: float):
 def test_precision_recall_and_f1_of_each_class():
     nan = math.nan
     scores = [score("a", 0.75, 0.5, 0.6), score("b", nan, 0.95, 0.9)]
-    (plot,) = task_pictures.draw_class_scores("title", scores).axes
+    (plot,) = pictures.draw_class_scores("title", scores).axes
     lines = {line.get_label(): line.get_xydata() for line in plot.get_lines()}
     np.testing.assert_array_equal(lines["precision"], [[0.75, 0], [nan, 1]])
     np.testing.assert_array_equal(lines["recall"], [[0.5, 0], [0.95, 1]])
@@ -92,9 +90,9 @@ def test_precision_recall_and_f1_of_each_class():
 def test_of_many_classes_the_worst_are_drawn():
     scores = [score(str(n), 0.5, 0.5, (n * 7 % 50) / 50) for n in range(50)]
     scores[7] = score("unused", math.nan, math.nan, math.nan)
-    (plot,) = task_pictures.draw_class_scores("title", scores).axes
+    (plot,) = pictures.draw_class_scores("title", scores).axes
     names = texts_of(plot.get_yticklabels())
-    assert len(names) == task_pictures.MAX_ROWS
+    assert len(names) == pictures.MAX_ROWS
     assert names[:3] == ["0 (1,234)", "43 (1,234)", "36 (1,234)"]
     assert "unused (1,234)" not in names
     assert plot.get_title() == "title: the lowest 40"
@@ -102,7 +100,7 @@ def test_of_many_classes_the_worst_are_drawn():
 
 def test_the_reliability_diagram():
     bins = calibration.reliability_bins([0.61, 0.62, 0.63, 0.99], [1, 1, 0, 1])
-    upper, lower = task_pictures.draw_reliability(bins).axes
+    upper, lower = pictures.draw_reliability(bins).axes
     points = upper.get_lines()[1].get_xydata()
     np.testing.assert_allclose(points, [[0.62, 2 / 3], [0.99, 1.0]])
     # Wilson's interval of 2 of 3 and of 1 of 1, written out.
@@ -123,10 +121,10 @@ def test_the_reliability_diagram():
 
 
 def test_the_scatter_plot_has_equal_axes():
-    (plot,) = task_pictures.draw_scatter([0.0, 5.0], [1.0, -2.0]).axes
+    (plot,) = pictures.draw_scatter([0.0, 5.0], [1.0, -2.0]).axes
     np.testing.assert_array_equal(plot.collections[0].get_offsets(), [[0, 1], [5, -2]])
     assert plot.get_xlim() == plot.get_ylim() == pytest.approx((-2.28, 5.28))
-    (plot,) = task_pictures.draw_scatter([3.0], [3.0]).axes
+    (plot,) = pictures.draw_scatter([3.0], [3.0]).axes
     assert plot.get_xlim() == (2, 4)
 
 
@@ -136,51 +134,5 @@ HUGE = [(1e308, -1e308), (1.7e308, 0.0), (5e-324, 0.0), (1e300, 1e300)]
 @pytest.mark.parametrize(("first", "second"), HUGE)
 def test_numbers_that_hardly_fit_a_float_are_drawn(first, second):
     right, answered = [first, second], [second, first]
-    draw = functools.partial(task_pictures.draw_scatter, right, answered)
+    draw = functools.partial(pictures.draw_scatter, right, answered)
     assert drawing.as_png(draw, dpi=10).startswith(b"\x89PNG")
-    curve = null_odds.threshold_curve(
-        {"a": ["x"], "b": []}, {"a": "x", "b": "y"}, {"a": first, "b": second}
-    )
-    draw = functools.partial(
-        task_pictures.draw_null_odds, curve, best_threshold=max(first, second)
-    )
-    assert drawing.as_png(draw, dpi=10).startswith(b"\x89PNG")
-
-
-def test_groups_of_questions():
-    groups = [
-        squad_scores.GroupScore("who", 1200, 50.0, 62.5),
-        squad_scores.GroupScore("how many", 3, 0.0, 100.0),
-    ]
-    (plot,) = task_pictures.draw_groups("title", groups).axes
-    f1, exact = plot.containers
-    assert [bar.get_width() for bar in f1] == [62.5, 100]
-    assert [bar.get_width() for bar in exact] == [50, 0]
-    assert [bar.get_y() + bar.get_height() / 2 for bar in f1] == [-0.2, 0.8]
-    assert texts_of(plot.get_yticklabels()) == ["who (1,200)", "how many (3)"]
-    assert texts_of(plot.texts) == ["62.5", "100.0", "50.0", "0.0"]
-
-
-def test_the_curve_of_the_threshold():
-    gold = {"a": ("x",), "b": ("x",), "c": ()}
-    odds = {"a": -1.0, "b": 3.0, "c": 0.5}
-    curve = null_odds.threshold_curve(gold, dict.fromkeys(gold, "x"), odds)
-    (plot,) = task_pictures.draw_null_odds(curve, best_threshold=-1.0).axes
-    lines = {line.get_label(): line.get_xydata() for line in plot.get_lines()}
-    third = 100 / 3
-    np.testing.assert_allclose(
-        lines["F1"], [[-2, third], [-1, 2 * third], [0.5, third], [3, 2 * third]]
-    )
-    np.testing.assert_allclose(lines["F1 without"][:, 1], [100, 100, 0, 0])
-    np.testing.assert_allclose(lines["F1 with an answer"][:, 1], [0, 50, 50, 100])
-    assert lines["best F1"][0, 0] == -1
-    low, high = plot.get_xlim()
-    assert low < -1.9 and high > 2.9
-
-
-def test_odds_far_from_all_others_do_not_squeeze_the_curve():
-    gold = {str(n): ("x",) for n in range(300)}
-    odds = {id: float(id) / 100 for id in gold} | {"299": 1e6}
-    curve = null_odds.threshold_curve(gold, dict.fromkeys(gold, "x"), odds)
-    (plot,) = task_pictures.draw_null_odds(curve, best_threshold=2.0).axes
-    assert plot.get_xlim()[1] < 4

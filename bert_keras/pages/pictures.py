@@ -1,4 +1,4 @@
-"""Pictures of a tuned model's answers."""
+"""Pictures of answers: confusion, scores by class, calibration, scatter."""
 
 # matplotlib's types are narrower than what it takes.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
@@ -9,7 +9,6 @@ import numpy as np
 import scipy.stats
 from matplotlib import axes, figure, ticker
 
-from bert_keras.kinds.span import null_odds, squad_scores
 from bert_keras.pages import calibration, confusion, drawing, markdown
 
 MAX_MATRIX_CLASSES = 25
@@ -17,8 +16,6 @@ MAX_MATRIX_CLASSES = 25
 
 MAX_ROWS = 40
 """Classes in a picture with a row for each."""
-
-_YELLOW = "#E69F00"
 
 _PERCENT = ticker.PercentFormatter(xmax=1, decimals=0, symbol=" %")
 
@@ -103,7 +100,7 @@ def draw_class_scores(
         values = [getattr(score, label.lower()) for score in scores]
         rows = range(len(values))
         plot.plot(values, rows, linestyle="", label=label, clip_on=False, **style)
-    _name_rows(plot, [f"{score.name} ({score.num_right:,})" for score in scores])
+    name_rows(plot, [f"{score.name} ({score.num_right:,})" for score in scores])
     # Points, unlike bars, can be compared without a zero.
     lowest = np.nanmin([line.get_xdata() for line in plot.get_lines()])
     plot.set_xlim(max(0, np.floor(10 * lowest - 0.5) / 10), 1)
@@ -113,7 +110,8 @@ def draw_class_scores(
     return picture
 
 
-def _name_rows(plot: axes.Axes, names: Sequence[str]) -> None:
+def name_rows(plot: axes.Axes, names: Sequence[str]) -> None:
+    """Writes a name beside each row of a plot, the first row above."""
     plot.set_yticks(range(len(names)), names, fontsize=11)
     plot.set_ylim(len(names) - 0.5, -0.5)
     plot.tick_params(axis="y", length=0, pad=9)
@@ -183,54 +181,5 @@ def draw_scatter(right: Sequence[float], answered: Sequence[float]) -> figure.Fi
     )
     plot.set(xlabel="right", ylabel="answered", xlim=limits, ylim=limits)
     plot.set_aspect("equal")
-    drawing.add_legend(picture)
-    return picture
-
-
-def draw_groups(title: str, groups: Sequence[squad_scores.GroupScore]) -> figure.Figure:
-    """Exact match and F1 of groups of questions, as bars."""
-    picture, plot = drawing.new_plot(title, height=1.8 + 0.5 * len(groups))
-    rows = np.arange(len(groups))
-    bars = (("F1", "f1", drawing.BLUE, -0.2), ("exact match", "exact", _YELLOW, 0.2))
-    for label, name, colour, offset in bars:
-        values = [getattr(group, name) for group in groups]
-        drawn = plot.barh(rows + offset, values, height=0.4, color=colour, label=label)
-        plot.bar_label(drawn, fmt="%.1f", padding=3, fontsize=10)
-    _name_rows(plot, [f"{g.group} ({g.num_questions:,})" for g in groups])
-    plot.set(xlim=(0, 108), xticks=range(0, 101, 20))
-    plot.set_xlabel("percent; in brackets: how many questions", fontsize=11)
-    plot.grid(visible=False, axis="y")
-    drawing.add_legend(picture)
-    return picture
-
-
-def draw_null_odds(curve: null_odds.Curve, *, best_threshold: float) -> figure.Figure:
-    """Scores against the threshold up to which a question is answered."""
-    picture, plot = drawing.new_plot("Threshold of no answer")
-    thresholds = drawing.placeable(curve.thresholds)
-    best_threshold = float(drawing.placeable(best_threshold))
-    lines = (
-        ("F1", curve.f1, drawing.BLUE, "-", 2.5),
-        ("exact match", curve.exact, _YELLOW, "-", 1.5),
-        ("F1 with an answer", curve.has_answer_f1, drawing.GREEN, "--", 1.5),
-        ("F1 without", curve.no_answer_f1, drawing.VERMILION, ":", 2),
-    )
-    for label, values, colour, style, width in lines:
-        plot.step(
-            thresholds,
-            values,
-            style,
-            where="post",
-            color=colour,
-            linewidth=width,
-            label=label,
-        )
-    plot.axvline(best_threshold, color=drawing.GREY, linewidth=1, label="best F1")
-    # A few odds may be far from the others.
-    low, high = np.quantile(thresholds, (0.01, 0.99))
-    room = 0.05 * (high - low) or max(1.0, abs(high) / 1000)
-    low, high = min(low, best_threshold) - room, max(high, best_threshold) + room
-    plot.set(ylabel="percent", xlim=(low, high), ylim=(0, 102))
-    plot.set_xlabel("odds of no answer up to which a question is answered")
     drawing.add_legend(picture)
     return picture

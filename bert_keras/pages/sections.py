@@ -1,14 +1,11 @@
-"""Parts of a page that several kinds of task share."""
+"""Sections of a page about answers: classes, calibration, the worst mistakes."""
 
 import functools
 import re
-from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from bert_keras.kinds import task_pictures
-from bert_keras.kinds.choice.records import ChosenEnding
-from bert_keras.kinds.text.records import ClassifiedText
-from bert_keras.pages import calibration, confusion, drawing, markdown
+from bert_keras.pages import calibration, confusion, drawing, markdown, pictures
 
 NUM_MISTAKES = 20
 """Mistakes to show."""
@@ -18,9 +15,6 @@ MAX_LISTED_CLASSES = 200
 
 NUM_CONFUSIONS = 20
 """Pairs of classes in the list of the commonest confusions."""
-
-
-AnyAnswer = TypeVar("AnyAnswer", ClassifiedText, ChosenEnding)
 
 
 class Section(NamedTuple):
@@ -38,9 +32,9 @@ class Section(NamedTuple):
 def confusion_section(whole: confusion.Confusion, *, title: str, name: str) -> Section:
     """The confusion matrix; for more than two classes the commonest confusions too."""
     shown = whole._replace(names=tuple(drawing.short_names(whole.names)))
-    draw = functools.partial(task_pictures.draw_confusion, title, shown)
+    draw = functools.partial(pictures.draw_confusion, title, shown)
     texts = []
-    if len(whole.names) > task_pictures.MAX_MATRIX_CLASSES:
+    if len(whole.names) > pictures.MAX_MATRIX_CLASSES:
         texts.append(
             f"Of {len(whole.names):,} classes the picture has those with most "
             "mistakes; the others are pooled, with mistakes among them on the diagonal."
@@ -67,7 +61,7 @@ def scores_section(
     """Precision, recall and F1 of each class."""
     short = drawing.short_names([score.name for score in scores])
     drawn = [s._replace(name=n) for s, n in zip(scores, short, strict=True)]
-    draw = functools.partial(task_pictures.draw_class_scores, title, drawn)
+    draw = functools.partial(pictures.draw_class_scores, title, drawn)
     header = [class_word, "precision", "recall", "F1", "in the file", "answered"]
     rows = [_score_cells(score) for score in scores[:MAX_LISTED_CLASSES]]
     if any(re.fullmatch("#[0-9]+", shown) for shown in short):
@@ -91,11 +85,14 @@ def _score_cells(score: confusion.ClassScore) -> list[str]:
 
 
 def calibration_section(
-    records: Sequence[ClassifiedText | ChosenEnding],
+    confidences: Sequence[float], is_right: Sequence[bool]
 ) -> Section:
-    """Calibration: whether a model is right as often as it is confident."""
-    confidences = [record.confidence for record in records]
-    is_right = [record.label == record.prediction for record in records]
+    """Calibration: whether a model is right as often as it is confident.
+
+    Args:
+        confidences: probability of each answer.
+        is_right: whether the answer is right.
+    """
     bins = calibration.reliability_bins(confidences, is_right)
     error = calibration.expected_calibration_error(bins)
     mean = sum(confidences) / len(confidences)
@@ -105,25 +102,58 @@ def calibration_section(
         f"average, and {markdown.percent(accuracy)} of them are right. Expected "
         f"calibration error, in {calibration.NUM_BINS} bins: {markdown.percent(error)}."
     )
-    draw = functools.partial(task_pictures.draw_reliability, bins)
+    draw = functools.partial(pictures.draw_reliability, bins)
     return Section("Calibration", "calibration", text, drawing.as_png(draw))
 
 
-def most_confident_mistakes(records: Sequence[AnyAnswer]) -> list[AnyAnswer]:
+class Column(NamedTuple):
+    """A column of a table of records."""
+
+    title: str
+    cell: Callable[[Any], str | None]
+    """Markdown of a record; `None`: the record has no such thing."""
+
+
+LINE = Column("line", lambda record: str(record.line))
+LABEL = Column("right", lambda record: markdown.literal(record.label))
+PREDICTION = Column("answered", lambda record: markdown.literal(record.prediction))
+CONFIDENCE = Column("probability", lambda record: markdown.percent(record.confidence))
+TEXT = Column("text", lambda record: markdown.excerpt(record.text))
+TEXT_PAIR = Column(
+    "second text",
+    lambda record: (
+        None if record.text_pair is None else markdown.excerpt(record.text_pair)
+    ),
+)
+
+
+def records_table(columns: Sequence[Column], records: Sequence[Any]) -> str:
+    """Returns a table of records, without columns that are empty for all of them."""
+    cells = {c.title: [c.cell(record) for record in records] for c in columns}
+    cells = {title: column for title, column in cells.items() if any(column)}
+    rows = zip(*cells.values(), strict=True)
+    return markdown.table([*cells], ([cell or "" for cell in row] for row in rows))
+
+
+def most_confident_mistakes(records: Sequence[Any]) -> list[Any]:
     """Wrong answers, the most confident first."""
     wrong = [record for record in records if record.label != record.prediction]
     return sorted(wrong, key=lambda record: (-record.confidence, record.line))
 
 
 def mistakes_section(
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    found: str,
-    order: str,
+    columns: Sequence[Column], wrong: Sequence[Any], *, summary: str, order: str
 ) -> Section:
-    """A table of the worst mistakes."""
-    text = f"{found}."
-    if rows:
-        text = f"{found}; the {len(rows)} {order}:\n\n{markdown.table(header, rows)}"
+    """A table of the worst mistakes.
+
+    Args:
+        columns: of the table.
+        wrong: all mistakes, the worst first.
+        summary: sentence about their number.
+        order: property of the worst.
+    """
+    text = f"{summary}."
+    if worst := wrong[:NUM_MISTAKES]:
+        table = records_table(columns, worst)
+        text = f"{summary}; the {len(worst)} {order}:\n\n{table}"
     return Section("Worst mistakes", "worst_mistakes", text)
