@@ -45,9 +45,9 @@ _KINDS = bytes(map(_kind, range(256)))
 
 
 def _alone_of_three_bytes() -> np.ndarray:
-    """`(65536,)` bool: characters of 3 bytes in UTF-8 that are words of their own.
+    """Marks common characters of 3 bytes in UTF-8 that are words: `(65536,)` bool.
 
-    Others may be, too: the tokenizer finds out. These are the common ones.
+    The tokenizer itself recognises the others.
     """
     is_alone = np.zeros(1 << 16, bool)
     for first, last in ((0x2010, 0x205E), (0x3001, 0x303F), (0xFF01, 0xFF65)):
@@ -107,7 +107,7 @@ class BatchTokenizer:
         return joined, np.diff(totals, prepend=0)
 
     def _bytes_of(self, texts: Sequence[str]) -> bytes:
-        """The texts as UTF-8, each between two line ends; white space behind."""
+        """Encodes texts as UTF-8, each between two line ends, then white space."""
         joined = "\n".join(texts)
         if joined.count("\n") >= len(texts):
             joined = "\n".join(text.replace("\n", " ") for text in texts)
@@ -121,14 +121,14 @@ class BatchTokenizer:
     def _encode_words(
         self, data: bytes, starts: np.ndarray, ends: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Ids of the words `data[start:end]`, and the number of each."""
+        """Returns the ids of the words `data[start:end]`, and how many each has."""
         sizes = ends - starts
         is_long = sizes > _LONGEST
         short = np.flatnonzero(~is_long)
         keys = _keys(data, starts[short], sizes[short])
         slots, missing = self._table.find(keys)
         if self._table.is_full(len(missing)):
-            # All are forgotten: the common ones are back at once.
+            # The table forgets all words: the common ones are back at once.
             self._table.clear()
             del self._pool[:]
             slots, missing = self._table.find(keys)
@@ -162,7 +162,7 @@ class BatchTokenizer:
 
 
 def _blocks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Texts in turn, as many at once as have `_BLOCK_CHARACTERS`, at least one."""
+    """Yields blocks of texts with at most `_BLOCK_CHARACTERS`, or of one text."""
     ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
     first = num_before = 0
     while first < len(texts):
@@ -173,7 +173,7 @@ def _blocks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _find_words(data: bytes, characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and ends of the words; `data` begins with white space."""
+    """Returns starts and ends of the words; `data` begins with white space."""
     kinds = np.frombuffer(data.translate(_KINDS), np.uint8)
     is_ascii = data.isascii()
     if not is_ascii:
@@ -202,7 +202,7 @@ def _isolate(kinds: np.ndarray, characters: np.ndarray) -> np.ndarray:
 def _cut(
     data: bytes, starts: np.ndarray, ends: np.ndarray, chosen: np.ndarray
 ) -> Iterator[bytes]:
-    """Those words of `data[start:end]` that are chosen by their places."""
+    """Cuts the chosen words `data[start:end]`."""
     borders = zip(starts[chosen].tolist(), ends[chosen].tolist(), strict=True)
     return (data[start:end] for start, end in borders)
 
@@ -214,7 +214,7 @@ _Keys = tuple[np.ndarray, np.ndarray]
 
 
 def _keys(data: bytes, starts: np.ndarray, sizes: np.ndarray) -> _Keys:
-    """The first 8 bytes of words as uint64, and the next 8; 0 behind a word."""
+    """Returns the first 8 bytes of words as uint64, and the next 8, padded with 0."""
     every = np.ndarray(len(data) - 7, "<u8", data, strides=(1,))
     low = every[starts] & _MASKS[np.minimum(sizes, 8)]
     high = np.zeros_like(low)
@@ -224,7 +224,7 @@ def _keys(data: bytes, starts: np.ndarray, sizes: np.ndarray) -> _Keys:
 
 
 def _ranges(pool: np.ndarray, firsts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """`pool[first : first + size]` of each, end to end."""
+    """Joins the slices `pool[first : first + size]`, end to end."""
     ends = np.cumsum(sizes)
     if not len(ends) or not ends[-1]:
         return np.empty(0, pool.dtype)
@@ -260,7 +260,7 @@ class _WordTable:
         return (mixed >> np.uint64(64 - self._BITS)).astype(np.intp)
 
     def is_full(self, num_words: int) -> bool:
-        """Whether so many words more, of which some may be equal, are too many."""
+        """Whether `num_words` more words, some perhaps equal, are too many."""
         return self._num_kept + num_words > self.MOST_KEPT
 
     def clear(self) -> None:
@@ -269,7 +269,7 @@ class _WordTable:
         self._num_kept = 0
 
     def find(self, keys: _Keys) -> tuple[np.ndarray, np.ndarray]:
-        """Slots of words, and the places of those words that are not in theirs."""
+        """Returns the slots of words, and the places of words missing from theirs."""
         slots = self._home(keys)
         return slots, np.flatnonzero(~self._holds(slots, keys))
 
@@ -277,10 +277,10 @@ class _WordTable:
         return (self._low[slots] == keys[0]) & (self._high[slots] == keys[1])
 
     def add(self, keys: _Keys, slots: np.ndarray, missing: np.ndarray) -> np.ndarray:
-        """Finds the slots of the words at `missing`, and adds those that have none.
+        """Finds the slots of the words at `missing`, and adds words without a slot.
 
         Returns:
-            The places of the words that were added, of equal ones only one.
+            The places of the words that were added; of equal words, one place.
         """
         low, high = keys
         added = [np.empty(0, np.intp)]

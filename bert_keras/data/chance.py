@@ -30,7 +30,7 @@ def mix(numbers: np.ndarray) -> np.ndarray:
 
 
 def hash_places(seeds: np.ndarray, places: np.ndarray, *, purpose: int) -> np.ndarray:
-    """64 random bits for each place of each sequence.
+    """Returns 64 random bits for each place of each sequence.
 
     Args:
         seeds: `(n,)` uint64.
@@ -47,12 +47,12 @@ def hash_places(seeds: np.ndarray, places: np.ndarray, *, purpose: int) -> np.nd
 
 
 def fractions(hashes: np.ndarray) -> np.ndarray:
-    """Hashes as float64 numbers, uniform from 0 to below 1."""
+    """Turns hashes into float64 numbers, uniform from 0 to below 1."""
     return (hashes >> np.uint64(11)) * 2.0**-53
 
 
 def below(hashes: np.ndarray, limits: np.ndarray | int) -> np.ndarray:
-    """Hashes as int64 numbers, uniform from 0 to below `limits` (at most 2 ** 32)."""
+    """Turns hashes into int64 numbers, uniform below `limits` (at most 2 ** 32)."""
     limits = np.asarray(limits).astype(np.uint64)
     return ((hashes >> np.uint64(32)) * limits >> np.uint64(32)).astype(np.int64)
 
@@ -66,7 +66,7 @@ LAST_KEY = ~np.uint64(0)
 
 
 def sort_keys(seeds: np.ndarray, columns: np.ndarray, *, purpose: int) -> np.ndarray:
-    """Keys `(n, columns)` uint64 that, when sorted, put the places in random order.
+    """Returns keys, `(n, columns)` uint64, whose sorted order is a random order.
 
     Args:
         seeds: `(n,)` uint64.
@@ -80,5 +80,5 @@ def sort_keys(seeds: np.ndarray, columns: np.ndarray, *, purpose: int) -> np.nda
 
 
 def places(keys: np.ndarray) -> np.ndarray:
-    """Places that `sort_keys` belong to, int64."""
+    """Returns the places of keys from `sort_keys`, int64."""
     return (keys & _PLACE_BITS).astype(np.int64)

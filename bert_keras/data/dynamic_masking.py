@@ -17,7 +17,7 @@ _64_BITS = (1 << 64) - 1
 
 
 def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarray:
-    """Seeds of the examples' masks.
+    """Returns the seeds of the examples' masks.
 
     `mix(mix(mix(seed + c) ^ epoch + c) ^ record + c)` modulo 2 ** 64, where `mix` is
     the last step of SplitMix64 and `c` its increment, 0x9E3779B97F4A7C15.
@@ -48,7 +48,7 @@ def plain_examples(
     vocabulary: masking.MaskingVocabulary,
     config: ExamplesConfig,
 ) -> dict[str, np.ndarray]:
-    """Features of plain records that are not masked.
+    """Returns the features of plain records without masks.
 
     Args:
         input_ids: `(n, max_seq_length)` int32, padded with 0.
@@ -75,7 +75,7 @@ def mask_examples(
     vocabulary: masking.MaskingVocabulary,
     config: ExamplesConfig,
 ) -> dict[str, np.ndarray]:
-    """Features of plain records, masked.
+    """Masks plain records and returns their features.
 
     Args:
         input_ids: `(n, max_seq_length)` int32, padded with 0.

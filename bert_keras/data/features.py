@@ -36,7 +36,7 @@ class Feature:
 def pretraining_features(
     max_seq_length: int, max_predictions_per_seq: int
 ) -> tuple[Feature, ...]:
-    """Features of a masked example, in the order in which they are written.
+    """Returns the features of a masked example, in the order of writing.
 
     - `input_ids`: token ids, `[CLS] A [SEP] B [SEP]`, padded with 0.
     - `input_mask`: 1 for a token, 0 for padding.
@@ -61,7 +61,7 @@ def pretraining_features(
 def packed_features(
     max_seq_length: int, max_predictions_per_row: int
 ) -> tuple[Feature, ...]:
-    """Features of a row that holds several masked examples, its instances.
+    """Returns the features of a row that holds several masked examples.
 
     As `pretraining_features`, the instances end to end and padding at the end of all,
     with these differences.
@@ -124,7 +124,7 @@ V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 
 
 def batch_features(config: ExamplesConfig) -> tuple[Feature, ...]:
-    """Features that the model is given, for examples made with `config`.
+    """Returns the features that the model receives, for examples of `config`.
 
     All `pretraining_features`, or `packed_features`; examples of `full_sentences` have
     no second segment and so no `next_sentence_labels`.
@@ -138,7 +138,7 @@ def batch_features(config: ExamplesConfig) -> tuple[Feature, ...]:
 
 
 def record_features(config: ExamplesConfig) -> tuple[Feature, ...]:
-    """Features that every record holds, under the names that they are stored with.
+    """Returns the features of every record, under their stored names.
 
     A record for dynamic masking holds only the tokens, not padded, and
     `next_sentence_labels`; in a packed one each instance begins with the next `[CLS]`.
@@ -164,17 +164,14 @@ def record_features(config: ExamplesConfig) -> tuple[Feature, ...]:
 
 
 def stored_name(name: str, config: ExamplesConfig) -> str:
-    """Name in the records of the feature that the model knows as `name`."""
+    """Returns the name in the records of the feature `name` of the model."""
     return V2_NAMES.get(name, name) if config.feature_names == "v2" else name
 
 
 def examples_config(
     settings: Mapping[str, Any], *, origin: str | Path
 ) -> ExamplesConfig:
-    """Configuration that the examples of a directory were made with.
-
-    A setting that an older manifest does not have gets its default: examples were made
-    that way then.
+    """Returns the configuration that the examples of a directory were made with.
 
     Args:
         settings: `config` of the manifest; keys of the whole job are ignored.

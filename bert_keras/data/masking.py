@@ -34,7 +34,7 @@ class MaskingVocabulary:
 
 
 def masking_vocabulary(vocabulary: tokenization.Vocabulary) -> MaskingVocabulary:
-    """Facts that masking needs, of a tokenizer's vocabulary."""
+    """Returns the facts about a vocabulary that masking needs."""
     prefix = tokenization.CONTINUATION_PREFIX
     return MaskingVocabulary(
         size=len(vocabulary),
@@ -59,7 +59,7 @@ class MaskedBatch(NamedTuple):
 
 
 def num_predictions(lengths: np.ndarray, config: ExamplesConfig) -> np.ndarray:
-    """Number of tokens to hide in sequences of `lengths` tokens, specials counted.
+    """Returns how many tokens to hide in sequences of `lengths` tokens, with specials.
 
     Halves are rounded to even, as in the original: 0.15 x 10 gives 2, and 0.15 x 30 =
     4.5 gives 4.
@@ -147,7 +147,7 @@ def _replacements(
     vocabulary: MaskingVocabulary,
     config: ExamplesConfig,
 ) -> np.ndarray:
-    """Ids `(n, P)` to show in place of `labels`.
+    """Returns the ids to show in place of `labels`, `(n, P)`.
 
     `decided_at`, `(n, P)`, is for each position the place whose hash decides between
     `[MASK]`, a random id and the label; it is one place for a whole run.
@@ -167,7 +167,7 @@ def _replacements(
 def _draw_tokens(
     is_candidate: np.ndarray, wanted: np.ndarray, seeds: np.ndarray, num_slots: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Positions `(n, num_slots)` of single tokens drawn, and their number `(n,)`."""
+    """Draws positions of single tokens, `(n, num_slots)`, and counts them, `(n,)`."""
     num_columns = is_candidate.shape[1]
     num_masked = np.minimum(wanted, is_candidate.sum(axis=1))
     columns = np.arange(num_columns, dtype=np.uint64)
@@ -184,7 +184,7 @@ def _draw_tokens(
 
 
 def _marked(is_marked: np.ndarray, num_slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Columns `(n, num_slots)` that are marked, and their number `(n,)`."""
+    """Returns the marked columns, `(n, num_slots)`, and their number, `(n,)`."""
     num_marked = is_marked.sum(axis=1)
     rows, columns = np.nonzero(is_marked)
     first_of_row = np.cumsum(num_marked) - num_marked

@@ -74,7 +74,7 @@ def plan_rows(
 def join_rows(
     instances: Mapping[str, np.ndarray], row_of: np.ndarray, config: ExamplesConfig
 ) -> dict[str, np.ndarray]:
-    """Features of rows from those of their instances.
+    """Joins the features of instances to those of their rows.
 
     Args:
         instances: `features.pretraining_features`, `(n, length)` each, those per token
@@ -104,7 +104,7 @@ def join_rows(
 def join_tokens(
     instances: Mapping[str, np.ndarray], row_of: np.ndarray, shape: tuple[int, int]
 ) -> dict[str, np.ndarray]:
-    """Numbers of tokens and numbers of instances, end to end in rows.
+    """Joins arrays of tokens and arrays of instances, end to end in rows.
 
     Args:
         instances: `input_mask`, `(n, length)`; arrays of this shape have a number for
@@ -143,7 +143,7 @@ def join_tokens(
 def split_rows(
     rows: Mapping[str, np.ndarray], config: ExamplesConfig
 ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """The instances of packed rows, with the features that they would have alone.
+    """Splits packed rows into instances with the features of rows of their own.
 
     Args:
         rows: `features.packed_features`, or some of them.
@@ -232,7 +232,7 @@ def _join_predictions(
 
 
 def places_in_rows(row_of: np.ndarray, sizes: np.ndarray | int = 1) -> np.ndarray:
-    """Sum of the sizes before each instance in its row.
+    """Sums the sizes before each instance in its row.
 
     Args:
         row_of: `(n,)` the row of each, ascending.

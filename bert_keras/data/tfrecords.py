@@ -28,7 +28,7 @@ class DamagedRecord(Exception):
 
 
 def frame(data: bytes) -> bytes:
-    """One record of a file."""
+    """Frames data as one record of a file."""
     return b"".join((_header(len(data)), data, _masked_crc(data)))
 
 
@@ -39,7 +39,7 @@ def _header(length: int) -> bytes:
 
 
 def read_frames(file: BinaryIO) -> Iterator[bytes]:
-    """Data of a file's records, each checked against its CRC.
+    """Yields the data of a file's records, each checked against its CRC.
 
     Raises:
         DamagedRecord: a record is cut, or has another CRC.
@@ -61,7 +61,7 @@ def read_frames(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _read_bounded(file: BinaryIO, length: int) -> bytes:
-    """`length` bytes, or what is left: takes no memory for what is not there."""
+    """Reads `length` bytes or the rest of the file, and takes memory for no more."""
     data = file.read(min(length, _READ_AT_ONCE))
     while len(data) < length:
         more = file.read(min(length - len(data), _READ_AT_ONCE))

@@ -62,7 +62,7 @@ class OffsetTokenizer:
         return TokenOffsets(*(np.array(n, np.int32) for n in (ids, starts, ends)))
 
     def _pieces(self, chunk: str) -> tuple[list[int], list[int], list[int]]:
-        """Ids, starts and ends, found by laying the ids along the words."""
+        """Returns ids, starts and ends, by laying the ids along the words."""
         ids = self.tokenizer.encode(chunk)
         unk_id = self.tokenizer.vocabulary.unk_id
         starts, ends, piece = [], [], 0
@@ -87,7 +87,7 @@ _CHUNKS = re.compile(r"[\S\x0b\x0c\x1c-\x1f\x85]+")
 def _words(
     chunk: str, *, do_lower_case: bool
 ) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    """Starts and ends of the characters of each word of `basic_tokenize`."""
+    """Yields starts and ends of the characters of each word of `basic_tokenize`."""
     kinds = [_kinds(char, do_lower_case) for char in chunk]
     joined = "".join(kinds)
     starts: Sequence[int] = range(len(chunk))
@@ -105,7 +105,7 @@ _WORDS = re.compile("[.]|w+")
 
 
 def _places(kinds: list[str]) -> tuple[list[int], list[int]]:
-    """Starts and ends where characters are dropped, become several, or are marks."""
+    """Returns starts and ends where characters are dropped, multiply, or are marks."""
     starts: list[int] = []
     ends: list[int] = []
     for place, parts in enumerate(kinds):
@@ -120,7 +120,7 @@ def _places(kinds: list[str]) -> tuple[list[int], list[int]]:
 
 @functools.lru_cache(1 << 16)
 def _kinds(char: str, do_lower_case: bool) -> str:
-    """Kinds of the characters that the tokenizer turns a character into, one by one.
+    """Returns the kinds of the characters that a character becomes, one by one.
 
     `.` a word of its own, `w` part of a word, a space, `m` a mark that is stripped;
     empty if it is dropped. The characters around it never change this, though they

@@ -125,7 +125,7 @@ class Vocabulary:
 
 
 def typecode_for(vocab_size: int) -> Literal["H", "I"]:
-    """Type code of the smallest array for all ids: 2 bytes for most vocabularies."""
+    """Returns the type code of the smallest array for all ids, most often 2 bytes."""
     return "H" if vocab_size <= 1 << 16 else "I"
 
 
@@ -167,11 +167,11 @@ class Tokenizer:
         return [self.vocabulary.tokens[i] for i in self.encode(text)]
 
     def encode(self, text: str) -> list[int]:
-        """Ids of the entries that `tokenize` gives."""
+        """Returns the ids of the entries that `tokenize` gives."""
         return memoryview(self.encode_packed(text)).cast(self.typecode).tolist()
 
     def encode_packed(self, text: str) -> bytes:
-        """Ids as the bytes of an array of `typecode`.
+        """Returns ids as the bytes of an array of `typecode`.
 
         Several times faster than `encode`: no number becomes an object.
         """
@@ -179,22 +179,22 @@ class Tokenizer:
         return b"".join(map(self._remembered.__getitem__, split_at_white_space(text)))
 
     def encode_stretch(self, stretch: str) -> bytes:
-        """As `encode_packed`, but remembers words alone: for what is met once."""
+        """Encodes as `encode_packed`, but remembers words only, for text met once."""
         words = basic_tokenize(stretch, do_lower_case=self.do_lower_case)
         return b"".join(map(self._word_ids.__getitem__, words))
 
     def encode_word(self, word: str) -> bytes:
-        """Packed ids of one of the words of `basic_tokenize`; remembers nothing."""
+        """Encodes one of the words of `basic_tokenize`; remembers nothing."""
         if len(word) > MAX_INPUT_CHARS_PER_WORD:
             return self._unknown
         return self._spell(word, self._first) or self._unknown
 
     def encode_continuation(self, text: str) -> list[int]:
-        """Ids of the `##` entries that spell a text within a word; none: impossible."""
+        """Returns ids of `##` entries that spell a text within a word, if any do."""
         return memoryview(self._spell(text, self._inner)).cast(self.typecode).tolist()
 
     def _spell(self, text: str, entries: Mapping[str, bytes]) -> bytes:
-        """Packed ids, always of the longest entry that fits next; none: impossible."""
+        """Spells by the longest entry that fits next; returns no ids if none fits."""
         pieces, start, length = [], 0, len(text)
         while start < length:
             end = min(length, start + self._longest)
@@ -428,7 +428,7 @@ def pack_pair(
 
 
 def shortened(ids: Sequence[int], length: int, *, keeps_tail: bool) -> Sequence[int]:
-    """At most `length` ids of a text: see `pack_pair`."""
+    """Shortens a text to `length` ids at most: see `pack_pair`."""
     if not keeps_tail or len(ids) <= length:
         return ids[:length]
     head = head_length(length)
@@ -436,7 +436,7 @@ def shortened(ids: Sequence[int], length: int, *, keeps_tail: bool) -> Sequence[
 
 
 def head_length(length: Any) -> Any:
-    """Tokens of a long text's beginning among those kept of it; the rest is its end.
+    """Returns how many of the tokens kept of a long text are from its beginning.
 
     128 of 510, as in Sun et al. (2019), "How to Fine-Tune BERT for Text
     Classification?", section 5.3.1, and in proportion for other lengths.
@@ -448,7 +448,7 @@ def head_length(length: Any) -> Any:
 
 
 def truncated_lengths(length_a: int, length_b: int, total: int) -> tuple[int, int]:
-    """Lengths of two texts after the longer has lost tokens until both fit `total`."""
+    """Cuts the longer of two texts until both fit `total`, and returns the lengths."""
     if length_a + length_b <= total:
         return length_a, length_b
     shorter = min(length_a, length_b)

@@ -105,7 +105,7 @@ def sources(
     do_lower_case: bool,
     path: str | Path,
 ) -> dict[int, tuple[int, ...]]:
-    """Entries whose weights give those of each new entry, by their mean.
+    """Returns entries whose weights give those of each new entry, by their mean.
 
     Args:
         old: the trained model's vocabulary.
@@ -180,7 +180,7 @@ def extend_rows(
     """
     extended = np.zeros((num_rows, *rows.shape[1:]), np.float32)
     extended[: len(rows)] = rows
-    # Many words may have the same source, which may be the whole array.
+    # Many words may share their pieces, which may be the whole array.
     known: dict[tuple[int, ...], np.ndarray] = {}
     for index, pieces in means.items():
         pieces = tuple(pieces)

@@ -22,8 +22,8 @@ _MOST_REMEMBERED = 1 << 18
 def kept_ids(
     vocabulary: tokenization.Vocabulary, texts: Iterable[str], *, do_lower_case: bool
 ) -> list[int]:
-    """Ids of the entries that texts need, special tokens and single characters among
-    them.
+    """Returns the ids of entries that texts need, special tokens and single
+    characters among them.
 
     Args:
         vocabulary: the model's.
@@ -52,7 +52,7 @@ def kept_ids(
 
 
 def _words(texts: Iterable[str], do_lower_case: bool) -> Iterator[str]:
-    """Words of all texts, most of them once."""
+    """Yields the words of all texts, most of them once."""
     seen = set[str]()
     for text in texts:
         for stretch in tokenization.split_at_white_space(text):
@@ -66,7 +66,7 @@ def _words(texts: Iterable[str], do_lower_case: bool) -> Iterator[str]:
 
 
 def _begin(word: str, ids: Mapping[str, int], longest: int) -> Iterator[int]:
-    """Ids that the tokenizer takes, from the word's beginning to where none fits."""
+    """Yields the ids that the tokenizer takes, from a word's beginning on."""
     start, prefix = 0, ""
     while start < len(word):
         for end in range(min(len(word), start + longest), start, -1):

@@ -53,7 +53,7 @@ def draw(
 def _word_starts(
     input_ids: np.ndarray, is_candidate: np.ndarray, is_continuation: np.ndarray
 ) -> np.ndarray:
-    """Columns where a word starts, `(n, L)` bool.
+    """Marks the columns where a word starts, `(n, L)` bool.
 
     A `##` piece right after a special token (its word was cut in two) is a word of
     its own: google-research/bert would join it to the word before the special token.
@@ -67,7 +67,7 @@ def _word_starts(
 def _run_ends(
     is_start: np.ndarray, is_candidate: np.ndarray, max_ngram_size: int
 ) -> np.ndarray:
-    """Ends of all runs; none has a special token within.
+    """Returns the ends of all runs; no run has a special token within.
 
     Returns:
         `(max_ngram_size, n, L + 1)` int64: for each number of words, less one, and each
@@ -153,7 +153,7 @@ class _Drawing:
     def _words(
         self, rows: np.ndarray, starts: np.ndarray, sizes: np.ndarray
     ) -> np.ndarray:
-        """Columns `(sizes, rows)` where the words of runs start.
+        """Returns the columns `(sizes, rows)` where the words of runs start.
 
         Runs of fewer words have their last word several times.
         """
@@ -165,7 +165,7 @@ class _Drawing:
 
 
 def _shuffled_starts(run_ends: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-    """Starts of the runs of each size, `(sizes, n, L + 1)`, in a random order.
+    """Shuffles the starts of the runs of each size, `(sizes, n, L + 1)`.
 
     Columns where no run of that size starts come last.
     """

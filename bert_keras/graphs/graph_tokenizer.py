@@ -266,7 +266,7 @@ def _pack(
 def _truncated_lengths(
     lengths_a: tf.Tensor, lengths_b: tf.Tensor, totals: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """`tokenization.truncated_lengths` for a batch."""
+    """Computes `tokenization.truncated_lengths` for a batch."""
     shorter = tf.minimum(lengths_a, lengths_b)
     rest = totals - shorter
     half = totals // 2
@@ -288,7 +288,7 @@ def _repeat(token_id: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
 def _shortened(
     ids: tf.RaggedTensor, lengths: tf.Tensor, *, keeps_tail: bool
 ) -> tf.RaggedTensor:
-    """`tokenization.shortened` to `lengths[i]`, none of them too large, of each row."""
+    """Applies `tokenization.shortened` to each row, down to `lengths[i]` at most."""
     row_lengths = ids.row_lengths()
     position = tf.ragged.range(row_lengths).flat_values
     if keeps_tail:

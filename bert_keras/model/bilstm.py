@@ -145,7 +145,7 @@ class _Cell(keras.layers.Layer):
         )
 
     def _remembering(self, shape, dtype=None):
-        """0, but 1 for the forget gate: at first the cell forgets little."""
+        """Returns 0, and 1 for the forget gate: at first the cell forgets little."""
         is_forget_gate = ops.arange(shape[0]) // self.units == 1
         return ops.cast(is_forget_gate, dtype)
 

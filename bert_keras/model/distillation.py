@@ -167,7 +167,7 @@ class Distillation(encoder.BertNetwork):
         return ops.sum(_token_weights(features))
 
     def _answer_weights(self, features):
-        """Weight of each answer of the teacher: of a text, a token, or a question."""
+        """Returns weights of the teacher's answers: of texts, tokens or questions."""
         weights = networks.example_weights(features, features["input_ids"][..., 0])
         if self._kind != "tagging":
             return ops.reshape(weights, (ops.shape(features["input_ids"])[0], -1))[:, 0]
@@ -238,7 +238,7 @@ class Distillation(encoder.BertNetwork):
         return terms
 
     def _hidden_losses(self, students, teachers):
-        """Of each token, summed over the layers: `(batch_size, length)`."""
+        """Returns the loss of each token over all layers, `(batch_size, length)`."""
         wanted = [teachers[number] for number in (0, *self._learnt.hidden_layers)]
         projections = self._projections.values() or [lambda states: states] * len(
             wanted
@@ -256,7 +256,7 @@ def _encoder(network) -> encoder.BertEncoder:
 
 
 def _token_weights(features):
-    """1 of a token, 0 of padding, in rows that count: `(rows, length)` float32."""
+    """Returns 1 for a token, 0 for padding, in rows that count: `(rows, length)`."""
     mask = ops.cast(features["input_mask"], "float32")
     if "example_weights" in features:
         shape = (-1, *[1] * (len(mask.shape) - 1))
@@ -267,7 +267,7 @@ def _token_weights(features):
 def soft_losses(
     students, teachers, *, temperature: float, kind: TaskKind = "classification"
 ):
-    """How far the student's answers are from its teacher's.
+    """Returns the distance of the student's answers from its teacher's.
 
     Kullback-Leibler divergence of the student's probabilities from the teacher's, both
     of logits divided by the temperature, times its square, so that gradients are as
@@ -300,12 +300,12 @@ def soft_losses(
 
 
 def _divergence(students, teachers):
-    """Kullback-Leibler divergence of log probabilities along the last axis."""
+    """Returns the Kullback-Leibler divergence of log probabilities, last axis."""
     return ops.sum(ops.exp(teachers) * (teachers - students), axis=-1)
 
 
 def hidden_losses(students, teachers):
-    """Mean squared difference of vectors: `(..., size)` both, to `(...)` float32.
+    """Returns the mean squared difference of `(..., size)` vectors, `(...)` float32.
 
     TinyBERT's equations 8 and 9, where the student's are multiplied by a matrix first.
     """
@@ -314,7 +314,7 @@ def hidden_losses(students, teachers):
 
 
 def relation_losses(students, teachers, input_mask, *, num_heads: int):
-    """How far the relations between tokens are from the teacher's.
+    """Returns the distance of relations between tokens from the teacher's.
 
     MiniLMv2, section 3.1: queries of all heads end to end, cut into relation heads;
     their scaled dot products with one another, as probabilities over the tokens of the
@@ -339,7 +339,7 @@ def relation_losses(students, teachers, input_mask, *, num_heads: int):
 
 
 def _relations(vectors, bias, num_heads: int):
-    """Log probabilities, `(batch_size, 3, num_heads, length, length)` float32."""
+    """Returns log probabilities, `(batch_size, 3, num_heads, length, length)`."""
     length, size = ops.shape(vectors)[1], vectors.shape[-1] // (3 * num_heads)
     heads = ops.reshape(vectors, (-1, length, 3, num_heads, size))
     heads = ops.transpose(heads, (0, 2, 3, 1, 4))

@@ -57,7 +57,7 @@ class Dropout(keras.layers.Layer):
         return fusion.run(drop, inputs, *seeds, training=training, rate=rate)
 
     def arguments(self, dropout_seeds, *, training: bool | None) -> tuple:
-        """Arguments of `drop` besides its inputs: the current rate, seeds and salt.
+        """Returns the arguments of `drop` besides its inputs: rate, seeds and salt.
 
         For dropout inside of a larger function. Where nothing is dropped, the rate is 0
         and there are neither seeds nor salt.
@@ -94,7 +94,7 @@ def drop(inputs, dropout_seeds=None, salt=None, *, rate: float):
 
 
 def keep_mask(dropout_seeds, shape: tuple, *, rate: float, salt):
-    """Mask of the elements of each example that stay.
+    """Returns the mask of the elements of each example that stay.
 
     Args:
         dropout_seeds: `(batch_size,)` int32; for rows that hold several examples
@@ -122,7 +122,7 @@ def keep_mask(dropout_seeds, shape: tuple, *, rate: float, salt):
 
 
 def _places_in_examples(token_seeds, salt, row_shape: list, size: int) -> tuple:
-    """Hashes of the rows, `(..., 1)`, and multiples for the columns, of packed rows."""
+    """Returns hashes of rows, `(..., 1)`, and multiples for columns, when packed."""
     examples = _examples(token_seeds[..., 0], salt)
     places = ops.cast(token_seeds[..., 1], "uint32") * _uint32(_STEP)
     if len(row_shape) == 1:
@@ -138,12 +138,12 @@ def _examples(seeds, salt):
 
 
 def _multiples(count):
-    """`(count,)` uint32, all different and spread over every bit."""
+    """Returns `(count,)` uint32, all different and spread over every bit."""
     return ops.cast(ops.arange(count, dtype="int32"), "uint32") * _uint32(_STEP)
 
 
 def _hash(values):
-    """A permutation of uint32 that scatters near values; products wrap around."""
+    """Permutes uint32 so that near values are far apart; products wrap around."""
     for shift, factor in _ROUNDS:
         shifted = ops.right_shift(values, _uint32(shift))
         values = ops.bitwise_xor(values, shifted) * _uint32(factor)
@@ -155,7 +155,7 @@ def _uint32(value):
 
 
 def seeds_of_parts(dropout_seeds, num_parts):
-    """A seed of dropout for each part of an example, a function of its seed alone.
+    """Returns a dropout seed for each part of an example, from its seed alone.
 
     The first part has the example's own. The others are far from it and from those of
     other examples, whose seeds may be numbers in a row; sums wrap around.

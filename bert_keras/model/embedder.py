@@ -18,7 +18,7 @@ _NEVER = -1e9
 
 
 def pool(vectors, input_mask, *, pooling: str, normalize: bool):
-    """A vector for each text.
+    """Pools the vectors of tokens to one vector for each text.
 
     Args:
         vectors: `(batch_size, sequence_length, hidden_size)` of its tokens.
@@ -41,7 +41,7 @@ def pool(vectors, input_mask, *, pooling: str, normalize: bool):
 
 
 def unit_length(vectors):
-    """Vectors `(..., size)` of length 1; zeros stay zeros, and have a gradient."""
+    """Scales `(..., size)` vectors to length 1; zeros stay zeros, with a gradient."""
     squares = ops.sum(ops.square(vectors), axis=-1, keepdims=True)
     return vectors * ops.rsqrt(ops.maximum(squares, _LEAST_SQUARE))
 
@@ -130,7 +130,7 @@ class BertEmbedder(encoder.BertNetwork):
         return {"embedding": ops.reshape(vectors, shape)}
 
     def loss_weights(self, features) -> dict[str, Any]:
-        """Weight of the loss: the number of rows."""
+        """Returns the weight of the loss: the number of rows."""
         return {"loss": ops.sum(_row_weights(features))}
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
@@ -153,7 +153,7 @@ class BertEmbedder(encoder.BertNetwork):
         }
 
     def _scores(self, vectors, text_ids, weights):
-        """Scores of all candidates, and which is a row's own second text: `(B, A, C)`.
+        """Scores all candidates, and marks each row's own second text: `(B, A, C)`.
 
         Args:
             vectors: `(B, 1 + C, H)` of length 1.
@@ -183,7 +183,7 @@ def _alone(rows):
 
 
 def _row_weights(features):
-    """1 for each row, and 0 for one that fills up a batch: `(B,)` float32."""
+    """Returns 1 for each row, 0 for one that fills up a batch: `(B,)` float32."""
     if "example_weights" in features:
         return ops.cast(ops.reshape(features["example_weights"], (-1,)), "float32")
     return ops.ones_like(features["text_ids"][:, 0], "float32")

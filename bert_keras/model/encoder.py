@@ -61,7 +61,7 @@ class BertNetwork(keras.Model):
             part.trainable = name not in frozen
 
     def _parts(self) -> list[tuple[str, Any]]:
-        """Built layers, each before the layers in it, then weights; and their names."""
+        """Returns built layers, outer ones first, then weights; each with its name."""
         parts = [*self._flatten_layers(), *self.weights]
         return [(p.path.removeprefix(self.path), p) for p in parts if p.path]
 
@@ -165,8 +165,8 @@ class BertEncoder(BertNetwork):
         self.pooler.build((None, self.config.hidden_size))
 
     def dropout_seeds(self, features):
-        """Seeds of the batch's examples, else random ones: `(batch_size,)` int32, and
-        of packed rows `(batch_size, slots)`."""
+        """Returns the batch's seeds, else random ones: `(batch_size,)` int32, or
+        `(batch_size, slots)` for packed rows."""
         if "dropout_seeds" in features:
             return features["dropout_seeds"]
         shape = ops.shape(features["input_ids"])[:1]
@@ -299,7 +299,7 @@ def complete(features: dict[str, Any]) -> dict[str, Any]:
 def resolve_layers(
     layers: Sequence[int], num_hidden_layers: int, *, path: str | Path
 ) -> tuple[int, ...]:
-    """Numbers of layers from 0: the embeddings' output is 0, the first layer's 1.
+    """Counts layers from 0: the embeddings' output is 0, the first layer's 1.
 
     Args:
         layers: such numbers, or negative ones: -1 is the last layer's output, -2 the

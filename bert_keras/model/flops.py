@@ -11,7 +11,7 @@ def pretraining_flops_per_example(
     next_sentence: bool,
     num_instances: int = 1,
 ) -> int:
-    """Floating-point operations of one pre-training step, for each example.
+    """Counts the floating-point operations of a pre-training step an example.
 
     The matrix products of the encoder and of the heads, a multiplication with its
     addition as two operations: once for the forward pass, and twice as much again for

@@ -73,7 +73,7 @@ def is_within_product(activation: str, product: Any, *, training: bool | None) -
     """
     if training or keras.backend.backend() != "tensorflow" or tf.executing_eagerly():
         return False
-    # It knows `gelu_tanh` in another order of operations. Float32 needs no cast.
+    # TensorFlow has `gelu_tanh` in another order of operations. Float32 needs no cast.
     if activation not in ("gelu", "relu") or product.dtype != "bfloat16":
         return False
     has_other_device = any(map(tf.config.list_physical_devices, ("GPU", "TPU_SYSTEM")))

@@ -25,19 +25,19 @@ ATTENTION = ("bidirectional", "left_to_right")
 
 
 def derive_seed(seed: int | None, name: str) -> int | None:
-    """The seed of a part by its name and its owner's seed; `None` (random) stays so."""
+    """Returns the seed of a part from its owner's; `None` (random) stays `None`."""
     return None if seed is None else zlib.crc32(f"{seed}/{name}".encode())
 
 
 def truncated_normal(stddev: float, seed: int | None) -> keras.Initializer:
-    """The initialiser of every matrix of BERT."""
+    """Returns the initialiser of every matrix of BERT."""
     return keras.initializers.TruncatedNormal(stddev=stddev, seed=seed)
 
 
 def dense(
     units: int, *, initializer_range: float, seed: int | None, name: str, dtype: Any
 ) -> keras.layers.Dense:
-    """A linear map of the last axis; `seed` is its owner's."""
+    """Returns a linear map of the last axis; `seed` is its owner's."""
     return keras.layers.Dense(
         units,
         kernel_initializer=truncated_normal(initializer_range, derive_seed(seed, name)),
@@ -49,7 +49,7 @@ def dense(
 def dropout_layer(
     rate: float, *, seed: int | None, name: str, dtype: Any
 ) -> dropout.Dropout:
-    """Dropout; `seed` is its owner's."""
+    """Returns a dropout layer; `seed` is its owner's."""
     return dropout.Dropout(rate, seed=derive_seed(seed, name), name=name, dtype=dtype)
 
 
@@ -78,7 +78,7 @@ class Part(keras.layers.Layer):
         return dropout_layer(rate, seed=self.seed, name=name, dtype=self.dtype_policy)
 
     def make_norm(self, size: int, name: str) -> "LayerNorm":
-        """Layer normalisation of the last axis, of length `size`."""
+        """Returns a layer normalisation of the last axis, of length `size`."""
         return LayerNorm(size, name=name, dtype=self.dtype_policy)
 
 
@@ -128,7 +128,7 @@ class LayerNorm(keras.layers.Layer):
         )
 
     def parameters(self) -> tuple:
-        """`gamma` and `beta` as tensors, `(size,)` float32 each."""
+        """Returns `gamma` and `beta` as tensors, `(size,)` float32 each."""
         return ops.convert_to_tensor(self.gamma), ops.convert_to_tensor(self.beta)
 
 
@@ -326,7 +326,7 @@ class SelfAttention(Part):
         return 1.0 / math.sqrt(self.size_per_head)
 
     def _attend(self, query_key_value, bias, *seeds, length, rate, training):
-        """Weighted values of all heads, `(batch_size * length, hidden_size)`.
+        """Returns weighted values of all heads, `(batch_size * length, hidden_size)`.
 
         Args:
             query_key_value: `(batch_size * length, 3 * hidden_size)`.
@@ -369,7 +369,7 @@ class SelfAttention(Part):
         return operations.EXCLUDED_BIAS * excluded
 
     def _split_heads(self, query_key_value, length):
-        """Query, key and value, each `(batch_size, heads, length, size_per_head)`."""
+        """Returns query, key and value: `(batch_size, heads, length, head_size)`."""
         shape = (-1, length, 3, self.num_attention_heads, self.size_per_head)
         heads = ops.reshape(query_key_value, shape)
         # One transposition of all three, then plain batched products: measured against

@@ -11,7 +11,7 @@ from bert_keras.model import fusion
 
 
 def cross_entropy(logits, labels):
-    """Negative log probability of the true class.
+    """Returns the negative log probability of the true class.
 
     As `keras.losses.sparse_categorical_crossentropy` from logits, but the gradient
     computes the exponentials again: on a CPU that is faster than storing them.
@@ -53,12 +53,12 @@ def _logits_gradient(logits, labels, largest, total, upstream):
 
 
 def logit_of(logits, labels):
-    """Logit of each label: `(n, num_classes)` and `(n,)` to `(n, 1)`."""
+    """Returns each label's logit: `(n, num_classes)` and `(n,)` to `(n, 1)`."""
     return ops.take_along_axis(logits, labels[:, None], axis=-1)
 
 
 def is_right(logits, labels):
-    """1 where no other class scores as high as the true one.
+    """Returns 1 where no other class scores as high as the true one.
 
     A tie is wrong: constant logits are not right every time.
 
@@ -82,7 +82,7 @@ def _is_highest(logits, labels):
 
 
 def classification_terms(logits, labels, weights) -> dict[str, tuple[Any, Any]]:
-    """Weighted sums of cross entropy and right answers, and the sum of the weights.
+    """Sums cross entropy and right answers by weight, and the weights.
 
     Args:
         logits: `(..., num_classes)` float32.

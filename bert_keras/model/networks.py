@@ -159,12 +159,12 @@ class EncoderWithHead(encoder.BertNetwork):
         return ops.tanh(self.encoder.pooler(vectors))
 
     def loss_weights(self, features) -> dict[str, Any]:
-        """Weight of the loss: the number of examples."""
+        """Returns the weight of the loss: the number of examples."""
         return {"loss": ops.sum(example_weights(features, features["label_ids"]))}
 
 
 def example_weights(features, labels):
-    """Weight of each example: 1, and 0 for a row that fills up a batch.
+    """Returns each example's weight: 1, or 0 for a row that fills up a batch.
 
     Args:
         features: a batch, see `bert_keras.data.features.EXAMPLE_WEIGHTS`.
@@ -179,7 +179,7 @@ def example_weights(features, labels):
 
 
 def scaled_weights(features, weights):
-    """Weights in the sum of a loss: those of the examples, times their scales if any.
+    """Multiplies the weights of examples by the scales of their losses, if any.
 
     Args:
         features: a batch, see `bert_keras.data.features.LOSS_SCALES`.
@@ -191,16 +191,16 @@ def scaled_weights(features, weights):
 
 
 def token_weights(features):
-    """1 for a token that counts, else 0: float32, the shape of `label_ids`."""
+    """Returns 1 for a token that counts, else 0: float32, shaped as `label_ids`."""
     weights = ops.cast(features["label_ids"] >= 0, "float32")
-    # Of packed rows, an empty slot has no token.
+    # An empty slot of packed rows has no token.
     if "example_weights" in features and "instance_ids" not in features:
         weights = weights * example_weights(features, None)[:, None]
     return weights
 
 
 def choice_terms(logits, labels):
-    """Cross entropy in nats, and whether the label is right: `(batch_size,)` each."""
+    """Returns cross entropy in nats, and hits: `(batch_size,)` each."""
     # `losses.cross_entropy` is for a number of classes that is known beforehand.
     labels = ops.reshape(ops.cast(labels, "int32"), (-1,))
     log_probs = ops.log_softmax(logits, axis=-1)

@@ -20,7 +20,7 @@ EXCLUDED_BIAS = -10000.0
 
 
 def gelu(x):
-    """Gaussian error linear unit, exact: `x * P(X <= x)` for a standard normal X.
+    """Computes the exact Gaussian error linear unit, `x * P(X <= x)`, X normal.
 
     Written with `erf`: JAX's own form becomes `erfc`, which ONNX does not have.
     """
@@ -28,7 +28,7 @@ def gelu(x):
 
 
 def gelu_tanh(x):
-    """The approximation of `gelu` that Google's checkpoints were trained with."""
+    """Approximates `gelu` as in the training of Google's checkpoints."""
     return ops.gelu(x, approximate=True)
 
 
@@ -36,7 +36,7 @@ ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": ops.relu}
 
 
 def activate(inputs, *, activation: str):
-    """One of `ACTIVATIONS`, with the shape and dtype of `inputs`."""
+    """Applies one of `ACTIVATIONS`; shape and dtype are those of `inputs`."""
     values = ACTIVATIONS[activation](ops.cast(inputs, "float32"))
     return ops.cast(values, inputs.dtype)
 
@@ -53,7 +53,7 @@ def normalize(inputs, gamma, beta):
 def add_and_normalize(
     residual, inputs, gamma, beta, dropout_seeds=None, salt=None, *, rate: float
 ):
-    """`normalize(residual + drop(inputs))`, in float32 between reading and writing.
+    """Computes `normalize(residual + drop(inputs))` in float32.
 
     Args:
         residual: `(batch_size, sequence_length, size)` float.
@@ -76,7 +76,7 @@ def add_and_normalize(
 def attention_probabilities(
     scores, bias, dropout_seeds=None, salt=None, *, scale: float, rate: float
 ):
-    """Attention probabilities after dropout.
+    """Computes attention probabilities, with dropout.
 
     Args:
         scores: `(batch_size, heads, query, key)` float.
@@ -92,8 +92,8 @@ def attention_probabilities(
     """
     if len(bias.shape) == 2:
         bias = bias_between(bias)
-    # Of the mask: nobody's weights. XLA would add up its gradient over all scores,
-    # which takes as long as the rest of the backward pass.
+    # The bias comes from the mask and has no weights. XLA would sum its gradient over
+    # all scores, which takes as long as the rest of the backward pass.
     bias = ops.stop_gradient(bias)
     probabilities = ops.softmax(ops.cast(scores, "float32") * scale + bias)
     dropped = dropout.drop(probabilities, dropout_seeds, salt, rate=rate)
@@ -101,7 +101,7 @@ def attention_probabilities(
 
 
 def bias_between(instance_ids):
-    """Bias of scores that excludes the tokens of other instances.
+    """Returns the bias of scores that excludes tokens of other instances.
 
     Within a chain that is one pass over the scores, it is never in memory.
 
@@ -118,7 +118,7 @@ def bias_between(instance_ids):
 
 
 def take_rows(table, ids):
-    """Rows of a matrix, with a dense gradient that adds up repeated ids.
+    """Returns rows of a matrix; their gradient is dense and adds up repeated ids.
 
     On TensorFlow the gradient of a plain gather is a list of rows, one per id, and
     Keras' optimizers square it row by row: Adam then sees `sum(g ** 2)` instead of
@@ -151,7 +151,7 @@ def _take_rows(table, ids):
 
 
 def gather_positions(sequence_output, positions):
-    """Vectors at some positions of each sequence, end to end.
+    """Returns the vectors at some positions of each sequence, end to end.
 
     Args:
         sequence_output: `(batch_size, sequence_length, hidden_size)`.
@@ -168,7 +168,7 @@ def gather_positions(sequence_output, positions):
 
 
 def plain_scores(vectors, table, bias):
-    """Products of vectors with all rows of a matrix, plus a number for each row.
+    """Multiplies vectors with all rows of a matrix, and adds a number for each row.
 
     Args:
         vectors: `(n, size)` float.
@@ -182,7 +182,7 @@ def plain_scores(vectors, table, bias):
 
 
 def scores_of_rows(vectors, table, bias):
-    """`plain_scores` for training: fewer passes over the scores and the table.
+    """Computes `plain_scores` for training in fewer passes over scores and table.
 
     The gradient of the table is computed as it lies in memory, not transposed; scores
     of lower precision become float32 while the bias is added. The same bits.

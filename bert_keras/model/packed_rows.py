@@ -14,7 +14,7 @@ from bert_keras.model import operations
 
 
 def positions(instance_ids):
-    """Each token's place in its instance, from 0.
+    """Returns each token's place in its instance, from 0.
 
     Args:
         instance_ids: `(batch_size, sequence_length)` int32.
@@ -31,7 +31,7 @@ def positions(instance_ids):
 
 
 def token_seeds(dropout_seeds, instance_ids, places):
-    """Seed of each token's instance, and the token's place in that.
+    """Returns the seed of each token's instance, and the token's place in it.
 
     Args:
         dropout_seeds: `(batch_size, slots)` int32, of each instance.
@@ -48,14 +48,14 @@ def token_seeds(dropout_seeds, instance_ids, places):
 
 
 def num_slots(features):
-    """Instances that the rows of a batch have slots for."""
+    """Returns the number of slots for instances in each row of a batch."""
     if "dropout_seeds" in features:
         return ops.shape(features["dropout_seeds"])[1]
     return instances_per_row(features["input_ids"].shape[1])
 
 
 def first_states(hidden_states, instance_ids, num_slots):
-    """State of the first token of each instance.
+    """Returns the state of the first token of each instance.
 
     Args:
         hidden_states: `(batch_size, sequence_length, size)`.

@@ -90,9 +90,8 @@ class BertPretrainer(encoder.BertNetwork):
         }
 
     def loss_weights(self, features) -> dict[str, Any]:
-        """Weights of the terms that add up to the loss, see `loss_terms`.
-
-        And `tokens`, their number without padding.
+        """Returns the weights of the terms of the loss, see `loss_terms`, and the
+        number of `tokens` without padding.
         """
         mask = features["instance_ids" if "instance_ids" in features else "input_mask"]
         weights = {
@@ -107,10 +106,10 @@ class BertPretrainer(encoder.BertNetwork):
         return weights
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
-        """Sum and weight of each quantity over this batch, to be divided later.
+        """Returns sum and weight of each quantity over this batch, to be divided later.
 
-        Not means: with several replicas, a mean is the sum over all of them divided by
-        the weight of all of them, and replicas hold different numbers of predictions.
+        A mean over several replicas is the sum of all divided by the weight of all:
+        replicas hold different numbers of predictions.
 
         Args:
             features: a dict with `masked_lm_ids`, `masked_lm_weights` and, for next
@@ -144,7 +143,7 @@ class BertPretrainer(encoder.BertNetwork):
 
 
 def _next_sentence_labels(features) -> tuple[Any, Any]:
-    """Labels and weights of all instances, end to end; a label below 0 weighs 0."""
+    """Returns labels and weights of all instances; a label below 0 weighs 0."""
     labels = ops.reshape(features["next_sentence_labels"], (-1,))
     weights = ops.cast(labels >= 0, "float32")
     return ops.maximum(labels, 0), weights

@@ -21,10 +21,10 @@ _compiled_whole = contextvars.ContextVar("compiled_whole", default=False)
 
 @contextlib.contextmanager
 def compiled_whole(is_compiled: bool = True) -> Iterator[None]:
-    """Says that XLA compiles all that is traced within it as one program.
+    """Marks a trace that XLA compiles as one program.
 
-    TensorFlow does not tell; and what keeps the two computations of a part apart is not
-    the same there.
+    TensorFlow does not tell, and there a barrier must keep the two computations of a
+    part apart, elsewhere a control dependency.
     """
     token = _compiled_whole.set(is_compiled)
     try:
@@ -91,9 +91,9 @@ def _recomputed(function: Callable) -> Callable:
 
 
 def _afterwards(tensors: tuple, upstream) -> tuple[list, Any]:
-    """The same tensors, not to be had before the backward pass comes to them.
+    """Returns the same tensors, available only once the backward pass reaches them.
 
-    Else compilers see that the same is computed twice, and keep the first result.
+    Otherwise compilers find the repeated computation and keep its first result.
     """
     if is_compiled_whole():
         # XLA follows no control dependencies, but its own barriers.
