@@ -143,21 +143,29 @@ def module_of(file: str) -> str:
 
 
 def tests_of(tree: Path, file: str) -> list[str]:
-    """Returns test files that name a module, those of its folder first."""
-    module = module_of(file)
-    package, _, name = module.rpartition(".")
+    """Returns test files of a module: its own, those that import it, and those of
+    modules that import it."""
+    package, _, name = module_of(file).rpartition(".")
     imports = re.compile(
-        rf"from {package} import (\([^)]*)?[^)\n]*\b{name}\b|{re.escape(module)}\b"
+        rf"from {package} import (\([^)]*)?[^)\n]*\b{name}\b|"
+        rf"{re.escape(module_of(file))}\b"
     )
     folder = (tree / "tests" / file).parent
-    naming = [
-        path
-        for path in sorted((tree / "tests").rglob("test_*.py"))
-        if imports.search(path.read_text(encoding="utf-8"))
-        or path == folder / f"test_{name}.py"
-    ]
-    naming.sort(key=lambda p: (p.stem != f"test_{name}", p.parent != folder, str(p)))
-    return list(map(str, naming or sorted(folder.glob("test_*.py"))))[:NUM_FILES]
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for root in ("tests", "bert_keras", "pipelines", "tpu")
+        for path in sorted((tree / root).rglob("*.py"))
+    }
+    importing = [path for path, text in texts.items() if imports.search(text)]
+    stems = {f"test_{path.stem}" for path in importing}
+    tests = [p for p in texts if p.name.startswith("test_")]
+    ranks = {
+        p: (p.stem != f"test_{name}", p not in importing, p.parent != folder, str(p))
+        for p in tests
+        if p in importing or p.stem in stems or p.stem == f"test_{name}"
+    }
+    chosen = sorted(ranks, key=ranks.__getitem__)
+    return list(map(str, chosen or sorted(folder.glob("test_*.py"))))[:NUM_FILES]
 
 
 def run_mutant(tree: Path, mutant: dict[str, Any]) -> dict[str, Any]:
