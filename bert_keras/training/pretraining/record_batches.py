@@ -230,7 +230,12 @@ class RecordBatches:
     def _parsed(
         self, batches: tf.data.Dataset, *, has_dropout: bool
     ) -> tf.data.Dataset:
-        parse = record_parsing.Parser(
+        parser = (
+            record_parsing.PackedParser
+            if self.config.pack_instances
+            else record_parsing.PlainParser
+        )
+        parse = parser(
             config=self.config,
             vocabulary=self.vocabulary,
             seed=self.seed,

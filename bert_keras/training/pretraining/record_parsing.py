@@ -4,6 +4,7 @@ Chance is a function of (seed of the run, epoch, number of the record): see
 `dynamic_masking`.
 """
 
+import abc
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,38 +53,27 @@ def padding_record(config: ExamplesConfig, cls_id: int) -> bytes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parser:
-    """Turns records into the features of a batch.
-
-    Args: see `record_batches.RecordBatches`; `has_dropout` adds dropout's seeds.
-    """
+class Parser(abc.ABC):
+    """Makes features of records; for the fields see `record_batches.RecordBatches`."""
 
     config: ExamplesConfig
     vocabulary: masking.MaskingVocabulary
     seed: int
     attention: Attention
     has_dropout: bool
+    """Adds `features.DROPOUT_SEEDS`."""
 
     def __call__(
         self, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Features of records.
+        """Returns the features of records.
 
         Args:
             epochs: `(rows,)` int64.
-            numbers: `(rows,)` int64.
+            numbers: `(rows,)` int64, places of the records in the data.
             records: `(rows,)` bytes.
         """
-        if self.config.pack_instances and self.config.masking == "dynamic":
-            parsed = self._masked_rows(epochs, numbers, records)
-        else:
-            parsed = self._parsed(records, epochs, numbers)
-            if self.config.pack_instances:
-                numbers = self._numbers_of_slots(numbers)
-                epochs = epochs[:, tf.newaxis]
-            if self.has_dropout:
-                seeds = dropout_seeds(self.seed, epochs, numbers)
-                parsed[features.DROPOUT_SEEDS] = seeds
+        parsed = self._parsed(epochs, numbers, records)
         if self.attention == "left_to_right":
             parsed |= next_tokens(parsed)
         return {
@@ -91,113 +81,44 @@ class Parser:
             for name, value in parsed.items()
         }
 
+    @abc.abstractmethod
     def _parsed(
-        self, records: tf.Tensor, epochs: tf.Tensor, numbers: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        parsed = self._stored(records)
-        if self.config.masking == "dynamic":
-            parsed |= self._completed(parsed.pop("input_ids"), epochs, numbers)
-        elif self.attention == "left_to_right":
-            parsed["input_ids"] = _unmasked(parsed)
-        return parsed
-
-    def _masked_rows(
         self, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Rows of packed records that are masked here, instance by instance."""
-        parsed = self._stored(records, pads=False)
-        ids = parsed.pop("input_ids")
-        starts = tf.where(ids.flat_values == self.vocabulary.cls_id)[:, 0]
-        row_of = tf.cast(tf.gather(ids.value_rowids(), starts), tf.int64)
-        rows = tf.range(epochs.shape[0], dtype=tf.int64)
-        first_slots = tf.searchsorted(row_of, rows, out_type=tf.int64)
-        slots = tf.range(tf.size(row_of, out_type=tf.int64))
-        slots -= tf.gather(first_slots, row_of)
-        numbers = tf.gather_nd(
-            self._numbers_of_slots(numbers), tf.stack([row_of, slots], axis=1)
-        )
-        of_instance = tf.gather(epochs, row_of)
-        if "next_sentence_labels" in parsed:
-            labels = parsed["next_sentence_labels"].flat_values
-            tf.debugging.assert_equal(
-                tf.size(labels),
-                tf.size(row_of),
-                message="a packed record has not one label for each [CLS]",
-            )
-            parsed["next_sentence_labels"] = labels[:, tf.newaxis]
-        instances = tf.RaggedTensor.from_row_starts(ids.flat_values, starts)
-        parsed |= self._completed(instances, of_instance, numbers)
-        return self._joined(parsed, of_instance, numbers, row_of, rows=epochs.shape[0])
+        """Features of the records, masked and with dropout's seeds."""
 
-    def _numbers_of_slots(self, numbers: tf.Tensor) -> tf.Tensor:
-        """A number for each slot of packed records: `(rows, slots)`."""
-        num_slots = instances_per_row(self.config.max_seq_length)
-        return numbers[:, tf.newaxis] * num_slots + tf.range(num_slots, dtype=tf.int64)
-
-    def _joined(
-        self,
-        parsed: dict[str, tf.Tensor],
-        epochs: tf.Tensor,
-        numbers: tf.Tensor,
-        row_of: tf.Tensor,
-        *,
-        rows: int,
+    def _with_seeds(
+        self, parsed: dict[str, tf.Tensor], epochs: tf.Tensor, numbers: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Rows of instances: see `packing.join_rows`."""
-        config = self.config
         if self.has_dropout:
             seeds = dropout_seeds(self.seed, epochs, numbers)
             parsed[features.DROPOUT_SEEDS] = seeds
-        given = sorted(parsed)
-        num_slots = instances_per_row(config.max_seq_length)
-        lengths = {f.name: f.length for f in features.batch_features(config)}
-        lengths[features.DROPOUT_SEEDS] = num_slots
-        made = [name for name in lengths if name in parsed or name == "instance_ids"]
+        return parsed
 
-        def join(row_of: np.ndarray, *columns: np.ndarray) -> list[np.ndarray]:
-            instances = dict(zip(given, columns, strict=True))
-            joined = packing.join_rows(instances, row_of, config)
-            return [
-                joined[name].astype(np.float32 if "weights" in name else np.int32)
-                for name in made
-            ]
-
-        types = [tf.float32 if "weights" in name else tf.int32 for name in made]
-        arrays = tf.numpy_function(
-            join, [row_of, *(parsed[name] for name in given)], types
-        )
-        return {
-            name: tf.ensure_shape(array, [rows, lengths[name]])
-            for name, array in zip(made, arrays, strict=True)
-        }
-
-    def _stored(self, records: tf.Tensor, *, pads: bool = True) -> dict[str, Any]:
-        """Stored features by the names that the model knows.
-
-        Labels of packed records are padded, or ragged.
-        """
+    def _stored(self, records: tf.Tensor) -> dict[str, Any]:
+        """Stored features by the names that the model knows, ids checked."""
         stored = tf.io.parse_example(records, feature_spec(self.config))
         parsed = {}
         for feature in features.batch_features(self.config):
             stored_name = features.stored_name(feature.name, self.config)
             if stored_name in stored:
                 parsed[feature.name] = stored[stored_name]
-        num_slots = instances_per_row(self.config.max_seq_length)
         limits = {
             "input_ids": (self.vocabulary.size, "vocabulary"),
             "masked_lm_ids": (self.vocabulary.size, "vocabulary"),
             "masked_lm_positions": (self.config.max_seq_length, "sequence"),
             "segment_ids": (_NUM_SEGMENTS, "pair"),
-            "instance_ids": (num_slots + 1, "row"),
+            "instance_ids": (instances_per_row(self.config.max_seq_length) + 1, "row"),
         }
         for name in sorted(parsed.keys() & limits.keys()):
             limit, whole = limits[name]
-            message = f"{name} beyond the {whole} of {limit}"
-            _check_below(limit, parsed[name], message)
-        if pads and self.config.pack_instances and "next_sentence_labels" in parsed:
-            parsed["next_sentence_labels"] = parsed["next_sentence_labels"].to_tensor(
-                NO_LABEL, shape=[records.shape[0], num_slots]
-            )
+            _check_below(limit, parsed[name], f"{name} beyond the {whole} of {limit}")
+        return parsed
+
+    def _masked(self, parsed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Records that were masked when they were made, as the attention needs them."""
+        if self.attention == "left_to_right":
+            parsed["input_ids"] = _unmasked(parsed)
         return parsed
 
     def _completed(
@@ -206,7 +127,7 @@ class Parser:
         """Pads plain sequences and masks them unless attention is `left_to_right`."""
         config = self.config.model_copy(update={"pack_instances": False})
         is_masked = self.attention == "bidirectional"
-        wanted = [
+        columns = [
             feature
             for feature in features.batch_features(config)
             if feature.name in dynamic_masking.PLAIN_FEATURES
@@ -220,8 +141,8 @@ class Parser:
                 if is_masked
                 else dynamic_masking.plain_examples
             )
-            made = make(ids, lengths, vocabulary=self.vocabulary, config=config)
-            return [made[feature.name] for feature in wanted]
+            arrays = make(ids, lengths, vocabulary=self.vocabulary, config=config)
+            return [arrays[feature.name] for feature in columns]
 
         lengths = tf.cast(input_ids.row_lengths(), tf.int64)
         tf.debugging.assert_positive(lengths, message="a record holds no input_ids")
@@ -232,11 +153,101 @@ class Parser:
         )
         padded = input_ids.to_tensor(shape=[None, config.max_seq_length])
         padded = tf.cast(padded, tf.int32)
-        types = [tf.int32 if f.dtype == "int64" else tf.float32 for f in wanted]
+        types = [tf.int32 if f.dtype == "int64" else tf.float32 for f in columns]
         arrays = tf.numpy_function(complete, [padded, lengths, epochs, numbers], types)
         return {
             feature.name: tf.ensure_shape(array, [epochs.shape[0], feature.length])
-            for feature, array in zip(wanted, arrays, strict=True)
+            for feature, array in zip(columns, arrays, strict=True)
+        }
+
+
+class PlainParser(Parser):
+    """Records of one instance each."""
+
+    def _parsed(self, epochs, numbers, records):
+        parsed = self._stored(records)
+        if self.config.masking == "dynamic":
+            parsed |= self._completed(parsed.pop("input_ids"), epochs, numbers)
+        else:
+            parsed = self._masked(parsed)
+        return self._with_seeds(parsed, epochs, numbers)
+
+
+class PackedParser(Parser):
+    """Records of several instances, one after the other; see `data.packing`.
+
+    Each slot of a row has a number of its own, so that chance differs within a row.
+    """
+
+    @property
+    def _num_slots(self) -> int:
+        return instances_per_row(self.config.max_seq_length)
+
+    def _slot_numbers(self, numbers: tf.Tensor) -> tf.Tensor:
+        """Returns a number for each slot of packed records: `(rows, slots)`."""
+        slots = tf.range(self._num_slots, dtype=tf.int64)
+        return numbers[:, tf.newaxis] * self._num_slots + slots
+
+    def _parsed(self, epochs, numbers, records):
+        parsed, numbers = self._stored(records), self._slot_numbers(numbers)
+        if self.config.masking == "dynamic":
+            return self._masked_by_instance(parsed, epochs, numbers)
+        if "next_sentence_labels" in parsed:
+            parsed["next_sentence_labels"] = parsed["next_sentence_labels"].to_tensor(
+                NO_LABEL, shape=[records.shape[0], self._num_slots]
+            )
+        return self._with_seeds(self._masked(parsed), epochs[:, tf.newaxis], numbers)
+
+    def _masked_by_instance(
+        self, parsed: dict[str, Any], epochs: tf.Tensor, numbers: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Takes rows apart, masks each instance as if it were alone, and joins them."""
+        ids = parsed.pop("input_ids")
+        starts = tf.where(ids.flat_values == self.vocabulary.cls_id)[:, 0]
+        row_of = tf.cast(tf.gather(ids.value_rowids(), starts), tf.int64)
+        rows = tf.range(epochs.shape[0], dtype=tf.int64)
+        first_slots = tf.searchsorted(row_of, rows, out_type=tf.int64)
+        slots = tf.range(tf.size(row_of, out_type=tf.int64))
+        slots -= tf.gather(first_slots, row_of)
+        numbers = tf.gather_nd(numbers, tf.stack([row_of, slots], axis=1))
+        instance_epochs = tf.gather(epochs, row_of)
+        if "next_sentence_labels" in parsed:
+            labels = parsed["next_sentence_labels"].flat_values
+            tf.debugging.assert_equal(
+                tf.size(labels),
+                tf.size(row_of),
+                message="a packed record has not one label for each [CLS]",
+            )
+            parsed["next_sentence_labels"] = labels[:, tf.newaxis]
+        instances = tf.RaggedTensor.from_row_starts(ids.flat_values, starts)
+        parsed |= self._completed(instances, instance_epochs, numbers)
+        parsed = self._with_seeds(parsed, instance_epochs, numbers)
+        return self._joined(parsed, row_of, num_rows=epochs.shape[0])
+
+    def _joined(
+        self, parsed: dict[str, tf.Tensor], row_of: tf.Tensor, *, num_rows: int
+    ) -> dict[str, tf.Tensor]:
+        """Rows of instances: see `packing.join_rows`."""
+        lengths = {f.name: f.length for f in features.batch_features(self.config)}
+        lengths[features.DROPOUT_SEEDS] = self._num_slots
+        sources = sorted(parsed)
+        names = [name for name in lengths if name in parsed or name == "instance_ids"]
+
+        def join(row_of: np.ndarray, *columns: np.ndarray) -> list[np.ndarray]:
+            instances = dict(zip(sources, columns, strict=True))
+            joined = packing.join_rows(instances, row_of, self.config)
+            return [
+                joined[name].astype(np.float32 if "weights" in name else np.int32)
+                for name in names
+            ]
+
+        types = [tf.float32 if "weights" in name else tf.int32 for name in names]
+        arrays = tf.numpy_function(
+            join, [row_of, *(parsed[name] for name in sources)], types
+        )
+        return {
+            name: tf.ensure_shape(array, [num_rows, lengths[name]])
+            for name, array in zip(names, arrays, strict=True)
         }
 
 
