@@ -22,7 +22,7 @@ from bert_keras.core.settings.config import PretrainingConfig
 from bert_keras.data import features, masking, tokenization
 from bert_keras.model import pretrainer
 from bert_keras.training.pretraining import record_batches
-from bert_keras.training.step import fitting, learner, optimization, replicas
+from bert_keras.training.step import fit, learner, optimization, replicas
 
 BATCH_SIZES = {128: 64, 512: 16}
 RECIPES = ("bert_tiny", "bert_mini")
@@ -80,13 +80,10 @@ def training(
         max_grad_norm=settings.optimizer.max_grad_norm,
     )
     batches = tf.data.Dataset.from_tensors(batch).repeat()
-    return lambda: fitting.fit(
+    return lambda: fit.fit(
         trained,
         batches,
-        last_step=replicas.optimizer_step(trained) + args.steps,
-        steps_per_epoch=args.steps,
-        evaluation=None,
-        run_callbacks=[],
+        replicas.Schedule(replicas.optimizer_step(trained) + args.steps),
     )
 
 

@@ -152,7 +152,7 @@ BRANCHES = {
     "report.facts": 2,
     "tpu.preflight": 1,
     "tpu.preflight.lowering": 2,
-    "training.finetuning.tuning_run": 2,
+    "training.finetuning.run": 2,
 }
 """Branches on the kind of task outside of `kinds/` by module; 60 are the most.
 
@@ -316,6 +316,20 @@ def test_a_beam_worker_loads_no_tensorflow(loaded):
     assert not loaded["workers"] & (set(HEAVY) - {"apache_beam"})
 
 
+def lines_imported_by(module: str) -> int:
+    """Lines of a module and of all of ours that it imports, in functions too."""
+    paths = {module_name(path): path for path in product_files()}
+    names, left = set(), [module]
+    while left:
+        name = left.pop()
+        if name in names or name not in paths or name == "bert_keras":
+            continue
+        names.add(name)
+        left += [name.rpartition(".")[0], *filter(is_ours, imports(paths[name]))]
+    texts = (paths[name].read_text(encoding="utf-8") for name in names)
+    return sum(len(text.splitlines()) for text in texts)
+
+
 def print_house() -> int:
     """Prints lines and imports of each room; returns how many imports go up."""
     lines: Counter[str] = Counter()
@@ -336,6 +350,9 @@ def print_house() -> int:
         below = ", ".join(sorted(arrows.get(room, ())))
         print(f"{room:15}{files[room]:4} files{lines[room]:7} lines   {below}")
     print(f"{'':15}{sum(files.values()):4} files{sum(lines.values()):7} lines")
+    for name in ("pretrain", "finetune"):
+        number = lines_imported_by(f"bert_keras.training.{name}")
+        print(f"{name} imports {number} lines")
     for module, number in branches_on_the_kind().most_common():
         print(f"{number:4} branches on the kind in {module}")
     print(*upward, sep="\n")

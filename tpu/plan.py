@@ -159,13 +159,13 @@ def finetuning(
     import numpy as np
 
     from bert_keras.kinds import held_out_parts
-    from bert_keras.training.finetuning import task_training
+    from bert_keras.training.finetuning import loop
 
     sizes = model.with_vocab_size(len(tokenizer.vocabulary))
     task, _, (data,) = held_out_parts.read(train, [], settings)
     inputs = data.encode(task, tokenizer, settings)
     batches = list(_batches(settings, task, inputs.lengths))
-    per_epoch, num_steps = task_training.num_steps(settings, len(inputs.lengths))
+    per_epoch, num_steps = loop.num_steps(settings, len(inputs.lengths))
     epochs = num_steps / per_epoch
     # Choices and pairs: several texts in each row.
     num_texts = math.prod(inputs.batch(np.arange(1))["input_mask"].shape[1:-1])
@@ -205,14 +205,14 @@ def _batches(
         task: that it learns.
         lengths: tokens of each input.
     """
-    from bert_keras.training.finetuning import task_batches
+    from bert_keras.training.finetuning import batches
 
     fixed = settings.fixed_lengths(on_tpu=False)
     settings = settings.model_copy(update={"lengths": fixed})
-    shapes = task_batches.BatchShapes.of(settings)
+    shapes = batches.BatchShapes.of(settings)
     packer = shapes.packer(settings.batch_size, 1, settings.gradient_accumulation_steps)
     padded_length = shapes.length_of(1) or int
-    for rows in task_batches.epoch_batches(
+    for rows in batches.epoch_batches(
         lengths,
         batch_size=settings.batch_size,
         by_length=settings.are_batches_by_length(task),

@@ -10,7 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.training.step import fitting, learner, optimization, replicas
+from bert_keras.training.step import fit as step_fit
+from bert_keras.training.step import learner, optimization, replicas
 
 
 class Slope(keras.Model):
@@ -91,13 +92,10 @@ def fit(
         # With several workers each of them has one replica here.
         return batches.shard(num_workers, worker_index)
 
-    fitting.fit(
+    step_fit.fit(
         trained,
         replicas.distribute(trained.distribute_strategy, make_batches),
-        last_step=num_steps,
-        steps_per_epoch=num_steps,
-        evaluation=None,
-        run_callbacks=(),
+        replicas.Schedule(num_steps),
     )
 
 

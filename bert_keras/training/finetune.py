@@ -12,7 +12,9 @@ from bert_keras.core.settings import config, finetuning
 from bert_keras.data import tokenization
 from bert_keras.kinds import held_out_parts
 from bert_keras.kinds.vectors import embedding
-from bert_keras.training.finetuning import settings_check, tuning_run
+from bert_keras.training import run
+from bert_keras.training.finetuning import run as tuning
+from bert_keras.training.finetuning import settings_check
 
 
 def finetune(
@@ -55,8 +57,8 @@ def finetune(
             worker is lost.
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
-    settings = tuning_run.resolved(settings, strategy)
-    return tuning_run.run(
+    settings = tuning.resolved(settings, strategy)
+    job = tuning.TuningJob(
         settings,
         lambda: _read_inputs(
             settings, train, dev, init, from_scratch=from_scratch, strategy=strategy
@@ -66,6 +68,7 @@ def finetune(
         strategy=strategy,
         is_chief=is_chief,
     )
+    return run.run(job, output_dir, is_chief=is_chief)
 
 
 def _read_inputs(
@@ -76,7 +79,7 @@ def _read_inputs(
     *,
     from_scratch: bool,
     strategy: tf.distribute.Strategy,
-) -> tuning_run.Inputs:
+) -> tuple[tuning.Inputs, tuning.Build]:
     start = _read_init(init, settings.max_seq_length)
     if settings.distillation != finetuning.DistillationConfig():
         raise InputError("`distillation` is for `bert-keras distill`: leave it out")
@@ -93,28 +96,28 @@ def _read_inputs(
     }
     train_inputs = examples[0].inputs
 
-    def build(run: run_directory.Run) -> tuning_run.Trained:
-        tuner = tuning_run.build_tuner(
+    def build(directory: run_directory.Run) -> tuning.Trained:
+        tuner = tuning.build_tuner(
             settings,
-            lambda: tuning_run.build_network(settings, run),
+            lambda: tuning.build_network(settings, directory),
             train_inputs,
             strategy,
         )
         if not from_scratch:
             starting_point.assign(tuner.network, arrays, path=init)
-        return tuning_run.Trained(tuner, tuner.network, train_inputs)
+        return tuning.Trained(tuner, tuner.network, train_inputs)
 
-    return tuning_run.Inputs(
-        bert_config=tuning_run.with_dropout(start.bert_config, settings),
+    inputs = tuning.Inputs(
+        bert_config=tuning.with_dropout(start.bert_config, settings),
         vocabulary=start.vocabulary,
         do_lower_case=start.do_lower_case,
         task=task,
         num_train_examples=len(examples[0].data),
         dev=examples[1:],
         recorded=recorded,
-        data_report=tuning_run.describe_data(settings, task, examples),
-        build=build,
+        data_report=tuning.describe_data(settings, task, examples),
     )
+    return inputs, build
 
 
 def _read_init(path: str | Path, max_seq_length: int) -> weights.Checkpoint:
@@ -132,12 +135,12 @@ def _read_examples(
     paths: Sequence[str | Path],
     settings: finetuning.FinetuningConfig,
     tokenizer: tokenization.Tokenizer,
-) -> tuple[config.Task, list[tuning_run.Examples]]:
+) -> tuple[config.Task, list[tuning.Examples]]:
     """The task that the first file teaches, and the examples of all files."""
     train, *dev = paths
     task, names, data = held_out_parts.read(train, dev, settings)
     task = task.model_copy(update={"bilstm_units": settings.bilstm_units})
     return task, [
-        tuning_run.Examples(name, examples, examples.encode(task, tokenizer, settings))
+        tuning.Examples(name, examples, examples.encode(task, tokenizer, settings))
         for name, examples in zip(names, data, strict=True)
     ]

@@ -26,7 +26,7 @@ from bert_keras.kinds import registry
 from bert_keras.lab.feature_based import bilstm_tagger
 from bert_keras.labelled import shapes
 from bert_keras.model import pretrainer
-from bert_keras.training.finetuning import task_batches
+from bert_keras.training.finetuning import batches as task_batches
 from bert_keras.training.step import learner, optimization, replicas
 
 NUM_REPLICAS = 2

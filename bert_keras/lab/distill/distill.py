@@ -19,7 +19,8 @@ from bert_keras.core.settings import config, finetuning
 from bert_keras.kinds import held_out_parts, registry
 from bert_keras.lab.distill import lessons, students, taught, teacher_answers
 from bert_keras.model import distillation
-from bert_keras.training.finetuning import tuning_run
+from bert_keras.training import run
+from bert_keras.training.finetuning import run as tuning
 
 
 def distill(
@@ -69,10 +70,10 @@ def distill(
     """
     found = starting_point.read_with_tokenizer(teacher)
     settings = lessons.complete(settings, found, teacher, has_labels=has_labels)
-    settings = tuning_run.resolved(settings, strategy)
+    settings = tuning.resolved(settings, strategy)
     train, dev = lessons.find_files(settings, found, train=train, dev=dev, data=data)
 
-    def read() -> tuning_run.Inputs:
+    def read() -> tuple[tuning.Inputs, tuning.Build]:
         made = students.read(student, found, settings, teacher_path=teacher)
         lesson = lessons.read(
             settings, found, teacher, train, dev, has_labels=has_labels
@@ -85,7 +86,7 @@ def distill(
             is_chief=is_chief,
         )
 
-    return tuning_run.run(
+    job = tuning.TuningJob(
         settings,
         read,
         paths={
@@ -98,6 +99,7 @@ def distill(
         strategy=strategy,
         is_chief=is_chief,
     )
+    return run.run(job, output_dir, is_chief=is_chief)
 
 
 def _inputs(
@@ -109,7 +111,7 @@ def _inputs(
     *,
     answers: str | Path | None,
     is_chief: bool,
-) -> tuning_run.Inputs:
+) -> tuple[tuning.Inputs, tuning.Build]:
     losses = _losses(settings.distillation, teacher, student.bert_config)
 
     recorded = {
@@ -128,11 +130,14 @@ def _inputs(
             is_chief=is_chief,
         )
 
-    def build(run: run_directory.Run) -> tuning_run.Trained:
-        return _build(settings, run, teacher, student, losses, lesson, answer, strategy)
+    def build(directory: run_directory.Run) -> tuning.Trained:
+        return _build(
+            *(settings, directory, teacher, student),
+            *(losses, lesson, answer, strategy),
+        )
 
-    return tuning_run.Inputs(
-        bert_config=tuning_run.with_dropout(student.bert_config, settings),
+    inputs = tuning.Inputs(
+        bert_config=tuning.with_dropout(student.bert_config, settings),
         vocabulary=teacher.vocabulary,
         do_lower_case=teacher.do_lower_case,
         task=lesson.task,
@@ -143,8 +148,8 @@ def _inputs(
             "student_sha256": starting_point.digest(student, student.arrays),
         },
         data_report=lesson.data_report,
-        build=build,
     )
+    return inputs, build
 
 
 def _losses(
@@ -206,14 +211,14 @@ def spread(num_teacher_layers: int, num_student_layers: int) -> tuple[int, ...]:
 
 def _build(
     settings: finetuning.FinetuningConfig,
-    run: run_directory.Run,
+    directory: run_directory.Run,
     teacher: weights.Checkpoint,
     student: weights.Checkpoint,
     losses: distillation.Losses,
     lesson: lessons.Lesson,
     answer: Callable[[keras.Model], np.ndarray],
     strategy: tf.distribute.Strategy,
-) -> tuning_run.Trained:
+) -> tuning.Trained:
     with strategy.scope():
         # Of pre-training heads nothing is learnt.
         task = teacher.task if lessons.is_tuned(teacher) else lesson.task
@@ -227,8 +232,8 @@ def _build(
 
     def make_network() -> keras.Model:
         made = distillation.Distillation(
-            tuning_run.build_network(settings, run),
-            kind=run.task.kind,
+            tuning.build_network(settings, directory),
+            kind=directory.task.kind,
             losses=losses,
             teacher=distillation.Teacher(network) if losses.read_layers else None,
             seed=settings.seed,
@@ -238,7 +243,7 @@ def _build(
         made.build()
         return made
 
-    tuner = tuning_run.build_tuner(settings, make_network, inputs, strategy)
+    tuner = tuning.build_tuner(settings, make_network, inputs, strategy)
     trained = tuner.network.student
     weights.assign(trained, student.arrays)
-    return tuning_run.Trained(tuner, trained, inputs)
+    return tuning.Trained(tuner, trained, inputs)

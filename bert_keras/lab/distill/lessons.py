@@ -15,7 +15,8 @@ from bert_keras.kinds import catalogue, held_out_parts, registry
 from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import text, text_forms
 from bert_keras.labelled import data_report, dataset, text_windows
-from bert_keras.training.finetuning import settings_check, tuning_run
+from bert_keras.training.finetuning import run as tuning
+from bert_keras.training.finetuning import settings_check
 
 _AS_THE_TEACHER = (
     "task",
@@ -51,7 +52,7 @@ class Lesson(NamedTuple):
     inputs: dataset.Inputs
     """To train on, with labels if they are learnt from."""
     num_train_examples: int
-    dev: Sequence[tuning_run.Examples]
+    dev: Sequence[tuning.Examples]
     recorded: dict[str, Any]
     data_report: data_report.DataReport | None
     facts: dict[str, Any]
@@ -267,7 +268,7 @@ def read(
     )
     settings_check.check(settings, task, teacher.bert_config)
     examples = [
-        tuning_run.Examples(name, d, d.encode(task, teacher.tokenizer, settings))
+        tuning.Examples(name, d, d.encode(task, teacher.tokenizer, settings))
         for name, d in zip(names, data, strict=True)
     ]
     return Lesson(
@@ -276,7 +277,7 @@ def read(
         num_train_examples=len(data[0]),
         dev=examples[1:],
         recorded=recorded,
-        data_report=tuning_run.describe_data(settings, task, examples),
+        data_report=tuning.describe_data(settings, task, examples),
         facts={
             "train_sha256": recorded["train_sha256"],
             "held_out": held_out_parts.part_of(dev),

@@ -24,7 +24,7 @@ from bert_keras.lab.feature_based import (
 )
 from bert_keras.labelled import dataset, tokenized
 from bert_keras.model import layers
-from bert_keras.training.finetuning import task_batches, task_training
+from bert_keras.training.finetuning import batches, loop
 from bert_keras.training.step import precision, replicas
 from bert_keras.training.tensorboard import progress_line
 
@@ -345,20 +345,20 @@ class _Tagger:
         """Trains and scores: gives `ner.scores`, the number of steps, and seconds."""
         train, dev = (self._inputs(features[name], name) for name in ("train", "dev"))
         start = time.monotonic()
-        tagger = task_training.build_learner(
+        tagger = loop.build_learner(
             self._settings,
             lambda: self._network(train.layers[0].shape[1]),
             train,
             strategy=strategy,
         )
         # Shuffled, as in the fine-tuning of taggers.
-        task_training.fit(
+        stretch = loop.build_stretch(
             *(tagger, self._settings, train),
             by_length=False,
             seed=self._seed,
-            logs=logs,
-            batch_shapes=task_batches.BatchShapes(ladder=self._ladder),
+            batch_shapes=batches.BatchShapes(ladder=self._ladder),
         )
+        loop.train(tagger, self._settings, stretch, logs=logs)
         network = tagger.network
         logits = word_logits(network, dev, strategy=strategy, ladder=self._ladder)
         scores = ner.scores(logits, self._data.labels, self._data.dev_sentences)

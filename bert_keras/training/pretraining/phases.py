@@ -68,22 +68,19 @@ def read_phases(
     num_replicas: int,
     verified: Collection[str] | None = (),
 ) -> list[Phase]:
-    """Reads and checks all directories, before anything is computed.
+    """Reads and checks all directories, one for each phase.
 
     Args:
         settings: the run's.
-        directories: made by `bert-keras examples`, one for each phase.
+        directories: made by `bert-keras examples`.
         vocab_path: vocabulary to check the examples against; they bring their own.
         num_replicas: number of replicas that share each batch.
         verified: SHA-256 of manifests whose shards this machine hashed before: only
             their sizes are checked, as are those of remote shards, which would be
             downloaded for it; `None`: all shards are hashed.
-
-    Raises:
-        InputError: a directory is unusable, or does not go together with the others.
     """
     planned = settings.planned_phases(len(directories))
-    found = [
+    every = [
         _read_phase(
             settings,
             plan,
@@ -95,10 +92,9 @@ def read_phases(
         )
         for (plan, *steps), directory in zip(planned, directories, strict=True)
     ]
-    for phase in found[1:]:
-        _check_same_documents(found[0], phase)
-        _check_same_text(found[0], phase, next_sentence=settings.next_sentence)
-    return [phase for phase in found if phase.last_step > phase.first_step]
+    for phase in every[1:]:
+        _check_alike(every[0], phase, next_sentence=settings.next_sentence)
+    return [phase for phase in every if phase.last_step > phase.first_step]
 
 
 def _read_phase(
@@ -111,28 +107,30 @@ def _read_phase(
     num_replicas: int,
     verified: Collection[str] | None,
 ) -> Phase:
-    found = manifest.read_manifest(directory, kind="examples", verb=_VERB)
-    manifest_sha256 = hashlib.sha256(found.model_dump_json().encode()).hexdigest()
+    contents = manifest.read_manifest(directory, kind="examples", verb=_VERB)
+    manifest_sha256 = hashlib.sha256(contents.model_dump_json().encode()).hexdigest()
     hashes = verified is None or not (
         files.is_remote(directory) or manifest_sha256 in verified
     )
     checked = "hashes" if hashes else "sizes"
-    logger.info("checking %s of %d shards of %s", checked, len(found.shards), directory)
-    manifest.verify_shards(directory, found, hashes=hashes)
-    made_with = features.examples_config(
-        found.config, origin=files.join(directory, manifest.MANIFEST_NAME)
+    logger.info(
+        "checking %s of %d shards of %s", checked, len(contents.shards), directory
     )
-    first_shard = files.join(directory, found.shards[0].name)
-    record_batches.check_lengths(first_shard, made_with)
-    shards = record_batches.read_shards(directory, found)
+    manifest.verify_shards(directory, contents, hashes=hashes)
+    examples = features.examples_config(
+        contents.config, origin=files.join(directory, manifest.MANIFEST_NAME)
+    )
+    first_shard = files.join(directory, contents.shards[0].name)
+    record_batches.check_lengths(first_shard, examples)
+    shards = record_batches.read_shards(directory, contents)
     train_shards, eval_shards = record_batches.split_shards(
         shards, settings.num_eval_shards
     )
     phase = Phase(
         directory=str(directory),
-        vocabulary=_read_vocabulary(directory, found, vocab_path),
-        do_lower_case=found.config["do_lower_case"],
-        examples=made_with,
+        vocabulary=_read_vocabulary(directory, contents, vocab_path),
+        do_lower_case=contents.config["do_lower_case"],
+        examples=examples,
         manifest_sha256=manifest_sha256,
         train_shards=train_shards,
         eval_shards=eval_shards,
@@ -143,7 +141,7 @@ def _read_phase(
             plan.gradient_accumulation_steps or settings.gradient_accumulation_steps
         ),
     )
-    if len(found.shards) == 1 and settings.num_eval_shards is None:
+    if len(contents.shards) == 1 and settings.num_eval_shards is None:
         logger.warning(
             "%s: a single shard, which is trained on, so there is no evaluation: make "
             "the examples again with a larger --num_shards (20), and the last one is "
@@ -157,15 +155,15 @@ def _read_phase(
 
 
 def _read_vocabulary(
-    directory: files.Path, found: manifest.Manifest, vocab_path: files.Path | None
+    directory: files.Path, contents: manifest.Manifest, vocab_path: files.Path | None
 ) -> tokenization.Vocabulary:
     source = vocab_path or files.join(directory, "vocab.txt")
     vocabulary = tokenization.Vocabulary.load(source)
-    if vocabulary.sha256 != found.vocab_sha256:
+    if vocabulary.sha256 != contents.vocab_sha256:
         raise InputError(
             f"{source}: {len(vocabulary)} entries, not the vocabulary that "
-            f"{directory} was made with ({found.vocab_size} entries): give that one, "
-            "or make the examples again with this one"
+            f"{directory} was made with ({contents.vocab_size} entries): give that "
+            "one, or make the examples again with this one"
         )
     return vocabulary
 
@@ -180,7 +178,7 @@ def _check_divisible(phase: Phase, num_replicas: int) -> None:
         )
 
 
-def _check_same_documents(first: Phase, other: Phase) -> None:
+def _check_alike(first: Phase, other: Phase, *, next_sentence: bool) -> None:
     # A shard is a bucket of documents, the same one for every length.
     if other.vocabulary.sha256 != first.vocabulary.sha256:
         raise InputError(
@@ -194,9 +192,6 @@ def _check_same_documents(first: Phase, other: Phase) -> None:
             f"{counts[1]}: one would train on documents that the other evaluates on; "
             "make both with the same --num_shards"
         )
-
-
-def _check_same_text(first: Phase, other: Phase, *, next_sentence: bool) -> None:
     if other.do_lower_case != first.do_lower_case:
         casings = {True: "lower-cased", False: "cased"}
         raise InputError(
@@ -219,7 +214,7 @@ def training_batches(
     *,
     start_step: int,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """Endless batches for every replica, from step `start_step + 1` on."""
+    """Returns endless batches for every replica, from `start_step + 1` on."""
 
     def of_worker(index: int, num_workers: int, num_replicas: int) -> tf.data.Dataset:
         return _batches(settings, phase).to_train(
@@ -236,7 +231,7 @@ def training_batches(
 def evaluation_batches(
     settings: config.PretrainingConfig, phase: Phase, strategy: tf.distribute.Strategy
 ) -> tuple[tf.data.Dataset | tf.distribute.DistributedDataset, int] | None:
-    """Endless batches for every replica and their number in one round, if any."""
+    """Returns endless batches for every replica and their number in a round, if any."""
     if not phase.has_evaluation:
         return None
 
@@ -257,7 +252,7 @@ def whole_evaluation_batches(
     *,
     worker: record_batches.Worker = record_batches.ONLY_WORKER,
 ) -> tuple[tf.data.Dataset, int]:
-    """Batches of `evaluation_batches`, whole or a worker's rows of them."""
+    """Returns batches of `evaluation_batches`, whole or a worker's rows of them."""
     return _batches(settings, phase).to_evaluate(
         phase.eval_shards, num_batches=settings.num_eval_steps, worker=worker
     )
@@ -279,9 +274,9 @@ def _batches(
 def placeholder_batches(
     settings: config.PretrainingConfig, phase: Phase, strategy: tf.distribute.Strategy
 ) -> list[tf.data.Dataset | tf.distribute.DistributedDataset]:
-    """Endless batches of zeros, shaped as those to train on and those to evaluate on.
+    """Returns endless zeros, shaped as batches to train on and to evaluate on.
 
-    Nothing is read for them.
+    No record is read for them.
     """
 
     def zeros_like(make_batches: Callable[[record_batches.Worker], tf.data.Dataset]):
@@ -304,7 +299,7 @@ def placeholder_batches(
 
 
 def largest(planned: Sequence[Phase], model: config.ModelConfig) -> Phase:
-    """The phase whose steps need the most memory; the first of equals.
+    """Returns the phase whose steps need the most memory; the first of equals.
 
     The numbers that a layer keeps for its gradients, after Korthikanti et al. (2022),
     "Reducing Activation Recomputation in Large Transformer Models", equation 2.
@@ -319,7 +314,7 @@ def largest(planned: Sequence[Phase], model: config.ModelConfig) -> Phase:
 
 
 def out_of_memory_message(phase: Phase, *, num_replicas: int) -> str:
-    """One line about a device that has no memory for a step of a phase."""
+    """Returns a line about a device that has no memory for a step of a phase."""
     num_rows = phase.batch_size // num_replicas
     more = [n for n in range(phase.num_parts + 1, num_rows + 1) if num_rows % n == 0]
     return (
@@ -338,7 +333,7 @@ def out_of_memory_message(phase: Phase, *, num_replicas: int) -> str:
 def describe_data(
     settings: config.PretrainingConfig, phase: Phase, first_step: int, last_step: int
 ) -> str:
-    """Names of the shards that the batches of some steps came from."""
+    """Returns names of the shards that the batches of some steps came from."""
     names = _batches(settings, phase).shards_of_steps(
         phase.train_shards,
         start_step=first_step - 1 - phase.first_step,

@@ -86,11 +86,7 @@ def grow(
     Reads and writes different rows, so doing it again before the next step changes
     nothing.
 
-    Args:
-        state: see `training_state.named_variables`.
-        strategy: the workers'.
-        num_trained: see `extrapolated`.
-        num_rows: see `extrapolated`.
+    For the numbers of rows see `extrapolated`.
     """
     new = slice(num_trained - 1, num_rows)
     for name, variable in state.items():

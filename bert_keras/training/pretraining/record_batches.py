@@ -28,31 +28,23 @@ class Shard(NamedTuple):
     num_records: int
 
 
-def read_shards(directory: files.Path, made: manifest.Manifest) -> list[Shard]:
+def read_shards(directory: files.Path, contents: manifest.Manifest) -> list[Shard]:
     """Shards of a directory of examples, in the manifest's order."""
-    starts = itertools.accumulate((s.num_records for s in made.shards), initial=0)
+    starts = itertools.accumulate((s.num_records for s in contents.shards), initial=0)
     return [
         Shard(files.join(directory, shard.name), start, shard.num_records)
-        for shard, start in zip(made.shards, starts, strict=False)
+        for shard, start in zip(contents.shards, starts, strict=False)
     ]
 
 
 def split_shards(
     shards: Sequence[Shard], num_eval_shards: int | None
 ) -> tuple[list[Shard], list[Shard]]:
-    """Splits off the last shards for evaluation.
+    """Splits off the last shards for evaluation; returns those to train on first.
 
     A shard is a bucket of documents, and random next sentences come from within it, so
     no document is both trained and evaluated on (of a source with fewer than four, no
-    part of a document).
-
-    Args:
-        shards: all, in order.
-        num_eval_shards: number to evaluate on; `None`: one in fifty, at least one if
-            there are two.
-
-    Returns:
-        The shards to train on, and those to evaluate on.
+    part of a document). `None`: one in fifty, at least one if there are two.
     """
     if num_eval_shards is None:
         num_eval_shards = max(1, len(shards) // 50) if len(shards) > 1 else 0
@@ -123,9 +115,6 @@ class RecordBatches:
             shape `{name: (rows, length)}`, integers as int32: `features.batch_features`
             (with `left_to_right`, see `record_parsing.next_tokens`), and
             `features.DROPOUT_SEEDS`, int32, of (seed, epoch, record).
-
-        Raises:
-            InputError: there are fewer shards than workers that read their own.
         """
         batch_size = self.batch_size
         if worker.sharding == "file":
@@ -151,8 +140,8 @@ class RecordBatches:
         records = records.take(num_steps * self.batch_size)
         numbers = [int(number) for number, _ in records.as_numpy_iterator()]
         starts = [shard.first_record for shard in shards]
-        found = {bisect.bisect_right(starts, number) - 1 for number in numbers}
-        return sorted(Path(shards[index].path).name for index in found)
+        indices = {bisect.bisect_right(starts, number) - 1 for number in numbers}
+        return sorted(Path(shards[index].path).name for index in indices)
 
     def to_evaluate(
         self,
@@ -219,11 +208,9 @@ class RecordBatches:
         return tf.data.Dataset.from_tensors((tf.constant(-1, tf.int64), record))
 
     def _shuffled(self, shards: Sequence[Shard], start: int) -> tf.data.Dataset:
+        size, blocks = self.shuffle_buffer_size, self._blocks
         reader = _ShuffledReader(
-            shards=shards,
-            blocks=self._blocks,
-            shuffle_buffer_size=self.shuffle_buffer_size,
-            seed=self.seed,
+            shards=shards, blocks=blocks, shuffle_buffer_size=size, seed=self.seed
         )
         return reader.records(start)
 
@@ -243,16 +230,11 @@ class RecordBatches:
             has_dropout=has_dropout,
         )
         parsed = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
-        return replicas.untuned(parsed.prefetch(tf.data.AUTOTUNE))
+        return replicas.without_autotune(parsed.prefetch(tf.data.AUTOTUNE))
 
 
 def check_lengths(path: files.Path, config: ExamplesConfig) -> None:
-    """Checks the features of a shard's first record.
-
-    Raises:
-        InputError: a feature is missing, its length is not the manifest's, or
-            TensorFlow, which reads the records, has no such store.
-    """
+    """Checks the features of a shard's first record, and that TensorFlow reads it."""
     scheme = str(path).partition("://")[0]
     if files.is_remote(path) and scheme not in tf.io.gfile.get_registered_schemes():
         raise InputError(
@@ -266,15 +248,15 @@ def check_lengths(path: files.Path, config: ExamplesConfig) -> None:
             stored = example.features.feature.get(feature.name)
             if stored is None:
                 raise InputError(f"{path}: its records have no feature {feature.name}")
-            found = len(stored.int64_list.value) + len(stored.float_list.value)
+            length = len(stored.int64_list.value) + len(stored.float_list.value)
             limit = config.max_seq_length
             if feature.name == "next_sentence_labels":
                 limit = instances_per_row(limit)
-            wanted = feature.length or min(found, limit)
-            if found != wanted:
+            expected = feature.length or min(length, limit)
+            if length != expected:
                 raise InputError(
-                    f"{path}: its records hold {found} {feature.name}, "
-                    f"{manifest.MANIFEST_NAME} says {wanted}: make the "
+                    f"{path}: its records hold {length} {feature.name}, "
+                    f"{manifest.MANIFEST_NAME} says {expected}: make the "
                     "examples again with the max_seq_length and "
                     "max_predictions_per_seq you want"
                 )

@@ -19,8 +19,8 @@ from bert_keras.core.settings import config
 from bert_keras.model import recomputation
 from bert_keras.training.step import optimization, precision, replicas
 
-REQUESTS = ("stop_requested", "evaluation_requested")
-"""Wishes of one worker that all fulfil together."""
+REQUESTS = tuple(f"{name}_requested" for name in ("stop", "save", "evaluate", "draw"))
+"""Requests that one worker raises and every worker carries out at the same step."""
 
 MIN_WEIGHT = 1e-5
 """Least divisor of a sum: a batch may have no prediction."""
@@ -70,11 +70,7 @@ class Learner(replicas.ReplicatedModel):
         return self.network(batch, training=training)
 
     def describe(self, batch_size: int) -> str:
-        """Devices, precision and the like, as a line for people.
-
-        Args:
-            batch_size: examples of a step, on all replicas together.
-        """
+        """Returns a line on devices and precision; a batch is for all replicas."""
         num_replicas = self.distribute_strategy.num_replicas_in_sync
         examples = f"{batch_size / num_replicas:g} examples each"
         if self.num_parts > 1:
@@ -120,12 +116,10 @@ class Learner(replicas.ReplicatedModel):
         )
 
     def request(self, name: str, value: float = 1.0) -> None:
-        """Raises a request above 0 in all workers, or takes this one's back.
+        """Raises one of `REQUESTS` in all workers, or with 0 takes this one's back.
 
-        Args:
-            name: one of `REQUESTS`; all see it in the logs of their next step, and that
-                to stop in the next batch of an evaluation too.
-            value: 0: takes it back.
+        All see it in the logs of their next step, and `stop_requested` in the next
+        batch of an evaluation, too.
         """
         strategy = self.distribute_strategy
         # Assigning to the variable as a whole would wait for the other workers.
@@ -237,12 +231,7 @@ class Learner(replicas.ReplicatedModel):
     def _apply(self, gradients, loss):
         """Updates the weights, unless something is not finite, and all counters.
 
-        Args:
-            gradients: summed and unscaled.
-            loss: the whole batch's.
-
-        Returns:
-            The gradients' global norm before they are clipped.
+        Takes summed, unscaled gradients; returns their global norm before clipping.
         """
         steps = optimization.local_value(self.optimizer.iterations)
         num_updates = steps - tf.cast(
@@ -346,7 +335,7 @@ def build_learner(
     recompute: config.Recompute = "none",
     **options: Any,
 ) -> Learner:
-    """Builds and compiles a learner inside a strategy's scope.
+    """Builds and compiles a learner inside a strategy's scope; see `Learner`.
 
     Args:
         make_network: makes the network to train.
@@ -354,7 +343,7 @@ def build_learner(
         optimizer: makes the optimizer.
         strategy: to train under.
         max_grad_norm: see `Learner`, as for `options`.
-        steps_per_execution: steps between two calls of the callbacks.
+        steps_per_execution: steps between two calls of the callbacks, at most.
         recompute: see `BertEncoder.recompute`.
         **options: see `Learner`.
     """

@@ -33,13 +33,9 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
 
     A subclass writes `updated`, and `update_variable` too if it has a faster way.
 
-    Args:
-        learning_rate: a float or a schedule.
-        weight_decay_rate: for the decayed variables.
-        beta_1: decay of the mean of gradients.
-        beta_2: decay of the mean of squared gradients.
-        epsilon: added to the root.
-        not_decayed: regular expressions, searched in a variable's path.
+    `learning_rate` may be a schedule; `beta_1` decays the mean of gradients, `beta_2`
+    that of their squares, and `epsilon` is added to the root. The paths of variables
+    without decay match one of the regular expressions `not_decayed`.
     """
 
     def __init__(
@@ -126,10 +122,7 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
         )
 
     def update_variable(self, index: int, gradient, learning_rate, num_updates) -> None:
-        """Updates this replica's copies of a variable and of its moments.
-
-        Args: see `updated`.
-        """
+        """Updates this replica's copies of a variable and of its moments."""
         new = self.updated(index, gradient, learning_rate, num_updates)
         for variable, value in zip(self._copies(index), new, strict=True):
             assign_local(variable, value)
@@ -169,11 +162,6 @@ class BertAdamW(ReplicaOptimizer):
     tf-models-official's `AdamWeightDecay` is neither: it corrects the bias without
     correcting `epsilon` (the "epsilon hat" of the Adam paper). It equals `"google"`
     once `beta ** t` has vanished, after some ten thousand updates.
-
-    Args:
-        learning_rate: a float or a schedule.
-        mode: see above.
-        **kwargs: see `ReplicaOptimizer`.
     """
 
     def __init__(
@@ -246,10 +234,6 @@ class Lamb(ReplicaOptimizer):
     its phi. The ratio is 1 where either norm is 0. As in tf-models-official, variables
     whose path matches one of `not_decayed` are neither decayed nor rescaled: a bias
     starts at 0, and its own norm would keep it near there.
-
-    Args:
-        learning_rate: a float or a schedule.
-        **kwargs: see `ReplicaOptimizer`.
     """
 
     def __init__(self, learning_rate=1e-4, *, name: str = "lamb", **kwargs):

@@ -21,10 +21,6 @@ def of_strategy(
 
     `None` for processors and for devices without a data sheet here: the speed of a
     product that is measured on a busy machine is no upper limit.
-
-    Args:
-        strategy: that trains on them.
-        precision: of the products.
     """
     names = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
     dtype = names.get(precision, "float32")
@@ -35,11 +31,9 @@ def of_strategy(
 
 
 def of_device(name: str, dtype: str) -> float | None:
-    """Operations per second of a device of the table; `None`: it is not there.
+    """Returns the operations a second of a device; `None`: no data sheet has it.
 
-    Args:
-        name: of a GPU, or the type of a TPU with its number of cores, such as `v4-32`.
-        dtype: the factors' type.
+    `name` is a GPU's, or a TPU's type with its number of cores, such as `v4-32`.
     """
     if (peak := chips.peak_flops(name, dtype)) is not None:
         return peak

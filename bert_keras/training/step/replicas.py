@@ -14,6 +14,7 @@ setup.cfg).
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,10 +35,7 @@ NEEDS_LENGTHS = (
 
 
 def sum_over_replicas(value):
-    """Sums a tensor, or a list of tensors, over all replicas.
-
-    Outside a replica context, or with one replica, returns the value itself.
-    """
+    """Sums a tensor or a list of tensors over all replicas, if there are several."""
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return value
@@ -130,12 +128,12 @@ def _devices(strategy: tf.distribute.Strategy) -> Sequence[str]:
     if strategy is not tf.distribute.get_strategy() or tf.distribute.has_strategy():
         return strategy.extended.worker_devices
     # The default strategy does not say: TensorFlow takes the first GPU.
-    found = tf.config.list_logical_devices("GPU")
-    return [device.name for device in found or tf.config.list_logical_devices()][:1]
+    gpus = tf.config.list_logical_devices("GPU")
+    return [device.name for device in gpus or tf.config.list_logical_devices()][:1]
 
 
 def describe_devices(strategy: tf.distribute.Strategy) -> str:
-    """The devices of a strategy: `4 GPUs (NVIDIA A100, MirroredStrategy)`."""
+    """Returns the devices as a text: `4 GPUs (NVIDIA A100, MirroredStrategy)`."""
     kinds = [
         device.upper().rpartition("DEVICE:")[2].rpartition("/")[2].partition(":")[0]
         for device in _devices(strategy)
@@ -157,13 +155,10 @@ def wait_for_all(strategy: tf.distribute.Strategy) -> None:
 
 
 def differing(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> list[str]:
-    """Names of values that are not the same in all worker processes.
+    """Returns the names of values that are not the same in all worker processes.
 
     All workers call it at the same point, with the same names, and get the same answer.
-
-    Args:
-        strategy: the workers'.
-        values: what JSON can say, by name; compared by their SHA-256.
+    Values that JSON can say are compared by their SHA-256.
     """
     digests = [
         hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
@@ -186,11 +181,7 @@ def differing(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> li
 
 
 def check_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> None:
-    """Compares what all worker processes were given, and what their devices chose.
-
-    Args:
-        strategy: the workers'.
-        values: see `differing`.
+    """Compares the inputs of all workers by `differing`.
 
     Raises:
         InputError: on all workers, names what differs.
@@ -208,15 +199,15 @@ def check_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> N
 def checksums(
     strategy: tf.distribute.Strategy, variables: Mapping[str, keras.Variable]
 ) -> dict[str, list[int]]:
-    """Two sums of the bits of each variable, in this process, by name.
+    """Returns two sums of the bits of each variable, in this process, by name.
 
     A copy to the host and a cryptographic hash would take seconds for a large model.
     """
-    found = {}
+    sums = {}
     for name, variable in variables.items():
         copy = strategy.experimental_local_results(variable.value)[0]
-        found[name] = _bit_sums(tf.convert_to_tensor(copy)).numpy().tolist()
-    return found
+        sums[name] = _bit_sums(tf.convert_to_tensor(copy)).numpy().tolist()
+    return sums
 
 
 @tf.function
@@ -234,10 +225,7 @@ def _bit_sums(value):
 def of_first_worker(
     strategy: tf.distribute.Strategy, numbers: np.ndarray
 ) -> np.ndarray:
-    """Returns the first worker process's numbers, bit for bit, in all processes.
-
-    All workers call it at the same point, with numbers of the same shape.
-    """
+    """Returns the first worker's numbers, bit for bit, in all processes at once."""
     if not is_multi_worker(strategy):
         return numbers
 
@@ -274,8 +262,8 @@ def _sum(
     return strategy.experimental_local_results(total())[0].numpy()
 
 
-def untuned(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """The same batches without TensorFlow's autotuner, whose end may take a minute.
+def without_autotune(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the batches without TensorFlow's autotuner, whose end may take a minute.
 
     The autotuner is a thread of each iterator. It sleeps for up to 60 seconds between
     two looks at the pipeline, and the end of the iterator waits for it (measured with
@@ -290,10 +278,10 @@ def untuned(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 @contextlib.contextmanager
-def _untuned_device_iterators() -> Iterator[None]:
-    """Within it, what a strategy puts between batches and devices is `untuned`, too."""
+def _device_iterators_without_autotune() -> Iterator[None]:
+    """Makes what a strategy puts between batches and devices `without_autotune`."""
     create = multi_device_iterator_ops._create_device_dataset
-    multi_device_iterator_ops._create_device_dataset = lambda *args: untuned(
+    multi_device_iterator_ops._create_device_dataset = lambda *args: without_autotune(
         create(*args)
     )
     try:
@@ -308,11 +296,8 @@ def distribute(
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Gives every replica its batches.
 
-    Args:
-        strategy: to train under.
-        make_batches: makes a worker's batches, given its index, the number of workers
-            and its number of replicas: one element per replica and step, in turn.
-            Nothing is sharded beyond that.
+    `make_batches` makes a worker's, given its index, the number of workers and its
+    number of replicas: one element per replica and step, in turn.
     """
 
     def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -328,43 +313,79 @@ def distribute(
     return strategy.distribute_datasets_from_function(of_worker)
 
 
-class ReplicatedModel(keras.Model):
-    """Model whose `fit` is correct under any strategy.
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """Steps of one call of `ReplicatedModel.make_steps`."""
 
-    It is built before `fit`. `train_step` returns scalars that are the same on every
+    last_step: int
+    """Step at which the call and its last execution end."""
+    spec_of_step: Callable[[int], Mapping[str, tf.TensorSpec]] | None = None
+    """Gives the fixed shapes of a replica's batch in the step after the step given.
+    An execution has steps of one shape, and each shape is traced by itself. `None`: the
+    data state their shapes."""
+
+
+class Stream:
+    """Endless batches, and the place in them that several calls have reached.
+
+    A new iterator would read the shuffled records of the place again.
+    """
+
+    def __init__(self, batches: tf.data.Dataset | tf.distribute.DistributedDataset):
+        self.batches = batches
+        self.iterator: Any = None
+
+    def close(self) -> None:
+        """Ends the iterator with its threads and buffers; the next one begins anew."""
+        self.iterator = None
+
+
+class ReplicatedModel(keras.Model):
+    """Model whose `make_steps` is correct under any strategy.
+
+    It is built before that. `train_step` returns scalars that are the same on every
     replica; callbacks get replica 0's, with `steps_per_execution` above 1 those of the
     last step. `input_wait` is added: seconds for which the steps waited for data.
     """
 
-    end_of_epoch: Callable[[int], int] | None = None
-    """Gives, for the step reached, the one at which the epoch of `fit` ends; `None`:
-    all executions have their full length."""
-    next_stop: Callable[[int], int]
-    """Gives, for the step reached, the one that the execution must not go beyond."""
-    spec_of_step: Callable[[int], Mapping[str, tf.TensorSpec]] | None = None
-    """Gives the fixed shapes of what a replica gets in the step after the one reached,
-    where the data do not state them; each of them is traced by itself."""
+    _schedule: Schedule
+    _stream: Stream
     _epoch_iterator = None
     stop_requested_in_test: Any = 0.0
     """`stop_requested` of an evaluation's last batch, which is none of its metrics."""
 
-    def fit(self, *args, **kwargs):
-        """Keras's, which ends the iterators of its data before it returns."""
+    def make_steps(
+        self,
+        stream: Stream,
+        schedule: Schedule,
+        *,
+        callbacks: Sequence[keras.callbacks.Callback] = (),
+    ) -> None:
+        """Makes the steps up to the last one by Keras's `fit`, as a single epoch.
+
+        A callback ends them earlier by `stop_training`.
+        """
+        self._schedule, self._stream = schedule, stream
         with self._iterators_end(), trace_registry.custom_gradients_end():
-            return super().fit(*args, **kwargs)
+            self.fit(
+                stream.batches,
+                steps_per_epoch=schedule.last_step - optimizer_step(self),
+                callbacks=list(callbacks),
+                shuffle=False,
+                verbose=0,
+            )
 
     @contextlib.contextmanager
     def _iterators_end(self) -> Iterator[None]:
-        outer, self._epoch_iterator = self._epoch_iterator, None
         try:
-            with _untuned_device_iterators():
+            with _device_iterators_without_autotune():
                 yield
         finally:
             # Its references go in a circle: threads and shuffle buffers would live
             # until the next garbage collection.
             if self._epoch_iterator is not None:
                 self._epoch_iterator.reset()
-            self._epoch_iterator = outer
+            self._epoch_iterator = None
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         self._epoch_iterator = iterator
@@ -379,15 +400,14 @@ class ReplicatedModel(keras.Model):
 
     def make_train_function(self, force=False):
         """Replaces Keras's, which compiles and reduces around the strategy."""
-        if self.end_of_epoch is not None and self.steps_per_execution > 1:
-            epoch = self._epoch_iterator
-            epoch._enumerate_iterator = lambda: self._executions_of(epoch)
+        epoch = self._epoch_iterator
+        epoch._enumerate_iterator = lambda: self._executions_of(epoch)
         if self.train_function is None or force:
             executions: dict[Any, Callable] = {}
 
             def train_function(iterator):
-                step = optimizer_step(self)
-                spec = self.spec_of_step and self.spec_of_step(step)
+                step, spec_of_step = optimizer_step(self), self._schedule.spec_of_step
+                spec = spec_of_step and spec_of_step(step)
                 shapes = spec and tuple((k, tuple(v.shape)) for k, v in spec.items())
                 if shapes not in executions:
                     executions[shapes] = self._execution(self.train_step, spec)
@@ -402,13 +422,11 @@ class ReplicatedModel(keras.Model):
         Args:
             epoch: Keras's iterator over the executions of an epoch.
         """
-        if epoch._current_iterator is None:
-            epoch._current_iterator = iter(epoch._get_iterator())
-        step = optimizer_step(self)
-        end = self.end_of_epoch(step)
-        while step < end:
-            yield step, step, epoch._current_iterator
-            step = optimizer_step(self)
+        stream = self._stream
+        if stream.iterator is None:
+            stream.iterator = iter(epoch._get_iterator())
+        while (step := optimizer_step(self)) < self._schedule.last_step:
+            yield step, step, stream.iterator
 
     def make_test_function(self, force=False):
         """Replaces Keras's for `evaluate`."""
@@ -435,14 +453,14 @@ class ReplicatedModel(keras.Model):
 
     def _num_steps_from(self, step: int) -> int:
         """Steps of the execution that begins after `step`: all of one shape."""
-        if self.steps_per_execution == 1 or self.end_of_epoch is None:
-            return self.steps_per_execution
-        end = min(step + self.steps_per_execution, self.next_stop(step))
-        if self.spec_of_step is None:
+        if self.steps_per_execution == 1:
+            return 1
+        end = min(step + self.steps_per_execution, self._schedule.last_step)
+        if (spec_of_step := self._schedule.spec_of_step) is None:
             return end - step
-        first = self.spec_of_step(step)
+        first = spec_of_step(step)
         return next(
-            (n - step for n in range(step + 1, end) if self.spec_of_step(n) != first),
+            (n - step for n in range(step + 1, end) if spec_of_step(n) != first),
             end - step,
         )
 
@@ -451,11 +469,9 @@ class ReplicatedModel(keras.Model):
         step_function: Callable,
         spec: Mapping[str, tf.TensorSpec] | None = None,
     ) -> Callable:
-        """A function of an iterator and a number of steps, which gives the logs.
+        """Returns a function from an iterator and a number of steps to the logs.
 
-        Args:
-            step_function: makes a step on a replica.
-            spec: what a replica is given; `None`: as the data state it.
+        `step_function` makes a step on a replica of `spec`, or as the data state it.
         """
         execute, names = self._traced_execution(step_function, spec)
 
@@ -471,7 +487,7 @@ class ReplicatedModel(keras.Model):
         step_function: Callable,
         spec: Mapping[str, tf.TensorSpec] | None = None,
     ) -> tuple[tf.types.experimental.PolymorphicFunction, list[str]]:
-        """The graph function of an execution, and the names of the numbers it gives.
+        """Returns the graph function of an execution, and the names of its numbers.
 
         The names are known once it is traced. The step is traced once, in a loop or by
         itself: twice would be as long again, and two programs for a device.

@@ -18,7 +18,7 @@ from keras import ops
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.model import layers, losses
-from bert_keras.training.step import fitting, learner, optimization, replicas
+from bert_keras.training.step import fit, learner, optimization, replicas
 
 logger = logging.getLogger(__name__)
 
@@ -46,9 +46,7 @@ def is_due(strategy: tf.distribute.Strategy) -> bool:
 
 
 def check(strategy: tf.distribute.Strategy) -> None:
-    """Checks sums over all replicas of a strategy; takes seconds.
-
-    All worker processes call it at the same point.
+    """Checks sums and training steps of all replicas, all workers at once, in seconds.
 
     Raises:
         InputError: a sum is wrong, or two training steps are not those of one device.
@@ -64,10 +62,9 @@ def check(strategy: tf.distribute.Strategy) -> None:
 
 
 def check_sums(strategy: tf.distribute.Strategy) -> None:
-    """Has all replicas add numbers that tell which of them they are of.
+    """Has all replicas add numbers that tell which replica each is of.
 
-    Raises:
-        InputError: some replica got a wrong sum; names it and whose numbers are wrong.
+    An error names the replica with a wrong sum, and whose numbers are wrong.
     """
     count = strategy.num_replicas_in_sync
     # Small integers: their sums are exact in whatever order.
@@ -125,11 +122,7 @@ def _named(strategy: tf.distribute.Strategy) -> str:
 
 
 def check_steps(strategy: tf.distribute.Strategy) -> None:
-    """Makes two steps of a tiny network on all replicas, and on one of them.
-
-    Raises:
-        InputError: they differ by more than rounding.
-    """
+    """Compares two steps of a tiny network on all replicas with those of one."""
     alone = tf.distribute.OneDeviceStrategy(strategy.extended.worker_devices[0])
     num_rows = 2 * strategy.num_replicas_in_sync
     before, together, loss = _two_steps(strategy, num_rows)
@@ -172,17 +165,11 @@ def _two_steps(
         own = slice(index * num_replicas * share, (index + 1) * num_replicas * share)
         rows = {name: values[own] for name, values in batch.items()}
         data = tf.data.Dataset.from_tensor_slices(rows).repeat()
-        return replicas.untuned(data.batch(share, drop_remainder=True))
+        return replicas.without_autotune(data.batch(share, drop_remainder=True))
 
     before = _weights(trained)
-    logs = fitting.fit(
-        trained,
-        replicas.distribute(strategy, of_process),
-        last_step=2,
-        steps_per_epoch=2,
-        evaluation=None,
-        run_callbacks=[],
-    )
+    distributed = replicas.distribute(strategy, of_process)
+    logs = fit.fit(trained, distributed, replicas.Schedule(2))
     return before, _weights(trained), logs["loss"]
 
 

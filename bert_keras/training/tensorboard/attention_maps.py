@@ -19,11 +19,8 @@ _CELL_INCHES = 0.14
 def draw(heads: np.ndarray, tokens: Sequence[str], *, first: int = 0) -> figure.Figure:
     """Draws some heads of a layer, two in a row: dark is much attention.
 
-    Args:
-        heads: `(num_heads, num_tokens, num_tokens)` probabilities: rows are the tokens
-            that attend, columns those that are attended to.
-        tokens: the sentence's.
-        first: number of the first of these heads.
+    `heads` are `(num_heads, num_tokens, num_tokens)` probabilities: rows are the tokens
+    that attend, columns those that are attended to. `first` numbers the first head.
     """
     num_columns = min(len(heads), HEADS_PER_ROW)
     num_rows = math.ceil(len(heads) / num_columns)

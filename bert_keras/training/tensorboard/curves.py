@@ -1,17 +1,16 @@
 """Curves in TensorBoard: scalars of the training steps and of the evaluations."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-
-import keras
 
 from bert_keras.core import files
 from bert_keras.report import event_log
-from bert_keras.training.step import replicas
-from bert_keras.training.tensorboard import event_files, progress_line
+from bert_keras.training.step import watcher
+from bert_keras.training.tensorboard import event_files
 
 
-class Curves(keras.callbacks.Callback):
+class Curves(watcher.Watcher):
     """Writes scalars of steps to `train` and of evaluations to `eval`.
 
     The scalars are the step's own, where Keras gives running means, and the step is the
@@ -27,6 +26,7 @@ class Curves(keras.callbacks.Callback):
 
     Args:
         directory: for the event files; `train` and `eval` are made in it.
+        step: that training goes on after.
         batch_size: examples per step, for the rates.
         tokens_per_example: padding included; `None`: no rate of tokens.
         flops_per_example: forward and backward pass, see `bert_keras.model.flops`.
@@ -39,6 +39,7 @@ class Curves(keras.callbacks.Callback):
     def __init__(
         self,
         directory: Path,
+        step: int,
         *,
         batch_size: int,
         tokens_per_example: int | None = None,
@@ -47,28 +48,21 @@ class Curves(keras.callbacks.Callback):
         every_steps: int = 10,
         repeats_evaluation: bool = False,
     ):
-        super().__init__()
-        self._directory = files.path(directory)
+        self._step = step
         self._batch_size = batch_size
         self._tokens_per_example = tokens_per_example
         self._flops_per_example = flops_per_example
         self._peak_flops = peak_flops
         self._every_steps = every_steps
-        self._repeats_evaluation = repeats_evaluation
-        self.last_step_logs: dict[str, float] = {}
-
-    def on_train_begin(self, logs=None):
-        self._step = replicas.optimizer_step(self.model)
-        self._train_writer, self._eval_writer = (
-            event_files.open_writer(self._directory / name, step)
-            for name, step in (
-                ("train", self._step),
-                ("eval", self._step - self._repeats_evaluation),
-            )
+        directory = files.path(directory)
+        self._train_writer = event_files.open_writer(directory / "train", step)
+        self._eval_writer = event_files.open_writer(
+            directory / "eval", step - repeats_evaluation
         )
         self._is_first = True
+        self._begin_window()
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def go_on(self) -> None:
         # Time spent on saving and evaluating is not training time.
         self._begin_window()
 
@@ -77,24 +71,23 @@ class Curves(keras.callbacks.Callback):
         self._window_step, self._window_start = self._step, time.monotonic()
         self._seconds_waited = self._num_tokens = 0.0
 
-    def on_train_batch_end(self, batch, logs=None):
-        previous_step, self._step = self._step, replicas.optimizer_step(self.model)
-        self.last_step_logs = {name: float(value) for name, value in logs.items()}
+    def after_steps(self, step: int, logs: Mapping[str, float]) -> None:
+        previous_step, self._step = self._step, step
         if self._is_first:
             # The first execution is mostly spent on building the graph.
             self._begin_window()
             self._is_first = False
         else:
-            self._seconds_waited += self.last_step_logs.get("input_wait", 0.0)
+            self._seconds_waited += logs.get("input_wait", 0.0)
             # Of an execution's steps only the last one is known.
-            tokens = self.last_step_logs.get("tokens", 0.0)
+            tokens = logs.get("tokens", 0.0)
             self._num_tokens += tokens * (self._step - previous_step)
         if is_logged(previous_step, self._step, every_steps=self._every_steps):
-            scalars = _tagged(self.last_step_logs) | self._speeds()
+            scalars = _tagged(logs) | self._speeds(logs)
             event_files.write_scalars(self._train_writer, scalars, self._step)
             self._begin_window()
 
-    def _speeds(self) -> dict[str, float]:
+    def _speeds(self, logs: Mapping[str, float]) -> dict[str, float]:
         num_steps = self._step - self._window_step
         seconds = max(time.monotonic() - self._window_start, 1e-9)
         if not num_steps:
@@ -108,16 +101,15 @@ class Curves(keras.callbacks.Callback):
         if self._flops_per_example is not None and self._peak_flops is not None:
             flops = rate * self._flops_per_example
             speeds["model_flop_utilization"] = flops / self._peak_flops
-        if "input_wait" in self.last_step_logs:
+        if "input_wait" in logs:
             speeds["input_wait"] = self._seconds_waited / num_steps
             speeds["input_wait_share"] = self._seconds_waited / seconds
         return {f"speed/{name}": value for name, value in speeds.items()}
 
-    def on_epoch_end(self, epoch, logs=None):
-        if metrics := progress_line.evaluation_metrics(logs):
-            event_files.write_scalars(self._eval_writer, _tagged(metrics), self._step)
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        event_files.write_scalars(self._eval_writer, _tagged(metrics), step)
 
-    def on_train_end(self, logs=None):
+    def close(self) -> None:
         self._train_writer.close()
         self._eval_writer.close()
 
@@ -131,7 +123,7 @@ def seconds_so_far(directory: Path) -> float:
     return event_log.read_log(files.path(directory) / "train").seconds
 
 
-def _tagged(metrics: dict[str, float]) -> dict[str, float]:
+def _tagged(metrics: Mapping[str, float]) -> dict[str, float]:
     return {
         scalar_tag(name): value
         for name, value in metrics.items()
@@ -162,5 +154,5 @@ def scalar_tag(name: str) -> str:
 
 _OPTIMIZER_SCALARS = ("learning_rate", "gradient_norm", "loss_scale", "skipped_steps")
 
-# `speed/` has the sums of the first two; the others are messages between workers.
-_NOT_DRAWN = ("input_wait", "tokens", "stop_requested", "evaluation_requested")
+_NOT_DRAWN = ("input_wait", "tokens")
+"""`speed/` has their sums."""

@@ -7,6 +7,7 @@ profile of the device.
 import contextlib
 import functools
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -15,12 +16,17 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.core import files
+from bert_keras.core.settings.config import BertConfig
 from bert_keras.data import features, tokenization
 from bert_keras.pages import markdown
-from bert_keras.training.step import replicas, stopping
+from bert_keras.report import event_log
+from bert_keras.training.step import replicas, watcher
 from bert_keras.training.tensorboard import event_files
 
 logger = logging.getLogger(__name__)
+
+PANELS_NAME = "panels"
+"""Directory of the event files."""
 
 NUM_SENTENCES = 10
 """Examples whose masked words are guessed."""
@@ -41,7 +47,7 @@ def _panels_only() -> Iterator[None]:
         logger.warning("TensorBoard's panels of this step are missing: %r", error)
 
 
-class EvaluationPanels(keras.callbacks.Callback):
+class EvaluationPanels(watcher.Watcher):
     """Shows how the network treats the same few examples as the training goes on.
 
     A panel that cannot be drawn is a warning. Writes to `panels` in `directory`:
@@ -53,40 +59,32 @@ class EvaluationPanels(keras.callbacks.Callback):
 
     Args:
         directory: for the run's event files.
+        step: that training goes on after.
+        learner: has the `network`.
         tokenizer: the run's.
         batch: features of a batch, see `bert_keras.data.features`; the first
             `NUM_SENTENCES` examples are used. The same in every session of a run.
-        every_steps: steps between two drawings, which are ends of epochs.
-        timer: after which there is one more, before the next step.
-        last_step: step of one more drawing, the last of this `fit`.
+        repeats_drawing: an interrupted process may have drawn this step in part.
     """
 
     def __init__(
         self,
         directory: Path,
+        step: int,
         *,
+        learner: keras.Model,
         tokenizer: tokenization.Tokenizer,
         batch: Mapping[str, np.ndarray],
-        every_steps: int,
-        timer: stopping.Timer | None = None,
-        last_step: int | None = None,
+        repeats_drawing: bool = False,
     ):
-        super().__init__()
-        self._directory = files.path(directory) / "panels"
+        directory = files.path(directory) / PANELS_NAME
+        self._writer = event_files.open_writer(directory, step - repeats_drawing)
         self._vocabulary = tokenizer.vocabulary
         # An evaluation's last batch is filled up with examples that predict nothing.
-        shown = np.flatnonzero(batch["masked_lm_weights"].any(axis=1))[:NUM_SENTENCES]
-        self._batch = {name: rows[shown] for name, rows in batch.items()}
-        self._every_steps = every_steps
-        self._timer = timer or stopping.Timer(None)
-        self._last_step = last_step
-
-    def on_train_begin(self, logs=None):
-        self._step = self._drawn_step = replicas.optimizer_step(self.model)
-        self._writer = event_files.open_writer(self._directory, self._step)
-        config = self.model.network.encoder.config
-        self._is_masked = config.attention == "bidirectional"
-        network, strategy = self.model.network, self.model.distribute_strategy
+        rows = np.flatnonzero(batch["masked_lm_weights"].any(axis=1))[:NUM_SENTENCES]
+        self._batch = {name: values[rows] for name, values in batch.items()}
+        network, strategy = learner.network, learner.distribute_strategy
+        self._is_masked = network.encoder.config.attention == "bidirectional"
         self._forward = replicas.on_replicas(
             strategy, lambda batch: network(batch, training=False)
         )
@@ -94,27 +92,14 @@ class EvaluationPanels(keras.callbacks.Callback):
             strategy,
             lambda batch: network.encoder(batch, training=False, return_attention=True),
         )
-        if self._step == 0:
+        if step == 0:
             with _panels_only(), self._writer.as_default(0):
                 batch = {name: tf.constant(rows) for name, rows in self._batch.items()}
                 tf.summary.graph(self._forward.get_concrete_function(batch).graph)
 
-    def on_train_batch_begin(self, batch, logs=None):
-        if self._timer.is_due and self._step != self._drawn_step:
-            self._draw()
-
-    def on_train_batch_end(self, batch, logs=None):
-        self._step = replicas.optimizer_step(self.model)
-
-    def on_epoch_end(self, epoch, logs=None):
-        is_due = self._step % self._every_steps == 0 or self._step == self._last_step
-        if is_due or self._timer.is_due:
-            self._draw()
-
-    def _draw(self) -> None:
-        self._drawn_step = self._step
-        self._timer.restart()
-        with _panels_only(), self._writer.as_default(self._step):
+    def draw(self, step: int) -> None:
+        """Draws the panels of a step, the attention of the last layer last of all."""
+        with _panels_only(), self._writer.as_default(step):
             self._write_guesses()
             self._write_attention()
         with _panels_only():
@@ -166,11 +151,22 @@ class EvaluationPanels(keras.callbacks.Callback):
                 )
                 tf.summary.image(tag, drawing.pixels(png)[None])
 
-    def on_train_end(self, logs=None):
+    def close(self) -> None:
         self._writer.close()
 
 
-class Profile(keras.callbacks.Callback):
+def are_drawn(directory: Path, step: int, config: BertConfig) -> bool:
+    """Whether the run's event files have all panels of a step."""
+    layer, head = config.num_hidden_layers - 1, config.num_attention_heads - 1
+    last = re.compile(rf"attention/layer_{layer}/heads_\d+_to_{head}")
+    return any(
+        event.step == step and any(last.match(v.tag) for v in event.summary.value)
+        for path in (files.path(directory) / PANELS_NAME).glob("events.out.tfevents.*")
+        for event in map(tf.compat.v1.Event.FromString, event_log.read_records(path))
+    )
+
+
+class Profile(watcher.Watcher):
     """Runs TensorFlow's profiler from one step to another, both included.
 
     For TensorBoard's Profile tab (package `tensorboard-plugin-profile`). A session that
@@ -178,25 +174,23 @@ class Profile(keras.callbacks.Callback):
 
     Args:
         directory: for the profile; `plugins/profile` is made in it.
+        learner: knows how many steps an execution has.
         steps: first and last step, counted from 1; with several steps per execution,
             whole executions around them.
     """
 
-    def __init__(self, directory: Path, *, steps: tuple[int, int]):
-        super().__init__()
+    def __init__(self, directory: Path, learner: keras.Model, steps: tuple[int, int]):
         self._directory = directory
+        self._learner = learner
         self._first_step, self._last_step = steps
         self._profiler = contextlib.ExitStack()
         # Without marks of the steps the profile has no overview.
         self._mark = contextlib.ExitStack()
         self._is_recording = False
 
-    def on_train_begin(self, logs=None):
-        self._step = replicas.optimizer_step(self.model)
-
-    def on_train_batch_begin(self, batch, logs=None):
-        next_step = self._step + self.model.steps_per_execution
-        if not self._is_recording and self._step < self._first_step <= next_step:
+    def before_steps(self, step: int) -> None:
+        next_step = step + self._learner.steps_per_execution
+        if not self._is_recording and step < self._first_step <= next_step:
             # On the local disk: a store that fails would cost the profile.
             local = self._profiler.enter_context(files.added_to(self._directory))
             profile = tf.profiler.experimental.Profile(str(local))
@@ -206,13 +200,13 @@ class Profile(keras.callbacks.Callback):
             mark = tf.profiler.experimental.Trace("train", step_num=next_step, _r=1)
             self._mark.enter_context(mark)
 
-    def on_train_batch_end(self, batch, logs=None):
+    def after_steps(self, step: int, logs: Mapping[str, float]) -> None:
         self._mark.close()
-        self._step = replicas.optimizer_step(self.model)
-        if self._step >= self._last_step:
-            self.on_train_end()
+        self._step = step
+        if step >= self._last_step:
+            self.close()
 
-    def on_train_end(self, logs=None):
+    def close(self) -> None:
         if self._is_recording:
             self._profiler.close()
             self._is_recording = False
@@ -228,12 +222,10 @@ def unmasked_ids(example: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def first_sentence(ids: np.ndarray, *, max_tokens: int, sep_id: int) -> np.ndarray:
-    """First sentence of an example as an input of its own, `(num_tokens,)` int32.
+    """Returns the first sentence as an input of its own, `(num_tokens,)` int32.
 
-    Args:
-        ids: `(max_seq_length,)`.
-        max_tokens: most tokens, `[CLS]` and `[SEP]` included.
-        sep_id: id of `[SEP]`, which ends the result even where it was cut.
+    It has `max_tokens` at most, `[CLS]` and `[SEP]` included, which ends it even where
+    it was cut; `ids` are `(max_seq_length,)`.
     """
     ends = np.flatnonzero(ids == sep_id)
     length = min(int(ends[0]) if len(ends) else len(ids), max_tokens - 1)

@@ -4,16 +4,15 @@ import collections
 import logging
 import math
 import time
-
-import keras
+from collections.abc import Mapping
 
 from bert_keras.core import progress
-from bert_keras.training.step import replicas
+from bert_keras.training.step import watcher
 
 logger = logging.getLogger(__name__)
 
 
-class ProgressLine(keras.callbacks.Callback):
+class ProgressLine(watcher.Watcher):
     """Logs a line with the first step, every ten seconds and with the last step.
 
     Evaluations have a line each. The rate is that of the last minute, see `Rate`.
@@ -35,21 +34,17 @@ class ProgressLine(keras.callbacks.Callback):
         tokens_per_example: int | None = None,
         start_line: str,
     ):
-        super().__init__()
         self._tokens_per_example = tokens_per_example
-        self._start_line = start_line
         self._num_train_steps = num_train_steps
         self._batch_size = batch_size
-
-    def on_train_begin(self, logs=None):
-        logger.info("%s; building the graph", self._start_line)
+        logger.info("%s; building the graph", start_line)
         self._rate, self._line_at = Rate(), -math.inf
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def go_on(self) -> None:
         self._rate.go_on(time.monotonic())
 
-    def on_train_batch_end(self, batch, logs=None):
-        step, now = replicas.optimizer_step(self.model), time.monotonic()
+    def after_steps(self, step: int, logs: Mapping[str, float]) -> None:
+        now = time.monotonic()
         self._rate.note(step, now)
         is_last = step >= self._num_train_steps
         if not is_last and now - self._line_at < self.LINE_SECONDS:
@@ -58,7 +53,7 @@ class ProgressLine(keras.callbacks.Callback):
         steps_per_second = self._rate.steps_per_second()
         logger.info(
             step_line(
-                {name: float(value) for name, value in logs.items()},
+                logs,
                 step=step,
                 num_train_steps=self._num_train_steps,
                 sequences_per_second=(
@@ -69,17 +64,15 @@ class ProgressLine(keras.callbacks.Callback):
             )
         )
 
-    def on_epoch_end(self, epoch, logs=None):
-        if metrics := evaluation_metrics(logs):
-            step = replicas.optimizer_step(self.model)
-            logger.info("evaluation at step %d  %s", step, metrics_text(metrics))
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        logger.info("evaluation at step %d  %s", step, metrics_text(metrics))
 
 
 class Rate:
     """Steps per second over the last minute of training.
 
     The first execution, which builds the graph, does not count, nor does the time
-    between epochs, which goes into saving, evaluating and drawing.
+    between events, which goes into saving, evaluating and drawing.
     """
 
     WINDOW_SECONDS = 60.0
@@ -91,7 +84,7 @@ class Rate:
         self._seen: collections.deque[tuple[float, int]] = collections.deque()
 
     def go_on(self, now: float) -> None:
-        """Notes that an epoch begins; `now` is in seconds."""
+        """Notes that steps follow; `now` is in seconds."""
         if self._last_end is not None:
             self._idle += now - self._last_end
 
@@ -110,22 +103,13 @@ class Rate:
         return (step - before) / max(end - begin, 1e-9) if step > before else None
 
 
-def evaluation_metrics(logs: dict[str, float] | None) -> dict[str, float]:
-    """Metrics among the logs of an epoch: those that begin with `val_`, without it."""
-    return {
-        name.removeprefix("val_"): float(value)
-        for name, value in (logs or {}).items()
-        if name.startswith("val_")
-    }
-
-
-def metrics_text(metrics: dict[str, float]) -> str:
+def metrics_text(metrics: Mapping[str, float]) -> str:
     """`loss 6.4123  masked_lm_accuracy 0.1312`."""
     return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
 def step_line(
-    logs: dict[str, float],
+    logs: Mapping[str, float],
     *,
     step: int,
     num_train_steps: int,
@@ -138,14 +122,14 @@ def step_line(
     With `tokens_per_example` and `tokens` of a step, `3% padding` too: the rest are
     word pieces, `[CLS]` and `[SEP]` included.
     """
-    shown = [
+    scores = [
         f"{name} {value:.3f}"
         for name, value in logs.items()
         if name == "loss" or name.endswith("accuracy")
     ]
     parts = [
         f"step {step}/{num_train_steps}",
-        *shown,
+        *scores,
         f"lr {logs['learning_rate']:.2g}",
     ]
     if tokens_per_example and "tokens" in logs:

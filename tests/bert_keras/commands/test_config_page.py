@@ -9,8 +9,8 @@ import yaml
 from bert_keras.commands import config_page
 from bert_keras.commands import main as cli
 from bert_keras.core.settings import config, fields, finetuning, loading
-from bert_keras.training import pretrain
-from bert_keras.training.finetuning import tuning_run
+from bert_keras.training.finetuning import run as tuning
+from bert_keras.training.pretraining import inputs
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/configuration.md"
 RECIPES = {name: verb for name, verb, _ in config_page.recipes()}
@@ -128,8 +128,8 @@ def test_a_mistake(command, message, capsys):
 @pytest.mark.parametrize(
     ("model", "changeable"),
     [
-        (config.PretrainingConfig, pretrain.CHANGEABLE),
-        (finetuning.FinetuningConfig, tuning_run.CHANGEABLE),
+        (config.PretrainingConfig, inputs.CHANGEABLE),
+        (finetuning.FinetuningConfig, tuning.CHANGEABLE),
     ],
 )
 def test_settings_that_may_change_on_resume_say_so(model, changeable):

@@ -15,7 +15,7 @@ from bert_keras.checkpoints import native, weights
 from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
 from bert_keras.kinds import registry
-from bert_keras.training.step import fitting, learner, optimization, replicas
+from bert_keras.training.step import fit, learner, optimization, replicas
 from tests import conftest
 
 HERE = Path(__file__).parent
@@ -402,13 +402,10 @@ def trained(name, batch, *, num_replicas, num_steps):
 
         return tf.data.Dataset.from_generator(parts, output_signature=signature)
 
-    logs = fitting.fit(
+    logs = fit.fit(
         made,
         replicas.distribute(strategy, make_batches),
-        last_step=num_steps,
-        steps_per_epoch=num_steps,
-        evaluation=None,
-        run_callbacks=[],
+        replicas.Schedule(num_steps),
     )
     return made.network, logs
 

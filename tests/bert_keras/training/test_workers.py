@@ -1,6 +1,7 @@
 """Two worker processes equal one device, and end together whatever happens to one."""
 
 import contextlib
+import json
 import os
 import random
 import re
@@ -14,14 +15,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.core.settings import config, loading, strict
+from bert_keras.checkpoints import conversion
+from bert_keras.core.settings import config, finetuning, loading, strict
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
-from bert_keras.training import pretrain
+from bert_keras.training import finetune, pretrain
+from tests.bert_keras.training.finetuning.test_finetune import (
+    BERT_CONFIG,
+    make_init,
+    opinions,
+    write_tsv,
+)
+from tests.bert_keras.training.finetuning.test_finetune_embedding import topical_pairs
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = {
+PRETRAINING = {
     "model": {
         "num_hidden_layers": 2,
         "hidden_size": 32,
@@ -37,7 +46,14 @@ SETTINGS = {
     "shuffle_buffer_size": 100,
     "precision": "float32",
 }
-LONG = {"num_train_steps": 600, "save_checkpoint_steps": 20}
+TUNING = finetuning.FinetuningConfig(
+    max_seq_length=24, batch_size=16, num_train_epochs=2, learning_rate=3e-4
+)
+LONG = {
+    "pretrain": {"num_train_steps": 600, "save_checkpoint_steps": 20},
+    "finetune": {"num_train_epochs": 40, "save_checkpoint_steps": 10},
+}
+COMMAND_LINE = ("-m", "bert_keras.commands.main")
 
 
 def free_addresses(count):
@@ -48,27 +64,64 @@ def free_addresses(count):
         return [f"127.0.0.1:{listener.getsockname()[1]}" for listener in sockets]
 
 
-COMMAND_LINE = ("-m", "bert_keras.commands.main")
+@pytest.fixture(scope="module")
+def files(tiny_examples, tmp_path_factory):
+    """Options by verb: examples; a pre-trained model, 90 texts and 21 for dev."""
+    folder = tmp_path_factory.mktemp("files")
+    return {
+        "pretrain": {"examples": tiny_examples},
+        "finetune": {
+            "init": make_init(folder / "init", BERT_CONFIG),
+            "train": write_tsv(folder / "train.tsv", opinions(90, seed=1)),
+            "dev": write_tsv(folder / "dev.tsv", opinions(21, seed=2)),
+        },
+    }
 
 
-def start_workers(examples, run, second=(), *, program=COMMAND_LINE, **changes):
-    """Both processes of a run; what they say goes to `worker-N.log` beside it."""
+def settings_of(verb, **changes):
+    if verb == "finetune":
+        return TUNING.model_copy(update=changes)
+    return strict.build_config(config.PretrainingConfig, {**PRETRAINING, **changes})
+
+
+def start_workers(verb, files, run, second=(), *, program=COMMAND_LINE, **changes):
+    """Both processes of a run; what they say goes to `worker-N.log` beside it.
+
+    `files` are options of the verb, `second` more of them for the second worker.
+    """
     path = run.parent / "config.yaml"
-    settings = strict.build_config(config.PretrainingConfig, {**SETTINGS, **changes})
-    loading.save(settings, path)
+    loading.save(settings_of(verb, **changes), path)
     addresses = ",".join(free_addresses(2))
     processes = []
     for index in range(2):
-        command = [
-            *(sys.executable, *program, "pretrain"),
-            *("--examples", *map(str, np.ravel(examples)), "--output_dir", str(run)),
-            *("--config", str(path), "--workers", addresses),
-            *("--worker_index", str(index)),
-            *(second if index else ()),
-        ]
+        command = [sys.executable, *program, verb]
+        for name, value in files.items():
+            command += [f"--{name}", *map(str, np.ravel(value))]
+        command += ["--config", str(path), "--output_dir", str(run)]
+        command += ["--workers", addresses, "--worker_index", str(index)]
+        command += second if index else ()
         with open(run.parent / f"worker-{index}.log", "wb") as log:
             processes.append(subprocess.Popen(command, stderr=log))
     return processes
+
+
+def train_alone(verb, files, run, **changes):
+    settings, strategy = (
+        settings_of(verb, **changes),
+        tf.distribute.OneDeviceStrategy("/cpu:0"),
+    )
+    if verb == "pretrain":
+        pretrain.pretrain(settings, [files["examples"]], run, strategy=strategy)
+    else:
+        finetune.finetune(
+            settings,
+            train=files["train"],
+            dev=[files["dev"]],
+            init=files["init"],
+            from_scratch=False,
+            output_dir=run,
+            strategy=strategy,
+        )
 
 
 def finish(processes, timeout=240):
@@ -102,51 +155,89 @@ def step_of(path):
 
 
 def state(run):
-    newest = max(run.glob("checkpoints/step-*.npz"))
-    with np.load(newest) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+    """What a finished run leaves: its newest checkpoint, or its weights."""
+    if newest := max(run.glob("checkpoints/step-*.npz"), default=None):
+        with np.load(newest) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    return conversion.read(run).arrays
 
 
-def assert_same_state(first, second):
+def assert_same_state(first, second, atol=0.0):
     first, second = state(first), state(second)
     assert first.keys() == second.keys()
     for name in first:
-        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+        np.testing.assert_allclose(
+            first[name], second[name], rtol=0, atol=atol, err_msg=name
+        )
+
+
+def results(run):
+    return json.loads((run / "results.json").read_text())
+
+
+of_both = pytest.mark.parametrize("verb", ["pretrain", "finetune"])
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tiny_examples, tmp_path_factory):
-    """A run of two workers that nothing happened to."""
-    run = tmp_path_factory.mktemp("whole") / "run"
-    processes = start_workers(tiny_examples, run, **LONG)
+def uninterrupted(files, tmp_path_factory):
+    """A function: a run of two workers that nothing happened to."""
+    runs = {}
+
+    def whole(verb):
+        if verb not in runs:
+            run = tmp_path_factory.mktemp("whole") / "run"
+            processes = start_workers(verb, files[verb], run, **LONG[verb])
+            assert finish(processes) == [0, 0], log_of(run, 0)
+            runs[verb] = run
+        return runs[verb]
+
+    return whole
+
+
+@of_both
+def test_two_workers_equal_one_device(verb, files, tmp_path):
+    run, one = tmp_path / "run", tmp_path / "one"
+    options = {}
+    if verb == "finetune":
+        options = {"keep": "best", "evaluate_steps": 4, "lengths": (16, 24)}
+    processes = start_workers(verb, files[verb], run, **options)
     assert finish(processes) == [0, 0], log_of(run, 0)
-    return run
-
-
-def test_two_workers_equal_one_device(tiny_examples, tmp_path):
-    run = tmp_path / "run"
-    assert finish(start_workers(tiny_examples, run)) == [0, 0], log_of(run, 0)
-    settings = strict.build_config(config.PretrainingConfig, SETTINGS)
-    pretrain.pretrain(
-        settings,
-        [tiny_examples],
-        tmp_path / "one",
-        strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
-    )
-    one, two = state(tmp_path / "one"), state(run)
-    assert one.keys() == two.keys()
+    train_alone(verb, files[verb], one, **options)
+    assert_same_state(run, one, atol=1e-6)
     for index in range(2):
         assert "2 devices add up right and train as one does" in log_of(run, index)
-    for name in one:
-        np.testing.assert_allclose(one[name], two[name], atol=1e-6, err_msg=name)
+    ours, theirs = results(run), results(one)
+    assert ours.get("kept_step") == theirs.get("kept_step")
+    assert ours["eval"] == pytest.approx(theirs["eval"], rel=1e-5, abs=1e-5)
+    assert ours.get("train", {}).keys() == theirs.get("train", {}).keys()
+    assert {p.name for p in run.iterdir()} == {p.name for p in one.iterdir()}
 
 
-def test_one_worker_is_killed_ten_times(uninterrupted, tiny_examples, tmp_path):
+def test_two_workers_compare_the_texts_of_both(files, tmp_path):
+    header = ("text", "text_pair")
+    rows = [(one, f"so {other}") for (one, other) in topical_pairs(42, seed=1)]
+    pairs = {
+        "init": files["finetune"]["init"],
+        "train": write_tsv(tmp_path / "train.tsv", rows, header),
+        "dev": write_tsv(tmp_path / "dev.tsv", rows[:15], header),
+    }
+    run, options = tmp_path / "run", {"task": "embedding"}
+    processes = start_workers("finetune", pairs, run, **options)
+    assert finish(processes) == [0, 0], log_of(run, 0)
+    train_alone("finetune", pairs, tmp_path / "one", **options)
+    assert_same_state(run, tmp_path / "one", atol=1e-6)
+    two, one = results(run), results(tmp_path / "one")
+    assert two["eval"] == pytest.approx(one["eval"], abs=1e-5)
+
+
+@pytest.mark.parametrize(("verb", "num_kills"), [("pretrain", 10), ("finetune", 1)])
+def test_one_worker_is_killed(verb, num_kills, uninterrupted, files, tmp_path):
     """Either of them; each time the other one ends too, and both are started again."""
-    run, choose = tmp_path / "run", random.Random(1)
-    for count in range(10):
-        processes = start_workers(tiny_examples, run, **LONG)
-        wait_for_step(run, LONG["save_checkpoint_steps"] * 2 * (count + 1), processes)
+    run, choose, options = tmp_path / "run", random.Random(1), LONG[verb]
+    for count in range(num_kills):
+        processes = start_workers(verb, files[verb], run, **options)
+        step = options["save_checkpoint_steps"] * 2 * (count + 1)
+        wait_for_step(run, step, processes)
         time.sleep(choose.uniform(0, 0.2))
         killed = choose.randrange(2)
         processes[killed].send_signal(signal.SIGKILL)
@@ -157,75 +248,96 @@ def test_one_worker_is_killed_ten_times(uninterrupted, tiny_examples, tmp_path):
         assert "start all workers again with the same" in log_of(run, 1 - killed)
         assert not (run / "results.json").exists()
         assert ("resuming after step" in log_of(run, 0)) == (count > 0)
-    assert finish(start_workers(tiny_examples, run, **LONG)) == [0, 0], log_of(run, 0)
-    assert_same_state(uninterrupted, run)
+    processes = start_workers(verb, files[verb], run, **options)
+    assert finish(processes) == [0, 0], log_of(run, 0)
+    assert_same_state(uninterrupted(verb), run)
 
 
-@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize(
+    ("verb", "index"), [("pretrain", 0), ("pretrain", 1), ("finetune", 1)]
+)
 def test_sigterm_to_one_stops_both_at_the_same_step(
-    uninterrupted, tiny_examples, tmp_path, index
+    verb, index, uninterrupted, files, tmp_path
 ):
-    run = tmp_path / "run"
-    processes = start_workers(tiny_examples, run, **LONG)
-    wait_for_step(run, 2 * LONG["save_checkpoint_steps"], processes)
+    run, options = tmp_path / "run", LONG[verb]
+    processes = start_workers(verb, files[verb], run, **options)
+    wait_for_step(run, 2 * options["save_checkpoint_steps"], processes)
     os.kill(processes[index].pid, signal.SIGTERM)
     assert finish(processes) == [143, 143], log_of(run, index)
     stops = [log_of(run, worker).splitlines()[-1] for worker in range(2)]
     assert stops[0] == stops[1]
-    step = step_of(max(run.glob("checkpoints/*")))
+    step = step_of(max(run.glob("checkpoints/step-*")))
     assert f"stopped by SIGTERM at step {step}" in stops[0]
-    assert finish(start_workers(tiny_examples, run, **LONG)) == [0, 0], log_of(run, 0)
-    assert_same_state(uninterrupted, run)
+    assert not (run / "results.json").exists()
+    processes = start_workers(verb, files[verb], run, **options)
+    assert finish(processes) == [0, 0], log_of(run, 0)
+    assert_same_state(uninterrupted(verb), run)
 
 
 SIGTERM_IN_EVALUATION = """
 import os, signal, sys
 from bert_keras.commands import main as cli
-from bert_keras.training.step import replicas, stopping
+from bert_keras.training import run
 
-ended = stopping.StopOnSignal.on_test_batch_end
-def end(self, batch, logs=None):
-    print("batch", batch, "of", replicas.optimizer_step(self.model), file=sys.stderr)
-    if batch == 0 and replicas.optimizer_step(self.model) == 5 and "1" in sys.argv:
+stop, steps = run.Loop._stop_within_evaluation, []
+def end(loop, stop_is_requested):
+    steps.append(loop.step)
+    batch = steps.count(loop.step) - 1
+    print("batch", batch, "of", loop.step, file=sys.stderr)
+    if batch == 0 and loop.step == 5 and "1" in sys.argv:
         os.kill(os.getpid(), signal.SIGTERM)
-    ended(self, batch, logs)
-stopping.StopOnSignal.on_test_batch_end = end
+    stop(loop, stop_is_requested)
+run.Loop._stop_within_evaluation = end
 cli.entry_point()
 """
 
 
-def test_sigterm_to_one_stops_the_evaluation_of_both(tiny_examples, tmp_path):
+def test_sigterm_to_one_stops_the_evaluation_of_both(files, tmp_path):
     """At a step that is not saved; the request travels with the next batch."""
     options = {"global_batch_size": 2, "evaluate_steps": 5}
     run = tmp_path / "run"
     processes = start_workers(
-        tiny_examples, run, program=("-c", SIGTERM_IN_EVALUATION), **options
+        "pretrain",
+        files["pretrain"],
+        run,
+        program=("-c", SIGTERM_IN_EVALUATION),
+        **options,
     )
     assert finish(processes) == [143, 143], log_of(run, 0)
     for worker in range(2):
         last = log_of(run, worker).splitlines()[-2:]
         assert last[0].startswith("batch 1 of 5")
         assert "stopped by SIGTERM at step 5; give" in last[1]
-    assert finish(start_workers(tiny_examples, run, **options)) == [0, 0]
+    assert finish(start_workers("pretrain", files["pretrain"], run, **options)) == [
+        0,
+        0,
+    ]
     assert "evaluation at step 5 " in log_of(run, 0)
 
 
-def test_the_chiefs_clock_tells_both_when_to_evaluate(tiny_examples, tmp_path):
+def test_the_chiefs_clock_tells_both_when_to_evaluate(files, tmp_path):
     """The request travels with the next step."""
     run = tmp_path / "run"
     options = {"evaluate_minutes": 1e-9, "draw_minutes": 1e-9, "num_train_steps": 6}
-    assert finish(start_workers(tiny_examples, run, **options)) == [0, 0]
+    assert finish(start_workers("pretrain", files["pretrain"], run, **options)) == [
+        0,
+        0,
+    ]
     found = re.findall(r"evaluation at step (\d+) ", log_of(run, 0))
     assert found == ["2", "4", "6"]
 
 
-def test_files_of_their_own(tiny_examples, tmp_path):
+def test_files_of_their_own(files, tmp_path):
     """Three shards, one for evaluation: one for each of two workers."""
     run = tmp_path / "run"
-    processes = start_workers(tiny_examples, run, input_sharding="file")
+    processes = start_workers("pretrain", files["pretrain"], run, input_sharding="file")
     assert finish(processes) == [0, 0], log_of(run, 0)
     processes = start_workers(
-        tiny_examples, tmp_path / "few", input_sharding="file", num_eval_shards=2
+        "pretrain",
+        files["pretrain"],
+        tmp_path / "few",
+        input_sharding="file",
+        num_eval_shards=2,
     )
     assert finish(processes)[0] == 2
     assert "input_sharding" in log_of(tmp_path / "few", 0)
@@ -260,10 +372,11 @@ def test_both_take_the_positions_that_the_first_one_continues(
     )
     run = tmp_path / "run"
     processes = start_workers(
-        [tiny_examples, tmp_path / "longer"],
+        "pretrain",
+        {"examples": [tiny_examples, tmp_path / "longer"]},
         run,
         program=("-c", OTHER_ROUNDING),
-        model={**SETTINGS["model"], "max_position_embeddings": 64},
+        model={**PRETRAINING["model"], "max_position_embeddings": 64},
         num_train_steps=4,
         save_checkpoint_steps=2,
         phases=[{"fraction": 0.5}, {"fraction": 0.5}],
@@ -273,11 +386,21 @@ def test_both_take_the_positions_that_the_first_one_continues(
     assert "positions 31 to 63 go on from those before" in log_of(run, 1)
 
 
-def test_workers_that_are_given_something_else(tiny_examples, tmp_path):
+def test_workers_that_are_given_something_else(files, tmp_path):
     run = tmp_path / "run"
     second = ("--set", "seed=2", "--set", "optimizer.learning_rate=2e-3")
-    assert finish(start_workers(tiny_examples, run, second)) == [2, 2], log_of(run, 0)
+    processes = start_workers("pretrain", files["pretrain"], run, second)
+    assert finish(processes) == [2, 2], log_of(run, 0)
     for index, here in enumerate(("0.001", "0.002")):
         message = f"differ in 2 things: optimizer.learning_rate is {here} on this one; "
         assert message in log_of(run, index)
     assert not list(run.glob("checkpoints/*"))
+
+
+def test_workers_with_other_files(files, tmp_path):
+    run = tmp_path / "run"
+    second = ("--train", str(write_tsv(tmp_path / "other.tsv", opinions(90, seed=3))))
+    processes = start_workers("finetune", files["finetune"], run, second)
+    assert finish(processes) == [2, 2]
+    for index in range(2):
+        assert "the workers differ in 1 things: train_sha256 is" in log_of(run, index)

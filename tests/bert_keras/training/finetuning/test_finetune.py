@@ -150,9 +150,7 @@ def test_the_data_is_described_before_training_and_in_the_report(
     page = (writing.write_report(directory, tmp_path / "r") / "report.md").read_text()
     assert "## Data\n\n![Data](data.png)\n\nNo problem was found." in page
     assert (tmp_path / "r/data.png").read_bytes().startswith(b"\x89PNG")
-    with caplog.at_level(
-        logging.INFO, logger="bert_keras.training.finetuning.tuning_run"
-    ):
+    with caplog.at_level(logging.INFO, logger="bert_keras.training.finetuning.run"):
         results = run_finetune(
             *(init, *opinion_files, tmp_path / "run"),
             num_train_epochs=1,

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,8 +11,9 @@ from bert_keras.core.settings import config, finetuning
 from bert_keras.inference import forward
 from bert_keras.kinds import registry
 from bert_keras.labelled import dataset, tokenized
-from bert_keras.training.finetuning import task_batches, task_training, tuning_run
-from bert_keras.training.step import replicas
+from bert_keras.training.finetuning import batches, loop
+from bert_keras.training.finetuning import run as tuning
+from bert_keras.training.step import fit, replicas
 
 NUM_INPUTS, NUM_ENDINGS, MAX_LENGTH, VOCAB_SIZE = 22, 3, 16, 50
 LADDER = (13, MAX_LENGTH)
@@ -108,9 +108,12 @@ def tuned(
     per_execution=1,
     ladder=(),
     row_lengths=(),
-    **fit,
+    stops=(),
 ):
-    """A learner after seven steps, and the scalars of the last one."""
+    """A learner after seven steps, the scalars of the last one, and the stretch.
+
+    With `stops` it is called once for each of these steps, as by the loop.
+    """
     bert = config.BertConfig(
         vocab_size=VOCAB_SIZE,
         hidden_size=16,
@@ -122,7 +125,7 @@ def tuned(
         attention_probs_dropout_prob=dropout,
     )
     inputs = inputs_of(kind)
-    learner = task_training.build_learner(
+    learner = loop.build_learner(
         SETTINGS,
         lambda: registry.build_network(bert, TASKS[kind], dropout_prob=dropout, seed=5),
         inputs,
@@ -130,20 +133,27 @@ def tuned(
         num_parts=num_parts,
         steps_per_execution=per_execution,
     )
-    logs = task_training.fit(
+    stretch = loop.build_stretch(
         *(learner, SETTINGS, inputs),
         by_length=True,
         seed=4,
-        logs=logs,
-        batch_shapes=task_batches.BatchShapes(ladder=ladder, row_lengths=row_lengths),
-        **fit,
+        batch_shapes=batches.BatchShapes(ladder=ladder, row_lengths=row_lengths),
     )
-    return learner, logs
+    if not stops:
+        return learner, loop.train(learner, SETTINGS, stretch, logs=logs), stretch
+    stream, steps = stretch.stream_from(0), []
+
+    def after(step, scalars):
+        steps.append(step)
+
+    for stop in stops:
+        logs = fit.fit(learner, stream, stretch.schedule_to(stop), after=after)
+    return learner, logs, steps
 
 
 def assert_alike(found, wanted, atol):
     """Weights, moments and counters, and the scalars of the last step."""
-    (found, found_logs), (wanted, wanted_logs) = found, wanted
+    (found, found_logs, _), (wanted, wanted_logs, _) = found, wanted
     assert replicas.optimizer_step(found) == replicas.optimizer_step(wanted) == 7
     # The same number for all that is chosen among: its gradient is 0, and Adam makes
     # a step of what rounding leaves.
@@ -164,7 +174,7 @@ def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, tmp_path):
     """Without dropout, whose bits in the attention depend on the length."""
     fixed = tuned(kind, CPU, tmp_path / "fixed", ladder=LADDER, num_parts=3)
     assert_alike(fixed, tuned(kind, CPU, tmp_path / "free"), atol=1e-5)
-    spec = fixed[0].spec_of_step
+    spec = fixed[2].schedule_to(7).spec_of_step
     shapes = {tuple(spec(step)["input_ids"].shape) for step in range(7)}
     middle = (NUM_ENDINGS,) if kind == "choice" else ()
     assert shapes == {(9, *middle, length) for length in LADDER}
@@ -177,40 +187,24 @@ def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, tmp_path):
     np.testing.assert_allclose(padded, free, rtol=0, atol=1e-5)
 
 
-class NotedSteps(keras.callbacks.Callback):
-    """Steps after each execution, and after each epoch."""
-
-    def __init__(self):
-        super().__init__()
-        self.steps, self.epochs = [], []
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.steps.append(replicas.optimizer_step(self.model))
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.epochs.append(replicas.optimizer_step(self.model))
-
-
 @pytest.mark.slow
 def test_an_execution_has_steps_of_one_length(tmp_path):
-    """It ends where the length changes, and at evaluations and checkpoints by steps;
-    not a bit depends on it."""
-    noted = NotedSteps()
-    options = {"dropout": 0.2, "ladder": LADDER, "steps_per_evaluation": 5}
-    many, many_logs = tuned(
+    """It ends where the length changes, and where the loop stops; not a bit depends on
+    it, nor on whether the batches go on from one call to the next."""
+    options = {"dropout": 0.2, "ladder": LADDER}
+    many, many_logs, steps = tuned(
         *("classification", CPU, tmp_path / "many"),
         per_execution=4,
-        callbacks=[noted],
-        save_steps=4,
+        stops=(4, 5, 7),
         **options,
     )
-    one, one_logs = tuned("classification", CPU, tmp_path / "one", **options)
-    lengths = [many.spec_of_step(n)["input_ids"].shape[1] for n in range(7)]
+    one, one_logs, stretch = tuned("classification", CPU, tmp_path / "one", **options)
+    spec = stretch.schedule_to(7).spec_of_step
+    lengths = [spec(n)["input_ids"].shape[1] for n in range(7)]
     changes = [n for n in range(1, 7) if lengths[n] != lengths[n - 1]]
     # Neither all alike nor each one other than the last.
     assert 0 < len(changes) < 4
-    assert noted.steps == sorted({*changes, 4, 5, 7})
-    assert noted.epochs == [5, 7]
+    assert steps == sorted({*changes, 4, 5, 7})
     for ours, theirs in zip(many.variables, one.variables, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=ours.path)
     assert many_logs["loss"] == one_logs["loss"]
@@ -247,8 +241,8 @@ def test_two_replicas_give_what_one_device_gives(kind, ladder, tmp_path):
 
 def test_a_tpu_has_fixed_shapes():
     tpu = object.__new__(tf.distribute.TPUStrategy)
-    made = tuning_run.resolved(finetuning.FinetuningConfig(length_multiple=8), tpu)
+    made = tuning.resolved(finetuning.FinetuningConfig(length_multiple=8), tpu)
     assert (made.lengths, made.length_multiple) == ((64, 128), 1)
     finetuning.FinetuningConfig.model_validate(made.model_dump())
     with pytest.raises(InputError, match="a TPU needs batches of fixed shapes, got"):
-        tuning_run.resolved(finetuning.FinetuningConfig(lengths=()), tpu)
+        tuning.resolved(finetuning.FinetuningConfig(lengths=()), tpu)

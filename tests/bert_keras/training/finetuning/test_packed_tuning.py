@@ -52,7 +52,10 @@ def test_packed_examples_train_the_weights_of_rows_of_one_example(
     )
     test_fixed_shapes.assert_alike(packed, alone, atol=1e-6)
     if ladder:
-        specs = (packed[0].spec_of_step(n)["input_ids"].shape for n in range(7))
+        specs = (
+            packed[2].schedule_to(7).spec_of_step(n)["input_ids"].shape
+            for n in range(7)
+        )
         made = {tuple(shape) for shape in specs}
         assert {length for _, length in made} == {MAX_LENGTH}
         # Eight examples in fewer rows.

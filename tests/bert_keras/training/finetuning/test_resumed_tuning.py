@@ -19,7 +19,7 @@ from bert_keras.core.settings import finetuning
 from bert_keras.inference import forward, tuned
 from bert_keras.report import task_summaries
 from bert_keras.training import finetune
-from bert_keras.training.finetuning import keeping
+from bert_keras.training.finetuning import checkpoint_policy
 from tests.bert_keras.training.finetuning.test_finetune import (
     BERT_CONFIG,
     make_init,
@@ -227,16 +227,16 @@ def test_sigterm_leaves_an_evaluation(files, tmp_path, in_forward, monkeypatch):
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "[]", "null", '{"train": {}}', "\xff"])
-def test_what_an_interrupted_run_had_reached(tmp_path, damaged):
-    path = tmp_path / keeping.REACHED_NAME
-    assert keeping.read_reached(path) == {}
+def test_what_a_run_was_interrupted_in(tmp_path, damaged):
+    path = tmp_path / checkpoint_policy.PENDING_NAME
+    assert checkpoint_policy.read_pending(path) == {}
     values = {"step": 7, "kept_step": None, "train": {"loss": math.nan, "lr": 0.1}}
     project_files.write_json(path, values)
-    found = keeping.read_reached(path)
+    found = checkpoint_policy.read_pending(path)
     assert math.isnan(found["train"].pop("loss"))
     assert found == {"step": 7, "kept_step": None, "train": {"lr": 0.1}}
     path.write_bytes(damaged.encode("latin1"))
-    assert keeping.read_reached(path) == {}
+    assert checkpoint_policy.read_pending(path) == {}
 
 
 def test_sigterm_while_answers_are_drawn(files, tmp_path, monkeypatch, caplog):

@@ -8,7 +8,6 @@ import signal
 import socket
 import types
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -22,8 +21,9 @@ from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
 from bert_keras.report import event_log
 from bert_keras.training import finetune, pretrain
-from bert_keras.training.pretraining import phases, position_growth, pretraining_run
-from bert_keras.training.step import fitting, optimization, stopping
+from bert_keras.training.pretraining import inputs, phases, position_growth
+from bert_keras.training.pretraining import run as pretraining
+from bert_keras.training.step import fit, optimization
 from tests import conftest
 from tests.bert_keras.training.tensorboard import test_panels
 
@@ -306,18 +306,18 @@ class TestTwoPhases:
     ):
         """A step of zeros, which leaves no trace."""
         options = two_phases(**self.SHORT)
-        both, tried, try_out = [tiny_examples, longer_examples], [], fitting.try_out
+        both, tried, trial_step = [tiny_examples, longer_examples], [], fit.trial_step
 
         def note(*args):
             batches, (evaluated, _) = args[1:]
             shapes = [b.element_spec["input_ids"].shape for b in (batches, evaluated)]
             tried.append([tuple(shape) for shape in shapes])
-            try_out(*args)
+            trial_step(*args)
 
-        monkeypatch.setattr(fitting, "try_out", note)
+        monkeypatch.setattr(fit, "trial_step", note)
         pretrain.pretrain(options, both, tmp_path / "tried", strategy=CPU)
         assert tried == [[(8, 64), (8, 64)]]
-        monkeypatch.setattr(fitting, "try_out", lambda *_: None)
+        monkeypatch.setattr(fit, "trial_step", lambda *_: None)
         pretrain.pretrain(options, both, tmp_path / "not", strategy=CPU)
         assert_same_state(tmp_path / "tried", tmp_path / "not")
 
@@ -332,7 +332,7 @@ class TestTwoPhases:
             raise Stopped(f"{num_trained} to {num_rows} after {int(step)}")
 
         monkeypatch.setattr(position_growth, "grow", grow)
-        monkeypatch.setattr(fitting, "try_out", lambda *_: None)
+        monkeypatch.setattr(fit, "trial_step", lambda *_: None)
         options = two_phases(**self.SHORT, grow_positions="extrapolate")
         both = [tiny_examples, longer_examples]
         with pytest.raises(Stopped, match="^32 to 64 after 2$"):
@@ -365,13 +365,13 @@ class TestTwoPhases:
             for step, length in enumerate(lengths)
         ]
         run = types.SimpleNamespace(
-            settings=settings(grow_positions=option),
-            strategy=CPU,
-            planned=planned,
+            _settings=settings(grow_positions=option),
+            _strategy=CPU,
+            _planned=planned,
             _is_further_training=is_further,
             _state={},
         )
-        pretraining_run.PretrainingRun._grow_positions(run, planned[-1])
+        pretraining.PretrainingJob._grow_positions(run, planned[-1])
         assert calls == expected
 
     @pytest.mark.slow
@@ -437,12 +437,12 @@ class TestTwoPhases:
     ):
         """What the message says helps."""
 
-        def try_out(tried, *_):
+        def trial_step(tried, *_):
             if tried.num_parts == 1:
                 raise tf.errors.ResourceExhaustedError(None, None, "OOM, allocating")
             raise Stopped("here is memory")
 
-        monkeypatch.setattr(fitting, "try_out", try_out)
+        monkeypatch.setattr(fit, "trial_step", trial_step)
         message = (
             "a device has no memory for 8 examples of 64 tokens at once: set "
             r"`gradient_accumulation_steps` \(here 1\) to 2 and give the same command"
@@ -519,23 +519,15 @@ def broken_off(run, copy, last_step):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [3, 5, 7])
-def test_sigterm_writes_a_checkpoint(finished, tiny_examples, tmp_path, step, caplog):
+def test_sigterm_writes_a_checkpoint(finished, tiny_examples, tmp_path, step, at_step):
     """In the middle of an epoch and at its end; and the run goes on as if nothing
     had happened. The configuration that another run wrote repeats that run."""
     again = loading.load(config.PretrainingConfig, finished / "config.yaml")
 
-    class Terminate(keras.callbacks.Callback):
-        def on_train_batch_begin(self, batch, logs=None):
-            if int(self.model.optimizer.iterations.numpy()) == step - 1:
-                os.kill(os.getpid(), signal.SIGTERM)
-
     run = tmp_path / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            stopping.StopAtStep, "on_train_batch_begin", Terminate.on_train_batch_begin
-        )
-        with pytest.raises(Stopped, match=f"stopped by SIGTERM at step {step}"):
-            pretrain.pretrain(again, [tiny_examples], run, strategy=CPU)
+    at_step(step - 1, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(Stopped, match=f"stopped by SIGTERM at step {step}"):
+        pretrain.pretrain(again, [tiny_examples], run, strategy=CPU)
     assert max(path.stem for path in run.glob("checkpoints/*")) == f"step-{step:010}"
     assert not (run / "results.json").exists()
     pretrain.pretrain(again, [tiny_examples], run, strategy=CPU)
@@ -543,6 +535,18 @@ def test_sigterm_writes_a_checkpoint(finished, tiny_examples, tmp_path, step, ca
     assert sorted(p.name for p in run.glob("checkpoints/*")) == sorted(
         p.name for p in finished.glob("checkpoints/*")
     )
+    # At step 5 neither the evaluation nor the pictures were made before the signal.
+    ours, theirs = (
+        test_panels.values(each / "logs" / "panels", "attention/")
+        for each in (run, finished)
+    )
+    assert ours.keys() == theirs.keys()
+    ours, theirs = (
+        event_log.read_log(each / "logs" / "eval").scalars["loss/loss"]
+        for each in (run, finished)
+    )
+    assert list(ours.steps) == [5, 10, 12]
+    assert list(ours.values) == list(theirs.values)
 
 
 @pytest.mark.slow
@@ -714,4 +718,4 @@ def test_several_hosts_of_a_tpu_cannot_mask(
     )
     refused = pytest.raises(InputError, match=f"^{message}$")
     with refused if is_refused else contextlib.nullcontext():
-        pretrain.check_hosts(tpu, [phase])
+        inputs.check_hosts(tpu, [phase])

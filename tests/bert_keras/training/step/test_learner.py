@@ -13,8 +13,8 @@ from tensorflow.python.framework import func_graph
 
 from bert_keras.core.settings import config
 from bert_keras.model import pretrainer
-from bert_keras.training.finetuning import task_batches
-from bert_keras.training.step import fitting, learner, optimization, precision, replicas
+from bert_keras.training.finetuning import batches as task_batches
+from bert_keras.training.step import fit, learner, optimization, precision, replicas
 
 BATCH_SIZE = 16
 LENGTH = 16
@@ -77,7 +77,6 @@ def trained(
     bert=None,
     network=pretrainer.BertPretrainer,
     optimizer=OPTIMIZER,
-    run_callbacks=(),
     **options,
 ):
     """A learner after some steps, every gradient clipped."""
@@ -96,13 +95,10 @@ def trained(
         max_grad_norm=0.5,
         **options,
     )
-    logs = fitting.fit(
+    logs = fit.fit(
         built,
         replicas.distribute(strategy, make_batches),
-        last_step=num_steps,
-        steps_per_epoch=num_steps,
-        evaluation=None,
-        run_callbacks=run_callbacks,
+        replicas.Schedule(num_steps),
     )
     return built, logs
 
@@ -157,7 +153,7 @@ def test_an_evaluation_in_parts(batches, one_device, num_replicas, num_parts):
         return dataset.batch(BATCH_SIZE // num_replicas, drop_remainder=True)
 
     evaluation = replicas.distribute(strategy, to_evaluate), 24
-    found = fitting.evaluate(built, evaluation)
+    found = fit.evaluate(built, evaluation)
     assert set(largest) == {BATCH_SIZE // num_replicas // num_parts}
     terms = built.network.loss_terms(batches, built.network(batches))
     means = {name: float(total / weight) for name, (total, weight) in terms.items()}
@@ -367,7 +363,7 @@ def test_a_step_without_its_batch_does_not_count(batches, num_replicas, options)
             dataset = tf.data.Dataset.from_tensor_slices(batches).repeat()
             dataset = dataset.batch(BATCH_SIZE // replicas_here, drop_remainder=True)
             dataset = dataset.skip(replicas.optimizer_step(built) * replicas_here)
-            return replicas.untuned(dataset.map(read_batch))
+            return replicas.without_autotune(dataset.map(read_batch))
 
         def read_batch(batch):
             ids = tf.numpy_function(read, [batch["input_ids"]], tf.int32)
@@ -388,13 +384,10 @@ def test_a_step_without_its_batch_does_not_count(batches, num_replicas, options)
         num_errors = 0
         while replicas.optimizer_step(built) < 20:
             try:
-                fitting.fit(
+                fit.fit(
                     built,
                     replicas.distribute(strategy, make_batches),
-                    last_step=20,
-                    steps_per_epoch=20,
-                    evaluation=None,
-                    run_callbacks=[],
+                    replicas.Schedule(20),
                 )
             except tf.errors.OpError:
                 num_errors += 1
@@ -502,14 +495,11 @@ def test_fit_ends_its_iterators_itself_and_soon(
     strategy = mirrored(num_replicas) if num_replicas > 1 else CPU
     built, _ = trained(batches, strategy, num_steps=1)
     iterators.clear()
-    fitting.fit(
-        built,
-        distributed(),
-        last_step=6,
-        steps_per_epoch=2,
-        evaluation=(distributed(), 2),
-        run_callbacks=[],
-    )
+    stream = replicas.Stream(distributed())
+    for last_step in (2, 4, 6):
+        fit.fit(built, stream, replicas.Schedule(last_step))
+        fit.evaluate(built, (distributed(), 2))
+    stream.close()
     # One to train on and one for each evaluation, and theirs on each device.
     found = [(resource(), is_tuned) for resource, is_tuned in iterators]
     assert found == [(None, False)] * num_iterators

@@ -1,52 +1,27 @@
-import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
-from bert_keras.training.step import replicas
 from bert_keras.training.tensorboard import curves
 
 
-@pytest.fixture
-def model():
-    """A model of one weight whose optimizer counts steps."""
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(optimizer=keras.optimizers.SGD(0.0), loss="mse")
-    model.optimizer.build(model.trainable_variables)
-    return model
-
-
-class StepLogs(keras.callbacks.Callback):
-    """Puts scalars that follow from the step into the logs, as the learner's do."""
-
-    def on_train_batch_end(self, batch, logs=None):
-        step = replicas.optimizer_step(self.model)
-        logs.update(
-            loss=1 / step,
-            masked_lm_accuracy=step / 100,
-            learning_rate=0.5,
-            gradient_norm=2.0,
-            skipped_steps=step // 10,
-            input_wait=0.25,
-            stop_requested=0.0,
-        )
-
-
-def fitted(model, callback, *, steps):
-    data = tf.data.Dataset.from_tensors((np.ones((4, 1)), np.ones((4, 1)))).repeat()
-    model.fit(
-        data,
-        steps_per_epoch=steps,
-        validation_data=data,
-        validation_steps=1,
-        callbacks=[StepLogs(), callback],
-        verbose=0,
-    )
-
-
-def curves_in(directory, **options):
-    return curves.Curves(directory, batch_size=4, **options)
+def write(directory, first_step, last_step, *, stride=1, **options):
+    """Curves of executions of `stride` steps, with scalars that follow from the step,
+    as the learner's do, and an evaluation after the last one."""
+    drawn = curves.Curves(directory, first_step, batch_size=4, **options)
+    drawn.go_on()
+    for step in range(first_step + stride, last_step + 1, stride):
+        scalars = {
+            "loss": 1 / step,
+            "masked_lm_accuracy": step / 100,
+            "learning_rate": 0.5,
+            "gradient_norm": 2.0,
+            "skipped_steps": step // 10,
+            "input_wait": 0.25,
+        }
+        drawn.after_steps(step, scalars)
+    drawn.evaluated(last_step, {"loss": 0.25})
+    drawn.close()
 
 
 def scalars(directory):
@@ -66,11 +41,13 @@ def scalars(directory):
     }
 
 
-def test_scalars_of_a_run(model, tmp_path):
-    drawn = curves_in(
-        tmp_path, tokens_per_example=128, flops_per_example=1000, peak_flops=1e6
+def test_scalars_of_a_run(tmp_path):
+    write(
+        *(tmp_path, 0, 25),
+        tokens_per_example=128,
+        flops_per_example=1000,
+        peak_flops=1e6,
     )
-    fitted(model, drawn, steps=25)
     train = scalars(tmp_path / "train")
     speeds = {name: train.pop(name) for name in sorted(train) if "speed" in name}
     expected = {
@@ -104,35 +81,21 @@ def test_scalars_of_a_run(model, tmp_path):
     assert {tag: [s for s, _ in points] for tag, points in evaluation.items()} == {
         "loss/loss": [25]
     }
-    assert drawn.last_step_logs == {
-        "loss": 1 / 25,
-        "masked_lm_accuracy": 0.25,
-        "learning_rate": 0.5,
-        "gradient_norm": 2.0,
-        "skipped_steps": 2.0,
-        "input_wait": 0.25,
-        "stop_requested": 0.0,
-    }
 
 
-def test_a_killed_and_resumed_run_has_the_curves_of_an_uninterrupted_one(
-    model, tmp_path
-):
-    fitted(model, curves_in(tmp_path / "whole", every_steps=4), steps=20)
-    model.optimizer.iterations.assign(0)
-    fitted(model, curves_in(tmp_path / "killed", every_steps=4), steps=17)
+def test_a_killed_and_resumed_run_has_the_curves_of_an_uninterrupted_one(tmp_path):
+    write(tmp_path / "whole", 0, 20, every_steps=4)
+    write(tmp_path / "killed", 0, 17, every_steps=4)
     # It died while it wrote, and its last checkpoint was that of step 12: 16 comes
     # again.
     (file,) = (tmp_path / "killed" / "train").iterdir()
     file.write_bytes(file.read_bytes()[:-7])
-    model.optimizer.iterations.assign(12)
-    fitted(model, curves_in(tmp_path / "killed", every_steps=4), steps=8)
+    write(tmp_path / "killed", 12, 20, every_steps=4)
     whole, killed = (scalars(tmp_path / name / "train") for name in ("whole", "killed"))
     assert [step for step, _ in whole["loss/loss"]] == [1, 4, 8, 12, 16, 20]
     for tag in ("loss/loss", "accuracy/masked_lm_accuracy", "optimizer/learning_rate"):
         assert killed[tag] == whole[tag]
-    evaluated = scalars(tmp_path / "killed" / "eval")["loss/loss"]
-    assert [step for step, _ in evaluated] == [20]
+    assert scalars(tmp_path / "killed" / "eval") == {"loss/loss": [(20, 0.25)]}
     assert not [
         path.name
         for path in (tmp_path / "killed" / "train").iterdir()
@@ -140,19 +103,19 @@ def test_a_killed_and_resumed_run_has_the_curves_of_an_uninterrupted_one(
     ]
 
 
-def test_two_phases_write_one_curve(model, tmp_path):
-    fitted(model, curves_in(tmp_path), steps=25)
-    fitted(model, curves_in(tmp_path), steps=25)
-    train, evaluation = scalars(tmp_path / "train"), scalars(tmp_path / "eval")
-    assert [step for step, _ in train["loss/loss"]] == [1, 10, 20, 30, 40, 50]
-    assert [step for step, _ in evaluation["loss/loss"]] == [25, 50]
+def test_two_phases_write_one_curve(tmp_path):
+    """The second one repeats the evaluation that the first was interrupted in."""
+    write(tmp_path, 0, 25)
+    write(tmp_path, 25, 25, repeats_evaluation=True)
+    write(tmp_path, 25, 50)
+    assert [step for step, _ in scalars(tmp_path / "train")["loss/loss"]] == [
+        *(1, 10, 20, 30, 40, 50)
+    ]
+    assert scalars(tmp_path / "eval") == {"loss/loss": [(25, 0.25), (50, 0.25)]}
 
 
-def test_several_steps_per_execution(model, tmp_path):
-    model.compile(
-        optimizer=model.optimizer, loss="mse", steps_per_execution=4, jit_compile=False
-    )
-    fitted(model, curves_in(tmp_path), steps=32)
+def test_several_steps_per_execution(tmp_path):
+    write(tmp_path, 0, 32, stride=4)
     assert scalars(tmp_path / "train")["loss/loss"] == [
         (12, pytest.approx(1 / 12)),
         (20, pytest.approx(1 / 20)),

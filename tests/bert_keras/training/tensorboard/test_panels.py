@@ -20,7 +20,7 @@ from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
 from bert_keras.model import pretrainer
 from bert_keras.pages import markdown as pages_markdown
-from bert_keras.training.step import fitting, learner, optimization, stopping
+from bert_keras.training.step import fit, learner, optimization, replicas
 from bert_keras.training.tensorboard import panels
 
 WORDS = (*features.SPECIAL_TOKENS, "the", "dog", "##s", "run", "a|b", "*", "cat")
@@ -180,13 +180,6 @@ def values(directory, prefix):
     }
 
 
-def fitted(model, batch, run_callbacks, *, steps, epochs):
-    data = tf.data.Dataset.from_tensors(batch).repeat()
-    model.fit(
-        data, steps_per_epoch=steps, epochs=epochs, callbacks=run_callbacks, verbose=0
-    )
-
-
 @pytest.fixture
 def batch(tiny_config, make_batch, tokenizer):
     """Of the 38 tokens of the vocabulary; the model has 40."""
@@ -196,12 +189,35 @@ def batch(tiny_config, make_batch, tokenizer):
     return batch
 
 
-def test_panels(model, batch, tokenizer, tmp_path):
+@pytest.fixture
+def opened(model, batch, tokenizer):
+    """A function that opens panels at a step."""
+
+    def open_panels(directory, step, **options):
+        return panels.EvaluationPanels(
+            *(directory, step),
+            learner=model,
+            tokenizer=tokenizer,
+            batch=batch,
+            **options,
+        )
+
+    return open_panels
+
+
+def test_panels(model, opened, batch, tokenizer, tiny_config, tmp_path):
     tokens = tokenizer.vocabulary.tokens
-    drawn = panels.EvaluationPanels(
-        tmp_path, tokenizer=tokenizer, batch=batch, every_steps=3
-    )
-    fitted(model, batch, [drawn], steps=3, epochs=2)
+    drawn = opened(tmp_path, 0)
+    assert not panels.are_drawn(tmp_path, 6, tiny_config)
+    for step in (3, 6):
+        drawn.draw(step)
+    drawn.close()
+    assert panels.are_drawn(tmp_path, 6, tiny_config)
+    # An interrupted process drew the last step in part: it is drawn again, once.
+    again = opened(tmp_path, 6, repeats_drawing=True)
+    assert not panels.are_drawn(tmp_path, 6, tiny_config)
+    again.draw(6)
+    again.close()
     folder = tmp_path / "panels"
 
     # The fourth example predicts nothing.
@@ -229,20 +245,15 @@ def test_panels(model, batch, tokenizer, tmp_path):
     assert any("layer_1" in n.name and n.op.endswith("MatMul") for n in nodes)
 
 
-def test_a_panel_that_fails_costs_nothing_else(
-    model, batch, tokenizer, tmp_path, monkeypatch, caplog
-):
-    """The training goes on, and so do the other callbacks; a signal still ends it."""
+def test_a_panel_that_fails_costs_nothing_else(opened, tmp_path, monkeypatch, caplog):
+    """A signal still ends the training."""
 
     def full(*_, **options):
         raise OSError("disk full")
 
     monkeypatch.setattr(panels, "first_sentence", full)
-    drawn = panels.EvaluationPanels(
-        tmp_path, tokenizer=tokenizer, batch=batch, every_steps=3
-    )
-    fitted(model, batch, [drawn], steps=3, epochs=1)
-    assert model.optimizer.iterations == 3
+    drawn = opened(tmp_path, 0)
+    drawn.draw(3)
     warnings = [r.getMessage() for r in caplog.records if r.name == panels.__name__]
     assert warnings == [
         "TensorBoard's panels of this step are missing: OSError('disk full')"
@@ -253,30 +264,7 @@ def test_a_panel_that_fails_costs_nothing_else(
 
     monkeypatch.setattr(panels, "first_sentence", stop)
     with pytest.raises(Stopped):
-        fitted(model, batch, [drawn], steps=3, epochs=1)
-
-
-@pytest.mark.slow
-def test_drawn_at_the_end_within_an_epoch_and_after_some_minutes(
-    model, batch, tokenizer, tmp_path
-):
-    class Stop(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            self.model.stop_training = batch == 1
-
-    for name, timer, steps in (("end", None, {2}), ("timer", 1e-9, {1, 2})):
-        model.optimizer.iterations.assign(0)
-        drawn = panels.EvaluationPanels(
-            tmp_path / name,
-            tokenizer=tokenizer,
-            batch=batch,
-            every_steps=5,
-            timer=stopping.Timer(timer),
-            last_step=2,
-        )
-        fitted(model, batch, [drawn, Stop()], steps=5, epochs=1)
-        images = values(tmp_path / name / "panels", "attention/layer_0/")
-        assert {step for _, step in images} == steps
+        drawn.draw(6)
 
 
 def step_marks(space):
@@ -296,10 +284,15 @@ def step_marks(space):
 @pytest.mark.slow
 def test_profile_of_some_steps(on_a_store, model, batch, tmp_path, memory_store):
     directory = files.path(memory_store if on_a_store else tmp_path)
-    for _ in range(2):
+    data = tf.data.Dataset.from_tensors(batch).repeat()
+    for first_step in (0, 4):
         # Steps 1 to 4, then 5 to 8, which are past the profile's first.
-        profile = panels.Profile(directory, steps=(2, 3))
-        fitted(model, batch, [profile], steps=4, epochs=1)
+        profile = panels.Profile(directory, model, (2, 3))
+        for step in range(first_step, first_step + 4):
+            profile.before_steps(step)
+            model.fit(data, steps_per_epoch=1, verbose=0)
+            profile.after_steps(step + 1, {})
+        profile.close()
     (written,) = (directory / "plugins" / "profile").rglob("*.xplane.pb")
     space = xplane_pb2.XSpace.FromString(written.read_bytes())
     assert step_marks(space) == [2, 3]
@@ -328,21 +321,16 @@ def test_panels_of_replicas(tiny_config, batch, tokenizer, tmp_path):
             strategy=strategy,
         )
         batches = tf.data.Dataset.from_tensor_slices(batch).batch(4, True).repeat()
-        fitting.fit(
+        fit.fit(
             trained,
             strategy.experimental_distribute_dataset(batches),
-            last_step=2,
-            steps_per_epoch=2,
-            evaluation=None,
-            run_callbacks=[
-                panels.EvaluationPanels(
-                    tmp_path / name,
-                    tokenizer=tokenizer,
-                    batch=batch,
-                    every_steps=2,
-                )
-            ],
+            replicas.Schedule(2),
         )
+        drawn = panels.EvaluationPanels(
+            *(tmp_path / name, 0), learner=trained, tokenizer=tokenizer, batch=batch
+        )
+        drawn.draw(2)
+        drawn.close()
     one, two = (
         values(tmp_path / name / "panels", "masked_lm/") for name in ("one", "two")
     )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_keras.training.finetuning import task_batches
+from bert_keras.training.finetuning import batches as task_batches
 from bert_keras.training.pretraining import record_parsing
 
 

@@ -39,7 +39,7 @@ class BatchShapes:
         )
 
     def length_of(self, num_replicas: int) -> Callable[[int], int] | None:
-        """`padded_length` of `example_batches`, for replicas of all processes."""
+        """Returns `padded_length` of `example_batches`, for all replicas."""
         if self.ladder:
             return shapes.ladder_length(self.ladder)
         if num_replicas > 1 and self.padded_length is None:
@@ -66,15 +66,12 @@ class BatchShapes:
         )
 
 
-AS_THEY_COME = BatchShapes()
+DYNAMIC_SHAPES = BatchShapes()
 """Batches as long as their longest example."""
 
 
 def rows_of_replica(batch_size: int, num_replicas: int, num_parts: int) -> int:
-    """Rows of each replica's share of a batch that is filled up.
-
-    A replica computes them in `num_parts` parts of equally many rows.
-    """
+    """Returns the rows of a replica's share of a full batch, in `num_parts` parts."""
     return -(-batch_size // (num_replicas * num_parts)) * num_parts
 
 
@@ -146,7 +143,7 @@ def example_batches(
     # Else a strategy asks before each batch whether all replicas have one.
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
     batched = dataset.map(with_seeds).apply(endless)
-    return replicas.untuned(batched.prefetch(tf.data.AUTOTUNE))
+    return replicas.without_autotune(batched.prefetch(tf.data.AUTOTUNE))
 
 
 def _parts_of(
@@ -188,13 +185,7 @@ def batch_spec(
     num_rows: int,
     length: int,
 ) -> dict[str, tf.TensorSpec]:
-    """What a replica is given where all shapes are fixed, by name.
-
-    Args:
-        make_batch: see `example_batches`.
-        num_rows: of a replica.
-        length: tokens of a row.
-    """
+    """Returns what a replica is given where all shapes are fixed, by name."""
     arrays = make_batch(np.arange(1))
     mask_shape = arrays["input_mask"].shape
 
@@ -223,10 +214,9 @@ def specs_of_steps(
     num_rows: int,
     packer: packed_batches.Packer | None = None,
 ) -> Callable[[int], dict[str, tf.TensorSpec]]:
-    """From the number of a batch, from 0, to its `batch_spec`.
+    """Returns a function from the number of a batch, from 0, to its `batch_spec`.
 
-    The arguments are those of `example_batches`, and the rows of a replica where they
-    are not packed.
+    For the arguments see `example_batches`; `num_rows` are a replica's, not packed.
     """
     num_batches = -(-len(lengths) // batch_size)
     order = {"batch_size": batch_size, "by_length": by_length, "seed": seed}

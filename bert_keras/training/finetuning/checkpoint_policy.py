@@ -1,0 +1,152 @@
+"""Which evaluation of a fine-tuning is best, whether it ends, what it resumes with."""
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from bert_keras.checkpoints import training_state
+from bert_keras.core import files
+from bert_keras.core.settings import finetuning
+from bert_keras.training.run import Loop
+
+logger = logging.getLogger(__name__)
+
+PENDING_NAME = "pending_evaluation.json"
+"""File next to the checkpoints of a run that was interrupted in an evaluation: `step`
+that it had reached, `train` scalars of that step, and `kept_step`, of the weights that
+are evaluated after the last step (null before that)."""
+
+
+def read_pending(path: Path) -> dict[str, Any]:
+    """Contents of a file named `PENDING_NAME`; empty if it is missing or damaged."""
+    try:
+        pending = json.loads(files.read_bytes(path))
+        # Numbers that were not finite are null in the file.
+        logs = {k: math.nan if v is None else v for k, v in pending["train"].items()}
+        return {name: pending[name] for name in ("step", "kept_step")} | {"train": logs}
+    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
+        return {}
+
+
+class CheckpointPolicy:
+    """Remembers the best evaluation of a fine-tuning, and what it was interrupted in.
+
+    A resumed run ends with the same bits as one that was never interrupted, wherever
+    its checkpoints are.
+
+    Of the scores that `metric` names, the highest is best; in the checkpoints there is
+    its negative. `steps_per_evaluation` are counted from step 0.
+    """
+
+    def __init__(
+        self,
+        settings: finetuning.FinetuningConfig,
+        *,
+        metric: str,
+        checkpoints: training_state.CheckpointDirectory,
+        directory: Path,
+        steps_per_evaluation: int,
+        is_chief: bool,
+    ):
+        self._settings = settings
+        self._metric = metric
+        self._checkpoints = checkpoints
+        self._path = directory / PENDING_NAME
+        self._interval = steps_per_evaluation
+        self._is_chief = is_chief
+        self._pending: Mapping[str, Any] = {}
+        self._best = (math.inf, 0)
+
+    def resume(self, step: int) -> list[str]:
+        """Reads what an earlier process left; returns the events to be done first."""
+        scores = self._checkpoints.scores()
+        self._best = min(((v, k) for k, v in scores.items()), default=self._best)
+        pending = read_pending(self._path)
+        # The file may be older than the checkpoint, or the best one may be damaged.
+        if pending and (
+            pending["kept_step"] == self._best[1]
+            or (pending["kept_step"] is None and pending["step"] == step)
+        ):
+            self._pending = pending
+        return ["evaluate"] if self.evaluation_is_pending else []
+
+    @property
+    def evaluation_is_pending(self) -> bool:
+        """Whether the evaluation of the restored state was interrupted."""
+        return "step" in self._pending and not self.steps_are_done
+
+    @property
+    def steps_are_done(self) -> bool:
+        """Whether only the evaluation of the best weights was interrupted."""
+        return bool(self._pending.get("kept_step"))
+
+    def last_step(self, loop: Loop) -> int:
+        """Step that the training has reached."""
+        return self._pending.get("step") or loop.step
+
+    def train_logs(self, loop: Loop) -> dict[str, float]:
+        """Scalars of that step."""
+        return loop.train_logs or self._pending.get("train", {})
+
+    def note_pending(self, loop: Loop, *, kept_step: int | None = None) -> None:
+        """Writes down that an evaluation follows, which may be interrupted."""
+        step, logs = self.last_step(loop), self.train_logs(loop)
+        self._pending = {"step": step, "kept_step": kept_step, "train": logs}
+        if self._is_chief:
+            files.write_json(self._path, self._pending)
+
+    def note_evaluation(self, loop: Loop, scores: Mapping[str, float]) -> None:
+        """Has the best evaluation saved; ends a training without gain."""
+        logs, self._pending = self.train_logs(loop), {}
+        loop.train_logs = logs
+        patience, step = self._settings.early_stopping, loop.step
+        if self._settings.keep != "best" and patience is None:
+            return
+        if -scores[self._metric] < self._best[0]:
+            self._best = (-scores[self._metric], step)
+            loop.ask("save")
+        num_without_gain = (step - self._best[1]) // self._interval
+        if patience is not None and num_without_gain >= patience:
+            logger.info(
+                "no gain in %s for %d evaluations: stopped at step %d",
+                self._metric,
+                num_without_gain,
+                step,
+            )
+            loop.is_over = True
+
+    def save(self, loop: Loop) -> None:
+        """Saves a checkpoint, with the score if it is the best evaluation's."""
+        score, step = self._best
+        if step == loop.step:
+            loop.save(score=score)
+        else:
+            loop.save_as_due()
+
+    def restore_best(self, loop: Loop, state: Mapping[str, keras.Variable]) -> int:
+        """Restores the weights of the best evaluation if they are to be kept.
+
+        Returns:
+            The step of the weights.
+        """
+        last_step, step = self.last_step(loop), self._best[1]
+        if self._settings.keep == "last" or step == last_step:
+            return last_step
+        if not step:
+            logger.warning(
+                "no evaluation had a number for %s: the last weights are kept",
+                self._metric,
+            )
+            return last_step
+        if not self.steps_are_done:
+            self.note_pending(loop, kept_step=step)
+        # The one that writes has written it.
+        loop.engine.wait_for_all()
+        self._checkpoints.restore(step, state)
+        logger.info("best %s at step %d: its weights are kept", self._metric, step)
+        return step

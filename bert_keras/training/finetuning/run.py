@@ -1,0 +1,472 @@
+"""Training on labelled or plain texts as a job of the loop.
+
+`finetune` and `distill` say what a run is made from and what network it trains.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from bert_keras import __version__
+from bert_keras.checkpoints import run_directory, training_state
+from bert_keras.core import files, ownership, provenance
+from bert_keras.core.errors import InputError, Stopped
+from bert_keras.core.settings import config, finetuning
+from bert_keras.data import tokenization
+from bert_keras.inference import forward
+from bert_keras.kinds import catalogue, registry
+from bert_keras.labelled import data_report, dataset
+from bert_keras.report import task_summaries
+from bert_keras.training import run as training_run
+from bert_keras.training.finetuning import batches, checkpoint_policy, loop
+from bert_keras.training.step import (
+    fit,
+    learner,
+    precision,
+    replicas,
+    self_check,
+    stopping,
+    watcher,
+)
+from bert_keras.training.tensorboard import event_files
+
+logger = logging.getLogger(__name__)
+
+CHANGEABLE = (
+    "max_skipped_steps",
+    "save_checkpoint_minutes",
+    "save_checkpoint_steps",
+    "steps_per_execution",
+)
+"""Settings that may change when a run is resumed: they do not affect its result."""
+
+
+class Examples(NamedTuple):
+    """A file to train or score on, and its model inputs."""
+
+    name: str
+    data: dataset.Dataset
+    inputs: dataset.EncodedInputs
+
+
+class Inputs(NamedTuple):
+    """The validated inputs of a run."""
+
+    bert_config: config.BertConfig
+    """Of the encoder to train."""
+    vocabulary: tokenization.Vocabulary
+    do_lower_case: bool
+    task: config.Task
+    num_train_examples: int
+    dev: Sequence[Examples]
+    """Files to evaluate on, perhaps none."""
+    recorded: dict[str, Any]
+    """Digests, in the run's directory: a resumed run has the same."""
+    data_report: data_report.DataReport | None
+
+
+class Trained(NamedTuple):
+    """A network to train, and the inputs to train it on."""
+
+    tuner: learner.Learner
+    network: keras.Model
+    """What its directory keeps: all that the tuner trains, or the part to be used."""
+    inputs: dataset.Inputs
+
+
+Build = Callable[[run_directory.Run], Trained]
+"""Makes what is trained, with its initial weights."""
+
+
+class TuningJob:
+    """A run on labelled or plain texts; see `training.run.Job`.
+
+    The settings are `resolved`; `read` gives the inputs, and the function that builds
+    what is trained; `paths` are those of the inputs, for `results.json`.
+    """
+
+    def __init__(
+        self,
+        settings: finetuning.FinetuningConfig,
+        read: Callable[[], tuple[Inputs, Build]],
+        *,
+        paths: Mapping[str, Any],
+        output_dir: str | Path,
+        strategy: tf.distribute.Strategy,
+        is_chief: bool,
+    ):
+        self.is_alone = not replicas.is_multi_worker(strategy)
+        self._settings, self._read, self._paths = settings, read, paths
+        self._output_dir, self._strategy = output_dir, strategy
+        self._is_chief = is_chief
+
+    def prepare(self) -> run_directory.Run:
+        # Before the run is made, because unknown labels are seen here.
+        self._inputs, self._build = inputs, _ = self._read()
+        settings, recorded = self._settings, inputs.recorded
+        run = run_directory.create_run(
+            self._output_dir,
+            settings,
+            task=inputs.task,
+            bert_config=inputs.bert_config,
+            vocabulary=inputs.vocabulary,
+            do_lower_case=inputs.do_lower_case,
+            inputs=recorded,
+            changeable=CHANGEABLE,
+            is_chief=self._is_chief,
+        )
+        values = run_directory.flat(settings.model_dump(mode="json")) | recorded
+        replicas.check_same(
+            self._strategy, values | {"version of bert-keras": __version__}
+        )
+        replicas.wait_for_all(self._strategy)
+        return run
+
+    def build(
+        self,
+        run: run_directory.Run,
+        owner: ownership.Owner | None,
+        writer: futures.Executor,
+    ) -> training_run.Training:
+        report = self._inputs.data_report
+        if self._is_chief and report is not None:
+            _report_data(run, report)
+        if self_check.is_due(self._strategy):
+            self_check.check(self._strategy)
+        tuner, self._network, train_inputs = self._build(run)
+        # It holds initial weights, as large as the model, that are not needed any more.
+        del self._build, self._read
+        self._run, settings = run, self._settings
+        num_dev = len(self._inputs.dev[0].data) if self._inputs.dev else 0
+        evaluating = f", evaluating on {num_dev}" if num_dev else ""
+        num_train = self._inputs.num_train_examples
+        logger.info("fine-tuning on %d examples%s", num_train, evaluating)
+        per_epoch, num_train_steps = loop.num_steps(settings, len(train_inputs.lengths))
+        interval = settings.evaluate_steps or per_epoch
+        directory = run.directory / run_directory.CHECKPOINTS_NAME
+        compares = settings.keep == "best" or settings.early_stopping is not None
+        checkpoints = training_state.CheckpointDirectory(
+            directory,
+            keep=1,
+            keep_best=int(compares),
+            is_chief=self._is_chief,
+            owner=owner,
+            before_writing=event_files.send_all,
+        )
+        self._policy = checkpoint_policy.CheckpointPolicy(
+            settings,
+            metric=catalogue.main_metric(settings, run.task.labels),
+            checkpoints=checkpoints,
+            directory=directory,
+            steps_per_evaluation=interval,
+            is_chief=self._is_chief,
+        )
+        self._evaluation = _Evaluation(
+            self._network,
+            run.task,
+            settings,
+            self._inputs.dev,
+            strategy=self._strategy,
+        )
+        engine = fit.KerasEngine(tuner)
+        self._seconds = keras.Variable(0.0, trainable=False, dtype="float64")
+        self._state = {**engine.state(), "run/seconds": self._seconds}
+        self._began_at = time.monotonic()
+        logs = run.directory / run_directory.LOGS_NAME
+
+        def begin() -> None:
+            if self._is_chief:
+                files.delete_tree(logs)
+
+        def watch(under_way: training_run.Loop) -> list[watcher.Watcher]:
+            return loop.open_watchers(
+                tuner,
+                settings,
+                num_train_steps=num_train_steps,
+                logs=logs,
+                repeats_evaluation="evaluate" in under_way.unfinished,
+                is_chief=self._is_chief,
+            )
+
+        return training_run.Training(
+            directory=run.directory,
+            engine=engine,
+            network=self._network,
+            state=self._state,
+            checkpoints=checkpoints,
+            events=self._events(interval),
+            stretches=[
+                loop.build_stretch(
+                    tuner,
+                    settings,
+                    train_inputs,
+                    by_length=settings.are_batches_by_length(run.task),
+                    seed=settings.seed,
+                    watch=watch,
+                    batch_shapes=batches.BatchShapes.of(settings),
+                )
+            ],
+            unfinished=self._unfinished,
+            begin=begin,
+            before_save=self._before_save,
+        )
+
+    def _events(self, interval: int) -> list[training_run.Event]:
+        """The table of events.
+
+        Steps are evaluated before they are saved: the best evaluation is saved with its
+        score. The last step has no checkpoint: the run's weights follow it at once.
+        """
+        settings = self._settings
+        compare = training_run.Event(
+            name="compare",
+            what=training_run.compare_workers,
+            every_steps=interval,
+            is_long=False,
+        )
+        evaluate = training_run.Event(
+            name="evaluate", what=self._evaluate, every_steps=interval
+        )
+        save = training_run.Event(
+            name="save",
+            what=self._policy.save,
+            every_steps=settings.save_checkpoint_steps,
+            every_minutes=settings.save_checkpoint_minutes,
+            at_end=False,
+            is_long=False,
+        )
+        return [compare, *([evaluate] if self._inputs.dev else []), save]
+
+    def _unfinished(self, under_way: training_run.Loop) -> list[str]:
+        names = self._policy.resume(under_way.step)
+        under_way.is_over = self._policy.steps_are_done
+        self._began_at = time.monotonic()
+        return names
+
+    def _evaluate(self, under_way: training_run.Loop) -> None:
+        self._evaluation.evaluate()
+        scores = self._evaluation.scores
+        # Counts, which do not change, are no curves.
+        under_way.show({k: v for k, v in scores.items() if isinstance(v, float)})
+        self._policy.note_evaluation(under_way, scores)
+
+    @property
+    def _seconds_so_far(self) -> float:
+        """Seconds of training, those before the last checkpoint included."""
+        return float(self._seconds.numpy()) + time.monotonic() - self._began_at
+
+    def _before_save(self, under_way: training_run.Loop) -> None:
+        self._seconds.assign(self._seconds_so_far)
+        self._began_at = time.monotonic()
+        if "evaluate" in under_way.unfinished:
+            self._policy.note_pending(under_way)
+
+    def results(self, under_way: training_run.Loop) -> dict[str, Any]:
+        """Keeps the weights that are to be kept, and gives the results."""
+        policy, evaluation = self._policy, self._evaluation
+        num_steps, seconds = policy.last_step(under_way), self._seconds_so_far
+        kept_step = policy.restore_best(under_way, self._state)
+        if kept_step != num_steps:
+            with under_way.interruptible():
+                evaluation.evaluate()
+        answers = evaluation.answers
+        thresholds = answers.best_threshold() if answers else None
+        results = {
+            "steps": num_steps,
+            **({"kept_step": kept_step} if self._settings.keep == "best" else {}),
+            "seconds": round(seconds, 1),
+            "num_parameters": self._network.count_params(),
+            "num_train_examples": self._inputs.num_train_examples,
+            "num_eval_examples": len(self._inputs.dev[0].data)
+            if self._inputs.dev
+            else 0,
+            "train": policy.train_logs(under_way),
+            "eval": evaluation.scores,
+            **({run_directory.THRESHOLDS: thresholds} if thresholds else {}),
+        }
+        if self._is_chief and answers:
+            _write_answers(self._run, answers, run_directory.threshold_of(results))
+        return results
+
+    def environment(self) -> dict[str, Any]:
+        devices = replicas.describe_devices(self._strategy)
+        return provenance.describe(devices=devices, paths=self._paths)
+
+    def finish(
+        self,
+        run: run_directory.Run,
+        results: Mapping[str, Any],
+        stop_signal: stopping.StopSignal,
+    ) -> None:
+        files.delete_tree(run.directory / run_directory.CHECKPOINTS_NAME)
+        if run.task.kind == "encoder":
+            # It answers nothing.
+            return
+        # Last: a picture that cannot be drawn does not cost the weights.
+        try:
+            with stop_signal.ending_at_once():
+                task_summaries.write(run.directory, step=results["steps"])
+        except Stopped:
+            logger.warning(
+                "stopped: the run is finished, but TensorBoard lacks pictures of its "
+                "answers; `bert-keras report` draws them"
+            )
+
+    @contextlib.contextmanager
+    def errors_for_people(self) -> Iterator[None]:
+        """Turns the error of a lost worker into an `InputError`."""
+        try:
+            yield
+        except tf.errors.OpError as error:
+            if message := stopping.lost_worker_message(error):
+                raise InputError(message) from None
+            raise
+
+
+def _report_data(run: run_directory.Run, report: data_report.DataReport) -> None:
+    """Logs what the data is like, and writes it down once."""
+    for line in data_report.lines(report, registry.labelled(report.kind)):
+        logger.info("%s", line)
+    path = run.directory / run_directory.DATA_REPORT_NAME
+    if not path.is_file():
+        files.write_json(path, report.model_dump(mode="json"), ensure_ascii=False)
+
+
+def resolved(
+    settings: finetuning.FinetuningConfig, strategy: tf.distribute.Strategy
+) -> finetuning.FinetuningConfig:
+    """Returns the settings with the values that the devices decide."""
+    on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    changes = {"precision": precision.resolve(settings.precision, strategy)}
+    if settings.task == "embedding" and settings.jit_compile and not on_tpu:
+        if (number := strategy.num_replicas_in_sync) > 1:
+            raise InputError(
+                f"`jit_compile` is not for --task embedding on {number} replicas, "
+                "which compare the texts of all within a step: leave it out"
+            )
+    if lengths := settings.fixed_lengths(on_tpu=on_tpu):
+        changes |= {"lengths": lengths, "length_multiple": 1}
+    elif on_tpu:
+        raise InputError(replicas.NEEDS_LENGTHS)
+    return settings.model_copy(update=changes)
+
+
+def with_dropout(
+    bert_config: config.BertConfig, settings: finetuning.FinetuningConfig
+) -> config.BertConfig:
+    """Returns the checkpoint's configuration with the dropout of the settings."""
+    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    values = {name: getattr(settings, name) for name in names}
+    changes = {name: value for name, value in values.items() if value is not None}
+    return bert_config.model_copy(update=changes)
+
+
+def describe_data(
+    settings: finetuning.FinetuningConfig,
+    task: config.Task,
+    examples: Sequence[Examples],
+) -> data_report.DataReport:
+    """Describes the files of a run, the training file first."""
+    return data_report.describe(
+        examples,
+        kind=task.kind,
+        max_seq_length=settings.max_seq_length,
+        long_texts=settings.long_texts,
+    )
+
+
+def build_network(
+    settings: finetuning.FinetuningConfig, run: run_directory.Run
+) -> keras.Model:
+    """Makes the network of a run, its weights from the seed."""
+    network = registry.build_network(
+        run.bert_config,
+        run.task,
+        dropout_prob=settings.dropout_prob,
+        scale=settings.embedding.scale,
+        seed=settings.seed,
+        dtype=settings.precision,
+    )
+    if run.task.kind == "embedding":
+        network.gather = replicas.rows_of_all
+    return network
+
+
+def build_tuner(
+    settings: finetuning.FinetuningConfig,
+    make_network: Callable[[], keras.Model],
+    inputs: dataset.Inputs,
+    strategy: tf.distribute.Strategy,
+) -> learner.Learner:
+    """Builds a learner as the `resolved` settings say.
+
+    `make_network` makes its weights from `settings.seed`; `inputs` have all that the
+    loss reads.
+    """
+    keras.utils.set_random_seed(settings.seed)
+    return loop.build_learner(
+        settings,
+        make_network,
+        inputs,
+        strategy=strategy,
+        optimizer_settings={
+            "adamw_mode": settings.decided_adamw_mode,
+            "max_grad_norm": settings.max_grad_norm,
+        },
+        steps_per_execution=settings.steps_per_execution,
+        num_parts=settings.gradient_accumulation_steps,
+        recompute=settings.recompute,
+        # A TPU compiles the step by itself.
+        compile_step=settings.jit_compile
+        and not isinstance(strategy, tf.distribute.TPUStrategy),
+    )
+
+
+def _write_answers(
+    run: run_directory.Run, answers: dataset.Answers, threshold: dataset.Threshold
+) -> None:
+    lines = (
+        files.to_json(record.model_dump()) + "\n"
+        for record in answers.records(threshold=threshold)
+    )
+    path = run.directory / run_directory.ANSWERS_NAME
+    files.write_atomically(path, "".join(lines).encode())
+
+
+class _Evaluation:
+    """The evaluations of a run: scores of all files, answers to the main one."""
+
+    def __init__(
+        self,
+        network: keras.Model,
+        task: config.Task,
+        settings: finetuning.FinetuningConfig,
+        examples: Sequence[Examples],
+        *,
+        strategy: tf.distribute.Strategy,
+    ):
+        self._forward = forward.of_task(
+            network, strategy=strategy, ladder=settings.lengths or ()
+        )
+        self._task, self._settings, self._examples = task, settings, examples
+        self.scores: dict[str, float] = {}
+        """Last scores, of all files."""
+        self.answers: dataset.Answers | None = None
+        """Last answers, to the main file."""
+
+    def evaluate(self) -> None:
+        self.scores = {}
+        for number, (_, data, inputs) in enumerate(self._examples):
+            outputs = self._forward(inputs, title=f"evaluating on {data.path.name}")
+            answers = data.answer(outputs, inputs, self._task, self._settings)
+            prefix = f"{data.path.stem}_" if number else ""
+            self.scores |= {f"{prefix}{k}": v for k, v in answers.scores().items()}
+            if not number:
+                self.answers = answers

@@ -1,0 +1,180 @@
+"""Inputs of a pre-training: read, checked against one another, and recorded."""
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from bert_keras import __version__
+from bert_keras.checkpoints import conversion, run_directory, starting_point
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
+from bert_keras.training.pretraining import phases
+from bert_keras.training.step import precision, replicas
+
+CHANGEABLE = (
+    "draw_minutes",
+    "draw_steps",
+    "evaluate_minutes",
+    "evaluate_steps",
+    "gradient_accumulation_steps",
+    "jit_compile",
+    "max_skipped_steps",
+    "num_best_checkpoints",
+    "num_checkpoints",
+    "num_eval_steps",
+    "phases.*.gradient_accumulation_steps",
+    "profile_steps",
+    "recompute",
+    "save_checkpoint_minutes",
+    "save_checkpoint_steps",
+    "steps_per_execution",
+)
+"""Settings that may change when a run is resumed: its result is the same, up to the
+last bits of sums where batches are cut into other parts or compiled."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The validated inputs of a run."""
+
+    settings: config.PretrainingConfig
+    """Completed: precision and architecture are decided."""
+    planned: Sequence[phases.Phase]
+    start: starting_point.Start | None
+    """First weights; `None`: new ones."""
+
+    @property
+    def bert_config(self) -> config.BertConfig:
+        model, start = self.settings.model, self.start
+        bert_config = model.with_vocab_size(len(self.planned[0].vocabulary))
+        if start is not None:
+            if model.vocab_size not in (None, start.vocab_size):
+                raise InputError(
+                    f"`model.vocab_size` is {model.vocab_size}, but with the weights "
+                    f"of {start.path} it is {start.vocab_size}: leave it out"
+                )
+            bert_config = model.with_vocab_size(start.vocab_size)
+        for phase in self.planned:
+            if phase.examples.max_seq_length > bert_config.max_position_embeddings:
+                raise InputError(
+                    f"{phase.directory}: sequences of {phase.examples.max_seq_length} "
+                    "tokens, but `model.max_position_embeddings` is "
+                    f"{bert_config.max_position_embeddings}"
+                    + (": raise it or" if start is None else f" in {start.path}:")
+                    + " make shorter examples"
+                )
+        return bert_config
+
+
+def read_inputs(
+    settings: config.PretrainingConfig,
+    examples_dirs: Sequence[str | Path],
+    *,
+    strategy: tf.distribute.Strategy,
+    vocab_path: str | Path | None,
+    init: str | Path | None,
+    verified: Collection[str] | None,
+) -> Inputs:
+    """Reads all inputs of `pretrain.pretrain`, and completes the settings.
+
+    For `verified` see `phases.read_phases`.
+    """
+    changes: dict[str, Any] = {
+        "precision": precision.resolve(settings.precision, strategy)
+    }
+    checkpoint = None if init is None else conversion.read(init)
+    if checkpoint is not None:
+        changes["model"] = starting_point.model_config(
+            settings.model, checkpoint, path=init
+        )
+    settings = settings.model_copy(update=changes)
+    planned = phases.read_phases(
+        settings,
+        examples_dirs,
+        vocab_path=vocab_path,
+        num_replicas=strategy.num_replicas_in_sync,
+        verified=verified,
+    )
+    start = None
+    if checkpoint is not None:
+        start = starting_point.pretraining_start(
+            checkpoint,
+            planned[0].vocabulary,
+            do_lower_case=planned[0].do_lower_case,
+            path=init,
+        )
+    check_hosts(strategy, planned)
+    return Inputs(settings=settings, planned=planned, start=start)
+
+
+def check_hosts(
+    strategy: tf.distribute.Strategy, planned: Sequence[phases.Phase]
+) -> None:
+    """Checks that all hosts of a TPU can read the examples.
+
+    Raises:
+        InputError: there are several, and masks are made while examples are read: that
+            is done by Python, and only this process has it.
+    """
+    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    num_hosts = strategy.extended.num_hosts if is_tpu else 1
+    for phase in planned:
+        if num_hosts > 1 and phase.examples.masking == "dynamic":
+            raise InputError(
+                f"{phase.directory}: examples with masking=dynamic are masked by this "
+                f"process as it reads them, but a TPU of {num_hosts} hosts reads on "
+                "all of them: make the examples with masking=static"
+            )
+
+
+def create_run(
+    inputs: Inputs,
+    output_dir: str | Path,
+    *,
+    strategy: tf.distribute.Strategy,
+    is_chief: bool,
+    verified: Collection[str] | None,
+) -> run_directory.Run:
+    """Makes or checks the directory, once all workers were given the same.
+
+    Notes which examples this machine has hashed; `verified` as for `read_inputs`.
+    """
+    planned, start = inputs.planned, inputs.start
+    hashes = [phase.manifest_sha256 for phase in planned]
+    recorded = {"examples_sha256": hashes[0] if len(hashes) == 1 else hashes}
+    if start is not None:
+        recorded["init_sha256"] = start.sha256
+    run = run_directory.create_run(
+        output_dir,
+        inputs.settings,
+        task=config.Task(kind="pretraining"),
+        bert_config=inputs.bert_config,
+        vocabulary=planned[0].vocabulary,
+        do_lower_case=planned[0].do_lower_case,
+        inputs=recorded,
+        changeable=CHANGEABLE,
+        is_chief=is_chief,
+    )
+    # All that decides the outcome, and the devices' own choices.
+    replicas.check_same(
+        strategy,
+        {
+            **run_directory.flat(inputs.settings.model_dump(mode="json")),
+            "--examples": hashes,
+            "--vocab": planned[0].vocabulary.sha256,
+            "--init": None if start is None else start.sha256,
+            "version of bert-keras": __version__,
+        },
+    )
+    replicas.wait_for_all(strategy)
+    hashed = [
+        phase.manifest_sha256
+        for phase in planned
+        if verified is None or not files.is_remote(phase.directory)
+    ]
+    run_directory.write_verified(output_dir, hashed)
+    return run

@@ -1,0 +1,451 @@
+"""Pre-training as a job of the loop: its phases, events, watchers and results."""
+
+import contextlib
+import errno
+import functools
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.checkpoints import run_directory, starting_point, training_state
+from bert_keras.core import ownership, provenance, stores
+from bert_keras.core.errors import InputError, Unavailable
+from bert_keras.core.settings import config
+from bert_keras.data import features
+from bert_keras.model import flops, pretrainer
+from bert_keras.training.pretraining import inputs, phases, position_growth
+from bert_keras.training.run import Event, Loop, Stretch, Training, compare_workers
+from bert_keras.training.step import (
+    fit,
+    learner,
+    optimization,
+    peak_flops,
+    replicas,
+    self_check,
+    stopping,
+    watcher,
+)
+from bert_keras.training.tensorboard import curves, event_files, panels, progress_line
+
+logger = logging.getLogger(__name__)
+
+_DOES_NOT_ANSWER = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO)
+"""Errors of a disk that may pass, unlike those of a name or a permission."""
+
+
+class PretrainingJob:
+    """A pre-training; see `training.run.Job`.
+
+    `prepare` reads the inputs, and makes or checks the directory; `paths` are those of
+    the inputs, for the results.
+    """
+
+    def __init__(
+        self,
+        prepare: Callable[[], tuple[inputs.Inputs, run_directory.Run]],
+        strategy: tf.distribute.Strategy,
+        *,
+        paths: Mapping[str, Any],
+    ):
+        self.is_alone = not replicas.is_multi_worker(strategy)
+        self._prepare = prepare
+        self._strategy = strategy
+        self._paths = paths
+        self._planned: Sequence[phases.Phase] = ()
+        self._last_evaluation: dict[str, float] = {}
+        self._panels: panels.EvaluationPanels | None = None
+
+    def prepare(self) -> run_directory.Run:
+        read_inputs, self._run = self._prepare()
+        self._settings, self._start = read_inputs.settings, read_inputs.start
+        self._planned, self._phase = read_inputs.planned, read_inputs.planned[0]
+        return self._run
+
+    def build(
+        self,
+        run: run_directory.Run,
+        owner: ownership.Owner | None,
+        writer: futures.Executor,
+    ) -> Training:
+        if self_check.is_due(self._strategy):
+            self_check.check(self._strategy)
+        self._is_further_training = self._start is not None
+        self._learner = build_learner(
+            self._settings, run.bert_config, self._planned[0], self._strategy
+        )
+        engine = fit.KerasEngine(self._learner)
+        self._state = engine.state()
+        self._logs = run.directory / run_directory.LOGS_NAME
+        self._began = time.monotonic() - curves.seconds_so_far(self._logs)
+        self._checkpoints = training_state.CheckpointDirectory(
+            run.directory / run_directory.CHECKPOINTS_NAME,
+            keep=self._settings.num_checkpoints,
+            keep_best=self._settings.num_best_checkpoints,
+            is_chief=owner is not None,
+            owner=owner,
+            writer=writer,
+            before_writing=event_files.send_all,
+        )
+        return Training(
+            directory=run.directory,
+            engine=engine,
+            network=self._learner.network,
+            state=self._state,
+            checkpoints=self._checkpoints,
+            events=self._events(),
+            stretches=[self._stretch(phase) for phase in self._planned],
+            unfinished=self._unfinished,
+            begin=self._begin,
+            data=[phase.directory for phase in self._planned],
+        )
+
+    def _events(self) -> list[Event]:
+        """The table of events.
+
+        Steps are saved before they are evaluated: whatever happens in that, they are
+        not lost. Pictures come last: they never cost an evaluation.
+        """
+        settings = self._settings
+        save_steps = settings.save_checkpoint_steps
+        evaluate_steps = settings.evaluate_steps or save_steps
+        return [
+            Event(
+                name="compare",
+                what=compare_workers,
+                every_steps=save_steps,
+                is_long=False,
+            ),
+            Event(
+                name="save",
+                what=Loop.save_as_due,
+                every_steps=save_steps,
+                every_minutes=settings.save_checkpoint_minutes,
+                is_long=False,
+            ),
+            Event(
+                name="evaluate",
+                what=self._evaluate,
+                every_steps=evaluate_steps,
+                every_minutes=settings.evaluate_minutes,
+            ),
+            Event(
+                name="draw",
+                what=self._draw,
+                every_steps=settings.draw_steps or evaluate_steps,
+                every_minutes=settings.draw_minutes,
+            ),
+        ]
+
+    def _stretch(self, phase: phases.Phase) -> Stretch:
+        def stream_from(step: int) -> replicas.Stream:
+            return replicas.Stream(
+                phases.training_batches(
+                    self._settings, phase, self._strategy, start_step=step
+                )
+            )
+
+        return Stretch(
+            last_step=phase.last_step,
+            enter=functools.partial(self._enter, phase),
+            watch=functools.partial(self._watch, phase),
+            stream_from=stream_from,
+            schedule_to=replicas.Schedule,
+        )
+
+    def _unfinished(self, loop: Loop) -> list[str]:
+        """Evaluation and drawing of a restored step that an earlier process left."""
+        if (step := loop.step) == 0:
+            return []
+        last_step = next(p.last_step for p in self._planned if step <= p.last_step)
+        due = {e.name for e in self._events() if e.is_due(step, last_step)}
+        is_done = {
+            "evaluate": lambda: self._checkpoints.has_score(step),
+            "draw": lambda: panels.are_drawn(self._logs, step, self._run.bert_config),
+        }
+        return [n for n, done in is_done.items() if n in due and not done()]
+
+    def _begin(self) -> None:
+        """Assigns the first weights, and tries the largest phase if it comes later.
+
+        A device without the memory for it would stop the run when it comes to that.
+        """
+        if self._start is not None:
+            network, start = self._learner.network, self._start
+            starting_point.assign(network, start.arrays, path=start.path)
+        # As large as the model, and no longer needed.
+        self._start = None
+        phase = phases.largest(self._planned, self._settings.model)
+        if phase.shape == self._planned[0].shape:
+            return
+        logger.info("trying a step of %d examples of %d tokens", *phase.shape)
+        before = training_state.copy_of(self._state)
+        batches, evaluated = phases.placeholder_batches(
+            self._settings, phase, self._strategy
+        )
+        self._take_parts_of(phase)
+        fit.trial_step(self._learner, batches, (evaluated, 1))
+        for name, variable in self._state.items():
+            variable.assign(before[name])
+
+    def _take_parts_of(self, phase: phases.Phase) -> None:
+        self._phase = phase
+        if self._learner.num_parts != phase.num_parts:
+            self._learner.use_parts(phase.num_parts)
+
+    def _enter(self, phase: phases.Phase, loop: Loop) -> None:
+        self._start = None
+        self._take_parts_of(phase)
+        self._evaluation = phases.evaluation_batches(
+            self._settings, phase, self._strategy
+        )
+        if loop.step == phase.last_step:
+            return
+        logger.info(
+            "steps %d to %d: %d %s of %d word pieces, [CLS], [SEP] and padding "
+            "included, %d a step; %d for evaluation",
+            loop.step + 1,
+            phase.last_step,
+            phase.num_train_records,
+            "rows" if phase.examples.pack_instances else "examples",
+            phase.examples.max_seq_length,
+            phase.batch_size,
+            sum(shard.num_records for shard in phase.eval_shards),
+        )
+        if loop.step == phase.first_step:
+            # Losses at another sequence length do not compare with this phase's.
+            loop.checkpoints.forget_scores()
+            self._grow_positions(phase)
+
+    def _grow_positions(self, phase: phases.Phase) -> None:
+        """Makes the change of `position_growth`, which depends on the state alone.
+
+        No checkpoint comes between it and the next step.
+        """
+        earlier = [p for p in self._planned if p.last_step <= phase.first_step]
+        num_trained = max((p.examples.max_seq_length for p in earlier), default=0)
+        num_rows = phase.examples.max_seq_length
+        if (
+            self._settings.grow_positions == "extrapolate"
+            # A checkpoint's table is trained.
+            and not self._is_further_training
+            and 0 < num_trained < num_rows
+        ):
+            position_growth.grow(
+                self._state,
+                strategy=self._strategy,
+                num_trained=num_trained,
+                num_rows=num_rows,
+            )
+
+    def _evaluate(self, loop: Loop) -> None:
+        """Evaluates, and notes the loss when it is in the curves.
+
+        An interrupted evaluation is made again until it is there.
+        """
+        if self._evaluation is not None:
+            self._last_evaluation = loop.evaluate(self._evaluation)
+            loop.checkpoints.record_score(loop.step, self._last_evaluation["loss"])
+
+    def _draw(self, loop: Loop) -> None:
+        if self._panels is not None:
+            self._panels.draw(loop.step)
+
+    def _watch(self, phase: phases.Phase, loop: Loop) -> list[watcher.Watcher]:
+        settings, examples = self._settings, phase.examples
+        limit = stopping.SkipLimit(
+            self._learner,
+            settings.max_skipped_steps,
+            lambda first, last: (
+                ", whose batches came from "
+                f"{phases.describe_data(settings, phase, first, last)}; the last "
+                f"checkpoint is {self._checkpoints.latest_name()}: lower "
+                "`optimizer.learning_rate`, or look at the examples with "
+                "`bert-keras inspect`"
+            ),
+        )
+        if not loop.is_chief:
+            return [limit]
+        num_predictions = examples.num_row_predictions
+        if settings.model.attention == "left_to_right":
+            num_predictions = examples.max_seq_length - 1
+        watchers: list[watcher.Watcher] = [
+            curves.Curves(
+                self._logs,
+                loop.step,
+                batch_size=phase.batch_size,
+                tokens_per_example=examples.max_seq_length,
+                flops_per_example=flops.pretraining_flops_per_example(
+                    self._run.bert_config,
+                    max_seq_length=examples.max_seq_length,
+                    num_predictions=num_predictions,
+                    next_sentence=self._learner.network.next_sentence,
+                    num_instances=examples.num_slots,
+                ),
+                peak_flops=peak_flops.of_strategy(self._strategy, settings.precision),
+                repeats_evaluation="evaluate" in loop.unfinished,
+            ),
+            progress_line.ProgressLine(
+                num_train_steps=settings.num_train_steps,
+                batch_size=phase.batch_size,
+                tokens_per_example=examples.max_seq_length,
+                start_line=self._learner.describe(phase.batch_size),
+            ),
+            limit,
+        ]
+        if settings.profile_steps is not None:
+            directory = self._logs / "train"
+            watchers.append(
+                panels.Profile(directory, self._learner, settings.profile_steps)
+            )
+        self._panels = None
+        if phase.has_evaluation:
+            batches, _ = phases.whole_evaluation_batches(settings, phase)
+            self._panels = panels.EvaluationPanels(
+                self._logs,
+                loop.step,
+                learner=self._learner,
+                tokenizer=self._run.tokenizer,
+                batch=next(batches.as_numpy_iterator()),
+                repeats_drawing="draw" in loop.unfinished,
+            )
+            watchers.append(self._panels)
+        return watchers
+
+    def results(self, loop: Loop) -> dict[str, Any]:
+        phase = self._planned[-1]
+        if not self._last_evaluation:
+            self._take_parts_of(phase)
+            if evaluation := phases.evaluation_batches(
+                self._settings, phase, self._strategy
+            ):
+                self._last_evaluation = fit.evaluate(self._learner, evaluation)
+        return {
+            "steps": loop.step,
+            "seconds": round(time.monotonic() - self._began, 1),
+            "skipped_steps": int(
+                keras.ops.convert_to_numpy(self._learner.skipped_steps)
+            ),
+            "num_parameters": self._learner.network.count_params(),
+            "eval": self._last_evaluation,
+            "eval_baseline": _baseline(self._settings, phase),
+        }
+
+    def environment(self) -> dict[str, Any]:
+        devices = replicas.describe_devices(self._strategy)
+        return provenance.describe(devices=devices, paths=self._paths)
+
+    def finish(self, run, results, stop_signal) -> None:
+        """Nothing follows a pre-training."""
+
+    @contextlib.contextmanager
+    def errors_for_people(self) -> Iterator[None]:
+        """Turns errors about records, workers, memory and disks into such errors."""
+        try:
+            yield
+        except OSError as error:
+            if not self._planned:
+                raise
+            kind = Unavailable if error.errno in _DOES_NOT_ANSWER else InputError
+            raise kind(
+                f"{error.filename or self._run.directory}: {error.strerror or error}; "
+                "give the same command again when its disk answers"
+            ) from error
+        except tf.errors.OpError as error:
+            if message := stopping.lost_worker_message(error):
+                raise InputError(message) from None
+            # XLA's own errors have another type.
+            if isinstance(error, tf.errors.ResourceExhaustedError) or (
+                "RESOURCE_EXHAUSTED" in str(error)
+            ):
+                num_replicas = self._strategy.num_replicas_in_sync
+                raise InputError(
+                    phases.out_of_memory_message(self._phase, num_replicas=num_replicas)
+                ) from None
+            if stores.is_transient(error) and re.search(r"\w+://", str(error)):
+                reason = str(error).strip().splitlines()[-1][:300]
+                raise Unavailable(
+                    f"{reason}; give the same command again when the store answers"
+                ) from None
+            # Errors of the input pipeline come through the iterator.
+            of_data = isinstance(error, tf.errors.InvalidArgumentError) and (
+                "GetNext" in str(error)
+            )
+            if not of_data and not isinstance(error, tf.errors.DataLossError):
+                raise
+            reason = re.search(r"assertion failed: \[(.*?)\]", str(error))
+            # Without an assertion of ours, TensorFlow's last line is the cause.
+            text = reason[1] if reason else str(error).strip().splitlines()[-1]
+            directories = ", ".join(str(phase.directory) for phase in self._planned)
+            raise InputError(
+                f"{directories}: {text[:300]}; make the examples again"
+            ) from None
+
+
+def build_learner(
+    settings: config.PretrainingConfig,
+    bert_config: config.BertConfig,
+    phase: phases.Phase,
+    strategy: tf.distribute.Strategy,
+) -> learner.Learner:
+    """Makes the pre-trainer with new weights, built for a phase's batches."""
+    keras.utils.set_random_seed(settings.seed)
+    zeros = {
+        feature.name: tf.zeros(
+            [1, feature.length],
+            tf.int32 if feature.dtype == "int64" else tf.float32,
+        )
+        for feature in features.batch_features(phase.examples)
+    }
+    jit_compile = settings.jit_compile
+    if jit_compile is None:
+        jit_compile = replicas.are_gpus(strategy)
+    return learner.build_learner(
+        lambda: pretrainer.BertPretrainer(
+            bert_config,
+            seed=settings.seed,
+            next_sentence=settings.next_sentence
+            and phase.examples.packing == "sentence_pairs",
+            dtype=settings.precision,
+            # Part of the variables' names, which Keras would number otherwise.
+            name="bert_pretrainer",
+        ),
+        zeros,
+        optimizer=lambda: optimization.build_optimizer(
+            settings.optimizer,
+            num_train_steps=settings.num_train_steps,
+            precision=settings.precision,
+        ),
+        strategy=strategy,
+        max_grad_norm=settings.optimizer.max_grad_norm,
+        steps_per_execution=settings.steps_per_execution
+        or replicas.steps_per_execution(strategy),
+        recompute=settings.recompute,
+        # A TPU compiles the step by itself.
+        compile_step=jit_compile
+        and not isinstance(strategy, tf.distribute.TPUStrategy),
+        scales_loss=settings.precision == "mixed_float16",
+    )
+
+
+def _baseline(
+    settings: config.PretrainingConfig, phase: phases.Phase
+) -> dict[str, Any] | None:
+    """Score of always guessing the commonest masked token."""
+    if not phase.has_evaluation:
+        return None
+    batches, num_batches = phases.whole_evaluation_batches(settings, phase)
+    counts = np.zeros(len(phase.vocabulary), np.int64)
+    for batch in batches.take(num_batches).as_numpy_iterator():
+        predicted = batch["masked_lm_ids"][batch["masked_lm_weights"] > 0]
+        counts += np.bincount(predicted, minlength=len(phase.vocabulary))
+    return {
+        "commonest_token": phase.vocabulary.tokens[int(counts.argmax())],
+        "masked_lm_accuracy": float(counts.max() / max(counts.sum(), 1)),
+    }

@@ -1,0 +1,515 @@
+"""One run of training, from its directory to its results, told once for all kinds.
+
+`run` tells the story. Its `Job` says what pre-training or fine-tuning is made from; a
+`Training` has the table of events. Steps are made by an `Engine`, which knows neither.
+"""
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
+from pathlib import Path
+from typing import Any, Protocol
+
+import keras
+
+from bert_keras.checkpoints import run_directory, run_weights, training_state
+from bert_keras.core import files, ownership, stores
+from bert_keras.core.errors import InputError, Stopped
+from bert_keras.training.step import stopping, watcher
+from bert_keras.training.tensorboard import event_files
+
+logger = logging.getLogger(__name__)
+
+
+class Engine(Protocol):
+    """Makes steps and evaluations, whatever the task, the devices and the framework."""
+
+    errors: tuple[type[Exception], ...]
+    """Errors of steps and evaluations that failed to read their batches, among others;
+    a step without its batch does not count."""
+    is_alone: bool
+    """Whether no other process trains with this one."""
+
+    @property
+    def step(self) -> int:
+        """Steps made so far."""
+
+    def state(self) -> Mapping[str, keras.Variable]:
+        """Everything that a step depends on, by name; assigned to when restored."""
+
+    def make_steps(
+        self,
+        stream: Any,
+        schedule: Any,
+        *,
+        before: Callable[[int], None],
+        after: Callable[[int, dict[str, float]], bool],
+    ) -> None:
+        """Makes steps to the schedule's last one, or until `after` returns true.
+
+        Both are called around each execution of some steps, `after` with the scalars
+        of its last one.
+        """
+
+    def evaluate(
+        self, evaluation: Any, *, after_test_batch: Callable[[bool], None]
+    ) -> dict[str, float]:
+        """Returns metrics; tells after each batch whether a worker asked for a stop."""
+
+    def request(self, name: str, value: float = 1.0) -> None:
+        """Raises a request, which all workers see in the scalars of their next step."""
+
+    def differing(self, values: Mapping[str, Any]) -> list[str]:
+        """Returns the names of values that are not the same in all workers."""
+
+    def checksums(self, state: Mapping[str, keras.Variable]) -> Mapping[str, list[int]]:
+        """Returns sums of the bits of each variable in this process."""
+
+    def wait_for_all(self) -> None:
+        """Waits until all workers have come here."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that is done between two steps, when it is due."""
+
+    name: str
+    what: Callable[["Loop"], None]
+    every_steps: int | None = None
+    """Due at the multiples; `None`: at none."""
+    every_minutes: float | None = None
+    """Due when this time has passed since it was done last; `None`: never."""
+    at_end: bool = True
+    """Whether it is due at the last step of a stretch; else it never comes there."""
+    is_long: bool = True
+    """Whether a signal interrupts it: it is done again when the run is resumed."""
+
+    def is_due(self, step: int, last_step: int) -> bool:
+        """Whether it comes at this step in every run, resumed or not."""
+        if step >= last_step:
+            return self.at_end
+        return self.every_steps is not None and step % self.every_steps == 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """Steps on the same data: a phase of pre-training, or a whole fine-tuning."""
+
+    last_step: int
+    enter: Callable[["Loop"], None] = lambda loop: None
+    """Called when the loop comes to the stretch, perhaps in its middle."""
+    watch: Callable[["Loop"], Sequence[watcher.Watcher]]
+    """Opens the watchers."""
+    stream_from: Callable[[int], Any]
+    """Opens the batches of the steps after a step; has `close`."""
+    schedule_to: Callable[[int], Any]
+    """Makes the engine's schedule up to a step."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """What a job trains, and what comes between its steps."""
+
+    directory: Path
+    """Of the run."""
+    engine: Engine
+    network: keras.Model
+    """Whose weights are written at the end."""
+    state: Mapping[str, keras.Variable]
+    checkpoints: training_state.CheckpointDirectory
+    events: Sequence[Event]
+    """In the order in which those of one step are done."""
+    stretches: Sequence[Stretch]
+    unfinished: Callable[["Loop"], list[str]]
+    """Names of the events that were due at a restored step and did not end."""
+    begin: Callable[[], None]
+    """Called before the first step of a run, and not when it is resumed."""
+    before_save: Callable[["Loop"], None] = lambda loop: None
+    data: Sequence[str | Path] = ()
+    """Directories that batches are read from while training goes on."""
+
+
+class Job(Protocol):
+    """What a kind of training says about its run."""
+
+    is_alone: bool
+
+    def errors_for_people(self) -> contextlib.AbstractContextManager[None]:
+        """Turns errors of devices, data and workers into errors for people."""
+
+    def prepare(self) -> run_directory.Run:
+        """Reads all inputs and makes or checks the directory, alike in all workers."""
+
+    def build(
+        self,
+        run: run_directory.Run,
+        owner: ownership.Owner | None,
+        writer: futures.Executor,
+    ) -> Training:
+        """Makes what is trained, with its first weights."""
+
+    def results(self, loop: "Loop") -> dict[str, Any]:
+        """Content of `results.json`, and the weights that are to be kept."""
+
+    def environment(self) -> dict[str, Any]:
+        """Circumstances of the run, for its results."""
+
+    def finish(
+        self,
+        run: run_directory.Run,
+        results: Mapping[str, Any],
+        stop_signal: stopping.StopSignal,
+    ) -> None:
+        """Called on the chief when weights and results are written."""
+
+
+def run(job: Job, output_dir: str | Path, *, is_chief: bool) -> dict[str, Any]:
+    """Makes or resumes a run, leaves a finished one, and returns its results.
+
+    Raises:
+        InputError: inputs or directory are unusable, or the training failed.
+        Stopped: a signal came; a checkpoint of the step reached was written.
+    """
+    with contextlib.ExitStack() as stack:
+        # 1. Claim the directory: one process writes into it.
+        owner = stack.enter_context(ownership.owned(output_dir)) if is_chief else None
+        writer = stack.enter_context(
+            futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint_writer")
+        )
+        stop_signal = stack.enter_context(stopping.StopSignal())
+        # Other workers would wait for one that leaves alone.
+        stop_signal.ends_at_once = job.is_alone
+        stack.enter_context(job.errors_for_people())
+        directory = job.prepare()
+        if (results := run_directory.read_results(output_dir)) is not None:
+            step = results["steps"]
+            logger.info("%s: finished already, at step %d", output_dir, step)
+            return results
+        # 2. Resume from the newest whole checkpoint, else begin with the first weights.
+        training = job.build(directory, owner, writer)
+        loop = Loop(training, stop_signal, is_chief=owner is not None)
+        loop.resume()
+        # 3. Train to the next event. 4. Save, evaluate, draw, stop: what is due.
+        loop.train()
+        # 5. Finish: weights, and results last of all.
+        results = job.results(loop)
+        # Seconds from its end, a run ends well.
+        stop_signal.ends_at_once = False
+        results["environment"] = job.environment()
+        if owner is not None:
+            run_weights.finish_run(directory, training.network, results)
+            job.finish(directory, results, stop_signal)
+        # To the others a worker that leaves early looks as if it had been killed.
+        training.engine.wait_for_all()
+    logger.info(
+        "wrote %s and %s in %s",
+        run_directory.WEIGHTS_NAME,
+        run_directory.RESULTS_NAME,
+        directory.directory,
+    )
+    return results
+
+
+class Loop:
+    """A training under way.
+
+    With several workers all do the same at the same step: what one of them wishes, for
+    a signal or because minutes have passed, travels with the sums of the next step. Of
+    the clocks the chief's decides.
+
+    Args:
+        training: what is trained.
+        stop_signal: ends the run with `Stopped`, after a checkpoint.
+        is_chief: whether this process is the one that writes.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        stop_signal: stopping.StopSignal,
+        *,
+        is_chief: bool,
+    ):
+        self.engine, self.state = training.engine, training.state
+        self.checkpoints = training.checkpoints
+        self.is_chief = is_chief
+        self.unfinished: list[str] = []
+        """Names of the events that are due and not done, in order."""
+        self.train_logs: dict[str, float] = {}
+        """Scalars of the last step."""
+        self.is_over = False
+        """Whether training ends early."""
+        self._training = training
+        self._events = {event.name: event for event in training.events}
+        # They go on from one stretch to the next.
+        self._timers = {
+            event.name: stopping.Timer(event.every_minutes) for event in training.events
+        }
+        self._signal = stop_signal
+        self._wishes: set[str] = set()
+        self._stretch: Stretch | None = None
+        self._watchers: Sequence[watcher.Watcher] = ()
+        self._stream: Any = None
+
+    @property
+    def step(self) -> int:
+        return self.engine.step
+
+    @property
+    def last_step(self) -> int:
+        """Last step of the whole run."""
+        return self._training.stretches[-1].last_step
+
+    def resume(self) -> None:
+        """Restores the newest whole checkpoint, if there is one."""
+        step = self.checkpoints.restore_latest(self.state)
+        self.unfinished = self._training.unfinished(self)
+        values = [step, self.is_over, *self.unfinished]
+        if self.engine.differing({"checkpoint": values}):
+            raise InputError(
+                f"{self._training.directory}: the workers found different "
+                f"checkpoints, this one that of step {step}: give all of them one "
+                "directory that they share"
+            )
+        if step == 0:
+            self._training.begin()
+        # Until the next step nothing is lost.
+        self._signal.ends_at_once = self.engine.is_alone
+
+    def train(self) -> None:
+        """Makes the steps that are left, and what is due between them.
+
+        If a store does not give the data, goes on in memory when it does again: a
+        batch is a function of seed and step.
+        """
+        backoff = None
+        with self._checkpoints_are_written():
+            while (stretch := self._current_stretch()) is not None:
+                step = self.step
+                try:
+                    if not self.unfinished:
+                        self.engine.make_steps(
+                            self._batches(stretch),
+                            stretch.schedule_to(self._next_event(stretch)),
+                            before=self._before_steps,
+                            after=self._after_steps,
+                        )
+                        self.unfinished = self._due(stretch)
+                    self._do_what_is_due()
+                    backoff = None
+                except self.engine.errors as error:
+                    # Patience is for one outage: not if steps were made since.
+                    backoff = backoff if self.step == step else None
+                    backoff = self._wait_for_data(error, backoff)
+
+    def save(self, *, score: float | None = None, is_interim: bool = False) -> None:
+        """Writes a checkpoint; see `CheckpointDirectory.save`."""
+        self._training.before_save(self)
+        step = self.step
+        self.checkpoints.save(step, self.state, score=score, is_interim=is_interim)
+        # Until the next step nothing is lost.
+        self._signal.ends_at_once = self.engine.is_alone
+
+    def save_as_due(self) -> None:
+        """Saves; the next checkpoint replaces one that comes by the clock alone."""
+        last_step = self._stretch.last_step if self._stretch else self.last_step
+        is_due = self._events["save"].is_due(self.step, last_step)
+        self.save(is_interim=not is_due)
+
+    def ask(self, name: str) -> None:
+        """Has an event done at this step that comes later in the table."""
+        if name not in self.unfinished and self.step < self.last_step:
+            self.unfinished.append(name)
+
+    def evaluate(self, evaluation: Any) -> dict[str, float]:
+        """Evaluates by the engine, and tells the watchers."""
+        after_test_batch = self._stop_within_evaluation
+        metrics = self.engine.evaluate(evaluation, after_test_batch=after_test_batch)
+        self.show(metrics)
+        return metrics
+
+    def show(self, metrics: Mapping[str, float]) -> None:
+        """Tells the watchers the metrics of an evaluation."""
+        for each in self._watchers:
+            each.evaluated(self.step, metrics)
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Within it a signal ends the run at once, and the state is saved.
+
+        Several workers go on, and agree within their evaluation or in their next step.
+        """
+        if not self.engine.is_alone:
+            yield
+            return
+        try:
+            with self._signal.ending_at_once():
+                yield
+        except Stopped:
+            if self.step == self.checkpoints.step:
+                raise
+            self._save_and_stop()
+
+    @contextlib.contextmanager
+    def _checkpoints_are_written(self) -> Iterator[None]:
+        try:
+            yield
+        except Stopped:
+            # "Resume" is said only of what is written.
+            self.checkpoints.wait()
+            raise
+        finally:
+            self._close_batches()
+        self.checkpoints.wait()
+
+    def _current_stretch(self) -> Stretch | None:
+        """Leaves a stretch that is done, and enters the next one; `None`: none is left.
+
+        A step that ends a stretch is of that stretch until nothing is due any more.
+        """
+        step = self.step + (not self.unfinished)
+        left = (s for s in self._training.stretches if step <= s.last_step)
+        stretch = None if self.is_over else next(left, None)
+        if stretch is not self._stretch:
+            self._close_batches()
+            for each in self._watchers:
+                each.close()
+            self._stretch = stretch
+            if stretch is not None:
+                stretch.enter(self)
+                self._watchers = stretch.watch(self)
+        return stretch
+
+    def _batches(self, stretch: Stretch) -> Any:
+        """Opens the batches, unless they go on, and the measurement of time."""
+        for each in self._watchers:
+            each.go_on()
+        if self._stream is None:
+            self._stream = stretch.stream_from(self.step)
+        return self._stream
+
+    def _close_batches(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _next_event(self, stretch: Stretch) -> int:
+        intervals = [e.every_steps for e in self._training.events if e.every_steps]
+        steps = [(self.step // interval + 1) * interval for interval in intervals]
+        return min(stretch.last_step, *steps)
+
+    def _before_steps(self, step: int) -> None:
+        for each in self._watchers:
+            each.before_steps(step)
+
+    def _after_steps(self, step: int, logs: dict[str, float]) -> bool:
+        """Notes the steps that were made; returns whether someone wishes for an event.
+
+        Raises:
+            InputError: an earlier checkpoint could not be written, or a watcher does.
+        """
+        self._signal.ends_at_once = False
+        self.checkpoints.check()
+        requested = {
+            name.removesuffix("_requested")
+            for name in logs
+            if name.endswith("_requested") and logs[name] > 0
+        }
+        logs = {k: v for k, v in logs.items() if not k.endswith("_requested")}
+        self.train_logs = logs
+        for each in self._watchers:
+            each.after_steps(step, logs)
+        wishes = {"stop"} if self._signal.received else set()
+        if self.is_chief:
+            wishes |= {name for name, timer in self._timers.items() if timer.is_due}
+        if not self.engine.is_alone:
+            for name in wishes:
+                self.engine.request(f"{name}_requested")
+            wishes = requested
+        self._wishes = wishes
+        return bool(wishes)
+
+    def _due(self, stretch: Stretch) -> list[str]:
+        return [
+            name
+            for name, event in self._events.items()
+            if name in self._wishes or event.is_due(self.step, stretch.last_step)
+        ]
+
+    def _do_what_is_due(self) -> None:
+        """Does the events in their order, and stops if that is wished for."""
+        while self.unfinished and not self.is_over:
+            event = self._events[self.unfinished[0]]
+            if event.is_long:
+                self._stop_if_wished()
+                with self.interruptible():
+                    event.what(self)
+            else:
+                event.what(self)
+            self._timers[event.name].restart()
+            if not self.engine.is_alone and event.every_minutes is not None:
+                self.engine.request(f"{event.name}_requested", 0.0)
+            self.unfinished.remove(event.name)
+        # Seconds from its end, a run ends well.
+        if self.step < self.last_step and not self.is_over:
+            self._stop_if_wished()
+
+    def _stop_if_wished(self) -> None:
+        is_wished = "stop" in self._wishes
+        if is_wished or (self.engine.is_alone and self._signal.received):
+            self._save_and_stop()
+
+    def _stop_within_evaluation(self, stop_is_requested: bool) -> None:
+        """Leaves an evaluation of several workers between two of its batches."""
+        if not self.engine.is_alone:
+            if self._signal.received:
+                self.engine.request("stop_requested")
+            if stop_is_requested:
+                self._save_and_stop()
+
+    def _save_and_stop(self) -> None:
+        if self.step != self.checkpoints.step:
+            self.save(is_interim=True)
+        raise self._signal.stopped(self.step)
+
+    def _wait_for_data(
+        self, error: Exception, backoff: stores.Backoff | None
+    ) -> stores.Backoff:
+        """Waits after an error of reading examples; raises any other one again."""
+        self._close_batches()
+        places = [str(path) for path in self._training.data if files.is_remote(path)]
+        schemes = {place.partition("://")[0] for place in places}
+        is_of_store = any(f"{scheme}://" in str(error) for scheme in schemes)
+        # The others would wait in a sum, and take this worker for lost.
+        if not (self.engine.is_alone and is_of_store and stores.is_transient(error)):
+            raise error
+        # The wait may be long, or end the run.
+        event_files.send_all()
+        backoff = backoff or stores.Backoff(places[0])
+        try:
+            with self._signal.ending_at_once():
+                backoff.wait(error)
+        except Stopped:
+            # A store that does not answer would keep the process from ending.
+            if not files.is_remote(self._training.directory):
+                self._save_and_stop()
+            raise
+        return backoff
+
+
+def compare_workers(loop: Loop) -> None:
+    """Ends workers whose states differ, before that is saved.
+
+    They make the same updates from the same sums: a difference is a fault of a device
+    or of its memory.
+    """
+    if loop.engine.is_alone:
+        return
+    if names := loop.engine.differing(loop.engine.checksums(loop.engine.state())):
+        raise InputError(
+            f"step {loop.step}: the workers' states differ in {len(names)} variables, "
+            f"the first is {names[0]}: a device or its memory is faulty; start all "
+            "workers again with the same command to go on from the last checkpoint"
+        )
