@@ -22,7 +22,7 @@ from benchmarks import measuring
 from bert_keras.checkpoints import starting_point
 from bert_keras.core import files
 from bert_keras.core.settings import config, finetuning
-from bert_keras.inference import tuned
+from bert_keras.inference import finetuned
 from bert_keras.kinds import catalogue
 
 SEEDS = (1, 2, 3)
@@ -56,7 +56,7 @@ def score_untouched(path: Path, dev: Mapping[str, Path]) -> Scores:
     if checkpoint.task.kind != "embedding":
         task = config.Task(kind="embedding")
         checkpoint = dataclasses.replace(checkpoint, task=task, max_seq_length=64)
-    model = tuned.TunedModel.of_checkpoint(checkpoint, path)
+    model = finetuned.FinetunedModel.from_checkpoint(checkpoint, path)
     if model is None:
         raise SystemExit(f"{path}: no tokenizer")
     return {

@@ -25,9 +25,9 @@ BATCH_SIZE = 64
 
 def predicted(run: str, dev: str, precision: str | None) -> list[Any]:
     """Returns the answers of `predict`: labels or tags, one item per example."""
-    from bert_keras.inference import tuned
+    from bert_keras.inference import finetuned
 
-    model = tuned.TunedModel.load(Path(run), precision=precision)
+    model = finetuned.FinetunedModel.load(Path(run), precision=precision)
     answers = model.answer(model.read(Path(dev), has_labels=True))
     if isinstance(answers, tagging_data.TaggingAnswers):
         return [list(tags) for tags in answers.tags()]

@@ -141,9 +141,9 @@ def load(
 
 def predicted(run: Path, dev: Path) -> tuple[dict[str, list[str]], list[Any]]:
     """Returns columns of the texts, and the records of `predict` in float32."""
-    from bert_keras.inference import tuned
+    from bert_keras.inference import finetuned
 
-    model = tuned.TunedModel.load(run, precision="float32")
+    model = finetuned.FinetunedModel.load(run, precision="float32")
     data = model.read(dev, has_labels=True)
     columns = {"text": [row.text for row in data.rows]}
     if data.rows[0].text_pair is not None:

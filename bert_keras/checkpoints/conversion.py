@@ -31,7 +31,8 @@ FORMATS: dict[config.CheckpointFormat, ModuleType] = {
     "model_garden": model_garden,
     "google": google_tf1,
 }
-"""Modules with `ACTIVATIONS`, `recognizes`, `read` and `write`."""
+"""Modules with `ACTIVATIONS`, `recognizes`, `read` and `write`, which returns the
+reasons why weights have no place in the format, by our names."""
 
 TOLERANCE = 1e-6
 """Largest difference allowed between the outputs of source and result."""
@@ -58,42 +59,26 @@ class Conversion:
     """Weights of the result that the source lacks, by our names."""
     difference: float
     """Largest difference between the outputs of both on a fixed batch."""
-    pruned: "Pruned | None" = None
+    pruned: pruning.Sizes | None = None
     """`None`: all pieces were kept."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Pruned:
-    """Sizes of a vocabulary and of the weights, before and after pruning."""
-
-    num_kept: int
-    num_pieces: int
-    """Of the source."""
-    num_bytes: int
-    """Of the weights that are left, in float32."""
-    num_bytes_before: int
-
-
 def recognize(path: str | Path) -> str:
-    """The format of a checkpoint, a key of `FORMATS`.
-
-    Raises:
-        InputError: no format or more than one matches.
-    """
+    """Returns the format of a checkpoint, a key of `FORMATS`."""
     path = files.path(path)
-    found = [name for name, form in FORMATS.items() if form.recognizes(path)]
-    if len(found) == 1:
-        return found[0]
-    if found:
+    names = [name for name, form in FORMATS.items() if form.recognizes(path)]
+    if len(names) == 1:
+        return names[0]
+    if names:
         raise InputError(
-            f"{path}: holds checkpoints of {' and '.join(found)}: put the one that is "
+            f"{path}: holds checkpoints of {' and '.join(names)}: put the one that is "
             "meant into a directory of its own"
         )
     raise InputError(f"{path}: {_problem(path)}")
 
 
 def _problem(path: Path) -> str:
-    """Why a path is no checkpoint, and what to give instead."""
+    """Says why a path is no checkpoint, and what to give instead."""
     if name := hub_name(path):
         return (
             "no such directory; if it is a model of the Hugging Face hub, download it "
@@ -110,9 +95,9 @@ def _problem(path: Path) -> str:
                     f"an export for serving ({kind}), which {caller} runs; give the "
                     "run directory that `export` made it from"
                 )
-    is_there = path.exists() or path.parent.is_dir()
+    exists = path.exists() or path.parent.is_dir()
     return (
-        ("no known checkpoint format" if is_there else "no such directory")
+        ("no known checkpoint format" if exists else "no such directory")
         + "; expected a run directory, bert_model.ckpt.index with bert_config.json "
         "(Google, Model Garden), config.json with model.safetensors (Hugging Face) or "
         "with model.weights.h5 (KerasHub)"
@@ -146,9 +131,6 @@ def read(path: str | Path) -> weights.Checkpoint:
     Args:
         path: its directory; for TensorFlow checkpoints also their prefix, such as
             `model.ckpt-6910` in it.
-
-    Raises:
-        InputError: unknown format, damaged, or not a BERT.
     """
     path = files.path(path)
     checkpoint = FORMATS[recognize(path)].read(path)
@@ -194,28 +176,31 @@ def convert(
     source_format = recognize(input_path)
     if source_format == to and keep_tokens is None:
         raise InputError(f"{input_path}: is in the format {to!r} already")
+    # 1. Read, and change what the new format cannot say.
     source = read(input_path)
-    wanted = _expressible(source, to, approximate_gelu=approximate_gelu)
-    has_same_outputs, kept = wanted is source, None
+    target = _expressible(source, to, approximate_gelu=approximate_gelu)
+    has_same_outputs, kept_ids, pruned = target is source, None, None
     if keep_tokens is not None:
-        wanted, kept = pruning.prune(wanted, keep_tokens, path=input_path)
+        target, kept_ids = pruning.prune(target, keep_tokens, path=input_path)
+        pruned = pruning.sizes(source, target)
     with files.new_directory(output_dir) as temporary:
-        left_out = FORMATS[to].write(wanted, temporary)
+        # 2. Write, and read back.
+        left_out = FORMATS[to].write(target, temporary)
         result = FORMATS[to].read(temporary)
-        made_new = _check_weights(wanted, result, left_out) + native.made_new(temporary)
+        made_new = _check_weights(target, result, left_out) + native.made_new(temporary)
         if source_format == to == "native":
             native.carry_over(files.path(input_path), temporary)
         elif to == "native":
-            native.warn_of_pairs(wanted.task)
+            native.warn_of_pairs(target.task)
         elif source_format == "native":
             native.warn_of_long_texts(files.path(input_path), source.task, to=to)
-        difference = _largest_difference(source, result, kept=kept)
+        # 3. Compare the outputs.
+        difference = _largest_difference(source, result, kept_ids=kept_ids)
         if has_same_outputs and difference > TOLERANCE:
             raise RuntimeError(
                 f"outputs of the result differ by {difference:.3g}: nothing was kept"
             )
         num_parameters = sum(array.size for array in result.arrays.values())
-        pruned = None if kept is None else _describe_pruned(source, wanted)
         if card is not None:
             card += "" if pruned is None else _card_section(pruned, num_parameters)
             (temporary / "README.md").write_text(card, encoding="utf-8")
@@ -232,7 +217,7 @@ def convert(
     )
 
 
-def _card_section(pruned: Pruned, num_parameters: int) -> str:
+def _card_section(pruned: pruning.Sizes, num_parameters: int) -> str:
     return (
         "\n## Vocabulary\n\n"
         f"Of the {pruned.num_pieces:,} pieces named above, {pruned.num_kept:,} were "
@@ -241,20 +226,11 @@ def _card_section(pruned: Pruned, num_parameters: int) -> str:
     )
 
 
-def _describe_pruned(source: weights.Checkpoint, wanted: weights.Checkpoint) -> Pruned:
-    return Pruned(
-        num_kept=len(wanted.vocabulary or ()),
-        num_pieces=len(source.vocabulary or ()),
-        num_bytes=pruning.num_bytes(wanted),
-        num_bytes_before=pruning.num_bytes(source),
-    )
-
-
 def _expressible(
     source: weights.Checkpoint, to: str, *, approximate_gelu: bool
 ) -> weights.Checkpoint:
-    """The checkpoint as the format can represent it, maybe with the tanh GELU."""
-    bert_config, known = source.bert_config, FORMATS[to].ACTIVATIONS
+    """Returns the checkpoint as a format can represent it, maybe with the tanh GELU."""
+    bert_config, activations = source.bert_config, FORMATS[to].ACTIVATIONS
     if to != "native" and bert_config.attention != "bidirectional":
         raise InputError(
             f"the model attends {bert_config.attention}, which {to} cannot say"
@@ -265,12 +241,12 @@ def _expressible(
             "has no place for: convert the model that it was tuned from, or one that "
             "was tuned without `bilstm_units`"
         )
-    if bert_config.hidden_act in known:
+    if bert_config.hidden_act in activations:
         return source
-    if bert_config.hidden_act != "gelu" or "gelu_tanh" not in known:
+    if bert_config.hidden_act != "gelu" or "gelu_tanh" not in activations:
         raise InputError(
             f"the activation is {bert_config.hidden_act!r}, {to} has only "
-            + ", ".join(known)
+            + ", ".join(activations)
         )
     if not approximate_gelu:
         raise InputError(
@@ -296,43 +272,45 @@ def _check_weights(
 
 
 def _largest_difference(
-    source: weights.Checkpoint, result: weights.Checkpoint, *, kept: np.ndarray | None
+    source: weights.Checkpoint,
+    result: weights.Checkpoint,
+    *,
+    kept_ids: np.ndarray | None,
 ) -> float:
-    """Largest difference of any output, both as networks of the result's task.
+    """Returns the largest difference of any output, both as networks of one task.
 
     Args:
         source: may have more pieces than the result.
         result: has outputs for its own pieces.
-        kept: ids in the source of the result's pieces; `None`: they are the same.
+        kept_ids: ids in the source of the result's pieces; `None`: they are the same.
     """
-    batch, outputs = _fixed_batch(result, result.task.kind), []
-    for checkpoint in (source, result):
-        network = registry.build_network(
-            checkpoint.bert_config, result.task, seed=native.SEED
-        )
-        weights.assign(network, checkpoint.arrays)
-        features = dict(batch)
-        if kept is not None and checkpoint is source:
-            features["input_ids"] = kept[batch["input_ids"]].astype("int32")
-        found = {
-            name: keras.ops.convert_to_numpy(value)
-            for name, value in network(features, training=False).items()
-        }
-        if kept is not None and checkpoint is source and _WORD_LOGITS in found:
-            found[_WORD_LOGITS] = found[_WORD_LOGITS][..., kept]
-        outputs.append(found)
-        del network
-    differences = [
-        np.abs(first - outputs[1][name]).max() for name, first in outputs[0].items()
-    ]
-    return float(np.max(differences))
+    batch = _fixed_batch(result)
+    ours = _outputs(result, result.task, batch)
+    if kept_ids is not None:
+        ids = kept_ids[batch["input_ids"]].astype("int32")
+        batch = {**batch, "input_ids": ids}
+    theirs = _outputs(source, result.task, batch)
+    if kept_ids is not None and _WORD_LOGITS in theirs:
+        theirs[_WORD_LOGITS] = theirs[_WORD_LOGITS][..., kept_ids]
+    return float(np.max([np.abs(ours[name] - theirs[name]).max() for name in theirs]))
 
 
 _WORD_LOGITS = "masked_lm_logits"
 
 
-def _fixed_batch(checkpoint: weights.Checkpoint, kind: str) -> dict[str, np.ndarray]:
-    """Random ids, two segments, and padding at the end of the second example."""
+def _outputs(
+    checkpoint: weights.Checkpoint, task: config.Task, batch: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    network = registry.build_network(checkpoint.bert_config, task, seed=native.SEED)
+    weights.assign(network, checkpoint.arrays)
+    return {
+        name: keras.ops.convert_to_numpy(value)
+        for name, value in network(batch, training=False).items()
+    }
+
+
+def _fixed_batch(checkpoint: weights.Checkpoint) -> dict[str, np.ndarray]:
+    """Makes random ids, two segments, and padding at the end of the second example."""
     bert_config = checkpoint.bert_config
     length = min(_LENGTH, bert_config.max_position_embeddings)
     ids = np.random.default_rng(0).integers(
@@ -342,13 +320,13 @@ def _fixed_batch(checkpoint: weights.Checkpoint, kind: str) -> dict[str, np.ndar
     mask[1, length - length // 4 :] = 0
     segments[:, length // 2 :] = min(1, bert_config.type_vocab_size - 1)
     batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
-    if kind == "choice":
+    if checkpoint.task.kind == "choice":
         return {name: array[:, None] for name, array in batch.items()}
     return batch | {"masked_lm_positions": ids[:, :2] % length}
 
 
 def describe(conversion: Conversion, *, to: str) -> Iterator[str]:
-    """Summary of a conversion, in lines."""
+    """Yields the lines of a summary."""
     yield f"read a {conversion.source} checkpoint, {conversion.kind}"
     for name, reason in conversion.unused.items():
         yield f"  not used: {name} ({reason})"

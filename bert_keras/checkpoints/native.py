@@ -39,9 +39,6 @@ def read(path: Path) -> weights.Checkpoint:
 
     Untrained weights are left out: those that a conversion initialized, and those for
     next sentences if none were predicted.
-
-    Raises:
-        InputError: unfinished or damaged.
     """
     if _is_state(path):
         run = run_directory.read_run(
@@ -68,16 +65,23 @@ def read(path: Path) -> weights.Checkpoint:
 
 
 def _max_seq_length(run: run_directory.Run) -> int | None:
-    if not isinstance(registry.find(run.task.kind), Labelled):
-        return None
-    settings = run_directory.read_settings(run.directory, finetuning.FinetuningConfig)
+    settings = _tuning_settings_of_run(run.directory, run.task)
     return settings and settings.max_seq_length
+
+
+def _tuning_settings_of_run(
+    directory: Path, task: config.Task
+) -> finetuning.FinetuningConfig | None:
+    """Reads the settings of a run; `None`: it has none, or learnt no task."""
+    if not isinstance(registry.find(task.kind), Labelled):
+        return None
+    return run_directory.read_settings(directory, finetuning.FinetuningConfig)
 
 
 def _read_state(
     path: Path, run: run_directory.Run, *, without: tuple[str, ...]
 ) -> Mapping[str, np.ndarray]:
-    """Model weights in a checkpoint of the training, without the optimizer's state."""
+    """Reads the model's weights in a checkpoint, without the optimizer's state."""
     name_in_file = re.compile(r"(?:non_)?(?:trainable|weights)/bert_pretrainer/(.+)")
     names = {
         name: match[1]
@@ -137,7 +141,7 @@ _VARIABLES = {
 
 
 def _rows(name: str, layers: tuple[str, ...]) -> list[weights.Row]:
-    """Rows of the weights that one array in a Keras weights file holds."""
+    """Returns the rows of the weights that an array in a Keras weights file holds."""
     variables = _VARIABLES.get(layers[-1] if layers else "", ("kernel", "bias"))
     number = name.rpartition("/")[2]
     if number not in map(str, range(len(variables))):
@@ -152,7 +156,7 @@ def _rows(name: str, layers: tuple[str, ...]) -> list[weights.Row]:
 
 
 def made_new(directory: Path) -> tuple[str, ...]:
-    """Names of the weights that the conversion of a run initialized."""
+    """Returns the names of the weights that the conversion of a run initialized."""
     return tuple((run_directory.read_results(directory) or {}).get("made_new", ()))
 
 
@@ -169,9 +173,8 @@ def _next_sentence_was_trained(run: run_directory.Run, path: Path) -> bool:
     evaluation = (run_directory.read_results(run.directory) or {}).get("eval")
     if evaluation:
         return "next_sentence_loss" in evaluation
-    states = [path]
-    if not _is_state(path):
-        states = run_weights.checkpoints_of(run).paths()
+    is_state = _is_state(path)
+    states = [path] if is_state else run_weights.checkpoints_of(run).paths()
     frozen = "non_trainable/bert_pretrainer/next_sentence_head/"
     names = npz_files.read_headers(states[-1]) if states else ()
     return not any(name.startswith(frozen) for name in names)
@@ -183,9 +186,6 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     Weights that the task needs and the checkpoint lacks are initialized. The training
     is unknown: `config.yaml` of a tuned model only describes its inputs, which for
     tagging are single sentences.
-
-    Raises:
-        InputError: there is no vocabulary, or its casing is not known.
     """
     if checkpoint.vocabulary is None:
         raise InputError("a run needs a vocabulary: put vocab.txt next to the input")
@@ -222,9 +222,7 @@ def warn_of_pairs(task: config.Task) -> None:
 
 def warn_of_long_texts(source: Path, task: config.Task, *, to: str) -> None:
     """Warns that another format than ours can only cut the long texts of a run."""
-    if not isinstance(registry.find(task.kind), Labelled):
-        return
-    settings = run_directory.read_settings(source, finetuning.FinetuningConfig)
+    settings = _tuning_settings_of_run(source, task)
     if settings is not None and settings.long_texts != "cut":
         logger.warning(
             f"the run reads long texts with long_texts={settings.long_texts}, which "
@@ -242,28 +240,23 @@ def carry_over(source: Path, directory: Path) -> None:
     if _is_state(source):
         return
     task = run_directory.read_task(source, kinds=config.TASK_KINDS, verb="finetune")
-    if not isinstance(registry.find(task.kind), Labelled):
-        return
-    settings = run_directory.read_settings(source, finetuning.FinetuningConfig)
+    settings = _tuning_settings_of_run(source, task)
     if settings is not None:
         loading.save(settings, directory / run_directory.CONFIG_NAME)
-    results = run_directory.read_results(source) or {}
-    threshold = run_directory.threshold_of(results)
+    threshold = run_directory.threshold_of(run_directory.read_results(source) or {})
     if threshold is None:
         return
-    chosen = (
-        {run_directory.THRESHOLDS: threshold}
-        if isinstance(threshold, dict)
-        else {"eval": {"best_f1_thresh": threshold}}
-    )
-    made = run_directory.read_results(directory) or {}
-    run_directory.write_results(directory, {**made, **chosen})
+    chosen = {"eval": {"best_f1_thresh": threshold}}
+    if isinstance(threshold, dict):
+        chosen = {run_directory.THRESHOLDS: threshold}
+    results = run_directory.read_results(directory) or {}
+    run_directory.write_results(directory, {**results, **chosen})
 
 
 def tuning_settings(
     checkpoint: weights.Checkpoint,
 ) -> finetuning.FinetuningConfig | None:
-    """How a converted model makes its inputs; `None`: it was not tuned on a task."""
+    """Returns settings of a converted model; `None`: it was not tuned on a task."""
     kind, task = registry.find(checkpoint.task.kind), checkpoint.task
     if not isinstance(kind, Labelled):
         return None

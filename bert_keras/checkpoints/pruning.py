@@ -4,6 +4,7 @@ import collections
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,17 +22,8 @@ def prune(
 ) -> tuple[weights.Checkpoint, np.ndarray]:
     """Leaves out the pieces that texts do not need.
 
-    Args:
-        checkpoint: stays as it is.
-        texts: see `vocabulary_pruning.kept_ids`.
-        path: of the checkpoint, for errors.
-
     Returns:
         The smaller checkpoint, and the old ids `(num_kept,)` of its pieces.
-
-    Raises:
-        InputError: the checkpoint has no vocabulary or does not say whether text is
-            lower-cased, or the texts have no words.
     """
     if checkpoint.vocabulary is None:
         raise InputError(
@@ -59,6 +51,20 @@ def prune(
     return pruned, kept
 
 
-def num_bytes(checkpoint: weights.Checkpoint) -> int:
-    """Bytes of all weights in float32."""
-    return sum(array.nbytes for array in checkpoint.arrays.values())
+class Sizes(NamedTuple):
+    """Sizes of a vocabulary and of the weights in float32, after and before pruning."""
+
+    num_kept: int
+    num_pieces: int
+    num_bytes: int
+    num_bytes_before: int
+
+
+def sizes(source: weights.Checkpoint, pruned: weights.Checkpoint) -> Sizes:
+    """Measures a checkpoint and what `prune` made of it."""
+    num_bytes, num_bytes_before = (
+        sum(array.nbytes for array in checkpoint.arrays.values())
+        for checkpoint in (pruned, source)
+    )
+    num_kept, num_pieces = len(pruned.vocabulary or ()), len(source.vocabulary or ())
+    return Sizes(num_kept, num_pieces, num_bytes, num_bytes_before)

@@ -110,9 +110,6 @@ def create_run(
         changeable: keys of `settings` that do not affect the result and may differ when
             the run is resumed; `phases.*.KEY` for a key of each item of a list.
         is_chief: whether this process writes.
-
-    Raises:
-        InputError: the directory holds another run or other files.
     """
     run = Run(
         directory=files.path(directory),
@@ -134,8 +131,8 @@ def create_run(
 def _decisive(
     values: Mapping[str, Any], *, changeable: Collection[str]
 ) -> dict[str, Any]:
-    """Flat values that affect the result of a run."""
-    kept = {}
+    """Returns the flat values that affect the result of a run."""
+    decisive = {}
     for key, value in values.items():
         if isinstance(value, list):
             value = [
@@ -145,8 +142,8 @@ def _decisive(
                 for item in value
             ]
         if key not in changeable:
-            kept[key] = value
-    return kept
+            decisive[key] = value
+    return decisive
 
 
 def describe_run(run: Run, settings: strict.StrictModel | None) -> None:
@@ -163,7 +160,7 @@ def describe_run(run: Run, settings: strict.StrictModel | None) -> None:
 
 
 def read_verified(directory: str | Path) -> list[str]:
-    """Hashes of the manifests whose shards this machine hashed for the run."""
+    """Returns the hashes of manifests whose shards this machine hashed for the run."""
     path = _verified_path(directory)
     return files.read_json(path).get("manifests", []) if path.is_file() else []
 
@@ -195,7 +192,7 @@ def read_results(directory: str | Path) -> dict[str, Any] | None:
 
 
 def threshold_of(results: Mapping[str, Any]) -> float | dict[str, float] | None:
-    """The threshold of a finished run, from the content of its `results.json`.
+    """Returns the threshold of a finished run, from the content of `results.json`.
 
     That of questions without an answer, or one for each label where a text may have
     several; both were chosen on the main dev file. `None`: the task has none.
@@ -204,16 +201,7 @@ def threshold_of(results: Mapping[str, Any]) -> float | dict[str, float] | None:
 
 
 def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run:
-    """Reads a run directory, finished or not.
-
-    Args:
-        directory: output of the command `verb`.
-        kinds: kinds of task that the caller supports.
-        verb: command to name in errors.
-
-    Raises:
-        InputError: not a run directory, damaged, or of another kind.
-    """
+    """Reads a run directory, finished or not."""
     directory = files.path(directory)
     task = read_task(directory, kinds=kinds, verb=verb)
     path = directory / TOKENIZER_CONFIG_NAME
@@ -255,14 +243,14 @@ def read_settings(
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values by dotted key, as `--set` names them."""
-    found: dict[str, Any] = {}
+    """Returns nested values by dotted key, as `--set` names them."""
+    flat_values: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
+            flat_values |= flat(value, f"{prefix}{key}.")
         else:
-            found[prefix + key] = value
-    return found
+            flat_values[prefix + key] = value
+    return flat_values
 
 
 def _write_json(path: Path, values: Mapping[str, Any]) -> None:

@@ -26,16 +26,7 @@ def finish_run(
 def read_finished_run(
     directory: str | Path, *, kinds: Collection[str], verb: str
 ) -> run_directory.Run:
-    """Reads a run directory that must have weights.
-
-    Args:
-        directory: output of the command `verb`.
-        kinds: kinds of task that the caller supports.
-        verb: command to name in errors.
-
-    Raises:
-        InputError: not a run directory, unfinished, damaged, or of another kind.
-    """
+    """Reads a run directory that must have weights."""
     run = run_directory.read_run(directory, kinds=kinds, verb=verb)
     if run_directory.read_results(directory) is None:
         # Those of a fine-tuning are read by its own command only.
@@ -49,19 +40,14 @@ def read_finished_run(
 
 
 def checkpoints_of(run: run_directory.Run) -> training_state.CheckpointDirectory:
-    """The checkpoints of a run, for reading."""
+    """Opens the checkpoints of a run, for reading."""
     return training_state.CheckpointDirectory(
         run.directory / run_directory.CHECKPOINTS_NAME, keep=1, is_chief=False
     )
 
 
 def load_weights(run: run_directory.Run, network: keras.Model) -> None:
-    """Loads the run's weights into a built network.
-
-    Raises:
-        InputError: the file is damaged, belongs to another architecture or has values
-            that are not finite.
-    """
+    """Loads the run's weights into a built network."""
     path = run.directory / run_directory.WEIGHTS_NAME
     try:
         with files.local_copy(path) as copy:

@@ -56,12 +56,7 @@ class _Part(Mapping[str, np.ndarray]):
 
 
 def read_with_tokenizer(path: str | Path) -> weights.Checkpoint:
-    """Reads a checkpoint that must have a tokenizer.
-
-    Raises:
-        InputError: see `conversion.read`; or the vocabulary is missing, or nothing
-            says whether text is lower-cased.
-    """
+    """Reads a checkpoint that must have a tokenizer."""
     checkpoint = conversion.read(path)
     _check_has_vocabulary(checkpoint, path)
     companions.check_casing_is_known(checkpoint, path=path)
@@ -77,13 +72,13 @@ def _check_has_vocabulary(checkpoint: weights.Checkpoint, path: str | Path) -> N
 
 
 def encoder_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarray]:
-    """Weights of the encoder, including the pooler's if present."""
+    """Returns the weights of the encoder, including the pooler's if present."""
     names = [name for name in checkpoint.arrays if name.startswith("encoder/")]
     return _Part(checkpoint.arrays, names)
 
 
 def pretraining_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarray]:
-    """Weights of the encoder and of the pre-training heads."""
+    """Returns the weights of the encoder and of the pre-training heads."""
     names = [name for name in checkpoint.arrays if not name.startswith("head/")]
     return _Part(checkpoint.arrays, names)
 
@@ -91,7 +86,7 @@ def pretraining_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarra
 def tuning_arrays(
     checkpoint: weights.Checkpoint, task: config.Task
 ) -> Mapping[str, np.ndarray]:
-    """Initial weights of a fine-tuning on a task.
+    """Returns the initial weights of a fine-tuning on a task.
 
     These are the encoder's, and the head's where `Kind.transfers_head`: classes of two
     data sets differ even if they have the same names.
@@ -104,13 +99,9 @@ def tuning_arrays(
 
 
 def digest(checkpoint: weights.Checkpoint, arrays: Mapping[str, np.ndarray]) -> str:
-    """Hex digest of everything in a checkpoint that affects a training.
+    """Hashes everything in a checkpoint that affects a training, in hex digits.
 
     It covers content, not files: it is the same for every format of a model.
-
-    Args:
-        checkpoint: to start from.
-        arrays: of the checkpoint, those that are used.
     """
     vocabulary = checkpoint.vocabulary
     facts = {
@@ -129,13 +120,7 @@ def digest(checkpoint: weights.Checkpoint, arrays: Mapping[str, np.ndarray]) -> 
 def assign(
     network: keras.Model, arrays: Mapping[str, np.ndarray], *, path: str | Path
 ) -> None:
-    """Assigns weights to a built network, and logs which stay as initialized.
-
-    Args:
-        network: for pre-training or a task, whose own head is always new.
-        arrays: by the names of `weights`.
-        path: their origin, for the log.
-    """
+    """Assigns weights to a built network, and logs which stay as initialized."""
     missing = weights.assign(network, arrays)
     new = [name for name in missing if not name.startswith("head/")]
     if new:
@@ -152,21 +137,20 @@ def assign(
 def model_config(
     model: config.ModelConfig, checkpoint: weights.Checkpoint, *, path: str | Path
 ) -> config.ModelConfig:
-    """Configuration of a model with the architecture of a checkpoint.
+    """Configures a model with the architecture of a checkpoint.
 
     Args:
         model: as configured; keys of `ARCHITECTURE` that it leaves out come from the
             checkpoint.
         checkpoint: source of the weights.
         path: of the checkpoint, for errors.
-
-    Raises:
-        InputError: a configured value differs from the checkpoint's.
     """
-    found = {name: getattr(checkpoint.bert_config, name) for name in ARCHITECTURE}
+    architecture = {
+        name: getattr(checkpoint.bert_config, name) for name in ARCHITECTURE
+    }
     contradictions = [
         f"`model.{name}` is {getattr(model, name)!r}, of the checkpoint {value!r}"
-        for name, value in found.items()
+        for name, value in architecture.items()
         if name in model.model_fields_set and getattr(model, name) != value
     ]
     if contradictions:
@@ -175,7 +159,7 @@ def model_config(
             + "; ".join(contradictions)
             + "; leave these keys out, or begin with another checkpoint"
         )
-    return config.ModelConfig(**(model.model_dump() | found))
+    return config.ModelConfig(**(model.model_dump() | architecture))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,18 +189,15 @@ def pretraining_start(
             `vocabulary_extension`).
         do_lower_case: whether the examples' text was lower-cased.
         path: of the checkpoint, for errors.
-
-    Raises:
-        InputError: vocabulary or casing differ from the checkpoint's.
     """
     _check_has_vocabulary(checkpoint, path)
     if checkpoint.do_lower_case not in (None, do_lower_case):
-        trained, made = (
+        casing, other_casing = (
             ("cased", "lower-cased") if do_lower_case else ("lower-cased", "cased")
         )
         raise InputError(
-            f"{path}: trained on {trained} text, but the examples are of {made} text: "
-            f"make them {'with' if do_lower_case else 'without'} --cased"
+            f"{path}: trained on {casing} text, but the examples are of {other_casing} "
+            f"text: make them {'with' if do_lower_case else 'without'} --cased"
         )
     arrays = pretraining_arrays(checkpoint)
     means = vocabulary_extension.sources(

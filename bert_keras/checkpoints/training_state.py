@@ -14,7 +14,7 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from pathlib import Path
 
@@ -36,7 +36,7 @@ _COUNTED_NAME = re.compile(r"(^|/)seed_generator(_\d+)?/")
 def named_variables(
     model: keras.Model, optimizer: keras.optimizers.Optimizer
 ) -> dict[str, keras.Variable]:
-    """All variables of a training, by names that are the same in every process.
+    """Names all variables of a training, in every process alike.
 
     A name is the variable's role and path, so it depends neither on the order in which
     layers are made nor on other objects of the process. The model, its layers, its seed
@@ -74,7 +74,7 @@ class Facts:
     """Whether it was saved because the run had to stop, not because one was due."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays that store the facts."""
+        """Returns the arrays that store the facts."""
         return {
             f"checkpoint/{name}": np.array(getattr(self, name), dtype)
             for name, dtype in _FACT_DTYPES.items()
@@ -82,7 +82,7 @@ class Facts:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Facts":
-        """The inverse of `arrays`; other names are ignored."""
+        """Inverts `arrays`; other names are ignored."""
         return cls(
             **{name: arrays[f"checkpoint/{name}"].item() for name in _FACT_DTYPES}
         )
@@ -98,24 +98,21 @@ def save_state(
     *,
     facts: Facts = _NO_FACTS,
 ) -> None:
-    """Writes the values of variables to a file, whole or not at all.
-
-    Raises:
-        InputError: the disk is full or not writable.
-    """
-    values = (
-        (name, np.asarray(keras.ops.convert_to_numpy(variable)))
-        for name, variable in variables.items()
-    )
-    npz_files.write_arrays(path, itertools.chain(facts.arrays().items(), values))
+    """Writes the values of variables to a file, whole or not at all."""
+    values = itertools.chain(facts.arrays().items(), _values(variables))
+    npz_files.write_arrays(path, values)
 
 
 def copy_of(variables: Mapping[str, keras.Variable]) -> dict[str, np.ndarray]:
-    """The values of variables now, in memory of the host."""
-    return {
-        name: np.asarray(keras.ops.convert_to_numpy(variable))
-        for name, variable in variables.items()
-    }
+    """Returns the values of variables now, in memory of the host."""
+    return dict(_values(variables))
+
+
+def _values(
+    variables: Mapping[str, keras.Variable | np.ndarray],
+) -> Iterator[tuple[str, np.ndarray]]:
+    for name, variable in variables.items():
+        yield name, np.asarray(keras.ops.convert_to_numpy(variable))
 
 
 def restore_state(path: str | Path, variables: Mapping[str, keras.Variable]) -> Facts:
@@ -125,7 +122,6 @@ def restore_state(path: str | Path, variables: Mapping[str, keras.Variable]) -> 
 
     Raises:
         npz_files.UnreadableArchive: it is not a complete archive.
-        InputError: its names, shapes or types differ from those of the variables.
     """
     expected = {
         name: npz_files.ArrayHeader(
@@ -142,17 +138,14 @@ def restore_state(path: str | Path, variables: Mapping[str, keras.Variable]) -> 
 
 
 def _differences(
-    found: Mapping[str, npz_files.ArrayHeader],
+    headers: Mapping[str, npz_files.ArrayHeader],
     expected: Mapping[str, npz_files.ArrayHeader],
 ) -> str:
-    names = [
-        name
-        for name in sorted(found.keys() | expected.keys())
-        if found.get(name) != expected.get(name)
-    ]
+    names = sorted(headers.keys() | expected.keys())
+    names = [name for name in names if headers.get(name) != expected.get(name)]
     described = []
     for name in names[:10]:
-        there, here = found.get(name), expected.get(name)
+        there, here = headers.get(name), expected.get(name)
         if there and here and there.shape == here.shape:
             there, here = there.dtype, here.dtype
         else:
@@ -166,7 +159,7 @@ def _differences(
 
 
 def steps_to_keep(facts: Mapping[int, Facts], *, keep: int, keep_best: int) -> set[int]:
-    """Steps of the checkpoints that stay.
+    """Returns the steps of the checkpoints that stay.
 
     An interrupted and resumed run ends with the same ones as an uninterrupted run.
 
@@ -181,7 +174,7 @@ def steps_to_keep(facts: Mapping[int, Facts], *, keep: int, keep_best: int) -> s
 
 
 def _best_first(facts: Mapping[int, Facts]) -> list[int]:
-    """Steps with a score, lowest score first; the earliest of equal scores first."""
+    """Returns steps with a score, lowest score first; of equal scores the earliest."""
     since = max((fact.scores_since for fact in facts.values()), default=0)
     scored = [
         (fact.score, step)
@@ -192,15 +185,11 @@ def _best_first(facts: Mapping[int, Facts]) -> list[int]:
 
 
 def _scores_of(content: bytes) -> dict[int, float | None]:
-    """Scores by step from what `scores.json` holds.
-
-    Raises:
-        ValueError: it holds something else.
-    """
-    found = files.parse_json(content.decode())
-    if not isinstance(found, dict):
+    """Parses `scores.json`; a ValueError says that it holds something else."""
+    values = files.parse_json(content.decode())
+    if not isinstance(values, dict):
         raise ValueError("expected scores by step")
-    scores = {int(step): score for step, score in found.items()}
+    scores = {int(step): score for step, score in values.items()}
     for score in scores.values():
         if score is not None and not isinstance(score, float | int):
             raise ValueError(f"expected numbers, got {score!r:.80}")
@@ -250,26 +239,26 @@ class CheckpointDirectory:
             self._directory.mkdir(parents=True, exist_ok=True)
 
     def paths(self) -> list[Path]:
-        """The checkpoints, oldest first."""
+        """Returns the paths of the checkpoints, oldest first."""
         self.wait()
         return [self._path(step) for step in self._steps()]
 
     def latest_step(self) -> int:
-        """Step of the newest checkpoint, by its name; 0 if there is none."""
+        """Returns the step of the newest checkpoint, by its name; 0: there is none."""
         self.wait()
         return max(self._steps(), default=0)
 
     def latest_name(self) -> str:
-        """Path of the newest checkpoint, for messages; `"none"` if there is none."""
+        """Returns the path of the newest checkpoint for messages, or `"none"`."""
         return str(max(self.paths(), default="none"))
 
     def best(self) -> Path | None:
-        """The checkpoint with the lowest score; `None` if none has a score."""
+        """Returns the checkpoint with the lowest score; `None`: none has a score."""
         steps = _best_first(self._facts_up_to(self.latest_step()))
         return self._path(steps[0]) if steps else None
 
     def scores(self) -> dict[int, float]:
-        """Scores of the checkpoints that have one, by step, up to the one restored."""
+        """Returns the scores of the checkpoints up to the one restored, by step."""
         facts = self._facts_up_to(self._step)
         return {step: facts[step].score for step in _best_first(facts)}
 
@@ -283,7 +272,7 @@ class CheckpointDirectory:
 
     @property
     def step(self) -> int:
-        """Step that was saved or restored last; 0: none was."""
+        """The step that was saved or restored last; 0: none was."""
         return self._step
 
     def has_score(self, step: int) -> bool:
@@ -317,6 +306,7 @@ class CheckpointDirectory:
     def _write_soon(self, write: Callable[[], None]) -> None:
         def write_as_owner() -> None:
             self._check_owner()
+            self._before_writing()
             write()
 
         if self._writer is None:
@@ -346,11 +336,7 @@ class CheckpointDirectory:
                 next checkpoint replaces this one.
 
         Returns:
-            The path of the checkpoint, also in a process that does not write.
-
-        Raises:
-            InputError: the disk is full or not writable, or another process has taken
-                the directory over.
+            The path, also in a process that does not write.
         """
         # One copy of the state in memory is enough.
         self.wait()
@@ -372,8 +358,9 @@ class CheckpointDirectory:
         values: Mapping[str, keras.Variable | np.ndarray],
         facts: Facts,
     ) -> None:
-        self._before_writing()
-        self._delete_partial_files()
+        # Left by killed writers: the only writer is here, and not writing.
+        for partial in self._directory.glob(".step-*.tmp"):
+            partial.unlink()
         # Before the write: the resumed run may write a checkpoint of the same name.
         # Later ones must not count as the newest the next time.
         while self._unreadable:
@@ -391,14 +378,13 @@ class CheckpointDirectory:
         self._delete_old(step)
 
     def _write_scores(self, step: int) -> None:
-        self._before_writing()
-        kept = self._steps()
-        scores = {str(k): v for k, v in self._read_scores().items() if k in kept}
+        steps = self._steps()
+        scores = {str(k): v for k, v in self._read_scores().items() if k in steps}
         files.write_json(self._scores_path, scores)
         self._delete_old(step)
 
     def _read_scores(self) -> dict[int, float | None]:
-        """Scores that were recorded, `None` for one that is no number, by step."""
+        """Returns the recorded scores by step; `None` for one that is no number."""
         if self._scores is None:
             try:
                 self._scores = _scores_of(files.read_bytes(self._scores_path))
@@ -456,17 +442,15 @@ class CheckpointDirectory:
     def _path(self, step: int) -> Path:
         return self._directory / f"step-{step:010}.npz"
 
-    def _names(self) -> list[str]:
+    def _steps(self) -> list[int]:
         # `Path.glob` finds nothing in a directory that it may not read: the run would
         # begin again.
-        return files.list_directory(self._directory)
-
-    def _steps(self) -> list[int]:
-        matches = (re.fullmatch(r"step-(\d{10})\.npz", name) for name in self._names())
+        names = files.list_directory(self._directory)
+        matches = (re.fullmatch(r"step-(\d{10})\.npz", name) for name in names)
         return sorted(int(match[1]) for match in matches if match)
 
     def _facts_up_to(self, last_step: int) -> dict[int, Facts]:
-        """Facts about the checkpoints up to a step; each file is read once.
+        """Returns facts about the checkpoints up to a step; reads each file once.
 
         A damaged one has none, and the chief sets it aside.
         """
@@ -491,7 +475,7 @@ class CheckpointDirectory:
     def _set_aside(self, step: int) -> None:
         """Renames a damaged checkpoint, so that people can look at it."""
         path = self._path(step)
-        taken = self._names()
+        taken = files.list_directory(self._directory)
         names = (f"{path.name}.damaged{n}" for n in ("", *range(2, 1000)))
         name = next(name for name in names if name not in taken)
         path.rename(path.with_name(name))
@@ -499,11 +483,6 @@ class CheckpointDirectory:
 
     def _delete_old(self, step: int) -> None:
         facts = self._facts_up_to(step)
-        kept = steps_to_keep(facts, keep=self._keep, keep_best=self._keep_best)
-        for old in facts.keys() - kept:
+        remaining = steps_to_keep(facts, keep=self._keep, keep_best=self._keep_best)
+        for old in facts.keys() - remaining:
             self._path(old).unlink()
-
-    def _delete_partial_files(self) -> None:
-        # Left by killed writers: the only writer is here, and not writing.
-        for partial in self._directory.glob(".step-*.tmp"):
-            partial.unlink()

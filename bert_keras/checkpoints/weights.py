@@ -48,7 +48,7 @@ def rows(
     *,
     kernels: Literal["as_is", "transposed", "heads"] = "as_is",
 ) -> list[Row]:
-    """Table of a format, made from the names of its layers.
+    """Makes the table of a format from the names of its layers.
 
     Args:
         names: our names of layers, and theirs; also of single weights
@@ -85,10 +85,10 @@ class Source(Protocol):
     """Tensors of an opened file, read on demand."""
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes of all tensors, by their names."""
+        """Returns the shapes of all tensors, by their names."""
 
     def read(self, name: str) -> np.ndarray:
-        """One tensor, of whatever dtype it has."""
+        """Reads a tensor, of whatever dtype it has."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,7 +121,7 @@ class Checkpoint:
 
 
 def numbered_task(kind: config.TaskKind, num_labels: int) -> config.Task:
-    """Task of a format without names of classes; one class makes it a regression."""
+    """Returns a task without names of classes; one class makes it a regression."""
     if kind == "classification" and num_labels == 1:
         kind = "regression"
     facts = registry.find(kind)
@@ -135,7 +135,7 @@ def numbered_task(kind: config.TaskKind, num_labels: int) -> config.Task:
 def check_num_layers(
     num_layers: int, bert_config: config.BertConfig, *, path: Path
 ) -> None:
-    """Raises an `InputError` if the configuration has another number of layers."""
+    """Refuses a file with another number of layers than its configuration."""
     if num_layers != bert_config.num_hidden_layers:
         raise InputError(
             f"{path}: has {num_layers} layers, but by the configuration next to it "
@@ -153,9 +153,6 @@ class Arrays(Mapping[str, np.ndarray]):
         num_labels: outputs of the classifier, if any.
         bilstm_units: units of the BiLSTM below it, if any.
         path: of the file, for errors.
-
-    Raises:
-        InputError: a shape contradicts `bert_config`.
     """
 
     def __init__(
@@ -173,16 +170,17 @@ class Arrays(Mapping[str, np.ndarray]):
             bert_config, num_labels=num_labels, bilstm_units=bilstm_units
         )
         self._rows: dict[str, Row] = {}
-        found = source.shapes()
+        shapes = source.shapes()
         for row in rows:
-            if row.theirs not in found:
+            if row.theirs not in shapes:
                 continue
+            shape = tuple(shapes[row.theirs])
             expected = their_shape(row, self._shapes[row.ours], bert_config)
-            if tuple(found[row.theirs]) != expected:
+            if shape != expected:
                 raise InputError(
-                    f"{path}: tensor {row.theirs!r} has the shape "
-                    f"{tuple(found[row.theirs])}, but by the configuration next to "
-                    f"it, it has {expected}: they do not belong together"
+                    f"{path}: tensor {row.theirs!r} has the shape {shape}, but by the "
+                    f"configuration next to it, it has {expected}: they do not belong "
+                    "together"
                 )
             self._rows[row.ours] = row
 
@@ -208,7 +206,7 @@ class Arrays(Mapping[str, np.ndarray]):
 
 
 def expand(rows: Iterable[Row], num_hidden_layers: int) -> list[Row]:
-    """Rows of all layers: `{i}` becomes their numbers from 0."""
+    """Makes rows for all layers: `{i}` becomes their numbers from 0."""
     return [
         Row(row.ours.format(i=index), row.theirs.format(i=index), row.layout)
         for row in rows
@@ -219,7 +217,7 @@ def expand(rows: Iterable[Row], num_hidden_layers: int) -> list[Row]:
 def their_shape(
     row: Row, shape: tuple[int, ...], bert_config: config.BertConfig
 ) -> tuple[int, ...]:
-    """Shape in their format of an array of ours that has `shape`."""
+    """Returns the shape in their format of an array of ours that has `shape`."""
     num_heads = bert_config.num_attention_heads
     per_head = (num_heads, bert_config.hidden_size // num_heads)
     if row.layout == "transposed":
@@ -233,29 +231,24 @@ def their_shape(
     return shape
 
 
-def to_theirs(
-    row: Row, array: np.ndarray, bert_config: config.BertConfig
-) -> np.ndarray:
-    """Converts an array of ours to their layout."""
-    shape = their_shape(row, array.shape, bert_config)
-    return (array.T if row.layout == "transposed" else array).reshape(shape)
-
-
 def write_rows(
     rows: Iterable[Row],
     arrays: Mapping[str, np.ndarray],
     bert_config: config.BertConfig,
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Their names and arrays, one by one, for all rows whose weight is present."""
+    """Yields their names and arrays for all rows whose weight is present."""
     for row in rows:
         if row.ours in arrays:
-            yield row.theirs, to_theirs(row, arrays[row.ours], bert_config)
+            array = arrays[row.ours]
+            shape = their_shape(row, array.shape, bert_config)
+            array = array.T if row.layout == "transposed" else array
+            yield row.theirs, array.reshape(shape)
 
 
 def without_place(
     checkpoint: Checkpoint, rows: Iterable[Row], reason: str
 ) -> dict[str, str]:
-    """Our names of the weights that have no row in a table, each with the reason."""
+    """Returns the reason for each weight that has no row in a table, by our names."""
     placed = {row.ours for row in rows}
     return {name: reason for name in checkpoint.arrays if name not in placed}
 
@@ -263,23 +256,20 @@ def without_place(
 def all_shapes(
     bert_config: config.BertConfig, *, num_labels: int, bilstm_units: int = 0
 ) -> dict[str, tuple[int, ...]]:
-    """Shape of every weight of any network of this project, by our names."""
+    """Returns the shape of every weight of any network here, by our names."""
     hidden, inner = bert_config.hidden_size, bert_config.intermediate_size
+    num_positions = bert_config.max_position_embeddings
     shapes = {
         "encoder/embeddings/word_embeddings": (bert_config.vocab_size, hidden),
-        "encoder/embeddings/position_embeddings": (
-            bert_config.max_position_embeddings,
-            hidden,
-        ),
+        "encoder/embeddings/position_embeddings": (num_positions, hidden),
         "encoder/embeddings/type_embeddings": (bert_config.type_vocab_size, hidden),
         **_norm("encoder/embeddings/layer_norm", hidden),
     }
     for index in range(bert_config.num_hidden_layers):
         layer = f"encoder/layer_{index}"
-        for name in APART:
+        for name in (*APART, "output_dense"):
             shapes |= _dense(f"{layer}/self_attention/{name}", hidden, hidden)
         shapes |= {
-            **_dense(f"{layer}/self_attention/output_dense", hidden, hidden),
             **_norm(f"{layer}/attention_layer_norm", hidden),
             **_dense(f"{layer}/feed_forward/intermediate_dense", hidden, inner),
             **_dense(f"{layer}/feed_forward/output_dense", inner, hidden),
@@ -347,9 +337,6 @@ def assign(network: keras.Model, arrays: Mapping[str, np.ndarray]) -> list[str]:
     Returns:
         Names of the weights that stay unchanged because they are not in `arrays`; of
         query, key and value either all change or none.
-
-    Raises:
-        InputError: a shape contradicts the network's.
     """
     missing = []
     for weight in network.weights:
@@ -370,37 +357,27 @@ def assign(network: keras.Model, arrays: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def _name(network: keras.Model, weight: keras.Variable) -> str:
-    """Path in the network of a task; a bare encoder is treated as its part."""
+    """Returns the name of a weight, also in a bare encoder."""
     rest = weight.path.partition("/")[2]
     return f"encoder/{rest}" if isinstance(network, encoder.BertEncoder) else rest
 
 
 def check(checkpoint: Checkpoint, *, path: str | Path) -> None:
-    """Looks for damage that shapes do not show.
-
-    Reads every array once.
-
-    Raises:
-        InputError: a weight of the encoder is missing, the vocabulary is longer than
-            the embedding, or a value is not finite.
-    """
-    lacking = [
+    """Looks for damage that shapes do not show. Reads every array once."""
+    required = set(all_shapes(checkpoint.bert_config, num_labels=1))
+    missing = [
         name
-        for name in all_shapes(checkpoint.bert_config, num_labels=1)
-        if name.startswith("encoder/")
-        and not name.startswith("encoder/pooler/")
-        and name not in checkpoint.arrays
+        for name in sorted(required - set(checkpoint.arrays))
+        if name.startswith("encoder/") and not name.startswith("encoder/pooler/")
     ]
-    if lacking:
+    if missing:
         raise InputError(
-            f"{path}: {len(lacking)} weights of the encoder are missing, such as "
-            + ", ".join(lacking[:3])
+            f"{path}: {len(missing)} weights of the encoder are missing, such as "
+            + ", ".join(missing[:3])
         )
     if checkpoint.vocabulary is not None:
-        num_tokens, num_rows = (
-            len(checkpoint.vocabulary),
-            checkpoint.bert_config.vocab_size,
-        )
+        num_tokens = len(checkpoint.vocabulary)
+        num_rows = checkpoint.bert_config.vocab_size
         if num_tokens > num_rows:
             raise InputError(
                 f"{path}: the vocabulary has {num_tokens} entries, the embedding only "
@@ -418,25 +395,17 @@ def check(checkpoint: Checkpoint, *, path: str | Path) -> None:
 
 
 def check_finite(arrays: Iterable[tuple[str, np.ndarray]], *, path: str | Path) -> None:
-    """Refuses weights with values that are not finite.
-
-    Args:
-        arrays: names and values, consumed one by one.
-        path: their origin.
-
-    Raises:
-        InputError: with the names and the number of such values.
-    """
-    found = {}
+    """Refuses weights with values that are not finite; consumes them one by one."""
+    counts = {}
     for name, array in arrays:
         # Finite values have a finite sum, which takes no memory to compute.
         if not math.isfinite(float(array.sum(dtype=np.float64))):
-            found[name] = int(array.size - np.isfinite(array).sum())
-    if found:
-        shown = [f"{count} of {name}" for name, count in found.items()]
-        more = f" and of {len(found) - 3} more weights" if len(found) > 3 else ""
+            counts[name] = int(array.size - np.isfinite(array).sum())
+    if counts:
+        first = ", ".join(f"{count} of {name}" for name, count in [*counts.items()][:3])
+        more = f" and of {len(counts) - 3} more weights" if len(counts) > 3 else ""
         raise InputError(
-            f"{path}: {sum(found.values())} values are not finite: "
-            f"{', '.join(shown[:3])}{more}: the training has failed, or the file is "
-            "damaged; take an earlier checkpoint or another copy"
+            f"{path}: {sum(counts.values())} values are not finite: {first}{more}: the "
+            "training has failed, or the file is damaged; take an earlier checkpoint "
+            "or another copy"
         )

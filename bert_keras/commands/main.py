@@ -271,9 +271,9 @@ def _evaluate(args: argparse.Namespace) -> None:
 
         scores = squad_predictions.score_file(args.input, args.predictions)
     else:
-        from bert_keras.inference import tuned
+        from bert_keras.inference import finetuned
 
-        scores = tuned.evaluate(args.model, args.input)
+        scores = finetuned.evaluate(args.model, args.input)
     for name, value in scores.items():
         print(
             f"{name}\t{value:.4f}" if isinstance(value, float) else f"{name}\t{value}"
@@ -287,12 +287,12 @@ def _predict(args: argparse.Namespace) -> None:
         )
     if args.input is not None and len(args.model) > 1:
         raise InputError("several runs go together only with --data")
-    from bert_keras.inference import tuned
+    from bert_keras.inference import finetuned
 
     if args.input is None:
-        tuned.submit_glue(args.model, args.data, args.output)
+        finetuned.submit_glue(args.model, args.data, args.output)
     else:
-        tuned.predict(args.model[0], args.input, args.output)
+        finetuned.predict(args.model[0], args.input, args.output)
 
 
 def _export(args: argparse.Namespace) -> None:

@@ -25,7 +25,7 @@ LITERT_NAME, ONNX_NAME = "model.tflite", "model.onnx"
 _ONNX_OPSET = 17
 
 
-def write_saved_model(model: served.Answers, directory: Path) -> None:
+def write_saved_model(model: served.ServedModel, directory: Path) -> None:
     """Writes all signatures."""
     signatures = {
         name: tf.function(signature.answer, autograph=False).get_concrete_function(
@@ -43,14 +43,14 @@ def ask_saved_model(
     """Loads what was written and gives its answers to each probe."""
     signatures = tf.saved_model.load(str(directory)).signatures
     for probe in probes:
-        found = signatures[probe.signature](**served.as_tensors(probe.inputs))
-        yield served.as_arrays(found)
+        outputs = signatures[probe.signature](**served.as_tensors(probe.inputs))
+        yield served.as_arrays(outputs)
 
 
 def numbers_of(
-    model: served.Answers,
+    model: served.ServedModel,
 ) -> Callable[[Mapping[str, np.ndarray]], dict]:
-    """The model's graph from ids to numbers, which a SavedModel's answers come from."""
+    """Returns the graph from ids to numbers that a SavedModel's answers come from."""
     run = tf.function(
         model.compute_in_order, input_signature=model.id_specs, autograph=False
     )
@@ -58,7 +58,7 @@ def numbers_of(
     return lambda ids: served.as_arrays(run(*(tf.constant(ids[n]) for n in names)))
 
 
-def write_litert(model: served.Answers, directory: Path) -> None:
+def write_litert(model: served.ServedModel, directory: Path) -> None:
     """Writes the file, with one signature and any batch size and length."""
     function = tf.function(model.compute_in_order, autograph=False)
     concrete = function.get_concrete_function(*model.id_specs)
@@ -77,11 +77,7 @@ def load_litert(directory: Path) -> Callable[[Mapping[str, np.ndarray]], dict]:
 
 
 def check_onnx_installed() -> None:
-    """Looks for the packages that writing and checking need.
-
-    Raises:
-        InputError: one is not there.
-    """
+    """Looks for the packages that writing and checking need."""
     for name in ("onnx", "onnxruntime", "tf2onnx"):
         try:
             importlib.import_module(name)
@@ -92,7 +88,7 @@ def check_onnx_installed() -> None:
             ) from None
 
 
-def write_onnx(model: served.Answers, directory: Path) -> None:
+def write_onnx(model: served.ServedModel, directory: Path) -> None:
     """Writes the file, for any batch size and length."""
     import onnx
     import tf2onnx

@@ -20,9 +20,6 @@ def load(
             `results.json` its threshold.
         embedding: vectors to export in place of the model's own answers, see
             `served_embeddings.KINDS`; `None`: its own answers.
-
-    Raises:
-        InputError: the checkpoint does not have the weights that the answers need.
     """
     kind = registry.find(checkpoint.task.kind)
     network_task, purpose = kind.served_network(checkpoint.task), kind.purpose

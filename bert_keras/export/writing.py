@@ -1,12 +1,13 @@
 """Exports of trained models, checked before they appear."""
 
 import dataclasses
+import functools
 import logging
 import tempfile
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +17,7 @@ from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config
 from bert_keras.export import formats, loading
-from bert_keras.export.quantized import quantizing, verdict
+from bert_keras.export.quantized import accuracy_check, quantizing
 from bert_keras.export.servers import model_servers
 from bert_keras.kinds import registry, served
 from bert_keras.kinds.vectors import served_embeddings
@@ -29,13 +30,11 @@ FORMS: tuple[str, ...] = typing.get_args(config.ExportForm)
 """Formats that a model can be written in."""
 
 DECISIONS_NAME = "decisions.json"
-"""File beside a model that gives numbers, see `answers.Answers.decisions`."""
+"""File beside a model that gives numbers, see `ServedModel.decisions`."""
 
 LABELS_NAME = "labels.txt"
 """File with the classes, one a line, in the order of the logits; in a SavedModel below
 `assets.extra/`."""
-
-_LONG_TEXTS: tuple[str, ...] = typing.get_args(config.LongTexts)
 
 # In half precision numbers depend on what else is in a batch.
 _TOLERANCES = {"float32": 1e-5, "bfloat16": 2.0**-4, "float16": 2.0**-7}
@@ -59,11 +58,6 @@ def export_model(
 ) -> dict[str, Any] | None:
     """Writes a trained model in a format that others load, in float32 or quantised.
 
-    Answers by kind of model: `labels.Labels` (classes, numbers), `spans.Spans`
-    (questions about a text), `tags.Tags` (entities), `choices.Choices` (endings),
-    `masked_words.MaskedWords` (pre-trained models) and, for a model of vectors or on
-    request for any model, `embeddings.Embeddings`.
-
     A SavedModel has the signatures `serving_default`, from strings to answers, and
     `ids`, from ids; with classes, `assets.extra/labels.txt` lists them. The other
     formats are one file, `model.tflite` or `model.onnx`, from ids to numbers, next to
@@ -79,8 +73,8 @@ def export_model(
         model_dir: checkpoint of any format (see `checkpoints.conversion`).
         output_dir: directory to make; TensorFlow Serving wants a number for a name.
         to: one of `FORMS`.
-        embedding: one of `embeddings.KINDS`, to get vectors; `None`: the answers that
-            the model was trained to give.
+        embedding: one of `served_embeddings.KINDS`, to get vectors; `None`: the answers
+            that the model was trained to give, see `Kind.served`.
         layers: layers of the vectors, -1 is the last; `None`: the last.
         long_texts: what becomes of texts that are longer than an input, for vectors;
             answers have it from training. `None`: they are cut.
@@ -93,7 +87,7 @@ def export_model(
         image: container image of that server, see `model_servers.server`.
 
     Returns:
-        The verdict on a quantised export, see `verdict`, which is also in
+        The check of a quantised export, see `accuracy_check`, which is also in
         `quantization.json`.
 
     Raises:
@@ -102,41 +96,62 @@ def export_model(
             quantised export loses more than `max_drop`.
         RuntimeError: the export does not answer as the model does.
     """
-    wanted = _Wanted(to, embedding, layers, long_texts, top_k)
-    _check_quantize(wanted, quantize, reduce_range, dev, max_drop)
-    _check_wanted(wanted)
-    output_dir = files.path(output_dir).absolute()
+    # 1. Refuse what cannot be exported, before anything is read.
+    _check_quantization(
+        to, quantize, reduce_range, embedding=embedding, dev=dev, max_drop=max_drop
+    )
+    _check_answers(to, embedding, layers=layers, long_texts=long_texts, top_k=top_k)
+    model_dir, output_dir = files.path(model_dir), files.path(output_dir).absolute()
     server = _find_server(serving, to=to, output_dir=output_dir, image=image)
     files.check_is_new(output_dir)
-    model = _read_model(files.path(model_dir), wanted)
-    # Its temporary name is no number, so that a server that watches the parent does not
-    # take it for a model.
-    found = None
+
+    # 2. Read the model, and the file on which a quantised one is compared with it.
+    read_model = functools.partial(
+        _read_model,
+        model_dir,
+        to=to,
+        embedding=embedding,
+        layers=layers or (-1,),
+        long_texts=long_texts or "cut",
+        top_k=top_k,
+    )
+    model = read_model()
     if quantize and isinstance(model, served_embeddings.Embeddings):
         raise InputError(
             "--quantize is for answers that a dev file has scores of: not for vectors"
         )
-    dev_file = dev and verdict.DevFile(files.path(dev), files.path(model_dir), model)
+    dev_file = None
+    if dev is not None:
+        dev_file = accuracy_check.DevFile(files.path(dev), model_dir, model)
+
+    # Its temporary name is no number, so that a server that watches the parent does not
+    # take it for a model.
+    check = None
     with files.new_directory(output_dir) as temporary:
-        if dev_file and to == "saved_model":
-            small = _read_model(files.path(model_dir), wanted, dtype=quantize)
-            found = _write_smaller(temporary, model, small, dev_file)
-        else:
+        # 3. Write it, and ask what was written.
+        if dev_file is None:
             _write_and_check(model, temporary, to)
-        if dev_file:
-            found = found or _quantize(temporary, to, dev_file, reduce_range)
+        else:
+            if to == "saved_model":
+                small = read_model(dtype=str(quantize))
+                check = _write_smaller(temporary, model, small, dev_file)
+            else:
+                _write_and_check(model, temporary, to)
+                check = _quantize(temporary, to, dev_file, reduce_range)
             options = {"to": to, "quantize": quantize, "reduce_range": reduce_range}
-            found = {**options, "dev": str(dev), **found}
-            verdict.check_drop(found, max_drop=0.5 if max_drop is None else max_drop)
-            files.write_json(temporary / verdict.FILE_NAME, found)
-        # Its own name is a number, if it is for TensorFlow Serving.
-        name = files.path(model_dir).absolute().name
+            check = {**options, "dev": str(dev), **check}
+            accuracy_check.check_drop(
+                check, max_drop=0.5 if max_drop is None else max_drop
+            )
+            files.write_json(temporary / accuracy_check.FILE_NAME, check)
+        # 4. Describe it. The run's name: the export's own may be a number.
+        name = model_dir.absolute().name
         if card := model_card.text(model_dir, name=name, form=to):
             (temporary / model_card.FILE_NAME).write_text(card, encoding="utf-8")
         if server:
             model_servers.write(model, temporary, server)
     logger.info("%s in %s", to, output_dir)
-    return found
+    return check
 
 
 def _find_server(serving: str | None, **options: Any) -> model_servers.Server | None:
@@ -148,10 +163,12 @@ def _find_server(serving: str | None, **options: Any) -> model_servers.Server | 
     return None
 
 
-def _check_quantize(
-    wanted: "_Wanted",
+def _check_quantization(
+    to: str,
     quantize: str | None,
     reduce_range: bool,
+    *,
+    embedding: str | None,
     dev: str | Path | None,
     max_drop: float | None,
 ) -> None:
@@ -159,8 +176,8 @@ def _check_quantize(
         if reduce_range or dev is not None or max_drop is not None:
             raise InputError("--dev, --max_drop and --reduce_range are for --quantize")
         return
-    quantizing.check(wanted.to, quantize, reduce_range=reduce_range)
-    if wanted.embedding is not None:
+    quantizing.check(to, quantize, reduce_range=reduce_range)
+    if embedding is not None:
         raise InputError(
             "--quantize is for the answers of tuned models, whose scores on a dev file "
             "say what is lost: not for --embedding"
@@ -171,148 +188,138 @@ def _check_quantize(
         raise InputError(f"--max_drop is from 0 to 100 points, got {max_drop}")
 
 
-def _quantize(
-    directory: Path, to: str, dev_file: verdict.DevFile, reduce_range: bool
-) -> dict[str, Any]:
-    """Replaces an export by a quantised one; its verdict."""
-    load = formats.ID_FORMATS[to][1]
-    exact, num_bytes = load(directory), _num_bytes(directory, to)
-    quantizing.quantize(directory, to, reduce_range=reduce_range)
-    found = dev_file.compare(exact, load(directory))
-    sizes = {"float32": num_bytes, "quantised": _num_bytes(directory, to)}
-    return {**found, "bytes": sizes}
+def _check_answers(
+    to: str,
+    embedding: str | None,
+    *,
+    layers: Sequence[int] | None,
+    long_texts: str | None,
+    top_k: int | None,
+) -> None:
+    for option, value, choices in (
+        ("--to", to, FORMS),
+        ("--embedding", embedding, served_embeddings.KINDS),
+        ("--long_texts", long_texts, typing.get_args(config.LongTexts)),
+    ):
+        if value is not None:
+            check_choice(option, value, choices)
+    reads_windows = long_texts is not None and config.reads_windows(long_texts)
+    for is_wrong, message in (
+        (
+            layers is not None and embedding in (None, "pooled"),
+            "--layers is for --embedding cls, mean or tokens: everything else comes "
+            "from the last layer",
+        ),
+        (
+            long_texts is not None and embedding is None,
+            "--long_texts is for --embedding: a tuned model keeps what it was trained "
+            "with, `finetune --set long_texts=...`",
+        ),
+        (
+            embedding == "tokens" and reads_windows,
+            "--long_texts windows_mean and windows_max give a text one vector: for "
+            "--embedding tokens take cut or head_tail",
+        ),
+        (top_k is not None and top_k < 1, f"--top_k is 1 or more, got {top_k}"),
+    ):
+        if is_wrong:
+            raise InputError(message)
+    if to == "onnx":
+        formats.check_onnx_installed()
+
+
+def _read_model(
+    path: Path,
+    *,
+    to: str,
+    embedding: str | None,
+    layers: Sequence[int],
+    long_texts: config.LongTexts,
+    top_k: int | None,
+    dtype: str = "float32",
+) -> served.ServedModel:
+    """Reads a model that answers as asked for."""
+    checkpoint = dataclasses.replace(
+        starting_point.read_with_tokenizer(path), dtype=dtype
+    )
+    task = checkpoint.task
+    gives_words = task.kind == "pretraining" and embedding is None
+    if top_k is not None and not (gives_words and to == "saved_model"):
+        raise InputError(
+            "--top_k is for the guesses of a pre-trained model as a saved_model"
+        )
+    if task.bilstm_units and embedding is None and to == "litert":
+        raise InputError(
+            f"{path}: its head has a BiLSTM, which LiteRT does not have for inputs of "
+            "any length: export it to saved_model or onnx"
+        )
+    trained = loading.load(checkpoint, path=path, embedding=embedding)
+    if embedding is not None:
+        return served_embeddings.Embeddings(
+            trained, kind=embedding, layers=layers, long_texts=long_texts
+        )
+    return registry.find(task.kind).served(trained, top_k=top_k or 5)
 
 
 def _write_smaller(
     directory: Path,
-    exact: served.Answers,
-    small: served.Answers,
-    dev_file: verdict.DevFile,
+    exact: served.ServedModel,
+    small: served.ServedModel,
+    dev_file: accuracy_check.DevFile,
 ) -> dict[str, Any]:
-    """Writes a SavedModel in half precision; its verdict."""
-    found = dev_file.compare(formats.numbers_of(exact), formats.numbers_of(small))
+    """Writes a SavedModel in half precision; returns its check."""
+    check = dev_file.compare(formats.numbers_of(exact), formats.numbers_of(small))
     with tempfile.TemporaryDirectory(dir=directory) as other:
         _write_and_check(exact, Path(other), "saved_model")
         num_bytes = _num_bytes(Path(other), "saved_model")
     _write_and_check(small, directory, "saved_model")
     sizes = {"float32": num_bytes, "quantised": _num_bytes(directory, "saved_model")}
-    return {**found, "bytes": sizes}
+    return {**check, "bytes": sizes}
+
+
+def _quantize(
+    directory: Path, to: str, dev_file: accuracy_check.DevFile, reduce_range: bool
+) -> dict[str, Any]:
+    """Replaces an export by a quantised one; returns its check."""
+    load = formats.ID_FORMATS[to][1]
+    exact, num_bytes = load(directory), _num_bytes(directory, to)
+    quantizing.quantize(directory, to, reduce_range=reduce_range)
+    check = dev_file.compare(exact, load(directory))
+    sizes = {"float32": num_bytes, "quantised": _num_bytes(directory, to)}
+    return {**check, "bytes": sizes}
 
 
 def _num_bytes(directory: Path, to: str) -> int:
     names = {"onnx": formats.ONNX_NAME, "litert": formats.LITERT_NAME}
-    found = directory.rglob(names.get(to, "*"))
-    return sum(path.stat().st_size for path in found if path.is_file())
-
-
-class _Wanted(NamedTuple):
-    """Options of `export_model`."""
-
-    to: str
-    embedding: str | None
-    layers: Sequence[int] | None
-    long_texts: config.LongTexts | None
-    top_k: int | None
-
-
-def _check_wanted(wanted: _Wanted) -> None:
-    for option, value, known in (
-        ("--to", wanted.to, FORMS),
-        (
-            "--embedding",
-            wanted.embedding or served_embeddings.KINDS[0],
-            served_embeddings.KINDS,
-        ),
-        ("--long_texts", wanted.long_texts or _LONG_TEXTS[0], _LONG_TEXTS),
-    ):
-        check_choice(option, value, known)
-    if wanted.layers is not None and wanted.embedding in (None, "pooled"):
-        raise InputError(
-            "--layers is for --embedding cls, mean or tokens: everything else comes "
-            "from the last layer"
-        )
-    if wanted.long_texts is not None and wanted.embedding is None:
-        raise InputError(
-            "--long_texts is for --embedding: a tuned model keeps what it was trained "
-            "with, `finetune --set long_texts=...`"
-        )
-    if wanted.embedding == "tokens" and config.reads_windows(
-        wanted.long_texts or "cut"
-    ):
-        raise InputError(
-            "--long_texts windows_mean and windows_max give a text one vector: for "
-            "--embedding tokens take cut or head_tail"
-        )
-    if wanted.top_k is not None and wanted.top_k < 1:
-        raise InputError(f"--top_k is 1 or more, got {wanted.top_k}")
-    if wanted.to == "onnx":
-        formats.check_onnx_installed()
-
-
-def _read_model(
-    path: Path, wanted: _Wanted, *, dtype: str = "float32"
-) -> served.Answers:
-    """Reads a model that answers as asked for."""
-    checkpoint = dataclasses.replace(
-        starting_point.read_with_tokenizer(path), dtype=dtype
-    )
-    kind = checkpoint.task.kind
-    gives_tokens = kind == "pretraining" and wanted.embedding is None
-    if wanted.top_k is not None and not (gives_tokens and wanted.to == "saved_model"):
-        raise InputError(
-            "--top_k is for the guesses of a pre-trained model as a saved_model"
-        )
-    has_bilstm = checkpoint.task.bilstm_units > 0 and wanted.embedding is None
-    if has_bilstm and wanted.to == "litert":
-        raise InputError(
-            f"{path}: its head has a BiLSTM, which LiteRT does not have for inputs of "
-            "any length: export it to saved_model or onnx"
-        )
-    if wanted.embedding is not None:
-        layers = wanted.layers or (-1,)
-        return served_embeddings.Embeddings(
-            loading.load(checkpoint, path=path, embedding=wanted.embedding),
-            kind=wanted.embedding,
-            layers=layers,
-            long_texts=wanted.long_texts or "cut",
-        )
-    trained = loading.load(checkpoint, path=path)
-    return registry.find(kind).served(trained, top_k=wanted.top_k or 5)
+    paths = directory.rglob(names.get(to, "*"))
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 @trace_registry.custom_gradients_end()
-def _write_and_check(model: served.Answers, directory: Path, to: str) -> None:
+def _write_and_check(model: served.ServedModel, directory: Path, to: str) -> None:
     # A GPU would round the factors of products to 10 bits.
     on_cpu = tf.device("CPU:0")
     if to == "saved_model":
-        _write_saved_model(model, directory)
+        formats.write_saved_model(model, directory)
+        if model.labels is not None:
+            _write_labels(model.labels, directory / "assets.extra")
         with on_cpu:
-            _check_saved_model(model, directory)
-    else:
-        write, load = formats.ID_FORMATS[to]
-        write(model, directory)
-        _describe_inputs(model, directory)
-        with on_cpu:
-            _check_for_ids(model, load(directory))
+            probes = model.probes()
+            answers = formats.ask_saved_model(directory, probes)
+            for probe, outputs in zip(probes, answers, strict=True):
+                _check_close(outputs, probe.wanted, dtype=model.dtype)
+        return
+    write, load = formats.ID_FORMATS[to]
+    write(model, directory)
+    _describe_inputs(model, directory)
+    with on_cpu:
+        run = load(directory)
+        for ids in _batches(model.id_probes()):
+            expected = served.as_arrays(model.compute(served.as_tensors(ids)))
+            _check_close(run(ids), expected, dtype=model.dtype)
 
 
-def _write_saved_model(model: served.Answers, directory: Path) -> None:
-    formats.write_saved_model(model, directory)
-    if model.labels is not None:
-        extra = directory / "assets.extra"
-        extra.mkdir()
-        _write_labels(model.labels, extra)
-
-
-def _check_saved_model(model: served.Answers, directory: Path) -> None:
-    """Compares all answers, of strings and of ids."""
-    probes = model.probes()
-    found = formats.ask_saved_model(directory, probes)
-    for probe, outputs in zip(probes, found, strict=True):
-        _check_close(outputs, probe.wanted, tolerance=_TOLERANCES[model.dtype])
-
-
-def _describe_inputs(model: served.Answers, directory: Path) -> None:
+def _describe_inputs(model: served.ServedModel, directory: Path) -> None:
     """Writes the files that make ids of text."""
     model.vocabulary.save(directory / "vocab.txt")
     tokenizer_config = {
@@ -321,7 +328,7 @@ def _describe_inputs(model: served.Answers, directory: Path) -> None:
         "model_max_length": model.max_seq_length,
     }
     if model.long_texts != "cut":
-        # A name of ours: who makes ids of longer texts does as it says.
+        # Names of ours, for programs that make ids of longer texts.
         tokenizer_config["long_texts"] = model.long_texts
         if config.reads_windows(model.long_texts):
             tokenizer_config["window_stride"] = model.stride
@@ -332,18 +339,14 @@ def _describe_inputs(model: served.Answers, directory: Path) -> None:
         _write_labels(model.labels, directory)
 
 
-def _check_for_ids(
-    model: served.Answers, run: Callable[[Mapping[str, np.ndarray]], dict]
-) -> None:
-    """Compares all numbers, of one batch and of texts by themselves."""
-    for ids in _batches(model.id_probes()):
-        tensors = served.as_tensors(ids)
-        wanted = served.as_arrays(model.compute(tensors))
-        _check_close(run(ids), wanted, tolerance=_TOLERANCES[model.dtype])
+def _write_labels(labels: Sequence[str], directory: Path) -> None:
+    directory.mkdir(exist_ok=True)
+    lines = "".join(f"{label}\n" for label in labels)
+    (directory / LABELS_NAME).write_text(lines, encoding="utf-8")
 
 
 def _batches(ids: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
-    """All texts at once; then the shortest ones, alone and without padding."""
+    """Yields all texts at once; then the shortest ones, alone and without padding."""
     yield dict(ids)
     lengths = ids["input_mask"].sum(axis=-1)
     # The endings of an example have one length, that of the longest.
@@ -358,28 +361,20 @@ def _batches(ids: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
         }
 
 
-def _write_labels(names: Sequence[str], directory: Path) -> None:
-    lines = "".join(f"{name}\n" for name in names)
-    (directory / LABELS_NAME).write_text(lines, encoding="utf-8")
-
-
 def _check_close(
-    found: Mapping[str, np.ndarray],
-    wanted: Mapping[str, np.ndarray],
-    *,
-    tolerance: float,
+    outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], *, dtype: str
 ) -> None:
-    for name, values in wanted.items():
+    for name, values in expected.items():
         if values.dtype == object:
             continue
-        if found[name].shape != values.shape:
+        if outputs[name].shape != values.shape:
             raise RuntimeError(
-                f"the exported model gives {name} of shape {found[name].shape} instead "
-                f"of {values.shape}: nothing was written"
+                f"the exported model gives {name} of shape {outputs[name].shape} "
+                f"instead of {values.shape}: nothing was written"
             )
-        difference = _largest(found[name] - values)
+        difference = _largest(outputs[name] - values)
         # A score has no scale but its own size. NaN fails this too.
-        if not difference <= tolerance * max(1.0, _largest(values)):
+        if not difference <= _TOLERANCES[dtype] * max(1.0, _largest(values)):
             raise RuntimeError(
                 f"the exported model answers differently, by up to {difference:.3g} in "
                 f"{name}: nothing was written"
@@ -387,5 +382,5 @@ def _check_close(
 
 
 def _largest(values: np.ndarray) -> float:
-    """Largest absolute value; masked ones do not count."""
+    """Returns the largest absolute value; masked ones do not count."""
     return float(np.ma.filled(np.ma.abs(values), 0).max(initial=0))

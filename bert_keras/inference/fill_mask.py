@@ -27,12 +27,6 @@ def load_pretrainer(
     """Loads a model with a masked-LM head, in float32.
 
     If the checkpoint lacks the weights for next sentences, they are random.
-
-    Args:
-        path: checkpoint of any format (see `checkpoints.conversion`).
-
-    Raises:
-        InputError: the checkpoint cannot be used, or has no such head.
     """
     checkpoint = starting_point.read_with_tokenizer(path)
     lacking = [
@@ -52,11 +46,7 @@ def load_pretrainer(
 
 
 class FillMask:
-    """A pre-trained model that fills in `[MASK]`.
-
-    Args:
-        model_dir: checkpoint of any format, with a masked-LM head.
-    """
+    """A pre-trained model that fills in `[MASK]`."""
 
     def __init__(self, model_dir: str | Path):
         checkpoint, self._network = load_pretrainer(model_dir)
@@ -69,9 +59,6 @@ class FillMask:
 
         Returns:
             For each mask, in order, its `top_k` most probable tokens, best first.
-
-        Raises:
-            InputError: the text has no `[MASK]` or too many tokens for the model.
         """
         input_ids = self._encode(text)
         positions = np.flatnonzero(input_ids == self._vocabulary.mask_id)
@@ -108,8 +95,8 @@ class FillMask:
 
 
 def describe(text: str, masks: Sequence[Sequence[Guess]]) -> Iterator[str]:
-    """Lines for people: the text, then each mask's guesses with probabilities."""
+    """Yields the text, then a line of guesses with probabilities for each mask."""
     yield text
     for guesses in masks:
-        shown = "  ".join(f"{token} {p:.1%}" for token, p in guesses)
-        yield f"  {features.MASK_TOKEN}: {shown}"
+        best = "  ".join(f"{token} {p:.1%}" for token, p in guesses)
+        yield f"  {features.MASK_TOKEN}: {best}"

@@ -18,7 +18,7 @@ TOKENS_PER_BATCH = 8192
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
 
 
-class Forward:
+class BatchPredictor:
     """Computes the outputs for many inputs, batch by batch.
 
     Args:
@@ -74,16 +74,17 @@ class Forward:
         outputs = None
         for rows, num_rows, length in self._batches(inputs):
             batch = inputs.batch(shapes.filled(rows, num_rows))
-            found, places = self._run(shapes.padded(batch, length)), inputs.places(rows)
+            batch_outputs = self._run(shapes.padded(batch, length))
+            places = inputs.places(rows)
             if outputs is None:
-                width = found.shape[len(places.index) :]
+                width = batch_outputs.shape[len(places.index) :]
                 outputs = np.zeros((inputs.num_answers, *width), np.float32)
-            outputs[places.ids] = found[places.index]
+            outputs[places.ids] = batch_outputs[places.index]
             self.num_done += len(rows)
         return outputs
 
     def _batches(self, inputs: dataset.Inputs) -> Iterator[tuple[np.ndarray, int, int]]:
-        """The rows of each batch, how many it is filled up to, and its tokens."""
+        """Yields rows of each batch, how many it is filled up to, and its tokens."""
         # The longest first: what does not fit into memory fails at once.
         rest = np.argsort(-inputs.lengths, kind="stable")
         while len(rest):
@@ -133,9 +134,8 @@ class Forward:
         return self._strategy.gather(outputs, axis=0)
 
 
-def of_task(network: keras.Model, **options: Any) -> Forward:
-    """The forward pass of a built network with a task's head: logits, or of a span
-    those of its start and of its end, or vectors. For `options` see `Forward`."""
+def predictor_for(network: keras.Model, **options: Any) -> BatchPredictor:
+    """Returns a predictor of logits, of span starts and ends, or of vectors."""
 
     def compute(features):
         outputs = network(features, training=False)
@@ -144,4 +144,4 @@ def of_task(network: keras.Model, **options: Any) -> Forward:
                 return outputs[name]
         return tf.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
 
-    return Forward(compute, **options)
+    return BatchPredictor(compute, **options)

@@ -14,7 +14,7 @@ from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config
 from bert_keras.data import tokenization
-from bert_keras.inference import tuned
+from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.labelled import answers, tokenized
 from bert_keras.model import encoder
@@ -30,7 +30,7 @@ class LoadedModel:
     """Its task: `task.kind`, `task.labels`."""
     tokenizer: tokenization.Tokenizer | None
     """`None`: the files hold no vocabulary, or do not say whether it is cased."""
-    tuned: tuned.TunedModel | None
+    tuned: finetuned.FinetunedModel | None
     """For answers; `None`: not tuned on a task."""
     takes_pairs: bool | None
     """Whether `predict` needs pairs of texts; `None`: the files do not say."""
@@ -47,12 +47,12 @@ class LoadedModel:
         A network that does not use the pooler, such as one for vectors of texts,
         freezes it. This encoder is then a copy, whose pooler is trainable.
         """
-        found = getattr(self.network, "encoder", self.network)
-        if found.pooler.trainable:
-            return found
-        copy = type(found).from_config(found.get_config())
+        own = getattr(self.network, "encoder", self.network)
+        if own.pooler.trainable:
+            return own
+        copy = type(own).from_config(own.get_config())
         copy.build()
-        for weight, value in zip(copy.weights, found.weights, strict=True):
+        for weight, value in zip(copy.weights, own.weights, strict=True):
             weight.assign(value)
         return copy
 
@@ -97,7 +97,7 @@ class LoadedModel:
         return inputs.batch(np.arange(len(rows)))
 
     def predict(self, texts: Iterable[Any]) -> list[answers.Record]:
-        """Answers of a tuned model, as `bert-keras predict` gives them.
+        """Answers texts as `bert-keras predict` does.
 
         Args:
             texts: one for each answer. For `classification` and `regression`: strings
@@ -156,25 +156,27 @@ def load(path: str | Path, *, precision: config.Precision | None = None) -> Load
         InputError: no such checkpoint, damaged, or no BERT.
     """
     if _is_tuned_run(files.path(path)):
-        found = tuned.TunedModel.load(path, precision=precision)
+        model = finetuned.FinetunedModel.load(path, precision=precision)
         return LoadedModel(
-            network=found.network,
-            task=found.task,
-            tokenizer=found.tokenizer,
-            tuned=found,
-            takes_pairs=found.task.has_text_pair,
+            network=model.network,
+            task=model.task,
+            tokenizer=model.tokenizer,
+            tuned=model,
+            takes_pairs=model.task.has_text_pair,
         )
     checkpoint = conversion.read(path)
-    found = tuned.TunedModel.of_checkpoint(checkpoint, path, precision=precision)
-    if found is not None:
-        network = found.network
+    model = finetuned.FinetunedModel.from_checkpoint(
+        checkpoint, path, precision=precision
+    )
+    if model is not None:
+        network = model.network
     else:
-        network = tuned.build_network(checkpoint, path, precision=precision)
+        network = finetuned.build_network(checkpoint, path, precision=precision)
     return LoadedModel(
         network=network,
         task=checkpoint.task,
         tokenizer=checkpoint.tokenizer,
-        tuned=found,
+        tuned=model,
         takes_pairs=None,
     )
 

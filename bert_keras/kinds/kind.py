@@ -137,7 +137,7 @@ class Kind(abc.ABC):
         """
 
     @abc.abstractmethod
-    def served(self, trained: "served.Trained", *, top_k: int) -> "served.Answers":
+    def served(self, trained: "served.Trained", *, top_k: int) -> "served.ServedModel":
         """Returns the answers of a trained model as a graph to export.
 
         Args:

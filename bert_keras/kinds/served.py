@@ -105,7 +105,7 @@ class Trained:
     """Directory of the model, for errors."""
 
 
-class Answers(tf.Module):
+class ServedModel(tf.Module):
     """A model that answers one kind of question.
 
     A SavedModel has `signatures`; the formats that know nothing but numbers have
@@ -239,7 +239,7 @@ class Answers(tf.Module):
         )
 
 
-class DirectAnswers(Answers):
+class DirectAnswers(ServedModel):
     """A model for which a row of ids is one question, or a window of a long text.
 
     With `long_texts` in windows, numbers of a text are the mean or the greatest of its

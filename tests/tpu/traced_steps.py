@@ -201,7 +201,7 @@ def tuning_batches(kind: str, strategy: tf.distribute.Strategy) -> tuple:
 def trace_answers(kind: str, strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
     """The graph of the forward pass that evaluates a tuned network."""
     trained = build_learner(kind, strategy, num_parts=1)
-    ask = forward.of_task(trained.network, strategy=strategy, ladder=[LENGTH])
+    ask = forward.predictor_for(trained.network, strategy=strategy, ladder=[LENGTH])
     batch = make_batch(kind)
     spec = {
         name: tf.TensorSpec([NUM_REPLICAS, *batch[name].shape], batch[name].dtype)

@@ -22,12 +22,6 @@ class WeightsFile:
     """An opened file: a `weights.Source`, whose arrays are read on demand.
 
     It stays open, so the file may be renamed.
-
-    Args:
-        path: of the file.
-
-    Raises:
-        InputError: not HDF5, damaged, or with data in other files.
     """
 
     def __init__(self, path: Path):
@@ -38,11 +32,9 @@ class WeightsFile:
             self._shapes = {name: datasets[name].shape for name in datasets}
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes of all arrays, by their names."""
         return self._shapes
 
     def read(self, name: str) -> np.ndarray:
-        """One array."""
         with _errors_of(self._path):
             dataset = self._file[name]
             if _is_bfloat16(dataset):
@@ -62,7 +54,7 @@ class WeightsFile:
                 )
 
     def layer_names(self, name: str) -> tuple[str, ...]:
-        """Names of the layers that lead to an array, without the model's.
+        """Returns the names of the layers that lead to an array, without the model's.
 
         Keras stores them as attributes. The name of an array, such as
         `layers/dense_1/vars/0`, comes from the attributes and classes of these layers.
@@ -106,8 +98,8 @@ _SIGNS_OF_DAMAGE = (
 
 
 def _plain_datasets(file: h5py.File, path: Path) -> dict[str, h5py.Dataset]:
-    """All datasets of a file; none of them uses another file, or more memory than this
-    file has bytes."""
+    """Returns all datasets of a file. None of them uses another file, or more memory
+    than this file has bytes."""
     links = {}
     # h5py would replace an error that a callback raises.
     file.visititems_links(links.__setitem__)
@@ -117,8 +109,8 @@ def _plain_datasets(file: h5py.File, path: Path) -> dict[str, h5py.Dataset]:
                 f"{path}: {name} is a link to elsewhere, expected the data "
                 "itself: links are not followed"
             )
-    found = {name: file[name] for name in links}
-    datasets = {k: v for k, v in found.items() if isinstance(v, h5py.Dataset)}
+    items = {name: file[name] for name in links}
+    datasets = {k: v for k, v in items.items() if isinstance(v, h5py.Dataset)}
     for name, dataset in datasets.items():
         if dataset.is_virtual or dataset.external or dataset.chunks:
             raise InputError(

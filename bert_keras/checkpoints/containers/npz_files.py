@@ -47,9 +47,6 @@ def write_arrays(path: str | Path, arrays: Iterable[tuple[str, np.ndarray]]) -> 
     Args:
         path: of the file, usually `*.npz`.
         arrays: names and values, consumed one by one; none is kept.
-
-    Raises:
-        InputError: the disk is full or not writable.
     """
     with files.open_atomically(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays:
@@ -71,11 +68,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 def read_headers(path: str | Path) -> dict[str, ArrayHeader]:
-    """Reads the headers of an archive's arrays, by name, without data.
-
-    Raises:
-        UnreadableArchive: see `read_arrays`.
-    """
+    """Reads the headers of an archive's arrays, by name, without data."""
     with _open(path) as archive:
         return _read_headers(archive)
 
@@ -106,9 +99,6 @@ def read_arrays_like(
     Returns:
         The headers, and the arrays; `None` instead of arrays if the headers differ from
         `expected` although the file is intact.
-
-    Raises:
-        UnreadableArchive: see `read_arrays`.
     """
     with _open(path) as archive:
         headers = _read_headers(archive)
@@ -122,11 +112,7 @@ def read_arrays_like(
 
 @contextlib.contextmanager
 def _open(path: str | Path) -> Iterator[zipfile.ZipFile]:
-    """Opens an archive; every sign of damage becomes an `UnreadableArchive`.
-
-    Raises:
-        InputError: the disk did not give the bytes, whatever they are.
-    """
+    """Opens an archive; every sign of damage becomes an `UnreadableArchive`."""
     try:
         with files.open_to_read(path) as file, zipfile.ZipFile(file) as archive:
             size = files.size(path)
@@ -194,11 +180,6 @@ def _read_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> ArrayHead
 
 def read_header(file: IO[bytes], *, name: str, num_bytes: int) -> ArrayHeader:
     """Reads the header of an array's file, a `.npy`, and checks its claims.
-
-    Args:
-        file: at its beginning.
-        name: of the file, for messages.
-        num_bytes: size of the file.
 
     Raises:
         ValueError: it is damaged, of an unknown version, holds Python objects, or its

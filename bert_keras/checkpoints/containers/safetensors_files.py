@@ -44,15 +44,7 @@ class _Tensor(NamedTuple):
 
 
 class SafetensorsFiles:
-    """Tensors of a directory: a `weights.Source`, read on demand.
-
-    Args:
-        directory: with `model.safetensors`, or with shards and their index.
-
-    Raises:
-        InputError: a file is missing or damaged, or the index names files elsewhere or
-            tensors that no shard holds.
-    """
+    """Tensors of a directory: a `weights.Source`, read on demand."""
 
     def __init__(self, directory: Path):
         self.path = directory / NAME
@@ -106,15 +98,10 @@ class SafetensorsFiles:
         self._tensors |= tensors
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes of all tensors, by their names."""
         return {name: tensor.shape for name, tensor in self._tensors.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """One tensor of floating-point numbers, see `dtypes`.
-
-        Raises:
-            InputError: the file has changed.
-        """
+        """Reads a tensor of floating-point numbers, see `dtypes`."""
         path, dtype, shape, begin = self._tensors[name]
         try:
             values = np.fromfile(
@@ -125,12 +112,8 @@ class SafetensorsFiles:
             raise InputError(f"{path}: changed while it was read: {error}") from None
 
     def dtypes(self, names: Iterable[str]) -> set[str]:
-        """The dtypes of some tensors.
-
-        Raises:
-            InputError: one does not hold floating-point numbers.
-        """
-        found = set()
+        """Returns the dtypes of some tensors."""
+        names_of_dtypes = set()
         for name in names:
             dtype = self._tensors[name].dtype
             if dtype not in _FLOATS:
@@ -138,12 +121,12 @@ class SafetensorsFiles:
                     f"{self.path}: {name!r} holds {dtype}, expected one of "
                     f"{', '.join(_FLOATS)}: quantized models are not read"
                 )
-            found.add(_FLOATS[dtype].name)
-        return found
+            names_of_dtypes.add(_FLOATS[dtype].name)
+        return names_of_dtypes
 
 
 def _read_header(path: Path) -> dict[str, _Tensor]:
-    """Tensors of a file whose header was validated."""
+    """Reads the tensors of a file whose header was validated."""
     with open(path, "rb") as file:
         num_bytes = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(num_bytes))
@@ -170,9 +153,6 @@ def write(
         path: of the file.
         shapes: of all tensors, by their names.
         tensors: names and values in the order of `shapes`, consumed one by one.
-
-    Raises:
-        InputError: the disk is full or not writable.
     """
     with files.open_atomically(path) as file:
         file.write(_header(shapes))

@@ -27,14 +27,7 @@ _STATE_NAME = "checkpoint"
 
 
 class Bundle:
-    """An opened checkpoint: a `weights.Source`, whose tensors are read on demand.
-
-    Args:
-        prefix: of its files, without `.index`.
-
-    Raises:
-        InputError: not a checkpoint, damaged, or incomplete.
-    """
+    """An opened checkpoint: a `weights.Source`, whose tensors are read on demand."""
 
     def __init__(self, prefix: Path):
         self.prefix = prefix
@@ -48,31 +41,25 @@ class Bundle:
         self._check_size(dtypes)
 
     def shapes(self) -> Shapes:
-        """Shapes of all tensors, by their names."""
         return self._shapes
 
     def read(self, name: str) -> np.ndarray:
-        """One tensor, of whatever dtype it has.
-
-        Raises:
-            InputError: its bytes are missing or damaged.
-        """
         with self._errors():
             return self._reader.get_tensor(name)
 
     def _check_size(self, dtypes: Mapping[str, tf.DType]) -> None:
         """Checks claims of the index against the data before memory is allocated."""
-        found = _data_files(self.prefix)
+        paths = _data_files(self.prefix)
         claimed = sum(
             math.prod(shape) * dtypes[name].size
             for name, shape in self._shapes.items()
             # Their values have any number of bytes, which the index does not tell.
             if dtypes[name] not in (tf.string, tf.variant)
         )
-        there = sum(files.size(path) for path in found)
+        there = sum(files.size(path) for path in paths)
         if there < claimed:
             raise InputError(
-                f"{self.prefix}.data-*: {there} bytes in {len(found)} files, but the "
+                f"{self.prefix}.data-*: {there} bytes in {len(paths)} files, but the "
                 f"tensors of {self.prefix.name}.index have {claimed}: cut or missing; "
                 "copy them again"
             )
@@ -96,14 +83,7 @@ _ERRORS = (tf.errors.OpError, IndexError, ValueError, RuntimeError)
 
 
 class ObjectGraph:
-    """Numbered objects of a TF 2 checkpoint; the root is 0.
-
-    Args:
-        bundle: the checkpoint.
-
-    Raises:
-        InputError: it holds no graph.
-    """
+    """Numbered objects of a TF 2 checkpoint; the root is 0."""
 
     def __init__(self, bundle: Bundle):
         origin = f"{bundle.prefix}.index"
@@ -132,7 +112,7 @@ class ObjectGraph:
         ]
 
     def find(self, node: int | None, path: str) -> int | None:
-        """Number of the object at a path of attributes; `None`: there is none."""
+        """Returns the number of the object at a path of attributes, if it exists."""
         for name in path.split("/") if path else ():
             if node is None:
                 return None
@@ -140,20 +120,20 @@ class ObjectGraph:
         return node
 
     def key(self, node: int | None, path: str) -> str | None:
-        """Key of the tensor of the variable at a path."""
+        """Returns the key of the tensor of the variable at a path."""
         node = self.find(node, path)
         return None if node is None else self._keys[node].get("VARIABLE_VALUE")
 
     def from_root(self) -> list[int]:
-        """All objects that can be reached from the root, nearest first."""
-        found = [0] if self.children else []
-        seen = set(found)
+        """Returns all objects that can be reached from the root, nearest first."""
+        nodes = [0] if self.children else []
+        seen = set(nodes)
         # The list grows during the loop.
-        for node in found:
+        for node in nodes:
             new = [c for c in self.children[node].values() if c not in seen]
             seen.update(new)
-            found += dict.fromkeys(new)
-        return found
+            nodes += dict.fromkeys(new)
+        return nodes
 
     def add(self, children: dict[str, int]) -> int:
         """Adds an object with these children; returns its number."""
@@ -163,11 +143,7 @@ class ObjectGraph:
 
 
 def _data_files(prefix: Path) -> list[Path]:
-    """Data files of a checkpoint; their names tell how many there must be.
-
-    Raises:
-        InputError: a file is missing.
-    """
+    """Lists the data files of a checkpoint; their names tell how many there must be."""
     pattern = re.compile(re.escape(prefix.name) + r"\.data-\d{5}-of-(\d{5})")
     matches = [pattern.fullmatch(path.name) for path in prefix.parent.iterdir()]
     names = {match[0]: int(match[1]) for match in matches if match}
@@ -182,7 +158,7 @@ def _data_files(prefix: Path) -> list[Path]:
 
 
 def prefixes(directory: Path) -> list[Path]:
-    """The checkpoints of a directory, sorted by name."""
+    """Returns the prefixes of the checkpoints in a directory, sorted by name."""
     with contextlib.suppress(OSError):
         return sorted(
             path.with_name(path.name.removesuffix(_INDEX))
@@ -193,37 +169,34 @@ def prefixes(directory: Path) -> list[Path]:
 
 
 def find_prefix(path: Path) -> Path:
-    """Prefix of the checkpoint that a path means.
+    """Returns the prefix of the checkpoint that a path means.
 
     Args:
         path: its prefix, or a directory: with a single checkpoint, or with a state
             file (`checkpoint`) that names the latest.
-
-    Raises:
-        InputError: there is none, or more than one and no state file.
     """
     if not path.is_dir():
         prefix = path.with_name(path.name.removesuffix(_INDEX))
         if prefix in prefixes(prefix.parent):
             return prefix
         raise InputError(f"{prefix}{_INDEX}: no such checkpoint")
-    found = prefixes(path)
-    if not found:
+    candidates = prefixes(path)
+    if not candidates:
         raise InputError(f"{path}: expected a TensorFlow checkpoint, found no *.index")
-    if len(found) == 1:
-        return found[0]
+    if len(candidates) == 1:
+        return candidates[0]
     latest = _latest(path)
-    if latest not in found:
+    if latest not in candidates:
         raise InputError(
             f"{path}: several checkpoints: "
-            + ", ".join(prefix.name for prefix in found)
-            + f"; give one, such as {found[0]}"
+            + ", ".join(prefix.name for prefix in candidates)
+            + f"; give one, such as {candidates[0]}"
         )
     return latest
 
 
 def _latest(directory: Path) -> Path | None:
-    """Prefix that the state file names, in this directory.
+    """Returns the prefix that the state file names, in this directory.
 
     Its path is that of the machine that wrote it; only the last part counts.
     """
@@ -236,7 +209,7 @@ def _latest(directory: Path) -> Path | None:
 
 
 def names_at(path: Path) -> frozenset[str] | None:
-    """Names of tensors in the checkpoint that `path` means, or else in the first.
+    """Returns the names of tensors in the checkpoint of a path, or else in the first.
 
     Never raises. `None`: there is no checkpoint. Empty: its index is unreadable.
     """
@@ -258,11 +231,7 @@ def names_at(path: Path) -> frozenset[str] | None:
 
 
 def write(prefix: Path, tensors: Mapping[str, np.ndarray]) -> None:
-    """Writes a checkpoint of named tensors, as TF 1's saver does.
-
-    Raises:
-        InputError: the disk is full or not writable.
-    """
+    """Writes a checkpoint of named tensors, as TF 1's saver does."""
     with errors_of_writing(prefix):
         tf.raw_ops.SaveV2(
             prefix=str(prefix),

@@ -35,46 +35,25 @@ def read_config(directory: Path) -> config.BertConfig:
     return bert_config.model_copy(update={"hidden_act": hidden_act})
 
 
-def write_config(bert_config: config.BertConfig, directory: Path) -> None:
-    """Writes `bert_config.json` with the original's keys, and only these.
+def read_tokenizer(
+    directory: Path,
+) -> tuple[tokenization.Vocabulary | None, bool | None]:
+    """Reads `vocab.txt`, if present, and `do_lower_case`, if anything tells it.
 
-    Raises:
-        InputError: the model attends from left to right, for which there is no key.
+    The original's files do not contain it. It is in a `tokenizer_config.json` that
+    someone added; else the letters of the vocabulary tell.
     """
-    values = bert_config.model_dump()
-    if values.pop("attention") != "bidirectional":
-        raise InputError(
-            f"{CONFIG_NAME} cannot say that attention is {bert_config.attention}: "
-            "expected a bidirectional model"
-        )
-    values["hidden_act"] = ACTIVATIONS[bert_config.hidden_act]
-    files.write_json(directory / CONFIG_NAME, values, sort_keys=True)
-
-
-def read_vocabulary(directory: Path) -> tokenization.Vocabulary | None:
-    """Reads `vocab.txt`, if present."""
     path = directory / VOCABULARY_NAME
-    return tokenization.Vocabulary.load(path) if path.is_file() else None
-
-
-def read_casing(
-    directory: Path, vocabulary: tokenization.Vocabulary | None
-) -> bool | None:
-    """Reads `do_lower_case`, which the original's files do not contain.
-
-    It is in a `tokenizer_config.json` that someone added; else capital letters in the
-    vocabulary tell. `None`: it has letters of neither case.
-    """
+    vocabulary = tokenization.Vocabulary.load(path) if path.is_file() else None
     path = directory / TOKENIZER_CONFIG_NAME
-    if path.is_file():
-        value = files.read_json(path).get("do_lower_case")
-        if isinstance(value, bool):
-            return value
-    return None if vocabulary is None else casing_of(vocabulary)
+    value = files.read_json(path).get("do_lower_case") if path.is_file() else None
+    if isinstance(value, bool):
+        return vocabulary, value
+    return vocabulary, None if vocabulary is None else casing_of(vocabulary)
 
 
 def casing_of(vocabulary: tokenization.Vocabulary) -> bool | None:
-    """The only `do_lower_case` that fits a vocabulary; `None`: both do."""
+    """Returns the only `do_lower_case` that fits a vocabulary; `None`: both do."""
     fitting = []
     for do_lower_case in (True, False):
         try:
@@ -88,12 +67,7 @@ def casing_of(vocabulary: tokenization.Vocabulary) -> bool | None:
 def check_casing_is_known(
     checkpoint: weights.Checkpoint, *, path: str | Path | None = None
 ) -> None:
-    """Raises an `InputError` if nothing says whether text is lower-cased.
-
-    Args:
-        checkpoint: to check.
-        path: of the checkpoint, for the error.
-    """
+    """Refuses a checkpoint that does not say whether text is lower-cased."""
     if checkpoint.do_lower_case is None:
         raise InputError(
             (f"{path}: nothing in it says" if path else "the checkpoint does not say")
@@ -105,13 +79,15 @@ def check_casing_is_known(
 def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
     """Writes `bert_config.json`, `vocab.txt`, and, where that does not show the casing,
     `tokenizer_config.json`."""
-    write_config(checkpoint.bert_config, directory)
+    values = checkpoint.bert_config.model_dump(exclude={"attention"})
+    values["hidden_act"] = ACTIVATIONS[checkpoint.bert_config.hidden_act]
+    files.write_json(directory / CONFIG_NAME, values, sort_keys=True)
     vocabulary = checkpoint.vocabulary
     if vocabulary is None:
         return
     vocabulary.save(directory / VOCABULARY_NAME)
     lower = checkpoint.do_lower_case
     if lower is not None and casing_of(vocabulary) != lower:
-        # Google's code ignores it; `read_casing` does not.
+        # Google's code ignores it; `read_tokenizer` does not.
         casing = {"do_lower_case": lower}
         files.write_json(directory / TOKENIZER_CONFIG_NAME, casing, indent=None)

@@ -68,10 +68,6 @@ def read(path: Path) -> weights.Checkpoint:
 
     Args:
         path: its directory, or its prefix, such as `model.ckpt-6910` in it.
-
-    Raises:
-        InputError: no such checkpoint, damaged, or without a matching
-            `bert_config.json`.
     """
     prefix = tensor_bundle.find_prefix(path)
     bundle = tensor_bundle.Bundle(prefix)
@@ -100,13 +96,13 @@ def read(path: Path) -> weights.Checkpoint:
         path=prefix,
     )
     used = arrays.their_names
-    vocabulary = companions.read_vocabulary(prefix.parent)
+    vocabulary, do_lower_case = companions.read_tokenizer(prefix.parent)
     return weights.Checkpoint(
         bert_config=bert_config,
         task=weights.numbered_task(kind, num_labels),
         arrays=arrays,
         vocabulary=vocabulary,
-        do_lower_case=companions.read_casing(prefix.parent, vocabulary),
+        do_lower_case=do_lower_case,
         unused={
             name: _why_unused(name, names) for name in sorted(names) if name not in used
         },
@@ -114,7 +110,7 @@ def read(path: Path) -> weights.Checkpoint:
 
 
 def _kind(names: Collection[str]) -> config.TaskKind:
-    """Kind of the heads in a file; a regression looks like a classification."""
+    """Returns the kind of the heads; a regression looks like a classification."""
     if "cls/squad/output_weights" in names:
         return "span"
     if "output_weights" in names:
@@ -146,12 +142,6 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
 
     A tagger and a scorer of endings become `output_weights`, as in scripts derived from
     the original; read back, they are a classification and a regression.
-
-    Returns:
-        Our names of weights without a place there, and the reasons.
-
-    Raises:
-        InputError: attention is not bidirectional, or the disk is full.
     """
     kind = checkpoint.task.kind
     companions.write(checkpoint, directory)

@@ -100,10 +100,6 @@ def read(path: Path) -> weights.Checkpoint:
     """Opens a directory; its tensors are read on demand.
 
     Weights of other precisions become float32, which is logged.
-
-    Raises:
-        InputError: not a BERT, or one that computes something else; weights that are
-            damaged or only in a pickle; or another tokenizer.
     """
     config_path = path / hugging_face_config.NAME
     values = files.read_json(config_path)
@@ -154,12 +150,12 @@ def _check_weights_are_there(path: Path, architecture: str) -> None:
     names = (safetensors_files.NAME, safetensors_files.INDEX_NAME)
     if any((path / name).is_file() for name in names):
         return
-    found = [name for name in _PICKLES if (path / name).is_file()]
-    if not found:
+    pickles = [name for name in _PICKLES if (path / name).is_file()]
+    if not pickles:
         raise InputError(f"{path}: expected {names[0]} or {names[1]}, found neither")
     raise InputError(
-        f"{path}: the weights are in {found[0]}, a pickle, which can run any code when "
-        "it is read; if you trust it, convert it where transformers is installed: "
+        f"{path}: the weights are in {pickles[0]}, a pickle, which can run any code "
+        "when it is read; if you trust it, convert it where transformers is installed: "
         f'python -c "from transformers import {architecture} as M; '
         f'M.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})"'
     )
@@ -177,7 +173,7 @@ def _num_layers(names: Iterable[str]) -> int:
 
 
 def _spellings(theirs: str) -> list[str]:
-    """All possible names of a tensor in a file, today's first."""
+    """Returns all possible names of a tensor in a file, today's first."""
     names = [theirs]
     for new, old in _SPELLINGS:
         names += [name.replace(new, old) for name in names if new in name]
@@ -186,7 +182,7 @@ def _spellings(theirs: str) -> list[str]:
 
 
 def _resolve(
-    rows: Iterable[weights.Row], found: Iterable[str]
+    rows: Iterable[weights.Row], theirs: Iterable[str]
 ) -> tuple[list[weights.Row], dict[str, str]]:
     """Replaces names in the table by those in a file.
 
@@ -194,9 +190,9 @@ def _resolve(
         Rows whose tensor was found, and names of tensors that must be copies of these,
         each with the name of its original.
     """
-    found, resolved, copies = set(found), [], {}
+    theirs, resolved, copies = set(theirs), [], {}
     for row in rows:
-        first, *others = [n for n in _spellings(row.theirs) if n in found] or [None]
+        first, *others = [n for n in _spellings(row.theirs) if n in theirs] or [None]
         if first is not None:
             resolved.append(row._replace(theirs=first))
             copies |= dict.fromkeys(others, first)
@@ -231,13 +227,6 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """Writes a directory for `from_pretrained` of their class.
 
     A `BertModel` always has a pooler: transformers initializes one if it is missing.
-
-    Returns:
-        Our names of weights without a place in the class, and the reasons.
-
-    Raises:
-        InputError: nothing says whether the vocabulary's text is lower-cased, or the
-            disk is full.
     """
     architecture = hugging_face_config.choose_architecture(checkpoint)
     rows = [

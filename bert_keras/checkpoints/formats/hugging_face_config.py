@@ -84,11 +84,7 @@ def check_model(values: Mapping[str, Any], path: Path) -> None:
 
 
 def named_architecture(values: Mapping[str, Any], path: Path) -> str | None:
-    """Their class of the model, if the file names it.
-
-    Raises:
-        InputError: the class is unknown.
-    """
+    """Returns their class of the model, if the file names it."""
     named = values.get("architectures")
     if not named:
         return None
@@ -102,11 +98,7 @@ def named_architecture(values: Mapping[str, Any], path: Path) -> str | None:
 
 
 def architecture_by_tensors(names: Iterable[str], path: Path) -> str:
-    """Their class of the model, by the names of its tensors.
-
-    Raises:
-        InputError: they fit more than one class.
-    """
+    """Returns their class of the model, by the names of its tensors."""
     heads = {name.rpartition(".")[0] for name in names}
     if "classifier" in heads:
         raise InputError(
@@ -123,11 +115,7 @@ def architecture_by_tensors(names: Iterable[str], path: Path) -> str:
 
 
 def read_bert_config(values: Mapping[str, Any], path: Path) -> config.BertConfig:
-    """The encoder's configuration, in our keys.
-
-    Raises:
-        InputError: a key is missing, or its value is not supported.
-    """
+    """Returns the encoder's configuration in our keys."""
     # They have defaults, but no tensor would reveal a wrong number of heads.
     if lacking := [key for key in _SIZES if key not in values]:
         raise InputError(f"{path}: expected the keys {', '.join(lacking)} too")
@@ -144,9 +132,9 @@ def read_bert_config(values: Mapping[str, Any], path: Path) -> config.BertConfig
             + ", ".join(_OUR_ACTIVATIONS)
         )
     known = config.BertConfig.model_fields.keys() - {"attention"}
-    kept = {key: value for key, value in values.items() if key in known}
-    kept["hidden_act"] = _OUR_ACTIVATIONS[hidden_act]
-    return strict.build_config(config.BertConfig, kept, origin=path)
+    ours = {key: value for key, value in values.items() if key in known}
+    ours["hidden_act"] = _OUR_ACTIVATIONS[hidden_act]
+    return strict.build_config(config.BertConfig, ours, origin=path)
 
 
 def read_task(
@@ -155,11 +143,7 @@ def read_task(
     shapes: Mapping[str, Sequence[int]],
     path: Path,
 ) -> config.Task:
-    """Task of the model, with its labels.
-
-    Raises:
-        InputError: several numbers, or bad names of labels.
-    """
+    """Returns the task of the model, with its labels."""
     kind = KINDS[architecture]
     labels = None
     if registry.find(kind).has_labels:
@@ -184,7 +168,7 @@ def read_task(
 def _read_labels(
     values: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], path: Path
 ) -> tuple[str, ...]:
-    """`id2label` in the order of the logits; `LABEL_0`, ... if it is missing."""
+    """Reads `id2label` in the order of the logits; `LABEL_0`, ... if it is missing."""
     id2label = values.get("id2label")
     if id2label is None:
         num_labels, *size = shapes.get("classifier.weight", (2,))
@@ -201,7 +185,7 @@ def _read_labels(
 
 
 def choose_architecture(checkpoint: weights.Checkpoint) -> str:
-    """Their class with a place for most of the weights."""
+    """Returns their class with a place for most of the weights."""
     architecture = registry.find(checkpoint.task.kind).names.hugging_face
     if architecture is None:
         raise InputError(f"transformers has no class for {checkpoint.task.kind}")
@@ -221,16 +205,7 @@ def choose_architecture(checkpoint: weights.Checkpoint) -> str:
 
 
 def to_theirs(checkpoint: weights.Checkpoint, architecture: str) -> dict[str, Any]:
-    """Content of `config.json` for a model of a class.
-
-    Raises:
-        InputError: the model attends from left to right.
-    """
-    if checkpoint.bert_config.attention != "bidirectional":
-        raise InputError(
-            f"{NAME} cannot say that attention is {checkpoint.bert_config.attention}: "
-            "expected a bidirectional model"
-        )
+    """Returns the content of `config.json` for a model of a class."""
     values = checkpoint.bert_config.model_dump(exclude={"attention"})
     values |= {
         "model_type": "bert",

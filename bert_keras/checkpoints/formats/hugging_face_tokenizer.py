@@ -53,11 +53,7 @@ _REMEDY = (
 
 
 def read(directory: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
-    """Reads the vocabulary, and whether text is lower-cased, if the files say so.
-
-    Raises:
-        InputError: damaged, contradictory, or not the original BERT's tokenizer.
-    """
+    """Reads the vocabulary, and whether text is lower-cased, if the files say so."""
     casings = set()
     vocabulary = None
     if (directory / _TOKENIZER).is_file():
@@ -120,7 +116,7 @@ def _check_tokenizer(values: Mapping[str, Any], path: Path) -> bool:
     )
     is_ours = next((x for x in (True, False) if normalizer == _normalizer(x)), None)
     kind = "BertNormalizer" if is_ours is not None else normalizer.get("type")
-    found = {
+    requirements = {
         "normalizer": (kind, "BertNormalizer"),
         "pre_tokenizer": (pre_tokenizer.get("type"), "BertPreTokenizer"),
         # Early files lack it.
@@ -131,7 +127,7 @@ def _check_tokenizer(values: Mapping[str, Any], path: Path) -> bool:
             tokenization.CONTINUATION_PREFIX,
         ),
     }
-    for key, (value, expected) in found.items():
+    for key, (value, expected) in requirements.items():
         if value != expected:
             raise InputError(
                 f"{path}: {key} is {value!r}, expected {expected!r}: {_REMEDY}"
@@ -168,7 +164,7 @@ def _flag(values: Mapping[str, Any], key: str, path: Path) -> bool | None:
 
 
 def _read_vocabulary(values: Mapping[str, Any], path: Path) -> tokenization.Vocabulary:
-    """The vocabulary in `tokenizer.json`, in the order of a `vocab.txt`."""
+    """Reads the vocabulary in `tokenizer.json`, in the order of a `vocab.txt`."""
     ids = _part(values, "model").get("vocab")
     if not isinstance(ids, dict) or not all(type(i) is int for i in ids.values()):
         raise InputError(f"{path}: expected model.vocab, from tokens to their numbers")
@@ -190,9 +186,6 @@ def _read_vocabulary(values: Mapping[str, Any], path: Path) -> tokenization.Voca
 def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
     """Writes `vocab.txt`, `tokenizer.json` and `tokenizer_config.json`, if there is a
     vocabulary.
-
-    Raises:
-        InputError: nothing says whether text is lower-cased.
     """
     if checkpoint.vocabulary is None:
         return
@@ -218,7 +211,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
 def describe(
     vocabulary: tokenization.Vocabulary, *, do_lower_case: bool
 ) -> dict[str, Any]:
-    """The content of a `tokenizer.json`, as the package `tokenizers` reads it."""
+    """Returns a `tokenizer.json` as the package `tokenizers` reads it."""
     ids = {token: number for number, token in enumerate(vocabulary.tokens)}
     plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     first, second = (
@@ -261,7 +254,7 @@ def describe(
 
 
 def _normalizer(do_lower_case: bool) -> dict[str, Any]:
-    """Theirs would drop private characters too: the original leaves them."""
+    """Returns a normalizer that keeps private characters, as the original does."""
     dropped = {"type": "Replace", "pattern": {"Regex": _DROPPED}, "content": ""}
     rest = {
         "type": "BertNormalizer",

@@ -102,10 +102,6 @@ def read(path: Path) -> weights.Checkpoint:
 
     `vocab.txt` and `tokenizer_config.json` are used if KerasHub's tokenizer files are
     missing.
-
-    Raises:
-        InputError: not a BERT; weights that are damaged, quantized or in several files;
-            or another kind of tokenizer.
     """
     bert_config = _read_bert_config(path / _CONFIG)
     if not (path / _WEIGHTS).is_file():
@@ -175,7 +171,7 @@ _ENCODER = re.compile(rf"{_ROOT}transformer_encoder(?:_(\d{{1,9}}))?/")
 
 
 def _names(found: Iterable[str]) -> tuple[dict[str, str], int]:
-    """Names of arrays in a file, by those in `ROWS`, and the number of layers.
+    """Returns the file's names by those in `ROWS`, and the number of layers.
 
     Files of Keras 2 have `_layer_checkpoint_dependencies` for `layers`, `_query_dense`
     for `query_dense`, and count each layer twice: `transformer_encoder`,
@@ -217,14 +213,12 @@ _OTHER_HEAD = (
 
 def _read_tokenizer(path: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
     """Reads the vocabulary, and whether text is lower-cased, if the files say so."""
-    theirs = path / _VOCABULARY
-    if theirs.is_file():
-        vocabulary = tokenization.Vocabulary.load(theirs)
-    else:
-        vocabulary = companions.read_vocabulary(path)
+    vocabulary, do_lower_case = companions.read_tokenizer(path)
+    if (path / _VOCABULARY).is_file():
+        vocabulary = tokenization.Vocabulary.load(path / _VOCABULARY)
     if (path / _TOKENIZER).is_file():
-        return vocabulary, _read_lowercase(path / _TOKENIZER)
-    return vocabulary, companions.read_casing(path, vocabulary)
+        do_lower_case = _read_lowercase(path / _TOKENIZER)
+    return vocabulary, do_lower_case
 
 
 def _read_lowercase(path: Path) -> bool:
@@ -258,12 +252,6 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     Of a model that classifies texts, or gives them a number, it is one for
     `BertTextClassifier.from_preset`. A backbone always has a pooler: if the checkpoint
     lacks one, it is initialized.
-
-    Returns:
-        Names of the heads' weights, and the reasons why they are left out.
-
-    Raises:
-        InputError: nothing says whether the vocabulary's text is lower-cased.
     """
     if checkpoint.vocabulary is not None:
         companions.check_casing_is_known(checkpoint)

@@ -51,14 +51,7 @@ def write(
     backbone: Mapping[str, Any],
     tokenizer: Mapping[str, Any],
 ) -> None:
-    """Writes the files of a task.
-
-    Args:
-        checkpoint: of a kind that `has_place`.
-        directory: of the preset.
-        backbone: content of its `config.json`.
-        tokenizer: content of its `tokenizer.json`.
-    """
+    """Writes the files of a task."""
     task, bert_config = checkpoint.task, checkpoint.bert_config
     length = checkpoint.max_seq_length or bert_config.max_position_embeddings
     preprocessor = serialized(
@@ -91,11 +84,7 @@ def write(
 
 
 def read(directory: Path, bert_config: config.BertConfig) -> Head | None:
-    """Reads the head of a preset; `None`: there is none that has a place here.
-
-    Raises:
-        InputError: the files are damaged or do not belong together.
-    """
+    """Reads the head of a preset; `None`: there is none that has a place here."""
     if not all((directory / name).is_file() for name in (TASK, WEIGHTS)):
         return None
     described = files.read_json(directory / TASK)
@@ -166,7 +155,7 @@ def _is_dict(value: Any) -> bool:
 def serialized(
     name: str, class_name: str, dtype: str | None, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """An object of KerasHub as `keras.saving.serialize_keras_object` writes it.
+    """Describes an object as `keras.saving.serialize_keras_object` does.
 
     Args:
         name: of the object, and of the module of its class.

@@ -96,8 +96,8 @@ _PARAMS = {
 
 
 def _heads(kind: config.TaskKind) -> Mapping[str, str]:
-    """Our names of a head's layers, and their paths: of `head/classifier` in the model
-    of its task."""
+    """Returns the paths of a head's layers by our names; that of `head/classifier` is a
+    path in the model of its task."""
     return registry.find(kind).names.heads.get("model_garden", {})
 
 
@@ -120,10 +120,6 @@ def read(path: Path) -> weights.Checkpoint:
 
     Args:
         path: its directory, or its prefix, such as `bert_model.ckpt-1` in it.
-
-    Raises:
-        InputError: no such checkpoint, damaged, another model, or not of the size that
-            the configuration states.
     """
     prefix = tensor_bundle.find_prefix(path)
     bundle = tensor_bundle.Bundle(prefix)
@@ -147,13 +143,13 @@ def read(path: Path) -> weights.Checkpoint:
         _key(graph, parts, f"encoder/_pooler_layer/{name}")
         for name in ("kernel", "bias")
     }
-    vocabulary = companions.read_vocabulary(prefix.parent)
+    vocabulary, do_lower_case = companions.read_tokenizer(prefix.parent)
     return weights.Checkpoint(
         bert_config=bert_config,
         task=weights.numbered_task(kind, num_labels),
         arrays=arrays,
         vocabulary=vocabulary,
-        do_lower_case=companions.read_casing(prefix.parent, vocabulary),
+        do_lower_case=do_lower_case,
         unused={
             name: _why_unused(name, poolers)
             for name in sorted(shapes)
@@ -165,7 +161,7 @@ def read(path: Path) -> weights.Checkpoint:
 def _key(
     graph: tensor_bundle.ObjectGraph, parts: Mapping[str, int], path: str
 ) -> str | None:
-    """Key of the tensor at a path that begins with a part of the model."""
+    """Returns the key of the tensor at a path that begins with a part of the model."""
     part, _, rest = path.partition("/")
     return graph.key(parts.get(part), rest)
 
@@ -173,7 +169,7 @@ def _key(
 def _find_parts(
     graph: tensor_bundle.ObjectGraph, shapes: tensor_bundle.Shapes, *, path: Path
 ) -> tuple[config.TaskKind, dict[str, int]]:
-    """Kind of task, and the objects of the parts that begin their names."""
+    """Returns the kind of task, and the objects of the parts that begin names."""
     nodes = graph.from_root()
     encoder = _find_encoder(graph, nodes, path=path)
     parts = {"encoder": encoder}
@@ -236,7 +232,7 @@ def _name_layers(graph: tensor_bundle.ObjectGraph, encoder: int) -> None:
 def _next_sentence_parts(
     graph: tensor_bundle.ObjectGraph, node: int, shapes: tensor_bundle.Shapes
 ) -> dict[str, int]:
-    """The next-sentence head of a pre-training model, and the head's own pooler.
+    """Finds the next-sentence head of a pre-training model, and its own pooler.
 
     Heads have no names: among several, the root's `next_sentence.pooler_dense` tells.
     """
@@ -259,7 +255,7 @@ def _next_sentence_parts(
 def _fine_tuned_parts(
     graph: tensor_bundle.ObjectGraph, model: int
 ) -> tuple[config.TaskKind, dict[str, int]]:
-    """Kind and head of a fine-tuned model."""
+    """Returns the kind and the head of a fine-tuned model."""
     for path, kind in _CLASSIFIERS.items():
         classifier = graph.find(model, path)
         if not graph.key(classifier, "kernel"):
@@ -309,7 +305,7 @@ def _read_config(
         return companions.read_config(directory)
     if (directory / PARAMS_NAME).is_file():
         return _read_params(directory / PARAMS_NAME)
-    found = {}
+    sizes = {}
     for path, names in _SIZES.items():
         shape = shapes.get(_key(graph, parts, f"encoder/{path}") or "", ())
         if len(shape) != len(names):
@@ -318,8 +314,8 @@ def _read_config(
                 f"tensors do not tell the sizes: {path} is missing or has the shape "
                 f"{shape}"
             )
-        found |= dict(zip(names, shape, strict=True))
-    found.pop("")
+        sizes |= dict(zip(names, shape, strict=True))
+    sizes.pop("")
     logger.warning(
         "%s: neither %s nor %s next to it: sizes are taken from its tensors, the "
         "activation is taken to be Google's gelu, the dropout 0.1",
@@ -330,7 +326,7 @@ def _read_config(
     values = {
         "num_hidden_layers": _num_layers(graph, parts),
         "hidden_act": "gelu_tanh",
-        **found,
+        **sizes,
     }
     return strict.build_config(config.BertConfig, values, origin=prefix)
 
@@ -346,11 +342,7 @@ _SIZES = {
 
 
 def _read_params(path: Path) -> config.BertConfig:
-    """Reads the configuration of a training run.
-
-    Raises:
-        InputError: not YAML, or not of BERT as published.
-    """
+    """Reads the configuration of a training run."""
     try:
         values: Any = loading.read_yaml(path)
         model = dict(values["task"]["model"])
@@ -364,16 +356,16 @@ def _read_params(path: Path) -> config.BertConfig:
     sizes = {ours: encoder[name] for name, ours in _PARAMS.items() if name in encoder}
     activation = encoder.get("hidden_activation", "gelu")
     widths = (None, sizes.get("hidden_size"))
-    for name, found, known in (
+    for name, actual, choices in (
         ("encoder.bert.norm_first", encoder.get("norm_first", False), (False,)),
         ("encoder.bert.embedding_size", encoder.get("embedding_size"), widths),
         ("encoder.bert.hidden_activation", activation, tuple(ACTIVATIONS.values())),
         ("mlm_activation", model.get("mlm_activation", activation), (activation,)),
     ):
-        if found not in known:
+        if actual not in choices:
             raise InputError(
-                f"{path}: task.model.{name} is {found!r}, BERT has "
-                + " or ".join(repr(value) for value in known)
+                f"{path}: task.model.{name} is {actual!r}, BERT has "
+                + " or ".join(map(repr, choices))
             )
     theirs = {theirs: ours for ours, theirs in ACTIVATIONS.items()}
     return strict.build_config(
@@ -392,9 +384,6 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     Returns:
         Our names of weights without a place there, and the reasons: Model Garden has no
         model for multiple choice.
-
-    Raises:
-        InputError: attention is not bidirectional, or the disk is full.
     """
     kind = checkpoint.task.kind
     companions.write(checkpoint, directory)
@@ -415,7 +404,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
 
 
 def _compose(heads: Mapping[str, str], parts: dict[str, Any]) -> tf.train.Checkpoint:
-    """The graph in the module's docstring, made of parts of weights."""
+    """Makes the graph in the module's docstring of parts of weights."""
     pooler = parts.get("pooler")
     own_pooler = {"_pooler_layer": pooler} if pooler else {}
     encoder = _object(parts["encoder"] | own_pooler)
@@ -444,7 +433,7 @@ def _compose(heads: Mapping[str, str], parts: dict[str, Any]) -> tf.train.Checkp
 def _head(
     layer: str, classifier: dict[str, Any], pooler: dict[str, Any] | None
 ) -> tf.train.Checkpoint:
-    """A head whose last layer has a name, or that is nothing but that layer."""
+    """Makes a head whose last layer has a name; an empty one: the layer is all."""
     if not layer:
         return _object(classifier)
     own_pooler = {"dense": pooler} if pooler and layer == "out_proj" else {}
@@ -452,7 +441,7 @@ def _head(
 
 
 def _object(tree: Mapping[str, Any]) -> Any:
-    """An object with attributes; a list of objects if their names are numbers."""
+    """Makes an object with attributes; a list of objects if their names are numbers."""
     values = {
         name: _object(value) if isinstance(value, dict) else tf.Variable(value)
         for name, value in tree.items()

@@ -35,19 +35,15 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Opens a directory, see `hugging_face.read`; its task is `embedding`.
-
-    Raises:
-        InputError: as there; or a step or a pooling that is not known here.
-    """
+    """Opens a directory, see `hugging_face.read`; its task is `embedding`."""
     steps = _read_steps(path / hugging_face.MODULES_NAME)
     pooling = _read_pooling(path / steps["Pooling"] / "config.json")
     task = config.Task(
         kind="embedding", pooling=pooling, normalize="Normalize" in steps
     )
-    found = hugging_face.read(path)
+    checkpoint = hugging_face.read(path)
     values = _read_json(path / _ENCODER_CONFIG)
-    if values.get("do_lower_case") and not found.do_lower_case:
+    if values.get("do_lower_case") and not checkpoint.do_lower_case:
         raise InputError(
             f'{path / _ENCODER_CONFIG}: "do_lower_case" is true, but the tokenizer '
             "keeps case: its tokenizer_config.json should say it"
@@ -56,13 +52,13 @@ def read(path: Path) -> weights.Checkpoint:
     if length is None:
         # Since version 6; without a limit it is a number of 30 digits.
         length = _read_json(path / _TOKENIZER_CONFIG).get("model_max_length")
-    longest = found.bert_config.max_position_embeddings
+    longest = checkpoint.bert_config.max_position_embeddings
     if length is not None and (not isinstance(length, int | float) or length < 4):
         raise InputError(
             f"{path}: the longest input has {length!r} tokens, expected 4 or more"
         )
     length = None if length is None else int(min(length, longest))
-    return dataclasses.replace(found, task=task, max_seq_length=length)
+    return dataclasses.replace(checkpoint, task=task, max_seq_length=length)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -70,7 +66,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_steps(path: Path) -> dict[str, str]:
-    """Folders of the steps, by the last part of their class's name."""
+    """Returns the folders of the steps, by the last part of their class's name."""
     try:
         listed = files.parse_json(files.read_text(path))
     except ValueError as error:
@@ -127,14 +123,7 @@ def _read_pooling(path: Path) -> config.TextPooling:
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
-    """Writes a directory that `SentenceTransformer` loads.
-
-    Returns:
-        See `hugging_face.write`.
-
-    Raises:
-        InputError: the model has no pooling or no vocabulary; see there.
-    """
+    """Writes a directory that `SentenceTransformer` loads."""
     task = checkpoint.task
     if task.kind != "embedding":
         raise InputError(

@@ -20,16 +20,13 @@ _MEANS = ("GlobalAveragePool", "ReduceMean")
 def fuse(graph: Any) -> dict[str, int]:
     """Rewrites a graph in place.
 
-    Args:
-        graph: an `onnx.GraphProto`.
-
     Returns:
         How many were rewritten, by operator.
     """
-    found = _Graph(graph)
-    norms = [_fuse_norm(found, node) for node in found.of("Reciprocal")]
-    gelus = [_rewrite_gelu(found, node) for node in found.of("Erf")]
-    found.write()
+    nodes = _Graph(graph)
+    norms = [_fuse_norm(nodes, node) for node in nodes.of("Reciprocal")]
+    gelus = [_rewrite_gelu(nodes, node) for node in nodes.of("Erf")]
+    nodes.write()
     return {"LayerNormalization": sum(norms), "Gelu": sum(gelus)}
 
 
@@ -76,8 +73,11 @@ def _rewrite_gelu(graph: "_Graph", erf: Any) -> bool:
         return False
     factor = graph.number(_other(scaled, x))
     root = factor if scaled.op_type == "Div" else 1 / factor
-    found = graph.number(_other(half, x)), graph.number(_other(added, erf.output[0]))
-    if found != (0.5, 1.0) or not math.isclose(root, math.sqrt(2), rel_tol=1e-6):
+    constants = (
+        graph.number(_other(half, x)),
+        graph.number(_other(added, erf.output[0])),
+    )
+    if constants != (0.5, 1.0) or not math.isclose(root, math.sqrt(2), rel_tol=1e-6):
         return False
     chain = (("Div", math.sqrt(2)), ("Erf", None), ("Add", 1.0), ("Mul", x))
     nodes, value = [], x
@@ -91,7 +91,7 @@ def _rewrite_gelu(graph: "_Graph", erf: Any) -> bool:
 
 
 def _read_names(node: Any) -> Iterator[str]:
-    """Names of all values that a node reads, also within a loop or a branch."""
+    """Yields names of all values that a node reads, also within a loop or a branch."""
     yield from node.input
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
@@ -100,7 +100,7 @@ def _read_names(node: Any) -> Iterator[str]:
 
 
 def _other(node: Any, name: str) -> str:
-    """The other one of a node's two inputs."""
+    """Returns the other one of a node's two inputs."""
     first, second = node.input
     return second if first == name else first
 
@@ -123,16 +123,16 @@ class _Graph:
                 self._readers[name].append(node)
 
     def of(self, kind: str) -> list[Any]:
-        """All nodes of a kind."""
+        """Returns all nodes of a kind."""
         return [node for node in self._nodes if node.op_type == kind]
 
     def writer(self, name: str, *kinds: str) -> Any | None:
-        """The node that makes a value, if it is of one of these kinds."""
+        """Returns the node that makes a value, if it is of one of these kinds."""
         node = self._writers.get(name)
         return node if node is not None and node.op_type in kinds else None
 
     def reader(self, name: str, kind: str) -> Any | None:
-        """The only node that reads a value, if it is of this kind."""
+        """Returns the only node that reads a value, if it is of this kind."""
         readers = self._readers[name]
         return readers[0] if [node.op_type for node in readers] == [kind] else None
 
@@ -141,17 +141,17 @@ class _Graph:
         return None if value is None else self._onnx.numpy_helper.to_array(value)
 
     def number(self, name: str) -> float | None:
-        """A constant that is one number."""
+        """Returns a constant, if it is one number."""
         array = self.constant(name)
         return None if array is None or array.size != 1 else float(array.item())
 
     def other_than_number(self, node: Any) -> str | None:
-        """The input of a node of two, of which exactly the other one is a number."""
+        """Returns the first input of a node whose other input alone is a number."""
         others = [name for name in node.input if self.number(name) is None]
         return others[0] if len(others) == 1 and len(node.input) == 2 else None
 
     def add_number(self, value: float) -> str:
-        """A new constant, or the one of an earlier call; its name."""
+        """Adds a constant, unless an earlier call did; returns its name."""
         name = f"onnx_fusion/{value:.9g}"
         array = np.array(value, np.float32)
         self._constants[name] = self._onnx.numpy_helper.from_array(array, name)
@@ -166,14 +166,14 @@ class _Graph:
             last: its output is that of the chain.
             nodes: kind, inputs and settings; an input "" is the output before.
         """
-        made, value = [], ""
+        chain, value = [], ""
         for number, (kind, inputs, settings) in enumerate(nodes, start=1):
             inputs = [name or value for name in inputs]
             is_last = number == len(nodes)
             value = last.output[0] + ("" if is_last else f"/{kind}_{number}")
             make = self._onnx.helper.make_node
-            made.append(make(kind, inputs, [value], name=value, **settings))
-        self._replaced[last.output[0]] = made
+            chain.append(make(kind, inputs, [value], name=value, **settings))
+        self._replaced[last.output[0]] = chain
 
     def write(self) -> None:
         """Writes all changes, without nodes and constants that nothing needs now."""
@@ -181,14 +181,14 @@ class _Graph:
         for node in self._nodes:
             nodes += self._replaced.get(node.output[0], [node])
         needed = {value.name for value in self._proto.output}
-        kept = []
+        needed_nodes = []
         for node in reversed(nodes):
             if needed & set(node.output):
                 needed.update(_read_names(node))
-                kept.append(node)
+                needed_nodes.append(node)
         constants = [c for name, c in self._constants.items() if name in needed]
         for field, values in (
-            (self._proto.node, kept[::-1]),
+            (self._proto.node, needed_nodes[::-1]),
             (self._proto.initializer, constants),
         ):
             copies = [

@@ -26,11 +26,7 @@ _QUANTISERS = {
 
 
 def check(to: str, quantize: str, *, reduce_range: bool = False) -> None:
-    """Looks for the way to quantise, and for its packages.
-
-    Raises:
-        InputError: there is none, or a package is missing.
-    """
+    """Looks for the way to quantise, and for its packages."""
     if reduce_range and (to, quantize) != ("onnx", "int8"):
         raise InputError(
             f"--reduce_range is for --to onnx --quantize int8, got --to {to} "

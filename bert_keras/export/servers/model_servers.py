@@ -43,9 +43,6 @@ def server(*, to: str, output_dir: Path, image: str | None) -> Server:
         to: the format of the export.
         output_dir: a version in the model's directory, such as `exported/mine/1`.
         image: container image to run; `None`: TensorFlow Serving's own.
-
-    Raises:
-        InputError: they do not.
     """
     if to != "saved_model":
         raise InputError(f"--serving tf needs --to saved_model, got --to {to}")
@@ -58,14 +55,8 @@ def server(*, to: str, output_dir: Path, image: str | None) -> Server:
     return Server(name, version, image or TF_SERVING_IMAGE)
 
 
-def write(model: served.Answers, directory: Path, wanted: Server) -> None:
-    """Adds the server's files to a new export.
-
-    Args:
-        model: what was exported.
-        directory: of the export, with its files.
-        wanted: from `server`.
-    """
+def write(model: served.ServedModel, directory: Path, server: Server) -> None:
+    """Adds the server's files to a new export."""
     extra = directory / "assets.extra"
     extra.mkdir(exist_ok=True)
     warm_up.write(model, extra / warm_up.FILE_NAME)
@@ -74,7 +65,7 @@ def write(model: served.Answers, directory: Path, wanted: Server) -> None:
     if not (isinstance(model, served_tags.Tags) and model.has_documents):
         (directory / BATCHING_NAME).write_text(_BATCHING, encoding="utf-8")
     (extra / "monitoring.config").write_text(_MONITORING, encoding="utf-8")
-    compose = yaml.safe_dump(_compose(wanted), sort_keys=False)
+    compose = yaml.safe_dump(_compose(server), sort_keys=False)
     (extra / "compose.yaml").write_text(compose, encoding="utf-8")
 
 
@@ -91,15 +82,15 @@ prometheus_config { enable: true, path: "/monitoring/prometheus/metrics" }
 """
 
 
-def _compose(wanted: Server) -> dict[str, Any]:
-    """A service of Docker Compose, for a file in `assets.extra/` of a version."""
-    model = f"/models/{wanted.name}"
-    monitoring = f"{model}/{wanted.version}/assets.extra/monitoring.config"
+def _compose(server: Server) -> dict[str, Any]:
+    """Describes a service of Docker Compose, for `assets.extra/` of a version."""
+    model = f"/models/{server.name}"
+    monitoring = f"{model}/{server.version}/assets.extra/monitoring.config"
     return {
         "services": {
             "tf-serving": {
-                "image": wanted.image,
-                "environment": {"MODEL_NAME": wanted.name},
+                "image": server.image,
+                "environment": {"MODEL_NAME": server.name},
                 "command": [
                     # A model without the file is not batched.
                     "--enable_batching",

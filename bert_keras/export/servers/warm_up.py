@@ -27,14 +27,14 @@ _MOST_TOKENS = 4096
 """Of a request: a server of BERT-BASE on two cores is ready within a minute or so."""
 
 
-def write(model: served.Answers, path: Path) -> None:
+def write(model: served.ServedModel, path: Path) -> None:
     """Writes the requests, a `PredictionLog` of TensorFlow Serving in each record."""
     with path.open("wb") as file:
         for signature, inputs in requests(model):
             file.write(tfrecords.frame(_prediction_log(signature, inputs)))
 
 
-def requests(model: served.Answers) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+def requests(model: served.ServedModel) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """Signatures and inputs: short, longer and full inputs, alone and in batches."""
     longest = model.max_seq_length
     lengths = sorted({min(length, longest) for length in (*_LENGTHS, longest)})
@@ -52,9 +52,9 @@ def requests(model: served.Answers) -> Iterator[tuple[str, dict[str, np.ndarray]
 
 
 def _value(
-    spec: tf.TensorSpec, model: served.Answers, batch_size: int, length: int
+    spec: tf.TensorSpec, model: served.ServedModel, batch_size: int, length: int
 ) -> np.ndarray:
-    """An input of a signature, such that inputs have `length` tokens or a few less."""
+    """Makes an input such that inputs have `length` tokens or a few less."""
     word = _word(model)
     num_words = max(1, length - 4)
     if spec.dtype == tf.int32:
@@ -79,12 +79,12 @@ def _value(
     return np.full((batch_size, *[2] * (spec.shape.rank - 1)), text, object)
 
 
-def _string_specs(model: served.Answers) -> tuple[tf.TensorSpec, ...]:
+def _string_specs(model: served.ServedModel) -> tuple[tf.TensorSpec, ...]:
     return model.signatures()[served.STRINGS].inputs
 
 
-def _word(model: served.Answers) -> str:
-    """A word that is one token."""
+def _word(model: served.ServedModel) -> str:
+    """Returns a word that is one token."""
     tokens, encode = model.vocabulary.tokens, model.tokenizer.encode
     return next(
         (t for i, t in enumerate(tokens) if t.isalpha() and encode(t) == [i]),
@@ -104,7 +104,7 @@ def _prediction_log(signature: str, inputs: dict[str, Any]) -> bytes:
 
 
 def _field(number: int, data: bytes) -> bytes:
-    """A field of a protocol buffer that has a length."""
+    """Encodes a field of a protocol buffer that has a length."""
     length = len(data)
     groups = bytearray()
     while length > 0x7F:

@@ -24,7 +24,7 @@ _CLEAR_CUT = 1e-3
 another batch."""
 
 
-class Spans(served.Answers):
+class Spans(served.ServedModel):
     """The answer to a question in a text.
 
     Strings: `question` and `context`, `(batch_size,)` each. Ids: `answers.INPUT_NAMES`.

@@ -26,7 +26,7 @@ _CLEAR_CUT = 1e-3
 another batch."""
 
 
-class Tags(served.Answers):
+class Tags(served.ServedModel):
     """Entities of texts, and tags of words.
 
     Strings: `text`, `(batch_size,)`, whose words `graph_tokenizer.WordSplitter` finds.

@@ -56,11 +56,11 @@ def open_run(run_dir: Path) -> Answerer:
         InputError: no finished run.
     """
     # Not at the top: a comparison that finds all measured loads no TensorFlow.
-    from bert_keras.inference import forward, tuned
+    from bert_keras.inference import finetuned, forward
 
-    model = tuned.TunedModel.load(run_dir)
+    model = finetuned.FinetunedModel.load(run_dir)
     # Its trace is that of all batches.
-    run = forward.of_task(model.network)
+    run = forward.predictor_for(model.network)
 
     def answer(data: dataset.Dataset) -> object:
         inputs = data.encode(model.task, model.tokenizer, model.settings)

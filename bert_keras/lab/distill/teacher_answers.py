@@ -35,7 +35,7 @@ def answers(
         inputs: that it answers.
         path: file that keeps them, read if it is there; `None`: none does.
         facts: all that the answers depend on: those of other facts are refused.
-        ladder: see `forward.Forward`.
+        ladder: see `forward.BatchPredictor`.
         strategy: to compute under.
         is_chief: whether this process, of several that train together, writes.
 
@@ -53,7 +53,7 @@ def answers(
         return found
     if path is not None and is_chief:
         files.make_directory(files.path(path).parent)
-    answer = forward.of_task(network, strategy=strategy, ladder=ladder)
+    answer = forward.predictor_for(network, strategy=strategy, ladder=ladder)
     found = answer(inputs, title="the teacher answers")
     check_finite(found)
     if path is not None and is_chief:

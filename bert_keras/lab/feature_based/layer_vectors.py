@@ -165,7 +165,7 @@ class LayerReader:
             bert_config, config.Task(kind="encoder"), seed=0
         )
         weights.assign(self._encoder, checkpoint.arrays)
-        self.forward = forward.Forward(
+        self.forward = forward.BatchPredictor(
             self._compute, feature_names=(*forward.INPUT_NAMES, "pieces")
         )
 

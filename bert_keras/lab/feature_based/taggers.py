@@ -408,9 +408,9 @@ def word_logits(
         network: built.
         words: to score.
         strategy: which made its variables; `None`: none did.
-        ladder: see `forward.Forward`.
+        ladder: see `forward.BatchPredictor`.
     """
-    compute = forward.Forward(
+    compute = forward.BatchPredictor(
         lambda features: network(features, training=False)["logits"],
         feature_names=("vectors", "input_mask"),
         tokens_per_batch=_WORDS_PER_BATCH,

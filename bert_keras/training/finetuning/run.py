@@ -452,7 +452,7 @@ class _Evaluation:
         *,
         strategy: tf.distribute.Strategy,
     ):
-        self._forward = forward.of_task(
+        self._forward = forward.predictor_for(
             network, strategy=strategy, ladder=settings.lengths or ()
         )
         self._task, self._settings, self._examples = task, settings, examples

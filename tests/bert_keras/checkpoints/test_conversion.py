@@ -7,45 +7,32 @@ import h5py
 import numpy as np
 import pytest
 
-from bert_keras.checkpoints import conversion, native, weights
+from bert_keras.checkpoints import conversion, native
 from bert_keras.checkpoints.containers import npz_files
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
-from bert_keras.inference import tuned
-from bert_keras.kinds import registry
+from bert_keras.inference import finetuned
+from tests.bert_keras.checkpoints.formats import making
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *(f"w{i}" for i in range(35)))
 )
-LABELS = ("no", "maybe", "yes")
+
+
+def make_checkpoint(kind="pretraining", *, bilstm_units=0, **changes):
+    has_labels = kind in ("classification", "tagging")
+    labels = ("no", "maybe", "yes") if has_labels else None
+    return making.make_checkpoint(
+        task=config.Task(kind=kind, labels=labels, bilstm_units=bilstm_units),
+        bert_config=making.CONFIG.model_copy(update=changes),
+        vocabulary=VOCABULARY,
+    )
 
 
 @pytest.fixture
-def make_checkpoint(tiny_config, randomize):
-    """A function that makes a checkpoint with random weights."""
-
-    def make(kind="pretraining", *, bilstm_units=0, **config_changes):
-        labels = LABELS if kind in ("classification", "tagging") else None
-        task = config.Task(kind=kind, labels=labels, bilstm_units=bilstm_units)
-        changes = {"hidden_act": "gelu_tanh", **config_changes}
-        bert_config = tiny_config.model_copy(update=changes)
-        network = registry.build_network(bert_config, task, seed=1)
-        randomize(network)
-        return weights.Checkpoint(
-            bert_config=bert_config,
-            task=task,
-            arrays=weights.from_network(network),
-            vocabulary=VOCABULARY,
-            do_lower_case=True,
-        )
-
-    return make
-
-
-@pytest.fixture
-def run_dir(make_checkpoint, tmp_path):
+def run_dir(tmp_path):
     """A function that writes a run directory with random weights."""
 
     def write(*args, **kwargs):
@@ -64,7 +51,7 @@ def run_dir(make_checkpoint, tmp_path):
         *((kind, 5) for kind in config.TASK_KINDS[2:]),
     ],
 )
-def test_a_run_is_read_as_it_was_written(kind, units, make_checkpoint, run_dir):
+def test_a_run_is_read_as_it_was_written(kind, units, run_dir):
     checkpoint = make_checkpoint(kind, bilstm_units=units)
     found = conversion.read(run_dir(kind, bilstm_units=units))
     assert (found.task, found.bert_config) == (checkpoint.task, checkpoint.bert_config)
@@ -84,6 +71,14 @@ def test_long_texts_that_others_can_only_cut(long_texts, run_dir, tmp_path, capl
         "say: there, a text of more than 9 tokens is cut and may get another answer"
     )
     assert (message in caplog.text) == (long_texts != "cut")
+
+
+@pytest.mark.parametrize("to", [*conversion.FORMATS][1:])
+def test_no_other_format_says_left_to_right(to, run_dir, tmp_path):
+    run = run_dir(attention="left_to_right")
+    message = f"the model attends left_to_right, which {to} cannot say"
+    with pytest.raises(InputError, match=message):
+        conversion.convert(run, tmp_path / "theirs", to=to)
 
 
 DATA = {
@@ -121,11 +116,11 @@ DATA = {
 def test_a_converted_model_predicts(kind, run_dir, tmp_path):
     """As others train them: a sentence is tagged by itself."""
     directory = run_dir(kind, max_position_embeddings=96)
-    settings = tuned.TunedModel.load(directory).settings
+    settings = finetuned.FinetunedModel.load(directory).settings
     assert (settings.max_seq_length, settings.document_context) == (96, False)
     name, text = DATA[kind]
     (tmp_path / name).write_text(text)
-    tuned.predict(directory, tmp_path / name, tmp_path / "answers")
+    finetuned.predict(directory, tmp_path / name, tmp_path / "answers")
     assert (tmp_path / "answers").exists()
 
 
@@ -216,7 +211,7 @@ def test_there_and_back(to, run_dir, tmp_path):
         assert array.tobytes() == result.arrays[name].tobytes()
 
 
-def test_what_is_made_new_and_left_out(make_checkpoint, tmp_path):
+def test_what_is_made_new_and_left_out(tmp_path):
     """A masked LM without next sentence and pooler, then an encoder of a tagger."""
     whole = make_checkpoint()
     arrays = {k: v for k, v in whole.arrays.items() if "masked_lm" in k or "layer" in k}
@@ -280,11 +275,6 @@ class TestActivations:
                 run_dir("encoder", hidden_act="relu"), tmp_path / "o", to="keras_hub"
             )
 
-    def test_only_ours_attend_to_the_left(self, run_dir, tmp_path):
-        directory = run_dir(attention="left_to_right")
-        with pytest.raises(InputError, match="left_to_right, which google cannot"):
-            conversion.convert(directory, tmp_path / "out", to="google")
-
 
 class TestBadInput:
     @pytest.mark.parametrize(
@@ -295,9 +285,7 @@ class TestBadInput:
             ("albert", "an ALBERT"),
         ],
     )
-    def test_another_model_is_named(
-        self, make_checkpoint, tmp_path, capsys, model_type, name
-    ):
+    def test_another_model_is_named(self, tmp_path, capsys, model_type, name):
         (tmp_path / "hf").mkdir()
         conversion.FORMATS["hugging_face"].write(make_checkpoint(), tmp_path / "hf")
         path = tmp_path / "hf/config.json"
@@ -322,9 +310,16 @@ class TestBadInput:
         with pytest.raises(InputError, match=message):
             conversion.read(directory)
 
-    def test_the_same_format(self, run_dir, tmp_path):
-        with pytest.raises(InputError, match="is in the format 'native' already"):
-            conversion.convert(run_dir(), tmp_path / "out", to="native")
+    @pytest.mark.parametrize(
+        ("to", "message"),
+        [
+            ("native", "is in the format 'native' already"),
+            ("gogle", "did you mean 'google'"),
+        ],
+    )
+    def test_a_format_that_cannot_be_meant(self, to, message, run_dir, tmp_path):
+        with pytest.raises(InputError, match=message):
+            conversion.convert(run_dir(), tmp_path / "out", to=to)
 
     def test_an_output_that_holds_something(self, run_dir, tmp_path):
         directory = run_dir()
@@ -334,11 +329,7 @@ class TestBadInput:
             conversion.convert(directory, tmp_path / "out", to="google")
         assert (tmp_path / "out/notes.txt").read_text() == "mine"
 
-    def test_a_format_that_is_misspelt(self, run_dir, tmp_path):
-        with pytest.raises(InputError, match="did you mean 'google'"):
-            conversion.convert(run_dir(), tmp_path / "out", to="gogle")
-
-    def test_a_run_needs_a_vocabulary(self, make_checkpoint, tmp_path):
+    def test_a_run_needs_a_vocabulary(self, tmp_path):
         hugging_face = conversion.FORMATS["hugging_face"]
         (tmp_path / "hf").mkdir()
         nameless = dataclasses.replace(make_checkpoint(), vocabulary=None)

@@ -15,8 +15,9 @@ from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
-from bert_keras.inference import tuned
+from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
+from tests.bert_keras.checkpoints.formats import making
 
 WORDS = [f"w{i}" for i in range(30)]
 VOCABULARY = tokenization.Vocabulary(
@@ -33,26 +34,20 @@ FEATURES = {
 
 
 @pytest.fixture
-def make_run(tiny_config, randomize, tmp_path):
+def make_run(tmp_path):
     """A function that makes a run with random weights, and texts beside it."""
 
     def make(kind="pretraining", **changes) -> Path:
         labels = ("no", "yes") if kind in ("classification", "multi_label") else None
-        task = config.Task(kind=kind, labels=labels, has_text_pair=False)
-        changes = {"hidden_act": "gelu_tanh", "vocab_size": len(VOCABULARY), **changes}
-        bert_config = tiny_config.model_copy(update=changes)
-        network = registry.build_network(bert_config, task, seed=1)
-        randomize(network)
-        made = weights.Checkpoint(
-            bert_config=bert_config,
-            task=task,
-            arrays=weights.from_network(network),
+        changes = {"vocab_size": len(VOCABULARY), **changes}
+        checkpoint = making.make_checkpoint(
+            task=config.Task(kind=kind, labels=labels, has_text_pair=False),
+            bert_config=making.CONFIG.model_copy(update=changes),
             vocabulary=VOCABULARY,
-            do_lower_case=True,
         )
         (tmp_path / "texts.tsv").write_text(TEXTS)
         (tmp_path / "run").mkdir()
-        native.write(made, tmp_path / "run")
+        native.write(checkpoint, tmp_path / "run")
         return tmp_path / "run"
 
     return make
@@ -123,11 +118,11 @@ def test_a_tuned_run_answers_alike(make_run):
     lines = ["w3 w7 w21 w29 w3 w7 w21 unknown w29", "w7", "w29 w21"]
     (run.parent / "new.tsv").write_text("\n".join(["text", *lines]) + "\n")
     for name in ("run", "small"):
-        model = tuned.TunedModel.load(run.parent / name)
+        model = finetuned.FinetunedModel.load(run.parent / name)
         assert model.settings.long_texts == "head_tail"
         assert model.settings.max_seq_length == 6
         answers = run.parent / f"{name}.tsv"
-        tuned.predict(run.parent / name, run.parent / "new.tsv", answers)
+        finetuned.predict(run.parent / name, run.parent / "new.tsv", answers)
     found = (run.parent / "small.tsv").read_bytes()
     assert found == (run.parent / "run.tsv").read_bytes()
     assert run_directory.read_results(run.parent / "small")["thresholds"] == thresholds
@@ -144,8 +139,10 @@ def test_the_command_says_what_is_left(make_run, capsys):
     kept = files.path(small / "vocab.txt").read_text().split()
     assert set(kept) == {*KEPT, "w9", "w11", "w13"}
     lines = capsys.readouterr().out.splitlines()
-    size = conversion.pruning.num_bytes(conversion.read(small))
-    whole = conversion.pruning.num_bytes(conversion.read(run))
+    whole, size = (
+        sum(array.nbytes for array in conversion.read(path).arrays.values())
+        for path in (run, small)
+    )
     assert lines[-3:] == [
         f"kept 16 of 40 pieces; weights in float32: {size:,} bytes of {whole:,}",
         "  words of other texts are split into these pieces, or become [UNK] if a "

@@ -306,84 +306,63 @@ def init(vocabulary, tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("init") / "run", vocabulary)
 
 
-class TestUnusableWeights:
-    @pytest.fixture
-    def train_from(self, tiny_examples, init, tmp_path):
-        def train_from(init=init, **changes):
-            assert not (tmp_path / "run").exists()
-            pretrain.pretrain(
-                still(**changes),
-                [tiny_examples],
-                tmp_path / "run",
-                strategy=CPU,
-                init=init,
-            )
-
-        yield train_from
-        assert not (tmp_path / "run").exists()
-
-    @pytest.fixture
-    def read_as(self, monkeypatch):
-        """A function: the checkpoint as if its files said something else."""
-        read = conversion.read
-
-        def read_as(**changes):
-            monkeypatch.setattr(
-                conversion,
-                "read",
-                lambda path: dataclasses.replace(read(path), **changes),
-            )
-
-        return read_as
-
-    def test_another_architecture_than_configured(self, train_from):
-        message = (
+@pytest.mark.parametrize(
+    ("source", "changes", "message"),
+    [
+        (
+            {},
+            {"intermediate_size": 64, "hidden_act": "gelu"},
             "a model of another architecture than configured: `model.intermediate_size`"
             " is 64, of the checkpoint 32; `model.hidden_act` is 'gelu', of the "
-            "checkpoint 'gelu_tanh'; leave these keys out"
-        )
-        with pytest.raises(InputError, match=message):
-            train_from(model={"intermediate_size": 64, "hidden_act": "gelu"})
-
-    def test_another_size_of_the_vocabulary(self, train_from):
-        message = "`model.vocab_size` is 64, but with the weights of .* it is 49: leave"
-        with pytest.raises(InputError, match=message):
-            train_from(model={"vocab_size": 64})
-
-    def test_sequences_longer_than_the_position_table(
-        self, train_from, vocabulary, tmp_path
-    ):
-        short = make_run(tmp_path / "short", vocabulary, max_position_embeddings=16)
-        message = (
+            "checkpoint 'gelu_tanh'; leave these keys out",
+        ),
+        (
+            {},
+            {"vocab_size": 64},
+            "`model.vocab_size` is 64, but with the weights of .* it is 49: leave",
+        ),
+        (
+            {"max_position_embeddings": 16},
+            {},
             "sequences of 32 tokens, but `model.max_position_embeddings` is 16 in "
-            ".*short: make shorter examples"
-        )
-        with pytest.raises(InputError, match=message):
-            train_from(init=short)
-
-    def test_another_casing(self, train_from, read_as):
-        read_as(do_lower_case=False)
-        message = (
+            ".*source: make shorter examples",
+        ),
+        (
+            {"num_nans": 1},
+            {},
+            "not finite: 1 of encoder/embeddings/word_embeddings: the training",
+        ),
+        (None, {}, "source: no known checkpoint format"),
+        (
+            {"do_lower_case": False},
+            {},
             "trained on cased text, but the examples are of lower-cased text: make "
-            "them with --cased"
+            "them with --cased",
+        ),
+        ({"vocabulary": None}, {}, "has no vocabulary: put the vocab.txt"),
+    ],
+)
+def test_weights_that_cannot_be_used(
+    source, changes, message, vocabulary, tiny_examples, tmp_path, monkeypatch
+):
+    init, read = tmp_path / "source", conversion.read
+    if source is not None:
+        told = {k: source[k] for k in source if k in ("vocabulary", "do_lower_case")}
+        sizes = {k: source[k] for k in source if k not in told}
+        make_run(init, vocabulary, **sizes)
+        # As if its files said something else.
+        monkeypatch.setattr(
+            conversion, "read", lambda path: dataclasses.replace(read(path), **told)
         )
-        with pytest.raises(InputError, match=message):
-            train_from()
-
-    def test_no_vocabulary(self, train_from, read_as):
-        read_as(vocabulary=None)
-        with pytest.raises(InputError, match="has no vocabulary: put the vocab.txt"):
-            train_from()
-
-    def test_values_that_are_not_finite(self, train_from, vocabulary, tmp_path):
-        spoilt = make_run(tmp_path / "spoilt", vocabulary, num_nans=1)
-        message = "not finite: 1 of encoder/embeddings/word_embeddings: the training"
-        with pytest.raises(InputError, match=message):
-            train_from(init=spoilt)
-
-    def test_no_checkpoint(self, train_from, tmp_path):
-        with pytest.raises(InputError, match="none/run: no such directory"):
-            train_from(init=tmp_path / "none" / "run")
+    with pytest.raises(InputError, match=message):
+        pretrain.pretrain(
+            still(model=changes),
+            [tiny_examples],
+            tmp_path / "run",
+            strategy=CPU,
+            init=init,
+        )
+    assert not (tmp_path / "run").exists()
 
 
 class TestDigest:

@@ -13,26 +13,17 @@ import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
 from bert_keras import export
-from bert_keras.checkpoints import run_directory, run_weights
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.graphs import graph_tokenizer
-from bert_keras.inference import tuned
-from bert_keras.kinds.text import network as text_network
+from bert_keras.inference import finetuned
+from tests import make
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", *"0123456789.,!?'")
     + tuple(f"##{char}" for char in "abcdefghijklmnopqrstuvwxyz")
     + ("日", "the", "σας", "и", "##ии")
-)
-BERT_CONFIG = config.BertConfig(
-    vocab_size=len(VOCABULARY),
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=24,
 )
 TEXTS = [
     "the cat",
@@ -44,29 +35,21 @@ TEXTS = [
     "the cat sat, " * 20,
     "🙂 '' \u2028",
 ]
+BFLOAT16 = "mixed_bfloat16"
 PAIRS = ["", "a dog", "the cat sat, " * 20, "", "日", "b", "", "и"]
 
 
 def make_run(directory: Path, randomize, **task) -> Path:
     """A finished fine-tuning run with random weights."""
-    run_task = config.Task(**task)
-    run = run_directory.create_run(
-        directory,
-        finetuning.FinetuningConfig(max_seq_length=20, precision="mixed_bfloat16"),
-        task=run_task,
-        bert_config=BERT_CONFIG,
-        vocabulary=VOCABULARY,
-        do_lower_case=True,
-        inputs={},
+
+    def change(network):
+        randomize(network, stddev=0.6)
+        network.head.classifier.bias.assign([0.0] * network.num_labels)
+
+    settings = finetuning.FinetuningConfig(max_seq_length=20, precision=BFLOAT16)
+    return make.make_run(
+        directory, VOCABULARY, settings=settings, change=change, **task
     )
-    network = text_network.BertClassifier(
-        BERT_CONFIG, run_task.num_labels, dropout_prob=0.1
-    )
-    network.build()
-    randomize(network, stddev=0.6)
-    network.head.classifier.bias.assign([0.0] * network.num_labels)
-    run_weights.finish_run(run, network, {"steps": 0})
-    return directory
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +144,7 @@ def predictions(run: Path, folder: Path, texts, pairs=None) -> tuple[list, list]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     settings = run / "config.yaml"
     settings.write_text(settings.read_text().replace("mixed_bfloat16", "float32"))
-    tuned.predict(run, source, folder / "answers.tsv")
+    finetuned.predict(run, source, folder / "answers.tsv")
     rows = (folder / "answers.tsv").read_text().removesuffix("\n").split("\n")
     header, *lines = (row.split("\t") for row in rows)
     first = header.index("prediction")
@@ -249,7 +232,7 @@ def test_ids_that_the_model_cannot_take_are_refused(classifier, input_ids, messa
 
 def test_every_weight_is_stored_once(classifier):
     run, model = classifier
-    network = tuned.TunedModel.load(run).network
+    network = finetuned.FinetunedModel.load(run).network
     stored = tf.train.list_variables(str(model / "variables" / "variables"))
     sizes = [np.prod(shape, dtype=int) for name, shape in stored if shape]
     assert sum(sizes) == network.count_params()

@@ -10,15 +10,16 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import export
-from bert_keras.checkpoints import run_directory, run_weights, starting_point, weights
+from bert_keras.checkpoints import run_directory, starting_point, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import formats, loading
-from bert_keras.inference import fill_mask, tuned
+from bert_keras.inference import fill_mask, finetuned
 from bert_keras.kinds import registry
 from bert_keras.kinds.vectors import served_embeddings
 from bert_keras.labelled import tokenized
+from tests import make
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", *".,!?'[]")
@@ -50,28 +51,16 @@ MASKED_TEXTS = [
 
 
 def make_run(
-    directory: Path,
-    randomize,
-    *,
-    settings=None,
-    bert_config=BERT_CONFIG,
-    stddev=0.5,
-    **task,
+    directory: Path, randomize, *, bert_config=BERT_CONFIG, stddev=0.5, **options
 ) -> Path:
     """A finished run with random weights."""
-    run = run_directory.Run(
-        directory=directory,
-        task=config.Task(**task),
+    return make.make_run(
+        directory,
+        VOCABULARY,
         bert_config=bert_config,
-        vocabulary=VOCABULARY,
-        do_lower_case=True,
+        change=lambda network: randomize(network, stddev=stddev),
+        **options,
     )
-    directory.mkdir()
-    run_directory.describe_run(run, settings)
-    network = registry.build_network(bert_config, run.task)
-    randomize(network, stddev=stddev)
-    run_weights.finish_run(run, network, {"steps": 0})
-    return directory
 
 
 @pytest.fixture(scope="module")
@@ -408,7 +397,7 @@ def test_decisions_of_several_labels_are_those_of_the_run(folder, randomize):
         kind="multi_label",
         labels=labels,
     )
-    records = tuned.TunedModel.load(run).predict(TEXTS)
+    records = finetuned.FinetunedModel.load(run).predict(TEXTS)
     given = np.array([[r.probabilities[name] for name in labels] for r in records])
     chosen = dict(zip(labels, given.mean(axis=0).tolist(), strict=True))
     run_directory.write_results(run, {"steps": 0, "thresholds": chosen})
@@ -421,7 +410,7 @@ def test_decisions_of_several_labels_are_those_of_the_run(folder, randomize):
         tokenize(TEXTS, max_seq_length=length)
     )["logits"]
     holds = 1 / (1 + np.exp(-logits)) >= thresholds
-    records = tuned.TunedModel.load(run).predict(TEXTS)
+    records = finetuned.FinetunedModel.load(run).predict(TEXTS)
     assert [tuple(np.array(labels)[row]) for row in holds] == [
         record.prediction for record in records
     ]

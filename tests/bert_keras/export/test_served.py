@@ -10,24 +10,15 @@ import numpy as np
 import pytest
 
 from bert_keras import export
-from bert_keras.checkpoints import run_directory, run_weights
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
-from bert_keras.kinds import registry
+from tests import make
 
 pytest.importorskip("tensorflow_serving.apis.prediction_service_pb2_grpc")
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefg.[]", "the"))
 SPAN = finetuning.SpanConfig(doc_stride=7, max_query_length=9)
-BERT_CONFIG = config.BertConfig(
-    vocab_size=len(VOCABULARY),
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=24,
-)
 TEXTS = ["the a b", "", "c d . e [ ]", "the " * 40, "üben \u0000 日本", "a" * 300] * 32
 
 
@@ -51,24 +42,19 @@ def serving_load():
 
 def exported(folder: Path, randomize, *, task="text", **of_task) -> tuple[Path, Path]:
     """A run with random weights, and its export for TensorFlow Serving."""
-    run = run_directory.Run(
-        directory=folder / "run",
-        task=config.Task(**of_task),
-        bert_config=BERT_CONFIG,
-        vocabulary=VOCABULARY,
-        do_lower_case=True,
-    )
-    run.directory.mkdir()
     settings = task and finetuning.FinetuningConfig(
         task=task, max_seq_length=20, precision="float32", span=SPAN
     )
-    run_directory.describe_run(run, settings)
-    network = registry.build_network(BERT_CONFIG, run.task, seed=0)
-    randomize(network, stddev=0.6)
-    run_weights.finish_run(run, network, {"steps": 0})
+    run = make.make_run(
+        folder / "run",
+        VOCABULARY,
+        settings=settings,
+        change=lambda network: randomize(network, stddev=0.6),
+        **of_task,
+    )
     version = folder / "mine/1"
-    export.export_model(run.directory, version, serving="tf")
-    return run.directory, version
+    export.export_model(run, version, serving="tf")
+    return run, version
 
 
 @pytest.fixture(scope="module")

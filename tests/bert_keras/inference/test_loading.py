@@ -12,7 +12,7 @@ from bert_keras.checkpoints import conversion, native, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
-from bert_keras.inference import tuned
+from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 
 VOCABULARY = tokenization.Vocabulary(
@@ -99,7 +99,7 @@ CASES = {
 
 def answers_of_the_command_line(kind, directory, path, output):
     """Those of `bert-keras predict`, in the form in which Python gives them."""
-    tuned.predict(directory, path, output)
+    finetuned.predict(directory, path, output)
     if kind == "span":
         best = json.loads((output / "nbest_predictions.json").read_text())
         return [

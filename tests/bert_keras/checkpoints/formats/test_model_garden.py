@@ -11,55 +11,21 @@ from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.formats import google_tf1, model_garden
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
-from bert_keras.core.settings.config import BertConfig
-from bert_keras.data import tokenization
 from bert_keras.kinds import registry
+from tests.bert_keras.checkpoints.formats import making
 
 # What the other package warns of is its own to mend.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 TOLERANCE = 1e-5
 
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-VOCABULARY = tokenization.Vocabulary((*SPECIAL, *"abcdefgh"))
-
-CONFIG = BertConfig(
-    vocab_size=40,
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=24,
-    hidden_act="gelu_tanh",
-    max_position_embeddings=32,
-)
-
-PRETRAINING = config.Task(kind="pretraining")
-ENCODER = config.Task(kind="encoder")
+CONFIG = making.CONFIG
+PRETRAINING, ENCODER = making.TASKS["pretraining"], making.TASKS["encoder"]
 HEADS = ("masked_lm_head/", "next_sentence_head/")
 
 
-@pytest.fixture
-def make_checkpoint(randomize):
-    """A function that makes a checkpoint of a task with random weights."""
-
-    def make(task=PRETRAINING, *, without=(), **replaced):
-        network = registry.build_network(CONFIG, task)
-        randomize(network)
-        values = {
-            "bert_config": CONFIG,
-            "task": task,
-            "arrays": {
-                name: array
-                for name, array in weights.from_network(network).items()
-                if not name.startswith(tuple(without))
-            },
-            "vocabulary": VOCABULARY,
-            "do_lower_case": True,
-            **replaced,
-        }
-        return weights.Checkpoint(**values)
-
-    return make
+def make_checkpoint(task=PRETRAINING, **options):
+    return making.make_checkpoint(task=task, **options)
 
 
 @pytest.fixture(scope="module")
@@ -130,13 +96,6 @@ def assert_near(ours, theirs):
     np.testing.assert_allclose(np.array(ours), np.array(theirs), atol=TOLERANCE)
 
 
-def assert_same_arrays(found, expected):
-    assert set(found) == set(expected)
-    for name, array in expected.items():
-        assert found[name].dtype == np.float32
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
-
-
 def names_in(prefix):
     return set(tf.train.load_checkpoint(str(prefix)).get_variable_to_shape_map())
 
@@ -149,7 +108,7 @@ def value(name):
 
 
 @pytest.mark.reference
-def test_encoder_is_restored(official, make_checkpoint, make_batch, tmp_path):
+def test_encoder_is_restored(official, make_batch, tmp_path):
     checkpoint = make_checkpoint(ENCODER)
     assert model_garden.write(checkpoint, tmp_path) == {}
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -176,7 +135,7 @@ def test_encoder_is_restored(official, make_checkpoint, make_batch, tmp_path):
 
 @pytest.mark.parametrize("way", ["model", "items"])
 @pytest.mark.reference
-def test_pretrainer_is_restored(way, official, make_checkpoint, make_batch, tmp_path):
+def test_pretrainer_is_restored(way, official, make_batch, tmp_path):
     checkpoint = make_checkpoint()
     assert model_garden.write(checkpoint, tmp_path) == {}
     model = their_pretrainer(official, ("next_sentence", 2))
@@ -195,9 +154,7 @@ def test_pretrainer_is_restored(way, official, make_checkpoint, make_batch, tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize("use_encoder_pooler", [True, False])
 @pytest.mark.reference
-def test_classifier_is_restored(
-    use_encoder_pooler, official, make_checkpoint, make_batch, tmp_path
-):
+def test_classifier_is_restored(use_encoder_pooler, official, make_batch, tmp_path):
     task = config.Task(kind="classification", labels=("a", "b", "c"))
     checkpoint = make_checkpoint(task)
     assert model_garden.write(checkpoint, tmp_path) == {}
@@ -222,7 +179,7 @@ def test_classifier_is_restored(
     ],
 )
 @pytest.mark.reference
-def test_token_heads_are_restored(task, official, make_checkpoint, tmp_path):
+def test_token_heads_are_restored(task, official, tmp_path):
     checkpoint = make_checkpoint(task)
     assert model_garden.write(checkpoint, tmp_path) == {}
     encoder = their_encoder(official)
@@ -449,7 +406,7 @@ def test_reads_token_heads(kind, official, make_batch, tmp_path):
         assert_near(ours["logits"], theirs["logits"])
 
 
-def test_reads_an_encoder_of_2020(make_checkpoint, tmp_path):
+def test_reads_an_encoder_of_2020(tmp_path):
     """Its layers have numbers for names, and attention's output another place."""
     source = make_checkpoint(ENCODER)
     rows = model_garden._rows("encoder", CONFIG)
@@ -483,34 +440,10 @@ def test_reads_an_encoder_of_2020(make_checkpoint, tmp_path):
     assert checkpoint.task == ENCODER
     assert checkpoint.bert_config == CONFIG
     assert checkpoint.unused == {}
-    assert_same_arrays(checkpoint.arrays, source.arrays)
+    making.assert_same_arrays(checkpoint.arrays, source.arrays)
 
 
-# === Round trips ===
-
-
-@pytest.mark.parametrize(
-    "task",
-    [
-        PRETRAINING,
-        ENCODER,
-        config.Task(kind="classification", labels=("0", "1", "2")),
-        config.Task(kind="regression"),
-        config.Task(kind="tagging", labels=("0", "1", "2")),
-        config.Task(kind="span", has_text_pair=True),
-    ],
-    ids=lambda task: task.kind,
-)
-def test_round_trip(task, make_checkpoint, tmp_path):
-    source = make_checkpoint(task)
-    assert model_garden.write(source, tmp_path) == {}
-    result = model_garden.read(tmp_path)
-    assert_same_arrays(result.arrays, source.arrays)
-    assert result.task == task
-    assert result.bert_config == CONFIG
-    assert result.vocabulary == VOCABULARY
-    assert result.do_lower_case is True
-    weights.check(result, path=tmp_path)
+# === Parts ===
 
 
 @pytest.mark.parametrize(
@@ -521,29 +454,19 @@ def test_round_trip(task, make_checkpoint, tmp_path):
         (("encoder/pooler",), ENCODER),
     ],
 )
-def test_parts_that_are_not_there(without, task, make_checkpoint, tmp_path):
+def test_parts_that_are_not_there(without, task, tmp_path):
     source = make_checkpoint(task, without=without)
     model_garden.write(source, tmp_path)
     result = model_garden.read(tmp_path)
     assert result.task == task
-    assert_same_arrays(result.arrays, source.arrays)
-
-
-def test_no_place(make_checkpoint, tmp_path):
-    source = make_checkpoint(config.Task(kind="choice"))
-    reason = "Model Garden has no place for it in a choice checkpoint"
-    assert model_garden.write(source, tmp_path) == {
-        "head/classifier/kernel": reason,
-        "head/classifier/bias": reason,
-    }
-    assert model_garden.read(tmp_path).task == ENCODER
+    making.assert_same_arrays(result.arrays, source.arrays)
 
 
 # === Configuration ===
 
 
 @pytest.fixture
-def written(make_checkpoint, tmp_path):
+def written(tmp_path):
     """A directory with a checkpoint and its `bert_config.json`."""
     model_garden.write(make_checkpoint(), tmp_path)
     return tmp_path
@@ -631,9 +554,6 @@ def test_contradicting_config(written):
     )
     with pytest.raises(InputError, match=message):
         model_garden.read(written)
-    path.write_text(json.dumps({**values, "num_hidden_layers": 1}))
-    with pytest.raises(InputError, match="has 2 layers, but by the configuration"):
-        model_garden.read(written)
 
 
 # === Other checkpoints and damage ===
@@ -646,7 +566,7 @@ def test_other_objects(tmp_path):
         model_garden.read(tmp_path)
 
 
-def test_named_tensors(make_checkpoint, tmp_path):
+def test_named_tensors(tmp_path):
     google_tf1.write(make_checkpoint(), tmp_path)
     assert not model_garden.recognizes(tmp_path)
     with pytest.raises(InputError, match="expected an object checkpoint of TensorFlow"):
@@ -662,14 +582,3 @@ def test_damaged_graph(tmp_path):
     )
     with pytest.raises(InputError, match="damaged graph of objects"):
         model_garden.read(tmp_path)
-
-
-def test_cut_data(written):
-    path = written / "bert_model.ckpt-1.data-00000-of-00001"
-    data = path.read_bytes()
-    path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(InputError, match=r"bert_model\.ckpt-1.*: cut or missing"):
-        model_garden.read(written)
-    path.unlink()
-    with pytest.raises(InputError, match=rf"{path.name}: missing"):
-        model_garden.read(written)

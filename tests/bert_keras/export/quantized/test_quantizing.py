@@ -12,15 +12,14 @@ import scipy.special
 import tensorflow as tf
 
 from bert_keras import export
-from bert_keras.checkpoints import run_directory, run_weights
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import formats
 from bert_keras.export.quantized import quantizing
-from bert_keras.inference import tuned
-from bert_keras.kinds import registry
+from bert_keras.inference import finetuned
+from tests import make
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz")
@@ -55,27 +54,21 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def made(folder, randomize) -> Path:
     """A run with random weights."""
-    settings = finetuning.FinetuningConfig(max_seq_length=32)
-    run = run_directory.Run(
-        directory=folder / "run",
-        task=config.Task(kind="classification", labels=("x", "y"), has_text_pair=False),
+    return make.make_run(
+        folder / "run",
+        VOCABULARY,
+        settings=finetuning.FinetuningConfig(max_seq_length=32),
         bert_config=BERT_CONFIG,
-        vocabulary=VOCABULARY,
-        do_lower_case=True,
+        change=lambda network: randomize(network, stddev=0.2),
+        **{"kind": "classification", "labels": ("x", "y"), "has_text_pair": False},
     )
-    run.directory.mkdir()
-    run_directory.describe_run(run, settings)
-    network = registry.build_network(BERT_CONFIG, run.task)
-    randomize(network, stddev=0.2)
-    run_weights.finish_run(run, network, {"steps": 0})
-    return run.directory
 
 
 @pytest.fixture(scope="module")
 def dev(folder, made) -> Path:
     """Texts with the answers that the model itself gives: its score is 100."""
     texts = write_table(folder / "texts.tsv", ["x", "y"] * 20)
-    model = tuned.TunedModel.load(made)
+    model = finetuned.FinetunedModel.load(made)
     given = model.answer(model.read(texts, has_labels=True)).records()
     return write_table(folder / "dev.tsv", [record.prediction for record in given])
 
@@ -135,7 +128,7 @@ def test_products_have_no_weights_in_float32(exported, to):
 def test_the_verdict_is_what_the_files_do(exported, folder, made, dev, to):
     export.export_model(made, folder / f"{to}_float32", to=to)
     verdict = json.loads((exported / "quantization.json").read_text())
-    model = tuned.TunedModel.load(made)
+    model = finetuned.FinetunedModel.load(made)
     data = model.read(dev, has_labels=True)
     inputs = data.encode(model.task, model.tokenizer, model.settings)
     right = [record.prediction for record in model.answer(data).records()]
@@ -255,10 +248,7 @@ def test_a_large_drop_leaves_nothing(made, dev, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"to": "saved_model", "quantize": "int8"},
-            "such export, but --to onnx --quan",
-        ),
+        ({"to": "saved_model", "quantize": "int8"}, "such export, but --to onnx --qua"),
         ({"to": "onnx", "quantize": "int8", "dev": None}, "needs --dev FILE"),
         ({"to": "onnx", "quantize": "int8", "embedding": "mean"}, "not for --embeddin"),
         ({"to": "onnx", "quantize": "int8", "max_drop": -1}, "from 0 to 100 points"),

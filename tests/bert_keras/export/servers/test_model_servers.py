@@ -17,30 +17,23 @@ from google.protobuf import (
 )
 
 from bert_keras import export
-from bert_keras.checkpoints import run_directory, run_weights, starting_point
+from bert_keras.checkpoints import starting_point
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tfrecords, tokenization
 from bert_keras.export import formats, loading
 from bert_keras.export.servers import model_servers, warm_up
-from bert_keras.kinds import registry, served
+from bert_keras.kinds import served
 from bert_keras.kinds.choice import served_choices
 from bert_keras.kinds.masked_words import served_words
 from bert_keras.kinds.span import served_spans
 from bert_keras.kinds.tagging import served_tags
 from bert_keras.kinds.text import served_labels
 from bert_keras.kinds.vectors import served_embeddings
+from tests import make
 
 VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefg.[]", "the"))
 SPAN = finetuning.SpanConfig(doc_stride=7, max_query_length=9)
-BERT_CONFIG = config.BertConfig(
-    vocab_size=len(VOCABULARY),
-    hidden_size=8,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=8,
-    max_position_embeddings=24,
-)
 TASKS = {
     "labels": ("text", {"kind": "classification", "labels": ("bad", "good")}),
     "pairs": ("text", {"kind": "regression", "has_text_pair": True}),
@@ -54,29 +47,19 @@ PAGE = Path(__file__).parents[4] / "docs/serving.md"
 
 def make_run(directory: Path, task: str | None, **of_task) -> Path:
     """A finished run with the weights that a network begins with."""
-    run = run_directory.Run(
-        directory=directory,
-        task=config.Task(**of_task),
-        bert_config=BERT_CONFIG,
-        vocabulary=VOCABULARY,
-        do_lower_case=True,
-    )
-    directory.mkdir()
-    settings = task and finetuning.FinetuningConfig(
-        task=task,
-        max_seq_length=20,
-        span=SPAN,
-        document_context=task == "tagging",
-    )
-    run_directory.describe_run(run, settings or None)
-    run_weights.finish_run(
-        run, registry.build_network(BERT_CONFIG, run.task, seed=0), {}
-    )
-    return directory
+    settings = None
+    if task is not None:
+        settings = finetuning.FinetuningConfig(
+            task=task,
+            max_seq_length=20,
+            span=SPAN,
+            document_context=task == "tagging",
+        )
+    return make.make_run(directory, VOCABULARY, settings=settings, **of_task)
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory) -> dict[str, served.Answers]:
+def models(tmp_path_factory) -> dict[str, served.ServedModel]:
     """A model of each kind, as `export` has it."""
     kinds = {
         "labels": served_labels.Labels,

@@ -15,7 +15,7 @@ from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import loading
 from bert_keras.graphs import graph_tokenizer
-from bert_keras.inference import tuned
+from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.kinds.choice import served_choices, swag
 
@@ -107,7 +107,7 @@ def test_an_export_chooses_as_predict_does(made, exported, tmp_path):
         rows = csv.writer(file)
         rows.writerow(["sent1", "sent2", *(f"ending{i}" for i in range(4))])
         rows.writerows([q.sentence, q.beginning, *q.endings] for q in questions)
-    tuned.predict(made.directory, tmp_path / "dev.csv", tmp_path / "answers.tsv")
+    finetuned.predict(made.directory, tmp_path / "dev.csv", tmp_path / "answers.tsv")
     lines = (tmp_path / "answers.tsv").read_text().splitlines()[1:]
     best, *probabilities = zip(*(line.split("\t")[6:] for line in lines), strict=True)
     found = exported["serving_default"](**as_strings(questions))

@@ -15,7 +15,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import formats, loading
-from bert_keras.inference import tuned
+from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.kinds.span import (
     served_search,
@@ -266,7 +266,7 @@ def test_decisions_beside_a_file_are_those_of_the_run(impossible_run, folder):
         max_seq_length=inputs["model_max_length"],
         has_impossible=True,
     ).answers(null_score_diff_threshold=decisions["no_answer_threshold"])
-    records = tuned.TunedModel.load(impossible_run).predict(
+    records = finetuned.FinetunedModel.load(impossible_run).predict(
         [(question.question, question.context) for question in questions]
     )
     assert list(found.values()) == [record.prediction for record in records]
@@ -450,7 +450,7 @@ def test_an_export_answers_as_predict_does(impossible_run, exported, tmp_path):
     (tmp_path / "dev.json").write_text(
         json.dumps({"data": [{"paragraphs": paragraphs}]})
     )
-    tuned.predict(impossible_run, tmp_path / "dev.json", tmp_path / "answers")
+    finetuned.predict(impossible_run, tmp_path / "dev.json", tmp_path / "answers")
     wanted = json.loads((tmp_path / "answers/predictions.json").read_text())
     found = ask(exported["serving_default"], questions)
     answers = [answer.decode() for answer in found["answer"]]

@@ -16,7 +16,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import loading
-from bert_keras.inference import tuned
+from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.kinds.tagging import ner, ner_windows, served_tags, served_windows
 
@@ -376,7 +376,7 @@ def test_an_export_tags_as_predict_does(run, exported, tmp_path):
         sentences = ["".join(f"{word} O\n" for word in words) for words, _ in group]
         blocks += ["-DOCSTART- O\n", *sentences]
     (tmp_path / "dev.txt").write_bytes("\n".join(blocks).encode())
-    tuned.predict(run, tmp_path / "dev.txt", tmp_path / "tags.txt")
+    finetuned.predict(run, tmp_path / "dev.txt", tmp_path / "tags.txt")
     names = tf.constant(list(map(str, documents)))
     answers = exported["documents"](words=padded(all_words), document=names)
     found = answers["tags"].numpy()

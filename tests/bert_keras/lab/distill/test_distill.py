@@ -15,7 +15,7 @@ from bert_keras.checkpoints import conversion, run_directory, run_weights, weigh
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.data import tokenization
-from bert_keras.inference import tuned
+from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.lab.distill import distill, lessons, students, taught, teacher_answers
 from bert_keras.report import writing
@@ -131,17 +131,17 @@ def test_a_student_is_a_run_like_any_other(taught_run, places, tmp_path, caplog)
     assert train["loss"] == pytest.approx(
         sum(train[f"{name}_loss"] for name in ("soft", "hard", "hidden", "relation"))
     )
-    student = tuned.TunedModel.load(directory)
+    student = finetuned.FinetunedModel.load(directory)
     assert student.network.config.hidden_size == 16
     # The teacher's, which the settings do not say.
     assert (student.settings.max_seq_length, student.task.labels) == (
         24,
         ("bad", "good"),
     )
-    tuned.predict(directory, places["dev"], tmp_path / "answers.tsv")
+    finetuned.predict(directory, places["dev"], tmp_path / "answers.tsv")
     assert len((tmp_path / "answers.tsv").read_text().splitlines()) == 18
     caplog.set_level(logging.INFO, logger="bert_keras")
-    scores = tuned.evaluate(directory, places["dev"])
+    scores = finetuned.evaluate(directory, places["dev"])
     assert scores["loss"] == pytest.approx(results["eval"]["loss"], abs=1e-6)
     assert "dev.tsv: scores of whole texts; no file is written" in caplog.text
     conversion.convert(directory, tmp_path / "hugging_face", to="hugging_face")
@@ -157,7 +157,9 @@ def test_a_student_becomes_like_its_teacher_without_labels(places, tmp_path):
     changes = {"num_train_epochs": 40, **losses(**words)}
     results = learn(places, tmp_path / "run", changes=changes)
     teacher, student = (
-        tuned.TunedModel.load(path).predict(text for text, _ in opinions(48, seed=1))
+        finetuned.FinetunedModel.load(path).predict(
+            text for text, _ in opinions(48, seed=1)
+        )
         for path in (places["teacher"], tmp_path / "run")
     )
     alike = [ours.prediction == theirs.prediction for ours, theirs in
@@ -358,7 +360,7 @@ def test_every_kind_of_head_is_taught(kind, places, tmp_path):
     )
     assert np.isfinite(results["train"]["loss"])
     assert results["train"]["soft_loss"] > 0
-    assert tuned.evaluate(tmp_path / "run", dev)["num_examples"] == 12
+    assert finetuned.evaluate(tmp_path / "run", dev)["num_examples"] == 12
 
 
 def test_answers_stand_where_the_loss_looks_for_them():

@@ -24,7 +24,7 @@ from bert_keras.checkpoints import (
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.data import features, tokenization
-from bert_keras.inference import forward, tuned
+from bert_keras.inference import finetuned, forward
 from bert_keras.kinds import registry
 from bert_keras.kinds.text import network as text_network
 from bert_keras.labelled import tokenized
@@ -166,7 +166,7 @@ def test_the_data_is_described_before_training_and_in_the_report(
 
 def test_evaluate_gives_the_scores_of_training(tuned_run, opinion_files):
     directory, results = tuned_run
-    scores = tuned.evaluate(directory, opinion_files[1])
+    scores = finetuned.evaluate(directory, opinion_files[1])
     assert scores.pop("num_examples") == 51
     assert scores == pytest.approx(results["eval"], abs=1e-6)
 
@@ -175,7 +175,7 @@ def test_predict_answers_every_row_in_order(tuned_run, tmp_path):
     directory, results = tuned_run
     rows = [*opinions(51, seed=2), ("", "whatever"), ("日本 \u2028 é", "")]
     write_tsv(tmp_path / "new.tsv", [(label, words) for words, label in rows], HEADER)
-    tuned.predict(directory, tmp_path / "new.tsv", tmp_path / "answers.tsv")
+    finetuned.predict(directory, tmp_path / "new.tsv", tmp_path / "answers.tsv")
     lines = (tmp_path / "answers.tsv").read_text().removesuffix("\n").split("\n")
     assert lines[0] == "label\ttext\tprediction\tp(bad)\tp(good)"
     assert [line.split("\t")[1] for line in lines[1:]] == [words for words, _ in rows]
@@ -191,7 +191,7 @@ def test_predict_answers_every_row_in_order(tuned_run, tmp_path):
     ]
     assert -np.log(true).mean() == pytest.approx(results["eval"]["loss"], abs=1e-5)
     # The same to texts in Python.
-    model = tuned.TunedModel.load(directory)
+    model = finetuned.FinetunedModel.load(directory)
     for answer, record in zip(
         answers, model.predict(text for text, _ in rows), strict=True
     ):
@@ -213,24 +213,26 @@ def test_predict_takes_other_formats_and_standard_input(
     conversion.convert(tuned_run[0], directory, to="hugging_face")
     lines = b'{"id": 7, "text": "a fine plot"}\n{"text": "so weak", "by": "me"}\n'
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
-    tuned.predict(directory, "-", tmp_path / "out.jsonl")
+    finetuned.predict(directory, "-", tmp_path / "out.jsonl")
     first, second = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
     assert (first.pop("id"), first.pop("text")) == (7, "a fine plot")
     assert (second.pop("by"), second.pop("text")) == ("me", "so weak")
-    wanted = tuned.TunedModel.load(tuned_run[0]).predict(["a fine plot", "so weak"])
+    wanted = finetuned.FinetunedModel.load(tuned_run[0]).predict(
+        ["a fine plot", "so weak"]
+    )
     for found, record in zip((first, second), wanted, strict=True):
         assert found.pop("prediction") == record.prediction
         assert found == pytest.approx(
             {f"p({name})": p for name, p in record.probabilities.items()}, abs=2e-6
         )
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"text\nso weak\n")))
-    tuned.predict(directory, "-", "-")
+    finetuned.predict(directory, "-", "-")
     header, line = capsys.readouterr().out.splitlines()
     assert header.split("\t")[:2] == ["text", "prediction"]
     assert line.split("\t")[:2] == ["so weak", wanted[1].prediction]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"texts\nso weak\n")))
     with pytest.raises(InputError, match="^standard input: no column 'text' "):
-        tuned.predict(directory, "-", "-")
+        finetuned.predict(directory, "-", "-")
     with pytest.raises(
         InputError, match="hugging_face: a model for encoder or without"
     ):
@@ -238,7 +240,7 @@ def test_predict_takes_other_formats_and_standard_input(
             conversion.read(directory), task=config.Task(kind="encoder")
         )
         monkeypatch.setattr(conversion, "read", lambda path: encoder)
-        tuned.TunedModel.load(directory)
+        finetuned.FinetunedModel.load(directory)
 
 
 @pytest.mark.slow
@@ -252,7 +254,7 @@ def test_the_same_seed_gives_the_same_weights_in_a_run_begun_anew(
         return run_finetune(init, *opinion_files, tmp_path / name, **options)
 
     def weights(name):
-        return tuned.TunedModel.load(tmp_path / name).network.get_weights()
+        return finetuned.FinetunedModel.load(tmp_path / name).network.get_weights()
 
     results, directory = run("run"), tmp_path / "run"
     before = (directory / "model.weights.h5").stat().st_mtime_ns
@@ -265,7 +267,7 @@ def test_the_same_seed_gives_the_same_weights_in_a_run_begun_anew(
     first = weights("run")
     (directory / "results.json").unlink()
     with pytest.raises(InputError, match="the run is not finished"):
-        tuned.evaluate(directory, opinion_files[1])
+        finetuned.evaluate(directory, opinion_files[1])
     assert run("run")["eval"] == results["eval"]
     assert len(list((directory / "logs" / "train").iterdir())) == 1
     run("other", seed=1)
@@ -443,10 +445,10 @@ def test_regression_on_pairs(init, tmp_path):
     assert results["eval"]["spearman"] > 0.8
     assert results["eval"]["loss"] < 0.1
     dev = tmp_path / "dev.jsonl"
-    scores = tuned.evaluate(tmp_path / "run", dev)
+    scores = finetuned.evaluate(tmp_path / "run", dev)
     assert scores.pop("num_examples") == 80
     assert scores == pytest.approx(results["eval"], abs=1e-5)
-    tuned.predict(tmp_path / "run", dev, tmp_path / "out.tsv")
+    finetuned.predict(tmp_path / "run", dev, tmp_path / "out.tsv")
     header, *numbers = (tmp_path / "out.tsv").read_text().splitlines()
     assert header == "a\ttext_pair\ty\tprediction"
     numbers = [line.split("\t")[-1] for line in numbers]
@@ -455,7 +457,7 @@ def test_regression_on_pairs(init, tmp_path):
     assert np.mean(errors**2) == pytest.approx(results["eval"]["loss"], rel=1e-3)
     with pytest.raises(InputError, match="no column 'text_pair'"):
         dev.write_text('{"a": "fine", "y": 1}\n')
-        tuned.evaluate(tmp_path / "run", dev)
+        finetuned.evaluate(tmp_path / "run", dev)
 
 
 @pytest.mark.slow
@@ -522,14 +524,14 @@ def test_mistakes_are_explained_and_leave_nothing(init, opinion_files, tmp_path)
 def test_predict_refuses_before_it_works(tuned_run, init, tmp_path):
     new = write_tsv(tmp_path / "new.tsv", [("the film",)], ("text",))
     with pytest.raises(InputError, match="new.tsv: exists already"):
-        tuned.predict(tuned_run[0], new, new)
+        finetuned.predict(tuned_run[0], new, new)
     with pytest.raises(InputError, match="no such directory; make it first"):
-        tuned.predict(tuned_run[0], new, tmp_path / "none" / "out.tsv")
+        finetuned.predict(tuned_run[0], new, tmp_path / "none" / "out.tsv")
     with pytest.raises(InputError, match="finetune`, found one for pretraining"):
-        tuned.predict(init, new, tmp_path / "out.tsv")
+        finetuned.predict(init, new, tmp_path / "out.tsv")
     bad = write_tsv(tmp_path / "bad.tsv", [("a", "b"), ("c",)], ("text", "x"))
     with pytest.raises(InputError, match="bad.tsv: line 3: expected 2 columns"):
-        tuned.predict(tuned_run[0], bad, tmp_path / "out.tsv")
+        finetuned.predict(tuned_run[0], bad, tmp_path / "out.tsv")
     assert not (tmp_path / "out.tsv").exists()
 
 
@@ -541,7 +543,7 @@ def test_forward_pads_without_changing_answers(monkeypatch):
     texts = tokenized.tokenize(pairs, tokenizer, max_seq_length=20)
     inputs_of_texts = tokenized.LabelledInputs(texts=texts, labels={})
     monkeypatch.setattr(forward, "TOKENS_PER_BATCH", 100)
-    logits = forward.of_task(network)(inputs_of_texts, title="predicting")
+    logits = forward.predictor_for(network)(inputs_of_texts, title="predicting")
     assert logits.shape == (40, 3)
     for index in range(40):
         batch = texts.batch(np.array([index]))
@@ -597,7 +599,7 @@ def _datasets(group: h5py.Group) -> list[h5py.Dataset]:
 def test_weights_that_are_not_finite_are_refused(init, tuned_run, tmp_path):
     for source, use in (
         (init, lambda path: run_finetune(path, path, path, tmp_path / "run")),
-        (tuned_run[0], tuned.TunedModel.load),
+        (tuned_run[0], finetuned.FinetunedModel.load),
         (tuned_run[0], lambda path: export.export_model(path, tmp_path / "export")),
     ):
         spoilt = tmp_path / "spoilt"

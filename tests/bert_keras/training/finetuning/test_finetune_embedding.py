@@ -13,7 +13,7 @@ from bert_keras import export
 from bert_keras.checkpoints import conversion, run_directory
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import finetuning
-from bert_keras.inference import tuned
+from bert_keras.inference import finetuned
 from bert_keras.kinds.vectors.records import EmbeddedText
 from bert_keras.labelled import answers
 from bert_keras.report import task_summaries
@@ -126,7 +126,7 @@ TEXTS.append(" ".join(TEXTS[:3]))
 def test_predict_and_python_give_the_same_vectors(run, pairs, tmp_path):
     directory, results = run
     source = write_tsv(tmp_path / "new.tsv", [(text,) for text in TEXTS], ("text",))
-    tuned.predict(directory, source, tmp_path / "vectors.jsonl")
+    finetuned.predict(directory, source, tmp_path / "vectors.jsonl")
     lines = (tmp_path / "vectors.jsonl").read_text().splitlines()
     vectors = np.array([json.loads(line)["embedding"] for line in lines])
     assert [json.loads(line)["text"] for line in lines] == TEXTS
@@ -136,14 +136,14 @@ def test_predict_and_python_give_the_same_vectors(run, pairs, tmp_path):
     np.testing.assert_allclose([r.prediction for r in records], vectors, atol=1e-7)
     by_hand = loaded.network(loaded.encode(TEXTS, max_seq_length=24))["embedding"]
     np.testing.assert_allclose(by_hand, vectors, atol=1e-6)
-    tuned.predict(directory, pairs[1], tmp_path / "alike.tsv")
+    finetuned.predict(directory, pairs[1], tmp_path / "alike.tsv")
     lines = (tmp_path / "alike.tsv").read_text().splitlines()
     rows = [line.split("\t") for line in lines]
     assert rows[0] == ["text", "text_pair", "similarity"]
     records = answers.read_answers(directory / "dev_answers.jsonl", EmbeddedText)
     given = [float(row[2]) for row in rows[1:]]
     assert given == pytest.approx([r.prediction for r in records], abs=2e-6)
-    scores = tuned.evaluate(directory, pairs[1])
+    scores = finetuned.evaluate(directory, pairs[1])
     assert scores.pop("num_examples") == 80
     assert scores == pytest.approx(results["eval"])
 

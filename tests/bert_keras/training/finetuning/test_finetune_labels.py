@@ -13,7 +13,7 @@ from bert_keras import export
 from bert_keras.checkpoints import conversion, run_directory
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
-from bert_keras.inference import tuned
+from bert_keras.inference import finetuned
 from bert_keras.report import task_summaries
 from bert_keras.training.finetuning import settings_check
 from tests.bert_keras.training.finetuning.test_finetune import (
@@ -84,7 +84,7 @@ def test_all_labels_are_learnt(run):
 
 def test_evaluate_uses_the_thresholds_that_were_chosen(run, files):
     directory, results = run
-    scores = tuned.evaluate(directory, files[1])
+    scores = finetuned.evaluate(directory, files[1])
     for mean in ("micro_f1", "macro_f1"):
         best = results["eval"][f"best_{mean}"]
         assert scores[mean] == scores[f"best_{mean}"] == pytest.approx(best)
@@ -96,7 +96,7 @@ def test_predict_python_and_export_give_the_same_labels(run, files, tmp_path):
     rows = [line.split("\t") for line in files[1].read_text().splitlines()[1:]]
     source = tmp_path / "new.jsonl"
     source.write_text("".join(json.dumps({"text": t}) + "\n" for t, _ in rows))
-    tuned.predict(directory, source, tmp_path / "answers.jsonl")
+    finetuned.predict(directory, source, tmp_path / "answers.jsonl")
     lines = (tmp_path / "answers.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     records = bert_keras.load(directory).predict([text for text, _ in rows])
@@ -126,7 +126,7 @@ def test_predict_python_and_export_give_the_same_labels(run, files, tmp_path):
 def test_a_model_of_hugging_face_is_read_back_and_answers(run, files, tmp_path):
     directory = tmp_path / "hugging_face"
     conversion.convert(run[0], directory, to="hugging_face")
-    scores = tuned.evaluate(directory, files[1])
+    scores = finetuned.evaluate(directory, files[1])
     # Their files have no thresholds: it is 0.5 for all.
     assert scores["best_macro_f1"] == pytest.approx(run[1]["eval"]["best_macro_f1"])
 
@@ -157,7 +157,7 @@ def test_rare_labels_count_for_more_if_asked(init, tmp_path):
             class_weights=weights,
             num_train_epochs=3,
         )
-        records = tuned.TunedModel.load(tmp_path / name).predict(
+        records = finetuned.FinetunedModel.load(tmp_path / name).predict(
             ["weak the plot is so very and"]
         )
         found[name] = records[0].probabilities["good"]

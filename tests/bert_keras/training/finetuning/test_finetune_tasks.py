@@ -13,7 +13,7 @@ from bert_keras.checkpoints import conversion, starting_point, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import tokenization
-from bert_keras.inference import forward, tuned
+from bert_keras.inference import finetuned, forward
 from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.tagging import ner
 from bert_keras.kinds.text import glue
@@ -119,14 +119,14 @@ def records(run: Path) -> list[dict]:
 
 
 def assert_evaluated_alike(run: Path, dev: Path, results: dict) -> None:
-    scores = tuned.evaluate(run, dev)
+    scores = finetuned.evaluate(run, dev)
     assert scores.pop("num_examples") == results["num_eval_examples"]
     assert scores == pytest.approx(results["eval"], abs=1e-5)
 
 
 def assert_python_answered_alike(run: Path, examples: list) -> None:
     """Examples that are Python objects, and those of the file that they are from."""
-    found = tuned.TunedModel.load(run).predict(examples)
+    found = finetuned.FinetunedModel.load(run).predict(examples)
     for record, wanted in zip(found, records(run), strict=True):
         assert json.loads(json.dumps(record.prediction)) == wanted["prediction"]
 
@@ -152,7 +152,7 @@ def test_tags_are_learnt(tagging_run, tmp_path):
     task = json.loads((run / "task.json").read_text())
     assert task["labels"] == ["O", "B-BAD", "I-BAD", "B-GOOD", "I-GOOD"]
     assert len(records(run)) == 30
-    tuned.predict(run, dev, tmp_path / "out.txt")
+    finetuned.predict(run, dev, tmp_path / "out.txt")
     words = [line.split() for line in (tmp_path / "out.txt").read_text().splitlines()]
     assert {len(word) for word in words if word} == {3}  # its columns and the answer
     predicted = [word[2] for word in words if word]
@@ -191,7 +191,7 @@ def test_spans_of_characters_are_learnt(init, tagging_run, tmp_path, capsys):
     assert_evaluated_alike(run, dev, results)
     rows = [json.loads(line) for line in dev.read_text().splitlines()]
     # Both kinds of files of texts, of several lines in one of them only.
-    tuned.predict(run, dev, tmp_path / "out.jsonl")
+    finetuned.predict(run, dev, tmp_path / "out.jsonl")
     answers = [json.loads(x) for x in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [(a["text"], a["id"]) for a in answers] == [
         (row["text"], row["id"]) for row in rows
@@ -203,18 +203,18 @@ def test_spans_of_characters_are_learnt(init, tagging_run, tmp_path, capsys):
     assert all(0 < e["probability"] <= 1 for a in answers for e in a["entities"])
     lines = [row["text"].replace("\r\n", " ") for row in rows] + ["", " \u200d"]
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
-    tuned.predict(run, tmp_path / "in.txt", "-")
+    finetuned.predict(run, tmp_path / "in.txt", "-")
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [a["text"] for a in answers] == lines
     assert [a["entities"] for a in answers[-2:]] == [[], []]
     # A text alone is that of the file, in Python too.
-    (record,) = tuned.TunedModel.load(run).predict(lines[:1])
+    (record,) = finetuned.FinetunedModel.load(run).predict(lines[:1])
     assert [
         {**entity.model_dump(), "probability": pytest.approx(entity.probability)}
         for entity in record.entities
     ] == answers[0]["entities"]
     (tmp_path / "blank.txt").write_text("\n \n")
-    tuned.predict(run, tmp_path / "blank.txt", "-")
+    finetuned.predict(run, tmp_path / "blank.txt", "-")
     assert capsys.readouterr().out == (
         '{"text": "", "entities": []}\n{"text": " ", "entities": []}\n'
     )
@@ -228,7 +228,7 @@ def test_endings_are_chosen(init, tmp_path):
     results = tune(init, run, train, dev, task="choice")
     assert results["eval"]["accuracy"] > 0.9
     assert_evaluated_alike(run, dev, results)
-    tuned.predict(run, dev, tmp_path / "out.tsv")
+    finetuned.predict(run, dev, tmp_path / "out.tsv")
     answers = (tmp_path / "out.tsv").read_text().splitlines()[1:]
     assert [int(line.split("\t")[7]) for line in answers] == [
         r["prediction"] for r in records(run)
@@ -248,7 +248,7 @@ def test_answers_are_found_and_a_second_stage_keeps_the_head(init, tmp_path):
     assert results["eval"]["exact_match"] > 90
     assert_evaluated_alike(first, dev, results)
     out = tmp_path / "answers"
-    tuned.predict(first, dev, out)
+    finetuned.predict(first, dev, out)
     assert sorted(p.name for p in out.iterdir()) == [
         "nbest_predictions.json",
         "predictions.json",
@@ -256,9 +256,9 @@ def test_answers_are_found_and_a_second_stage_keeps_the_head(init, tmp_path):
     predictions = json.loads((out / "predictions.json").read_text())
     assert predictions == {r["id"]: r["prediction"] for r in records(first)}
     with pytest.raises(InputError, match="answers: exists already"):
-        tuned.predict(first, dev, out)
+        finetuned.predict(first, dev, out)
     with pytest.raises(InputError, match="^--output: answers to questions are sev"):
-        tuned.predict(first, dev, "-")
+        finetuned.predict(first, dev, "-")
     second = tmp_path / "second"
     still = {"num_train_epochs": 0.01, "learning_rate": 1e-30}
     again = tune(first, second, train, dev, task="span", **still)
@@ -274,9 +274,9 @@ def test_no_answer_is_an_answer_and_its_threshold_is_chosen(init, tmp_path):
     scores = results["eval"]
     assert scores["best_f1"] > 90
     assert scores["best_f1"] >= scores["f1"]
-    model = tuned.TunedModel.load(run)
+    model = finetuned.FinetunedModel.load(run)
     assert model.threshold == scores["best_f1_thresh"]
-    evaluated = tuned.evaluate(run, dev)
+    evaluated = finetuned.evaluate(run, dev)
     assert evaluated["f1"] == pytest.approx(scores["best_f1"])
     odds = {r["id"]: r["null_odds"] for r in records(run)}
     for record in records(run):
@@ -351,7 +351,7 @@ def test_glue_is_scored_by_its_metrics(glue_runs, glue_folder):
     assert scores["CoLA"]["matthews"] > 0.8
     assert scores["STS-B"]["pearson"] > 0.8
     mismatched = glue_folder / "MNLI" / "dev_mismatched.tsv"
-    again = tuned.evaluate(glue_runs["MNLI"], mismatched)
+    again = finetuned.evaluate(glue_runs["MNLI"], mismatched)
     assert scores["MNLI"]["dev_mismatched_accuracy"] == again["accuracy"]
     assert scores["MNLI"]["dev_mismatched_loss"] == pytest.approx(again["loss"])
     task = json.loads((glue_runs["MNLI"] / "task.json").read_text())
@@ -361,7 +361,7 @@ def test_glue_is_scored_by_its_metrics(glue_runs, glue_folder):
 
 @pytest.mark.slow
 def test_the_leaderboard_gets_its_tables(glue_runs, glue_folder, tmp_path):
-    tuned.submit_glue(list(glue_runs.values()), glue_folder, tmp_path / "tables")
+    finetuned.submit_glue(list(glue_runs.values()), glue_folder, tmp_path / "tables")
     tables = {path.name: path.read_text() for path in (tmp_path / "tables").iterdir()}
     # One model answers three test files.
     assert set(tables) == {
@@ -390,9 +390,9 @@ def test_a_whole_submission_is_a_zip(glue_runs, glue_folder, tmp_path, monkeypat
         "SST-2, MRPC, .* too"
     )
     with monkeypatch.context() as no_answers:
-        no_answers.setattr(tuned.TunedModel, "load", None)
+        no_answers.setattr(finetuned.FinetunedModel, "load", None)
         with pytest.raises(InputError, match=message):
-            tuned.submit_glue([run], glue_folder, tmp_path / "all.zip")
+            finetuned.submit_glue([run], glue_folder, tmp_path / "all.zip")
     assert not (tmp_path / "all.zip").exists()
     few = {"CoLA": glue.TASKS["CoLA"]}
     few["CoLA"] = type(few["CoLA"])(
@@ -402,7 +402,7 @@ def test_a_whole_submission_is_a_zip(glue_runs, glue_folder, tmp_path, monkeypat
         }
     )
     monkeypatch.setattr(glue, "TASKS", few)
-    tuned.submit_glue([run], glue_folder, tmp_path / "all.zip")
+    finetuned.submit_glue([run], glue_folder, tmp_path / "all.zip")
     with zipfile.ZipFile(tmp_path / "all.zip") as archive:
         assert archive.namelist() == ["CoLA.tsv"]
         assert archive.read("CoLA.tsv").count(b"\n") == 13
@@ -412,11 +412,11 @@ def test_a_whole_submission_is_a_zip(glue_runs, glue_folder, tmp_path, monkeypat
 def test_runs_that_are_no_submission(glue_runs, glue_folder, tagging_run, tmp_path):
     cola = glue_runs["CoLA"]
     with pytest.raises(InputError, match="a second run on CoLA: give one"):
-        tuned.submit_glue([cola, cola], glue_folder, tmp_path / "out")
+        finetuned.submit_glue([cola, cola], glue_folder, tmp_path / "out")
     with pytest.raises(InputError, match="a run on tagging, expected one on a task of"):
-        tuned.submit_glue([tagging_run], glue_folder, tmp_path / "out")
+        finetuned.submit_glue([tagging_run], glue_folder, tmp_path / "out")
     with pytest.raises(InputError, match=r"no test.tsv: expected the folder of GLUE"):
-        tuned.submit_glue([cola], tmp_path, tmp_path / "out")
+        finetuned.submit_glue([cola], tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -467,7 +467,7 @@ def test_answers_come_to_their_places_whatever_the_batches(tmp_path, monkeypatch
     found = {}
     for tokens in (40, 400, 100_000):
         monkeypatch.setattr(forward, "TOKENS_PER_BATCH", tokens)
-        found[tokens] = forward.of_task(network)(windows, title="predicting")
+        found[tokens] = forward.predictor_for(network)(windows, title="predicting")
     assert found[40].shape == (len(windows.texts.input_ids), 2)
     for tokens in (400, 100_000):
         np.testing.assert_allclose(found[tokens], found[40], rtol=0, atol=1e-5)

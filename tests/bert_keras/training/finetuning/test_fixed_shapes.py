@@ -179,7 +179,7 @@ def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, tmp_path):
     middle = (NUM_ENDINGS,) if kind == "choice" else ()
     assert shapes == {(9, *middle, length) for length in LADDER}
     free, padded = (
-        forward.of_task(fixed[0].network, ladder=ladder, tokens_per_batch=70)(
+        forward.predictor_for(fixed[0].network, ladder=ladder, tokens_per_batch=70)(
             inputs_of(kind), title=None
         )
         for ladder in ((), LADDER)
@@ -228,7 +228,7 @@ def test_two_replicas_give_what_one_device_gives(kind, ladder, tmp_path):
     one = tuned(kind, CPU, tmp_path / "one", **options)
     assert_alike(two, one, atol=1e-6)
     outputs = [
-        forward.of_task(
+        forward.predictor_for(
             learner.network,
             strategy=learner.distribute_strategy,
             ladder=ladder,

@@ -16,7 +16,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.data import tokenization
 from bert_keras.export import formats
-from bert_keras.inference import tuned
+from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.labelled import text_windows
 from bert_keras.training import finetune
@@ -167,7 +167,7 @@ def test_predict_evaluate_and_the_saved_model_agree(run, files, long_texts, tmp_
     records = bert_keras.load(directory).predict(texts)
     found = [[record.probabilities[k] for k in ("bad", "good")] for record in records]
     np.testing.assert_allclose(found, wanted, atol=1e-5)
-    scores = tuned.evaluate(directory, files[1])
+    scores = finetuned.evaluate(directory, files[1])
     assert scores["loss"] == pytest.approx(results["eval"]["loss"], abs=1e-5)
     right = [
         ["bad", "good"].index(label) for _, label in texts_that_tell_late(40, seed=2)

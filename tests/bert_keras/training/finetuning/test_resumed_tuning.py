@@ -16,7 +16,7 @@ from bert_keras.checkpoints import conversion
 from bert_keras.core import files as project_files
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import finetuning
-from bert_keras.inference import forward, tuned
+from bert_keras.inference import finetuned, forward
 from bert_keras.report import task_summaries
 from bert_keras.training import finetune
 from bert_keras.training.finetuning import checkpoint_policy
@@ -128,7 +128,7 @@ def test_texts_of_which_the_best_weights_are_kept(files, tmp_path, at_step):
     with pytest.raises(Killed):
         run(files, directory, **settings, save_checkpoint_steps=3)
     with pytest.raises(InputError, match="not finished; give its command again to re"):
-        tuned.evaluate(directory, files["text_dev"])
+        finetuned.evaluate(directory, files["text_dev"])
     at_step(17, terminate)
     with pytest.raises(Stopped, match="stopped by SIGTERM at step 18"):
         run(files, directory, **settings)
@@ -137,7 +137,7 @@ def test_texts_of_which_the_best_weights_are_kept(files, tmp_path, at_step):
     assert seconds > 0
     assert run(files, directory, **settings)["seconds"] > seconds
     assert_same(directory, tmp_path / "whole")
-    scores = tuned.evaluate(directory, files["text_dev"])
+    scores = finetuned.evaluate(directory, files["text_dev"])
     assert scores["loss"] == pytest.approx(whole["eval"]["loss"], abs=1e-6)
 
 
@@ -180,7 +180,7 @@ def test_tags_whose_training_ends_early(files, tmp_path, at_step):
 @pytest.fixture
 def in_forward(monkeypatch):
     """A function that has a signal come in the Nth forward pass, and notes them all."""
-    original = forward.Forward._run
+    original = forward.BatchPredictor._run
 
     def arrange(number: int) -> list[None]:
         passes = []
@@ -191,7 +191,7 @@ def in_forward(monkeypatch):
                 terminate()
             return original(self, batch)
 
-        monkeypatch.setattr(forward.Forward, "_run", run_and_terminate)
+        monkeypatch.setattr(forward.BatchPredictor, "_run", run_and_terminate)
         return passes
 
     return arrange

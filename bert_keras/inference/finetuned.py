@@ -38,13 +38,7 @@ def build_network(
     *,
     precision: config.Precision | None,
 ) -> keras.Model:
-    """Network of a checkpoint's task with its weights.
-
-    Args:
-        checkpoint: of any format.
-        path: where it was read, for messages.
-        precision: to compute in; `None`: float32.
-    """
+    """Builds the network of a checkpoint's task, with its weights."""
     network = registry.build_network(
         checkpoint.bert_config, checkpoint.task, dtype=precision or "float32"
     )
@@ -53,7 +47,7 @@ def build_network(
 
 
 @dataclass(frozen=True, kw_only=True)
-class TunedModel:
+class FinetunedModel:
     """A tuned network, with everything that its answers need."""
 
     network: keras.Model
@@ -76,20 +70,17 @@ class TunedModel:
         Args:
             directory: made by `finetune`, or a checkpoint of any format.
             precision: to compute in; `None`: as it was trained, else float32.
-
-        Raises:
-            InputError: no finished fine-tuning run, or no model that was tuned.
         """
         if _is_third_party(directory):
             checkpoint = conversion.read(directory)
-            made = cls.of_checkpoint(checkpoint, directory, precision=precision)
-            if made is None:
+            model = cls.from_checkpoint(checkpoint, directory, precision=precision)
+            if model is None:
                 raise InputError(
                     f"{directory}: a model for {checkpoint.task.kind} or without its "
                     "tokenizer: expected one that was tuned on a task, with its "
                     "vocabulary and tokenizer_config.json"
                 )
-            return made
+            return model
         run = run_weights.read_finished_run(
             directory, kinds=registry.LABELLED, verb="finetune"
         )
@@ -115,14 +106,14 @@ class TunedModel:
         )
 
     @classmethod
-    def of_checkpoint(
+    def from_checkpoint(
         cls,
         checkpoint: weights.Checkpoint,
         path: str | Path,
         *,
         precision: config.Precision | None = None,
     ) -> Self | None:
-        """A tuned model of another format; `None`: not tuned, or without tokenizer."""
+        """Returns a tuned model; `None`: it was not tuned, or has no tokenizer."""
         settings, tokenizer = native.tuning_settings(checkpoint), checkpoint.tokenizer
         if settings is None or tokenizer is None:
             return None
@@ -157,11 +148,11 @@ class TunedModel:
     def answer(self, data: dataset.Dataset) -> dataset.Answers:
         """Answers all examples. Shows progress."""
         inputs = data.encode(self.task, self.tokenizer, self.settings)
-        outputs = forward.of_task(self.network)(inputs, title="predicting")
+        outputs = forward.predictor_for(self.network)(inputs, title="predicting")
         return data.answer(outputs, inputs, self.task, self.settings)
 
     def predict(self, examples: Iterable[Any]) -> list[answers.Record]:
-        """Answers to texts, words, questions or endings that are Python objects.
+        """Answers texts, words, questions or endings that are Python objects.
 
         Args:
             examples: as `load(...).predict` takes them for the model's kind of task.
@@ -169,14 +160,11 @@ class TunedModel:
         Returns:
             A record for each, in order: the example, its `prediction` and what the
             kind of task adds, such as `probabilities`.
-
-        Raises:
-            InputError: an example of another shape, or there is none.
         """
-        given = self.answer(
+        answered = self.answer(
             registry.labelled(self.task.kind).from_python(examples, self.task)
         )
-        return list(given.records(threshold=self.threshold))
+        return list(answered.records(threshold=self.threshold))
 
 
 def _is_third_party(path: str | Path) -> bool:
@@ -187,15 +175,8 @@ def _is_third_party(path: str | Path) -> bool:
 
 
 def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float | int]:
-    """Scores a tuned model on a labelled file.
-
-    Returns:
-        `num_examples` and the task's official scores, see `kinds`.
-
-    Raises:
-        InputError: the run or the file cannot be used, or has an unknown label.
-    """
-    tuned = TunedModel.load(model_dir)
+    """Scores a tuned model on a labelled file."""
+    tuned = FinetunedModel.load(model_dir)
     data = tuned.read(input_path, has_labels=True)
     scores = tuned.answer(data).scores(threshold=tuned.threshold)
     logger.info(
@@ -215,17 +196,13 @@ def predict(
     several go into that directory. Labels of the input are not used.
 
     Args:
-        model_dir: as for `TunedModel.load`.
+        model_dir: as for `FinetunedModel.load`.
         input_path: of a file; `-`: standard input.
         output_path: to make; `-`: standard output, in the form of the input.
-
-    Raises:
-        InputError: the run or the input cannot be used, the output exists, or answers
-            of several files are to go to standard output.
     """
     is_printed = str(output_path) == "-"
     output_path = Path("-") if is_printed else _new_output(output_path)
-    tuned = TunedModel.load(model_dir)
+    tuned = FinetunedModel.load(model_dir)
     kind = registry.labelled(tuned.task.kind)
     if is_printed and kind.answers_several_files:
         raise InputError(
@@ -250,7 +227,7 @@ def predict(
 
 @contextlib.contextmanager
 def _input_file(path: str | Path, kind: Labelled) -> Iterator[Path]:
-    """The file of a path; for `-` one with what standard input holds.
+    """Yields the file of a path; for `-` a copy of standard input.
 
     JSON lines are recognised; else it is what a file of the kind of task usually is.
     """
@@ -281,9 +258,6 @@ def submit_glue(
         data: GLUE's folder.
         output_path: directory to make for the tables; or a `.zip` to upload, which
             needs a run for every task.
-
-    Raises:
-        InputError: a run or a file cannot be used, or the output exists.
     """
     output_path = _new_output(output_path)
     if output_path.suffix == ".zip":
@@ -296,27 +270,31 @@ def submit_glue(
         )
     tables: dict[str, str] = {}
     for model_dir in model_dirs:
-        tuned = TunedModel.load(model_dir)
-        for name, task in glue.TASKS.items():
-            if (task.same_model_as or name) != tuned.task.name:
-                continue
-            paths = glue.find_files(data, name, task.submissions)
-            for split, path in paths.items():
-                file_name = task.submissions[split].file_name
-                if file_name in tables:
-                    raise InputError(f"{model_dir}: a second run on {name}: give one")
-                given = tuned.answer(tuned.read(path, has_labels=False, task=name))
-                tables[file_name] = glue.submission_tsv(name, given.logits)
-        if tuned.task.name not in glue.TASKS:
+        model = FinetunedModel.load(model_dir)
+        if model.task.name not in glue.TASKS:
             raise InputError(
-                f"{model_dir}: a run on {tuned.settings.task}, expected one on a task "
+                f"{model_dir}: a run on {model.settings.task}, expected one on a task "
                 "of GLUE"
             )
+        for name, split, path in _test_files(model.task.name, data):
+            file_name = glue.TASKS[name].submissions[split].file_name
+            if file_name in tables:
+                raise InputError(f"{model_dir}: a second run on {name}: give one")
+            answers = model.answer(model.read(path, has_labels=False, task=name))
+            tables[file_name] = glue.submission_tsv(name, answers.logits)
     if output_path.suffix == ".zip":
         files.write_atomically(output_path, glue.submission_zip(tables))
     else:
         _write_directory(output_path, tables)
     logger.info("%d tables in %s", len(tables), output_path)
+
+
+def _test_files(model_task: str, data: str | Path) -> Iterator[tuple[str, str, Path]]:
+    """Yields task, split and path of each test file that a model answers."""
+    for name, task in glue.TASKS.items():
+        if (task.same_model_as or name) == model_task:
+            paths = glue.find_files(data, name, task.submissions)
+            yield from ((name, split, path) for split, path in paths.items())
 
 
 def _new_output(path: str | Path) -> Path:

@@ -7,22 +7,18 @@ import numpy as np
 import pytest
 
 from bert_keras import export
-from bert_keras.checkpoints import (
-    conversion,
-    run_directory,
-    run_weights,
-    starting_point,
-)
+from bert_keras.checkpoints import conversion, starting_point
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import loading
-from bert_keras.export.quantized import verdict
-from bert_keras.inference import tuned
-from bert_keras.kinds import registry, served
+from bert_keras.export.quantized import accuracy_check
+from bert_keras.inference import finetuned
+from bert_keras.kinds import served
 from bert_keras.kinds.choice import served_choices
 from bert_keras.kinds.span import served_spans
 from bert_keras.kinds.tagging import served_tags
 from bert_keras.kinds.text import served_labels
+from tests import make
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *LETTERS))
@@ -138,21 +134,16 @@ def made(request, tmp_path_factory, randomize):
     """A run with random weights, and a dev file of its kind."""
     folder = tmp_path_factory.mktemp(request.param)
     _, task, settings, _, write = KINDS[request.param]
-    settings = {"max_seq_length": 32, **settings}
-    run = run_directory.Run(
-        directory=folder / "run",
-        task=config.Task(**task),
+    run = make.make_run(
+        folder / "run",
+        VOCABULARY,
+        settings=finetuning.FinetuningConfig(**{"max_seq_length": 32, **settings}),
         bert_config=BERT_CONFIG,
-        vocabulary=VOCABULARY,
-        do_lower_case=True,
+        change=lambda network: randomize(network, stddev=0.3),
+        **task,
     )
-    run.directory.mkdir()
-    run_directory.describe_run(run, finetuning.FinetuningConfig(**settings))
-    network = registry.build_network(BERT_CONFIG, run.task)
-    randomize(network, stddev=0.3)
-    run_weights.finish_run(run, network, {"steps": 0})
     dev = write(folder / f"dev{SUFFIXES.get(request.param, '.tsv')}")
-    return request.param, run.directory, dev
+    return request.param, run, dev
 
 
 @pytest.mark.slow
@@ -168,10 +159,10 @@ def test_scores_are_those_of_evaluate(made):
     def turned(ids):
         return {name: -values for name, values in exact(ids).items()}
 
-    found = verdict.DevFile(dev, directory, model).compare(exact, turned)
+    found = accuracy_check.DevFile(dev, directory, model).compare(exact, turned)
     assert (found["metric"], found["examples"]) == (metric, 40)
     unit = 1 if kind == "span" else 100
-    score = unit * tuned.evaluate(directory, dev)[metric]
+    score = unit * finetuned.evaluate(directory, dev)[metric]
     assert found["score"]["float32"] == pytest.approx(score, abs=1e-3)
     assert found["score"]["quantised"] != found["score"]["float32"]
     assert 20 < found["changed_answers"]["quantised"] <= 40
@@ -200,8 +191,8 @@ def test_models_of_hugging_face_have_a_verdict(made, tmp_path):
     def exact(ids):
         return served.as_arrays(model.compute(served.as_tensors(ids)))
 
-    found = verdict.DevFile(dev, theirs, model).compare(exact, exact)
-    score = (1 if kind == "span" else 100) * tuned.evaluate(theirs, dev)[metric]
+    found = accuracy_check.DevFile(dev, theirs, model).compare(exact, exact)
+    score = (1 if kind == "span" else 100) * finetuned.evaluate(theirs, dev)[metric]
     assert found["score"]["float32"] == pytest.approx(score, abs=1e-3)
     assert found["changed_answers"]["quantised"] == 0
     if kind != "regression":  # numbers are rounded by the batch

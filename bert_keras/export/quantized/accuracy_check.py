@@ -39,13 +39,9 @@ class DevFile:
         model_dir: of the tuned run, or of a tuned model in another format, whose files
             have the columns that a form of one's own data has unless told otherwise.
         model: the same.
-
-    Raises:
-        InputError: the file is the one that the run was trained on, or cannot be read;
-            or the model was not tuned on a task.
     """
 
-    def __init__(self, path: Path, model_dir: Path, model: served.Answers):
+    def __init__(self, path: Path, model_dir: Path, model: served.ServedModel):
         settings = loading.input_settings(
             starting_point.read_with_tokenizer(model_dir), model_dir
         )
@@ -77,28 +73,28 @@ class DevFile:
         order = np.argsort(-inputs.lengths, kind="stable")
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
-            found = _logits(run(_ids(inputs.batch(rows))))
+            batch_outputs = _logits(run(_ids(inputs.batch(rows))))
             places = inputs.places(rows)
             if not start:
-                width = found.shape[len(places.index) :]
+                width = batch_outputs.shape[len(places.index) :]
                 outputs = np.zeros((inputs.num_answers, *width), np.float32)
-            outputs[places.ids] = found[places.index]
+            outputs[places.ids] = batch_outputs[places.index]
         return self._data.answer(outputs, inputs, self._task, self._settings)
 
     def compare(self, exact: Run, quantised: Run) -> dict[str, Any]:
-        """Scores, changed answers and latencies of two exports, as JSON values.
+        """Returns scores, changed answers and latencies of two exports, as JSON values.
 
         The quantised export answers twice, in batches and one input at a time: a scale
         that is computed from a batch depends on all of its inputs and on padding.
         """
-        given = {
+        answers = {
             "float32": self.answer(exact),
             "quantised": self.answer(quantised),
             _ALONE: self.answer(quantised, batch_size=1),
         }
         metric = catalogue.main_metric(self._settings, self._task.labels)
         scores = {
-            name: a.scores(threshold=self._threshold) for name, a in given.items()
+            name: a.scores(threshold=self._threshold) for name, a in answers.items()
         }
         # The threshold is the run's, not one that is the best for each.
         plain = metric.removeprefix("best_")
@@ -111,7 +107,7 @@ class DevFile:
                 record.model_dump()["prediction"]
                 for record in a.records(threshold=self._threshold)
             ]
-            for name, a in given.items()
+            for name, a in answers.items()
         }
 
         def changed(name: str) -> int:
@@ -152,50 +148,46 @@ def _ids(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: batch[name].astype(np.int32) for name in served.INPUT_NAMES}
 
 
-def _logits(found: Mapping[str, np.ndarray]) -> np.ndarray:
-    if "logits" in found:
-        return found["logits"]
-    return np.stack([found["start_logits"], found["end_logits"]], axis=-1)
+def _logits(outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    if "logits" in outputs:
+        return outputs["logits"]
+    return np.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
 
 
-def check_drop(verdict: Mapping[str, Any], *, max_drop: float) -> None:
-    """Refuses an export that loses too much.
-
-    Raises:
-        InputError: the score drops by more than `max_drop` points, or is no number.
-    """
-    scores = verdict["score"]
+def check_drop(check: Mapping[str, Any], *, max_drop: float) -> None:
+    """Refuses an export that loses too much."""
+    scores = check["score"]
     for name, how in (("quantised", "in batches"), (_ALONE, "one at a time")):
         drop = scores["float32"] - scores[name]
         if not drop <= max_drop:
             raise InputError(
-                f"quantised, the model loses {drop:.2f} points of {verdict['metric']} "
+                f"quantised, the model loses {drop:.2f} points of {check['metric']} "
                 f"on the dev file, read {how}, more than --max_drop {max_drop:g}: "
                 "nothing was written; export it without --quantize, or allow more"
             )
 
 
-def table(verdict: Mapping[str, Any]) -> str:
-    """The verdict as lines of text."""
+def table(check: Mapping[str, Any]) -> str:
+    """Formats a check as lines of text."""
     alone = "  one at a time"
-    changed = verdict["changed_answers"]
+    changed = check["changed_answers"]
     return "".join(
         [
-            f"{'':<22}{'float32':>12}{verdict['quantize']:>12}\n",
-            _line(verdict, verdict["metric"], "score", "{:.2f}"),
-            f"{alone:<34}{verdict['score'][_ALONE]:>12.2f}\n",
-            _line(verdict, "bytes", "bytes", "{:,}"),
+            f"{'':<22}{'float32':>12}{check['quantize']:>12}\n",
+            _line(check, check["metric"], "score", "{:.2f}"),
+            f"{alone:<34}{check['score'][_ALONE]:>12.2f}\n",
+            _line(check, "bytes", "bytes", "{:,}"),
             *(
                 f"{f'ms, batch of {size}':<22}{row['float32']:>12.2f}"
                 f"{row['quantised']:>12.2f}\n"
-                for size, row in verdict["latency_ms"].items()
+                for size, row in check["latency_ms"].items()
             ),
-            f"answers changed, of {verdict['examples']:,}: {changed['quantised']:,} in "
+            f"answers changed, of {check['examples']:,}: {changed['quantised']:,} in "
             f"batches of {_BATCH_SIZE}, {changed[_ALONE]:,} one at a time\n",
         ]
     )
 
 
-def _line(verdict: Mapping[str, Any], title: str, key: str, form: str) -> str:
-    cells = (form.format(verdict[key][name]) for name in ("float32", "quantised"))
+def _line(check: Mapping[str, Any], title: str, key: str, form: str) -> str:
+    cells = (form.format(check[key][name]) for name in ("float32", "quantised"))
     return f"{title:<22}" + "".join(f"{cell:>12}" for cell in cells) + "\n"

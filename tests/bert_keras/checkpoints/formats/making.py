@@ -1,0 +1,62 @@
+"""Checkpoints with random weights, for the tests of every format."""
+
+import numpy as np
+
+from bert_keras.checkpoints import weights
+from bert_keras.core.settings import config
+from bert_keras.data import features, tokenization
+from bert_keras.kinds import registry
+
+VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh"))
+SIZES = {
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 24,
+    "max_position_embeddings": 32,
+}
+CONFIG = config.BertConfig(**SIZES, hidden_act="gelu_tanh")
+
+TASKS = {
+    "pretraining": config.Task(kind="pretraining"),
+    "encoder": config.Task(kind="encoder"),
+    "classification": config.Task(kind="classification", labels=("no", "so", "yes")),
+    "multi_label": config.Task(kind="multi_label", labels=("b", "a")),
+    "regression": config.Task(kind="regression"),
+    "tagging": config.Task(kind="tagging", labels=("O", "B", "I")),
+    "span": config.Task(kind="span", has_text_pair=True),
+    "choice": config.Task(kind="choice", has_text_pair=True),
+    "embedding": config.Task(kind="embedding", pooling="cls", normalize=True),
+}
+
+
+def make_checkpoint(kind="pretraining", *, without=(), **replaced):
+    """A checkpoint of a task, without the weights that begin with a prefix."""
+    bert_config = replaced.get("bert_config", CONFIG)
+    task = replaced.get("task", TASKS[kind])
+    random = np.random.default_rng(3)
+    sizes = {"num_labels": task.num_labels, "bilstm_units": task.bilstm_units}
+    shapes = weights.all_shapes(bert_config, **sizes)
+    values = {
+        "bert_config": bert_config,
+        "task": task,
+        "arrays": {
+            name: name.endswith("gamma")
+            + 0.3 * random.standard_normal(shape, dtype=np.float32)
+            for name, shape in shapes.items()
+            if name.startswith(registry.find(task.kind).parts)
+            and not name.startswith(tuple(without))
+        },
+        "vocabulary": VOCABULARY,
+        "do_lower_case": True,
+        **replaced,
+    }
+    return weights.Checkpoint(**values)
+
+
+def assert_same_arrays(arrays, expected):
+    assert set(arrays) == set(expected)
+    for name, array in expected.items():
+        assert arrays[name].dtype == np.float32
+        np.testing.assert_array_equal(arrays[name], array, err_msg=name)

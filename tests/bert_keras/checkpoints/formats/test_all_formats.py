@@ -1,0 +1,129 @@
+"""Round trips and faults that are the same in every third-party format."""
+
+import json
+
+import pytest
+
+from bert_keras.checkpoints import conversion, weights
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
+from tests.bert_keras.checkpoints.formats import making
+
+POOLER = ("encoder/pooler/",)
+HEADS = ("masked_lm_head/", "next_sentence_head/", "head/")
+ENCODER = making.TASKS["encoder"]
+NUMBERED = config.Task(kind="classification", labels=("0", "1", "2"))
+
+# By format and kind: the task that is read back, and prefixes of weights left out.
+# Else everything is there.
+OTHERWISE = {
+    "google": {
+        "classification": (NUMBERED, ()),
+        "multi_label": (config.Task(kind="classification", labels=("0", "1")), ()),
+        "tagging": (NUMBERED, ()),
+        "choice": (making.TASKS["regression"], ()),
+        "embedding": (ENCODER, ()),
+    },
+    "model_garden": {
+        "classification": (NUMBERED, ()),
+        "multi_label": (config.Task(kind="classification", labels=("0", "1")), ()),
+        "tagging": (config.Task(kind="tagging", labels=("0", "1", "2")), ()),
+        "choice": (ENCODER, HEADS),
+        "embedding": (ENCODER, ()),
+    },
+    "hugging_face": {
+        "tagging": (making.TASKS["tagging"], POOLER),
+        "span": (making.TASKS["span"], POOLER),
+        "embedding": (ENCODER, ()),
+    },
+    "keras_hub": {
+        kind: (ENCODER, HEADS)
+        for kind in ("pretraining", "tagging", "span", "choice", "embedding")
+    },
+    "sentence_transformers": {},
+}
+FORMATS = [name for name in OTHERWISE if name != "sentence_transformers"]
+CASES = [(form, kind) for form in FORMATS for kind in making.TASKS]
+CASES += [("sentence_transformers", "embedding")]
+
+
+@pytest.fixture(params=FORMATS)
+def written(request, tmp_path):
+    """A format, and the directory of a pre-trained model in it."""
+    conversion.FORMATS[request.param].write(making.make_checkpoint(), tmp_path)
+    return request.param, tmp_path
+
+
+@pytest.mark.parametrize(("form", "kind"), CASES)
+def test_what_was_written_is_read_back(form, kind, tmp_path, caplog):
+    source, module = making.make_checkpoint(kind), conversion.FORMATS[form]
+    task, left_out = OTHERWISE[form].get(kind, (source.task, ()))
+    reasons = module.write(source, tmp_path)
+    assert set(reasons) == {n for n in source.arrays if n.startswith(left_out)}
+    assert ("read back as one for" in caplog.text) == (
+        form == "google" and kind in ("multi_label", "tagging", "choice")
+    )
+
+    assert conversion.recognize(tmp_path) == form
+    result = module.read(tmp_path)
+    weights.check(result, path=tmp_path)
+    arrays = {n: a for n, a in source.arrays.items() if n not in reasons}
+    making.assert_same_arrays(result.arrays, arrays)
+    assert (result.task, result.bert_config) == (task, making.CONFIG)
+    assert (result.vocabulary, result.do_lower_case) == (making.VOCABULARY, True)
+    # Classifiers and the pre-trainer of Model Garden have poolers of their own.
+    known = {"the head has a pooler of its own", "step counter"}
+    assert set(result.unused.values()) <= (known if form == "model_garden" else set())
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_weights_need_no_vocabulary(form, tmp_path):
+    module = conversion.FORMATS[form]
+    module.write(making.make_checkpoint(vocabulary=None, do_lower_case=None), tmp_path)
+    result = module.read(tmp_path)
+    assert (result.vocabulary, result.do_lower_case) == (None, None)
+    # Beside them, as errors ask for.
+    making.VOCABULARY.save(tmp_path / "vocab.txt")
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    result = module.read(tmp_path)
+    assert (result.vocabulary, result.do_lower_case) == (making.VOCABULARY, False)
+
+
+@pytest.mark.parametrize("form", ["hugging_face", "keras_hub", "sentence_transformers"])
+def test_a_vocabulary_needs_a_casing(form, tmp_path):
+    checkpoint = making.make_checkpoint("embedding", do_lower_case=None)
+    with pytest.raises(InputError, match="does not say whether text is lower-cased"):
+        conversion.FORMATS[form].write(checkpoint, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [1, 3, 1000])
+def test_layers_are_counted(number, written):
+    form, directory = written
+    is_here = (directory / "bert_config.json").is_file()
+    path = directory / ("bert_config.json" if is_here else "config.json")
+    values = json.loads(path.read_text())
+    if form == "keras_hub":
+        values["config"]["num_layers"] = number
+    else:
+        values["num_hidden_layers"] = number
+    path.write_text(json.dumps(values))
+    message = f"has 2 layers, but by the configuration next to it {number}: they do not"
+    with pytest.raises(InputError, match=message):
+        conversion.read(directory)
+
+
+@pytest.mark.parametrize("part", [0, 0.3, 0.999])
+def test_a_cut_file_is_refused(part, written):
+    form, directory = written
+    names, message = {
+        "google": ("*.data-*", "cut or missing"),
+        # The index does not tell the length of the graph, which comes last.
+        "model_garden": ("*.data-*", "cut or missing|cannot be read as a TensorFlow"),
+        "hugging_face": ("*.safetensors", "cannot be read as safetensors"),
+        "keras_hub": ("*.h5", "cannot be read as HDF5"),
+    }[form]
+    (path,) = directory.glob(names)
+    path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
+    with pytest.raises(InputError, match=message):
+        conversion.read(directory)

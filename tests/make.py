@@ -1,0 +1,42 @@
+"""Makers of what tests of several folders need."""
+
+from bert_keras.checkpoints import run_directory, run_weights
+from bert_keras.core.settings import config
+from bert_keras.kinds import registry
+
+
+def make_run(
+    directory, vocabulary, *, settings=None, change=None, bert_config=None, **task
+):
+    """A finished run in a new directory, with the weights that a network begins with.
+
+    Args:
+        directory: to make.
+        vocabulary: of the run.
+        settings: of its training; `None`: unknown, as of a converted run.
+        change: called with the network before its weights are written.
+        bert_config: `None`: one layer of 16 units, for inputs of 24 tokens.
+        task: its `kind`, `labels` and so on.
+    """
+    bert_config = bert_config or config.BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=24,
+    )
+    run = run_directory.Run(
+        directory=directory,
+        task=config.Task(**task),
+        bert_config=bert_config,
+        vocabulary=vocabulary,
+        do_lower_case=True,
+    )
+    directory.mkdir()
+    run_directory.describe_run(run, settings)
+    network = registry.build_network(bert_config, run.task, seed=0)
+    if change is not None:
+        change(network)
+    run_weights.finish_run(run, network, {"steps": 0})
+    return directory
