@@ -73,7 +73,7 @@ class BatchPredictor:
     def _all_outputs(self, inputs: dataset.Inputs) -> np.ndarray:
         outputs = None
         for rows, num_rows, length in self._batches(inputs):
-            batch = inputs.batch(shapes.filled(rows, num_rows))
+            batch = inputs.batch(shapes.pad_rows(rows, num_rows))
             batch_outputs = self._run(shapes.padded(batch, length))
             places = inputs.places(rows)
             if outputs is None:

@@ -189,7 +189,7 @@ def tuning_batches(kind: str, strategy: tf.distribute.Strategy) -> tuple:
             by_length=True,
             seed=1,
             padded_length=shapes.ladder_length([LENGTH]),
-            share=shapes.Share(
+            share=shapes.ReplicaShare(
                 num_rows=num_rows, num_replicas=NUM_REPLICAS, end=num_replicas
             ),
         )
