@@ -17,14 +17,15 @@ from bert_keras.checkpoints import starting_point, weights
 from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config
+from bert_keras.core.settings import features as feature_settings
 from bert_keras.inference import forward
+from bert_keras.inference.features import vector_files, word_inputs
 from bert_keras.kinds import registry
-from bert_keras.lab.feature_based import configuration, vector_files, word_inputs
 from bert_keras.model.encoder import resolve_layers
 
 logger = logging.getLogger(__name__)
 
-FORMATS: tuple[str, ...] = typing.get_args(configuration.VectorFormat)
+FORMATS: tuple[str, ...] = typing.get_args(feature_settings.VectorFormat)
 
 BYTES_AT_A_TIME = 1 << 28
 """Bytes of vectors that are held before they are written."""
@@ -35,7 +36,7 @@ def write(
     input_path: str | Path,
     output_dir: str | Path,
     *,
-    settings: configuration.FeaturesConfig,
+    settings: feature_settings.FeaturesConfig,
     layers: Sequence[int] = (-1,),
     pooling: str = "first",
     to: str = "numpy",

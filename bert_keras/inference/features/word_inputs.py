@@ -15,15 +15,15 @@ import numpy as np
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
+from bert_keras.core.settings import features as feature_settings
 from bert_keras.core.settings import finetuning
 from bert_keras.data import token_offsets, tokenization
 from bert_keras.kinds.tagging import ner, ner_windows
 from bert_keras.kinds.text import text
-from bert_keras.lab.feature_based import configuration
 from bert_keras.labelled import dataset, reading, tokenized
 
-FORMS: tuple[str, ...] = typing.get_args(configuration.InputForm)
-POOLINGS: tuple[str, ...] = typing.get_args(configuration.Pooling)
+FORMS: tuple[str, ...] = typing.get_args(feature_settings.InputForm)
+POOLINGS: tuple[str, ...] = typing.get_args(feature_settings.Pooling)
 
 _FORM_OF_SUFFIX = {".txt": "lines", ".tsv": "text", ".csv": "text", ".jsonl": "text"}
 # More make longer lists, fewer longer searches for batches of like lengths.
