@@ -147,7 +147,7 @@ BRANCHES = {
     "inference.loading": 1,
     "lab.compare.floors": 3,
     "lab.compare.running": 1,
-    "lab.distill.lessons": 2,
+    "lab.distill.data": 2,
     "model.distillation": 2,
     "report.facts": 2,
     "tpu.preflight": 1,
