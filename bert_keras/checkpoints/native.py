@@ -129,6 +129,7 @@ def _open_weights(
 _VARIABLES = {
     "embeddings": ("word_embeddings", "position_embeddings", "type_embeddings"),
     "layer_norm": ("gamma", "beta"),
+    "mix": ("scores", "scale"),
     "attention_layer_norm": ("gamma", "beta"),
     "output_layer_norm": ("gamma", "beta"),
     "masked_lm_head": ("output_bias",),

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_keras.core import files
 
 FACTS_NAME = "features.json"
-"""File that says how the vectors were made. Written last."""
+"""File of the settings that made the vectors, written last."""
 INDEX_NAME = "index.jsonl"
 """Index of `numpy`: a line for each example, see `word_inputs.AlignedInputs.examples`,
 with `first_row`, the number of its first row, from 0."""
@@ -22,26 +22,26 @@ integers, and a list of floats for each layer, row after row."""
 
 
 def layer_name(layer: int) -> str:
-    """Name of a layer's list in a record; with `.npy` that of its file, `(num_rows,
-    hidden_size)` float32."""
+    """Returns the name of a layer's list in a record. With `.npy` it is the name of the
+    layer's file, `(num_rows, hidden_size)` float32."""
     return f"layer_{layer}"
 
 
 class Writer(Protocol):
-    """Files that are being written."""
+    """A writer of the files of one directory."""
 
     def describe(self, examples: Sequence[dict[str, Any]]) -> None:
         """Takes descriptions of the examples whose vectors come next."""
 
     def add(self, vectors: np.ndarray) -> None:
-        """Takes vectors of described examples; they may begin or end inside one."""
+        """Takes vectors of described examples; parts may end inside an example."""
 
     def finish(self) -> None:
-        """Writes the rest; all described examples have their vectors."""
+        """Writes the rest, when all described examples have their vectors."""
 
 
 class NumpyWriter:
-    """An array for each layer, and the index."""
+    """Writes an array for each layer, and the index."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class NumpyWriter:
         self._write_headers()
 
     def _write_headers(self) -> None:
-        """Headers of one size for any number of rows: NumPy leaves room for growth."""
+        """Writes headers, whose size is the same for any number of rows."""
         header = {
             "descr": "<f4",
             "fortran_order": False,
@@ -89,7 +89,7 @@ class NumpyWriter:
 
 
 class RecordWriter:
-    """A record for each example."""
+    """Writes a record for each example."""
 
     def __init__(
         self,

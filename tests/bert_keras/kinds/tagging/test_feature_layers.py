@@ -213,10 +213,9 @@ def test_words_have_to_be_placed(network, batch):
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory, randomize):
+def model(tmp_path_factory):
     task = config.Task(kind="encoder")
     network = registry.build_network(CONFIG, task, seed=1)
-    randomize(network)
     directory = tmp_path_factory.mktemp("model") / "native"
     directory.mkdir()
     checkpoint = weights.Checkpoint(
