@@ -372,7 +372,11 @@ def assign(network: keras.Model, arrays: Mapping[str, np.ndarray]) -> list[str]:
         if not all(part in arrays for part in names):
             missing += names
             continue
-        value = np.concatenate([arrays[part] for part in names], axis=-1)
+        arrays_of_parts = [arrays[part] for part in names]
+        # A scalar cannot be concatenated.
+        value = arrays_of_parts[0]
+        if len(names) > 1:
+            value = np.concatenate(arrays_of_parts, axis=-1)
         if value.shape != tuple(weight.shape):
             raise InputError(
                 f"weight {name!r} has the shape {value.shape}, the network's has "
